@@ -1,0 +1,114 @@
+# Everything a contributor types. Needs python3 (3.11 or newer), make, and a package index that pip can reach.
+#
+# Each environment stage leaves a stamp in .venv and is repeated only when its pins or pyproject.toml change.
+# `make demo` stops at the smallest stage, so that a newcomer waits for a handful of packages only.
+
+PYTHON = python3
+VENV = .venv
+BIN = $(VENV)/bin
+PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check
+ARGS =
+
+# The pure layers (law 1) owe every branch a test; the rest owes a floor.
+PURE = src/redrive/errors.py,src/redrive/policy/*,src/redrive/engine/*,src/redrive/stores/operations/*
+FLOOR = 90
+
+.DEFAULT_GOAL = help
+.PHONY: help venv demo test check lint types layers docstrings pages docs bench format pins wheel clean
+
+help: ## say what each target does
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# --- environment -----------------------------------------------------------------------------------------------------
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "redrive needs Python 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/demo.stamp: requirements/demo.txt pyproject.toml | $(BIN)/python
+	$(PIP) install -r requirements/demo.txt
+	$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/test.stamp: requirements/test.txt $(VENV)/demo.stamp
+	$(PIP) install -r requirements/test.txt
+	@touch $@
+
+$(VENV)/check.stamp: requirements/lint.txt requirements/docs.txt $(VENV)/test.stamp
+	$(PIP) install -r requirements/lint.txt -r requirements/docs.txt
+	@touch $@
+
+$(VENV)/bench.stamp: requirements/bench.txt $(VENV)/demo.stamp
+	$(PIP) install -r requirements/bench.txt
+	@touch $@
+
+venv: $(VENV)/check.stamp ## make .venv with redrive (editable) and all pinned tools
+
+# --- use -------------------------------------------------------------------------------------------------------------
+
+demo: $(VENV)/demo.stamp ## see redrive at work: a durable webhook sender against an unreliable server
+	@$(BIN)/python -m redrive demo $(ARGS)
+
+# With COVER=1 the status file carries pytest's exit code past the pipe, and the closing line is said again at the end.
+test: $(VENV)/test.stamp ## run all tests; ARGS="-k backoff" narrows them, COVER=1 demands coverage too
+ifdef COVER
+	@mkdir -p build && rm -f build/status .coverage .coverage.*
+	@{ $(BIN)/python -m coverage run -m pytest $(ARGS); echo $$? > build/status; } | tee build/test.log
+	@$(BIN)/python -m coverage combine --quiet || true
+	@failed=$$(cat build/status); \
+	$(BIN)/python -m coverage report --include='$(PURE)' --fail-under=100 || failed=1; \
+	$(BIN)/python -m coverage report --fail-under=$(FLOOR) || failed=1; \
+	tail -n 1 build/test.log; exit $$failed
+else
+	@$(BIN)/python -m pytest $(ARGS)
+endif
+
+check: lint types layers docstrings pages ## lint, format, types, layers, docstrings, pages; -k shows all failures
+
+lint: $(VENV)/check.stamp
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(VENV)/check.stamp
+	$(BIN)/mypy
+
+layers: $(VENV)/check.stamp
+	$(BIN)/lint-imports --no-cache
+
+docstrings: $(VENV)/check.stamp
+	$(BIN)/interrogate src
+	$(BIN)/interrogate --whitelist-regex "^test_" tests
+
+pages: $(VENV)/check.stamp
+	$(BIN)/python -m sphinx -q -E -W -n --keep-going -b html docs docs/_build/html
+
+docs: $(VENV)/check.stamp ## build the documentation into docs/_build/html
+	$(BIN)/python -m sphinx -W -n --keep-going -b html docs docs/_build/html
+
+bench: $(VENV)/bench.stamp ## measure redrive, its peers and the raw limit side by side
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+# --- upkeep ----------------------------------------------------------------------------------------------------------
+
+format: $(VENV)/check.stamp ## format the code and repair what ruff can repair
+	$(BIN)/ruff check --fix-only --quiet
+	$(BIN)/ruff format
+
+# One resolution for all files: a later stage may add packages, never move those of an earlier one.
+pins: $(BIN)/python ## resolve requirements/*.in anew into requirements/*.txt
+	$(PIP) install uv
+	@: > build.pins && cd requirements && for name in runtime build demo test docs lint bench; do \
+		../$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --fork-strategy fewest --upgrade \
+			--no-header --no-annotate --no-emit-index-url --no-emit-find-links \
+			--constraint ../build.pins --output-file $$name.txt $$name.in || exit 1; \
+		cat $$name.txt >> ../build.pins; \
+	done; rm -f ../build.pins
+
+wheel: $(VENV)/demo.stamp ## build the wheel into dist/
+	$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
+
+clean: ## remove what was built, except .venv
+	rm -rf build dist docs/_build redrive-demo .coverage .coverage.*
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .grimp_cache
+	find src tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +

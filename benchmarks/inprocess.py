@@ -1,0 +1,338 @@
+"""Calls in process: ``python -m benchmarks.inprocess [--json]``.
+
+What a retry costs where nothing waits: redrive beside its peers, a loop written by hand and no retry at all. Three
+attempts, ``ValueError``, no delay, so that the library is measured and nothing else. All subjects run in one process,
+in turns, round after round; a ratio is taken within each round, where both met the same weather, and then the median.
+
+* *success*: the call returns at once.
+* *recovery*: two failures, then success.
+* *import*: what a fresh interpreter takes longer for ``import`` than for nothing; for redrive also with a function
+  decorated and called, since it loads late what it needs.
+
+The loop by hand has it easy: it knows its function, which takes no arguments. Each library is used as its documentation
+shows. The empty loop around the calls is measured in each round and taken off everybody's figure.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import logging
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import backoff
+import msgspec
+import stamina
+import tenacity
+from rich.console import Console
+from rich.table import Table
+
+import redrive
+
+__all__ = ["Goal", "Report", "main", "run"]
+
+UNITS = {"success": "ns", "async success": "ns", "recovery": "ns", "async recovery": "ns", "import": "ms"}
+BARE, HAND, DECORATED = "bare call", "loop by hand", "redrive, decorated"
+
+DECORATORS: dict[str, Callable[[Any], Any]] = {
+    "redrive": redrive.retry(on=ValueError, attempts=3, backoff=redrive.Backoff.constant(0)),
+    "tenacity": tenacity.retry(
+        stop=tenacity.stop_after_attempt(3),
+        wait=tenacity.wait_none(),
+        retry=tenacity.retry_if_exception_type(ValueError),
+        reraise=True,
+    ),
+    "stamina": stamina.retry(on=ValueError, attempts=3, timeout=None, wait_initial=0, wait_max=0, wait_jitter=0),
+    "backoff": backoff.on_exception(backoff.constant, ValueError, max_tries=3, interval=0, jitter=None, logger=None),
+}
+IMPORTS = {
+    "redrive": "import redrive",
+    DECORATED: "import redrive; redrive.retry('3 1s', on=OSError)(lambda: None)()",
+    "tenacity": "import tenacity",
+    "stamina": "import stamina",
+    "backoff": "import backoff",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """A ratio that redrive should not exceed, or should reach, and what became of it.
+
+    Attributes:
+        what: the two figures.
+        bound: the goal.
+        at_least: whether the ratio should be as large as that; else it should be no larger.
+        ratio: what was measured, the median over the rounds.
+        lowest: the lowest ratio of a round.
+        highest: the highest.
+    """
+
+    what: str
+    bound: float
+    at_least: bool
+    ratio: float
+    lowest: float
+    highest: float
+
+    @property
+    def reached(self) -> bool:
+        """Was it reached?"""
+        return self.ratio >= self.bound if self.at_least else self.ratio <= self.bound
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a run answers.
+
+    Attributes:
+        calls: successes in a row; a tenth as many recoveries.
+        rounds: how often.
+        python: the interpreter.
+        medians: by measure and subject, in the units of `UNITS`.
+        goals: what became of them.
+    """
+
+    calls: int
+    rounds: int
+    python: str
+    medians: dict[str, dict[str, float]]
+    goals: list[Goal]
+
+
+def by_hand(function: Any) -> Any:
+    """The loop that people write."""
+
+    def loop():
+        for attempt in range(3):
+            try:
+                return function()
+            except ValueError:
+                if attempt == 2:
+                    raise
+        return None
+
+    return loop
+
+
+def by_hand_async(function: Any) -> Any:
+    """The same with ``await``."""
+
+    async def loop():
+        for attempt in range(3):
+            try:
+                return await function()
+            except ValueError:
+                if attempt == 2:
+                    raise
+        return None
+
+    return loop
+
+
+def good() -> None:
+    """Succeed."""
+
+
+async def agood() -> None:
+    """Succeed."""
+
+
+def flaky() -> Any:
+    """A function of which every third call succeeds."""
+    calls = 0
+
+    def call():
+        nonlocal calls
+        calls += 1
+        if calls % 3:
+            raise ValueError("no answer")
+
+    return call
+
+
+def aflaky() -> Any:
+    """The same as a coroutine function."""
+    calls = 0
+
+    async def call():
+        nonlocal calls
+        calls += 1
+        if calls % 3:
+            raise ValueError("no answer")
+
+    return call
+
+
+def nanoseconds(function: Any, calls: int) -> float:
+    """Of one call, the loop around it included."""
+    turns = range(calls)
+    began = time.perf_counter_ns()
+    for _ in turns:
+        function()
+    return (time.perf_counter_ns() - began) / calls
+
+
+def ananoseconds(function: Any, calls: int) -> float:
+    """The same where the result is awaited; the start of the event loop is not measured."""
+
+    async def main() -> float:
+        turns = range(calls)
+        began = time.perf_counter_ns()
+        for _ in turns:
+            await function()
+        return (time.perf_counter_ns() - began) / calls
+
+    return asyncio.run(main())
+
+
+def _empty(calls: int) -> float:
+    """Nanoseconds of one turn of a loop that does nothing."""
+    turns = range(calls)
+    began = time.perf_counter_ns()
+    for _ in turns:
+        pass
+    return (time.perf_counter_ns() - began) / calls
+
+
+def _in_turns(measure: Any, calls: int, subjects: dict[str, Any], rounds: int) -> list[dict[str, float]]:
+    """The figures of each round; one round before them warms up."""
+    measured = []
+    for _ in range(rounds + 1):
+        gc.collect()
+        empty = _empty(calls)
+        measured.append({name: measure(function, calls) - empty for name, function in subjects.items()})
+    return measured[1:]
+
+
+def _imports(rounds: int) -> list[dict[str, float]]:
+    """Milliseconds that an interpreter takes longer than one that imports nothing."""
+    for code in IMPORTS.values():
+        _interpreter(code)  # writes the bytecode
+    measured = []
+    for _ in range(rounds):
+        nothing = _interpreter("pass")
+        measured.append({name: _interpreter(code) - nothing for name, code in IMPORTS.items()})
+    return measured
+
+
+def _interpreter(code: str) -> float:
+    began = time.perf_counter()
+    subprocess.run([sys.executable, "-c", code], check=True)
+    return (time.perf_counter() - began) * 1e3
+
+
+def run(calls: int, rounds: int) -> Report:
+    """Measure everything.
+
+    Args:
+        calls: successes in a row; a tenth as many recoveries.
+        rounds: how often.
+
+    Returns:
+        The report.
+    """
+    logging.disable()  # some peers log each retry; nobody would see it
+    decorated = DECORATORS.items()
+    success = {BARE: good, HAND: by_hand(good)} | {name: each(good) for name, each in decorated}
+    asuccess = {BARE: agood, HAND: by_hand_async(agood)} | {name: each(agood) for name, each in decorated}
+    recovery = {HAND: by_hand(flaky())} | {name: each(flaky()) for name, each in decorated}
+    arecovery = {HAND: by_hand_async(aflaky())} | {name: each(aflaky()) for name, each in decorated}
+    measured = {
+        "success": _in_turns(nanoseconds, calls, success, rounds),
+        "async success": _in_turns(ananoseconds, calls, asuccess, rounds),
+        "recovery": _in_turns(nanoseconds, calls // 10, recovery, rounds),
+        "async recovery": _in_turns(ananoseconds, calls // 10, arecovery, rounds),
+        "import": _imports(rounds),
+    }
+    medians = {
+        measure: {name: statistics.median(each[name] for each in figures) for name in figures[0]}
+        for measure, figures in measured.items()
+    }
+    return Report(calls, rounds, sys.version.split()[0], medians, _goals(measured))
+
+
+def _goals(measured: dict[str, list[dict[str, float]]]) -> list[Goal]:
+    """The goals of DESIGN, Cost."""
+    goals = []
+    for colour in ("", "async "):
+        success, recovery = measured[f"{colour}success"], measured[f"{colour}recovery"]
+        goals.append(_goal(f"{colour}success: redrive / {HAND}", success, _of_loop, at_most=1.1))
+        goals.append(_goal(f"{colour}recovery: redrive / {HAND}", recovery, _of_loop, at_most=3.0))
+        for peer in ("tenacity", "stamina"):
+            what = f"{colour}success: {peer} adds / redrive adds"
+            goals.append(_goal(what, success, partial(_added_by, peer), at_least=50.0))
+    imports = measured["import"]
+    goals.append(
+        _goal("import: redrive / tenacity", imports, lambda each: each["redrive"] / each["tenacity"], at_most=0.5)
+    )
+    return goals
+
+
+def _of_loop(figures: dict[str, float]) -> float:
+    return figures["redrive"] / figures[HAND]
+
+
+def _added_by(peer: str, figures: dict[str, float]) -> float:
+    """How many times more than redrive a peer adds to the bare call."""
+    bare = figures[BARE]
+    return (figures[peer] - bare) / (figures["redrive"] - bare)
+
+
+def _goal(
+    what: str,
+    rounds: list[dict[str, float]],
+    ratio: Callable[[dict[str, float]], float],
+    *,
+    at_most: float = 0.0,
+    at_least: float = 0.0,
+) -> Goal:
+    ratios = [ratio(each) for each in rounds]
+    bound, measured = at_least or at_most, statistics.median(ratios)
+    return Goal(what, bound, bool(at_least), measured, min(ratios), max(ratios))
+
+
+def _show(report: Report) -> None:
+    console = Console(width=130)
+    table = Table(title=f"in process, Python {report.python}: medians of {report.rounds} rounds")
+    table.add_column("subject")
+    for measure, unit in UNITS.items():
+        table.add_column(f"{measure}\n{unit}", justify="right")
+    for name in (BARE, HAND, *DECORATORS, DECORATED):
+        cells = [report.medians[measure].get(name) for measure in UNITS]
+        table.add_row(name, *["" if cell is None else f"{cell:,.1f}" for cell in cells])
+    console.print(table)
+    for goal in report.goals:
+        bound = f"{'at least' if goal.at_least else 'at most'} {goal.bound:g}"
+        verdict = "reached" if goal.reached else "not reached"
+        rounds = f"(rounds: {goal.lowest:.3g} to {goal.highest:.3g})"
+        console.print(f"{goal.what}: {goal.ratio:.3g} {rounds}, goal {bound}: {verdict}", highlight=False)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run from the command line.
+
+    Args:
+        arguments: those of the process by default.
+    """
+    parser = argparse.ArgumentParser(prog="benchmarks.inprocess", description="Calls in process, side by side.")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON instead of a table")
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--calls", type=int, default=10_000)
+    chosen = parser.parse_args(arguments)
+    report = run(chosen.calls, chosen.rounds)
+    if chosen.json:
+        print(msgspec.json.encode(report).decode())
+    else:
+        _show(report)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""Starts a worker process, watches it, and ends it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+__all__ = ["Stuck", "cpu_seconds", "running", "wait"]
+
+LOOK = 0.001
+"""Seconds between two looks at a worker: short against what is measured, and idle in between (it has its own core)."""
+
+PATIENCE = 120.0
+"""Seconds after which a benchmark is stuck."""
+
+
+class Stuck(Exception):
+    """A worker ended by itself, or got nowhere."""
+
+
+@contextlib.contextmanager
+def running(command: Sequence[str], env: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a worker process for the length of a ``with`` block.
+
+    Args:
+        command: its command line.
+        env: added to the environment.
+        log: where its output goes.
+
+    Yields:
+        The process.
+
+    Raises:
+        Stuck: something in the block got stuck; the end of the log is part of the message.
+    """
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, env={**os.environ, **env}, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
+        )
+    try:
+        yield process
+    except Stuck as error:
+        raise Stuck(f"{error}; the worker said:\n{log.read_text()[-2000:]}") from error
+    finally:
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def wait(what: str, reached: Callable[[], bool], process: subprocess.Popen[bytes]) -> float:
+    """Wait for a worker to get somewhere.
+
+    Args:
+        what: is waited for, for messages.
+        reached: has it happened?
+        process: the worker.
+
+    Returns:
+        The instant at which it was seen to have happened, by ``time.monotonic``.
+
+    Raises:
+        Stuck: it does not happen any more.
+    """
+    until = time.monotonic() + PATIENCE
+    while not reached():
+        if process.poll() is not None:
+            raise Stuck(f"the worker ended with {process.returncode}, before {what}")
+        if time.monotonic() > until:
+            raise Stuck(f"{PATIENCE:g} s have passed without {what}")
+        time.sleep(LOOK)
+    return time.monotonic()
+
+
+def cpu_seconds(process: subprocess.Popen[bytes]) -> float:
+    """The processor time that a process has used, all its threads together.
+
+    Args:
+        process: which; it must not have been waited for.
+
+    Returns:
+        Seconds; NaN where the system has no ``/proc``.
+    """
+    try:
+        stat = Path(f"/proc/{process.pid}/stat").read_text()
+    except OSError:
+        return float("nan")
+    user, system = stat.rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,114 @@
+"""The tasks of an app: names are unique, and what one names of another exists and fits."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from typing import Any, ParamSpec, TypeVar
+
+from redrive.app.catch import check_catch
+from redrive.app.payload import Signature
+from redrive.app.task import Task
+from redrive.errors import CatchDefinitionError, ConfigurationError, RedriveError, TaskDefinitionError
+from redrive.policy import Policy
+
+__all__ = ["Registry"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+C = TypeVar("C")
+
+
+class Registry:
+    """The tasks of one app.
+
+    Args:
+        include: modules to import before the tasks are complete.
+
+    Attributes:
+        tasks: by name.
+    """
+
+    def __init__(self, include: Iterable[str]) -> None:
+        self.tasks: dict[str, Task[Any, Any, Any]] = {}
+        self._include = tuple(include)
+        self._checked = 0
+
+    def add(self, task: Task[P, R, C]) -> Task[P, R, C]:
+        """Register a task, and check what can be checked already.
+
+        Args:
+            task: the task.
+
+        Returns:
+            The same task.
+
+        Raises:
+            TaskDefinitionError: the name is taken, or a parameter has a name that is not free.
+            CatchDefinitionError: a catch task takes another request, or returns something.
+        """
+        other = self.tasks.get(task.name)
+        if other is not None:
+            places = " and ".join(f"{each.function.__module__}.{each.function.__qualname__}" for each in (other, task))
+            message = f"two tasks are called {task.name!r}: {places}. Give one another name: @app.task(name=...)"
+            raise TaskDefinitionError(message)
+        if "using" in task.signature.parameters:
+            message = f"task {task.name!r}: a parameter cannot be called 'using', which enqueue() takes itself"
+            raise TaskDefinitionError(message)
+        self.tasks[task.name] = task
+        self._check_catches_of(task)
+        return task
+
+    def find(self, name: str) -> Task[Any, Any, Any] | None:
+        """Find a task by ``task`` or by ``module.task``; see `redrive.app.app.App.find`."""
+        if name in self.tasks:
+            return self.tasks[name]
+        module, _, short = name.rpartition(".")
+        found = self.tasks.get(short)
+        return found if found is not None and _in_module(found, module) else None
+
+    def check(self) -> None:
+        """Check that everything is there and fits; see `redrive.app.app.App.check`."""
+        if self._checked == len(self.tasks) and self._checked:
+            return
+        for module in self._include:
+            _import(module)
+        for task in self.tasks.values():
+            self.check_policy(task.policy, task.signature)
+        self._checked = len(self.tasks)
+
+    def check_policy(self, policy: Policy, signature: Signature) -> None:
+        """Check that what a policy names is there; see `redrive.app.app.App.check_policy`."""
+        if policy.catch is None:
+            return
+        catch = self.find(policy.catch)
+        if catch is None:
+            known = ", ".join(sorted(self.tasks))
+            message = f"task {signature.name!r} is to be caught by {policy.catch!r}, but there is no such task: {known}"
+            raise CatchDefinitionError(message)
+        check_catch(signature, catch.signature)
+
+    def _check_catches_of(self, added: Task[Any, Any, Any]) -> None:
+        """Check what can be checked already at import: both sides known, annotations resolvable."""
+        for task in self.tasks.values():
+            catch = None if task.policy.catch is None else self.find(task.policy.catch)
+            if catch is not None and added in (task, catch):
+                try:
+                    check_catch(task.signature, catch.signature)
+                except TaskDefinitionError:
+                    continue
+
+
+def _import(module: str) -> None:
+    try:
+        importlib.import_module(module)
+    except RedriveError:
+        raise
+    except Exception as error:
+        message = f"include: importing {module!r} failed: {type(error).__name__}: {error}"
+        raise ConfigurationError(message) from error
+
+
+def _in_module(task: Task[Any, Any, Any], module: str) -> bool:
+    where = task.function.__module__
+    return where == module or where.endswith(f".{module}")

@@ -1,0 +1,58 @@
+"""The command line. One file per command group.
+
+Answers: what can be done with an app from a shell? May import: everything below it, `redrive.runtime` included. Must
+never: decide anything, or hold SQL; what a command can do, a program can do too.
+
+Tables for people, ``--json`` for programs. Errors are one line on standard error that says what was wrong and what to
+do, and for a text that cannot be read the text below it, with a caret; the exit status is 2 for a wrong call or
+configuration, 1 where the thing asked for could not be had.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from redrive import __version__
+from redrive.cli.demo import demo
+from redrive.cli.jobs import jobs
+from redrive.cli.worker import worker
+from redrive.errors import ConfigurationError, RedriveError
+
+__all__ = ["cli", "main"]
+
+cli = typer.Typer(
+    name="redrive",
+    help="One retry policy, from a function call to a fleet.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+cli.command()(worker)
+cli.command()(demo)
+cli.add_typer(jobs, name="jobs")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"redrive {__version__}")
+        raise typer.Exit
+
+
+@cli.callback()
+def root(
+    *,
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
+    ),
+) -> None:
+    """One retry policy, from a function call to a fleet."""
+
+
+def main() -> None:
+    """Run the command line; every error of redrive becomes one line."""
+    try:
+        cli()
+    except RedriveError as error:
+        typer.echo(f"redrive: {error}", err=True)
+        sys.exit(2 if isinstance(error, ConfigurationError) else 1)

@@ -1,0 +1,63 @@
+"""Finds an App by ``module:app``."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import traceback
+from pathlib import Path
+
+from redrive.app.app import App
+from redrive.errors import AppLoadError, ConfigurationError
+
+__all__ = ["load_app"]
+
+
+def load_app(reference: str) -> App:
+    """Import the module and take the App out of it.
+
+    The current directory is importable, as with ``python -m``.
+
+    Args:
+        reference: ``package.module:attribute``.
+
+    Returns:
+        The App.
+
+    Raises:
+        AppLoadError: there is no such module or attribute, importing it failed, or it is not an App.
+        ConfigurationError: the module itself is misconfigured, such as a directive that cannot be read.
+    """
+    name, _, attribute = reference.partition(":")
+    if not name or not attribute:
+        message = f"{reference!r} is not of the form module:app, for example payments.jobs:app"
+        raise AppLoadError(message)
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            message = f"there is no module {name!r} here ({Path.cwd()}) or on the Python path"
+            raise AppLoadError(message) from error
+        raise AppLoadError(_failed(name, error)) from error
+    except ConfigurationError:
+        raise
+    except Exception as error:
+        raise AppLoadError(_failed(name, error)) from error
+    found = getattr(module, attribute, None)
+    if found is None:
+        apps = [key for key, value in vars(module).items() if isinstance(value, App)]
+        hint = f"; it has the App {', '.join(apps)}" if apps else "; it has no App at all"
+        message = f"module {name!r} has no {attribute!r}{hint}"
+        raise AppLoadError(message)
+    if not isinstance(found, App):
+        message = f"{reference} is a {type(found).__name__}, not a redrive.App"
+        raise AppLoadError(message)
+    return found
+
+
+def _failed(name: str, error: Exception) -> str:
+    steps = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith("<frozen")]
+    where = f" ({steps[-1].filename}, line {steps[-1].lineno})" if not isinstance(error, SyntaxError) else ""
+    return f"importing {name!r} failed: {type(error).__name__}: {error}{where}"

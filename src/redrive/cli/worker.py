@@ -1,0 +1,89 @@
+"""``redrive worker module:app``: run jobs until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from datetime import timedelta
+from typing import Annotated, NoReturn
+
+import typer
+
+from redrive.app.app import App
+from redrive.cli.loading import load_app
+from redrive.errors import PolicyError
+from redrive.policy import parse_duration
+from redrive.runtime.worker import Worker
+
+__all__ = ["worker"]
+
+MOMENT = 0.1
+"""Seconds."""
+
+
+def worker(
+    app: Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the App is, for example payments.jobs:app.")],
+    *,
+    concurrency: Annotated[int, typer.Option(min=1, help="Attempts at once.")] = 50,
+    queue: Annotated[list[str] | None, typer.Option(help="Serve this queue only; may be repeated.")] = None,
+    shutdown_timeout: Annotated[
+        str, typer.Option(help="How long running handlers may take to finish after the first Ctrl-C or SIGTERM.")
+    ] = "30s",
+    quiet: Annotated[bool, typer.Option("--quiet", help="Log warnings only.")] = False,
+) -> None:
+    """Run the jobs of an app.
+
+    Ctrl-C or SIGTERM once: no new jobs, the running ones finish. Twice: they are given back and run later.
+    """
+    logging.basicConfig(
+        level=logging.WARNING if quiet else logging.INFO,
+        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+        stream=sys.stderr,
+    )
+    patience = _duration(shutdown_timeout, "--shutdown-timeout")
+    loaded = load_app(app)
+    runner = Worker(loaded, concurrency=concurrency, queues=queue or None, shutdown_timeout=patience)
+    asyncio.run(_serve(loaded, runner))
+    if _stuck():
+        _leave("leaving; handlers in threads end with the process")
+
+
+def _duration(text: str, option: str) -> timedelta:
+    try:
+        return parse_duration(text)
+    except PolicyError as error:
+        raise typer.BadParameter(error.problem, param_hint=option) from error
+
+
+async def _serve(app: App, runner: Worker) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, runner.stop)
+    try:
+        await runner.run()
+    finally:
+        app.close()
+    if runner.abandoned:
+        _leave("leaving; handlers that do not stop end with the process")
+
+
+def _stuck() -> bool:
+    """Is a `def` handler still running in a thread? Idle threads end within moments, since the pool is closed."""
+    for thread in threading.enumerate():
+        if thread.name.startswith("redrive-handler"):
+            thread.join(MOMENT)
+            if thread.is_alive():
+                return True
+    return False
+
+
+def _leave(why: str) -> NoReturn:
+    """End now, without waiting for handlers that go on: their jobs have been given back already."""
+    logging.getLogger("redrive.worker").info(why)
+    logging.shutdown()
+    sys.stdout.flush()
+    os._exit(0)

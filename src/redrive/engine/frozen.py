@@ -1,0 +1,85 @@
+"""A policy as it is frozen into a job. PURE.
+
+A job keeps the policy that it was enqueued under (`spec/engine.md`): a deploy changes what new jobs do, not what is
+already waiting. The text of a policy is stored once, under a digest of itself, and jobs name the digest: a job row
+stays narrow, and equal policies of a million jobs are one row.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from dataclasses import dataclass
+
+import msgspec
+
+from redrive.errors import PolicyError
+from redrive.policy import Policy
+
+__all__ = ["UNREADABLE", "FrozenPolicy", "freeze", "read", "thaw"]
+
+UNREADABLE = Policy(attempts=1, idempotent=False)
+"""Stands, by identity, for a policy whose text this redrive cannot read. Nothing is decided by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenPolicy:
+    """A policy, its text, and the name of that text.
+
+    Attributes:
+        policy: the value.
+        document: its JSON, always the same for equal policies.
+        digest: of the document, 128 bits in hex.
+    """
+
+    policy: Policy
+    document: str
+    digest: str
+
+
+@functools.lru_cache(maxsize=1024)
+def freeze(policy: Policy) -> FrozenPolicy:
+    """Write a policy as text.
+
+    Args:
+        policy: the value.
+
+    Returns:
+        The policy with its text and digest.
+
+    Raises:
+        PolicyValueError: a part of it, such as a function, cannot be written down.
+    """
+    document = msgspec.json.encode(policy.to_dict(), order="deterministic")
+    return FrozenPolicy(policy, document.decode(), hashlib.sha256(document).hexdigest()[:32])
+
+
+@functools.lru_cache(maxsize=1024)
+def thaw(document: str) -> Policy:
+    """Read a policy from the text that `freeze` wrote.
+
+    Args:
+        document: the JSON.
+
+    Returns:
+        The policy.
+
+    Raises:
+        PolicyValueError: the text is not that of a policy.
+    """
+    return Policy.from_dict(msgspec.json.decode(document))
+
+
+def read(document: str) -> Policy:
+    """Read a policy as a row of a store names it; one that cannot be read must not stop the other rows.
+
+    Args:
+        document: the JSON.
+
+    Returns:
+        The policy, or `UNREADABLE`.
+    """
+    try:
+        return thaw(document)
+    except (PolicyError, msgspec.MsgspecError):
+        return UNREADABLE

@@ -1,0 +1,240 @@
+"""Every exception that redrive raises, drawn as a tree.
+
+::
+
+    RedriveError                        catch this to catch all that redrive raises by itself
+    ├── ConfigurationError              the program is wrong; it fails at import, never in production
+    │   ├── PolicyError                 (also a ValueError)
+    │   │   ├── PolicySyntaxError       a directive or a duration that cannot be read
+    │   │   └── PolicyValueError        readable, but it means nothing sensible
+    │   ├── TaskDefinitionError         a function that cannot be a task, or two of one name
+    │   ├── CatchDefinitionError        a catch task that is missing or takes the wrong request
+    │   └── AppLoadError                ``module:app`` does not lead to an App
+    ├── PayloadError                    (also a TypeError) arguments that do not fit the task's annotations
+    ├── StoreError                      the database said no
+    │   ├── StoreOpenError              not there, not writable, not a database
+    │   ├── StoreBusy                   another process holds it locked
+    │   ├── StoreClosed                 used after ``close()``
+    │   ├── StoreMismatch               ``using=`` is a connection to some other database
+    │   └── SchemaTooNew                a newer redrive has migrated it
+    ├── LeaseLost                       this attempt is no longer yours; what it wrote changed nothing
+    ├── IllegalMove                     the job's state does not allow what was asked
+    ├── JobNotFound                     (also a LookupError)
+    └── JobError                        what ``job.result()`` raises when there is no result
+        ├── JobDead                     it gave up
+        ├── JobCancelled                somebody ended it
+        └── ResultTimeout               (also a TimeoutError) it is not finished yet
+
+    Signal                              raised *by a handler* to say what should become of its job
+    ├── RetryAfter                      failed; the error dictates the delay
+    ├── GiveUp                          failed; do not try again
+    ├── Snooze                          not a failure; come back later, nothing is spent
+    └── Cancel                          not a failure; the job is no longer wanted
+
+The docstring of a class is its default message (the habit of procrastinate's ``exceptions.py``), so that no error is
+ever silent. Messages say what was wrong, where, and what would be right.
+
+Signals are ``Exception``, not ``BaseException``: a handler raises them from its own ``except`` clauses, and two of the
+four *are* failures. Code that swallows ``Exception`` swallows them, as it would swallow the failure itself.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+__all__ = [
+    "AppLoadError",
+    "Cancel",
+    "CatchDefinitionError",
+    "ConfigurationError",
+    "GiveUp",
+    "IllegalMove",
+    "JobCancelled",
+    "JobDead",
+    "JobError",
+    "JobNotFound",
+    "LeaseLost",
+    "PayloadError",
+    "PolicyError",
+    "PolicySyntaxError",
+    "PolicyValueError",
+    "RedriveError",
+    "ResultTimeout",
+    "RetryAfter",
+    "SchemaTooNew",
+    "Signal",
+    "Snooze",
+    "StoreBusy",
+    "StoreClosed",
+    "StoreError",
+    "StoreMismatch",
+    "StoreOpenError",
+    "TaskDefinitionError",
+]
+
+
+class RedriveError(Exception):
+    """Something in redrive went wrong."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or _first_line(type(self)))
+
+
+def _first_line(cls: type) -> str:
+    return (cls.__doc__ or cls.__name__).strip().splitlines()[0]
+
+
+class ConfigurationError(RedriveError):
+    """The program is configured in a way that cannot work."""
+
+
+class PolicyError(ConfigurationError, ValueError):
+    """The retry policy is not valid.
+
+    Attributes:
+        text: the text that was read, or "" where there was none.
+        at: offset of the fault in ``text`` in characters, or None.
+        problem: the message without the drawing of the text and without a position.
+    """
+
+    def __init__(
+        self, message: str | None = None, *, text: str = "", at: int | None = None, problem: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.text = text
+        self.at = at
+        self.problem = problem or str(self)
+
+
+class PolicySyntaxError(PolicyError):
+    """The text of the policy cannot be read."""
+
+
+class PolicyValueError(PolicyError):
+    """The policy can be read but asks for something impossible."""
+
+
+class TaskDefinitionError(ConfigurationError):
+    """This function cannot be registered as a task."""
+
+
+class CatchDefinitionError(ConfigurationError):
+    """The catch task is missing or does not accept the request."""
+
+
+class AppLoadError(ConfigurationError):
+    """The reference does not lead to a redrive App."""
+
+
+class PayloadError(RedriveError, TypeError):
+    """The arguments do not fit the annotations of the task."""
+
+
+class StoreError(RedriveError):
+    """The database refused."""
+
+
+class StoreOpenError(StoreError):
+    """The database cannot be opened."""
+
+
+class StoreBusy(StoreError):
+    """The database is locked by another process."""
+
+
+class StoreClosed(StoreError):
+    """The store has been closed."""
+
+
+class StoreMismatch(StoreError):
+    """The connection given as `using` belongs to another database than the app."""
+
+
+class SchemaTooNew(StoreError):
+    """The database was migrated by a newer version of redrive."""
+
+
+class LeaseLost(RedriveError):
+    """The lease of this attempt is no longer current; nothing was written."""
+
+
+class IllegalMove(RedriveError):
+    """The job's state does not allow this."""
+
+
+class JobNotFound(RedriveError, LookupError):
+    """There is no such job."""
+
+
+class JobError(RedriveError):
+    """The job has no result."""
+
+
+class JobDead(JobError):
+    """The job gave up."""
+
+
+class JobCancelled(JobError):
+    """The job was cancelled."""
+
+
+class ResultTimeout(JobError, TimeoutError):
+    """The job did not finish in time; it goes on."""
+
+
+class Signal(Exception):
+    """Raised by a handler to say what should become of its job."""
+
+
+class RetryAfter(Signal):
+    """The attempt failed and the error itself says when to come back.
+
+    The delay is a floor that replaces the computed backoff; it is never jittered down. It spends one retry.
+
+    Args:
+        delay: how long to wait: a ``timedelta``, seconds as a number, or text such as ``"15m"``.
+        why: what happened, for the history of the job.
+    """
+
+    def __init__(self, delay: timedelta | float | str, why: str = "") -> None:
+        super().__init__(why or f"retry after {delay}")
+        self.delay = delay
+        self.why = why
+
+
+class GiveUp(Signal):
+    """The attempt failed for good: no retry is spent on it, the catch task gets it at once.
+
+    Args:
+        why: what is final about it, for the history of the job.
+    """
+
+    def __init__(self, why: str = "gave up") -> None:
+        super().__init__(why)
+        self.why = why
+
+
+class Snooze(Signal):
+    """Not now: run the job again later. Spends no retry and records no error.
+
+    Args:
+        delay: how long to wait: a ``timedelta``, seconds as a number, or text such as ``"15m"``.
+        why: shown while the job waits.
+    """
+
+    def __init__(self, delay: timedelta | float | str, why: str = "") -> None:
+        super().__init__(why or f"snoozed for {delay}")
+        self.delay = delay
+        self.why = why
+
+
+class Cancel(Signal):
+    """The job is no longer wanted: it ends as cancelled. No retry, no catch.
+
+    Args:
+        why: shown on the job.
+    """
+
+    def __init__(self, why: str = "cancelled by its handler") -> None:
+        super().__init__(why)
+        self.why = why

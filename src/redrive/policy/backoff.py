@@ -1,0 +1,207 @@
+"""Schedules of delays: how long to wait before retry 1, 2, 3, ...
+
+A backoff is a pure function from the number of the retry to seconds, or to None where it has no more to give. It knows
+nothing about failures, clocks or dice. It may be combined: ``a & b`` (ends with the first, the longer delay), ``a | b``
+(ends with the last, the shorter delay), ``a >> b`` (one after the other), ``.take(n)``, ``.up_to(t)``, ``.cap(t)``,
+``.floor(t)``; see `redrive.policy.compose`.
+
+All arithmetic saturates: no number of retries overflows.
+
+This module holds what all schedules share. Each kind registers itself under its name, which is also how it is stored;
+so the methods here can build kinds without importing the modules that import this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import exp
+from typing import ClassVar
+
+from redrive.errors import PolicyValueError
+from redrive.policy.duration import LONGEST, Duration
+from redrive.policy.value import Value
+
+__all__ = ["KINDS", "NEVER_MORE", "Backoff", "function_named"]
+
+NEVER_MORE = LONGEST.total_seconds()
+"""The delay at which schedules saturate, in seconds."""
+
+KINDS: dict[str, type[Backoff]] = {}
+"""Each kind of schedule by the name under which it is stored."""
+
+
+class Backoff(Value):
+    """A schedule of delays. Build one with the static methods."""
+
+    __slots__ = ()
+    kind: ClassVar[str] = ""
+
+    def __init_subclass__(cls, **options: object) -> None:
+        super().__init_subclass__(**options)
+        if "kind" in cls.__dict__ and KINDS.setdefault(cls.kind, cls) is not cls:
+            raise PolicyValueError(f"the kind {cls.kind!r} of backoff is taken by {KINDS[cls.kind].__name__}")
+
+    def delay(self, retry: int) -> float | None:
+        """The nominal delay before this retry (counted from 1), in seconds; None if there are no more retries."""
+        raise NotImplementedError
+
+    def lowest(self, retry: int) -> float:  # noqa: ARG002 - the floor of a composed schedule depends on it
+        """What jitter may not go below, in seconds."""
+        return 0.0
+
+    @property
+    def draws(self) -> bool:
+        """Whether the schedule draws its delays by itself, so that no jitter is added."""
+        return False
+
+    def draw(self, retry: int, previous: float | None, sample: float) -> float:
+        """The delay of a schedule that `draws`, in seconds.
+
+        Args:
+            retry: the number of the retry, from 1.
+            previous: the delay before the retry before, in seconds, or None.
+            sample: a random number from [0, 1).
+        """
+        raise NotImplementedError
+
+    @property
+    def envelope(self) -> Backoff:
+        """The same without luck: what `delay` says, as a schedule that can be combined."""
+        return _make("envelope", self) if self.draws else self
+
+    @property
+    def length(self) -> int | None:
+        """How many retries the schedule has; None if it never ends."""
+        return None
+
+    def delays(self, n: int) -> list[float]:
+        """The nominal delays before retries 1 to n, in seconds; fewer if the schedule ends."""
+        out: list[float] = []
+        for retry in range(1, n + 1):
+            delay = self.delay(retry)
+            if delay is None:
+                break
+            out.append(delay)
+        return out
+
+    # --- kinds
+
+    @staticmethod
+    def constant(delay: Duration) -> Backoff:
+        """Always the same delay."""
+        return _make("constant", delay)
+
+    @staticmethod
+    def exponential(initial: Duration, maximum: Duration | None = None, factor: float = 2) -> Backoff:
+        """``initial``, then each time ``factor`` times as long, never longer than ``maximum``."""
+        return _make("exponential", initial, maximum, factor)
+
+    @staticmethod
+    def listed(delays: Iterable[Duration], *, end: str = "repeat") -> Backoff:
+        """These delays; then the last one again and again (``end="repeat"``), or no more (``end="stop"``)."""
+        return _make("listed", delays, end=end)
+
+    @staticmethod
+    def linear(initial: Duration, step: Duration, maximum: Duration | None = None) -> Backoff:
+        """``initial``, then each time ``step`` longer, never longer than ``maximum``."""
+        return _make("linear", initial, step, maximum)
+
+    @staticmethod
+    def decorrelated(initial: Duration, maximum: Duration) -> Backoff:
+        """Drawn between ``initial`` and three times the previous delay, at most ``maximum``."""
+        return _make("decorrelated", initial, maximum)
+
+    @staticmethod
+    def named(name: str, **options: float) -> Backoff:
+        """A registered function; ``fibonacci(base)`` and ``decay(initial, rate)`` are built in.
+
+        Raises:
+            PolicyValueError: no such function, or it does not take these options.
+        """
+        return _make("named", name, options)
+
+    @staticmethod
+    def register(name: str, function: Callable[..., float], *, draws: bool = False) -> None:
+        """Make a function known under a name, for the whole process, so that policies that use it can be stored.
+
+        Args:
+            name: the name for `named`.
+            function: ``function(retry, **options) -> seconds``, pure.
+            draws: it draws by itself: ``function(retry, previous, sample, **options)`` with the previous delay in
+            seconds
+                or None, and a random number from [0, 1). Then no jitter is added, and its nominal delay is what it
+                gives for a previous delay of None and a sample of 1.
+
+        Raises:
+            PolicyValueError: the name is taken by another function.
+        """
+        if _FUNCTIONS.setdefault(name, (function, draws)) != (function, draws):
+            raise PolicyValueError(f"another backoff function is already registered as {name!r}")
+
+    # --- operators; see `redrive.policy.compose`
+
+    def __and__(self, other: Backoff) -> Backoff:
+        """Both: ends as soon as one ends, and waits the longer delay."""
+        return _make("and", self, other)
+
+    def __or__(self, other: Backoff) -> Backoff:
+        """Either: ends when both have ended, and waits the shorter delay."""
+        return _make("or", self, other)
+
+    def __rshift__(self, other: Backoff) -> Backoff:
+        """This one; when it has ended, the other from its beginning."""
+        return _make("then", self, other)
+
+    def take(self, n: int) -> Backoff:
+        """At most ``n`` retries."""
+        return _make("take", self, n)
+
+    def up_to(self, total: Duration, *, end: str = "below") -> Backoff:
+        """Ends before the sum of its nominal delays comes to a limit; see `redrive.policy.compose.UpTo`."""
+        return _make("up_to", self, total, end=end)
+
+    def cap(self, maximum: Duration) -> Backoff:
+        """No delay longer than ``maximum``; where it ends, it still ends."""
+        return _make("cap", self, maximum)
+
+    def floor(self, minimum: Duration) -> Backoff:
+        """No delay shorter than ``minimum``, jitter included."""
+        return _make("floor", self, minimum)
+
+    def give_up_over(self, maximum: Duration) -> Backoff:
+        """Ends at the first delay longer than ``maximum``."""
+        return _make("give_up_over", self, maximum)
+
+
+def _make(kind: str, *args: object, **options: object) -> Backoff:
+    make: Callable[..., Backoff] = KINDS[kind]
+    return make(*args, **options)
+
+
+def _fibonacci(retry: int, base: float = 1.0) -> float:
+    a, b = 1, 1
+    for _ in range(min(retry, _FIBONACCI_END) - 1):
+        a, b = b, a + b
+    return base * a
+
+
+def _decay(retry: int, initial: float = 1.0, rate: float = 1.0) -> float:
+    return initial * exp(-rate * (retry - 1))
+
+
+_FIBONACCI_END = 100  # beyond it every sensible base has saturated
+_FUNCTIONS: dict[str, tuple[Callable[..., float], bool]] = {
+    "fibonacci": (_fibonacci, False),
+    "decay": (_decay, False),
+}
+
+
+def function_named(name: str) -> tuple[Callable[..., float], bool]:
+    """A registered function, and whether it draws by itself.
+
+    Raises:
+        PolicyValueError: no such name.
+    """
+    if name not in _FUNCTIONS:
+        raise PolicyValueError(f"no backoff function {name!r} is registered; there are {', '.join(sorted(_FUNCTIONS))}")
+    return _FUNCTIONS[name]

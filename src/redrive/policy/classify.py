@@ -1,0 +1,105 @@
+"""Which failures a policy is about: names of exception types and of reasons, matched against a `Failure`.
+
+Names instead of classes, so that a policy can be compared, hashed and stored, and so that a failure that was read from
+a database matches like a live one. Three rules stand above every match:
+
+* what ends a program or a task passes at once (`NEVER`), whatever a predicate says;
+* what was settled before (``failure.candidate``) stays settled;
+* an exception group is judged by its leaves, unless its own type is named.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from redrive.errors import PolicyValueError
+from redrive.policy.failure import Failure, qualified_name
+from redrive.policy.reason import is_reason_name
+
+__all__ = ["NEVER", "Classifier", "On", "is_control_flow", "matches", "names_of"]
+
+Classifier: TypeAlias = Callable[[BaseException], "bool | str | Failure | None"]
+"""In process only: given the exception, says whether it may be retried, or its reason, or the whole `Failure`."""
+
+_One: TypeAlias = type[BaseException] | str
+On: TypeAlias = _One | Iterable[_One] | Classifier
+"""What ``on`` accepts."""
+
+NEVER = frozenset(
+    {
+        "asyncio.exceptions.CancelledError",
+        "builtins.GeneratorExit",
+        "builtins.KeyboardInterrupt",
+        "builtins.SystemExit",
+        "concurrent.futures._base.CancelledError",
+        "trio.Cancelled",
+        "trio._core._exceptions.Cancelled",
+    }
+)
+"""Control flow, not failure: never a candidate. trio's is known by name, so that trio need not be installed."""
+
+_ANY = frozenset({"builtins.Exception", "builtins.BaseException"})
+
+
+def names_of(on: _One | Iterable[_One], field: str) -> tuple[str, ...]:
+    """Exception types and reason names as sorted, unique names.
+
+    Args:
+        on: one or more exception classes, reason names (``TIMEOUT``) or qualified names (``httpx.ReadTimeout``).
+        field: what to call it in an error.
+
+    Raises:
+        PolicyValueError: nothing is named, or something that is neither.
+    """
+    items: Iterable[object] = (on,) if isinstance(on, str | type) else on
+    try:
+        names = sorted({_name_of(item, field) for item in items})
+    except TypeError as error:
+        if "not iterable" not in str(error):
+            raise
+        message = f"{field}={on!r}: name exception types or reasons"
+        raise PolicyValueError(message) from error
+    if not names:
+        message = f"{field} names nothing, so nothing could match; for no retries say attempts=1"
+        raise PolicyValueError(message)
+    return tuple(names)
+
+
+def _name_of(item: object, field: str) -> str:
+    if isinstance(item, type):
+        if issubclass(item, BaseException):
+            return qualified_name(item)
+    elif isinstance(item, str) and item:
+        if "." in item or is_reason_name(item):
+            return item
+        if isinstance(getattr(builtins, item, None), type):
+            return f"builtins.{item}"
+    message = f"{field}: {item!r} is neither an exception type, nor its qualified name, nor the name of a reason"
+    raise PolicyValueError(message)
+
+
+def is_control_flow(failure: Failure) -> bool:
+    """Whether a failure, or a leaf of it, is never a candidate."""
+    return not NEVER.isdisjoint(failure.types) or any(is_control_flow(leaf) for leaf in failure.leaves)
+
+
+def matches(names: frozenset[str] | None, groups: str, failure: Failure) -> bool:
+    """Whether a failure is one of those named; control flow is not looked at.
+
+    Args:
+        names: type and reason names; None means any ``Exception``, and failures that are no exception at all.
+        groups: ``all``, ``any`` or ``never``: which part of a group's leaves must match.
+        failure: the failure.
+    """
+    if not failure.leaves:
+        if names is None:
+            return not failure.types or "builtins.Exception" in failure.types
+        return failure.reason in names or not names.isdisjoint(failure.types) or "builtins.BaseException" in names
+    if names is not None and not (names - _ANY).isdisjoint(failure.types):
+        return True  # the group itself is named
+    if groups == "never":
+        return False
+    each = [matches(names, groups, leaf) for leaf in failure.leaves]
+    return all(each) if groups == "all" else any(each)

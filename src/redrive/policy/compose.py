@@ -1,0 +1,325 @@
+"""Schedules made of schedules.
+
+With "ends" written as 0 retries left, the operators form the algebra that cats-retry tests in its law suite: ``&`` is
+its join (end with either, the longer delay), ``|`` its meet (end with both, the shorter delay), ``>>`` Finagle's concat
+(the second starts at its own beginning). Both ``&`` and ``|`` are associative, commutative and idempotent, each absorbs
+the other, and each distributes over the other. ``cap`` keeps an end an end, which a cap written with ``|`` would not
+(cats-retry issue 644).
+
+A schedule that draws by itself (`redrive.policy.kinds.Decorrelated`) cannot be part of another: its delay depends on
+luck, and the laws are about delays. Its `envelope` can.
+"""
+
+from __future__ import annotations
+
+from math import ceil, floor
+from typing import ClassVar, TypeVar
+
+from redrive.errors import PolicyValueError
+from redrive.policy.backoff import Backoff
+from redrive.policy.duration import Duration, seconds
+from redrive.policy.value import freeze
+
+__all__ = ["Cap", "Envelope", "Floor", "GiveUpOver", "Longer", "Shorter", "Take", "Then", "UpTo"]
+
+_B = TypeVar("_B", bound=Backoff)
+
+
+def _part(backoff: _B) -> _B:
+    if not isinstance(backoff, Backoff):
+        message = f"{backoff!r} is not a Backoff"
+        raise PolicyValueError(message)
+    if backoff.draws:
+        message = f"a {backoff.kind} backoff draws its delays and cannot be part of another; its .envelope can"
+        raise PolicyValueError(message)
+    return backoff
+
+
+class Envelope(Backoff):
+    """What a schedule that draws says nominally, without luck."""
+
+    __slots__ = ("of",)
+    _fields = ("of",)
+    kind = "envelope"
+    of: Backoff
+
+    def __init__(self, of: Backoff) -> None:
+        freeze(self, "of", of)
+
+    def delay(self, retry: int) -> float | None:
+        """See `Backoff.delay`."""
+        return self.of.delay(retry)
+
+
+class _Pair(Backoff):
+    """Two schedules and an operator."""
+
+    __slots__ = ("left", "right")
+    _fields = ("left", "right")
+    left: Backoff
+    right: Backoff
+
+    def __init__(self, left: Backoff, right: Backoff) -> None:
+        freeze(self, "left", _part(left))
+        freeze(self, "right", _part(right))
+
+
+class Longer(_Pair):
+    """``a & b``: ends as soon as one ends, and waits the longer delay."""
+
+    __slots__ = ()
+    kind = "and"
+
+    def delay(self, retry: int) -> float | None:
+        """See `Backoff.delay`."""
+        left, right = self.left.delay(retry), self.right.delay(retry)
+        return None if left is None or right is None else max(left, right)
+
+    def lowest(self, retry: int) -> float:
+        """See `Backoff.lowest`."""
+        return max(self.left.lowest(retry), self.right.lowest(retry))
+
+    @property
+    def length(self) -> int | None:
+        """See `Backoff.length`."""
+        return _shorter(self.left.length, self.right.length)
+
+
+class Shorter(_Pair):
+    """``a | b``: ends when both have ended, and waits the shorter delay."""
+
+    __slots__ = ()
+    kind = "or"
+
+    def delay(self, retry: int) -> float | None:
+        """See `Backoff.delay`."""
+        left, right = self.left.delay(retry), self.right.delay(retry)
+        if left is None:
+            return right
+        return left if right is None else min(left, right)
+
+    def lowest(self, retry: int) -> float:
+        """See `Backoff.lowest`."""
+        return min(self.left.lowest(retry), self.right.lowest(retry))
+
+    @property
+    def length(self) -> int | None:
+        """See `Backoff.length`."""
+        left, right = self.left.length, self.right.length
+        return None if left is None or right is None else max(left, right)
+
+
+class Then(_Pair):
+    """``a >> b``: a; when it has ended, b from its beginning."""
+
+    __slots__ = ()
+    kind = "then"
+
+    def delay(self, retry: int) -> float | None:
+        """See `Backoff.delay`."""
+        length = self.left.length
+        if length is None or retry <= length:
+            return self.left.delay(retry)
+        return self.right.delay(retry - length)
+
+    def lowest(self, retry: int) -> float:
+        """See `Backoff.lowest`."""
+        length = self.left.length
+        if length is None or retry <= length:
+            return self.left.lowest(retry)
+        return self.right.lowest(retry - length)
+
+    @property
+    def length(self) -> int | None:
+        """See `Backoff.length`."""
+        left, right = self.left.length, self.right.length
+        return None if left is None or right is None else left + right
+
+
+class _Limited(Backoff):
+    """A schedule with one number that limits it."""
+
+    __slots__ = ("limit", "of")
+    _fields: ClassVar[tuple[str, ...]] = ("of", "limit")
+    of: Backoff
+    limit: float
+
+    def __init__(self, of: Backoff, limit: Duration) -> None:
+        freeze(self, "of", _part(of))
+        freeze(self, "limit", seconds(limit))
+
+    def lowest(self, retry: int) -> float:
+        """See `Backoff.lowest`."""
+        return self.of.lowest(retry)
+
+    @property
+    def length(self) -> int | None:
+        """See `Backoff.length`."""
+        return self.of.length
+
+
+class Cap(_Limited):
+    """No delay longer than the limit."""
+
+    __slots__ = ()
+    kind = "cap"
+
+    def delay(self, retry: int) -> float | None:
+        """See `Backoff.delay`."""
+        delay = self.of.delay(retry)
+        return None if delay is None else min(delay, self.limit)
+
+    def lowest(self, retry: int) -> float:
+        """See `Backoff.lowest`."""
+        return min(self.of.lowest(retry), self.limit)
+
+
+class Floor(_Limited):
+    """No delay shorter than the limit, jitter included."""
+
+    __slots__ = ()
+    kind = "floor"
+
+    def delay(self, retry: int) -> float | None:
+        """See `Backoff.delay`."""
+        delay = self.of.delay(retry)
+        return None if delay is None else max(delay, self.limit)
+
+    def lowest(self, retry: int) -> float:
+        """See `Backoff.lowest`."""
+        return max(self.of.lowest(retry), self.limit)
+
+
+class Take(Backoff):
+    """At most ``n`` retries."""
+
+    __slots__ = ("n", "of")
+    _fields = ("of", "n")
+    kind = "take"
+    of: Backoff
+    n: int
+
+    def __init__(self, of: Backoff, n: int) -> None:
+        if isinstance(n, bool) or not isinstance(n, int) or n < 0:
+            message = f"take({n!r}): the number of retries is a whole number, zero or more"
+            raise PolicyValueError(message)
+        freeze(self, "of", _part(of))
+        freeze(self, "n", n)
+
+    def delay(self, retry: int) -> float | None:
+        """See `Backoff.delay`."""
+        return self.of.delay(retry) if retry <= self.n else None
+
+    def lowest(self, retry: int) -> float:
+        """See `Backoff.lowest`."""
+        return self.of.lowest(retry)
+
+    @property
+    def length(self) -> int | None:
+        """See `Backoff.length`."""
+        return _shorter(self.of.length, self.n)
+
+
+class _Cut(_Limited):
+    """A schedule that ends where its own nominal delays say so."""
+
+    __slots__ = ("_length",)
+    _length: int | None
+
+    def delay(self, retry: int) -> float | None:
+        """See `Backoff.delay`."""
+        return self.of.delay(retry) if self._length is None or retry <= self._length else None
+
+    @property
+    def length(self) -> int | None:
+        """See `Backoff.length`."""
+        return self._length
+
+
+class GiveUpOver(_Cut):
+    """Ends at the first delay longer than the limit."""
+
+    __slots__ = ()
+    kind = "give_up_over"
+
+    def __init__(self, of: Backoff, limit: Duration) -> None:
+        super().__init__(of, limit)
+        freeze(self, "_length", _until_over(of, self.limit))
+
+
+class UpTo(_Cut):
+    """Ends where the sum of its nominal delays comes to a limit.
+
+    Args:
+        of: the schedule.
+        limit: the limit of the sum.
+        end: ``below``: the sum stays below the limit (cats-retry, and how our deadline works); ``within``: it may equal
+            the limit (backon); ``past``: the delay that reaches the limit is still taken (Finagle).
+    """
+
+    __slots__ = ("end",)
+    _fields = ("of", "limit", "end")
+    kind = "up_to"
+    end: str
+
+    def __init__(self, of: Backoff, limit: Duration, *, end: str = "below") -> None:
+        super().__init__(of, limit)
+        if end not in _ENDS:
+            message = f"end={end!r}: the sum of the delays can stay 'below' or 'within' the limit, or go 'past' it once"
+            raise PolicyValueError(message)
+        freeze(self, "end", end)
+        freeze(self, "_length", _until_sum(of, self.limit, end))
+
+
+_ENDS = ("below", "within", "past")
+_HORIZON = 1_000
+"""Retries that are looked at one by one. Beyond them a schedule is taken not to fall, and for sums, not to rise."""
+
+
+def _until_over(of: Backoff, limit: float) -> int | None:
+    """How many delays come before the first that is longer than a limit; None if none is."""
+    for retry in range(1, _HORIZON + 1):
+        delay = of.delay(retry)
+        if delay is None or delay > limit:
+            return retry - 1
+    low, high = _HORIZON, _HORIZON * 2
+    while not _over(of, high, limit):
+        if high > _FARTHEST:
+            return of.length
+        low, high = high, high * 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _over(of, middle, limit) else (middle, high)
+    return low
+
+
+_FARTHEST = 2**62
+
+
+def _over(of: Backoff, retry: int, limit: float) -> bool:
+    delay = of.delay(retry)
+    return delay is None or delay > limit
+
+
+def _until_sum(of: Backoff, limit: float, end: str) -> int | None:
+    """How many delays come before their sum comes to a limit; None if it never does."""
+    total = 0.0
+    for retry in range(1, _HORIZON + 1):
+        delay = of.delay(retry)
+        if delay is None or (end == "past" and total >= limit):
+            return retry - 1
+        total += delay
+        if end != "past" and (total > limit or (end == "below" and total == limit)):
+            return retry - 1
+    delay = of.delay(_HORIZON + 1)
+    if not delay:  # ended, or at no delay, which never adds up to anything
+        return of.length
+    fitting = min((limit - total) / delay, 1e18)
+    more = {"below": ceil(fitting) - 1, "within": floor(fitting), "past": ceil(fitting)}[end]
+    return _shorter(of.length, _HORIZON + max(0, more))
+
+
+def _shorter(a: int | None, b: int | None) -> int | None:
+    if a is None:
+        return b
+    return a if b is None else min(a, b)

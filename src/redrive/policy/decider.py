@@ -1,0 +1,351 @@
+"""The one place where a retry is decided, in process and durably.
+
+`Decider` is the deciding half of `redrive.policy.Policy`; what a policy accepts and how it is written stands there. A
+decision is a pure function of the history, the failure, the present instant and a random sample. Its order, each step
+final:
+
+1. The handler said that the failure is final: give up.
+2. Control flow, or not one of the failures that ``on`` names: give up.
+3. The first rule that matches takes over; its failures are counted apart.
+4. The outcome is unknown, the call is not idempotent, and the reason does not allow a repetition: give up (RFC 0049).
+5. The attempts are used up: give up; no delay is computed.
+6. The delay: backoff, then jitter, never below the hint.
+7. The deadline: give up, defer or truncate.
+
+This runs between two attempts of an in-process call that may not wait at all, so it is written for speed: what a class
+of failure means to a policy is remembered by its names, nominal delays are remembered by their number, and values are
+built by ``tuple.__new__``. Nothing remembered changes an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from math import inf
+from typing import Any
+
+from redrive.errors import PolicyValueError
+from redrive.policy.backoff import Backoff
+from redrive.policy.classify import Classifier, is_control_flow, matches
+from redrive.policy.decision import Decision, GiveUp, History, Retry
+from redrive.policy.duration import LONGEST, ZERO, format_duration, span
+from redrive.policy.failure import Failure, Stage, names_of_class
+from redrive.policy.jitter import Jitter
+from redrive.policy.limits import past_deadline
+from redrive.policy.reason import Reason
+from redrive.policy.rule import Rule
+from redrive.policy.track import Track
+from redrive.policy.value import Value, freeze
+
+__all__ = ["Decider"]
+
+_IN_FLIGHT = Stage.IN_FLIGHT
+_NO = -2  # verdicts: not a candidate; a candidate without a rule; otherwise the index of the rule
+_PLAIN = -1
+_REMEMBERED = 1024
+_new = tuple.__new__
+
+
+class Decider(Value):
+    """The fields of a policy, and what follows from them after a failure."""
+
+    __slots__ = (
+        "_by_reason",
+        "_full",
+        "_kinds",
+        "_names",
+        "_room",
+        "_tracks",
+        "_verdicts",
+        "attempt_timeout",
+        "attempts",
+        "backoff",
+        "breaker",
+        "budget",
+        "catch",
+        "deadline",
+        "deadline_given",
+        "groups",
+        "hedge",
+        "hints",
+        "idempotent",
+        "jitter",
+        "max_hint",
+        "nested",
+        "on",
+        "on_result",
+        "over_deadline",
+        "rules",
+    )
+    on: tuple[str, ...] | Classifier | None
+    on_result: Callable[[Any], bool] | None
+    attempts: int | None
+    deadline: timedelta | None
+    deadline_given: bool
+    attempt_timeout: timedelta | None
+    backoff: Backoff
+    jitter: Jitter
+    rules: tuple[Rule, ...]
+    catch: str | None
+    hints: str
+    max_hint: timedelta | None
+    over_deadline: str
+    nested: str
+    groups: str
+    idempotent: bool | None
+    budget: object
+    breaker: object
+    hedge: object
+    _names: frozenset[str] | None
+    _tracks: tuple[Track, ...]
+    _verdicts: dict[object, int]
+    _by_reason: bool
+    _full: bool
+    _kinds: dict[type, bool]
+    _room: float
+
+    def _prepare(self) -> None:
+        """Derive what makes decisions fast, once all fields are set."""
+        freeze(self, "_names", frozenset(self.on) if isinstance(self.on, tuple) else None)
+        named = [*(self._names or ()), *(name for rule in self.rules for name in rule.on)]
+        freeze(self, "_by_reason", any("." not in name for name in named))
+        freeze(self, "_verdicts", {})
+        freeze(self, "_full", self.jitter.kind == "full")
+        freeze(self, "_kinds", {})
+        freeze(self, "_room", inf if self.deadline is None else self.deadline.total_seconds())
+        fixed = self.jitter.kind == "none"
+        tracks = [_track(self, rule, position, fixed=fixed) for position, rule in enumerate(self.rules, 1)]
+        freeze(self, "_tracks", (*tracks, Track("backoff", self.backoff, self.attempts, fixed=fixed)))
+
+    @property
+    def retries(self) -> int | None:
+        """How many retries there are at most: attempts - 1; None without a limit."""
+        return None if self.attempts is None else self.attempts - 1
+
+    def decide(  # noqa: C901, PLR0912 - one ordered list of reasons to stop, kept in one frame for speed
+        self, history: History, failure: Failure, now: datetime, sample: float
+    ) -> Decision:
+        """What becomes of a call that has just failed.
+
+        Args:
+            history: what happened before, this failure's attempt included.
+            failure: what went wrong.
+            now: the present instant, aware.
+            sample: a random number from [0, 1).
+
+        Returns:
+            `Retry`, `Defer` or `GiveUp`. A retry is never earlier than a hint asks.
+
+        Raises:
+            PolicyValueError: ``on`` is a classifier, and the failure did not come from `classify`; or a named backoff
+                function gave something that is no delay.
+        """
+        if failure.permanent is not None:
+            return GiveUp(failure.permanent, "permanent")
+        if failure.candidate is None and not failure.leaves:
+            verdict = self._verdicts.get((failure.types, failure.reason) if self._by_reason else failure.types)
+            if verdict is None:
+                verdict = self._remember(failure)
+        else:
+            verdict = self._judge(failure)
+        if verdict == _NO:
+            return _unmatched(failure)
+        if failure.stage is _IN_FLIGHT and not self.idempotent and not Reason.of(failure.reason)[1]:
+            return _UNKNOWN_OUTCOME
+        track = self._tracks[verdict]
+        count = retry = history.attempts
+        if self.rules:
+            count, retry = self._counts(verdict, history)
+        if track.limit is not None and count >= track.limit:
+            return track.used_up(count)
+        wait = track.waits.get(retry) or track.look_up(retry)
+        if wait is None:
+            return track.ended()
+        nominal, low, whole = wait
+        if nominal == low:
+            delay = whole
+        elif self._full and not track.draws:
+            delay = timedelta(0, low + sample * (nominal - low))
+        else:
+            delay = self._draw(track, wait, retry, history, sample)
+        decision: Retry = _new(Retry, (delay, whole, track.name))
+        if failure.hint is not None:
+            heeded = self._heed(failure, failure.hint, decision, sample)
+            if isinstance(heeded, GiveUp):
+                return heeded
+            decision = heeded
+        if self.deadline is not None:
+            elapsed = now - history.started_at
+            if elapsed + decision.delay >= self.deadline:
+                return past_deadline(decision, now, elapsed, self.deadline, self.over_deadline)
+        return decision
+
+    def quick(self, exception: BaseException, attempts: int, elapsed: float, sample: float) -> float | None:
+        """What `decide` says in by far the commonest case, without building a failure, a history and a decision.
+
+        Two failures and a success without a wait take about a microsecond, and half of a loop around `decide` would go
+        into values that nobody looks at. This answers where nothing but the class of the exception, the number and the
+        time play a part; a test holds it to `decide` for all policies.
+
+        Args:
+            exception: what was raised.
+            attempts: executions so far, the failed one included.
+            elapsed: seconds since the start of the first attempt.
+            sample: a random number from [0, 1).
+
+        Returns:
+            The seconds to wait (`decide` would round them to microseconds); None: only `decide` can tell.
+        """
+        kind = type(exception)
+        ordinary = self._kinds.get(kind)
+        if ordinary is None:
+            ordinary = self._meet(kind)
+        if (
+            not ordinary
+            or exception.__cause__ is not None
+            or getattr(exception, "hint", None) is not None
+            or getattr(exception, "retry_after", None) is not None
+        ):
+            return None
+        track = self._tracks[0]
+        if track.limit is not None and attempts >= track.limit:
+            return None
+        wait = track.waits.get(attempts) or track.look_up(attempts)
+        if wait is None:
+            return None
+        delay = wait[1]
+        if delay != wait[0]:
+            delay += sample * (wait[0] - delay)
+        return delay if elapsed + delay < self._room else None
+
+    def _meet(self, kind: type[BaseException]) -> bool:
+        """Whether `quick` may answer for a class of exceptions."""
+        types, ordinary = names_of_class(kind)
+        track = self._tracks[0]
+        simple = not self.rules and not callable(self.on) and (track.fixed or (self._full and not track.draws))
+        verdict = ordinary and simple and self._judge(Failure(types)) == _PLAIN
+        if len(self._kinds) >= _REMEMBERED:
+            self._kinds.clear()
+        self._kinds[kind] = verdict
+        return verdict
+
+    def _draw(
+        self, track: Track, wait: tuple[float, float, timedelta], retry: int, history: History, sample: float
+    ) -> timedelta:
+        """The delay with jitter, or as drawn by a backoff that draws."""
+        if track.draws:
+            previous = None if history.last_delay is None else history.last_delay.total_seconds()
+            return span(track.backoff.draw(retry, previous, sample))
+        return span(self.jitter.apply(wait[0], sample, wait[1]))
+
+    def _heed(self, failure: Failure, told: timedelta, decision: Retry, sample: float) -> Retry | GiveUp:
+        """A hint is a floor; where the handler itself dictates it (`RetryAfter`) it replaces the backoff."""
+        dictated = failure.reason == "RETRY_AFTER"
+        if self.hints == "ignore" and not dictated:
+            return decision
+        hint = min(told, LONGEST)
+        if self.max_hint is not None and hint > self.max_hint:
+            why = f"told to wait {format_duration(hint)}, longer than max_hint={format_duration(self.max_hint)}"
+            return GiveUp(why, "hint")
+        if hint <= decision.delay and not dictated:
+            return decision
+        if self.jitter.kind == "plus":
+            hint = max(hint, span(self.jitter.apply(hint.total_seconds(), sample)))
+        return Retry(max(hint, ZERO), decision.nominal, "hint")
+
+    def _remember(self, failure: Failure) -> int:
+        verdict = self._judge(failure)
+        if len(self._verdicts) >= _REMEMBERED:  # a program that makes classes on the fly must not fill the memory
+            self._verdicts.clear()
+        self._verdicts[(failure.types, failure.reason) if self._by_reason else failure.types] = verdict
+        return verdict
+
+    def _judge(self, failure: Failure) -> int:
+        if is_control_flow(failure):
+            return _NO
+        candidate = failure.candidate
+        if candidate is None:
+            if callable(self.on):
+                message = (
+                    "`on` is a classifier, which needs the exception: pass what policy.classify(exception) returns"
+                )
+                raise PolicyValueError(message)
+            candidate = matches(self._names, self.groups, failure)
+        if not candidate:
+            return _NO
+        rule = self.rule_for(failure)
+        return _PLAIN if rule is None else rule
+
+    def _counts(self, verdict: int, history: History) -> tuple[int, int]:
+        """How many executions count against the limit, and which retry of the backoff comes next."""
+        earlier = history.by_rule
+        counted_apart = [n for n, track in zip(earlier, self._tracks, strict=False) if track.own_limit]
+        general = max(1, history.attempts - sum(counted_apart))  # counts of another policy may not fit
+        if verdict == _PLAIN:
+            return general, general
+        own = (earlier[verdict] if verdict < len(earlier) else 0) + 1
+        track = self._tracks[verdict]
+        return (own if track.own_limit else general), (own if track.own_backoff else general)
+
+    def rule_for(self, failure: Failure) -> int | None:
+        """The index of the rule that a failure falls under, or None."""
+        for index, rule in enumerate(self.rules):
+            if matches(frozenset(rule.on), self.groups, failure):
+                return index
+        return None
+
+    def advance(self, history: History, failure: Failure, delay: timedelta) -> History:
+        """The history of the next attempt, after this failure was retried.
+
+        Args:
+            history: what `decide` was given.
+            failure: the failure that was decided on; it is counted for the rule that it falls under.
+            delay: the wait that comes before the next attempt.
+        """
+        by_rule = history.by_rule
+        if self.rules:
+            hits = self.rule_hits(failure)
+            by_rule = tuple([(by_rule[i] if i < len(by_rule) else 0) + hit for i, hit in enumerate(hits)])
+        return _new(History, (history.attempts + 1, history.started_at, delay, by_rule))
+
+    def rule_hits(self, failure: Failure) -> list[int]:
+        """For each rule 1 if it counts this failure, else 0."""
+        rule = self.rule_for(failure)
+        return [int(index == rule) for index in range(len(self.rules))]
+
+    def classify(self, exception: BaseException, *, stage: Stage = Stage.ANSWERED) -> Failure:
+        """Describe an exception, asking the classifier if ``on`` is one (in process).
+
+        Args:
+            exception: what was raised.
+            stage: how far the call got, unless the classifier returns a whole `Failure`.
+        """
+        if not callable(self.on):
+            return Failure.of(exception, stage=stage)
+        said = self.on(exception)
+        if isinstance(said, Failure):
+            return said if said.candidate is not None else said._replace(candidate=True)
+        failure = Failure.of(exception, reason=said if isinstance(said, str) else None, stage=stage)
+        return failure if failure.candidate is not None else failure._replace(candidate=bool(said))
+
+
+def _track(policy: Decider, rule: Rule, position: int, *, fixed: bool) -> Track:
+    return Track(
+        rule.name(position),
+        rule.backoff or policy.backoff,
+        rule.attempts or policy.attempts,
+        own_limit=rule.attempts is not None,
+        own_backoff=rule.backoff is not None,
+        fixed=fixed,
+    )
+
+
+def _unmatched(failure: Failure) -> GiveUp:
+    what = failure.error_type.removeprefix("builtins.") or failure.reason
+    return GiveUp(f"{what} is not one of the failures that this policy retries", "not_matched")
+
+
+_UNKNOWN_OUTCOME = GiveUp(
+    "nobody knows whether the call took effect, and it may not be repeated because it is not idempotent",
+    "not_idempotent",
+)

@@ -1,0 +1,133 @@
+"""Spans of time as users write them: ``timedelta``, seconds as a number, or text such as ``"1h30m"``.
+
+The text form is FTL's (``d``, ``h``, ``m``, ``s``, largest first, each at most once) plus ``ms``. What is longer than
+`LONGEST` is cut to it instead of overflowing: nobody waits a thousand years, and ``now + delay`` must stay a date.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from math import isfinite
+from typing import TypeAlias
+
+from redrive.errors import PolicySyntaxError, PolicyValueError
+from redrive.policy.caret import syntax_error
+
+__all__ = ["LONGEST", "ZERO", "Duration", "format_duration", "parse_duration", "seconds", "span"]
+
+Duration: TypeAlias = timedelta | float | int | str
+
+ZERO = timedelta(0)
+LONGEST = timedelta(days=365_250)
+"""The longest span that redrive computes with (a thousand years); longer ones are cut to it."""
+
+_LONGEST_SECONDS = LONGEST.total_seconds()
+_UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}  # in milliseconds, largest first
+_NAMES = tuple(_UNITS)
+_VALID = "write whole numbers with the units d, h, m, s, ms, largest first, for example 1h30m or 500ms"
+
+
+def parse_duration(value: Duration) -> timedelta:
+    """Read a span of time.
+
+    Args:
+        value: a ``timedelta``, seconds as a number, or text such as ``"1h30m"`` or ``"500ms"`` (integers with the
+            units d, h, m, s, ms, largest first, each at most once; seed 001, and ``ms`` is ours).
+
+    Returns:
+        The span, not negative, at most `LONGEST`.
+
+    Raises:
+        PolicySyntaxError: the text cannot be read; the message points at the fault.
+        PolicyValueError: the value is negative, NaN, infinite or no duration at all.
+    """
+    return span(seconds(value))
+
+
+def seconds(value: Duration) -> float:
+    """The same as `parse_duration`, in seconds and without rounding to microseconds."""
+    if isinstance(value, str):
+        return min(read(value, value, 0) / 1000, _LONGEST_SECONDS)
+    if isinstance(value, timedelta):
+        number = value.total_seconds()
+    elif isinstance(value, bool) or not isinstance(value, int | float):
+        message = f"{value!r} is not a duration: give a timedelta, seconds as a number, or text such as '1h30m'"
+        raise PolicyValueError(message)
+    elif isinstance(value, int):
+        number = float(min(max(value, -1), 10**15))  # an int may be too large for a float
+    else:
+        number = value
+    if not isfinite(number) or number < 0:
+        message = f"{value!r} is not a duration: it must be zero or more, and finite"
+        raise PolicyValueError(message)
+    return number
+
+
+def span(number: float) -> timedelta:
+    """Seconds, already checked, as a ``timedelta``, at most `LONGEST`."""
+    return timedelta(0, number) if number < _LONGEST_SECONDS else LONGEST
+
+
+def read(word: str, text: str, start: int) -> int:
+    """Read one duration, in milliseconds, that stands at ``start`` of a longer text; errors point into that text."""
+    if not word:
+        raise syntax_error(text, start, "a duration is missing", _VALID)
+    total, at, last = 0, 0, -1
+    while at < len(word):
+        number_end = _skip(word, at, "0123456789")
+        if number_end == at:
+            raise _no_number(word, at, text, start)
+        unit_end = _skip(word, number_end, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+        unit = word[number_end:unit_end]
+        if unit not in _UNITS:
+            raise _bad_unit(word[at:number_end], unit, text, start + number_end)
+        rank = _NAMES.index(unit)
+        if rank <= last:
+            problem = f"the unit {unit!r} comes after {_NAMES[last]!r}"
+            raise syntax_error(text, start + number_end, problem, _VALID)
+        total += min(int(word[at:number_end].lstrip("0")[:16] or "0"), 10**15) * _UNITS[unit]  # saturating
+        at, last = unit_end, rank
+    return total
+
+
+def _skip(word: str, at: int, alphabet: str) -> int:
+    while at < len(word) and word[at] in alphabet:
+        at += 1
+    return at
+
+
+def _no_number(word: str, at: int, text: str, start: int) -> PolicySyntaxError:
+    if word[at] in "+-":
+        return syntax_error(text, start + at, "a duration has no sign", _VALID)
+    if word[at] == ".":
+        return syntax_error(text, start + at, "a duration takes whole numbers only", "write 1500ms for 1.5s")
+    return syntax_error(text, start + at, f"a duration cannot contain {word[at]!r} here", _VALID)
+
+
+def _bad_unit(number: str, unit: str, text: str, at: int) -> PolicySyntaxError:
+    if not unit:
+        if text[at : at + 1] == ".":
+            return syntax_error(text, at, "a duration takes whole numbers only", "write 1500ms for 1.5s")
+        return syntax_error(text, at, f"the number {number} has no unit", f"write {number}s for {number} seconds")
+    return syntax_error(text, at, f"there is no unit {unit!r}", _VALID)
+
+
+def format_duration(value: timedelta) -> str:
+    """Write a span of time the way `parse_duration` reads it: the shortest form, ``"0s"`` for zero.
+
+    A span with a part below a millisecond is shown with a fraction (``"1.5ms"``), and a negative one with a sign, for
+    people; these two cannot be read back.
+    """
+    micros = value // timedelta(microseconds=1)
+    if micros == 0:
+        return "0s"
+    sign, rest = ("-", -micros) if micros < 0 else ("", micros)
+    millis, below = divmod(rest, 1000)
+    parts = []
+    for unit, size in _UNITS.items():
+        count, millis = divmod(millis, size)
+        if unit == "ms" and below:
+            parts.append(f"{count}.{below:03d}".rstrip("0") + unit)
+        elif count:
+            parts.append(f"{count}{unit}")
+    return sign + "".join(parts)

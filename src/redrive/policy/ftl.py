@@ -1,0 +1,267 @@
+"""FTL's own reading of a retry directive, error texts word for word: ``Policy.parse(text, strict=True)``.
+
+For programs that must agree with FTL schemas. FTL reads a directive in two steps, and so do we:
+
+1. a *parser* over tokens, which knows only shapes (`parse`). Its errors have a position, ``1:13: unexpected token
+"s"``.
+   FTL has two such parsers, for Go comments (``//ftl:retry ...``) and for schema text (``+retry ...``); they differ in
+   the column and in the name of the record only. Ours speaks as the schema parser; `go_message` translates.
+2. a *validation* of what was read (`Written.problem`), which knows durations and limits.
+
+What differs from our own reading (`redrive.policy.directive`): a bare number at the very end of the text is an error
+even if it is 0 (FTL wants a blank after it), there is no ``ms``, and backoffs lie between one second and one day. FTL's
+silent overflow of 64-bit nanoseconds is not reproduced.
+
+Two passes of errors that FTL reports together (a maximum below the minimum *and* a backoff without retries) are joined
+by a semicolon.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import NamedTuple
+
+from redrive.errors import PolicySyntaxError, PolicyValueError
+from redrive.policy.directive import DEFAULT_MAXIMUM, DEFAULT_MINIMUM, DEFAULT_RETRIES, Directive
+from redrive.policy.duration import span
+
+__all__ = ["Written", "go_message", "parse", "parse_duration", "read_directive"]
+
+_SCHEMA_COLUMN = len("+retry ") + 1
+_GO_COLUMN = len("ftl:retry ") + 1
+_LOWEST, _HIGHEST = timedelta(seconds=1), timedelta(days=1)
+_INT64 = 2**63 - 1
+_SAMPLE = 16  # characters of an unreadable text that the lexer shows
+_UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+
+_TOKENS = re.compile(
+    r"""(?P<blank>[ \t\r\n\v\f]+)
+    |(?P<ident>[a-zA-Z_][a-zA-Z0-9_]*(?![a-zA-Z0-9_]))
+    |(?P<comment>//[^\n]*)
+    |(?P<string>"(?:\\.|[^"])*")
+    |(?P<number>[0-9]+(?:\.[0-9]+)?)
+    |(?P<punct>[-%/_:\[\]{}<>()*+?.,\\^$|\#~!'@=])""",
+    re.VERBOSE,
+)
+_COMPONENT = re.compile(r"([0-9]+)([a-zA-Z]+)")
+
+
+class _Token(NamedTuple):
+    kind: str
+    text: str
+    at: int
+    blank_after: bool
+
+
+class Written(NamedTuple):
+    """A directive as it was written: shapes only, durations still text.
+
+    Attributes:
+        count: the number of retries, or None.
+        minimum: text of the minimum backoff, or "".
+        maximum: text of the maximum backoff, or "".
+        catch: ``verb`` or ``module.verb``, or None.
+    """
+
+    count: int | None  # type: ignore[assignment]  # FTL's name; it hides a method of tuple that nobody needs here
+    minimum: str
+    maximum: str
+    catch: str | None
+
+    def problems(self) -> list[str]:
+        """What FTL's validation says about it; empty if it is valid."""
+        try:
+            low, high = self._limits()
+        except PolicyValueError as error:
+            return [str(error)]
+        found = []
+        if high < low:
+            found.append(
+                f"max backoff duration ({self.maximum}) needs to be at least as long as"
+                f" initial backoff ({self.minimum})"
+            )
+        if self.count == 0 and self.minimum and self.catch is None:
+            found.append("can not define a backoff duration when retry count is 0 and no catch is declared")
+        return found
+
+    def directive(self) -> Directive:
+        """What it says, defaults filled in.
+
+        Raises:
+            PolicyValueError: FTL's validation finds a problem.
+        """
+        problems = self.problems()
+        if problems:
+            raise PolicyValueError("; ".join(problems))
+        low, high = self._limits()
+        return Directive(DEFAULT_RETRIES if self.count is None else self.count, low, high, self.catch)
+
+    def _limits(self) -> tuple[timedelta, timedelta]:
+        if self.minimum:
+            low = _limited(self.minimum, "min")
+        elif self.count == 0:
+            low = DEFAULT_MINIMUM
+        else:
+            raise PolicyValueError("retry must have a minimum backoff")
+        return low, _limited(self.maximum, "max") if self.maximum else max(low, DEFAULT_MAXIMUM)
+
+
+def read_directive(text: str) -> Directive:
+    """Read a directive as FTL does.
+
+    Raises:
+        PolicySyntaxError: with the text of FTL's schema parser; `go_message` gives the other one.
+        PolicyValueError: with the text of FTL's validation.
+    """
+    return parse(text).directive()
+
+
+def go_message(error: PolicySyntaxError) -> str:
+    """What FTL's parser of Go comments says where its schema parser said this."""
+    if error.at is None:
+        return f"DirectiveRetry.Count: {error.problem}"
+    return f"1:{_GO_COLUMN + error.at}: {error.problem}"
+
+
+def parse(text: str) -> Written:
+    """Read the shape of a directive: ``[count] [min] [max] ["catch" [module "."] verb]``.
+
+    Raises:
+        PolicySyntaxError: with the text of FTL's schema parser.
+    """
+    tokens = _lex(text)
+    count = None
+    if tokens[0].kind == "number" and tokens[0].blank_after:
+        count = tokens.pop(0).text
+    minimum = _duration(text, tokens)
+    maximum = _duration(text, tokens)
+    catch = _catch(text, tokens)
+    number = _integer(text, count)
+    if tokens[0].kind != "end":
+        raise _unexpected(text, tokens[0])
+    return Written(number, minimum, maximum, catch)
+
+
+def _lex(text: str) -> list[_Token]:
+    tokens: list[_Token] = []
+    at = 0
+    while at < len(text):
+        match = _TOKENS.match(text, at)
+        if match is None or match.lastgroup is None:
+            rest = text[at:]
+            shown = rest if len(rest) <= _SAMPLE else rest[:_SAMPLE] + "..."
+            raise _error(text, at, f"invalid input text {_quoted(shown)}")
+        if match.lastgroup == "blank":
+            if tokens:
+                tokens[-1] = tokens[-1]._replace(blank_after=True)
+        else:
+            tokens.append(_Token(match.lastgroup, match.group(), at, blank_after=False))
+        at = match.end()
+    return [*tokens, _Token("end", "<EOF>", len(text), blank_after=False)]
+
+
+def _duration(text: str, tokens: list[_Token]) -> str:
+    if tokens[0].kind != "number":
+        return ""
+    number = tokens.pop(0)
+    if number.blank_after:
+        raise _unexpected(text, tokens[0])
+    if tokens[0].kind != "ident":
+        raise _unexpected(text, tokens[0], expected=True)
+    return number.text + tokens.pop(0).text
+
+
+def _catch(text: str, tokens: list[_Token]) -> str | None:
+    if tokens[0].text != "catch" or tokens[0].kind != "ident":
+        return None
+    tokens.pop(0)
+    name = _ident(text, tokens)
+    if tokens[0].text == "." and tokens[0].kind == "punct":
+        tokens.pop(0)
+        name += "." + _ident(text, tokens)
+    return name
+
+
+def _ident(text: str, tokens: list[_Token]) -> str:
+    if tokens[0].kind != "ident":
+        raise _unexpected(text, tokens[0], expected=True)
+    return tokens.pop(0).text
+
+
+def _integer(text: str, count: str | None) -> int | None:
+    if count is None:
+        return None
+    problem = "invalid syntax" if "." in count else "value out of range" if _exceeds(count) else ""
+    if problem:
+        inner = f'strconv.ParseInt: parsing "{count}": {problem}'
+        raise PolicySyntaxError(f"MetadataRetry.Count: {inner}", text=text, problem=inner)
+    return int(count)
+
+
+def _exceeds(digits: str) -> bool:
+    short = digits.lstrip("0")
+    return len(short) > len(str(_INT64)) or int(short or "0") > _INT64
+
+
+def _unexpected(text: str, token: _Token, *, expected: bool = False) -> PolicySyntaxError:
+    shown = token.text[1:-1] if token.kind == "string" else token.text
+    return _error(text, token.at, f"unexpected token {_quoted(shown)}{' (expected <ident>)' if expected else ''}")
+
+
+def _error(text: str, at: int, problem: str) -> PolicySyntaxError:
+    return PolicySyntaxError(f"1:{_SCHEMA_COLUMN + at}: {problem}", text=text, at=at, problem=problem)
+
+
+def _quoted(text: str) -> str:
+    """Go's ``%q`` for the text that can stand in a directive."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c.isprintable() else repr(c)[1:-1] for c in escaped) + '"'
+
+
+def _limited(text: str, which: str) -> timedelta:
+    try:
+        value = parse_duration(text)
+    except PolicyValueError as error:
+        message = f"could not parse {which} backoff duration: could not parse retry duration: {error}"
+        raise PolicyValueError(message) from None
+    if value < _LOWEST:
+        raise PolicyValueError(f"could not parse {which} backoff duration: retry must have a minimum backoff of 1s")
+    if value > _HIGHEST:
+        raise PolicyValueError(f"could not parse {which} backoff duration: retry backoff can not be larger than 1d")
+    return value
+
+
+def parse_duration(text: str) -> timedelta:
+    """Read a duration as FTL does: units d, h, m, s only; the empty text is zero.
+
+    What FTL would compute wrongly because 64-bit nanoseconds overflow is computed rightly, and cut to
+    `redrive.policy.duration.LONGEST`.
+
+    Raises:
+        PolicyValueError: with FTL's text.
+    """
+    total, at, last = 0, 0, 0
+    while at < len(text):
+        match = _COMPONENT.match(text, at)
+        rest = text[at:]
+        if match is None:
+            raise PolicyValueError(
+                f"unable to parse duration {_quoted(rest)} - expected duration in format like '1m' or '30s'"
+            )
+        digits, unit = match.groups()
+        if _exceeds(digits):
+            inner = f'strconv.Atoi: parsing "{digits}": value out of range'
+            raise PolicyValueError(f"unable to parse duration {_quoted(rest)}: {inner}")
+        size = _UNITS.get(unit)
+        if size is None:
+            raise PolicyValueError(
+                f"duration has unknown unit {_quoted(unit)} - use 'd', 'h', 'm' or 's', eg '1d' or '30s'"
+            )
+        if last and size >= last:
+            raise PolicyValueError(
+                f"duration has unit {_quoted(unit)} out of order - units need to be ordered from largest to smallest"
+                " - eg '1d3h2m'"
+            )
+        total, at, last = total + int(digits) * size, match.end(), size
+    return span(float(total))

@@ -1,0 +1,205 @@
+"""The schedules that are not made of other schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from math import isfinite, log
+
+from redrive.errors import PolicyValueError
+from redrive.policy.backoff import NEVER_MORE, Backoff, function_named
+from redrive.policy.duration import Duration, seconds
+from redrive.policy.value import freeze
+
+__all__ = ["Constant", "Decorrelated", "Exponential", "Linear", "Listed", "Named"]
+
+
+class Constant(Backoff):
+    """Always the same delay."""
+
+    __slots__ = ("value",)
+    _fields = ("value",)
+    kind = "constant"
+    value: float
+
+    def __init__(self, value: Duration) -> None:
+        freeze(self, "value", seconds(value))
+
+    def delay(self, retry: int) -> float:  # noqa: ARG002 - the same for each
+        """See `Backoff.delay`."""
+        return self.value
+
+
+class Exponential(Backoff):
+    """``initial * factor ** (retry - 1)``, at most ``maximum``."""
+
+    __slots__ = ("_full_from", "_top", "factor", "initial", "maximum")
+    _fields = ("initial", "maximum", "factor")
+    kind = "exponential"
+    initial: float
+    maximum: float | None
+    factor: float
+    _full_from: float
+    _top: float
+
+    def __init__(self, initial: Duration, maximum: Duration | None = None, factor: float = 2) -> None:
+        if isinstance(factor, bool) or not isinstance(factor, int | float) or not isfinite(factor) or factor < 1:
+            message = f"factor={factor!r}: a backoff grows by a finite factor of at least 1"
+            raise PolicyValueError(message)
+        start = seconds(initial)
+        cap = None if maximum is None else seconds(maximum)
+        top = NEVER_MORE if cap is None else min(cap, NEVER_MORE)
+        # From this retry on the delay is the cap: computing the power could overflow.
+        full_from = (log(top) - log(start)) / log(factor) + 2 if factor > 1 and 0 < start < top else 2.0
+        freeze(self, "initial", start)
+        freeze(self, "maximum", cap)
+        freeze(self, "factor", float(factor))
+        freeze(self, "_top", top)
+        freeze(self, "_full_from", full_from if factor > 1 and start else float("inf"))
+
+    def delay(self, retry: int) -> float:
+        """See `Backoff.delay`."""
+        if retry > self._full_from:
+            return self._top
+        try:
+            return min(self._top, self.initial * self.factor ** (retry - 1))
+        except OverflowError:  # the factor alone, from an initial delay near zero
+            return self._top if self.initial else 0.0
+
+
+class Listed(Backoff):
+    """A fixed list of delays."""
+
+    __slots__ = ("end", "values")
+    _fields = ("values", "end")
+    kind = "listed"
+    values: tuple[float, ...]
+    end: str
+
+    def __init__(self, values: Iterable[Duration], *, end: str = "repeat") -> None:
+        if isinstance(values, str):
+            message = f"listed takes a list of delays, not the text {values!r}"
+            raise PolicyValueError(message)
+        numbers = tuple(seconds(value) for value in values)
+        if not numbers:
+            message = "a listed backoff needs at least one delay"
+            raise PolicyValueError(message)
+        if end not in ("repeat", "stop"):
+            message = f"end={end!r}: after the last delay a list can 'repeat' it or 'stop'"
+            raise PolicyValueError(message)
+        freeze(self, "values", numbers)
+        freeze(self, "end", end)
+
+    def delay(self, retry: int) -> float | None:
+        """See `Backoff.delay`."""
+        if retry <= len(self.values):
+            return self.values[retry - 1]
+        return self.values[-1] if self.end == "repeat" else None
+
+    @property
+    def length(self) -> int | None:
+        """See `Backoff.length`."""
+        return None if self.end == "repeat" else len(self.values)
+
+
+class Linear(Backoff):
+    """``initial + step * (retry - 1)``, at most ``maximum``."""
+
+    __slots__ = ("initial", "maximum", "step")
+    _fields = ("initial", "step", "maximum")
+    kind = "linear"
+    initial: float
+    step: float
+    maximum: float | None
+
+    def __init__(self, initial: Duration, step: Duration, maximum: Duration | None = None) -> None:
+        freeze(self, "initial", seconds(initial))
+        freeze(self, "step", seconds(step))
+        freeze(self, "maximum", None if maximum is None else seconds(maximum))
+
+    def delay(self, retry: int) -> float:
+        """See `Backoff.delay`."""
+        return min(NEVER_MORE if self.maximum is None else self.maximum, self.initial + self.step * (retry - 1))
+
+
+class Decorrelated(Backoff):
+    """Drawn between ``initial`` and three times the previous delay, at most ``maximum``.
+
+    Also this draw comes after the cap. AWS's formula ``min(maximum, uniform(initial, 3 * previous))`` piles up at the
+    maximum; ours draws from ``initial`` to ``min(maximum, 3 * previous)``, which is the same until the maximum is near.
+    Its nominal delay is the longest that can be drawn.
+    """
+
+    __slots__ = ("_longest", "initial", "maximum")
+    _fields = ("initial", "maximum")
+    kind = "decorrelated"
+    initial: float
+    maximum: float
+    _longest: Exponential
+
+    def __init__(self, initial: Duration, maximum: Duration) -> None:
+        freeze(self, "initial", seconds(initial))
+        freeze(self, "maximum", seconds(maximum))
+        freeze(self, "_longest", Exponential(min(self.initial * 3, NEVER_MORE), self.maximum, 3))
+
+    def delay(self, retry: int) -> float:
+        """See `Backoff.delay`."""
+        return self._longest.delay(retry)
+
+    @property
+    def draws(self) -> bool:
+        """See `Backoff.draws`."""
+        return True
+
+    def draw(self, retry: int, previous: float | None, sample: float) -> float:  # noqa: ARG002 - depends on previous
+        """See `Backoff.draw`."""
+        low = min(self.initial, self.maximum)
+        high = min(self.maximum, 3 * max(low, low if previous is None else previous))
+        return low + sample * (high - low)
+
+
+class Named(Backoff):
+    """A registered function; see `Backoff.register`."""
+
+    __slots__ = ("_draws", "_function", "name", "options")
+    _fields = ("name", "options")
+    kind = "named"
+    name: str
+    options: tuple[tuple[str, float], ...]
+    _function: Callable[..., float]
+    _draws: bool
+
+    def __init__(self, name: str, options: Mapping[str, float] | Iterable[tuple[str, float]] = ()) -> None:
+        function, draws = function_named(name)
+        freeze(self, "name", name)
+        freeze(self, "options", tuple(sorted(dict(options).items())))
+        freeze(self, "_function", function)
+        freeze(self, "_draws", draws)
+        self.delay(1)  # what cannot be called must fail here, not after the first failure
+
+    @property
+    def draws(self) -> bool:
+        """See `Backoff.draws`."""
+        return self._draws
+
+    def delay(self, retry: int) -> float:
+        """See `Backoff.delay`."""
+        return self._ask(retry, None, 1.0) if self._draws else self._ask(retry)
+
+    def draw(self, retry: int, previous: float | None, sample: float) -> float:
+        """See `Backoff.draw`."""
+        return self._ask(retry, previous, sample)
+
+    def _ask(self, retry: int, *luck: float | None) -> float:
+        """Call the function and refuse what is no delay, here and not in a sleep."""
+        try:
+            value = self._function(retry, *luck, **dict(self.options))
+        except OverflowError:
+            return NEVER_MORE
+        except TypeError as error:
+            called = ", ".join(f"{name}={number!r}" for name, number in self.options) or "no options"
+            message = f"the backoff function {self.name!r} cannot be called with {called}: {error}"
+            raise PolicyValueError(message) from error
+        if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value) or value < 0:
+            message = f"the backoff function {self.name!r} gave {value!r} for retry {retry}, which is no delay"
+            raise PolicyValueError(message)
+        return min(float(value), NEVER_MORE)

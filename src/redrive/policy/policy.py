@@ -1,0 +1,322 @@
+"""The policy: one immutable value that says what becomes of a failed call.
+
+It holds no counters and knows no clock. Everything that differs from call to call is an argument of `Policy.decide`.
+That is why the same value can sit above a function in one process and in a row of a database, and give the same answers
+in both. How it decides stands in `redrive.policy.decider`; what a field accepts, in `redrive.policy.fields`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from types import EllipsisType
+from typing import Any, ClassVar
+
+from redrive.errors import PolicyValueError
+from redrive.policy import fields
+from redrive.policy.backoff import Backoff
+from redrive.policy.classify import On
+from redrive.policy.decider import Decider
+from redrive.policy.duration import Duration, span
+from redrive.policy.explain import Explanation, explain
+from redrive.policy.forms import Forms
+from redrive.policy.jitter import Jitter
+from redrive.policy.kinds import Exponential
+from redrive.policy.limits import check_attempts
+from redrive.policy.rule import Rule
+from redrive.policy.value import freeze
+
+__all__ = ["OPERATORS", "Policy"]
+
+IN_PROCESS_DEADLINE = timedelta(seconds=45)
+_DEFAULT_BACKOFF = Exponential(0.1, 5.0)
+_FAR = 10_000  # a retry after which every schedule that grows has reached its maximum
+_SPINNING = timedelta(seconds=1)
+_ALWAYS = (
+    10**9
+)  # attempts of a policy that only names failures, and leaves all limits to the one that it is combined with
+
+OPERATORS: dict[str, Callable[[Policy, Policy], Policy]] = {}
+"""The operators on policies by their sign; `redrive.policy.algebra` puts them here."""
+
+
+class Policy(Forms, Decider):
+    """What becomes of a failed call. All arguments are keywords; durations are `timedelta`, seconds or text.
+
+    Args:
+        on: which failures are candidates: exception types, their qualified names, names of reasons, or (in process) a
+            classifier, called with the exception. None: any ``Exception``; in process it must be given.
+        on_result: predicate for results that count as failures (in process).
+        attempts: executions, the first included; None for no limit, then ``deadline`` or ``catch`` must bound the call.
+        deadline: bound of the whole call, waits included. If it is not given: none durably, 45 s in process.
+        attempt_timeout: bound of one execution.
+        backoff: schedule of the delays; by default exponential from 100 ms to 5 s.
+        jitter: `Jitter` or its name; by default full, and none for a backoff that draws by itself.
+        rules: other treatment by failure, first match wins.
+        catch: name of the task that takes over after the last failure.
+        hints: obey a hint (Retry-After) as a floor, or ignore it.
+        max_hint: a hint longer than this is refused: give up at once.
+        over_deadline: what to do if a wait would pass the deadline: give_up, defer, truncate.
+        nested: who retries where policies nest: outer, or both.
+        groups: an exception group is a candidate if all, any or never of its leaves are.
+        idempotent: whether an attempt with unknown outcome may be repeated. If not given: True durably, False in
+        process.
+        budget: key or object of a shared retry budget.
+        breaker: key or object of a shared circuit breaker.
+        hedge: key or object of a hedging plan.
+
+    Raises:
+        PolicyValueError: a value that means nothing sensible; the message names the field.
+    """
+
+    __slots__ = ()
+    _fields: ClassVar[tuple[str, ...]] = (
+        "on",
+        "on_result",
+        "attempts",
+        "deadline",
+        "attempt_timeout",
+        "backoff",
+        "jitter",
+        "rules",
+        "catch",
+        "hints",
+        "max_hint",
+        "over_deadline",
+        "nested",
+        "groups",
+        "idempotent",
+        "budget",
+        "breaker",
+        "hedge",
+    )
+
+    def __init__(  # noqa: PLR0913 - keyword-only, one for each thing that a policy says
+        self,
+        *,
+        on: On | None = None,
+        on_result: Callable[[Any], bool] | None = None,
+        attempts: int | None = 3,
+        deadline: Duration | EllipsisType | None = ...,
+        attempt_timeout: Duration | None = None,
+        backoff: Backoff = _DEFAULT_BACKOFF,
+        jitter: Jitter | str | None = None,
+        rules: Iterable[Rule] = (),
+        catch: str | None = None,
+        hints: str = "obey",
+        max_hint: Duration | None = None,
+        over_deadline: str = "give_up",
+        nested: str = "outer",
+        groups: str = "all",
+        idempotent: bool | None = None,
+        budget: object = None,
+        breaker: object = None,
+        hedge: object = None,
+    ) -> None:
+        freeze(self, "on", fields.candidates(on, on_result))
+        freeze(self, "on_result", on_result)
+        freeze(self, "attempts", check_attempts(attempts, "attempts"))
+        freeze(self, "deadline_given", deadline is not ...)
+        freeze(self, "deadline", None if isinstance(deadline, EllipsisType) else fields.bound(deadline, "deadline"))
+        freeze(self, "attempt_timeout", fields.bound(attempt_timeout, "attempt_timeout"))
+        freeze(self, "backoff", fields.schedule(backoff))
+        freeze(self, "jitter", fields.jitter(jitter, backoff))
+        freeze(self, "rules", fields.rules(rules))
+        freeze(self, "catch", fields.task(catch))
+        freeze(self, "hints", fields.choice("hints", hints))
+        freeze(self, "max_hint", None if max_hint is None else fields.span(max_hint, "max_hint"))
+        freeze(self, "over_deadline", fields.choice("over_deadline", over_deadline))
+        freeze(self, "nested", fields.choice("nested", nested))
+        freeze(self, "groups", fields.choice("groups", groups))
+        freeze(self, "idempotent", fields.flag("idempotent", idempotent))
+        freeze(self, "budget", fields.resource("budget", budget))
+        freeze(self, "breaker", fields.resource("breaker", breaker))
+        freeze(self, "hedge", fields.resource("hedge", hedge))
+        self._check()
+        self._prepare()
+
+    def _check(self) -> None:
+        """Check the fields against each other."""
+        if self.attempts is None and self.deadline is None and self.catch is None:
+            raise PolicyValueError("attempts=None retries without end: bound it with a deadline or name a catch task")
+        if self.over_deadline != "give_up" and self.deadline is None and self.deadline_given:
+            raise PolicyValueError(f"over_deadline={self.over_deadline!r} needs a deadline, but deadline=None")
+
+    # --- places
+
+    def in_process(self) -> Policy:
+        """This policy with the defaults of a call in process: 45 s in all, not idempotent.
+
+        Raises:
+            PolicyValueError: neither ``on`` nor ``on_result`` is given.
+        """
+        if self.on is None and self.on_result is None:
+            raise PolicyValueError(
+                "say which failures may be retried, as in on=ConnectionError: to retry every exception hides mistakes"
+            )
+        changes: dict[str, Any] = {}
+        if self.on is None:
+            changes["on"] = ()
+        if not self.deadline_given:
+            changes["deadline"] = IN_PROCESS_DEADLINE
+        if self.idempotent is None:
+            changes["idempotent"] = False
+        return self.with_(**changes) if changes else self
+
+    def durable(self) -> Policy:
+        """This policy with the defaults of a durable job: idempotent (at least once), no deadline unless given."""
+        return self if self.idempotent is not None else self.with_(idempotent=True)
+
+    # --- forms
+
+    @classmethod
+    def parse(cls, text: str, *, strict: bool = False) -> Policy:
+        """Read a retry directive, ``[<retries=10>] <min-backoff> [<max-backoff>] [catch <task>]``.
+
+        Args:
+            text: the directive; the number is *retries*, so that ``attempts`` is one more.
+            strict: FTL exactly: 1 s to 1 d, no ``ms``, its error texts.
+
+        Raises:
+            PolicySyntaxError: it cannot be read.
+            PolicyValueError: it can be read but means nothing sensible.
+        """
+        if not isinstance(text, str):
+            raise PolicyValueError(f"a directive is text, not {text!r}")
+        if strict:
+            from redrive.policy import ftl
+
+            said = ftl.read_directive(text)
+        else:
+            from redrive.policy import directive
+
+            said = directive.read_directive(text)
+        backoff = Backoff.exponential(said.minimum, said.maximum)
+        return cls(attempts=said.retries + 1, deadline=None, backoff=backoff, jitter=Jitter.none, catch=said.catch)
+
+    def directive(self) -> str:
+        """The directive that says this policy: ``Policy.parse(policy.directive()) == policy``.
+
+        Raises:
+            PolicyValueError: a directive cannot say it; the message names the field.
+        """
+        from redrive.policy import directive
+
+        return directive.write_directive(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """This policy as JSON-able data, with ``"version": 1`` and all fields.
+
+        Raises:
+            PolicyValueError: a field holds a function or an object that has no name.
+        """
+        from redrive.policy import codec
+
+        return codec.policy_to_dict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Policy:
+        """Build a policy from what `to_dict` gave.
+
+        Raises:
+            PolicyValueError: an unknown or missing key, or a wrong value; the message names the key.
+        """
+        from redrive.policy import codec
+
+        return codec.policy_from_dict(data, Policy, OPERATORS)
+
+    # --- figures
+
+    def delays(self, n: int | None = None) -> list[float]:
+        """The nominal delays before retries 1 to n, in seconds; fewer only if the backoff itself ends.
+
+        Args:
+            n: how many; by default as many as the policy has retries.
+
+        Raises:
+            PolicyValueError: no number was given and the policy has no limit.
+        """
+        wanted = self.retries if n is None else n
+        if wanted is None:
+            raise PolicyValueError("the policy has no limit of attempts: say how many delays are wanted")
+        return self.backoff.delays(wanted)
+
+    @property
+    def catch_delay(self) -> timedelta:
+        """At which interval a failed catch task is tried again: the nominal delay that would follow the last retry.
+
+        FTL freezes its backoff after the last doubling, so that ``2 1s catch x`` retries the catch every 4 s. A zero
+        delay would make a failing catch spin; then it is one second.
+        """
+        delay = self.backoff.delay(_FAR if self.attempts is None else self.attempts)
+        if delay is None:  # the schedule has ended before: its last delay
+            delay = self.backoff.delay(self.backoff.length or 1)
+        return span(delay) if delay else _SPINNING
+
+    def explain(self) -> Explanation:
+        """Worst-case executions, worst-case time, and the sentence that a person would say."""
+        return explain(self)
+
+    # --- algebra; see `redrive.policy.algebra`
+
+    def __and__(self, other: Policy) -> Policy:
+        """Both must agree: give up if either does; of two retries the later one."""
+        return OPERATORS["&"](self, other)
+
+    def __or__(self, other: Policy) -> Policy:
+        """Either suffices: give up if both do; of two retries the earlier one."""
+        return OPERATORS["|"](self, other)
+
+    def __rshift__(self, other: Policy) -> Policy:
+        """This one; when it gives up, the other."""
+        return OPERATORS[">>"](self, other)
+
+    def take(self, n: int) -> Policy:
+        """At most ``n`` retries."""
+        if isinstance(n, bool) or not isinstance(n, int) or n < 0:
+            raise PolicyValueError(f"take({n!r}): the number of retries is a whole number, zero or more")
+        return self.with_(attempts=n + 1 if self.attempts is None else min(n + 1, self.attempts))
+
+    def up_to(self, total: Duration) -> Policy:
+        """At most this long in all, waits included."""
+        limit = fields.span(total, "up_to")
+        return self.with_(deadline=limit if self.deadline is None else min(limit, self.deadline))
+
+    def cap(self, maximum: Duration) -> Policy:
+        """No backoff longer than ``maximum``; hints remain floors."""
+        rules = [r if r.backoff is None else r.with_(backoff=r.backoff.cap(maximum)) for r in self.rules]
+        return self.with_(backoff=self.backoff.cap(maximum), rules=rules)
+
+    def per(self, *names: type[BaseException] | str) -> Policy:
+        """The same, for failures of these reasons or types only; any other failure is given up on."""
+        if self.on is None:
+            return self.with_(on=names)
+        gate = Policy(
+            on=names,
+            attempts=_ALWAYS,
+            backoff=Exponential(0),
+            hints="ignore",
+            groups=self.groups,
+            idempotent=self.idempotent,
+        )
+        return self & gate
+
+    # --- value
+
+    def arguments(self) -> dict[str, Any]:
+        """See `redrive.policy.value.Value.arguments`."""
+        arguments = super().arguments()
+        if not self.deadline_given:
+            del arguments["deadline"]
+        return arguments
+
+    def _key(self) -> tuple[object, ...]:
+        return (self.deadline_given, *super()._key())
+
+    def __repr__(self) -> str:
+        usual = _USUAL.arguments()
+        shown = {name: value for name, value in self.arguments().items() if name not in usual or usual[name] != value}
+        return f"Policy({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+
+_USUAL = Policy()

@@ -1,0 +1,106 @@
+"""Why an attempt failed: a name, and what follows from it.
+
+A `Failure` carries the *name* of a reason, a plain upper-case string, so that it can be stored and compared. This
+module says what is known about a name: RFC 0049's two flags. The registry is open: adapters add their own reasons, and
+a name that nobody registered is treated as the careful default, both flags false.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from redrive.errors import PolicyValueError
+
+__all__ = ["Reason", "is_reason_name"]
+
+
+class Reason(NamedTuple):
+    """What is known about a reason.
+
+    Attributes:
+        name: upper-case letters, digits and underscores.
+        allows_non_idempotent_retry: a call that is not idempotent may be repeated although its outcome is unknown
+            (RFC 0049, "Retry Reasons").
+        always_retry: it is repeated whatever the strategy says, with controlled backoff (RFC 0049); only the
+            orchestrator acts on this flag.
+    """
+
+    name: str
+    allows_non_idempotent_retry: bool = False
+    always_retry: bool = False
+
+    @staticmethod
+    def of(name: str) -> Reason:
+        """What is known about a reason; an unknown name gets the careful default, both flags false."""
+        return _REGISTRY.get(name) or Reason(name)
+
+    @staticmethod
+    def register(name: str, *, allows_non_idempotent_retry: bool = False, always_retry: bool = False) -> Reason:
+        """Make a reason known, for the whole process.
+
+        Args:
+            name: upper-case letters, digits and underscores, starting with a letter.
+            allows_non_idempotent_retry: see `Reason`.
+            always_retry: see `Reason`; it includes the other flag.
+
+        Returns:
+            The reason. Registering the same reason twice is fine.
+
+        Raises:
+            PolicyValueError: the name has another form, or it is already registered with other flags.
+        """
+        if not is_reason_name(name):
+            raise PolicyValueError(
+                f"{name!r} is not the name of a reason: use upper-case letters, digits and underscores"
+            )
+        new = Reason(name, allows_non_idempotent_retry or always_retry, always_retry)
+        known = _REGISTRY.setdefault(name, new)
+        if known != new:
+            raise PolicyValueError(f"the reason {name} is already registered with other flags: {known}")
+        return known
+
+
+def is_reason_name(text: str) -> bool:
+    """Whether the text has the form of a reason's name: ``TIMEOUT``, ``KV_LOCKED``, ``HTTP_503``."""
+    return text[:1].isalpha() and text.isascii() and text.replace("_", "A").isalnum() and text == text.upper()
+
+
+_SAFE_ONLY = (  # the reasons of redrive itself, none of which proves that nothing has happened
+    "ERROR",
+    "TIMEOUT",
+    "WORKER_LOST",
+    "POISON",
+    "LOST_IN_FLIGHT",
+    "BAD_PAYLOAD",
+    "BAD_RESULT",
+    "RESULT",
+    "RETRY_AFTER",
+    "GAVE_UP",
+    # RFC 0049
+    "UNKNOWN",
+    "SOCKET_CLOSED_WHILE_IN_FLIGHT",
+)
+_MAY_REPEAT = (  # RFC 0049: "Non-idempotent Retry: true"
+    "SOCKET_NOT_AVAILABLE",
+    "SERVICE_NOT_AVAILABLE",
+    "NODE_NOT_AVAILABLE",
+    "KV_ERROR_MAP_RETRY_INDICATED",
+    "KV_LOCKED",
+    "KV_TEMPORARY_FAILURE",
+    "KV_SYNC_WRITE_IN_PROGRESS",
+    "KV_SYNC_WRITE_RE_COMMIT_IN_PROGRESS",
+    "SERVICE_RESPONSE_CODE_INDICATED",
+    "CIRCUIT_BREAKER_OPEN",
+    "QUERY_PREPARED_STATEMENT_FAILURE",
+    "QUERY_INDEX_NOT_FOUND",
+    "ANALYTICS_TEMPORARY_FAILURE",
+    "SEARCH_TOO_MANY_REQUESTS",
+    "VIEWS_TEMPORARY_FAILURE",
+)
+_ALWAYS = ("KV_NOT_MY_VBUCKET", "KV_COLLECTION_OUTDATED", "VIEWS_NO_ACTIVE_PARTITION")  # RFC 0049: both true
+
+_REGISTRY: dict[str, Reason] = {
+    **{name: Reason(name) for name in _SAFE_ONLY},
+    **{name: Reason(name, allows_non_idempotent_retry=True) for name in _MAY_REPEAT},
+    **{name: Reason(name, allows_non_idempotent_retry=True, always_retry=True) for name in _ALWAYS},
+}

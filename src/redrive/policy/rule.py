@@ -1,0 +1,57 @@
+"""Other treatment for some failures: the first rule of a policy that matches decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from redrive.errors import PolicyValueError
+from redrive.policy.backoff import Backoff
+from redrive.policy.classify import names_of
+from redrive.policy.limits import check_attempts
+from redrive.policy.value import Value, freeze
+
+__all__ = ["Rule"]
+
+
+class Rule(Value):
+    """How failures of some kind are treated, counted per rule.
+
+    A rule that has its own ``attempts`` has its own count: its failures do not use up the policy's attempts, and the
+    policy's limit does not end it. A rule with its own ``backoff`` starts it at its own first failure. What a rule
+    leaves out is the policy's.
+
+    Args:
+        on: exception types, their qualified names, or names of reasons.
+        backoff: its schedule of delays; None for the policy's.
+        attempts: how many failures of this kind may happen, the last one being final; None for the policy's limit.
+
+    Raises:
+        PolicyValueError: ``on`` names nothing, or ``attempts`` is less than 1.
+    """
+
+    __slots__ = ("attempts", "backoff", "on")
+    _fields = ("on", "backoff", "attempts")
+    on: tuple[str, ...]
+    backoff: Backoff | None
+    attempts: int | None
+
+    def __init__(
+        self,
+        on: type[BaseException] | str | Iterable[type[BaseException] | str],
+        *,
+        backoff: Backoff | None = None,
+        attempts: int | None = None,
+    ) -> None:
+        if callable(on) and not isinstance(on, type):
+            message = "a rule takes names, not a classifier: let the policy's classifier return a reason, and name that"
+            raise PolicyValueError(message)
+        if backoff is not None and not isinstance(backoff, Backoff):
+            message = f"backoff={backoff!r} is not a Backoff"
+            raise PolicyValueError(message)
+        freeze(self, "on", names_of(on, "Rule.on"))
+        freeze(self, "backoff", backoff)
+        freeze(self, "attempts", check_attempts(attempts, "Rule.attempts"))
+
+    def name(self, position: int) -> str:
+        """What decisions call it: ``rule 2 (httpx.ReadTimeout)``, counted from 1."""
+        return f"rule {position} ({', '.join(name.removeprefix('builtins.') for name in self.on)})"

@@ -1,0 +1,75 @@
+"""How one kind of failure is treated, prepared for speed.
+
+A policy has one track for each rule and one for everything else. A track remembers the nominal delays that it has been
+asked for, so that a decision costs a look-up instead of a power, a comparison and a ``timedelta``.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from redrive.policy.backoff import Backoff
+from redrive.policy.decision import GiveUp
+from redrive.policy.duration import span
+
+__all__ = ["Track"]
+
+_REMEMBERED = 64  # retries; later ones are computed each time, which a process that waited so long can afford
+
+
+class Track:
+    """Backoff, limit and name of one treatment.
+
+    Args:
+        name: what `Retry.rule` and `GiveUp.rule` say.
+        backoff: its schedule.
+        limit: executions; None for no limit.
+        own_limit: the limit is the rule's, not the policy's.
+        own_backoff: the schedule is the rule's, not the policy's.
+        fixed: delays are waited as they are, without jitter.
+    """
+
+    __slots__ = ("backoff", "draws", "fixed", "limit", "name", "own_backoff", "own_limit", "waits")
+
+    def __init__(  # noqa: PLR0913 - keyword-only flags, set in one place
+        self,
+        name: str,
+        backoff: Backoff,
+        limit: int | None,
+        *,
+        own_limit: bool = False,
+        own_backoff: bool = False,
+        fixed: bool,
+    ) -> None:
+        self.name = name
+        self.backoff = backoff
+        self.limit = limit
+        self.own_limit = own_limit
+        self.own_backoff = own_backoff
+        self.draws = backoff.draws
+        self.fixed = fixed and not backoff.draws
+        self.waits: dict[int, tuple[float, float, timedelta]] = {}
+
+    def look_up(self, retry: int) -> tuple[float, float, timedelta] | None:
+        """The nominal delay before a retry in seconds, the lower bound of jitter, and the nominal delay as a span.
+
+        Where the first two are equal there is nothing to draw.
+        """
+        nominal = self.backoff.delay(retry)
+        if nominal is None:
+            return None
+        wait = (nominal, nominal if self.fixed else self.backoff.lowest(retry), span(nominal))
+        if retry <= _REMEMBERED:
+            self.waits[retry] = wait
+        return wait
+
+    def used_up(self, count: int) -> GiveUp:
+        """The decision when all executions of this track are used."""
+        if self.own_limit:
+            return GiveUp(f"{count} of {self.limit} attempts failed that {self.name} allows", self.name)
+        return GiveUp(f"{count} of {self.limit} attempts failed", "attempts")
+
+    def ended(self) -> GiveUp:
+        """The decision when the schedule has no further delay."""
+        length = self.backoff.length
+        return GiveUp(f"all {length} retries of the backoff are used", "backoff")

@@ -1,0 +1,76 @@
+"""The base of redrive's hand-made values: frozen, hashable, comparable, picklable.
+
+``dataclasses`` would give the same, and so would msgspec; but importing the first costs half of what ``import
+tenacity`` costs (it loads ``inspect``), and the second all of it. A policy is needed by everybody who decorates one
+function, so this layer imports neither. The price is an explicit ``__init__`` in each class, which is wanted anyway:
+what a constructor accepts (``"5s"``) and what an attribute holds (``5.0``) are different types.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NoReturn, Self, TypeVar
+
+__all__ = ["Value", "freeze"]
+
+freeze = object.__setattr__
+"""Set an attribute of a value while it is being built: ``freeze(self, "name", value)``."""
+
+_V = TypeVar("_V", bound="Value")
+
+
+class Value:
+    """An immutable value, defined by the attributes that ``_fields`` names.
+
+    ``_fields`` are also the keyword arguments of the constructor, so that `with_` and pickling can rebuild the value.
+    Slots that are not in ``_fields`` are derived and do not take part in equality.
+    """
+
+    __slots__ = ()
+    _fields: ClassVar[tuple[str, ...]] = ()
+
+    def arguments(self) -> dict[str, Any]:
+        """The keyword arguments that build an equal value."""
+        return {name: getattr(self, name) for name in self._fields}
+
+    def with_(self, **changes: object) -> Self:
+        """A copy with some fields changed, validated again.
+
+        Args:
+            **changes: fields by name, in any form that the constructor accepts.
+
+        Raises:
+            TypeError: there is no such field.
+            redrive.errors.PolicyValueError: the changed value would mean nothing sensible.
+        """
+        arguments: dict[str, Any] = {**self.arguments(), **changes}
+        return type(self)(**arguments)
+
+    def _key(self) -> tuple[object, ...]:
+        return tuple([getattr(self, name) for name in self._fields])
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return self is other or self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._key()))
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{name}={value!r}" for name, value in self.arguments().items())
+        return f"{type(self).__name__}({inside})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.arguments())
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        message = f"{type(self).__name__} is frozen: {name!r} cannot be set; make a changed copy with .with_()"
+        raise AttributeError(message)
+
+    def __delattr__(self, name: str) -> NoReturn:
+        message = f"{type(self).__name__} is frozen: {name!r} cannot be deleted"
+        raise AttributeError(message)
+
+
+def _rebuild(cls: type[_V], arguments: dict[str, Any]) -> _V:
+    return cls(**arguments)

@@ -1,0 +1,58 @@
+"""Calls in this process, retried: call, wait, call again, and say what happened.
+
+Answers: how is what `redrive.policy` decides carried out where the caller waits for it? May import: `redrive.policy`
+and below. Must never: decide (law 1), know of a store or of the engine, keep anything from one call to the next, or
+make an undisturbed call dearer than a loop written by hand (law 10).
+
+There is one loop, `run`, without a colour. The forms put calls and waits into it:
+
+=========================================  ============================================================
+``@redrive.retry("5 100ms 2s", on=...)``   functions of every kind: `decorator`, `wrapper`, `generators`
+``policy.call``, ``acall``                 any callable: `sync`, `aio`
+``policy.outcome``, ``aoutcome``           the same, and never raising: `sync`, `aio`
+``for attempt in policy``, ``async for``   work that is no function: `blocks`
+=========================================  ============================================================
+
+What holds for all of them:
+
+* **State is per call.** Policies are values; a `run.Run` is made for each call and dropped with it. Threads and tasks
+  share functions and policies freely. (In tenacity four tasks share one count; in hyx, one series of delays.)
+* **The last error is raised, unchanged**: the same object, its traceback, ``__cause__`` and ``__context__`` as they
+  were, plus one note (``gave up after 3 attempts in 1.24 s: ...``) and its record as ``__retry__``. An error that the
+  policy does not name passes the first attempt without a trace. A last *result* that is still rejected is returned.
+* **Control flow is no failure.** ``CancelledError``, ``KeyboardInterrupt``, ``SystemExit``, ``GeneratorExit`` and
+  trio's ``Cancelled`` pass at once, whatever ``on`` says: only an ``Exception`` is ever looked at, and none of them is
+  one.
+* **One layer retries.** Under a retried call an inner one makes one attempt and leaves the rest to the call above,
+  unless its policy says ``nested="both"``. How a call knows is told in `context`, with the one case in which it does
+  not.
+* **Time is told to the callee.** `deadline` gives what is left, without an argument passed down. In async code an
+  ``attempt_timeout``, and a deadline that was given, also cut an attempt off (`aio`); sync code cannot be interrupted
+  without harm and is not. The 45 s that apply where no deadline was given are no promise of that kind: they only end
+  the retrying.
+* **Waiting is the clock's.** Every wait goes through `redrive.clock.Clock`, so that a test can jump. Nothing that waits
+  holds the error of the attempt before, and so nothing holds its frames.
+
+The verbs of a policy are declared in `redrive.policy.forms` and come here through `redrive.seams`.
+"""
+
+from __future__ import annotations
+
+from redrive.policy.outcome import Deferred, GaveUp, Ok, Outcome, Record, Try
+from redrive.retrying.context import Deadline, deadline, disabled
+from redrive.retrying.decorator import retry
+from redrive.retrying.generators import resume
+
+__all__ = [
+    "Deadline",
+    "Deferred",
+    "GaveUp",
+    "Ok",
+    "Outcome",
+    "Record",
+    "Try",
+    "deadline",
+    "disabled",
+    "resume",
+    "retry",
+]

@@ -1,0 +1,254 @@
+"""What a call finds around it: scopes that are in force, and retried calls above.
+
+Both are per task and per thread, and both are needed below: a call must know that retries are switched off, or which
+clock to use; that a call above retries already (three layers of three attempts are 27 calls); and how much time is
+left. The natural place is a context variable, `SCOPE`, and everything but one thing stands there.
+
+**The exception.** To set and reset a context variable costs 90 ns, as much as a whole decorated call may cost. So the
+*first* attempt of a decorated function writes nothing. What it leaves is its frame: the wrapper is on the stack while
+its function runs, sync or async (``await`` is a stack too), and holds its plan and the time of its start. Who wants to
+know looks up the stack, at 70 ns a frame; that is done by `deadline`, and once in a call that has failed. A coroutine
+function's call is written into `SCOPE` as well when its first attempt has failed; from then on it is visible in the
+tasks that it starts (a task copies the context, and so does `asyncio.to_thread`).
+
+What follows, said plainly: **other tasks and threads** started in the first attempt of a decorated coroutine function,
+or by a decorated sync function, do not see the call above. In them `deadline` finds nothing, and an inner policy
+retries by itself. Where a coroutine function of n attempts starts tasks with m attempts, that makes m + n - 1 calls at
+most, and never n x m. Where it matters, give the policy a deadline or an ``attempt_timeout``: then the call is in
+`SCOPE` from the start, as it is for ``policy.call``, for blocks, and wherever a scope is in force.
+
+A call that has ended is marked so (``live``): a task that outlives the call that started it is nobody's inner call.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar, Token
+from datetime import datetime, timedelta
+from types import FrameType
+from typing import Any, NamedTuple, Protocol
+
+from redrive.clock import Clock, SystemClock
+from redrive.policy import Policy
+from redrive.retrying.dice import roll
+from redrive.retrying.plan import Plan
+from redrive.retrying.wrapper import PLAN, RUN, SIGN, STARTED
+
+__all__ = [
+    "SCOPE",
+    "SYSTEM",
+    "Call",
+    "Deadline",
+    "Scope",
+    "deadline",
+    "disabled",
+    "enclosing",
+    "override",
+    "trial",
+    "using",
+]
+
+SYSTEM = SystemClock()
+
+
+class Call(Protocol):
+    """A retried call that is being made: `redrive.retrying.run.Run`."""
+
+    plan: Plan
+    clock: Clock
+    outer: Call | None
+    live: bool
+
+    @property
+    def name(self) -> str:
+        """What is called."""
+        ...
+
+    @property
+    def ends(self) -> float | None:
+        """When its present attempt should have ended, on its clock; None without a bound."""
+        ...
+
+
+class Signed(Call, Protocol):
+    """A call that may have left a sign on the stack."""
+
+    has_sign: bool
+    """Whether the first wrapper on the stack is this call's own."""
+
+
+class Scope(NamedTuple):
+    """What is in force.
+
+    Attributes:
+        clock: tells the time and waits.
+        roll: gives samples from [0, 1).
+        off: whether retries are switched off.
+        trial: attempts, and whether that is only an upper bound, in a scope for tests: nothing is waited for.
+        overrides: policies and what is changed in them, the innermost last.
+        call: the innermost retried call that is known here.
+    """
+
+    clock: Clock = SYSTEM
+    roll: Callable[[], float] = roll
+    off: bool = False
+    trial: tuple[int, bool] | None = None
+    overrides: tuple[tuple[Policy, dict[str, Any]], ...] = ()
+    call: Call | None = None
+
+    def applied(self, plan: Plan) -> Plan:
+        """The plan under the overrides that are in force."""
+        changes: dict[str, Any] = {}
+        for policy, change in self.overrides:
+            if policy == plan.given:
+                changes |= change
+        if self.trial is not None:
+            attempts, capped = self.trial
+            own = changes.get("attempts", plan.policy.attempts)
+            changes |= {"attempts": min(attempts, own or attempts) if capped else attempts, "rules": ()}
+        return plan.changed(changes) if changes else plan
+
+
+SCOPE: ContextVar[Scope | None] = ContextVar("redrive", default=None)
+"""What is in force here; None where nothing is, which is nearly always."""
+
+_NOTHING = Scope()
+
+
+@contextmanager
+def _in_force(**changes: Any) -> Iterator[None]:
+    token: Token[Scope | None] = SCOPE.set((SCOPE.get() or _NOTHING)._replace(**changes))
+    try:
+        yield
+    finally:
+        SCOPE.reset(token)
+
+
+def disabled() -> AbstractContextManager[None]:
+    """Switch retries off inside a ``with`` block, here and in tasks started there: each call is a plain call.
+
+    Nothing of a policy applies then, no deadline and no timeout either.
+    """
+    return _in_force(off=True)
+
+
+def override(policy: Policy, changes: dict[str, Any]) -> AbstractContextManager[None]:
+    """See `redrive.policy.Policy.override`."""
+    policy.with_(**changes)  # raises here, not in a call far below
+    return _in_force(overrides=(*(SCOPE.get() or _NOTHING).overrides, (policy, changes)))
+
+
+def trial(attempts: int = 1, *, cap: bool = False) -> AbstractContextManager[None]:
+    """Make calls fit for tests inside a ``with`` block, here and in tasks started there: nothing is waited for.
+
+    Args:
+        attempts: how many every policy makes; rules with other numbers are left out.
+        cap: the number is an upper bound: policies with fewer attempts keep theirs.
+
+    Raises:
+        PolicyValueError: ``attempts`` is less than 1.
+    """
+    Policy(attempts=attempts)  # raises here, not in a call far below
+    return _in_force(trial=(attempts, cap))
+
+
+def using(*, clock: Clock | None = None, sample: float | None = None) -> AbstractContextManager[None]:
+    """Use another clock or loaded dice inside a ``with`` block, here and in tasks started there.
+
+    Args:
+        clock: tells the time and waits, in place of the system's.
+        sample: what the dice show, from [0, 1).
+    """
+    changes: dict[str, Any] = {} if clock is None else {"clock": clock}
+    if sample is not None:
+        changes["roll"] = lambda: sample
+    return _in_force(**changes)
+
+
+class Deadline:
+    """When the call around this code should have ended.
+
+    Attributes:
+        at: the instant, aware.
+    """
+
+    __slots__ = ("_clock", "_ends", "at")
+
+    def __init__(self, clock: Clock, ends: float) -> None:
+        self._clock = clock
+        self._ends = ends
+        self.at: datetime = clock.now() + timedelta(seconds=ends - clock.monotonic())
+
+    @property
+    def remaining(self) -> float:
+        """Seconds left, not below 0: fit for the ``timeout=`` of most clients."""
+        return max(0.0, self._ends - self._clock.monotonic())
+
+    def __repr__(self) -> str:
+        return f"Deadline(at={self.at.isoformat()}, remaining={self.remaining:.3f})"
+
+
+def deadline() -> Deadline | None:
+    """The deadline of the innermost retried call around this code; None if none has one.
+
+    An attempt's timeout is part of it, and an outer deadline that comes earlier wins. It lets an adapter set the
+    timeout of a request without an argument for it; see the top of this module for where it can be read.
+    """
+    bounds = [(call.clock, call.ends) for call in _published(SCOPE.get() or _NOTHING)]
+    frame: FrameType | None = _here()
+    while frame is not None:
+        seen = _read(frame) if frame.f_globals is SIGN else None
+        if seen is not None and seen[0].limit is not None:
+            bounds.append((seen[2], seen[1] + seen[0].limit))
+        frame = frame.f_back
+    found = [Deadline(clock, ends) for clock, ends in bounds if ends is not None]
+    return min(found, key=lambda each: each.remaining, default=None)
+
+
+def enclosing(own: Signed, error: BaseException | None) -> str | None:
+    """The name of a call around this one that retries, or None.
+
+    Args:
+        own: this call, which may be in `SCOPE`.
+        error: what it has just caught, if anything: its traceback begins with the frame that caught it, so that the
+            frames of the loop itself need not be looked at.
+    """
+    scope = SCOPE.get()
+    if scope is not None:
+        for call in _published(scope):
+            if call is not own and call.plan.retries:
+                return call.name
+    traceback = None if error is None else error.__traceback__
+    frame: FrameType | None = _here() if traceback is None else traceback.tb_frame
+    sign, skip = SIGN, own.has_sign
+    while frame is not None:  # spelt out for speed: each call that has failed once comes here
+        if frame.f_globals is sign:
+            if skip:
+                skip = False
+            elif (seen := _read(frame)) is not None and seen[0].retries:
+                return seen[0].name
+        frame = frame.f_back
+    return None
+
+
+_here = sys._getframe  # noqa: SLF001 - public in CPython and PyPy, in spite of its name
+
+
+def _published(scope: Scope) -> Iterator[Call]:
+    """The calls that are being made, as far as the scope knows, the innermost first."""
+    call = scope.call
+    while call is not None:
+        if call.live:
+            yield call
+        call = call.outer
+
+
+def _read(frame: FrameType) -> tuple[Plan, float, Clock] | None:
+    """Plan, start and clock of the call that a wrapper makes; None if it is written in `SCOPE`, or no call any more."""
+    names = frame.f_locals
+    plan, started, run = names[PLAN], names.get(STARTED), names.get(RUN)
+    if plan is None or started is None:
+        return None
+    return plan, started, SYSTEM if run is None else run.clock

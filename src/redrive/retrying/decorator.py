@@ -1,0 +1,162 @@
+"""``@redrive.retry``: one decorator for functions of every kind.
+
+What kind a function is, is found out once, when it is decorated: a generator that is called like a function fails where
+nobody catches it (on its first ``next``), and a retry that silently does not happen is the worst kind. What cannot be
+right fails here too, at import, with the function's name: a policy that does not say what may be retried, a directive
+with a catch task, a class.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterable
+from types import FunctionType, MethodType
+from typing import Any, Protocol, TypedDict, TypeVar, Unpack, cast
+
+from redrive.errors import PolicyValueError
+from redrive.policy import Backoff, Jitter, Policy, Rule
+from redrive.policy.duration import Duration
+from redrive.policy.fields import On
+from redrive.retrying import aio, generators, sync
+from redrive.retrying.context import SCOPE, SYSTEM
+from redrive.retrying.generators import UNTIL_FIRST_ITEM, Mode
+from redrive.retrying.plan import Plan, name_of
+from redrive.retrying.run import Run
+from redrive.retrying.wrapper import Parts, compile_wrapper
+
+__all__ = ["Decorator", "Fields", "retry"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Fields(TypedDict, total=False):
+    """The fields of a policy that `retry` takes beside ``on``; see `redrive.policy.Policy`."""
+
+    on_result: Callable[[Any], bool] | None
+    attempts: int | None
+    deadline: Duration | None
+    attempt_timeout: Duration | None
+    backoff: Backoff | None
+    jitter: Jitter | str | None
+    rules: Iterable[Rule]
+    hints: str
+    max_hint: Duration | None
+    over_deadline: str
+    nested: str
+    groups: str
+    idempotent: bool | None
+
+
+class Decorator(Protocol):
+    """Takes a function and gives back one of the same type."""
+
+    def __call__(self, function: F, /) -> F:
+        """Decorate a function."""
+        ...
+
+
+def retry(
+    policy: Policy | str | None = None,
+    /,
+    *,
+    on: On | None = None,
+    generator: Mode = UNTIL_FIRST_ITEM,
+    **fields: Unpack[Fields],
+) -> Decorator:
+    """Call a function again while a policy says so.
+
+    The function may be plain, async, a generator or an async generator, a method, a classmethod or a staticmethod; the
+    decorated one has the same type, signature and colour. A call that succeeds at once costs no more than a loop
+    written by hand.
+
+    In async code an ``attempt_timeout``, and a deadline that is given, cut an attempt off with a `TimeoutError`; it is
+    retried if ``on`` names it and the policy is ``idempotent``. In sync code nothing is cut off: `redrive.deadline`
+    tells the code below how long it may take.
+
+    Args:
+        policy: a policy, or a directive such as ``"5 100ms 2s"`` (5 retries after 100 ms, 200 ms, ... up to 2 s).
+        on: which failures may be retried: exception types, their names, names of reasons, or a classifier. It is
+            needed, unless the policy has it or results are judged.
+        generator: for generators: ``until_first_item``, ``restart`` or `redrive.resume`; see
+            `redrive.retrying.generators`.
+        **fields: further fields of the policy by name; they replace those of ``policy``.
+
+    Returns:
+        The decorator. The function it returns has the policy as its attribute ``policy``.
+
+    Raises:
+        PolicySyntaxError: the directive cannot be read.
+        PolicyValueError: the policy means nothing sensible, or (when a function is decorated) does not say what may be
+            retried.
+        TypeError: something else than a policy was given, or (when a function is decorated) something that cannot be
+            called like a function.
+    """
+    if policy is not None and not isinstance(policy, Policy | str):
+        raise TypeError(f"retry() takes a policy or a directive, not {policy!r}: write @retry(..., on=SomeError)")
+    changes: dict[str, Any] = dict(fields)
+    if on is not None:
+        changes["on"] = on
+    base = Policy.parse(policy) if isinstance(policy, str) else policy
+    given = Policy(**changes) if base is None else base.with_(**changes) if changes else base
+
+    def decorate(function: Any) -> Any:
+        if isinstance(function, classmethod | staticmethod):
+            return type(function)(decorate(function.__func__))
+        if isinstance(function, type) or not callable(function):
+            what = "a class; decorate its methods" if isinstance(function, type) else "no function"
+            raise TypeError(f"retry() cannot decorate {function!r}: it is {what}")
+        plan = Plan(given, name_of(function))
+        wrapper = functools.update_wrapper(cast("FunctionType", _wrapper(function, plan, generator)), function)
+        wrapper.policy = given  # type: ignore[attr-defined]  # for users, who may ask or override it
+        return wrapper
+
+    return cast("Decorator", decorate)
+
+
+# The flags of code objects, as in `inspect`, whose import costs more than this module.
+_GENERATOR, _COROUTINE, _ITERABLE_COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x100, 0x200
+
+
+def _wrapper(function: Callable[..., Any], plan: Plan, mode: Mode) -> Callable[..., Any]:
+    flags = _flags(function)
+    if flags & (_GENERATOR | _ASYNC_GENERATOR) and not flags & _ITERABLE_COROUTINE:
+        generators.check(function, plan, mode)
+        return (generators.wrap_sync if flags & _GENERATOR else generators.wrap_async)(function, plan, mode)
+    if mode != UNTIL_FIRST_ITEM:
+        raise PolicyValueError(f"{plan.name}: generator={mode!r}, but it is not a generator function")
+    is_async = bool(flags & (_COROUTINE | _ITERABLE_COROUTINE))
+    if plan.direct:
+        return compile_wrapper(function, plan, _ASYNC if is_async else _SYNC, is_async=is_async)
+    if is_async:
+
+        async def awrapper(*args: Any, **kwargs: Any) -> Any:
+            return await aio.call(plan, function, args, kwargs)
+
+        return awrapper
+
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        return sync.call(plan, function, args, kwargs)
+
+    return wrapper
+
+
+_SYNC = Parts(SCOPE.get, SYSTEM.monotonic, sync.call, Run)
+_ASYNC = Parts(SCOPE.get, SYSTEM.monotonic, aio.call, Run)
+
+
+def _flags(function: Any) -> int:
+    """The flags of the code behind a callable: of what a partial, a method or a callable object calls in the end."""
+    while not isinstance(function, FunctionType):
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif isinstance(function, MethodType):
+            function = function.__func__
+        else:
+            function = type(function).__call__
+            if not isinstance(function, FunctionType):
+                return 0
+    inspect = sys.modules.get("inspect")  # whoever marks a function as a coroutine function has imported it
+    marked = inspect is not None and inspect.iscoroutinefunction(function)
+    marked = marked or getattr(function, "_is_coroutine", None) is not None  # the mark of asyncio, before Python 3.12
+    return function.__code__.co_flags | (_COROUTINE if marked else 0)

@@ -1,0 +1,84 @@
+"""What is known of a retried call before it is made: the policy as it applies in process, and the name to report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from redrive.errors import PolicyValueError
+from redrive.policy import Policy
+
+__all__ = ["Plan", "name_of"]
+
+_DURABLE = {
+    "catch": "a catch task takes over durable jobs; in process, catch the exception",
+    "budget": "retry budgets are not available in process yet",
+    "breaker": "circuit breakers are not available in process yet",
+    "hedge": "hedging is not available in process yet",
+}
+
+
+class Plan:
+    """A policy made ready for calls in process.
+
+    A deadline has two strengths. One that was given is a promise: async attempts are cut off by it, and tasks and
+    threads below can read it from the first attempt on. The 45 s that apply where none was given are a net: no retry is
+    begun after them, and a call that succeeds pays nothing for them.
+
+    Args:
+        given: the policy as the user wrote it.
+        name: qualified name of the function, for messages.
+
+    Attributes:
+        given: as above; overrides are found by it.
+        name: as above.
+        policy: the policy with the defaults of a call in process.
+        quick: its `Policy.quick`.
+        limit: its deadline in seconds, or None.
+        promised: whether that deadline was given.
+        timeout: seconds for one attempt, or None.
+        retries: whether it ever calls again.
+        yields: whether it leaves the retrying to a retrying call above.
+        direct: whether a call needs no preparation: then the compiled wrapper makes the first attempt itself.
+
+    Raises:
+        PolicyValueError: the policy does not say what may be retried, or asks for something that calls in process do
+            not have; the message names the function.
+    """
+
+    __slots__ = ("direct", "given", "limit", "name", "policy", "promised", "quick", "retries", "timeout", "yields")
+
+    def __init__(self, given: Policy, name: str) -> None:
+        try:
+            policy = given.in_process()
+        except PolicyValueError as error:
+            raise PolicyValueError(f"{name}: {error}") from None
+        for field, why in _DURABLE.items():
+            if getattr(policy, field) is not None:
+                raise PolicyValueError(f"{name}: {field}={getattr(policy, field)!r}: {why}")
+        self.given = given
+        self.name = name
+        self.policy = policy
+        self.quick = policy.quick
+        self.limit = None if policy.deadline is None else policy.deadline.total_seconds()
+        self.promised = given.deadline_given and self.limit is not None
+        self.timeout = None if policy.attempt_timeout is None else policy.attempt_timeout.total_seconds()
+        self.retries = policy.attempts != 1 or bool(policy.rules)
+        self.yields = policy.nested == "outer"
+        self.direct = not self.promised and self.timeout is None and policy.on_result is None
+
+    def changed(self, changes: dict[str, Any]) -> Plan:
+        """The same plan under a changed policy.
+
+        Raises:
+            PolicyValueError: the changed policy would mean nothing sensible.
+        """
+        return Plan(self.given.with_(**changes), self.name)
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """The qualified name of a callable, or what can be said of it."""
+    name, module = getattr(function, "__qualname__", None), getattr(function, "__module__", None)
+    if name is None:
+        return repr(function)
+    return f"{module}.{name}" if module else str(name)

@@ -1,0 +1,351 @@
+"""One call under a policy: the loop, without the calling.
+
+A `Run` is the conversation that all forms have with a policy; each of them calls and waits in its own colour::
+
+    while True:
+        if run.delay:
+            run.sleep()
+        try:
+            result = call()
+        except Exception as error:
+            if not run.failed(error):  # it is not retried
+                raise
+        else:
+            if run.accepts(result):
+                return result
+
+All counters are here, one run a call, so that one policy serves any number of threads and tasks. What becomes of a
+failure is decided by the policy and nowhere else: by ``Policy.quick`` where class, number and time of the failure
+settle it, else by ``Policy.decide``. A run brings the history, the time and the sample. Only one thing comes after it:
+a call whose policy says ``nested="outer"`` does not carry out a retry where a call above will do so, since the two
+numbers of attempts would multiply. It says so in its record, rule ``nested``.
+
+What is to come has its place. The order is fixed: ``deadline( hedge( breaker -> budget -> [ attempt_timeout( limiter(
+call ) ) ] x n ) )``. A breaker counts calls, so it is asked in `start`. A budget is spent when a retry is decided, not
+when it is sent, so it is asked at the end of `Run.failed`. A limiter belongs around ``call()``, inside the attempt's
+timeout, and a hedge around the loop. A policy with one of these is not ``direct`` (see `redrive.retrying.plan`), so
+that compiled wrappers need not know of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import Token
+from datetime import datetime, timedelta
+from typing import Any
+
+from redrive.clock import Clock
+from redrive.policy import Defer, Failure, GiveUp, History, Retry, Stage, format_duration
+from redrive.policy.duration import ZERO, span
+from redrive.policy.outcome import Deferred, GaveUp, Ok, Outcome, Record, surface
+from redrive.retrying.context import SCOPE, SYSTEM, Call, Scope, enclosing
+from redrive.retrying.dice import roll, unique
+from redrive.retrying.plan import Plan
+from redrive.retrying.record import Line, attach, spelt_out, timeline
+
+__all__ = ["Run", "start"]
+
+_new = tuple.__new__
+_MONOTONIC: Callable[[], float] = SYSTEM.monotonic
+
+
+class Run:
+    """The state of one call.
+
+    Args:
+        plan: the policy.
+        started: the clock's monotonic reading at the start of the call.
+
+    Attributes:
+        number: of the present attempt, or of the next one during a wait; counted from 1.
+        delay: seconds to wait before the next attempt.
+        clock: where the time comes from.
+        ended: the decision that ended it, unless the call succeeded.
+        live: whether the call is still being made.
+        outer: the call above this one, as far as the scope knows.
+        has_sign: whether a frame on the stack shows this call to `redrive.retrying.context`.
+        result: the last one that was rejected and is retried.
+    """
+
+    # Made after each first failure. What every failure looks at is the instance's own, which CPython reads fastest; the
+    # rest are defaults of the class, which cost nothing until they differ.
+    clock: Clock = SYSTEM
+    ended: GiveUp | Defer | None = None
+    live = True
+    outer: Call | None = None
+    result: Any = None
+    _name: str | None = None
+    _truncated = False
+    _off = False
+    _instant = False
+    _started_at: datetime | None = None
+    _by_rule: tuple[int, ...] = ()
+    _error: Exception | None = None
+    _uid: str | None = None
+
+    def __init__(self, plan: Plan, started: float) -> None:
+        self.plan = plan
+        self.started = self._began = started
+        self.number = 1
+        self.delay = 0.0
+        self.has_sign = True
+        self._monotonic = _MONOTONIC
+        self._dice = roll
+        self._common = True
+        self._lines: list[Line] = []
+
+    @property
+    def name(self) -> str:
+        """What is called, for messages."""
+        return self._name or self.plan.name
+
+    # ------------------------------------------------------------------------------------------------------- the loop
+
+    def sleep(self) -> bool:
+        """Wait before the next attempt.
+
+        Returns:
+            Whether no attempt follows, and the last `result` stands (``over_deadline="truncate"``).
+
+        Raises:
+            Exception: the last one, if no attempt follows.
+        """
+        self.clock.sleep(self.delay)
+        self._began = self._monotonic()
+        return self._truncated and self._close()
+
+    async def asleep(self) -> bool:
+        """The same, letting other tasks run."""
+        await self.clock.asleep(self.delay)
+        self._began = self._monotonic()
+        return self._truncated and self._close()
+
+    def failed(self, error: Exception, *, timed_out: bool = False) -> bool:
+        """Decide what becomes of an attempt that raised.
+
+        Args:
+            error: what it raised.
+            timed_out: redrive itself cut the attempt off, so that nobody knows whether it took effect.
+
+        Returns:
+            Whether it is retried, after `delay`. If not, the error has got its note and its record.
+        """
+        at = self._monotonic()
+        if self._common and not timed_out:
+            plan, number = self.plan, self.number
+            delay = plan.quick(error, number, at - self.started, self._dice())
+            if delay is not None and (number > 1 or not plan.yields or enclosing(self, error) is None):
+                try:
+                    self._lines.append((self._began, at, type(error), str(error), delay))
+                except Exception:  # noqa: BLE001 - a broken `__str__`, which `Failure` can describe
+                    return self._failed(error, at, timed_out=False)
+                self._began = at
+                self.number = number + 1
+                self.delay = delay
+                return True
+        return self._failed(error, at, timed_out=timed_out)
+
+    def _failed(self, error: Exception, at: float, *, timed_out: bool) -> bool:
+        policy = self.plan.policy
+        if self._off:
+            self._lines.append((self._began, at, Failure.of(error), _OFF))
+            self.ended = _OFF
+            return False
+        if timed_out:
+            at = max(at, self.ends or at)  # the timer may belong to another clock: it has lasted that long, at least
+            failure = policy.classify(error, stage=Stage.IN_FLIGHT)
+            failure = failure._replace(reason="TIMEOUT") if failure.reason == "ERROR" else failure
+        else:
+            failure = policy.classify(error)
+        if self._decide(failure, at, error):
+            self._error = error if self._truncated else None
+            return True
+        self._attach(error)
+        return False
+
+    def accepts(self, result: Any) -> bool:
+        """Whether a result is the end of the call: it is good, or bad and not retried."""
+        rejects = self.plan.policy.on_result
+        if rejects is None or self._off or not rejects(result):
+            return True
+        if not self._decide(Failure.of_result(result), self._monotonic(), None):
+            return True
+        self.result = result
+        return False
+
+    def _close(self) -> bool:
+        limit = _span(self.plan.limit)
+        self.ended = GiveUp(f"it waited until the deadline of {limit} and did not call again", "deadline")
+        if self._error is None:
+            return True
+        self._attach(self._error)
+        error, self._error = self._error, None
+        return surface(error)
+
+    def _decide(self, failure: Failure, at: float, error: Exception | None) -> bool:
+        if self._started_at is None:
+            self._started_at = self.clock.now() - timedelta(0, self._monotonic() - self.started)
+        now = self._started_at + timedelta(0, at - self.started)
+        last = span(self.delay) if self.number > 1 else None
+        history = History(self.number, self._started_at, last, self._by_rule)
+        policy = self.plan.policy
+        decision = policy.decide(history, failure, now, self._dice())
+        if isinstance(decision, Retry):
+            above = enclosing(self, error) if self.number == 1 and self.plan.yields else None
+            if above is not None:
+                decision = GiveUp(f"left the retrying to {above} above", "nested")
+            elif self._instant and decision.rule == "deadline":
+                decision = GiveUp("the deadline would be waited for, without another attempt", "deadline")
+            elif self._instant:
+                decision = decision._replace(delay=ZERO)
+        self._lines.append((self._began, at, failure, decision))
+        if not isinstance(decision, Retry):
+            self.ended = decision
+            return False
+        self._by_rule = policy.advance(history, failure, decision.delay).by_rule
+        self._began = at
+        self.number += 1
+        self.delay = decision.delay.total_seconds()
+        self._truncated = decision.rule == "deadline"
+        return True
+
+    # ----------------------------------------------------------------------------------------------------------- time
+
+    @property
+    def ends(self) -> float | None:
+        """When the present attempt should have ended, on the clock of this call; None without a bound."""
+        if self._off:
+            return None
+        limit, timeout = self.plan.limit, self.plan.timeout
+        whole = None if limit is None else self.started + limit
+        if timeout is None:
+            return whole
+        return self._began + timeout if whole is None else min(whole, self._began + timeout)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether attempts that can be cut off are: there is a timeout for each, or a deadline that was given."""
+        return (self.plan.promised or self.plan.timeout is not None) and not self._off
+
+    @property
+    def room(self) -> float:
+        """Seconds that the present attempt of a bounded run may take."""
+        return max(0.0, (self.ends or 0.0) - self._began)
+
+    def overrun(self) -> TimeoutError:
+        """The error of an attempt that was cut off."""
+        limit, timeout = self.plan.limit, self.plan.timeout
+        if timeout is not None and self.room == timeout:
+            return TimeoutError(f"attempt {self.number} of {self.name} took longer than {_span(timeout)}")
+        return TimeoutError(f"the deadline of {_span(limit)} came during attempt {self.number} of {self.name}")
+
+    # -------------------------------------------------------------------------------------------------------- around it
+
+    def settle(self, scope: Scope | None, name: str | None) -> None:
+        """Be a call under a scope, and not one of a compiled wrapper.
+
+        Args:
+            scope: what is in force.
+            name: what is called, if it is not the plan's function.
+        """
+        self.has_sign = False
+        self._name = name
+        if scope is not None:
+            self.clock = scope.clock
+            self.outer = scope.call
+            self._monotonic = scope.clock.monotonic
+            self._dice = scope.roll
+            self._off = scope.off
+            self._instant = scope.trial is not None
+            self._common = not (self._off or self._instant)
+
+    def publish(self) -> Token[Scope | None]:
+        """Write this call into the scope, for what is below it."""
+        self.live = True
+        scope = SCOPE.get()
+        if scope is None:
+            return SCOPE.set(_new(Scope, (SYSTEM, roll, False, None, (), self)))
+        return SCOPE.set(scope._replace(call=self))
+
+    def retire(self, token: Token[Scope | None]) -> None:
+        """Take it out again."""
+        self.live = False
+        try:  # noqa: SIM105 - `suppress` would cost more than all the rest
+            SCOPE.reset(token)
+        except ValueError:
+            pass  # a coroutine that the garbage collector closes is closed in another context
+
+    # ------------------------------------------------------------------------------------------------ what became of it
+
+    @property
+    def previous(self) -> Failure | None:
+        """Why the last attempt that has ended failed."""
+        if not self._lines:
+            return None
+        return spelt_out(self._lines[-1], len(self._lines), self.plan.policy.backoff)[0]
+
+    @property
+    def uid(self) -> str:
+        """The same for all attempts of this call and for no other."""
+        if self._uid is None:
+            self._uid = unique()
+        return self._uid
+
+    def record(self, inner: Record | None = None) -> Record:
+        """The story so far."""
+        rule = "ok" if self.ended is None else self.ended.rule
+        elapsed = timedelta(0, self._monotonic() - self.started)
+        tries = timeline(self._lines, self.started, self.plan.policy.backoff)
+        return Record(self.name, tries, elapsed, rule, _why(self.ended), inner)
+
+    def succeeded(self, value: Any) -> Outcome[Any]:
+        """The outcome of a call that returned."""
+        if self.ended is None:
+            self._lines.append((self._began, self._monotonic(), None, None))
+            return Ok(value, self.record())
+        return self._outcome(None, value)
+
+    def surfaced(self, error: Exception) -> Outcome[Any]:
+        """The outcome of a call that raised."""
+        return self._outcome(error, None)
+
+    def _outcome(self, error: Exception | None, value: Any) -> Outcome[Any]:
+        record = self.record()
+        if isinstance(self.ended, Defer):
+            return Deferred(self.ended.at, error, value, record)
+        return GaveUp(error, value, record)
+
+    def _attach(self, error: Exception) -> None:
+        """Give an error its record and its note, unless it was none of the policy's business."""
+        if self.number > 1 or self.ended is None or self.ended.rule != "not_matched":
+            attach(error, self.record)
+
+
+def start(plan: Plan, name: str | None = None) -> Run:
+    """Begin a call under what is in force here.
+
+    Args:
+        plan: of the policy.
+        name: what is called, if it is not the plan's function.
+
+    Returns:
+        Its run, before the first attempt.
+    """
+    scope = SCOPE.get()
+    clock = SYSTEM if scope is None else scope.clock
+    run = Run(plan if scope is None else scope.applied(plan), clock.monotonic())
+    run.settle(scope, name)
+    return run
+
+
+_OFF = GiveUp("retries are switched off", "disabled")
+
+
+def _why(ended: GiveUp | Defer | None) -> str:
+    if isinstance(ended, GiveUp):
+        return ended.why
+    return "it succeeded" if ended is None else f"the next attempt is deferred to {ended.at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _span(seconds: float | None) -> str:
+    return format_duration(timedelta(0, seconds or 0.0))

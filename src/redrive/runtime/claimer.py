@@ -1,0 +1,161 @@
+"""Takes due jobs, as many as there are free slots; rests until there is a reason to look again.
+
+One claimer serves the whole process: contenders for the same rows only get in each other's way. It takes no more than
+can start at once, so that a crash costs the jobs that were running and not their neighbours in a queue in memory.
+
+A job whose last two leases were both lost is a *suspect*: one more crash, and it is presumed to kill its workers. But
+a crash is charged to all that the worker was running, and nobody knows which of them it was. So suspects do not run
+together: a worker runs one of them at a time and gives the others back before that one starts. The one that kills dies
+alone, and its former neighbours find out that they are healthy (conformance D19).
+
+Reasons to look again: the notifier saw a change, the settler writes what has ended, the next job known to be due is
+due, or `NET` has passed, because every notification can get lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+
+from redrive.app.app import App
+from redrive.clock import Clock
+from redrive.engine.lease import POISON_LIMIT
+from redrive.engine.outcome import Released
+from redrive.engine.records import Claim
+from redrive.errors import StoreError
+from redrive.runtime import faults
+from redrive.runtime.rests import rest
+from redrive.stores.operations import leases
+from redrive.stores.operations.leases import Ending
+
+__all__ = ["Claimer", "suspect"]
+
+log = logging.getLogger("redrive.worker")
+
+NET = timedelta(seconds=1)
+
+SUSPECT_DELAY = timedelta(seconds=1)
+"""How long a suspect waits before it may ask again whether it is its turn."""
+
+
+def suspect(claim: Claim) -> bool:
+    """Would one more crash of this job be its last?"""
+    return claim.crashes >= POISON_LIMIT - 1
+
+
+class Claimer:
+    """Takes jobs.
+
+    Args:
+        app: whose store.
+        clock: to rest by while the store is away.
+        worker_id: for whom; asked each time, since a worker may have to register again.
+        free: how many slots are free.
+        start: called with each claim.
+        forgotten: called when the store does not know the worker any more; registers it again.
+        give_back: called with each claim that arrives after `stop`; its attempt never starts.
+        suspect_runs: does the worker run a suspect?
+        queues: from which queues; None means all.
+    """
+
+    def __init__(  # noqa: PLR0913 - its neighbours
+        self,
+        app: App,
+        clock: Clock,
+        *,
+        worker_id: Callable[[], int],
+        free: Callable[[], int],
+        start: Callable[[Claim], None],
+        forgotten: Callable[[], Awaitable[None]],
+        give_back: Callable[[Claim], None],
+        suspect_runs: Callable[[], bool],
+        queues: Sequence[str] | None,
+    ) -> None:
+        self._app = app
+        self._clock = clock
+        self._worker_id = worker_id
+        self._free = free
+        self._start = start
+        self._forgotten = forgotten
+        self._give_back = give_back
+        self._suspect_runs = suspect_runs
+        self._stopped = False
+        self._queues = queues
+        self._wake = asyncio.Event()
+
+    def wake(self) -> None:
+        """Give a reason to look again."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Take no more jobs; `run` returns when a claim that is under way has been given back."""
+        self._stopped = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Take jobs until stopped."""
+        failures = 0
+        while not self._stopped:
+            self._wake.clear()
+            free = self._free()
+            if free <= 0:
+                await self._wake.wait()
+                continue
+            try:
+                known = await self._claim(free)
+                failures = 0
+            except StoreError as error:
+                failures += 1
+                log.warning("claiming waits: %s", error)
+                await self._clock.asleep(rest(failures))
+            else:
+                await self._rest(known)
+
+    async def _claim(self, free: int) -> timedelta | None:
+        claimed = await self._app.store.arun(
+            leases.claim(
+                self._worker_id(),
+                free,
+                lease_for=self._app.terms.lease_for,
+                queues=self._queues,
+                now=self._app.now(),
+            )
+        )
+        if not claimed.known:
+            await self._forgotten()
+            return timedelta(0)
+        if claimed.claims:
+            faults.at("after_claim")
+        claims = await self._one_suspect(claimed.claims)
+        take = self._give_back if self._stopped else self._start
+        for claim in claims:
+            take(claim)
+        return claimed.rest_for
+
+    async def _one_suspect(self, claims: Sequence[Claim]) -> Sequence[Claim]:
+        """Give back all suspects but the first, or all if one is running; see the module. Answer the rest."""
+        suspects = [claim for claim in claims if suspect(claim)]
+        spare = suspects if self._suspect_runs() else suspects[1:]
+        if not spare:
+            return claims
+        out = Released("its worker was lost twice while it ran; it waits for its turn to run alone", SUSPECT_DELAY)
+        endings = [Ending(claim, out, 0.0) for claim in spare]
+        try:
+            await self._app.store.arun(leases.settle(endings, now=self._app.now()))
+        except StoreError:
+            for claim in claims:
+                self._give_back(claim)
+            return ()
+        return [claim for claim in claims if claim not in spare]
+
+    async def _rest(self, known: timedelta | None) -> None:
+        seconds = (NET if known is None else min(known, NET)).total_seconds()
+        if seconds <= 0 or self._stopped:
+            return
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            return

@@ -1,0 +1,53 @@
+"""Sweeps up after workers that died, whosever they were.
+
+Every worker does this; no leader is needed, because a sweep is guarded row by row by the lease ids that it read: of
+two that sweep at once one finds nothing left to do. Its first pass is at start, so a crashed process that is started
+again finds its own jobs as soon as its old lease has run out.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from redrive.app.app import App
+from redrive.clock import Clock
+from redrive.engine.settle import Transition
+from redrive.errors import StoreError
+from redrive.stores.operations import leases
+
+__all__ = ["Rescuer"]
+
+log = logging.getLogger("redrive.worker")
+
+BUDGET = 100
+"""Leases per transaction: a claim never waits long behind a sweep."""
+
+
+class Rescuer:
+    """Takes leases from the dead.
+
+    Args:
+        app: whose store, and whose lease terms.
+        clock: to rest by.
+    """
+
+    def __init__(self, app: App, clock: Clock) -> None:
+        self._app = app
+        self._clock = clock
+        self._every = app.terms.heartbeat_every.total_seconds()
+
+    async def run(self) -> None:
+        """Sweep now and every heartbeat, until cancelled."""
+        while True:
+            try:
+                while len(await self._sweep()) == BUDGET:
+                    pass
+            except StoreError as error:
+                log.warning("sweeping waits: %s", error)
+            await self._clock.asleep(self._every)
+
+    async def _sweep(self) -> tuple[Transition, ...]:
+        swept = await self._app.store.arun(leases.sweep(BUDGET, now=self._app.now()))
+        for each in swept:
+            log.warning("job %d: %s; %s", each.job_id, each.error, each.note)
+        return swept

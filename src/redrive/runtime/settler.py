@@ -1,0 +1,147 @@
+"""Gathers the endings of attempts and writes them in batches.
+
+A commit costs the same for one row or two hundred, so endings travel together: the settler waits until nothing else
+is about to end, or `LINGER` has passed, or `BATCH` have gathered. While one batch is being written the next gathers.
+The claimer is told just before each batch, so that its next claim joins the same transaction: a busy worker makes one
+commit for each batch of jobs, not one to take them and one to settle them.
+
+An ending is kept until the store has taken it. Where the store is busy, it is tried again with growing rests; trying
+twice is safe, because a lease settles once (see `redrive.stores.operations.leases`). Where a batch fails for another
+reason, each ending is tried alone; one that fails alone is *set aside* and tried again by itself, so that one odd
+ending delays no other. If it was not even the store that refused, but deciding about the ending that failed (a backoff
+function of the user's that raises), trying again would not help: the job ends with that as its error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from msgspec.structs import replace
+
+from redrive.app.app import App
+from redrive.clock import Clock
+from redrive.engine.outcome import Failed, Outcome, Released
+from redrive.errors import StoreBusy, StoreError
+from redrive.policy import Failure
+from redrive.runtime import faults
+from redrive.runtime.rests import rest
+from redrive.stores.operations import leases
+from redrive.stores.operations.leases import Ending, Settled
+
+__all__ = ["Settler"]
+
+log = logging.getLogger("redrive.worker")
+
+BATCH = 500
+LINGER = 0.002
+"""Seconds."""
+
+CATCH_AGAIN = timedelta(minutes=1)
+"""How long a catch job rests about whose end nothing could be decided: it may not die of a failure (seed 001)."""
+
+
+class Settler:
+    """Writes endings.
+
+    Args:
+        app: whose store.
+        clock: to rest by.
+        running: how many attempts have not ended yet; at zero there is nothing to wait for.
+        settled: called with each batch that was written.
+        flushing: called before each batch is written: its attempts have ended, and others may take their place.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        clock: Clock,
+        running: Callable[[], int],
+        settled: Callable[[Sequence[Ending], Settled], None],
+        flushing: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._app = app
+        self._clock = clock
+        self._running = running
+        self._settled = settled
+        self._flushing = flushing
+        self._endings: list[Ending] = []
+        self._arrived = asyncio.Event()
+        self._aside: set[asyncio.Task[None]] = set()
+
+    def put(self, ending: Ending) -> None:
+        """Take an ending; returns at once.
+
+        Args:
+            ending: how an attempt ended.
+        """
+        self._endings.append(ending)
+        self._arrived.set()
+
+    @property
+    def waiting(self) -> int:
+        """Endings that are not written yet."""
+        return len(self._endings) + len(self._aside)
+
+    async def run(self) -> None:
+        """Write endings as they come, until cancelled."""
+        try:
+            await self._write_all()
+        finally:
+            for odd in self._aside:
+                odd.cancel()
+            await asyncio.gather(*self._aside, return_exceptions=True)
+
+    async def _write_all(self) -> None:
+        while True:
+            await self._arrived.wait()
+            if self._running() > len(self._endings) and len(self._endings) < BATCH:
+                await self._clock.asleep(LINGER)
+            self._flushing()
+            batch = self._endings[:BATCH]
+            await self._write(batch)
+            del self._endings[: len(batch)]
+            if not self._endings:
+                self._arrived.clear()
+
+    async def _write(self, batch: Sequence[Ending], tries: int = 0) -> None:
+        while True:
+            try:
+                faults.at("before_settle")
+                settled = await self._app.store.arun(leases.settle(batch, now=self._app.now()))
+            except StoreBusy as error:
+                tries += 1
+                log.warning("settling %d attempts waits: %s", len(batch), error)
+                await self._clock.asleep(rest(tries))
+            except Exception as error:  # noqa: BLE001 - a settler that dies takes every job of the worker with it
+                if len(batch) == 1:
+                    self._set_aside(batch[0], error, tries + 1)
+                else:
+                    for ending in batch:
+                        await self._write([ending])
+                return
+            else:
+                faults.at("after_settle")
+                self._settled(batch, settled)
+                return
+
+    def _set_aside(self, ending: Ending, error: Exception, tries: int) -> None:
+        log.error("settling job %d failed; trying again", ending.claim.id, exc_info=error)
+        if not isinstance(error, StoreError):
+            ending = replace(ending, outcome=_undecided(ending, error))
+        odd = asyncio.create_task(self._again(ending, tries))
+        self._aside.add(odd)
+        odd.add_done_callback(self._aside.discard)
+
+    async def _again(self, ending: Ending, tries: int) -> None:
+        await self._clock.asleep(rest(tries))
+        await self._write([ending], tries)
+
+
+def _undecided(ending: Ending, error: Exception) -> Outcome:
+    why = f"what becomes of it could not be decided: {type(error).__name__}: {error}"
+    if ending.claim.catching:
+        return Released(why, CATCH_AGAIN)
+    return Failed(Failure((), why, permanent=why))

@@ -1,0 +1,271 @@
+"""Starts the duties of a worker process, and stops them in order.
+
+Stopping once *drains*: no new claims, the running handlers may finish for as long as `shutdown_timeout`. Stopping
+twice, or the end of that time, interrupts them: their jobs are given back, due at once, with nothing spent. Either way
+the worker signs off last, so that no lease outlives it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+from redrive.app.app import App
+from redrive.clock import Clock, SystemClock
+from redrive.engine.outcome import Outcome, Released
+from redrive.engine.records import Claim
+from redrive.errors import ConfigurationError, LeaseLost
+from redrive.runtime import dice
+from redrive.runtime.claimer import Claimer, suspect
+from redrive.runtime.executor import Executor
+from redrive.runtime.keeper import Keeper
+from redrive.runtime.notifier import Notifier
+from redrive.runtime.rescuer import Rescuer
+from redrive.runtime.settler import Settler
+from redrive.stores.operations import workers
+from redrive.stores.operations.leases import Ending, Settled
+
+__all__ = ["Worker"]
+
+log = logging.getLogger("redrive.worker")
+
+
+OVERHANG = 1_000
+"""Threads beyond the slots: a `def` handler that overstays its timeout keeps its thread, but not the next job's."""
+
+LAST_WAIT = timedelta(seconds=5)
+"""How long interrupted handlers may take to end, and their jobs to be given back one by one."""
+
+
+class Worker:
+    """Runs the jobs of an app in this process.
+
+    Args:
+        app: whose jobs.
+        concurrency: attempts at once.
+        queues: which queues; None means all.
+        shutdown_timeout: how long running handlers may take to finish after the first `stop`.
+        clock: to rest by.
+
+    Raises:
+        ConfigurationError: the concurrency is not positive.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        concurrency: int = 50,
+        queues: Sequence[str] | None = None,
+        shutdown_timeout: timedelta = timedelta(seconds=30),
+        clock: Clock | None = None,
+    ) -> None:
+        if concurrency < 1:
+            message = f"a worker needs at least one slot, got concurrency={concurrency}"
+            raise ConfigurationError(message)
+        self._app = app
+        self._concurrency = concurrency
+        self._queues = queues
+        self._shutdown_timeout = shutdown_timeout
+        self._clock = clock or SystemClock()
+        self._id = 0
+        self._running: dict[int, asyncio.Task[None]] = {}
+        self._ended = 0
+        self._lost: set[int] = set()
+        self._suspect = 0
+        self._stopping = asyncio.Event()
+        self._hurry = asyncio.Event()
+
+    def stop(self) -> None:
+        """Stop: the first time drain, the second time interrupt. Safe to call from a signal handler of the loop."""
+        if self._stopping.is_set():
+            self._hurry.set()
+        self._stopping.set()
+
+    @property
+    def abandoned(self) -> int:
+        """After `run`: how many handlers ignored that they were told to stop."""
+        return len(self._running)
+
+    async def run(self) -> None:
+        """Run jobs until stopped.
+
+        Raises:
+            ConfigurationError: the app is not whole.
+            StoreError: the database cannot be opened.
+        """
+        self._app.check()
+        self._loop = asyncio.get_running_loop()
+        self._id = await self._register()
+        pool = ThreadPoolExecutor(self._concurrency + OVERHANG, "redrive-handler")
+        self._executor = Executor(self._app, pool)
+        self._settler = Settler(self._app, self._clock, lambda: len(self._running), self._on_settled, self._wake)
+        self._claimer = Claimer(
+            self._app,
+            self._clock,
+            worker_id=lambda: self._id,
+            free=self._free,
+            start=self._start,
+            forgotten=self._register_again,
+            give_back=self._give_back,
+            suspect_runs=lambda: self._suspect in self._running,
+            queues=self._queues,
+        )
+        keeper = Keeper(
+            self._app, lambda: self._id, lambda: frozenset(self._running), self._on_lost, self._on_forgotten
+        )
+        keeper.start()
+        try:
+            await self._serve()
+        finally:
+            keeper.stop()
+            for attempt in self._running.values():
+                attempt.cancel()
+            pool.shutdown(wait=False, cancel_futures=True)
+            await self._app.store.arun(workers.leave(self._id, now=self._app.now()))
+
+    async def _serve(self) -> None:
+        rescuer, notifier = Rescuer(self._app, self._clock), Notifier(self._app, self._clock, self._claimer.wake)
+        settling = asyncio.create_task(self._settler.run())
+        claiming = asyncio.create_task(self._claimer.run())
+        duties = [asyncio.create_task(duty.run()) for duty in (rescuer, notifier)]
+        log.info("worker %d serves %s", self._id, ", ".join(self._queues) if self._queues else "all queues")
+        try:
+            await _first(self._stopping.wait(), claiming, *duties, settling)
+            self._claimer.stop()
+            await _first(claiming, settling)
+            await self._drain(settling)
+        finally:
+            await _cancel(claiming, *duties, settling)
+
+    async def _drain(self, settling: asyncio.Task[None]) -> None:
+        """Let running handlers finish; then take their slots away; then see everything settled."""
+        if self._running:
+            log.info("worker %d finishes %d running jobs", self._id, len(self._running))
+        emptied = asyncio.create_task(self._emptied())
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._shutdown_timeout.total_seconds()):
+                    await _first(emptied, self._hurry.wait(), settling)
+            for attempt in list(self._running.values()):
+                attempt.cancel()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LAST_WAIT.total_seconds()):
+                    await _first(emptied, settling)
+        finally:
+            await _cancel(emptied)
+        if self._running:
+            log.warning("%d handlers do not stop when told to; their jobs are given back", len(self._running))
+
+    async def _emptied(self) -> None:
+        while self._running or self._settler.waiting:
+            await self._clock.asleep(0.005)
+
+    # ---------------------------------------------------------------- one attempt
+
+    def _free(self) -> int:
+        """Slots without a handler.
+
+        An attempt gives its slot back when it ends and not when its end has been written: so the next claim travels in
+        the same transaction as the settle. No more ends than there are slots may be unwritten, if the store is slow.
+        """
+        held = len(self._running)
+        return min(self._concurrency - held + self._ended, 2 * self._concurrency - held)
+
+    def _wake(self) -> None:
+        self._claimer.wake()
+
+    def _start(self, claim: Claim) -> None:
+        self._running[claim.lease_id] = self._loop.create_task(self._attempt(claim))
+        if suspect(claim):
+            self._suspect = claim.lease_id
+
+    def _give_back(self, claim: Claim) -> None:
+        self._settler.put(Ending(claim, Released(f"worker {self._id} shut down"), 0.0))
+
+    async def _attempt(self, claim: Claim) -> None:
+        outcome: Outcome
+        try:
+            outcome = await self._executor.run(claim)
+        except asyncio.CancelledError:
+            if claim.lease_id in self._lost:
+                self._lost.discard(claim.lease_id)
+                self._running.pop(claim.lease_id, None)
+                self._claimer.wake()
+                return
+            outcome = Released(f"worker {self._id} shut down")
+        except Exception:
+            log.exception("job %d: the worker itself failed; the job is given back", claim.id)
+            outcome = Released("the worker itself failed", timedelta(seconds=5))
+        self._ended += 1
+        self._settler.put(Ending(claim, outcome, dice.roll()))
+
+    def _on_settled(self, endings: Sequence[Ending], settled: Settled) -> None:
+        for ending in endings:
+            if self._running.pop(ending.claim.lease_id, None) is not None:
+                self._ended -= 1
+            self._lost.discard(ending.claim.lease_id)
+            if ending.claim.lease_id in settled.lost:
+                why = f"job {ending.claim.id}: its lease was lost; what this attempt did changes nothing"
+                log.warning("%s", LeaseLost(why))
+        for moved in settled.moved:
+            if moved.note:
+                log.info("job %d: %s: %s", moved.job_id, moved.error or moved.event, moved.note)
+        self._claimer.wake()
+
+    # ---------------------------------------------------------------- from the keeper's thread
+
+    def _on_lost(self, lease_ids: frozenset[int]) -> None:
+        self._loop.call_soon_threadsafe(self._interrupt, lease_ids)
+
+    def _interrupt(self, lease_ids: frozenset[int]) -> None:
+        for lease_id in lease_ids:
+            attempt = self._running.get(lease_id)
+            if attempt is not None and not attempt.done():
+                log.warning("lease %d was lost; its handler is stopped", lease_id)
+                self._lost.add(lease_id)
+                attempt.cancel()
+
+    def _on_forgotten(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._register_again(), self._loop)
+
+    async def _register_again(self) -> None:
+        log.warning("the store has forgotten worker %d; registering again", self._id)
+        self._id = await self._register()
+
+    async def _register(self) -> int:
+        return await self._app.store.arun(
+            workers.register(
+                f"{socket.gethostname()}:{os.getpid()}",
+                concurrency=self._concurrency,
+                lease_for=self._app.terms.lease_for,
+                queues=self._queues,
+                now=self._app.now(),
+            )
+        )
+
+
+async def _first(*awaitables: Coroutine[Any, Any, Any] | asyncio.Task[Any]) -> None:
+    """Wait until one of these ends; raise what it raised. Tasks go on, bare coroutines are cancelled."""
+    tasks = [each if isinstance(each, asyncio.Task) else asyncio.ensure_future(each) for each in awaitables]
+    own = [task for task, each in zip(tasks, awaitables, strict=True) if task is not each]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await _cancel(*own)
+    for task in done:
+        if not task.cancelled():
+            task.result()
+
+
+async def _cancel(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,11 @@
+-- Ends a job that is not final; whoever runs it loses its lease.
+-- Called by cancel.
+UPDATE redrive_jobs SET
+    state = 'cancelled',
+    hold = NULL,
+    note = :note,
+    finished_at = :now,
+    lease_id = NULL,
+    worker_id = NULL
+WHERE id = :id AND state IN ('ready', 'running')
+RETURNING id

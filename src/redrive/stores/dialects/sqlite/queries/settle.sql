@@ -1,0 +1,20 @@
+-- Writes the end of one attempt into its job if the lease is still current, and answers the job's id if so.
+-- Called by settle and sweep for everything but a plain success.
+UPDATE redrive_jobs SET
+    state = :state,
+    hold = :hold,
+    note = :note,
+    attempt = :attempt,
+    failures = :failures,
+    crashes = :crashes,
+    snoozes = :snoozes,
+    by_rule = :by_rule,
+    scheduled_at = coalesce(:scheduled_at, scheduled_at),
+    last_delay = :last_delay,
+    finished_at = :finished_at,
+    lease_id = NULL,
+    worker_id = NULL,
+    reason = coalesce(:reason, reason),
+    error = coalesce(:error, error)
+WHERE id = :job_id AND lease_id = :lease_id
+RETURNING id

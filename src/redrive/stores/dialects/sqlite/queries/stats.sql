@@ -1,0 +1,13 @@
+-- Counts jobs by what they are doing.
+-- Called by stats.
+SELECT
+    count(*) FILTER (WHERE state = 'ready' AND scheduled_at <= :now) AS due,
+    count(*) FILTER (WHERE state = 'ready' AND scheduled_at > :now AND hold IS NOT 'retry') AS scheduled,
+    count(*) FILTER (WHERE state = 'ready' AND scheduled_at > :now AND hold IS 'retry') AS retrying,
+    count(*) FILTER (WHERE state = 'running') AS running,
+    count(*) FILTER (WHERE state = 'succeeded') AS succeeded,
+    count(*) FILTER (WHERE state = 'dead' AND caught_at IS NULL) AS dead,
+    count(*) FILTER (WHERE state = 'dead' AND caught_at IS NOT NULL) AS caught,
+    count(*) FILTER (WHERE state = 'cancelled') AS cancelled
+FROM redrive_jobs
+WHERE id > :after_id AND (:task IS NULL OR task = :task)

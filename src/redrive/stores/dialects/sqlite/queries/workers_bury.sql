@@ -1,0 +1,3 @@
+-- Strikes workers off that fell silent; one that was only asleep registers again.
+-- Called by sweep, before it looks for what they held.
+UPDATE redrive_workers SET stopped_at = :now WHERE stopped_at IS NULL AND expires_at <= :now

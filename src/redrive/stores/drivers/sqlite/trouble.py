@@ -1,0 +1,75 @@
+"""SQLite's errors in our words: what was wrong, where, and what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from redrive.errors import StoreBusy, StoreError, StoreOpenError
+from redrive.stores.drivers.sqlite.settings import Settings
+
+__all__ = ["translated", "translation"]
+
+
+@contextlib.contextmanager
+def translated(settings: Settings, *, opening: bool = False) -> Iterator[None]:
+    """Turn SQLite's errors into ours within a block.
+
+    Args:
+        settings: which database.
+        opening: is it being opened?
+
+    Raises:
+        StoreError: what sqlite3 raised, in our words.
+    """
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise translation(error, settings, opening=opening) from error
+
+
+def translation(error: sqlite3.Error, settings: Settings, *, opening: bool = False) -> StoreError:
+    """Turn one of SQLite's errors into ours.
+
+    Args:
+        error: what sqlite3 raised.
+        settings: which database.
+        opening: did it happen while the database was opened?
+
+    Returns:
+        The error to raise.
+    """
+    text = str(error)
+    if getattr(error, "sqlite_errorname", None) == "SQLITE_BUSY_SNAPSHOT":
+        return StoreBusy(
+            f"{settings} was written after this transaction had begun to read it: repeat it, after BEGIN IMMEDIATE"
+        )
+    if "locked" in text or "busy" in text:
+        waited = settings.busy_timeout.total_seconds()
+        return StoreBusy(
+            f"{settings} is locked by another process or connection for more than {waited:g} s: end what writes to it"
+        )
+    if "not a database" in text:
+        return StoreOpenError(f"{settings} exists but is not an SQLite database: give another path")
+    if "unable to open" in text:
+        return StoreOpenError(f"{settings} cannot be opened: {_reason(settings.path)}")
+    if "readonly" in text:
+        return StoreOpenError(f"{settings} cannot be written: {_reason(settings.path)}")
+    if "no such table: redrive" in text or "no such view" in text:
+        return StoreOpenError(f"{settings} has no redrive tables ({text})")
+    return (StoreOpenError if opening else StoreError)(f"{settings}: {text}")
+
+
+def _reason(path: Path | None) -> str:
+    if path is None:
+        return "there is no memory for it"
+    if path.is_dir():
+        return "it is a directory; give the path of a file"
+    if not path.parent.exists():
+        return f"the directory {path.parent} does not exist; make it first"
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        return f"this user may not write to {path if path.exists() else path.parent}"
+    return "the operating system refused; are the permissions of the directory right?"

@@ -1,0 +1,102 @@
+"""Brings a database to the schema of this version of redrive.
+
+Migrations are files, numbered, and run once each, in order, in one transaction that holds the write lock: of several
+processes that start at once one migrates and the others find it done. The version is a row of ``redrive_meta``.
+
+An SQLite file is migrated when it is opened: it belongs to its app, and there is nobody else to do it. A database of a
+*newer* version is never touched: `SchemaTooNew` says which version to install.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from redrive.errors import SchemaTooNew
+from redrive.stores.dialects import loader
+
+__all__ = ["Cursor", "latest", "migrate"]
+
+
+class Cursor(Protocol):
+    """What a migration needs of a database cursor."""
+
+    def execute(self, statement: str, parameters: Any = (), /) -> Any:  # noqa: ANN401 - as in DB-API 2.0
+        """Run one statement."""
+        ...
+
+    def fetchone(self) -> Any:  # noqa: ANN401 - as in DB-API 2.0
+        """Read one row."""
+        ...
+
+
+def latest(dialect: str) -> int:
+    """The schema version of this redrive.
+
+    Args:
+        dialect: of the database.
+
+    Returns:
+        The number of the last migration.
+    """
+    return loader.migrations(dialect)[-1].number
+
+
+def migrate(cursor: Cursor, dialect: str, name: str) -> list[str]:
+    """Run the migrations that a database lacks.
+
+    Args:
+        cursor: in autocommit mode, on the database.
+        dialect: of the database.
+        name: of the database, for messages.
+
+    Returns:
+        The names of the migrations that were run; empty where nothing was to be done.
+
+    Raises:
+        SchemaTooNew: the database was migrated by a newer redrive.
+    """
+    if _version(cursor, dialect, name) == latest(dialect):
+        return []
+    cursor.execute("BEGIN IMMEDIATE")
+    try:
+        version = _version(cursor, dialect, name)
+        steps = [step for step in loader.migrations(dialect) if step.number > version]
+        for step in steps:
+            for statement in _split(step.script):
+                cursor.execute(statement)
+        cursor.execute(loader.statements(dialect)["schema_put"], {"version": str(latest(dialect))})
+        cursor.execute("COMMIT")
+    except BaseException:
+        # Some errors end the transaction by themselves; what went wrong then is said by the error, not by this.
+        with contextlib.suppress(Exception):
+            cursor.execute("ROLLBACK")
+        raise
+    return [step.name for step in steps]
+
+
+def _version(cursor: Cursor, dialect: str, name: str) -> int:
+    queries = loader.statements(dialect)
+    cursor.execute(queries["schema_exists"])
+    if not cursor.fetchone()[0]:
+        return 0
+    cursor.execute(queries["meta"], {"key": "schema"})
+    version = int(cursor.fetchone()[0])
+    if version > latest(dialect):
+        message = (
+            f"{name} has schema {version}, and this redrive knows schemas up to {latest(dialect)}: a newer redrive "
+            "has migrated it. Install that version; nothing was changed"
+        )
+        raise SchemaTooNew(message)
+    return version
+
+
+def _split(script: str) -> Iterator[str]:
+    """Cut a script into statements: one ends where a line, without its comment, ends with a semicolon."""
+    lines: list[str] = []
+    for line in script.splitlines():
+        lines.append(line)
+        if line.partition("--")[0].rstrip().endswith(";"):
+            yield "\n".join(lines)
+            lines = []

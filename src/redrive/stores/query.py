@@ -1,0 +1,93 @@
+"""The vocabulary of store operations. PURE.
+
+An operation is a generator. It yields the statements that it wants run, each a `Query` with a name and parameters,
+receives the rows, and returns its result. It knows neither the database nor whether anybody awaits: a driver drives
+it (the habit of psycopg's ``generators.py``). So every operation is written once for all dialects and both colours,
+and can be tested by hand with canned rows. The decision is ADR 0002.
+
+A driver runs each operation in one transaction, entirely or not at all. Errors of the database are translated and
+*thrown into* the generator, so that an operation may answer them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
+
+__all__ = ["Operation", "Query", "Rows", "Steps", "reads", "writes"]
+
+R = TypeVar("R")
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One statement to be run.
+
+    Attributes:
+        name: of the statement, which is the name of its file.
+        params: its parameters by name.
+        many: where given, the statement runs once for each of these and yields no rows.
+        into: the record that each row becomes; without it rows are tuples.
+    """
+
+    name: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    many: Sequence[Mapping[str, Any]] | None = None
+    into: type | None = None
+
+
+Rows: TypeAlias = Sequence[Any]
+"""What a query answers: records of ``Query.into``, or tuples."""
+
+Steps: TypeAlias = Generator[Query, Rows, R]
+"""The conversation of an operation with its driver."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(Generic[R]):
+    """A store operation, ready to be run once.
+
+    Attributes:
+        name: for logs and errors.
+        steps: the generator.
+        writes: does it need a write transaction?
+    """
+
+    name: str
+    steps: Steps[R]
+    writes: bool
+
+
+def reads(steps: Callable[P, Steps[R]]) -> Callable[P, Operation[R]]:
+    """Make an operation of a generator function that only reads.
+
+    Args:
+        steps: the generator function.
+
+    Returns:
+        A function that builds the operation.
+    """
+    return _operation(steps, writes=False)
+
+
+def writes(steps: Callable[P, Steps[R]]) -> Callable[P, Operation[R]]:
+    """Make an operation of a generator function that writes.
+
+    Args:
+        steps: the generator function.
+
+    Returns:
+        A function that builds the operation.
+    """
+    return _operation(steps, writes=True)
+
+
+def _operation(steps: Callable[P, Steps[R]], *, writes: bool) -> Callable[P, Operation[R]]:
+    @functools.wraps(steps)
+    def build(*args: P.args, **kwargs: P.kwargs) -> Operation[R]:
+        return Operation(steps.__name__, steps(*args, **kwargs), writes)
+
+    return build

@@ -1,0 +1,65 @@
+"""A clock that jumps instead of sleeping (the habit of trio's ``MockClock``)."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from datetime import UTC, datetime, timedelta
+
+from redrive.clock import in_trio
+from redrive.policy import parse_duration
+
+__all__ = ["VirtualClock"]
+
+
+class VirtualClock:
+    """Time that passes only when told to, or when somebody sleeps.
+
+    Args:
+        start: the first instant, aware; by default the first of January 2026.
+
+    Raises:
+        ValueError: ``start`` has no time zone.
+    """
+
+    def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
+        if start.tzinfo is None:
+            message = f"a clock needs an aware instant, got {start!r}"
+            raise ValueError(message)
+        self._start = start.astimezone(UTC)
+        self._now = self._start
+
+    def now(self) -> datetime:
+        """The present instant, aware, in UTC."""
+        return self._now
+
+    def monotonic(self) -> float:
+        """Seconds since the start."""
+        return (self._now - self._start).total_seconds()
+
+    def advance(self, by: timedelta | float | str) -> datetime:
+        """Let time pass.
+
+        Args:
+            by: how much: a ``timedelta``, seconds, or text such as ``"5m"``; never negative.
+
+        Returns:
+            The instant after it.
+
+        Raises:
+            PolicyError: the span cannot be read or is negative.
+        """
+        self._now += parse_duration(by)
+        return self._now
+
+    def sleep(self, seconds: float) -> None:
+        """Jump over this many seconds."""
+        self.advance(max(0.0, seconds))
+
+    async def asleep(self, seconds: float) -> None:
+        """Jump over this many seconds, letting other tasks run first; under asyncio or trio."""
+        if in_trio():
+            await sys.modules["trio"].lowlevel.checkpoint()
+        else:
+            await asyncio.sleep(0)  # noqa: TID251 - not a sleep: lets other tasks run
+        self.advance(max(0.0, seconds))

@@ -1,0 +1,102 @@
+"""Drain mode: run all jobs of an app, here and now, with time that jumps.
+
+It is the real engine: the same claims, leases, decisions and transactions as in a worker, on the app's own store. Only
+the waiting is left out: when nothing is due, the app's `VirtualClock` jumps to the next due time.
+
+Jobs run one at a time, in the order in which a worker would claim them; ``def`` handlers run in the calling thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from redrive.app.app import App
+from redrive.errors import ConfigurationError
+from redrive.policy import parse_duration
+from redrive.runtime import dice
+from redrive.runtime.executor import Executor
+from redrive.stores.operations import leases, workers
+from redrive.stores.operations.leases import Ending
+from redrive.testing.clock import VirtualClock
+
+__all__ = ["Drained", "adrain", "drain"]
+
+ENDLESS = 100_000
+
+FOR_EVER = timedelta(days=36500)
+"""The lease of the drain: it does not beat, and time jumps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """What a drain did.
+
+    Attributes:
+        attempts: how many attempts it ran.
+        took: how much virtual time passed.
+        next_due_at: when the next job is due, if the drain stopped before it.
+    """
+
+    attempts: int
+    took: timedelta
+    next_due_at: datetime | None
+
+
+def drain(
+    app: App, *, within: timedelta | float | str | None = None, sample: Callable[[], float] = dice.roll
+) -> Drained:
+    """Run every job until nothing is left to do.
+
+    Args:
+        app: made with ``clock=VirtualClock()``.
+        within: stop before the clock would pass this much time; without it, go on to the end.
+        sample: where jitter takes its random numbers from; a constant makes delays exact.
+
+    Returns:
+        What was done.
+
+    Raises:
+        ConfigurationError: the app has no virtual clock, or its jobs never end.
+    """
+    return asyncio.run(adrain(app, within=within, sample=sample))
+
+
+async def adrain(
+    app: App, *, within: timedelta | float | str | None = None, sample: Callable[[], float] = dice.roll
+) -> Drained:
+    """Run every job until nothing is left to do; see `drain`."""
+    clock = app.clock
+    if not isinstance(clock, VirtualClock):
+        message = "drain() jumps through time: make the app with App(..., clock=VirtualClock())"
+        raise ConfigurationError(message)
+    app.check()
+    began = clock.now()
+    horizon = None if within is None else began + parse_duration(within)
+    worker = await app.store.arun(workers.register("drain", concurrency=1, lease_for=FOR_EVER, now=clock.now()))
+    attempts = 0
+    try:
+        while attempts < ENDLESS:
+            ran, rest = await _step(app, clock, worker, sample)
+            attempts += ran
+            if rest is None or (horizon is not None and clock.now() + rest > horizon):
+                return Drained(attempts, clock.now() - began, None if rest is None else clock.now() + rest)
+            clock.advance(rest)
+        message = f"drain() stopped after {ENDLESS} attempts: some job never ends; bound it with within="
+        raise ConfigurationError(message)
+    finally:
+        await app.store.arun(workers.leave(worker, now=clock.now()))
+
+
+async def _step(
+    app: App, clock: VirtualClock, worker: int, sample: Callable[[], float]
+) -> tuple[int, timedelta | None]:
+    """Run one due job, if there is one; answer how many ran, and how long to wait for the next (None: for ever)."""
+    claimed = await app.store.arun(leases.claim(worker, 1, lease_for=FOR_EVER, now=clock.now()))
+    for claim in claimed.claims:
+        outcome = await Executor(app, None).run(claim)
+        await app.store.arun(leases.settle([Ending(claim, outcome, sample())], now=clock.now()))
+        return 1, timedelta(0)
+    return 0, claimed.rest_for

@@ -1,0 +1,274 @@
+"""Real worker processes on a real SQLite file, and a record of executions that does not depend on redrive.
+
+Every handler writes one line, synced to the disk, before it does anything else. The line names its execution
+(``<job>.<lease>``), so that what redrive says it did can be compared with what really happened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import IO
+
+from redrive import App, Filter
+from redrive.engine.records import Attempt, Job
+
+CHECKOUT = Path(__file__).parents[2]
+
+PATIENCE = 30
+"""Seconds after which a test that waits for something has failed."""
+
+SHORT, LONG = "1s", "30s"
+"""Leases: for tests that wait for their end, and for those in which they must last on a busy machine."""
+
+WORK = '''
+"""The app of the acceptance tests; the workers import it as ``work``."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+from redrive import App, CatchRequest, Context
+
+HERE = Path(__file__).parent
+app = App(f"sqlite:///{HERE}/jobs.db", heartbeat_every="200ms", lease_for=os.environ.get("LEASE_FOR", "15s"))
+
+
+def note(*words: object) -> None:
+    """Write one line and see it on the disk."""
+    file = os.open(HERE / "executions.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(file, (" ".join(map(str, words)) + "\\n").encode())
+    os.fsync(file)
+    os.close(file)
+
+
+def told() -> bool:
+    """Has the test said that handlers may go on?"""
+    return (HERE / "go").exists()
+
+
+@app.task
+async def quick(number: int, context: Context) -> int:
+    """Do little."""
+    note("run", context.attempt_uid)
+    await asyncio.sleep(0)
+    return number
+
+
+@app.task
+async def hold(number: int, context: Context) -> str:
+    """Wait to be told, in the first execution only."""
+    note("run", context.attempt_uid)
+    try:
+        while context.attempt == 1 and not told():
+            await asyncio.sleep(0.005)
+    except asyncio.CancelledError:
+        note("stopped", context.attempt_uid)
+        raise
+    return f"execution {context.attempt}"
+
+
+@app.task
+def hold_in_thread(number: int, context: Context) -> str:
+    """Wait to be told, in a thread."""
+    note("run", context.attempt_uid)
+    while context.attempt == 1 and not told():
+        time.sleep(0.005)
+    return f"execution {context.attempt}"
+
+
+@app.task
+async def hog(number: int, context: Context) -> str:
+    """Wait to be told, and let nothing else run meanwhile."""
+    note("run", context.attempt_uid)
+    while context.attempt == 1 and not told():
+        time.sleep(0.005)
+    return f"execution {context.attempt}"
+
+
+@app.task
+async def kill(number: int, context: Context) -> None:
+    """End the process, without clean-up."""
+    note("run", context.attempt_uid)
+    os._exit(9)
+
+
+@app.task(idempotent=False, retry="5 1s catch recover")
+async def once(number: int, context: Context) -> None:
+    """Wait for ever; it must never run twice."""
+    note("run", context.attempt_uid)
+    await asyncio.Event().wait()
+
+
+@app.task
+async def recover(request: CatchRequest[int], context: Context) -> None:
+    """Take what was lost."""
+    note("caught", request.job_id, request.request)
+'''
+
+
+@dataclass
+class Process:
+    """A worker process that the test has started."""
+
+    popen: subprocess.Popen[bytes]
+    log: Path
+
+    def says(self, pattern: str) -> bool:
+        """Has it logged a line with this pattern?"""
+        return bool(re.findall(pattern, self.log.read_text()))
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        self.popen.send_signal(number)
+
+    @property
+    def alive(self) -> bool:
+        """Does it still run?"""
+        return self.popen.poll() is None
+
+    def ended(self) -> int:
+        """Wait for its end, and answer its status."""
+        return self.popen.wait(PATIENCE)
+
+
+@dataclass
+class Stage:
+    """A folder with an app, its database, its worker processes and the record of executions."""
+
+    folder: Path
+    module: ModuleType
+    processes: list[Process] = field(default_factory=list)
+    lease_for: str = SHORT
+
+    @property
+    def app(self) -> App:
+        """The app, as this process sees it."""
+        app: App = self.module.app
+        return app
+
+    # ------------------------------------------------------------------------------------------------ processes
+
+    def run(self, *command: str, fault: str | None = None, stdout: int | None = None) -> Process:
+        """Start a process in the folder; it ends with the test at the latest."""
+        environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "src"), "LEASE_FOR": self.lease_for}
+        if fault:
+            environment["REDRIVE_FAULT"] = fault
+        log = self.folder / f"process{len(self.processes)}.log"
+        with log.open("wb") as file:
+            popen = subprocess.Popen(command, cwd=self.folder, env=environment, stdout=stdout or file, stderr=file)
+        self.processes.append(Process(popen, log))
+        return self.processes[-1]
+
+    def worker(self, *options: str, fault: str | None = None) -> Process:
+        """Start a worker."""
+        return self.run(sys.executable, "-m", "redrive", "worker", "work:app", *options, fault=fault)
+
+    def ready_worker(self, *options: str) -> Process:
+        """Start a worker, and wait until it serves."""
+        worker = self.worker(*options)
+        self.until(lambda: worker.says("serves all queues"))
+        return worker
+
+    def stop(self, process: Process) -> None:
+        """Stop a process where it stands, as a suspended machine does, but not within a transaction.
+
+        The lock of an SQLite file belongs to a process: one that is stopped while it writes keeps all others waiting.
+        """
+        connection = sqlite3.connect(self.folder / "jobs.db", timeout=PATIENCE, isolation_level=None)
+        connection.execute("BEGIN IMMEDIATE")
+        process.send(signal.SIGSTOP)
+        os.waitpid(process.popen.pid, os.WUNTRACED)
+        connection.execute("ROLLBACK")
+        connection.close()
+
+    def close(self) -> None:
+        """End what still runs."""
+        for process in self.processes:
+            if process.alive:
+                process.send(signal.SIGKILL)
+                process.send(signal.SIGCONT)
+            process.ended()
+            with contextlib.suppress(AttributeError):
+                _closed(process.popen.stdout)
+        self.app.close()
+
+    # -------------------------------------------------------------------------------------------------- waiting
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until something holds; where it does not, show what the processes have logged."""
+        deadline = time.monotonic() + PATIENCE
+        while not holds():
+            if time.monotonic() > deadline:
+                logs = "\n".join(f"--- {each.log.name}\n{each.log.read_text()}" for each in self.processes)
+                message = f"waited for {PATIENCE} s\n{self.app.stats()}\n{logs}"
+                raise AssertionError(message)
+            time.sleep(0.005)
+
+    def all_ended(self) -> None:
+        """Wait until workers have nothing left to do."""
+        self.until(lambda: self.app.stats().unfinished == 0)
+
+    def go(self) -> None:
+        """Tell waiting handlers to go on."""
+        (self.folder / "go").touch()
+
+    # -------------------------------------------------------------------------------------------------- looking
+
+    def noted(self, kind: str) -> list[str]:
+        """What handlers have written, in order."""
+        log = self.folder / "executions.log"
+        lines = log.read_text().splitlines() if log.exists() else []
+        return [line.partition(" ")[2] for line in lines if line.partition(" ")[0] == kind]
+
+    @property
+    def executions(self) -> list[str]:
+        """Which executions have started."""
+        return self.noted("run")
+
+    def jobs(self) -> tuple[Job, ...]:
+        """All jobs, oldest first."""
+        return self.app.jobs(Filter(oldest_first=True, limit=10_000))
+
+    def leases(self, *outcomes: str) -> set[str]:
+        """The executions that redrive has recorded as ended so."""
+        return {uid(each) for job in self.jobs() for each in self.app.job(job.id).attempts if each.outcome in outcomes}
+
+
+def uid(attempt: Attempt) -> str:
+    """The name of an execution, as its handler writes it."""
+    return f"{attempt.job_id}.{attempt.lease_id}"
+
+
+def _closed(stream: IO[bytes] | None) -> None:
+    if stream is not None:
+        stream.close()
+
+
+@contextlib.contextmanager
+def stage(folder: Path) -> Iterator[Stage]:
+    """Write the app into a folder, and end everything in the end."""
+    path = folder / "work.py"
+    path.write_text(WORK)
+    spec = importlib.util.spec_from_file_location("work", path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    stage = Stage(folder, module)
+    try:
+        yield stage
+    finally:
+        stage.close()

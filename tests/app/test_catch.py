@@ -1,0 +1,248 @@
+"""A catch task takes the request that failed and returns nothing; this is checked as early as it can be (seed 001)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from redrive import App, CatchRequest, Context, Policy
+from redrive.errors import CatchDefinitionError, TaskDefinitionError
+from redrive.testing import drain
+from tests.app.samples import Payment
+
+HERE = __name__
+
+
+def pay(payment: Payment) -> None:
+    """The task that fails."""
+    raise ConnectionError("no route")
+
+
+def transfer(payment: Payment, account: str) -> None:
+    """A task of several arguments that fails."""
+    raise ConnectionError("no route")
+
+
+def recover(request: CatchRequest[Payment]) -> None:
+    """Take the right request."""
+
+
+def recover_any(request: CatchRequest[Any]) -> None:
+    """Take any request."""
+
+
+def recover_object(request: CatchRequest[object]) -> None:
+    """Take any request, said otherwise."""
+
+
+def recover_bare(request: CatchRequest) -> None:
+    """Take any request, said shortly."""
+
+
+def recover_with_context(context: Context, request: CatchRequest[Payment]) -> None:
+    """Take a context too."""
+
+
+def recover_mapping(request: CatchRequest[dict[str, Any]]) -> None:
+    """Take the arguments by name."""
+
+
+def recover_silently(request: CatchRequest[Payment]):
+    """Promise nothing about what it returns."""
+
+
+def wrong_request(request: CatchRequest[int]) -> None:
+    """Take the request of another task."""
+
+
+def no_request(payment: Payment) -> None:
+    """Take the argument itself."""
+
+
+def two_requests(request: CatchRequest[Payment], note: str) -> None:
+    """Take something else as well."""
+
+
+def takes_nothing() -> None:
+    """Take nothing."""
+
+
+def returns_something(request: CatchRequest[Payment]) -> int:
+    """Return something."""
+    return 7
+
+
+def declare(app: App, function: Callable[..., Any], *, failing: Callable[..., Any] = pay, catch_first: bool) -> None:
+    """Register a failing task and its catch task, in one order or the other."""
+    failing_task = app.task(name="fails", retry="1 1s catch catches")
+    catch_task = app.task(name="catches")
+    if catch_first:
+        catch_task(function)
+        failing_task(failing)
+    else:
+        failing_task(failing)
+        catch_task(function)
+
+
+@pytest.mark.parametrize("catch_first", [True, False])
+@pytest.mark.parametrize(
+    "function", [recover, recover_any, recover_object, recover_bare, recover_with_context, recover_silently]
+)
+def test_these_may_catch(app: App, function, catch_first):
+    """The request's own type, Any, object or none; a Context beside it; in either order of registration."""
+    declare(app, function, catch_first=catch_first)
+    app.check()
+
+    assert {"fails", "catches"} == set(app.tasks)
+
+
+@pytest.mark.parametrize("function", [recover_mapping, recover_any])
+def test_the_request_of_several_arguments_is_a_mapping(app: App, function):
+    """A task of several arguments is caught as ``CatchRequest[dict[str, Any]]``."""
+    declare(app, function, failing=transfer, catch_first=False)
+    app.check()
+
+
+@pytest.mark.parametrize("catch_first", [True, False])
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (wrong_request, "task 'fails' is caught by 'catches', which takes CatchRequest[int]; it would have to take "),
+        (wrong_request, "CatchRequest[Payment] or CatchRequest[Any]"),
+        (no_request, "catch task 'catches' must take exactly one CatchRequest[...] (and a Context, if it likes), "),
+        (no_request, "but it takes payment: Payment"),
+        (two_requests, "but it takes request: redrive.app.catch.CatchRequest[tests.app.samples.Payment], note: str"),
+        (takes_nothing, "but it takes nothing"),
+        (returns_something, "catch task 'catches' must return nothing (-> None), but it returns int"),
+    ],
+)
+def test_these_may_not_catch(app: App, function, why, catch_first):
+    """A catch task that does not fit is refused at import, whichever of the two is registered last."""
+    with pytest.raises(CatchDefinitionError) as refused:
+        declare(app, function, catch_first=catch_first)
+
+    assert why in str(refused.value)
+
+
+def test_a_catch_task_that_is_missing_is_refused_at_the_first_use(app: App):
+    """It may be registered later, so import cannot tell; the first enqueue can, and writes nothing."""
+    task = app.task(retry="1 1s catch recover")(pay)
+
+    with pytest.raises(CatchDefinitionError) as refused:
+        task.enqueue(Payment(1))
+
+    assert "task 'pay' is to be caught by 'recover', but there is no such task: pay" == str(refused.value)
+    assert () == app.jobs()
+
+
+def test_a_catch_task_may_be_registered_after_the_first_use(app: App):
+    """A task that is added later is checked at the next use."""
+    app.task(recover)
+    app.check()
+    late = app.task(name="late", retry="1 1s catch other")(pay)
+
+    with pytest.raises(CatchDefinitionError, match="there is no such task: late, recover"):
+        late.enqueue(Payment(1))
+
+    app.task(name="other")(recover)
+    late.enqueue(Payment(1))
+
+    assert 1 == app.stats().due
+
+
+def test_annotations_that_name_later_classes_are_checked_at_the_first_use(app: App):
+    """What cannot be resolved at import is not refused there; at the first use it must be right."""
+
+    def later(request: CatchRequest[Later]) -> None:  # noqa: F821 - the subject
+        """Name a class that does not exist yet."""
+
+    declare(app, later, catch_first=False)
+
+    with pytest.raises(TaskDefinitionError, match="task 'catches': its annotations cannot be resolved: name 'Later'"):
+        app.check()
+
+
+def elsewhere(function: Callable[..., Any], module: str) -> Callable[..., Any]:
+    """The function as if it stood in another module."""
+    function.__module__ = module
+    return function
+
+
+@pytest.mark.parametrize(
+    "retry", ["1 1s catch recovery.catches", Policy(attempts=2, catch="shop.recovery.catches"), "1 1s catch catches"]
+)
+def test_a_catch_task_of_another_module_is_found(app: App, retry):
+    """By its name, by ``module.task``, and in a Policy by the full name of the module."""
+
+    def catches(request: CatchRequest[Payment]) -> None:
+        """Catch from another module."""
+
+    app.task(elsewhere(catches, "shop.recovery"))
+    task = app.task(retry=retry)(pay)
+    app.check()
+
+    assert "catches" == app.find(task.policy.catch).name
+
+
+@pytest.mark.parametrize("name", ["other.catches", "covery.catches", "catches.catches"])
+def test_a_task_of_another_module_than_the_named_one_does_not_count(app: App, name):
+    """A task that is called so but stands elsewhere is not the one that was meant."""
+
+    def catches(request: CatchRequest[Payment]) -> None:
+        """Catch from another module."""
+
+    app.task(elsewhere(catches, "shop.recovery"))
+    task = app.task(retry=f"1 1s catch {name}")(pay)
+
+    with pytest.raises(CatchDefinitionError, match=f"'{name}', but there is no such task"):
+        task.enqueue(Payment(1))
+
+
+def test_a_wrong_catch_task_of_another_module_is_refused_at_import(app: App):
+    """The rules are the same across modules; FTL checked them within one only."""
+
+    def catches(request: CatchRequest[int]) -> None:
+        """Take the request of another task."""
+
+    app.task(elsewhere(catches, "shop.recovery"))
+
+    with pytest.raises(CatchDefinitionError, match="would have to take"):
+        app.task(retry="1 1s catch recovery.catches")(pay)
+
+
+def test_a_catch_task_gets_the_request_the_error_and_the_attempts(app: App):
+    """It hears which task failed, with what, how often, and why the last time."""
+    seen: list[CatchRequest[Payment]] = []
+
+    @app.task
+    def recovers(request: CatchRequest[Payment]) -> None:
+        """Remember."""
+        seen.append(request)
+
+    job = app.task(retry="1 1s catch recovers")(pay).enqueue(Payment(250))
+    drain(app)
+    (request,) = seen
+
+    assert ("pay", Payment(250), "Payment", "no route", job.id) == (
+        request.task,
+        request.request,
+        request.request_type,
+        request.error,
+        request.job_id,
+    )
+    assert job.attempts == request.attempts
+    assert [1, 2] == [attempt.number for attempt in request.attempts]
+
+
+def test_a_caught_job_is_dead_and_says_when_it_was_caught(app: App):
+    """The catch does not undo the failure; it takes it."""
+    app.task(recover)
+    job = app.task(retry="0 catch recover")(pay).enqueue(Payment(1))
+    drain(app)
+    job.refresh()
+
+    assert ("dead", app.clock.now()) == (job.state, job.caught_at)
+    assert "caught: 1 of 1 attempts failed" == job.why
+    assert (0, 1, 1) == (app.stats().dead, app.stats().caught, app.stats().succeeded)

@@ -1,0 +1,273 @@
+"""A handle on a job: what it says, how it waits, and what may be done to the job."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from redrive import App, CatchRequest, GiveUp, Snooze
+from redrive.errors import (
+    IllegalMove,
+    JobCancelled,
+    JobDead,
+    JobError,
+    JobNotFound,
+    PayloadError,
+    PolicySyntaxError,
+    ResultTimeout,
+)
+from redrive.testing import VirtualClock, drain
+from tests.app.samples import AT, Line, Order
+
+
+def double(number: int) -> int:
+    """Double."""
+    return 2 * number
+
+
+def order(number: int) -> Order:
+    """Return something typed."""
+    return Order(number, (Line("nail"),), AT)
+
+
+def decline(number: int) -> int:
+    """Fail for good."""
+    raise GiveUp("the card is stolen")
+
+
+def fail(number: int) -> int:
+    """Fail."""
+    raise ConnectionError("no route")
+
+
+def recover(request: CatchRequest[int]) -> None:
+    """Catch."""
+
+
+def test_a_handle_reads_when_it_is_asked(app: App):
+    """State and record are as last read; refresh() reads again and gives the handle."""
+    job = app.task(double).enqueue(4)
+    before = job.state
+    drain(app)
+
+    assert ("ready", "ready") == (before, job.state)
+    assert "succeeded" == job.refresh().state
+    assert "succeeded" == asyncio.run(job.arefresh()).state
+    assert f"<job {job.id}>" == repr(job)
+
+
+def test_the_history_of_a_job_is_read_now(app: App):
+    """Closed attempts, oldest first, with what was decided after each."""
+    job = app.task(retry="1 3s")(fail).enqueue(1)
+    before = job.attempts
+    drain(app)
+
+    assert () == before
+    assert [(1, "failed", timedelta(seconds=3)), (2, "failed", None)] == [
+        (each.number, each.outcome, each.delay) for each in job.attempts
+    ]
+
+
+def test_a_job_says_why_it_is_not_running(app: App, clock: VirtualClock):
+    """One line for people, by the app's own clock."""
+    job = app.task(double).options(delay="1h").enqueue(1)
+    clock.advance("10m")
+
+    assert "scheduled: due in 50m" == job.why
+
+
+@pytest.mark.parametrize(("function", "expected"), [(double, 8), (order, Order(4, (Line("nail"),), AT))])
+def test_the_result_has_the_type_that_the_task_promises(app: App, function, expected):
+    """What the handler returned is read by the return annotation."""
+    job = app.task(function).enqueue(4)
+    drain(app)
+
+    assert expected == job.result()
+    assert expected == asyncio.run(job.aresult())
+
+
+def test_the_result_of_a_task_that_is_not_here_is_plain_json(app: App):
+    """Another process may have the task; its result can be read all the same."""
+    job = app.task(order).enqueue(4)
+    drain(app)
+    app.tasks.clear()
+
+    assert 4 == job.result()["number"]
+
+
+def test_no_result_is_none(app: App):
+    """A handler that returns nothing has the result None."""
+
+    @app.task
+    def nothing() -> None:
+        """Return nothing."""
+
+    job = nothing.enqueue()
+    drain(app)
+
+    assert None is job.result()
+
+
+def test_a_result_that_no_longer_fits_is_an_error(app: App):
+    """A task whose return annotation has changed cannot read the results of before."""
+    job = app.task(double).enqueue(4)
+    drain(app)
+    app.tasks.clear()
+    app.task(name="double")(order)
+
+    with pytest.raises(PayloadError, match="the stored result does not match -> Order"):
+        job.result()
+
+
+def test_a_dead_job_has_no_result(app: App):
+    """The error says what the job died of, and is one of the family JobError."""
+    job = app.task(retry="5 1s")(decline).enqueue(1)
+    drain(app)
+
+    with pytest.raises(JobDead) as dead:
+        job.result()
+
+    expected = "job 1 (decline) gave up: the card is stolen (GAVE_UP; the card is stolen)"
+    assert expected == str(dead.value)
+    assert isinstance(dead.value, JobError)
+
+
+def test_a_cancelled_job_has_no_result(app: App):
+    """The error says who cancelled it, in both colours."""
+    job = app.task(double).enqueue(1)
+    job.cancel("ordered twice")
+
+    with pytest.raises(JobCancelled, match=r"job 1 \(double\) was cancelled: ordered twice"):
+        job.result()
+    with pytest.raises(JobCancelled):
+        asyncio.run(job.aresult())
+
+
+def test_waiting_for_a_result_ends_in_time(app: App):
+    """The job goes on; the error says what it is waiting for, and is a TimeoutError."""
+    job = app.task(double).options(delay="1h").enqueue(1)
+
+    with pytest.raises(ResultTimeout, match="job 1 is ready after 0: scheduled: due in 1h"):
+        job.result(timeout=0)
+    with pytest.raises(TimeoutError):
+        asyncio.run(job.aresult(timeout="1ms"))
+
+
+def test_a_timeout_that_cannot_be_read_is_refused(app: App):
+    """A timeout is a duration like any other."""
+    with pytest.raises(PolicySyntaxError):
+        app.task(double).enqueue(1).result(timeout="soon")
+
+
+@pytest.fixture
+def filed(tmp_path: Path) -> Iterator[App]:
+    """An app on a file."""
+    app = App(f"sqlite:///{tmp_path}/jobs.db?synchronous=normal", clock=VirtualClock())
+    yield app
+    app.close()
+
+
+@pytest.mark.parametrize("kind", ["app", "filed"])
+def test_a_waiting_caller_sees_the_end_of_the_job(request: pytest.FixtureRequest, kind):
+    """A result arrives while somebody waits for it, on a file and in memory."""
+    app: App = request.getfixturevalue(kind)
+    job = app.task(double).enqueue(21)
+    results: list[int] = []
+    waiting = threading.Thread(target=lambda: results.append(job.result(timeout="30s")))
+    waiting.start()
+    drain(app)
+    waiting.join()
+
+    assert [42] == results
+
+
+# --------------------------------------------------------------------------------------------------- cancel and retry
+
+
+def test_a_job_is_cancelled_once(app: App):
+    """The first call ends it, the second finds it ended; the handler never runs."""
+    job = app.task(double).enqueue(1)
+
+    assert [True, False] == [job.cancel(), job.cancel()]
+    assert (0, "cancelled") == (drain(app).attempts, job.refresh().state)
+    assert "cancelled: cancelled by an operator" == job.why
+
+
+def test_a_job_can_be_cancelled_from_a_coroutine(app: App):
+    """``acancel`` does what ``cancel`` does."""
+    job = app.task(double).enqueue(1)
+
+    assert True is asyncio.run(job.acancel("no longer wanted"))
+    assert "no longer wanted" == job.record.note
+
+
+def test_a_finished_job_is_not_cancelled(app: App):
+    """What has succeeded stays so."""
+    job = app.task(double).enqueue(1)
+    drain(app)
+
+    assert (False, "succeeded") == (job.cancel(), job.refresh().state)
+
+
+def test_a_waiting_job_is_hastened(app: App, clock: VirtualClock):
+    """retry() makes it due now."""
+    job = app.task(double).options(delay="1h").enqueue(1)
+    job.retry()
+
+    assert clock.now() == job.refresh().record.scheduled_at
+
+
+def test_a_dead_job_gets_one_attempt_more(app: App):
+    """retry() forgives one failure, so a job whose retries are used up runs exactly once more."""
+    job = app.task(retry="1 1s")(fail).enqueue(1)
+    drain(app)
+    job.retry()
+    drain(app)
+
+    assert ("dead", 3) == (job.refresh().state, len(job.attempts))
+
+
+@pytest.mark.parametrize("caught", [True, False])
+def test_what_cannot_run_again_is_refused(app: App, caught):
+    """A job that has succeeded or was caught is finished for good."""
+    app.task(recover)
+    job = app.task(retry="0 catch recover")(fail if caught else double).enqueue(1)
+    drain(app)
+
+    why = "job 1 was caught" if caught else "a succeeded job cannot redrive"
+    with pytest.raises(IllegalMove, match=why):
+        job.retry()
+
+
+@pytest.mark.parametrize("ask", ["refresh", "result", "cancel", "retry"])
+def test_a_job_that_is_not_there(app: App, ask):
+    """Whatever is asked of it, the answer is that there is none; a LookupError too."""
+    with pytest.raises(JobNotFound, match="there is no job 99"):
+        getattr(app.job(99), ask)()
+    with pytest.raises(LookupError):
+        getattr(app.job(99), ask)()
+
+
+def test_the_history_of_a_job_that_is_not_there_is_empty(app: App):
+    """History is a list of attempts; there are none."""
+    assert () == app.job(99).attempts
+
+
+def test_a_snoozed_job_says_so(app: App):
+    """What the handler asked for is what people read."""
+
+    @app.task
+    def later() -> None:
+        """Ask to be called later."""
+        raise Snooze("10m", "the market is closed")
+
+    job = later.enqueue()
+    drain(app, within="1m")
+
+    assert "snoozed: due in 10m (the market is closed)" == job.refresh().why
+    assert (0, 1) == (job.record.attempt, job.record.snoozes)

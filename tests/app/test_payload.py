@@ -1,0 +1,349 @@
+"""Arguments become JSON and come back as what the annotations say, or are refused where the mistake was made."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Literal
+
+import pytest
+
+from redrive import App, Context
+from redrive.app.payload import Signature
+from redrive.errors import PayloadError, TaskDefinitionError
+from tests.app.samples import (
+    AT,
+    Address,
+    Careful,
+    Circle,
+    Colour,
+    Fussy,
+    Level,
+    Line,
+    Opaque,
+    Order,
+    Payment,
+    Person,
+    Square,
+)
+
+
+def dataclasses_(order: Order) -> None:
+    """Take a dataclass."""
+
+
+def structs(payment: Payment) -> None:
+    """Take a struct."""
+
+
+def dicts(address: Address) -> None:
+    """Take a typed dict."""
+
+
+def models(person: Person) -> None:
+    """Take a pydantic model."""
+
+
+def maybe_models(person: Person | None = None) -> None:
+    """Take a pydantic model, or nothing."""
+
+
+def enums(colour: Colour, level: Level) -> None:
+    """Take enums."""
+
+
+def times(at: datetime, day: date, span: timedelta) -> None:
+    """Take times."""
+
+
+def numbers(price: Decimal, share: float, count: int) -> None:
+    """Take numbers."""
+
+
+def names(key: uuid.UUID, raw: bytes, kind: Literal["a", "b"]) -> None:
+    """Take what JSON has text for."""
+
+
+def unions(shape: Circle | Square, note: str | None) -> None:
+    """Take one of several."""
+
+
+def collections(names: set[str], by_id: dict[int, Line]) -> None:
+    """Take collections of typed things."""
+
+
+def keywords(number: int, *, note: str = "none") -> None:
+    """Take a keyword-only argument with a default."""
+
+
+def nothing() -> None:
+    """Take nothing."""
+
+
+def anything(value) -> None:
+    """Take what it gets."""
+
+
+def open_dict(value: dict[str, Any]) -> None:
+    """Take a dict of anything."""
+
+
+def open_list(value: list) -> None:
+    """Take a list of anything."""
+
+
+def texts(value: str) -> None:
+    """Take a text."""
+
+
+def integers(value: int) -> None:
+    """Take a whole number."""
+
+
+def opaques(value: Opaque) -> None:
+    """Take what nobody knows how to read."""
+
+
+def orders(order: Order) -> None:
+    """Take an order."""
+
+
+def careful(value: Careful) -> None:
+    """Take a value whose class raises."""
+
+
+def fussy(value: Fussy) -> None:
+    """Take a model whose validator raises."""
+
+
+def signature(function: Callable[..., Any]) -> Signature:
+    """The signature of a task that has the name of its function."""
+    return Signature(function, function.__name__)
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments"),
+    [
+        (dataclasses_, {"order": Order(1, (Line("nail", 100), Line("saw")), AT, notes={"to": "Ann"})}),
+        (structs, {"payment": Payment(250)}),
+        (dicts, {"address": {"street": "Main", "number": 7}}),
+        (models, {"person": Person(name="Ann", born=date(1990, 5, 17))}),
+        (maybe_models, {"person": Person(name="Ann", born=date(1990, 5, 17))}),
+        (maybe_models, {"person": None}),
+        (enums, {"colour": Colour.RED, "level": Level.HIGH}),
+        (times, {"at": AT, "day": date(2026, 1, 2), "span": timedelta(days=1, seconds=1.5)}),
+        (numbers, {"price": Decimal("9.90"), "share": 0.25, "count": 2**70}),
+        (names, {"key": uuid.UUID(int=7), "raw": b"\x00\xff", "kind": "b"}),
+        (unions, {"shape": Square(2.0), "note": None}),
+        (collections, {"names": {"a", "b"}, "by_id": {7: Line("nail")}}),
+        (keywords, {"number": 1, "note": "fragile"}),
+        (anything, {"value": {"a": [1, 2.5, None, True, "ä"]}}),
+        (open_dict, {"value": {"a": [1, {"b": None}]}}),
+        (texts, {"value": ""}),
+        (nothing, {}),
+    ],
+)
+def test_arguments_arrive_as_they_were_given(function, arguments):
+    """What fits its annotations arrives equal and of the same type."""
+    arrived = signature(function).read(signature(function).write((), arguments))
+
+    assert arguments == arrived
+    assert [type(value) for value in arguments.values()] == [type(value) for value in arrived.values()]
+
+
+def test_arguments_may_be_given_by_position():
+    """Positional arguments are stored by name, like keyword arguments."""
+    assert {"number": 7, "note": "x"} == signature(keywords).read(signature(keywords).write((7,), {"note": "x"}))
+
+
+def test_a_default_is_not_stored():
+    """An argument that was not given is left to the default of the code that runs the job."""
+    assert b'{"number":7}' == signature(keywords).write((7,), {})
+    assert {"number": 7} == signature(keywords).read(b'{"number":7}')
+
+
+@pytest.mark.parametrize(
+    ("function", "value", "place"),
+    [
+        (
+            integers,
+            "seven",
+            "integers: the arguments do not match the annotations: Expected `int`, got `str` - at `$.value`",
+        ),
+        (integers, None, "Expected `int`, got `null` - at `$.value`"),
+        (
+            orders,
+            {"number": 1, "lines": [{"item": 3}], "at": AT},
+            "Expected `str`, got `int` - at `$.order.lines[0].item`",
+        ),
+        (orders, {"number": 1, "lines": []}, "Object missing required field `at` - at `$.order`"),
+        (careful, {"number": -1}, "careful: the arguments do not match the annotations: ArithmeticError: negative"),
+        (fussy, {"number": 1}, "fussy: the arguments do not match the annotations: LookupError: no such thing"),
+        (texts, b"abc", "texts: argument 'value' would not arrive as it is: b'abc' becomes 'YWJj'"),
+        (texts, AT, "annotate the parameter with what it is"),
+        (integers, float("nan"), "Expected `int`, got `null`"),
+    ],
+)
+def test_an_argument_that_does_not_match_is_refused(function, value, place):
+    """The message names the task, the place and what was expected there."""
+    with pytest.raises(PayloadError) as refused:
+        signature(function).write((value,), {})
+
+    assert place in str(refused.value)
+    assert str(refused.value).startswith(f"{function.__name__}: ")
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (Opaque(), "anything: Opaque cannot be written as JSON: use a dataclass, a struct, a TypedDict"),
+        (print, "anything: builtin_function_or_method cannot be written as JSON"),
+        ("\ud800", "anything: 'utf-8' codec can't encode character"),
+        (AT, "becomes '2026-01-02T03:04:05Z'"),
+        ({1: "a"}, "anything: argument 'value' would not arrive as it is: {1: 'a'} becomes {'1': 'a'}"),
+        ((1, 2), "(1, 2) becomes [1, 2]"),
+        ({1}, "{1} becomes [1]"),
+        (Colour.RED, "<Colour.RED: 'red'> becomes 'red'"),
+        (Line("nail"), "Line(item='nail', count=1) becomes {'item': 'nail', 'count': 1}"),
+        (Person(name="Ann", born=date(1990, 5, 17)), "becomes {'name': 'Ann', 'born': '1990-05-17'}"),
+        (float("nan"), "nan becomes None"),
+    ],
+)
+def test_a_value_without_annotation_must_survive_json(value, why):
+    """What JSON cannot write, or would give back as something else, is refused with the advice to annotate it."""
+    with pytest.raises(PayloadError) as refused:
+        signature(anything).write((value,), {})
+
+    assert why in str(refused.value)
+
+
+@pytest.mark.parametrize(("function", "value"), [(open_dict, {"at": AT}), (open_list, [AT]), (open_dict, {"a": (1,)})])
+def test_what_an_annotation_leaves_open_must_survive_json_too(function, value):
+    """A datetime inside ``dict[str, Any]`` or ``list`` would arrive as text, so it is refused."""
+    with pytest.raises(PayloadError, match="would not arrive as it is"):
+        signature(function).write((value,), {})
+
+
+def test_a_long_value_is_cut_in_the_message():
+    """A message shows the beginning of a value, not a megabyte of it."""
+    with pytest.raises(PayloadError) as refused:
+        signature(anything).write((("x" * 1_000_000,),), {})
+
+    assert 400 > len(str(refused.value))
+
+
+def test_a_value_that_contains_itself_is_refused():
+    """A cycle has no JSON."""
+    cycle: list[Any] = []
+    cycle.append(cycle)
+
+    with pytest.raises(PayloadError, match="anything: RecursionError"):
+        signature(anything).write((cycle,), {})
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "why"),
+    [
+        ((1, 2, 3), {}, r"keywords: takes 2 arguments \(number, note\), got 3"),
+        ((1,), {"number": 2}, "keywords: argument 'number' is given twice"),
+        ((1,), {"colour": 2}, "keywords: argument 'colour' is unknown; parameters: number, note"),
+        ((), {}, "keywords: the arguments do not match the annotations: Object missing required field `number`"),
+    ],
+)
+def test_a_call_that_does_not_fit_the_parameters_is_refused(args, kwargs, why):
+    """Too many, twice, unknown and missing arguments are each named."""
+    with pytest.raises(PayloadError, match=why):
+        signature(keywords).write(args, kwargs)
+
+
+@pytest.mark.parametrize("bad", [Opaque(), "seven"])
+def test_nothing_is_enqueued_when_an_argument_is_refused(app: App, bad):
+    """A refused call leaves no job behind."""
+    task = app.task(integers)
+
+    with pytest.raises(PayloadError, match="integers: "):
+        task.enqueue(bad)
+
+    assert () == app.jobs()
+
+
+@pytest.mark.parametrize(
+    ("stored", "why"),
+    [
+        (b'{"value":"seven"}', "Expected `int`, got `str` - at `$.value`"),
+        (b"{}", "Object missing required field `value`"),
+        (b"{", "Input data was truncated"),
+        (b"7", "Expected `object`, got `int`"),
+    ],
+)
+def test_stored_arguments_are_read_under_the_present_annotations(stored, why):
+    """A job from the time before a change of the annotations says at execution what no longer fits."""
+    with pytest.raises(PayloadError) as refused:
+        signature(integers).read(stored)
+
+    assert why in str(refused.value)
+
+
+def test_a_class_that_nobody_can_read_is_named():
+    """An annotation may be any class, but not every class has a way out of JSON."""
+    with pytest.raises(PayloadError, match="Opaque cannot be read from JSON: use a dataclass, a struct, a TypedDict"):
+        signature(opaques).read(b'{"value":{}}')
+
+
+def test_an_unknown_stored_argument_is_ignored():
+    """A job that was enqueued with an argument that the code has dropped since can still run."""
+    assert {"value": 1} == signature(integers).read(b'{"value":1,"old":true}')
+
+
+# ----------------------------------------------------------------------------------------------------------- signatures
+
+
+def with_context(number: int, context: Context) -> None:
+    """Take a context."""
+
+
+def star(*numbers: int) -> None:
+    """Take any number of arguments."""
+
+
+def stars(**numbers: int) -> None:
+    """Take any arguments."""
+
+
+def positional(number: int, /) -> None:
+    """Take an argument without a name."""
+
+
+def unresolved(value: NoSuchType) -> None:  # noqa: F821 - the subject
+    """Name a type that does not exist."""
+
+
+def misspelt(value: datetime.Instant) -> None:
+    """Name an attribute that does not exist."""
+
+
+def nonsense(value: "1 | int") -> None:  # noqa: UP037 - the subject
+    """Name something that is no type."""
+
+
+def test_the_context_is_no_part_of_the_payload():
+    """A parameter annotated with Context is given by the worker and never stored."""
+    assert ("number",) == signature(with_context).payload
+    assert "context" == signature(with_context).context
+    assert b'{"number":1}' == signature(with_context).write((1,), {})
+
+
+@pytest.mark.parametrize("function", [star, stars, positional])
+def test_parameters_without_names_cannot_be_stored(function):
+    """``*args``, ``**kwargs`` and positional-only parameters are refused at registration."""
+    with pytest.raises(TaskDefinitionError, match=f"task '{function.__name__}': parameter .* cannot be part of a job"):
+        signature(function)
+
+
+@pytest.mark.parametrize("function", [unresolved, misspelt, nonsense])
+def test_annotations_that_cannot_be_resolved_name_the_task(function):
+    """Whatever is wrong with an annotation, the message says which task has it."""
+    with pytest.raises(TaskDefinitionError, match=f"task '{function.__name__}': its annotations cannot be resolved"):
+        signature(function).write((1,), {})

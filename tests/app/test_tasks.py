@@ -1,0 +1,166 @@
+"""Functions become tasks, or it is said at import why not."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from redrive import App, Context, Policy
+from redrive.errors import ConfigurationError, PolicySyntaxError, PolicyValueError, TaskDefinitionError
+from tests.app.samples import Opaque
+
+HERE = __name__
+
+
+def add(left: int, right: int = 1) -> int:
+    """Add."""
+    return left + right
+
+
+def test_a_task_is_still_a_function(app: App):
+    """Calling a task runs its function here and now, and makes no job."""
+    task = app.task(add)
+
+    assert 5 == task(2, right=3)
+    assert () == app.jobs()
+
+
+def test_an_async_task_is_still_a_coroutine_function(app: App):
+    """Calling an ``async def`` task gives its coroutine."""
+
+    @app.task
+    async def double(number: int) -> int:
+        """Double."""
+        return 2 * number
+
+    assert 4 == asyncio.run(double(2))
+
+
+def test_a_task_looks_like_its_function(app: App):
+    """Name, docstring and the way to the function are kept for people and for tools."""
+    task = app.task(add)
+
+    assert ("add", "Add.", add) == (task.__name__, task.__doc__, task.__wrapped__)
+    assert "<task add>" == repr(task)
+
+
+def test_a_task_has_the_name_of_its_function_or_the_given_one(app: App):
+    """Jobs name their task by it, so it can be chosen to outlive a renamed function."""
+    assert "add" == app.task(add).name
+    assert "sum" == app.task(name="sum")(add).name
+    assert {"add", "sum"} == set(app.tasks)
+
+
+def test_two_tasks_of_one_name_are_refused(app: App):
+    """The message says where both are and what to do."""
+    app.task(add)
+
+    with pytest.raises(TaskDefinitionError) as refused:
+        app.task(name="add")(test_a_task_is_still_a_function)
+
+    expected = (
+        f"two tasks are called 'add': {HERE}.add and {HERE}.test_a_task_is_still_a_function. "
+        "Give one another name: @app.task(name=...)"
+    )
+    assert expected == str(refused.value)
+
+
+def test_a_parameter_cannot_be_called_using(app: App):
+    """``using=`` is what enqueue() takes itself."""
+    with pytest.raises(TaskDefinitionError, match="a parameter cannot be called 'using'"):
+
+        @app.task
+        def send(using: str) -> None:
+            """Collide."""
+
+
+@pytest.mark.parametrize("thing", ["5 1s", 7, None.__class__, Opaque()])
+def test_only_functions_are_tasks(app: App, thing):
+    """A directive in the place of the function is the usual mistake; the message shows the right form."""
+    with pytest.raises(TaskDefinitionError, match=r"is no function; a task is made by @app.task or @app.task\(retry="):
+        app.task(thing)
+
+
+def test_without_a_directive_a_failure_is_final(app: App):
+    """A task without retry= has one attempt, and its jobs may run again after a crash."""
+    policy = app.task(add).policy
+
+    assert (1, True, None) == (policy.attempts, policy.idempotent, policy.attempt_timeout)
+
+
+def test_the_options_of_a_task_are_those_of_its_jobs(app: App):
+    """Queue, priority, timeout, idempotence and policy reach the job's row."""
+    task = app.task(retry="3 1s", queue="sums", timeout="30s", priority=7, idempotent=False)(add)
+    record = task.enqueue(1).record
+
+    assert ("sums", 7) == (record.queue, record.priority)
+    assert (4, timedelta(seconds=30), False) == (
+        record.policy.attempts,
+        record.policy.attempt_timeout,
+        record.policy.idempotent,
+    )
+
+
+def test_a_policy_may_be_given_as_a_value(app: App):
+    """A Policy object says the same as a directive, and more."""
+    task = app.task(retry=Policy(attempts=7, on=ConnectionError))(add)
+
+    assert (7, ("builtins.ConnectionError",), True) == (task.policy.attempts, task.policy.on, task.policy.idempotent)
+
+
+def test_a_policy_that_speaks_for_itself_keeps_its_word(app: App):
+    """``idempotent=False`` in the policy is not overruled by the default of the decorator."""
+    assert False is app.task(retry=Policy(attempts=2, idempotent=False))(add).policy.idempotent
+
+
+def test_a_directive_that_cannot_be_read_names_the_function(app: App):
+    """The message has the function, the text and a caret under the fault."""
+    with pytest.raises(PolicySyntaxError) as refused:
+        app.task(retry="5 1parsec")(add)
+
+    first, text, caret, *_ = str(refused.value).splitlines()
+    assert first.startswith(f"task {HERE}.add: ")
+    assert "    5 1parsec" == text
+    assert text.index("parsec") == caret.index("^")
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"retry": "0 5s"}, "task .*add: "),
+        ({"timeout": 0}, "task .*add: attempt_timeout"),
+        ({"timeout": "soon"}, "task .*add: "),
+        ({"timeout": -1}, "task .*add: "),
+    ],
+)
+def test_a_policy_that_means_nothing_names_the_function(app: App, options, why):
+    """What can be read but makes no sense is refused at import, with the function's name."""
+    with pytest.raises((PolicyValueError, PolicySyntaxError), match=why):
+        app.task(**options)(add)
+
+
+def test_a_policy_that_cannot_be_stored_is_refused_at_import(app: App):
+    """A classifier is a function, and a job outlives the process that has it."""
+    with pytest.raises(PolicyValueError, match="on: a classifier is a function and cannot be stored"):
+        app.task(retry=Policy(attempts=2, on=lambda error: True))(add)
+
+
+def test_a_context_is_given_and_not_enqueued(app: App):
+    """A parameter annotated with Context is no argument of enqueue()."""
+
+    @app.task
+    def send(number: int, context: Context) -> None:
+        """Take a context."""
+
+    assert ("number",) == send.signature.payload
+    send.enqueue(7)
+    assert 1 == app.stats().due
+
+
+@pytest.mark.parametrize(("heartbeat", "lease"), [("0s", "15s"), ("5s", "9s"), ("5s", "0s")])
+def test_terms_that_would_cost_a_healthy_worker_its_jobs_are_refused(heartbeat, lease):
+    """A lease lasts at least two heartbeats, and a heartbeat takes time."""
+    with pytest.raises(ConfigurationError, match=r"heartbeat_every"):
+        App("memory://", heartbeat_every=heartbeat, lease_for=lease)

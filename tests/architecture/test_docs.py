@@ -1,0 +1,78 @@
+"""The documentation cannot lag behind the code (the habit of Datasette)."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from dataclasses import fields
+
+import pytest
+
+from docs.generate import commands
+from redrive import App, errors
+from redrive.stores.drivers.sqlite import Settings
+from tests.architecture.source import DOCS, headings, markdown, name
+
+
+@pytest.mark.parametrize("error", errors.__all__)
+def test_each_error_is_documented(error: str):
+    """Each exception has a heading in the reference, where it says what to do."""
+    assert error in headings(DOCS / "reference" / "errors.md")
+
+
+@pytest.mark.parametrize("command", commands())
+def test_each_command_is_documented(command: str):
+    """Each command has a heading in the reference, and below it the usage that is generated from the command."""
+    page = DOCS / "reference" / "cli.md"
+
+    assert command.replace("_", " ") in headings(page)
+    assert f"{{{{ {command} }}}}" in page.read_text()
+
+
+@pytest.mark.parametrize("setting", inspect.signature(App).parameters)
+def test_each_setting_of_an_app_is_documented(setting: str):
+    """Each argument of an App has a heading in the reference."""
+    assert setting in headings(DOCS / "reference" / "settings.md")
+
+
+@pytest.mark.parametrize("setting", [field.name for field in fields(Settings) if field.name != "path"])
+def test_each_setting_of_a_database_is_documented(setting: str):
+    """What a database's URL takes after its path has a heading in the reference."""
+    assert setting in headings(DOCS / "reference" / "stores.md")
+
+
+def test_no_example_is_skipped_in_silence():
+    """No page has a pycon fence, since Sybil would not run the session in it."""
+    fences = [
+        name(page) for page in markdown() if re.search(r"^\s*[`~]{3,}\s*\{?pycon", page.read_text(), re.MULTILINE)
+    ]
+
+    assert [] == fences
+
+
+def test_each_fence_names_its_language():
+    """Each fence says what it holds, so that a Python example cannot miss its test by being anonymous."""
+    anonymous = [name(page) for page in markdown() if any(not language for language in _languages(page.read_text()))]
+
+    assert [] == anonymous
+
+
+def test_each_page_has_a_place():
+    """Each folder of the documentation has an index that lists its pages."""
+    folders = {page.parent for page in DOCS.rglob("*.md") if "_build" not in page.parts}
+
+    assert [] == [name(folder) for folder in folders if not (folder / "index.md").exists()]
+
+
+def test_decisions_have_all_their_sections():
+    """Each decision record has a status, a context, a decision, consequences and alternatives with reasons."""
+    needed = {"Status", "Context", "Decision", "Consequences", "Alternatives considered"}
+    records = [*(DOCS / "adr").glob("0*.md"), DOCS / "adr" / "template.md"]
+
+    assert {} == {name(record): needed - headings(record) for record in records if needed - headings(record)}
+
+
+def _languages(text: str) -> list[str]:
+    """The languages of the opening fences of a page."""
+    marks = re.findall(r"^\s*```(.*)$", text, re.MULTILINE)
+    return [mark.strip() for mark in marks[::2]]

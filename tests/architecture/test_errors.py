@@ -1,0 +1,81 @@
+"""The tree at the top of `redrive.errors` is the truth."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+from redrive import errors
+
+BRANCH = re.compile(r"^(?P<indent>(?: {4}|[│ ] {3}|[├└]── )*)(?P<name>[A-Z]\w+)(?= |$)")
+
+
+def drawn() -> dict[str, str | None]:
+    """Each class of the drawing, with the class that it hangs from."""
+    parents: dict[str, str | None] = {}
+    path: list[str] = []
+    for line in (inspect.getdoc(errors) or "").splitlines():
+        match = BRANCH.match(line)
+        if match is None or not line.startswith("    "):
+            continue
+        depth = len(match["indent"]) // 4 - 1
+        path = [*path[:depth], match["name"]]
+        parents[match["name"]] = path[depth - 1] if depth else None
+    return parents
+
+
+def classes() -> dict[str, type[Exception]]:
+    """Each exception class that the module defines."""
+    return {
+        name: value for name, value in vars(errors).items() if inspect.isclass(value) and issubclass(value, Exception)
+    }
+
+
+def test_the_drawing_shows_each_exception():
+    """The drawing, the module and `__all__` name the same classes."""
+    assert set(drawn()) == set(classes()) == set(errors.__all__)
+
+
+def test_all_is_sorted():
+    """`errors.__all__` is sorted."""
+    assert sorted(errors.__all__) == errors.__all__
+
+
+@pytest.mark.parametrize(("name", "parent"), drawn().items())
+def test_the_drawing_shows_the_inheritance(name: str, parent: str | None):
+    """Each class hangs where the drawing shows it."""
+    own = [base.__name__ for base in classes()[name].__bases__ if base.__module__ == errors.__name__]
+
+    assert ([parent] if parent else []) == own
+
+
+@pytest.mark.parametrize("name", [name for name in drawn() if issubclass(classes()[name], errors.RedriveError)])
+def test_the_docstring_is_the_default_message(name: str):
+    """An error raised without a message says the first line of its docstring."""
+    error = classes()[name]
+
+    assert (error.__doc__ or "").splitlines()[0] == str(error())
+
+
+def test_a_message_replaces_the_default():
+    """An error raised with a message says that message."""
+    assert "job 7 is gone" == str(errors.JobNotFound("job 7 is gone"))
+
+
+@pytest.mark.parametrize("delay", ["15m", 3])
+def test_signals_say_the_delay_when_no_reason_is_given(delay: str | float):
+    """`RetryAfter` and `Snooze` without a reason name their delay."""
+    assert [f"retry after {delay}", f"snoozed for {delay}"] == [
+        str(errors.RetryAfter(delay)),
+        str(errors.Snooze(delay)),
+    ]
+
+
+def test_signals_carry_what_the_handler_said():
+    """Each signal keeps its delay and its reason for the history of the job."""
+    signals = [errors.RetryAfter("1m", "busy"), errors.Snooze("1m", "too early")]
+
+    assert [("1m", "busy"), ("1m", "too early")] == [(signal.delay, signal.why) for signal in signals]
+    assert ["no such account", "not wanted"] == [errors.GiveUp("no such account").why, errors.Cancel("not wanted").why]

@@ -1,0 +1,75 @@
+"""What redrive offers by name is exactly what it means to offer."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import subprocess
+import sys
+
+import pytest
+
+import redrive
+from tests.architecture.source import PACKAGE, modules
+
+PACKAGES = sorted(
+    ".".join(path.parent.relative_to(PACKAGE.parent).parts) for path in modules() if path.name == "__init__.py"
+)
+
+# What `import redrive` must not load (law 10): everything that a plain decorated function does not need.
+PAID_LATER = {
+    "asyncio",
+    "asyncpg",
+    "httpx",
+    "lark",
+    "logging",
+    "psycopg",
+    "rich",
+    "sqlite3",
+    "starlette",
+    "turso",
+    "typer",
+}
+
+
+def test_public_names_are_sorted():
+    """`redrive.__all__` is sorted and names nothing twice."""
+    assert sorted(set(redrive.__all__)) == list(redrive.__all__)
+
+
+@pytest.mark.parametrize("public", redrive.__all__)
+def test_public_names_exist_and_explain_themselves(public: str):
+    """Each public name can be imported, and classes and functions have a docstring."""
+    value = getattr(redrive, public)
+
+    assert not callable(value) or inspect.getdoc(value)
+
+
+def test_public_names_are_listed():
+    """`dir(redrive)` shows each public name, although they are loaded late."""
+    assert set() == set(redrive.__all__) - set(dir(redrive))
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    """Loading names late does not hide a misspelt one."""
+    with pytest.raises(AttributeError, match="polcy"):
+        _ = redrive.polcy
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_packages_declare_what_exists(package: str):
+    """Each name in a package's `__all__` exists there."""
+    module = importlib.import_module(package)
+
+    assert [] == [declared for declared in getattr(module, "__all__", []) if not hasattr(module, declared)]
+
+
+def test_import_redrive_loads_only_what_is_needed():
+    """`import redrive` loads no database, no event loop, no command line and no HTTP client."""
+    code = "import sys; before = set(sys.modules); import redrive; print(*sorted(set(sys.modules) - before))"
+    environment = {**os.environ, "PYTHONPATH": str(PACKAGE.parent)}
+    command = [sys.executable, "-c", code]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.split()
+
+    assert set() == PAID_LATER & set(loaded)

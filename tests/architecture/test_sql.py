@@ -1,0 +1,137 @@
+"""One statement, one file, named like the query, in every dialect; time and luck come from outside (laws 1, 3, 8)."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.source import PACKAGE, name
+
+DIALECTS = PACKAGE / "stores" / "dialects"
+OPERATIONS = PACKAGE / "stores" / "operations"
+QUERIES = sorted(DIALECTS.glob("*/queries/*.sql"))
+SCHEMAS = sorted([*DIALECTS.glob("*/schema.sql"), *DIALECTS.glob("*/migrations/*.sql")])
+
+CLOCK = re.compile(
+    r"\b(?:now|clock_timestamp|statement_timestamp|transaction_timestamp|timeofday|julianday|unixepoch|strftime|datetime)\s*\("
+    r"|\bcurrent_(?:timestamp|date|time)\b|\blocaltime(?:stamp)?\b|'(?:now|today|tomorrow|yesterday)'",
+    re.IGNORECASE,
+)
+DICE = re.compile(
+    r"\b(?:random|randomblob|setseed|gen_random_uuid|gen_random_bytes|uuid_generate_\w+|uuidv\d)\s*\(", re.IGNORECASE
+)
+CLOCK_VIEW = re.compile(r"^\s*CREATE\s+(?:OR\s+REPLACE\s+)?VIEW\s+redrive_clock\b", re.IGNORECASE)
+
+# A migration may draw what a database keeps for ever: here its own uid, when it is created.
+DRAWN_ONCE = {"src/redrive/stores/dialects/sqlite/migrations/0001_pre_jobs.sql": ["randomblob("]}
+
+
+def bare(sql: str) -> str:
+    """The statement without its comments."""
+    return re.sub(r"--[^\n]*|/\*.*?\*/", "", sql, flags=re.DOTALL)
+
+
+def statements(sql: str) -> list[str]:
+    """The statements of a script, split at semicolons outside of string literals."""
+    masked = re.sub(r"'[^']*'", lambda literal: "x" * len(literal[0]), bare(sql))
+    ends = [match.start() for match in re.finditer(";", masked)]
+    parts = [bare(sql)[start:end] for start, end in zip([0, *(end + 1 for end in ends)], [*ends, None], strict=True)]
+    return [part for part in parts if part.strip()]
+
+
+def yielded() -> dict[str, list[str]]:
+    """The names of the queries in the operations, each with the modules that yield it; a computed name is ``?``."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(OPERATIONS.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Query":
+                first = node.args[0] if node.args else None
+                query = first.value if isinstance(first, ast.Constant) else "?"
+                found.setdefault(str(query), []).append(path.name)
+    return found
+
+
+def taken() -> set[str]:
+    """The names of the statements that the migrator takes by itself, before there is a schema to run operations on."""
+    nodes = ast.walk(ast.parse((PACKAGE / "stores" / "migrate.py").read_text()))
+    keys = [node.slice for node in nodes if isinstance(node, ast.Subscript)]
+    return {key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
+
+
+def test_operations_name_their_queries_literally():
+    """No operation computes the name of a query, so that a search finds who runs a statement."""
+    assert "?" not in yielded()
+
+
+@pytest.mark.parametrize("dialect", sorted(path.parent.name for path in DIALECTS.glob("*/queries")))
+def test_each_dialect_has_exactly_the_queries_that_are_run(dialect: str):
+    """The statement files of a dialect are the names that operations yield and the migrator takes."""
+    files = {path.stem for path in (DIALECTS / dialect / "queries").glob("*.sql")}
+
+    assert files == yielded().keys() | taken()
+
+
+def test_there_is_a_dialect():
+    """The tests of this module have something to read."""
+    assert QUERIES
+    assert SCHEMAS
+
+
+@pytest.mark.parametrize("path", QUERIES, ids=name)
+def test_a_query_file_holds_one_statement(path: Path):
+    """A query file holds one statement, without a semicolon that would allow a second one."""
+    assert 1 == len(statements(path.read_text()))
+    assert ";" not in bare(path.read_text()).strip().removesuffix(";")
+
+
+@pytest.mark.parametrize("path", QUERIES, ids=name)
+def test_a_query_says_what_it_promises_and_who_calls_it(path: Path):
+    """A query file begins with two comment lines: a promise, and the callers."""
+    promise, callers, code = path.read_text().splitlines()[:3]
+
+    assert re.fullmatch(r"-- [A-Z].*[.?]", promise)
+    assert re.fullmatch(r"-- Called .*[.?]", callers)
+    assert not code.startswith("--")
+
+
+@pytest.mark.parametrize("path", QUERIES, ids=name)
+def test_a_query_reads_no_clock_and_rolls_no_dice(path: Path):
+    """A query takes its time from the schema's clock view or a parameter, and its luck from a parameter."""
+    assert [] == [*CLOCK.findall(bare(path.read_text())), *DICE.findall(bare(path.read_text()))]
+
+
+@pytest.mark.parametrize("path", SCHEMAS, ids=name)
+def test_only_the_clock_view_reads_the_clock(path: Path):
+    """In a schema and its migrations, no statement but the clock view reads the clock of the database."""
+    readers = [statement for statement in statements(path.read_text()) if CLOCK.search(statement)]
+
+    assert [] == [statement for statement in readers if not CLOCK_VIEW.match(statement)]
+
+
+@pytest.mark.parametrize("path", SCHEMAS, ids=name)
+def test_schemas_roll_no_dice_but_the_listed(path: Path):
+    """A schema has no random default; what a migration draws once is listed above with its reason."""
+    assert DRAWN_ONCE.get(name(path), []) == DICE.findall(bare(path.read_text()))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT now()",
+        "SELECT Current_Timestamp",
+        "SELECT date('now')",
+        "SELECT clock_timestamp ()",
+        "SELECT unixepoch()",
+    ],
+)
+def test_the_guard_sees_a_clock(statement: str):
+    """The guard of these tests knows the clocks of both databases."""
+    assert CLOCK.search(statement)
+
+
+def test_the_guard_lets_columns_be():
+    """A column called now, or a function that only handles instants given to it, is no clock."""
+    assert not CLOCK.search("SELECT coalesce(:now, now) AS now, known(1) FROM redrive_clock")

@@ -1,0 +1,313 @@
+"""`redrive demo` as a person runs it: real processes, real HTTP, real signals."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import select
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
+
+CHECKOUT = Path(__file__).parents[2]
+EXAMPLE = CHECKOUT / "examples" / "webhooks"
+DEMO = (sys.executable, "-m", "redrive", "demo")
+PATIENCE = 90  # seconds until a test gives up; the demo itself must be done within 60
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a finished demo said, and how it ended."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def sentence(self) -> str:
+        """The last line."""
+        return self.out.splitlines()[-1]
+
+    def number(self, row: str) -> int:
+        """A number of the table."""
+        (line,) = (line for line in self.out.splitlines() if line.strip().startswith(f"{row}  "))
+        return int(line.strip().removeprefix(row).split()[0])
+
+
+@pytest.fixture
+def environment(monkeypatch, tmp_path):
+    """A folder to run in, with this checkout's redrive importable."""
+    monkeypatch.setenv("PYTHONPATH", str(CHECKOUT / "src"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+QUICK = "94"  # a seed at which all of the first 60 events recover or are gone: no seven attempts to wait for
+
+
+def run(*options: str, command: tuple[str, ...] = DEMO) -> Said:
+    """Run the demo to its end."""
+    done = subprocess.run([*command, *options], capture_output=True, text=True, timeout=PATIENCE, check=False)
+    return Said(done.returncode, done.stdout, done.stderr)
+
+
+@contextlib.contextmanager
+def started(*options: str) -> Iterator[tuple[subprocess.Popen[str], list[int]]]:
+    """A demo that delivers already, and the process ids of its workers."""
+    with subprocess.Popen([*DEMO, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        workers = []
+        for line in process.stdout:
+            if " is process " in line:
+                workers.append(int(line.split()[-1]))
+            if "running" in line and "running 0 " not in line:
+                break
+        try:
+            yield process, workers
+        finally:
+            process.kill()
+
+
+def ended(process: subprocess.Popen[str]) -> Said:
+    """The rest of what it says."""
+    out, err = process.communicate(timeout=PATIENCE)
+    return Said(process.returncode, out, err)
+
+
+def lines(path: Path) -> list[dict]:
+    """A JSONL file."""
+    return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+
+
+def input_lines(count: int) -> list[bytes]:
+    """The first events that ship."""
+    return (EXAMPLE / "events.jsonl").read_bytes().split(b"\n")[:count]
+
+
+def test_nothing_is_lost_and_everything_is_told(environment):
+    """Thirty events, a killed worker: exit status 0, the sentence, the kill and its aftermath, and intact bodies."""
+    said = run("--events", "30", "--db", "demo.db")
+    assert (0, "") == (said.status, said.err)
+    assert said.sentence.startswith("30 events in: ")
+    assert ", 0 lost; " in said.sentence
+    assert said.sentence.endswith("under the same idempotency key.")
+    assert 30 == said.number("events in") == said.number("delivered") + said.number("caught")
+    assert said.number("after retries") > 0
+    assert said.number("repeats under the same key") > 0
+    assert "(SIGKILL)" in said.out
+    assert "all ran again elsewhere" in said.out
+    assert "\x1b" not in said.out
+    assert "Traceback" not in (environment / "demo.db.log").read_text()
+    sent = {hashlib.sha256(line).hexdigest() for line in input_lines(30)}
+    received = {entry["digest"] for entry in lines(environment / "demo.db.ledger.jsonl") if entry["digest"]}
+    assert sent == received
+
+
+def test_a_second_run_counts_only_its_own(environment):
+    """On the same database a second run delivers again, under other keys, and counts what it delivered itself."""
+    first, second = (run("--events", "6", "--seed", QUICK, "--workers", "1", "--db", "demo.db") for _ in range(2))
+    assert (0, 0) == (first.status, second.status)
+    assert 6 == first.number("events in") == second.number("events in")
+    keys = {entry["key"] for entry in lines(environment / "demo.db.ledger.jsonl")}
+    assert 12 == len(keys)
+
+
+def test_a_broken_line_is_told_and_costs_no_other(environment):
+    """One line on standard error with number and text, the good lines delivered, exit status 2."""
+    good = input_lines(4)
+    (environment / "in.jsonl").write_bytes(b"\n".join([*good[:2], b'{"id": "evt', *good[2:]]))
+    said = run("--input", "in.jsonl", "--db", "demo.db")
+    assert (2, 1) == (said.status, said.err.count("\n"))
+    assert "in.jsonl, line 3 " in said.err
+    assert '{"id": "evt' in said.err
+    assert said.sentence.startswith("4 events in: ")
+    assert ", 0 lost; " in said.sentence
+    assert 1 == said.number("broken lines of the input")
+
+
+def test_ctrl_c_once_drains_and_the_next_run_delivers_the_rest(environment):
+    """Exit status 130, what runs is finished, the rest is counted, and a later run delivers exactly that."""
+    with started("--events", "40", "--seed", QUICK, "--db", "demo.db") as (process, _):
+        process.send_signal(signal.SIGINT)
+        said = ended(process)
+    left = said.number("still queued")
+    assert (130, 1) == (said.status, said.err.count("\n"))
+    assert "finishing what runs now" in said.out
+    assert f"{left} events are safe in the database" in said.err
+    assert "redrive demo --events 0 --db demo.db" in said.err
+    later = run("--events", "0", "--seed", QUICK, "--db", "demo.db")
+    assert (0, "") == (later.status, later.err)
+    assert (left, 0, 0) == (later.number("events in"), later.number("lost"), running(environment / "demo.db"))
+    assert f"{left} left by an earlier run" in later.out
+
+
+def test_ctrl_c_twice_stops_at_once_and_the_jobs_run_later(environment):
+    """The second one does not wait for workers that do not answer; what they held is delivered by a later run."""
+    with started("--events", "40", "--seed", QUICK, "--db", "demo.db") as (process, workers):
+        freeze(environment / "demo.db", workers)
+        process.send_signal(signal.SIGINT)
+        while "finishing what runs now" not in process.stdout.readline():
+            pass
+        process.send_signal(signal.SIGINT)
+        said = ended(process)
+    assert (130, 0) == (said.status, said.number("lost"))
+    assert running(environment / "demo.db") > 0
+    later = run("--events", "0", "--seed", QUICK, "--db", "demo.db")
+    assert (0, "") == (later.status, later.err)
+    assert (said.number("still queued"), 0) == (later.number("events in"), running(environment / "demo.db"))
+
+
+def freeze(database: Path, workers: list[int]) -> None:
+    """Stop the workers at a moment when jobs are running; one of them may have been killed already."""
+    while True:
+        tell(workers, signal.SIGSTOP)
+        if running(database):
+            return
+        tell(workers, signal.SIGCONT)
+
+
+def tell(workers: list[int], number: signal.Signals) -> None:
+    """Send a signal to those that live."""
+    for pid in workers:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="only Linux ends processes when their parent is killed")
+def test_a_demo_that_is_killed_leaves_nobody_behind(environment):
+    """SIGKILL to the demo itself ends its workers, and the next run on the same database delivers the rest."""
+    with started("--events", "20", "--seed", QUICK, "--db", "demo.db") as (process, workers):
+        living = watched(workers)
+        assert living
+        process.kill()
+        for descriptor in living:
+            assert select.select([descriptor], [], [], PATIENCE)[0]
+            os.close(descriptor)
+    assert 0 == run("--events", "0", "--seed", QUICK, "--db", "demo.db").status
+
+
+def watched(workers: list[int]) -> list[int]:
+    """A descriptor for each worker that lives; it becomes readable when the worker ends."""
+    descriptors = []
+    for pid in workers:
+        with contextlib.suppress(ProcessLookupError):
+            descriptors.append(os.pidfd_open(pid))
+    return descriptors
+
+
+def running(database: Path) -> int:
+    """How many jobs are held by a worker, living or dead."""
+    with sqlite3.connect(database) as connection:
+        (count,) = connection.execute("SELECT count(*) FROM redrive_jobs WHERE state = 'running'").fetchone()
+    connection.close()
+    return count
+
+
+# ------------------------------------------------------------------------------------------------------ honest failure
+
+
+def doctored(environment: Path, file: str, old: str, new: str) -> tuple[str, ...]:
+    """A demo of an example with one line changed."""
+    folder = shutil.copytree(EXAMPLE, environment / "doctored")
+    text = (folder / file).read_text(encoding="utf-8")
+    assert 1 == text.count(old)
+    (folder / file).write_text(text.replace(old, new), encoding="utf-8")
+    code = (
+        "import importlib, pathlib, sys\n"
+        "module = importlib.import_module('redrive.cli.demo')\n"
+        f"module.program_folder = lambda: pathlib.Path({str(folder)!r})\n"
+        "from redrive.cli import main\n"
+        "main()"
+    )
+    return (sys.executable, "-c", code, "demo")
+
+
+def test_a_ledger_that_does_not_confirm_a_delivery_is_a_loss(environment):
+    """The receiver's books lack one event that the database calls delivered: exit status 1, and the job is named."""
+    command = doctored(
+        environment,
+        "ledger.py",
+        'self._file.write(msgspec.json.encode(entry) + b"\\n")',
+        'entry.event == "evt_0002" or self._file.write(msgspec.json.encode(entry) + b"\\n")',
+    )
+    said = run("--events", "3", "--db", "demo.db", command=command)
+    assert (1, 1) == (said.status, said.number("lost"))
+    assert "lost: job 2: the receiver never answered 2xx under its key" in said.out
+    assert ", 1 lost; " in said.sentence
+
+
+def test_a_catch_without_its_dead_letter_is_a_loss(environment):
+    """The dead-letter file lacks an event that the database calls caught: exit status 1."""
+    command = doctored(environment, "delivery.py", "with _DEAD_LETTERS.open(", 'with Path("/dev/null").open(')
+    event = b'{"id":"%s","type":"t","created_at":"2026-01-01T00:00:00Z","data":{}}'
+    (environment / "in.jsonl").write_bytes(event % gone())
+    said = run("--input", "in.jsonl", "--db", "demo.db", command=command)
+    assert (1, 1) == (said.status, said.number("lost"))
+    assert "it is not in the dead-letter file" in said.out
+
+
+def gone() -> bytes:
+    """The id of an event that the receiver answers with 410, at the default seed."""
+    code = "from plan import *; print(next(n for n in range(999) if plan_for(7, str(n)).act(1) is Act.GONE))"
+    return subprocess.check_output([sys.executable, "-c", code], cwd=EXAMPLE).strip()
+
+
+def test_workers_that_die_are_told_and_nothing_is_lost(environment):
+    """If no worker is left the demo stops with status 1, says why, and the events stay queued."""
+    command = doctored(environment, "delivery.py", "return httpx.AsyncClient(trust_env=False)", "os._exit(3)")
+    said = run("--events", "3", "--db", "demo.db", command=command)
+    assert (1, 3, 0) == (said.status, said.number("still queued"), said.number("lost"))
+    assert "all workers have ended, the last with status 3" in said.err
+
+
+# ----------------------------------------------------------------------------------------------------------- bad input
+
+
+def test_a_port_that_is_taken_is_one_line_and_enqueues_nothing(environment):
+    """Exit status 2, one line that names the port, and no job in the database."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        said = run("--port", port, "--db", "demo.db")
+    assert (2, "", 1) == (said.status, said.out, said.err.count("\n"))
+    assert f"port {port} of 127.0.0.1" in said.err
+    again = run("--events", "0", "--db", "demo.db")
+    assert (0, 0) == (again.status, again.number("events in"))
+
+
+def test_a_file_that_is_no_database_stays_as_it_is(environment):
+    """Exit status 2, one line that names the file, and the file untouched."""
+    (environment / "diary").write_text("dear diary")
+    said = run("--db", "diary")
+    assert (2, "", 1) == (said.status, said.out, said.err.count("\n"))
+    assert "is not an SQLite database" in said.err
+    assert "dear diary" == (environment / "diary").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--db", "missing/demo.db"), "missing does not exist"),
+        (("--db", "postgresql://host/db"), "SQLite file"),
+        (("--input", "missing.jsonl"), "missing.jsonl cannot be read: No such file or directory"),
+        (("--input", "empty.jsonl"), "empty.jsonl has no events"),
+    ],
+    ids=["folder", "store", "input", "empty"],
+)
+def test_what_cannot_work_is_refused_in_one_line(environment, options, told):
+    """Exit status 2, one line on standard error, nothing on standard output, and no file left behind."""
+    (environment / "empty.jsonl").write_bytes(b"")
+    said = run(*options)
+    assert (2, "", 1) == (said.status, said.out, said.err.count("\n"))
+    assert told in said.err
+    assert ["empty.jsonl"] == [path.name for path in environment.iterdir() if path.is_file()]

@@ -1,0 +1,153 @@
+"""The demo's verdict: two witnesses must agree."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+
+from redrive.cli.demo.audit import Case, DeadLetter, Fate, Request, audit, read_lines
+from redrive.engine.lifecycle import State
+from redrive.engine.records import Job
+from redrive.policy import Policy
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def case(state=State.SUCCEEDED, *, attempt=1, number=1, caught=False, **more) -> Case:
+    """A delivery as the database tells it, under the key `k<number>`."""
+    job = Job(
+        id=number,
+        task="deliver",
+        queue="default",
+        priority=0,
+        state=state,
+        hold=None,
+        note=None,
+        enqueued_at=NOW,
+        scheduled_at=NOW,
+        started_at=NOW,
+        claimed_at=NOW,
+        finished_at=NOW,
+        caught_at=NOW if caught else None,
+        attempt=attempt,
+        failures=attempt - 1,
+        crashes=0,
+        snoozes=0,
+        redrives=0,
+        lease_id=None,
+        worker_id=None,
+        parent_id=None,
+        reason=None,
+        error=None,
+        policy=Policy(attempts=1),
+    )
+    return Case(job, f"k{number}", **more)
+
+
+def request(status, *, key="k1", number=1, accepted=False, duplicate=False) -> Request:
+    """A request as the receiver tells it."""
+    return Request(key, number, status, accepted, duplicate)
+
+
+def fate(*, said: Case, ledger=(), letters=()) -> Fate:
+    """The verdict on one event."""
+    (finding,) = audit((said,), tuple(ledger), tuple(map(DeadLetter, letters))).findings
+    return finding.fate
+
+
+def test_delivered_needs_both_witnesses():
+    """A job that succeeded is delivered if the receiver answered 2xx under its key."""
+    assert Fate.DELIVERED is fate(said=case(), ledger=[request(200)])
+
+
+@pytest.mark.parametrize(
+    "ledger",
+    [[], [request(500)], [request(None)], [request(410)], [request(302)], [request(200, key="k2")]],
+    ids=["nothing", "500", "reset", "410", "302", "another key"],
+)
+def test_a_success_that_the_receiver_does_not_confirm_is_lost(ledger):
+    """The database alone is not believed: without a 2xx under its very key a succeeded job is lost."""
+    assert Fate.LOST is fate(said=case(), ledger=ledger)
+
+
+def test_caught_needs_the_dead_letter():
+    """A dead job is caught if its catch task succeeded and its dead letter is in the file."""
+    said = case(State.DEAD, caught=True, letters=frozenset({"k9"}))
+    assert Fate.CAUGHT is fate(said=said, ledger=[request(500)], letters=["k9"])
+
+
+@pytest.mark.parametrize("letters", [[], ["k8"]], ids=["nothing", "another key"])
+def test_a_catch_that_the_dead_letter_file_does_not_confirm_is_lost(letters):
+    """The database alone is not believed: a caught job whose dead letter is missing is lost."""
+    said = case(State.DEAD, caught=True, letters=frozenset({"k9"}))
+    assert Fate.LOST is fate(said=said, ledger=[request(500)], letters=letters)
+
+
+def test_gone_is_caught_after_a_410():
+    """A caught job whose receiver answered 410 is told apart from one that ran out of retries."""
+    said = case(State.DEAD, caught=True, letters=frozenset({"k9"}))
+    assert Fate.GONE is fate(said=said, ledger=[request(410)], letters=["k9"])
+
+
+@pytest.mark.parametrize("state", [State.READY, State.RUNNING])
+def test_a_job_that_can_still_run_is_unfinished(state):
+    """What is queued or running is neither delivered nor lost, even if the receiver has answered 2xx."""
+    assert Fate.UNFINISHED is fate(said=case(state), ledger=[request(200)])
+
+
+def test_a_dead_job_is_unfinished_while_its_catch_task_is_to_come():
+    """Between death and catch nothing is lost yet."""
+    assert Fate.UNFINISHED is fate(said=case(State.DEAD, catching=True))
+
+
+@pytest.mark.parametrize("state", [State.DEAD, State.CANCELLED])
+def test_a_job_that_ended_without_delivery_or_catch_is_lost(state):
+    """Dead without a catch, or cancelled: nobody has the event."""
+    assert Fate.LOST is fate(said=case(state), ledger=[request(500)])
+
+
+def test_only_what_took_more_than_one_attempt_counts_as_retried():
+    """Delivered after retries means: delivered, and not by the first attempt."""
+    cases = (case(), case(number=2, attempt=3), case(State.DEAD, number=3, attempt=7))
+    verdict = audit(cases, (request(200), request(200, key="k2")), ())
+    assert (2, 1, 1) == (verdict.count(Fate.DELIVERED), verdict.retried, len(verdict.lost))
+
+
+def test_repeats_are_told_from_duplicates():
+    """Every request after the first under a key is a repeat; it is a duplicate if the event had been taken before."""
+    ledger = (
+        request(500),
+        request(None, number=2, accepted=True),
+        request(200, number=3, duplicate=True),
+        request(200, key="of another run", number=2, duplicate=True),
+    )
+    verdict = audit((case(),), ledger, ())
+    assert (3, 2, 1, 0) == (len(verdict.requests), verdict.repeats, verdict.duplicates, verdict.taken_twice)
+
+
+def test_a_receiver_that_takes_an_event_twice_is_found_out():
+    """Two acceptances under one key are a defect, whatever the database says."""
+    verdict = audit((case(),), (request(200, accepted=True), request(200, number=2, accepted=True)), ())
+    assert 1 == verdict.taken_twice
+
+
+def test_a_file_that_is_not_there_has_no_lines(tmp_path):
+    """No dead-letter file means no dead letters."""
+    assert () == read_lines(tmp_path / "missing", DeadLetter)
+
+
+def test_fields_that_do_not_matter_are_passed_over_and_half_a_line_is_left_for_later(tmp_path):
+    """The reader takes what it needs of whole lines."""
+    path = tmp_path / "letters"
+    path.write_text('{"key":"k9","attempts":7}\n{"key":"k1')
+    assert (DeadLetter("k9"),) == read_lines(path, DeadLetter)
+
+
+def test_a_broken_line_in_a_witness_is_an_error(tmp_path):
+    """A ledger that cannot be read is not taken for an empty one."""
+    path = tmp_path / "letters"
+    path.write_text("hello\n")
+    with pytest.raises(msgspec.DecodeError):
+        read_lines(path, DeadLetter)

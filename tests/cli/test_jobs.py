@@ -1,0 +1,263 @@
+"""`redrive jobs`: tables for people, JSON for programs, and what may be done to jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from redrive import App, CatchRequest, Job
+from redrive.cli import cli
+from redrive.errors import JobDead
+from redrive.runtime.worker import Worker
+
+CHECKOUT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def ran(shop: App) -> App:
+    """A shop with one job of each kind: succeeded, retrying, dead, scheduled on another queue."""
+    charge = shop.tasks["charge"]
+    jobs = [charge.enqueue(5), charge.enqueue(13), charge.enqueue(-5)]
+    charge.options(delay="1h", queue="[slow]").enqueue(6)
+
+    async def work() -> None:
+        """Work until two have ended and one has failed."""
+        worker = Worker(shop)
+        running = asyncio.create_task(worker.run())
+        for job in (jobs[0], jobs[2]):
+            await finished(job)
+        while not jobs[1].attempts:
+            await asyncio.to_thread(jobs[1].refresh)
+        worker.stop()
+        await running
+
+    asyncio.run(work())
+    return shop
+
+
+async def finished(job: Job[object]) -> None:
+    """Wait for the end of a job, whatever it is."""
+    with contextlib.suppress(JobDead):
+        await job.aresult(timeout="30s")
+
+
+def invoke(*words: str) -> str:
+    """Run a command that succeeds, and answer what it printed."""
+    result = CliRunner().invoke(cli, ["jobs", *words])
+    assert (0, None) == (result.exit_code, result.exception)
+    return result.stdout
+
+
+def rows(text: str) -> list[list[str]]:
+    """The rows of a table without its heading, cut at the gaps between columns."""
+    return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in text.splitlines()[1:]]
+
+
+# ---------------------------------------------------------------------------------------------------------------- list
+
+
+def test_jobs_are_listed_newest_first_with_the_reason_why_they_wait(ran: App):
+    """One line each, error texts as they are: brackets in them are no markup."""
+    listed = rows(invoke("list", "shop:app"))
+
+    assert [["4", "charge", "[slow]", "ready", "0"], ["3", "charge", "default", "dead", "1"]] == [
+        row[:5] for row in listed[:2]
+    ]
+    assert "dead: negative [red]amount" == listed[1][5]
+    assert listed[2][5].startswith("retrying: due in ")
+    assert ["1", "charge", "default", "succeeded", "1", "finished"] == listed[3]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((), [4, 3, 2, 1]),
+        (("--state", "ready"), [4, 2]),
+        (("--state", "dead"), [3]),
+        (("--task", "charge", "--queue", "[slow]"), [4]),
+        (("--task", "stop"), []),
+        (("--reason", "GAVE_UP"), [3]),
+        (("--error", "to the bank"), [2]),
+        (("--limit", "2"), [4, 3]),
+    ],
+)
+def test_programs_get_json(ran: App, options, expected):
+    """One object in a line for each job that fits all filters."""
+    found = [json.loads(line) for line in invoke("list", "shop:app", "--json", *options).splitlines()]
+
+    assert expected == [job["id"] for job in found]
+
+
+def test_a_job_in_json_has_all_of_its_row(ran: App):
+    """State, times in UTC, the policy as data, and the line that people read."""
+    (job,) = [json.loads(line) for line in invoke("list", "shop:app", "--json", "--state", "dead").splitlines()]
+
+    assert ("charge", "dead", "GAVE_UP", "negative [red]amount") == (
+        job["task"],
+        job["state"],
+        job["reason"],
+        job["error"],
+    )
+    assert (6, {"kind": "exponential", "initial": "1h", "maximum": "1h", "factor": 2.0}) == (
+        job["policy"]["attempts"],
+        job["policy"]["backoff"],
+    )
+    assert "dead: negative [red]amount" == job["why"]
+    assert job["finished_at"].endswith("Z")
+
+
+def test_a_list_that_was_cut_says_so(ran: App):
+    """On standard error, so that nothing but jobs is on standard output."""
+    result = CliRunner().invoke(cli, ["jobs", "list", "shop:app", "--limit", "3"])
+
+    assert "... the newest 3; --limit shows more\n" == result.stderr
+    assert 3 == len(rows(result.stdout))
+
+
+# ---------------------------------------------------------------------------------------------------------------- show
+
+
+def test_a_job_is_shown_with_its_history(ran: App):
+    """Why it waits, its policy in words, its arguments, and each attempt with what was decided."""
+    lines = invoke("show", "shop:app", "2").splitlines()
+
+    assert "job 2  charge on default, priority 0" == lines[0]
+    assert lines[1].startswith("ready: retrying: due in ")
+    assert lines[3].startswith("policy: Calls up to 6 times; waits 1h")
+    assert 'payload: {"cents":13}' == lines[4]
+    assert ["attempt", "started", "took", "ended", "why", "then"] == lines[5].split()
+    assert "ERROR: no route [/b] to the bank" in lines[6]
+    assert lines[6].rstrip().endswith("retry in 1h (backoff)")
+
+
+def test_a_shown_job_in_json_has_its_payload_and_history(ran: App):
+    """The payload is the JSON that it is, not a text of it."""
+    job = json.loads(invoke("show", "shop:app", "2", "--json"))
+
+    assert {"cents": 13} == job["payload"]
+    assert [("failed", "retry in 1h (backoff)")] == [(each["outcome"], each["verdict"]) for each in job["history"]]
+    assert "ConnectionError: no route [/b] to the bank" in job["history"][0]["traceback"]
+
+
+def test_a_catch_job_is_shown_with_its_parent(shop: App):
+    """It has no payload of its own."""
+
+    @shop.task
+    def recover(request: CatchRequest[int]) -> None:
+        """Catch."""
+
+    shop.tasks["charge"].options(retry="0 catch recover").enqueue(-1)
+    asyncio.run(_run_one(shop))
+    shown = invoke("show", "shop:app", "2")
+    plain = json.loads(invoke("show", "shop:app", "2", "--json"))
+
+    assert "catches job 1" in shown.splitlines()
+    assert "payload: -" in shown.splitlines()
+    assert (1, None) == (plain["parent_id"], plain["payload"])
+
+
+async def _run_one(app: App) -> None:
+    """Work until the first job is dead."""
+    worker = Worker(app)
+    running = asyncio.create_task(worker.run())
+    await finished(app.job(1))
+    worker.stop()
+    await running
+
+
+# ------------------------------------------------------------------------------------------------------------- actions
+
+
+def test_a_waiting_job_is_hastened(ran: App):
+    """It is due now."""
+    assert "job 4 is due now\n" == invoke("retry", "shop:app", "4")
+    assert 1 == ran.stats().due
+
+
+def test_a_job_is_cancelled_once(ran: App):
+    """The second time it says how the job had ended."""
+    assert "job 4 is cancelled\n" == invoke("cancel", "shop:app", "4", "--why", "ordered twice")
+    assert "job 4 had ended before: cancelled\n" == invoke("cancel", "shop:app", "4")
+    assert "ordered twice" == ran.job(4).record.note
+
+
+@pytest.mark.parametrize(
+    "choice", [("3",), ("--task", "charge"), ("--queue", "default"), ("--reason", "GAVE_UP"), ("--error", "[red]")]
+)
+def test_dead_jobs_are_redriven_by_id_or_by_filter(ran: App, choice):
+    """A dry run changes nothing and says what the real one will do."""
+    dry = invoke("redrive", "shop:app", *choice, "--dry-run")
+    before = ran.stats().dead
+    done = invoke("redrive", "shop:app", *choice)
+
+    assert ("1 job would be redriven\n", 1, "1 job is redriven\n", 0) == (dry, before, done, ran.stats().dead)
+
+
+def test_redriving_says_how_many(ran: App):
+    """None and several are jobs in the plural."""
+    ran.job(4).cancel()
+
+    assert "0 jobs are redriven\n" == invoke("redrive", "shop:app", "--error", "no such text")
+    assert "2 jobs are redriven\n" == invoke("redrive", "shop:app", "3", "4")
+
+
+def test_what_cannot_be_redriven_says_why(ran: App):
+    """One line each on standard error; the others are redriven."""
+    result = CliRunner().invoke(cli, ["jobs", "redrive", "shop:app", "1", "3"])
+
+    assert ("1 job is redriven\n", "job 1 is succeeded\n") == (result.stdout, result.stderr)
+
+
+def test_redriving_everything_must_be_asked_for(redrive, shop: App):
+    """Without ids and without a filter nothing happens, and the message lists the filters."""
+    said = redrive("jobs", "redrive", "shop:app")
+
+    assert 2 == said.status
+    assert "say which: ids, or at least one of --task, --queue, --reason, --error" in " ".join(said.err.split())
+
+
+# -------------------------------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize("command", ["show", "retry", "cancel"])
+def test_an_unknown_job_is_one_line(redrive, shop: App, command):
+    """The exit status is 1: the call was right, the job is not there."""
+    said = redrive("jobs", command, "shop:app", "99")
+
+    assert (1, "", "redrive: there is no job 99\n") == (said.status, said.out, said.err)
+
+
+def test_unknown_jobs_of_several_are_named(redrive, ran: App):
+    """What is there is redriven all the same, and said."""
+    said = redrive("jobs", "redrive", "shop:app", "3", "99", "98")
+
+    assert (1, "1 job is redriven\n") == (said.status, said.out)
+    assert "redrive: there is no job 98, 99 in sqlite:///shop.db?synchronous=normal\n" == said.err
+
+
+def test_what_the_state_does_not_allow_is_one_line(redrive, ran: App):
+    """The message says what would be possible."""
+    said = redrive("jobs", "retry", "shop:app", "1")
+
+    expected = "redrive: a succeeded job cannot redrive; possible from here: nothing: it is finished for good\n"
+    assert (1, expected) == (said.status, said.err)
+
+
+@pytest.mark.acceptance
+def test_the_commands_work_in_a_process_of_their_own(ran: App):
+    """`python -m redrive jobs` in the folder of the app, as a person runs it."""
+    ran.close()
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "src")}
+    command = [sys.executable, "-m", "redrive", "jobs", "list", "shop:app", "--json", "--state", "dead"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=60)
+
+    assert (0, "") == (done.returncode, done.stderr)
+    assert 3 == json.loads(done.stdout)["id"]

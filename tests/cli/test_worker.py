@@ -1,0 +1,135 @@
+"""`redrive worker`: it runs the jobs of an app until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from redrive import App
+from redrive.cli import cli
+from redrive.cli.worker import _stuck
+from redrive.runtime.worker import Worker
+
+CHECKOUT = Path(__file__).parents[2]
+
+
+class Left(Exception):
+    """Stands for the end of the process."""
+
+
+@pytest.fixture
+def leaving(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``os._exit`` raises, so that the test goes on."""
+
+    def leave(status: int) -> None:
+        raise Left(status)
+
+    monkeypatch.setattr(os, "_exit", leave)
+    monkeypatch.setattr(logging, "shutdown", lambda: None)
+
+
+def test_a_worker_runs_until_it_is_told_to_stop(shop: App):
+    """SIGTERM drains it: what was running is done, the status is 0, and the app is closed."""
+    shop.tasks["charge"].enqueue(5)
+    shop.tasks["stop"].options(priority=1).enqueue()
+    result = CliRunner().invoke(cli, ["worker", "shop:app"])
+
+    assert (0, None) == (result.exit_code, result.exception)
+    assert (2, 0, ()) == (shop.stats().succeeded, shop.stats().running, shop.workers())
+    assert signal.SIG_DFL == signal.getsignal(signal.SIGTERM)
+
+
+def test_its_options_reach_the_worker(shop: App, monkeypatch: pytest.MonkeyPatch):
+    """Slots, queues and the time for draining."""
+    seen: list[Worker] = []
+
+    async def run(self: Worker) -> None:
+        """Run it on an event loop."""
+        seen.append(self)
+
+    monkeypatch.setattr(Worker, "run", run)
+    words = ["--concurrency", "7", "--queue", "fast", "--queue", "slow", "--shutdown-timeout", "1m30s", "--quiet"]
+    result = CliRunner().invoke(cli, ["worker", "shop:app", *words])
+    (worker,) = seen
+
+    assert 0 == result.exit_code
+    assert (7, ["fast", "slow"], 90) == (
+        worker._concurrency,
+        worker._queues,
+        worker._shutdown_timeout.total_seconds(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--concurrency", "0"), "Invalid value for '--concurrency'"),
+        (("--shutdown-timeout", "soon"), "Invalid value for --shutdown-timeout: a duration"),
+    ],
+)
+def test_options_that_mean_nothing_are_named(redrive, shop: App, words, why):
+    """The status is 2: the call was wrong."""
+    said = redrive("worker", "shop:app", *words)
+
+    assert (2, True) == (said.status, why in said.err)
+
+
+def test_a_handler_that_hangs_in_a_thread_ends_with_the_process(shop: App, leaving):
+    """Its job has been given back; the process does not wait for a thread that nobody can stop."""
+    go = threading.Event()
+
+    @shop.task
+    def hang() -> None:
+        """Stop the worker twice, and hang."""
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        go.wait(30)
+
+    hang.enqueue()
+    result = CliRunner().invoke(cli, ["worker", "shop:app", "--shutdown-timeout", "0s"])
+    go.set()
+
+    assert "Left(0)" == repr(result.exception)
+    assert ("ready", 0) == (shop.job(1).state, shop.job(1).record.attempt)
+
+
+def test_a_handler_that_ignores_the_stop_ends_with_the_process(shop: App, leaving, monkeypatch: pytest.MonkeyPatch):
+    """A coroutine that swallows every cancellation cannot keep the process."""
+
+    async def run(self: Worker) -> None:
+        """Run it on an event loop."""
+
+    monkeypatch.setattr(Worker, "run", run)
+    monkeypatch.setattr(Worker, "abandoned", 1)
+    result = CliRunner().invoke(cli, ["worker", "shop:app"])
+
+    assert "Left(0)" == repr(result.exception)
+
+
+def test_idle_threads_are_not_stuck(shop: App):
+    """A process whose handlers have all ended leaves the ordinary way."""
+    done = threading.Thread(target=lambda: None, name="redrive-handler_0")
+    done.start()
+    done.join()
+
+    assert False is _stuck()
+
+
+@pytest.mark.acceptance
+def test_a_worker_is_a_process(shop: App, tmp_path: Path):
+    """The installed command runs a job, says which worker it is, and ends with status 0 on SIGTERM."""
+    shop.tasks["stop"].enqueue()
+    environment = {**os.environ, "PYTHONPATH": str(CHECKOUT / "src")}
+    command = [sys.executable, "-m", "redrive", "worker", "shop:app"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=60)
+
+    assert (0, "succeeded") == (done.returncode, shop.job(1).state)
+    assert "worker 1 serves all queues" in done.stderr

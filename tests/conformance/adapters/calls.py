@@ -1,0 +1,339 @@
+"""Adapters for ``inprocess.json``: scripted calls and generators, made by the in-process forms on a clock that jumps.
+
+Translations that are more than a renaming: a policy without attempts is bounded by its timeout alone, and one with
+neither by a day, since redrive refuses what nothing bounds; ``after`` (sleep past the deadline) is a mode that redrive
+does not have, its deadline gives up early.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import json
+import re
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import redrive
+from redrive.errors import GiveUp, PolicyValueError
+from redrive.policy import Backoff, Policy
+from redrive.policy.outcome import GaveUp, Outcome
+from redrive.retrying.context import trial, using
+from tests.conformance.adapters.policies import policy_of
+from tests.conformance.adapters.vocabulary import UnknownWord, demand, read, word
+from tests.retrying.helpers import JumpingClock, checkpoint
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from tests.conformance.loading import Case
+
+Json = dict[str, Any]
+
+EXPECTED = (
+    "calls", "returns", "returns_last", "raises", "sleeps", "exhausted", "stop_reason", "cause", "elapsed",
+    "invalid_policy", "slept_less_than",
+)  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------------- calls
+
+
+def run_script(case: Case) -> None:
+    """A scripted function is called under a policy."""
+    data = read(case.data, "policy", "script", "expect")
+    expect = read(data["expect"], *EXPECTED)
+    demand(expect, *EXPECTED)
+    if expect.get("invalid_policy"):
+        with pytest.raises(PolicyValueError):
+            _policy(data["policy"])
+        return
+    scripted = _Scripted(data["script"])
+    with ExitStack() as scopes:
+        scopes.enter_context(using(clock=scripted.clock))
+        for scope in _scopes(data["policy"]):
+            scopes.enter_context(scope)
+        _compare(expect, scripted, _run(_policy(data["policy"]), scripted))
+
+
+def _run(policy: Policy, scripted: _Scripted) -> Outcome[Any] | BaseException:
+    try:
+        if scripted.clock.cancel_after is None:
+            return policy.outcome(scripted)
+        return asyncio.run(policy.aoutcome(scripted.as_async))
+    except BaseException as error:  # noqa: BLE001 - control flow is an outcome of a case, too
+        return error
+
+
+def _compare(  # noqa: C901 - a table: one line or two for each field
+    expect: Any, scripted: _Scripted, got: Outcome[Any] | BaseException
+) -> None:
+    clock = scripted.clock
+    for field, expected in expect.items():
+        match field:
+            case "calls":
+                assert expected == scripted.calls
+            case "returns" | "returns_last":
+                assert not isinstance(got, BaseException)
+                assert _value(expected) == got.unwrap()
+            case "raises":
+                error = got if isinstance(got, BaseException) else getattr(got, "error", None)
+                assert _exception(expected).args == error.args
+                assert type(_exception(expected)) is type(error)
+            case "sleeps":
+                waits = [] if isinstance(got, BaseException) else [d.total_seconds() for d in got.record.delays]
+                assert pytest.approx(expected) == waits
+                assert [each for each in waits if each] == clock.slept
+            case "exhausted":
+                assert expected == (isinstance(got, GaveUp) and got.rule == "attempts")
+            case "stop_reason":
+                assert isinstance(got, GaveUp)
+                assert expected == got.rule
+            case "cause":
+                assert isinstance(got, GaveUp)
+                assert expected == type(got.error).__name__
+            case "elapsed":
+                assert pytest.approx(expected) == clock.monotonic()
+            case "slept_less_than":
+                assert clock.monotonic() < expected
+
+
+class _Clock(JumpingClock):
+    """Jumps; cancels the task that sleeps, where the script says so.
+
+    Attributes:
+        cancel_after: seconds into the next sleep.
+    """
+
+    cancel_after: float | None = None
+
+    async def asleep(self, seconds: float) -> None:
+        """Jump, or be cancelled on the way."""
+        if self.cancel_after is not None and self.cancel_after < seconds:
+            task = asyncio.current_task()
+            assert task is not None
+            self.advance(self.cancel_after)
+            task.cancel()
+        await checkpoint()
+        self.sleep(seconds)
+
+
+class _Scripted:
+    """The function of a case.
+
+    Attributes:
+        calls: how often it was called.
+        clock: its time.
+    """
+
+    def __init__(self, steps: list[Any]) -> None:
+        self.calls = 0
+        self.clock = _Clock()
+        self._steps = []
+        for step in steps:
+            if isinstance(step, dict):
+                self.clock.cancel_after = read(step, "cancel_during_sleep")["cancel_during_sleep"]
+            else:
+                self._steps.append(step if isinstance(step, list) else [step, 0.0])
+
+    def __call__(self) -> Any:
+        """Do the next step."""
+        said, takes = self._steps[self.calls]
+        self.calls += 1
+        self.clock.advance(takes)
+        match said[0]:
+            case "!":
+                raise _exception(said[1:])
+            case "=":
+                return _value(said[1:])
+        raise UnknownWord(f"{said!r} (known: !Exception, =value)")
+
+    async def as_async(self) -> Any:
+        """The same as a coroutine function."""
+        return self()
+
+
+def _value(said: Any) -> Any:
+    return json.loads(said) if isinstance(said, str) else said
+
+
+class Wrapped(Exception):
+    """An exception that has another one as its cause."""
+
+
+def _exception(said: str) -> BaseException:
+    found = re.fullmatch(r"(\w+)(?:\((.*)\))?", said)
+    if found is None:
+        raise UnknownWord(f"{said!r} (known: Name, Name(text), Name(field=number), Name(Cause))")
+    name, inside = found[1], found[2] or ""
+    if name == "Wrapped":
+        error = Wrapped()
+        error.__cause__ = _exception(inside)
+        return error
+    if name == "Permanent":
+        return GiveUp(inside)
+    kind = _KINDS.get(name) or getattr(builtins, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+        raise UnknownWord(f"{name!r} (known: {', '.join(_KINDS)}, Wrapped, Permanent, built-in exceptions)")
+    field = re.fullmatch(r"(\w+)=(\d+)", inside)
+    raised = kind(*([inside] if inside and not field else []))
+    if field is not None:
+        setattr(raised, field[1], int(field[2]))
+    return raised
+
+
+_KINDS = {"CancelledError": asyncio.CancelledError, "cancelled": asyncio.CancelledError}
+
+
+# ------------------------------------------------------------------------------------------------------- policies
+
+DAY = 86_400
+
+
+def _policy(said: Json) -> Policy:
+    fields: Json = {"deadline": None, "jitter": "none", "backoff": Backoff.constant(0)}
+    read(said, *_FIELDS)
+    for field, value in said.items():
+        _FIELDS[field](fields, value)
+    if fields.setdefault("attempts", None) is None and fields["deadline"] is None:
+        fields["deadline"] = DAY
+    if "on_result" in fields:
+        fields.setdefault("on", ())
+    return Policy(**fields)
+
+
+def _set(name: str, change: Callable[[Any], Any] = lambda value: value) -> Callable[[Json, Any], None]:
+    def put(fields: Json, value: Any) -> None:
+        fields[name] = change(value)
+
+    return put
+
+
+def _backoff(said: Json) -> Backoff:
+    return Backoff.constant(0) if said == {"backoff": "hint"} else policy_of(said).backoff
+
+
+def _nothing(_fields: Json, _value: Any) -> None:
+    """Said by a scope, or true of each of our calls."""
+
+
+def _reraise(_fields: Json, value: Any) -> None:
+    if value is not True:
+        raise UnknownWord(f"reraise={value!r} (known: true)")
+
+
+def _kinds(names: list[str]) -> tuple[type[BaseException], ...]:
+    return tuple(type(_exception(name)) for name in names)
+
+
+def _but(names: list[str]) -> Callable[[BaseException], bool]:
+    kinds = _kinds(names)
+    return lambda error: not isinstance(error, kinds)
+
+
+_FIELDS: dict[str, Callable[[Json, Any], None]] = {
+    "on": _set("on", _kinds),
+    "not_on": _set("on", _but),
+    "attempts": _set("attempts"),
+    "max_retries": _set("attempts", lambda retries: retries + 1),
+    "timeout": _set("deadline"),
+    "backoff": _set("backoff", _backoff),
+    "retry_if_result": _set(
+        "on_result", lambda name: word(name, {"is_false": lambda v: v is False, "is_one": lambda v: v == 1})
+    ),
+    "deadline_mode": _set(
+        "over_deadline", lambda mode: word(mode, {"cap": "truncate", "fail_early": "give_up", "after": "give_up"})
+    ),
+    "reraise": _reraise,
+    "enabled": _nothing,
+    "testing": _nothing,
+}
+
+
+def _scopes(said: Json) -> Iterator[Any]:
+    if not said.get("enabled", True):
+        yield redrive.disabled()
+    if "testing" in said:
+        testing = read(said["testing"], "attempts", "cap")
+        yield trial(testing["attempts"], cap=testing["cap"])
+
+
+# ----------------------------------------------------------------------------------------------------- generators
+
+
+def run_generator(case: Case) -> None:
+    """A scripted generator is read to its end under a policy, in both colours."""
+    data = read(case.data, "mode", "attempts", "on", "expect")
+    expect = read(data["expect"], "yielded", "returns", "raises", "attempt_2_called_with_last")
+    demand(expect, "yielded")
+    for colour in (_read, _aread):
+        played = _Played(data["attempts"])
+        policy = Policy(on=_kinds(data["on"]), attempts=len(data["attempts"]) + 1, backoff=Backoff.constant(0))
+        items, returned, error = colour(redrive.retry(policy, generator=_MODES[data.get("mode")]), played)
+        assert expect["yielded"] == items
+        assert expect.get("raises") == (None if error is None else type(error).__name__)
+        if colour is _read:
+            assert expect.get("returns") == returned
+        if "attempt_2_called_with_last" in expect:
+            assert [None, expect["attempt_2_called_with_last"]] == played.started_after
+
+
+_MODES = {None: "restart", "before_first_item_only": "until_first_item", "resume_from": redrive.resume()}
+
+
+class _Played:
+    """The generator function of a case, in both colours.
+
+    Attributes:
+        started_after: what each attempt was told to go on behind.
+    """
+
+    def __init__(self, attempts: list[Json]) -> None:
+        self.started_after: list[Any] = []
+        self._attempts = attempts
+
+    def play(self, after: Any = None) -> Iterator[Any]:
+        """Yield what the next attempt yields."""
+        said = self._next(after)
+        yield from said["yields"]
+        if "raises" in said:
+            raise _exception(said["raises"])
+        return said.get("returns")
+
+    async def aplay(self, after: Any = None) -> AsyncIterator[Any]:
+        """The same."""
+        said = self._next(after)
+        for item in said["yields"]:
+            yield item
+        if "raises" in said:
+            raise _exception(said["raises"])
+
+    def _next(self, after: Any) -> Any:
+        self.started_after.append(after)
+        return read(self._attempts[len(self.started_after) - 1], "yields", "raises", "returns")
+
+
+def _read(retry: Any, played: _Played) -> tuple[list[Any], Any, Exception | None]:
+    items, generator = [], retry(played.play)()
+    while True:
+        try:
+            items.append(next(generator))
+        except StopIteration as stop:
+            return items, stop.value, None
+        except Exception as error:  # noqa: BLE001 - whatever the case says
+            return items, None, error
+
+
+def _aread(retry: Any, played: _Played) -> tuple[list[Any], Any, Exception | None]:
+    async def main() -> tuple[list[Any], Any, Exception | None]:
+        items = []
+        try:
+            async for item in retry(played.aplay)():
+                items.append(item)  # noqa: PERF401 - what came before an error counts
+        except Exception as error:  # noqa: BLE001 - whatever the case says
+            return items, None, error
+        return items, None, None
+
+    return asyncio.run(main())

@@ -1,0 +1,166 @@
+"""Adapters for ``ftl.json``: durations, directives, what they mean and what they lead to.
+
+FTL's readings and error texts are asked of strict mode, ``Policy.parse(text, strict=True)`` and `redrive.policy.ftl`
+below it. Whatever strict mode accepts, redrive's own reading must accept too, with the same meaning.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from redrive.errors import PolicySyntaxError, PolicyValueError
+from redrive.policy import Failure, GiveUp, History, Policy, Retry, ftl, parse_duration
+from tests.conformance.adapters.policies import START
+from tests.conformance.adapters.vocabulary import demand, read, word
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tests.conformance.loading import Case
+
+CONTEXTS = {
+    "at the end of the text": "",
+    "inside a schema file, where a newline follows": "\n",
+}
+"""Where a directive stands, and what follows it there: FTL reads a number only if a blank follows."""
+
+DAY = 86_400
+FAR = 64
+"""Retries after which every backoff that doubles from a second has come to its maximum."""
+
+ANY_FAILURE = Failure(("builtins.Exception",), "it failed")
+
+
+def duration_parse(case: Case) -> None:
+    """A duration's seconds, or why it is none."""
+    data = read(case.data, "input", "seconds", "error")
+    if "error" in data:
+        with pytest.raises(PolicyValueError) as refused:
+            ftl.parse_duration(data["input"])
+        assert data["error"] == str(refused.value)
+        return
+    assert data["seconds"] == ftl.parse_duration(data["input"]).total_seconds()
+    if data["input"]:  # the empty text is zero for FTL and an error for us
+        assert data["seconds"] == parse_duration(data["input"]).total_seconds()
+
+
+def retry_directive(case: Case) -> None:
+    """What a directive says, or which of FTL's two steps refuses it, with what text."""
+    messages = ("go_parser_message", "schema_parser_message_at_end_of_text")
+    data = read(case.data, "directive", "context", "parsed", "params", "validation_errors", "parse_error", *messages)
+    text = data["directive"] + word(data.get("context", "at the end of the text"), CONTEXTS)
+    if data.get("parse_error"):
+        _check_refused_shape(text, *(data.get(name) for name in messages))
+        return
+    demand(data, "parsed", "validation_errors", "params")
+    if "parsed" in data:
+        assert data["parsed"] == _as_written(text)
+    if "validation_errors" in data:
+        _check_refused_meaning(text, data["validation_errors"])
+    if "params" in data:
+        policy = Policy.parse(text, strict=True)
+        assert data["params"] == _parameters(policy)
+        assert policy == Policy.parse(text)
+
+
+def _check_refused_shape(text: str, go_message: str | None, schema_message: str | None) -> None:
+    with pytest.raises(PolicySyntaxError) as refused:
+        Policy.parse(text, strict=True)
+    said = {"go": ftl.go_message(refused.value), "schema": str(refused.value)}
+    expected = {"go": go_message, "schema": schema_message}
+    assert {name: message for name, message in expected.items() if message} == {
+        name: message for name, message in said.items() if expected[name]
+    }
+
+
+def _check_refused_meaning(text: str, errors: list[str]) -> None:
+    assert errors == ftl.parse(text).problems()
+    with pytest.raises(PolicyValueError) as refused:
+        Policy.parse(text, strict=True)
+    assert "; ".join(errors) == str(refused.value)
+
+
+def _as_written(text: str) -> dict[str, Any]:
+    written = ftl.parse(text)
+    return {
+        "count": written.count,
+        "min_backoff": written.minimum,
+        "max_backoff": written.maximum,
+        "catch": written.catch,
+    }
+
+
+def _parameters(policy: Policy) -> dict[str, Any]:
+    delays = policy.delays(FAR)
+    return {"count": policy.retries, "min_backoff_s": delays[0], "max_backoff_s": delays[-1]}
+
+
+def retry_constants(case: Case) -> None:
+    """The defaults and limits, each as strict mode shows it."""
+    data = read(case.data, *CONSTANTS, "history")
+    measured = {name: word(name, CONSTANTS)() for name in data if name in CONSTANTS}
+    assert {name: data[name] for name in measured} == measured
+
+
+def _accepts(directive: str) -> bool:
+    try:
+        Policy.parse(directive, strict=True)
+    except PolicyValueError:
+        return False
+    return True
+
+
+def _longest_accepted() -> int:
+    low, high = 1, 10 * DAY
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if _accepts(f"1s {middle}s") else (low, middle)
+    return low
+
+
+CONSTANTS: Mapping[str, Callable[[], float | None]] = {
+    "DefaultRetryCount": lambda: Policy.parse("1s", strict=True).retries,
+    "DefaultMaxBackoff_s": lambda: Policy.parse("1s", strict=True).delays(FAR)[-1],
+    "MinBackoffLimit_s": lambda: next(seconds for seconds in range(DAY) if _accepts(f"{seconds}s")),
+    "MaxBackoffLimit_s": _longest_accepted,
+}
+
+
+def backoff_schedules(case: Case) -> None:
+    """The delays of a directive, from the first failure to the last and beyond it, into the catch."""
+    outcomes = ("attempts_total", "delays_s", "catch_first_delay_s", "catch_retry_delay_s")
+    data = read(case.data, "directive", *outcomes)
+    read(case.shared, "rule", "no_jitter", "clock")
+    policy = Policy.parse(data["directive"])
+    assert data["attempts_total"] == policy.attempts
+    assert data["delays_s"] == policy.delays()
+    for sample in (0.0, 0.5, 0.999):  # the same delays whatever is drawn: `no_jitter`
+        *retries, last = _decisions(policy, data["attempts_total"], sample)
+        assert data["delays_s"] == [decision.delay.total_seconds() for decision in retries]
+        assert data["catch_first_delay_s"] == (0 if isinstance(last, GiveUp) else last.delay.total_seconds())
+    if data["catch_retry_delay_s"] is None:
+        assert policy.catch is None
+    else:  # some directives of the file lost their catch on the way; the delay would be the same with it
+        assert data["catch_retry_delay_s"] == policy.catch_delay.total_seconds()
+
+
+def _decisions(policy: Policy, attempts: int, sample: float) -> list[Any]:
+    history, decisions = History(1, START), []
+    for _ in range(attempts):
+        decisions.append(policy.decide(history, ANY_FAILURE, START, sample))
+        if isinstance(decisions[-1], Retry):
+            history = policy.advance(history, ANY_FAILURE, decisions[-1].delay)
+    return decisions
+
+
+def jvm_annotation(case: Case) -> None:
+    """FTL's annotation for the JVM: the same directive in fields, except that an absent count is 0."""
+    data = read(case.data, "annotation", "effective_count", "errors")
+    fields = read(data["annotation"], "count", "minBackoff", "maxBackoff", "catchModule", "catchVerb")
+    count = fields.get("count", 0)
+    catch = ".".join(fields[name] for name in ("catchModule", "catchVerb") if fields.get(name))
+    words = [str(count), fields.get("minBackoff"), fields.get("maxBackoff"), f"catch {catch}" if catch else None]
+    written = ftl.parse(" ".join(word for word in words if word) + "\n")
+    assert (data["effective_count"], data["errors"]) == (written.count, written.problems())

@@ -1,0 +1,203 @@
+"""Which case is run, which is told, and which waits: ``groups.toml``, read and checked.
+
+A group has up to three kinds of cases, and the listing must place each case exactly once:
+
+* ``table = "tests.conformance.adapters.ftl.duration_parse"``: a function runs them. It takes every case of the group
+  that is not named below, also those that it has never seen.
+* ``told = ["D01", ...]``: a hand-written test tells them. The tests carry ``@pytest.mark.case("D01")``.
+* ``not_yet = [{part = 3, reason = "...", cases = ["D12"]}]``: nothing runs them until that part of the series is
+  built. Instead of ``cases``, an entry may name ``words``: it takes every case that says one of them, as a value or as
+  the name of a field, also those that the listing has never seen. An entry with neither takes the rest of the group.
+  ``part = "later"`` is a part after the five that are planned.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from tests.conformance.loading import Case
+
+__all__ = ["Group", "Listing", "ListingError", "NotYet", "Status", "load_listing"]
+
+PARTS = (1, 2, 3, 4, 5, "later")
+
+
+class ListingError(Exception):
+    """The listing says something that cannot be."""
+
+
+class Status(Enum):
+    """What becomes of a case."""
+
+    TABLE = "table"
+    TOLD = "told"
+    NOT_YET = "not yet"
+
+
+@dataclass(frozen=True)
+class NotYet:
+    """Cases that wait for a part of the system.
+
+    Attributes:
+        part: the number of the part in the series of five, or ``"later"``.
+        reason: what of it they wait for.
+        cases: their keys.
+        words: values or names of fields by which they are known.
+    """
+
+    part: int | str
+    reason: str
+    cases: tuple[str, ...]
+    words: tuple[str, ...]
+
+    @property
+    def takes_the_rest(self) -> bool:
+        """Whether all cases wait that are not named elsewhere."""
+        return not self.cases and not self.words
+
+    def takes(self, case: Case) -> bool:
+        """Whether a case is named here, or says one of the words."""
+        return case.key in self.cases or not set(self.words).isdisjoint(_said(case.data))
+
+
+@dataclass(frozen=True)
+class Group:
+    """What the listing says of one group.
+
+    Attributes:
+        name: file and group, as in ``ftl.duration_parse``.
+        table: the dotted name of the adapter, or none.
+        told: keys of the cases that hand-written tests tell.
+        not_yet: the entries of those that wait.
+    """
+
+    name: str
+    table: str | None
+    told: tuple[str, ...]
+    not_yet: tuple[NotYet, ...]
+
+    def status_of(self, case: Case) -> Status | None:
+        """What becomes of a case; none if the listing forgot it."""
+        if case.key in self.told:
+            return Status.TOLD
+        if self.waiting_for(case) is not None:
+            return Status.NOT_YET
+        return Status.TABLE if self.table else None
+
+    def waiting_for(self, case: Case) -> NotYet | None:
+        """The entry that says what a case waits for, if it waits."""
+        if case.key in self.told:
+            return None
+        named = [entry for entry in self.not_yet if entry.takes(case)]
+        rest = [entry for entry in self.not_yet if entry.takes_the_rest]
+        return next(iter(named + rest), None)
+
+    def named_keys(self) -> Iterator[str]:
+        """Every key that the listing names, as often as it names it."""
+        yield from self.told
+        for entry in self.not_yet:
+            yield from entry.cases
+
+
+@dataclass(frozen=True)
+class Listing:
+    """All that the listing says."""
+
+    groups: dict[str, Group]
+
+    def group_of(self, case: Case) -> Group | None:
+        """The listing's group of a case, if it knows one."""
+        return self.groups.get(case.group_name)
+
+    def status_of(self, case: Case) -> Status | None:
+        """What becomes of a case; none if its group is unknown or does not place it."""
+        group = self.group_of(case)
+        return group.status_of(case) if group else None
+
+    def problems(self, cases: Iterable[Case]) -> list[str]:
+        """What is wrong between the listing and the project's own case files, a sentence each."""
+        groups: dict[str, list[Case]] = {}
+        for case in cases:
+            groups.setdefault(case.group_name, []).append(case)
+        unlisted = [f"no group {name} in the listing" for name in groups if name not in self.groups]
+        return unlisted + [text for group in self.groups.values() for text in _problems(group, groups.get(group.name))]
+
+
+def _problems(group: Group, cases: list[Case] | None) -> Iterator[str]:
+    if cases is None:
+        yield f"{group.name} is listed, but no file has this group"
+        return
+    keys = {case.key for case in cases}
+    named = list(group.named_keys())
+    yield from (f"{group.name} lists {key!r}, which does not exist" for key in named if key not in keys)
+    yield from (f"{group.name} lists {key!r} twice" for key in sorted(set(named)) if named.count(key) > 1)
+    yield from (f"{group.name} waits for {word!r}, which no case says" for word in _idle_words(group, cases))
+    yield from (f"{group.name} does not say what becomes of {c.key!r}" for c in cases if not group.status_of(c))
+    if _takes_nothing(group, cases):
+        yield f"{group.name} names every case and yet says what becomes of the rest"
+
+
+def _idle_words(group: Group, cases: list[Case]) -> list[str]:
+    said = {word for case in cases for word in _said(case.data)}
+    return [word for entry in group.not_yet for word in entry.words if word not in said]
+
+
+def _takes_nothing(group: Group, cases: list[Case]) -> bool:
+    rest = [entry for entry in group.not_yet if entry.takes_the_rest]
+    takes_some = any(group.status_of(case) is Status.TABLE or group.waiting_for(case) in rest for case in cases)
+    return bool(group.table or rest) and not takes_some
+
+
+def _said(data: Any) -> set[str]:
+    """Every word of a case: its texts and the names of its fields."""
+    match data:
+        case str():
+            return {data}
+        case dict():
+            return set(data).union(*map(_said, data.values()))
+        case list():
+            return set().union(*map(_said, data))
+        case _:
+            return set()
+
+
+def load_listing(path: Path) -> Listing:
+    """Read ``groups.toml``.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The listing.
+
+    Raises:
+        ListingError: a group has a key that means nothing, a part that is none, or two entries for the rest.
+    """
+    content = tomllib.loads(path.read_text(encoding="utf-8"))
+    groups = [_group(f"{file}.{name}", table) for file, tables in content.items() for name, table in tables.items()]
+    return Listing({group.name: group for group in groups})
+
+
+def _group(name: str, table: dict[str, Any]) -> Group:
+    if unknown := set(table) - {"table", "told", "not_yet"}:
+        raise ListingError(f"{name}: unknown {', '.join(sorted(unknown))}")
+    not_yet = tuple(_not_yet(name, entry) for entry in table.get("not_yet", []))
+    group = Group(name, table.get("table"), tuple(table.get("told", [])), not_yet)
+    if (group.table is not None) + sum(entry.takes_the_rest for entry in not_yet) > 1:
+        raise ListingError(f"{name}: more than one entry takes the cases that are not named")
+    return group
+
+
+def _not_yet(name: str, entry: dict[str, Any]) -> NotYet:
+    if unknown := set(entry) - {"part", "reason", "cases", "words"}:
+        raise ListingError(f"{name}: unknown {', '.join(sorted(unknown))} in not_yet")
+    if entry.get("part") not in PARTS or not entry.get("reason"):
+        raise ListingError(f"{name}: not_yet needs a part of {PARTS} and a reason")
+    return NotYet(entry["part"], entry["reason"], tuple(entry.get("cases", [])), tuple(entry.get("words", [])))

@@ -1,0 +1,183 @@
+"""The case files, read into `Case` values.
+
+Six files, written by different hands, keep their cases in three ways: one list per key (``ftl``, ``refresh``), one flat
+list whose cases name their group (``couchbase``, ``pgqrs``, ``durable``), and a list of groups (``inprocess``). Here,
+and only here, that is undone: everything else sees files of groups of cases.
+
+A case is known by its *key*. That is its own ``id`` if it has one; otherwise the group and the case's title
+(``ftl.async_call_lifecycle: failure with retries left``); otherwise the group and its first field, which in tables is
+the input. Cases of one group that would share a key get their fingerprint appended. The *fingerprint* is a hash of the
+group and the content, so it survives any reordering of the file and changes when the case does. A case that stands in
+its group twice, word for word, is told apart by a number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["FILES", "Case", "CaseFileError", "load_file", "load_folder"]
+
+FILES = ("ftl", "couchbase", "inprocess", "pgqrs", "durable", "refresh")
+_PROSE = {"ftl": {"_meta"}, "refresh": {"about", "format"}}
+_LABEL_LENGTH = 80
+
+
+class CaseFileError(Exception):
+    """A case file cannot be read, or does not have the form that its name promises."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case of one group.
+
+    Attributes:
+        file: the stem of the file it stands in, such as ``ftl``.
+        group: the group as the file names it.
+        key: how markers, listings and reports name it.
+        data: the case itself, as it stands in the file.
+        shared: what the file says of all cases of the group, without the cases.
+        fingerprint: twelve hexadecimal digits that stand for group and content.
+    """
+
+    file: str
+    group: str
+    key: str
+    data: Mapping[str, Any]
+    shared: Mapping[str, Any]
+    fingerprint: str
+
+    @property
+    def group_name(self) -> str:
+        """The group with its file, as reports write it."""
+        return f"{self.file}.{self.group}"
+
+
+def load_folder(folder: Path) -> tuple[Case, ...]:
+    """Read every case file of a folder; files that are missing are no error.
+
+    Args:
+        folder: where the ``.json`` files are.
+
+    Returns:
+        The cases, in the order of `FILES` and then of each file.
+
+    Raises:
+        CaseFileError: the folder has no case file at all, or one of a name that nobody knows.
+    """
+    present = sorted(path.stem for path in folder.glob("*.json"))
+    if unknown := [stem for stem in present if stem not in FILES]:
+        msg = f"{folder}: no such case file is known: {', '.join(unknown)} (known: {', '.join(FILES)})"
+        raise CaseFileError(msg)
+    if not present:
+        raise CaseFileError(f"{folder}: no case file here (known: {', '.join(FILES)})")
+    return tuple(case for stem in FILES if stem in present for case in load_file(folder / f"{stem}.json"))
+
+
+def load_file(path: Path) -> tuple[Case, ...]:
+    """Read one case file.
+
+    Args:
+        path: the file; its stem decides its form.
+
+    Returns:
+        Its cases in order.
+
+    Raises:
+        CaseFileError: it is no JSON object of that form.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return tuple(_named(path.stem, _groups(path.stem, content)))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CaseFileError(f"{path.name} does not have the form of the case file of this name: {error!r}") from error
+
+
+def fingerprint_of(group_name: str, data: object) -> str:
+    """Hash a group's name and a case's content.
+
+    Args:
+        group_name: file and group.
+        data: the case.
+
+    Returns:
+        Twelve hexadecimal digits, the same for the same content in any order of keys.
+    """
+    text = json.dumps([group_name, data], sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+@dataclass(frozen=True)
+class _Group:
+    """A group as found in the file, its cases not yet named."""
+
+    name: str
+    cases: list[Any]
+    shared: dict[str, Any]
+    is_single: bool = False
+
+
+def _groups(stem: str, content: dict[str, Any]) -> Iterator[_Group]:
+    if stem in _PROSE:
+        yield from (_keyed_group(key, value) for key, value in content.items() if key not in _PROSE[stem])
+    elif stem == "inprocess":
+        yield from (_keyed_group(group["id"], group) for group in content["groups"])
+    else:
+        yield from _invariants(content.get("invariants", []))
+        field = "area" if stem == "durable" else "group"
+        for name in dict.fromkeys(case[field] for case in content["cases"]):
+            yield _Group(name, [case for case in content["cases"] if case[field] == name], {})
+
+
+def _keyed_group(name: str, value: Any) -> _Group:
+    if isinstance(value, list):
+        return _Group(name, value, {})
+    if "cases" in value:
+        return _Group(name, value["cases"], {key: item for key, item in value.items() if key != "cases"})
+    return _Group(name, [value], {}, is_single=True)
+
+
+def _invariants(sentences: list[str]) -> Iterator[_Group]:
+    # They stand apart from the scenarios and are sentences that begin with their id: "I1 at most one ...".
+    if sentences:
+        cases = [dict(zip(("id", "text"), sentence.split(" ", 1), strict=True)) for sentence in sentences]
+        yield _Group("invariants", cases, {})
+
+
+def _named(stem: str, groups: Iterator[_Group]) -> Iterator[Case]:
+    for group in groups:
+        group_name = f"{stem}.{group.name}"
+        fingerprints = [fingerprint_of(group_name, data) for data in group.cases]
+        keys = [group_name] if group.is_single else [_key(group_name, data) for data in group.cases]
+        keys = _numbered(_with_fingerprints(keys, fingerprints))
+        for key, data, fingerprint in zip(keys, group.cases, fingerprints, strict=True):
+            yield Case(stem, group.name, key, data, group.shared, fingerprint)
+
+
+def _key(group_name: str, data: dict[str, Any]) -> str:
+    if "id" in data:
+        return str(data["id"])
+    if "case" in data:
+        return f"{group_name}: {data['case']}"
+    first = next(iter(data.values()))
+    label = " ".join(first.split()) if isinstance(first, str) and first.strip() else json.dumps(first)
+    return f"{group_name}: {label[:_LABEL_LENGTH]}"
+
+
+def _with_fingerprints(keys: list[str], fingerprints: list[str]) -> list[str]:
+    count = Counter(keys)
+    pairs = zip(keys, fingerprints, strict=True)
+    return [f"{key} [{fingerprint}]" if count[key] > 1 else key for key, fingerprint in pairs]
+
+
+def _numbered(keys: list[str]) -> list[str]:
+    count = Counter(keys)
+    return [f"{key} #{keys[:place].count(key) + 1}" if count[key] > 1 else key for place, key in enumerate(keys)]

@@ -1,0 +1,82 @@
+"""The plan of a run: the cases, what is to become of each, and the adapters that run the tables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.conformance.deviations import Deviations, load_deviations
+from tests.conformance.groups import Listing, Status, load_listing
+from tests.conformance.loading import Case, load_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["OWN_CASES", "Plan", "adapter_for", "load_plan"]
+
+_HERE = Path(__file__).parent
+OWN_CASES = _HERE / "cases"
+"""The project's own case files."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run has to do.
+
+    Attributes:
+        cases: all cases of the folder.
+        listing: what becomes of each group.
+        deviations: which cases are answered otherwise on purpose.
+    """
+
+    cases: tuple[Case, ...]
+    listing: Listing
+    deviations: Deviations
+
+    def tables(self) -> tuple[Case, ...]:
+        """The cases to run: those that an adapter takes, and those of groups that nobody knows, which then fail."""
+        return tuple(case for case in self.cases if self._is_to_run(case))
+
+    def _is_to_run(self, case: Case) -> bool:
+        # A told group has nothing to run for a case that it does not name: another folder may have such cases, and in
+        # the project's own they are found by test_listing.py.
+        return self.listing.group_of(case) is None or self.listing.status_of(case) is Status.TABLE
+
+
+def load_plan(folder: Path = OWN_CASES) -> Plan:
+    """Read the cases of a folder and the project's listings.
+
+    Args:
+        folder: where the case files are.
+
+    Returns:
+        The plan.
+
+    Raises:
+        CaseFileError: a case file cannot be read.
+        ListingError: a listing cannot be read.
+    """
+    return Plan(load_folder(folder), load_listing(_HERE / "groups.toml"), load_deviations(_HERE / "deviations.toml"))
+
+
+def adapter_for(plan: Plan, case: Case) -> Callable[[Case], None]:
+    """Find the function that runs a case.
+
+    Args:
+        plan: the plan of the run.
+        case: a case of a table group.
+
+    Returns:
+        The adapter of its group.
+
+    Raises:
+        LookupError: the listing has no adapter for the group.
+    """
+    group = plan.listing.group_of(case)
+    if group is None or group.table is None:
+        raise LookupError(f"groups.toml does not know the group {case.group_name}: no adapter can run {case.key!r}")
+    module_name, _, function_name = group.table.rpartition(".")
+    adapter: Callable[[Case], None] = getattr(import_module(module_name), function_name)
+    return adapter

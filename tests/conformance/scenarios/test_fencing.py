@@ -1,0 +1,170 @@
+"""Zombies: workers that still settle what was taken from them. Whatever they say is refused and changes nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from redrive.engine.lifecycle import State
+from redrive.engine.outcome import Cancelled, Released, Snoozed, Succeeded
+from redrive.engine.records import Closing
+from redrive.errors import Snooze
+from redrive.policy import parse_duration
+from tests.conformance.scenarios.hands import Hand, boom, everything, sweep
+
+SAID = {
+    "complete": Succeeded(b'"old"'),
+    "fail": boom(),
+    "snooze": Snoozed(parse_duration("1m")),
+    "release": Released("shutdown"),
+    "cancel": Cancelled("no longer wanted"),
+}
+"""What a zombie can say of its attempt."""
+
+said = pytest.mark.parametrize("outcome", SAID.values(), ids=SAID)
+
+
+@pytest.fixture
+def work(app):
+    """A task with retries."""
+
+    @app.task(retry="3 1s")
+    def work() -> str:
+        return "new"
+
+    return work
+
+
+@pytest.fixture
+def zombies(app, clock, work):
+    """Gives so many claims of a worker A that fell silent, and those of a worker B that has the jobs now."""
+
+    def claim(count: int):
+        work.enqueue_many([()] * count)
+        silent = Hand(app, "A", lease_for="1s")
+        lost = silent.claim(count)
+        clock.advance("2s")
+
+        assert count == len(sweep(app))
+
+        living = Hand(app, "B")
+        return silent, lost, living, living.claim(count)
+
+    return claim
+
+
+@pytest.mark.case("D15")
+@said
+def test_a_zombie_changes_nothing(app, clock, zombies, outcome):
+    """Whatever A says after its lease expired is refused and no row changes; B's completion is the only one."""
+    silent, (old,), living, (new,) = zombies(1)
+    before = everything(app)
+    settled = silent.settle((old, outcome))
+
+    assert ((), {old.lease_id}) == (settled.moved, settled.lost)
+    assert before == everything(app)
+
+    living.end(new, living.work(new))
+    job = app.job(new.id)
+
+    assert "new" == job.result()
+    assert [(1, Closing.LOST), (2, Closing.SUCCEEDED)] == [(each.number, each.outcome) for each in job.attempts]
+
+    clock.advance("1h")
+
+    assert () == living.claim()
+
+
+@pytest.mark.case("D15")
+@said
+def test_a_zombie_comes_too_late(app, zombies, outcome):
+    """Whatever A says after B has completed the job is refused too, and the result stays B's."""
+    silent, (old,), living, (new,) = zombies(1)
+    living.end(new, living.work(new))
+    before = everything(app)
+
+    assert {old.lease_id} == silent.settle((old, outcome)).lost
+    assert before == everything(app)
+    assert "new" == app.job(new.id).result()
+
+
+@pytest.mark.case("queue-01")
+def test_a_zombie_can_neither_finish_nor_fail_a_job(app, zombies):
+    """A worker whose job was taken over can neither complete it nor fail it, and the new holder can complete it."""
+    silent, (old,), living, (new,) = zombies(1)
+
+    assert {old.lease_id} == silent.settle((old, Succeeded())).lost
+    assert {old.lease_id} == silent.settle((old, boom())).lost
+    assert State.SUCCEEDED is living.end(new).state
+
+
+@pytest.mark.case("queue-01")
+def test_a_worker_can_be_its_own_zombie(app, clock, work):
+    """A worker that lost a job and claimed it again is refused under its old lease, though it is the holder."""
+    job = work.enqueue()
+    silent = Hand(app, "A", lease_for="1s")
+    keeper = Hand(app, "B", lease_for="1h")
+    old = silent.take()
+    clock.advance("2s")
+    sweep(app)
+    first = keeper.take()
+    keeper.end(first, Released("shutdown"))
+    second = keeper.take()
+
+    assert keeper.id == second.worker_id == job.refresh().record.worker_id
+    assert {old.lease_id, first.lease_id} == keeper.settle((old, Succeeded()), (first, Succeeded())).lost
+    assert State.SUCCEEDED is keeper.end(second).state
+
+
+@pytest.mark.case("queue-02")
+def test_a_batch_of_a_zombie_is_refused(app, zombies):
+    """A zombie's batch of completions is refused job by job, and its batch of failures; the new holder's is taken."""
+    silent, old, living, new = zombies(2)
+    leases = {claim.lease_id for claim in old}
+
+    assert leases == silent.settle(*((claim, Succeeded()) for claim in old)).lost
+    assert leases == silent.settle(*((claim, boom()) for claim in old)).lost
+
+    settled = living.settle(*((claim, Succeeded()) for claim in new))
+
+    assert ([State.SUCCEEDED] * 2, frozenset()) == ([each.state for each in settled.moved], settled.lost)
+
+
+@pytest.mark.case("queue-02")
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0)], ids=["first", "last"])
+def test_one_zombie_does_not_spoil_a_batch(app, zombies, order):
+    """Of a stale and a current completion of one job in one batch only the current one is taken, in any order."""
+    _, (old, _), living, (new, other) = zombies(2)
+    endings = [(old, Succeeded(b'"old"')), (new, Succeeded(b'"new"')), (other, Succeeded(b'"other"'))]
+    settled = living.settle(*(endings[index] for index in order))
+
+    assert {old.lease_id} == settled.lost
+    assert [new.lease_id, other.lease_id] == [each.lease_id for each in settled.moved]
+    assert ["new", "other"] == [app.job(claim.id).result() for claim in (new, other)]
+
+
+@pytest.mark.case("D10")
+def test_a_snooze_spends_nothing_and_fences_the_old_lease(app, clock, hand):
+    """A snoozed job waits without an error, runs again as the same attempt, and refuses its earlier lease."""
+
+    @app.task
+    def work() -> None:
+        raise Snooze("30m")
+
+    job = work.enqueue()
+    first = hand.take()
+    hand.end(first, hand.work(first))
+    record = job.refresh().record
+
+    assert (State.READY, clock.now() + parse_duration("30m")) == (record.state, record.scheduled_at)
+    assert (1, 0, None, None) == (record.snoozes, record.failures, record.error, record.reason)
+
+    clock.advance("30m")
+    second = hand.take()
+
+    assert (1, 1) == (first.attempt, second.attempt)
+    assert {first.lease_id} == hand.settle((first, Succeeded())).lost
+    assert State.RUNNING == job.refresh().state
+
+    hand.end(second)
+
+    assert (State.SUCCEEDED, 1) == (job.refresh().state, job.record.attempt)

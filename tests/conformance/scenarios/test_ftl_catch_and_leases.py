@@ -1,0 +1,126 @@
+"""What FTL's catch verb receives, and how FTL's leases live and end, told of our catch tasks and workers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from redrive.app.catch import CatchRequest
+from redrive.app.context import Context
+from redrive.engine.lifecycle import State
+from redrive.testing import drain
+from tests.conformance.scenarios.hands import Hand, sweep
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the failing task is asked for."""
+
+    number: int
+
+
+@pytest.mark.case("ftl.catch_request")
+def test_a_catch_request_says_what_failed_and_why(app):
+    """A catch task receives the task, its request, the type of that, and the last error of the task, never its own."""
+    received = []
+
+    @app.task(retry="1 1s catch recover")
+    def ship(order: Order, context: Context) -> None:
+        raise RuntimeError(f"E{context.attempt}")
+
+    @app.task
+    def recover(request: CatchRequest[Order], context: Context) -> None:
+        received.append((request.task, request.request, request.request_type, request.error))
+        if context.attempt == 1:
+            raise RuntimeError("an error of the catch task")
+
+    ship.enqueue(Order(7))
+    drain(app)
+
+    assert [("ship", Order(7), "Order", "E2")] * 2 == received
+
+
+@pytest.mark.case("ftl.catch_request")
+def test_a_catch_task_may_take_any_request(app):
+    """A catch task that takes any CatchRequest receives the request as plain data, and its type by name."""
+    received = []
+
+    @app.task(retry="0 catch recover")
+    def ship(order: Order) -> None:
+        raise RuntimeError("E1")
+
+    @app.task
+    def recover(request: CatchRequest) -> None:
+        received.append((request.request, request.request_type))
+
+    ship.enqueue(Order(7))
+    drain(app)
+
+    assert [({"number": 7}, "Order")] == received
+
+
+@pytest.mark.case("ftl.catch_request")
+def test_an_error_without_a_text_is_unknown(app):
+    """Where the last error has no text, the catch request says "unknown error"."""
+    received = []
+
+    @app.task(retry="0 catch recover")
+    def ship(order: Order) -> None:
+        raise RuntimeError
+
+    @app.task
+    def recover(request: CatchRequest[Order]) -> None:
+        received.append(request.error)
+
+    ship.enqueue(Order(7))
+    drain(app)
+
+    assert ["unknown error"] == received
+
+
+@pytest.fixture
+def job(app):
+    """A job to be held."""
+
+    @app.task
+    def ship() -> None: ...
+
+    return ship.enqueue()
+
+
+@pytest.fixture
+def owner(app):
+    """A worker that is believed for 5 s."""
+    return Hand(app, "owner", lease_for="5s")
+
+
+@pytest.mark.case("ftl.leases: hold ttl 5s for 6s")
+def test_a_worker_that_beats_keeps_its_lease(app, clock, owner, job):
+    """A lease of 5 s is still held after 6 s if its worker beat every 2.5 s, and no sweep takes it."""
+    held = owner.take()
+    for span in ("2500ms", "2500ms", "1s"):
+        clock.advance(span)
+
+        assert {held.lease_id} == owner.beat().leases
+        assert () == sweep(app)
+
+    assert (State.RUNNING, held.lease_id) == (job.refresh().state, job.record.lease_id)
+
+
+@pytest.mark.case("ftl.leases: owner stops renewing, 6s later expire job")
+def test_a_silent_worker_loses_its_lease(app, clock, owner, job):
+    """A lease of 5 s is swept away 6 s after its worker fell silent, not earlier, and another can claim the job."""
+    held = owner.take()
+    clock.advance("4999ms")
+
+    assert () == sweep(app)
+
+    clock.advance("1001ms")
+
+    assert [(job.id, held.lease_id)] == [(swept.job_id, swept.lease_id) for swept in sweep(app)]
+    assert (State.READY, None) == (job.refresh().state, job.record.lease_id)
+
+    taken = Hand(app, "other").take()
+
+    assert (job.id, True) == (taken.id, taken.lease_id > held.lease_id)

@@ -1,0 +1,137 @@
+"""The invariants of the durable engine, on random walks through the lives of jobs.
+
+I3 needs processes that are really killed, and stands in ``tests/acceptance``; I7 stands with the delays in
+``test_retry.py``.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+
+from redrive.engine.lifecycle import State
+from redrive.engine.outcome import Released
+from redrive.engine.records import Closing
+from redrive.engine.select import Filter
+from redrive.policy import Policy, Rule
+from redrive.testing import drain
+from tests.conformance.scenarios.hands import everything
+from tests.conformance.scenarios.walk import MOVES, OUTCOMES, walking
+
+walks = settings(max_examples=60)
+
+
+@pytest.mark.case("I1")
+@walks
+@given(moves=MOVES)
+def test_a_job_has_at_most_one_live_lease(fresh_url, moves):
+    """Whatever happens, a running job has one live lease, the last given for it, and no lease id comes twice."""
+    with walking(fresh_url()) as walk:
+        for move in moves:
+            walk.move(*move)
+            given_leases = [claim.lease_id for claim in walk.held]
+            latest = {claim.id: claim.lease_id for claim in walk.held}
+            running = {job.id: job.lease_id for job in walk.jobs.values() if job.state is State.RUNNING}
+
+            assert sorted(set(given_leases)) == given_leases
+            assert {job_id: latest[job_id] for job_id in running} == running
+            assert len(running) == len(walk.live)
+
+        live = walk.live
+        settled = walk.hands[0].settle(*((claim, Released("probe")) for claim in walk.held))
+
+        assert live == {each.lease_id: each.job_id for each in settled.moved}
+
+
+@pytest.mark.case("I2")
+@walks
+@given(moves=MOVES)
+def test_every_change_has_an_author(fresh_url, moves):
+    """A job changes only in an operation that names it: as its lease, as its operator, or as its sweep."""
+    with walking(fresh_url()) as walk:
+        for move in moves:
+            before = walk.jobs
+            walk.move(*move)
+            after = walk.jobs
+
+            assert set() == {number for number, job in before.items() if after[number] != job} - walk.named
+
+
+@pytest.mark.case("I2")
+@walks
+@given(moves=MOVES)
+def test_a_stale_lease_changes_nothing(fresh_url, moves):
+    """After any walk no outcome under any lease that is not live changes any row."""
+    with walking(fresh_url()) as walk:
+        for move in moves:
+            walk.move(*move)
+        live = walk.live
+        before = everything(walk.app)
+        for outcome in OUTCOMES:
+            walk.hands[0].settle(*((claim, outcome) for claim in walk.held if claim.lease_id not in live))
+
+        assert before == everything(walk.app)
+
+
+def _failures(app, number: int) -> int:
+    """Attempts that a job has used up: failed ones, and a crash that was the end of it."""
+    used = [each for each in app.job(number).attempts if each.outcome in {Closing.FAILED, Closing.LOST}]
+    return sum(each.rule != "crash" for each in used)
+
+
+@pytest.mark.case("I4")
+@walks
+@given(moves=MOVES)
+def test_attempts_are_bounded(fresh_url, moves):
+    """A job uses no more attempts than its policy has and operators have granted, whatever else happens to it."""
+    with walking(fresh_url()) as walk:
+        for move in moves:
+            walk.move(*move)
+        jobs = [job for job in walk.jobs.values() if job.parent_id is None]
+        excess = {job.id: _failures(walk.app, job.id) - job.policy.attempts - walk.granted[job.id] for job in jobs}
+
+        assert {} == {number: attempts for number, attempts in excess.items() if attempts > 0}
+
+
+@pytest.mark.case("I4")
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Policy(attempts=3, jitter="none"),
+        Policy(attempts=10, rules=[Rule(on=ConnectionError, attempts=3)], jitter="none"),
+    ],
+    ids=["policy", "rule"],
+)
+def test_an_operator_grants_one_attempt(app, policy):
+    """An operator's retry of a job that used up its attempts, or those of a rule, makes exactly one more."""
+
+    @app.task(retry=policy)
+    def work() -> None:
+        raise ConnectionError("no")
+
+    job = work.enqueue()
+    used = []
+    drain(app)
+    for _ in range(3):
+        used.append(len(job.attempts))
+        job.retry()
+        drain(app)
+
+    assert [3, 4, 5] == used
+    assert State.DEAD is job.refresh().state
+
+
+@pytest.mark.case("I4")
+def test_a_redrive_grants_all_attempts(app):
+    """A redriven job has all its attempts once more."""
+
+    @app.task(retry="2 1s")
+    def work() -> None:
+        raise ConnectionError("no")
+
+    job = work.enqueue()
+    drain(app)
+    app.redrive(Filter(task="work"))
+    drain(app)
+
+    assert 6 == len(job.attempts)

@@ -1,0 +1,155 @@
+"""Stopping a worker: what it holds is given back, nothing is spent, and nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from redrive.app.context import Context
+from redrive.engine.lifecycle import State
+from redrive.engine.records import Hold
+from redrive.runtime.claimer import Claimer, faults
+from redrive.runtime.worker import Worker
+from redrive.testing import drain
+from tests.conformance.scenarios.hands import Hand, boom
+
+PATIENCE = 30
+"""Seconds until a test gives up on a worker."""
+
+
+@pytest.mark.case("D11")
+@pytest.mark.parametrize(("signals", "patience"), [(2, 3600), (1, 0)], ids=["second signal", "time is up"])
+def test_an_interrupted_attempt_is_not_spent(app, clock, signals, patience):
+    """A handler that the stop interrupts in attempt 3 of 3 leaves no trace, and another worker runs it as attempt 3."""
+    ran = []
+    began = asyncio.Event()
+
+    @app.task(retry="2 1s")
+    async def work(context: Context) -> None:
+        """Fail twice, then never end, then succeed."""
+        ran.append(context.attempt)
+        if context.attempt < 3:
+            raise RuntimeError("boom")
+        if len(ran) == 3:
+            began.set()
+            await asyncio.Event().wait()
+
+    async def stop_in_the_middle() -> None:
+        """Run a worker until the handler never ends, and stop it."""
+        worker = Worker(app, concurrency=1, shutdown_timeout=timedelta(seconds=patience))
+        running = asyncio.create_task(worker.run())
+        await began.wait()
+        for _ in range(signals):
+            worker.stop()
+        await running
+
+    job = work.enqueue()
+    drain(app, within="2s")
+    history = job.attempts
+    clock.advance("2s")
+    asyncio.run(asyncio.wait_for(stop_in_the_middle(), PATIENCE))
+    record = job.refresh().record
+
+    assert (State.READY, Hold.RELEASE, clock.now()) == (record.state, record.hold, record.scheduled_at)
+    assert (2, 2, history) == (record.attempt, record.failures, job.attempts)
+
+    drain(app)
+
+    assert ([1, 2, 3, 3], State.SUCCEEDED) == (ran, job.refresh().state)
+
+
+@pytest.mark.case("D11")
+def test_a_worker_that_leaves_spends_nothing(app, clock, hand):
+    """A worker that signs off while it holds attempt 3 of 3 gives it back unspent, and another one takes it at once."""
+
+    @app.task(retry="2 1s")
+    def work() -> None: ...
+
+    job = work.enqueue()
+    for span in ("1s", "2s"):
+        hand.end(hand.take(), boom())
+        clock.advance(span)
+    history = job.attempts
+    held = hand.take()
+
+    assert [job.id] == hand.leave()
+
+    record = job.refresh().record
+
+    assert (State.READY, Hold.RELEASE, clock.now()) == (record.state, record.hold, record.scheduled_at)
+    assert (2, 2, history) == (record.attempt, record.failures, job.attempts)
+    assert (3, 3) == (held.attempt, Hand(app, "B").take().attempt)
+
+
+@pytest.fixture
+def batch(app):
+    """Ten jobs that are due, and the numbers of those that ran."""
+    ran = []
+
+    @app.task
+    async def work(number: int) -> None:
+        """Say that it ran."""
+        ran.append(number)
+
+    return work.enqueue_many(range(10)), ran
+
+
+@pytest.mark.case("D28")
+def test_a_stop_between_claim_and_dispatch_strands_nothing(app, monkeypatch, batch):
+    """A batch of 5 that is claimed while the stop arrives is given back unspent, and the next worker does all 10."""
+    jobs, ran = batch
+    worker = Worker(app, concurrency=5)
+    claimed = []
+    stopped = asyncio.Event()
+    real_arun, real_stop = app.store.arun, Claimer.stop
+
+    async def arun(operation):
+        """Run the operation; after a claim stop the worker before the claim is answered."""
+        answer = await real_arun(operation)
+        if operation.name == "claim" and answer.claims:
+            claimed.extend(answer.claims)
+            worker.stop()
+            await stopped.wait()
+        return answer
+
+    def stop(claimer: Claimer) -> None:
+        real_stop(claimer)
+        stopped.set()
+
+    monkeypatch.setattr(app.store, "arun", arun)
+    monkeypatch.setattr(Claimer, "stop", stop)
+    asyncio.run(asyncio.wait_for(worker.run(), PATIENCE))
+
+    assert (5, []) == (len(claimed), ran)
+    assert [(State.READY, 0, ())] * 10 == [(job.refresh().state, job.record.attempt, job.attempts) for job in jobs]
+    assert () == app.workers()
+
+    drain(app)
+
+    assert (list(range(10)), [(State.SUCCEEDED, 1)] * 10) == (sorted(ran), _ends(jobs))
+
+
+@pytest.mark.case("D28")
+def test_a_stop_in_the_middle_of_a_dispatch_strands_nothing(app, monkeypatch, batch):
+    """A batch of 5 that is being started when the stop arrives is finished, and the next worker does the rest."""
+    jobs, ran = batch
+    worker = Worker(app, concurrency=5)
+    monkeypatch.setattr(faults, "at", lambda point: worker.stop() if point == "after_claim" else None)
+    asyncio.run(asyncio.wait_for(worker.run(), PATIENCE))
+
+    assert ([0, 1, 2, 3, 4], (5, 0, 5)) == (ran, _counts(app))
+
+    drain(app)
+
+    assert (list(range(10)), [(State.SUCCEEDED, 1)] * 10) == (ran, _ends(jobs))
+
+
+def _counts(app) -> tuple[int, int, int]:
+    stats = app.stats()
+    return stats.due, stats.running, stats.succeeded
+
+
+def _ends(jobs) -> list[tuple[State, int]]:
+    return [(job.refresh().state, job.record.attempt) for job in jobs]

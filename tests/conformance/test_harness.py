@@ -1,0 +1,278 @@
+"""The harness itself: how cases are read and placed, what a marker must look like, and a run of another folder."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.adapters.vocabulary import UnknownWord, read, word
+from tests.conformance.deviations import Deviations, load_deviations
+from tests.conformance.groups import ListingError, Status, load_listing
+from tests.conformance.loading import CaseFileError, fingerprint_of, load_folder
+from tests.conformance.told import scan_source
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Writes case files into an empty folder and reads them."""
+
+    def write(**files):
+        for stem, content in files.items():
+            (tmp_path / f"{stem}.json").write_text(json.dumps(content), encoding="utf-8")
+        return load_folder(tmp_path)
+
+    return write
+
+
+@pytest.fixture
+def listing(tmp_path):
+    """Reads a listing from its text."""
+
+    def write(text):
+        (tmp_path / "groups.toml").write_text(text, encoding="utf-8")
+        return load_listing(tmp_path / "groups.toml")
+
+    return write
+
+
+class TestLoading:
+    """Six files in three forms become one list of cases."""
+
+    def test_ids_are_keys(self, folder):
+        """A case with an id is known by it."""
+        cases = folder(durable={"cases": [{"id": "D99", "area": "retry"}], "invariants": ["I9 nothing is lost"]})
+        assert [("durable.invariants", "I9"), ("durable.retry", "D99")] == [(c.group_name, c.key) for c in cases]
+
+    def test_titles_are_keys_where_there_is_no_id(self, folder):
+        """A case without an id is known by its group and title."""
+        (case,) = folder(ftl={"_meta": {}, "leases": [{"case": "ttl 1s"}]})
+        assert "ftl.leases: ttl 1s" == case.key
+
+    def test_inputs_are_keys_of_last_resort(self, folder):
+        """A case without id and title is known by its group and first field."""
+        cases = folder(ftl={"duration_parse": [{"input": "1d"}, {"input": ""}]})
+        assert ["ftl.duration_parse: 1d", 'ftl.duration_parse: ""'] == [case.key for case in cases]
+
+    def test_equal_keys_get_fingerprints(self, folder):
+        """Two cases that would share a key are told apart by what they contain."""
+        cases = folder(ftl={"cron_next": [{"pattern": "* *", "next": 1}, {"pattern": "* *", "next": 2}]})
+        assert [f"ftl.cron_next: * * [{case.fingerprint}]" for case in cases] == [case.key for case in cases]
+
+    def test_repeated_cases_get_numbers(self, folder):
+        """A case that stands there twice is two cases."""
+        cases = folder(ftl={"cron_next": [{"pattern": "* *"}] * 2})
+        assert ["#1", "#2"] == [case.key[-2:] for case in cases]
+
+    def test_a_group_that_is_one_object_is_one_case(self, folder):
+        """A group without a list is a case with the group's name."""
+        (case,) = folder(ftl={"catch_request": {"fields": {}}})
+        assert "ftl.catch_request" == case.key
+
+    def test_what_a_group_says_of_all_its_cases_is_kept_apart(self, folder):
+        """Beside ``cases``, a group's fields are shared by them."""
+        (case,) = folder(ftl={"backoff_schedules": {"no_jitter": True, "cases": [{"directive": "1s"}]}})
+        assert ({"no_jitter": True}, {"directive": "1s"}) == (case.shared, case.data)
+
+    def test_fingerprints_ignore_the_order_of_keys(self):
+        """The same content has the same fingerprint, in any order; other content has another."""
+        first, second = fingerprint_of("g", {"a": 1, "b": 2}), fingerprint_of("g", {"b": 2, "a": 1})
+        assert (first == second, first != fingerprint_of("h", {"a": 1, "b": 2})) == (True, True)
+
+    def test_unknown_files_are_refused(self, folder):
+        """A case file that nobody knows is an error that names it."""
+        with pytest.raises(CaseFileError, match="banana"):
+            folder(banana={})
+
+    def test_an_empty_folder_is_refused(self, folder):
+        """A folder without any case file is an error, not an empty run."""
+        with pytest.raises(CaseFileError, match="no case file"):
+            folder()
+
+    def test_files_of_another_form_are_refused(self, folder):
+        """A file without the form of its name is an error that names it."""
+        with pytest.raises(CaseFileError, match=r"pgqrs\.json"):
+            folder(pgqrs={"groups": []})
+
+
+class TestListings:
+    """groups.toml and deviations.toml."""
+
+    MIXED = """
+        [durable.retry]
+        told = ["D01"]
+        not_yet = [{ part = 3, reason = "breaker", cases = ["D12"] }]
+        table = "a.b"
+    """
+
+    def test_a_group_may_be_mixed(self, listing, folder):
+        """Named cases are told or wait; the adapter takes every other, also one that it has never seen."""
+        cases = folder(durable={"cases": [{"id": key, "area": "retry"} for key in ("D01", "D12", "D99")]})
+        read = listing(self.MIXED)
+        assert [Status.TOLD, Status.NOT_YET, Status.TABLE] == [read.status_of(case) for case in cases]
+
+    def test_cases_may_wait_for_a_word(self, listing, folder):
+        """A case that says a word waits for it, wherever it says it; a word that no case says is a problem."""
+        said = [{"id": "D1", "policy": [{"jitter": "polly"}]}, {"id": "D2", "law": "a & a = a"}, {"id": "D3"}]
+        cases = folder(durable={"cases": [{"area": "retry"} | case for case in said]})
+        words = '{ part = 2, reason = "x", words = ["polly", "law", "gone"] }'
+        read = listing(f'[durable.retry]\ntable = "a.b"\nnot_yet = [{words}]')
+        assert [Status.NOT_YET, Status.NOT_YET, Status.TABLE] == [read.status_of(case) for case in cases]
+        assert ["durable.retry waits for 'gone', which no case says"] == read.problems(cases)
+
+    def test_what_does_not_exist_is_a_problem(self, listing, folder):
+        """A listed group or case that no file has is a problem, and so is a group that is not listed."""
+        cases = folder(durable={"cases": [{"id": "D01", "area": "retry"}, {"id": "D02", "area": "claim"}]})
+        problems = listing(self.MIXED + "[durable.catch]\ntold = []").problems(cases)
+        expected = [
+            "no group durable.claim in the listing",
+            "durable.retry lists 'D12', which does not exist",
+            "durable.retry names every case and yet says what becomes of the rest",
+            "durable.catch is listed, but no file has this group",
+        ]
+        assert expected == problems
+
+    def test_a_case_without_a_place_is_a_problem(self, listing, folder):
+        """A case that the listing does not place, or places twice, is a problem."""
+        cases = folder(durable={"cases": [{"id": "D01", "area": "retry"}, {"id": "D02", "area": "retry"}]})
+        problems = listing('[durable.retry]\ntold = ["D01", "D01"]').problems(cases)
+        assert ["durable.retry lists 'D01' twice", "durable.retry does not say what becomes of 'D02'"] == problems
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            'tabel = "a.b"',
+            'not_yet = [{ part = 6, reason = "x" }]',
+            "not_yet = [{ part = 2 }]",
+            'not_yet = [{ part = 2, reason = "x", case = [] }]',
+            'table = "a.b"\nnot_yet = [{ part = 2, reason = "x" }]',
+        ],
+    )
+    def test_nonsense_is_refused(self, listing, text):
+        """A misspelt key, an unknown part, a missing reason and two takers of the rest are errors."""
+        with pytest.raises(ListingError, match=r"durable\.retry"):
+            listing(f"[durable.retry]\n{text}")
+
+    def test_deviations_go_by_key_or_fingerprint(self, folder):
+        """A deviation finds its case by key and by fingerprint."""
+        first, second, third = folder(ftl={"duration_parse": [{"input": "1"}, {"input": "2"}, {"input": "3"}]})
+        deviations = Deviations({first.key: "why", second.fingerprint: "why not"})
+        assert ["why", "why not", None] == [deviations.reason_for(case) for case in (first, second, third)]
+
+    def test_deviations_without_a_case_are_a_problem(self, folder):
+        """A deviation that no case has any more is a problem."""
+        cases = folder(ftl={"duration_parse": [{"input": "1"}]})
+        assert ["deviations.toml names 'D00', which does not exist"] == Deviations({"D00": "x"}).problems(cases)
+
+    @pytest.mark.parametrize(
+        "text", ['case = "D01"', 'case = "D01"\nreason = ""', 'case = "D"\nreason = "r"\nid = "D"']
+    )
+    def test_deviations_have_a_case_and_a_reason(self, tmp_path, text):
+        """An entry without a reason, or with more than a case and a reason, is an error."""
+        (tmp_path / "deviations.toml").write_text(f"[[deviation]]\n{text}", encoding="utf-8")
+        with pytest.raises(ListingError, match="a case and a reason"):
+            load_deviations(tmp_path / "deviations.toml")
+
+
+class TestMarkers:
+    """What counts as a told case."""
+
+    def scan(self, source, **options):
+        """Scan one source as a collected file."""
+        return scan_source(source, **{"place": "tests/test_x.py", "is_collected": True} | options)
+
+    def test_tests_and_classes_of_tests_tell(self):
+        """A marker on a test function, an async one, or a class counts, with one id or several."""
+        source = """
+@pytest.mark.case("D01", "D02")
+async def test_a(): ...
+@pytest.mark.case("D03")
+class TestB: ...
+"""
+        expected = {"D01": ("tests/test_x.py:2",), "D02": ("tests/test_x.py:2",), "D03": ("tests/test_x.py:4",)}
+        assert expected == self.scan(source).places
+
+    @pytest.mark.parametrize(
+        ("source", "options", "problem"),
+        [
+            ('@pytest.mark.case("D01")\ndef helper(): ...', {}, "not on a test"),
+            ('pytestmark = pytest.mark.case("D01")', {}, "not on a test"),
+            ("@pytest.mark.case(ID)\ndef test_a(): ...", {}, "written out"),
+            ("@pytest.mark.case()\ndef test_a(): ...", {}, "written out"),
+            ('@pytest.mark.case("D01")\n@pytest.mark.skip\ndef test_a(): ...', {}, "marked skip"),
+            ('@pytest.mark.xfail(strict=True)\n@pytest.mark.case("D01")\ndef test_a(): ...', {}, "marked xfail"),
+            ('@pytest.mark.case("D01")\ndef test_a(): ...', {"is_collected": False}, "does not look into"),
+        ],
+    )
+    def test_empty_promises_are_problems(self, source, options, problem):
+        """A marker that leads to no running test is a problem and tells nothing."""
+        told = self.scan(source, **options)
+        assert ({}, 1, True) == (told.places, len(told.problems), problem in told.problems[0])
+
+
+class TestVocabulary:
+    """Adapters read a case completely."""
+
+    def test_unknown_fields_are_refused(self):
+        """A field that the adapter does not know is an error, a note to people is none."""
+        assert {"input": 1, "note": "n"} == read({"input": 1, "note": "n"}, "input")
+        with pytest.raises(UnknownWord, match="floor"):
+            read({"input": 1, "floor": 2}, "input")
+
+    def test_unknown_words_are_refused(self):
+        """A word that the adapter does not know is an error that lists those it knows."""
+        assert 7 == word("fixed", {"fixed": 7})
+        with pytest.raises(UnknownWord, match=r"'fibonacci' \(known: fixed\)"):
+            word("fibonacci", {"fixed": 7})
+
+
+@pytest.fixture(scope="module")
+def other_run(tmp_path_factory):
+    """The output of a quiet run of another folder of cases, in a process of its own, blanks folded."""
+    folder = tmp_path_factory.mktemp("other")
+    ftl = {
+        "duration_parse": [
+            {"input": "3m7s", "seconds": 187},
+            {"input": "3m8s", "seconds": 187},
+            {"input": "18446744075s", "seconds": 18446744075},
+        ],
+        "fortune_telling": [{"case": "tomorrow"}],
+        "catch_request": {"fields": {}},
+        "async_call_lifecycle": [{"case": "a scenario that nobody has told"}],
+    }
+    (folder / "ftl.json").write_text(json.dumps(ftl), encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/conformance", "--cases", folder]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    assert pytest.ExitCode.TESTS_FAILED == run.returncode
+    return " ".join(run.stdout.split())
+
+
+@pytest.mark.slow
+class TestAnotherFolder:
+    """``pytest tests/conformance --cases DIR``."""
+
+    def test_unseen_cases_run_through_the_adapters(self, other_run):
+        """A case that the adapter has never seen passes or fails on its merits, and the run says so group by group."""
+        assert "ftl.duration_parse 1 passed, 0 deviating, 2 failed" in other_run
+
+    def test_unknown_groups_fail_clearly(self, other_run):
+        """A group that the listing does not know fails with its name."""
+        assert "groups.toml does not know the group ftl.fortune_telling" in other_run
+
+    def test_told_groups_are_left_out(self, other_run):
+        """A told case of another folder is no failure: there is nothing to run."""
+        assert "ftl.catch_request 0 passed, 0 deviating, 0 failed, 1 told, not in this run" in other_run
+        assert "ftl.async_call_lifecycle 0 passed, 0 deviating, 0 failed, 1 told, not in this run" in other_run
+
+    def test_nothing_but_tables_runs(self, other_run):
+        """The other tests of the folder are set aside."""
+        assert "3 failed, 1 passed" in other_run
+
+    def test_a_deviation_that_is_none_any_more_fails(self, other_run):
+        """A case that is listed as deviating and passes fails the run."""
+        assert "[XPASS(strict)] FTL overflows" in other_run

@@ -1,0 +1,65 @@
+"""The listings are whole: every case is run, told, or named as waiting, and nothing is named that does not exist."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.conformance.groups import Status
+from tests.conformance.plan import adapter_for
+from tests.conformance.told import scan_tree
+
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def told(pytestconfig):
+    """What the case markers of the whole test tree say."""
+    return scan_tree(TESTS, patterns=pytestconfig.getini("python_files"))
+
+
+def _keys(plan, status):
+    return {case.key for case in plan.cases if plan.listing.status_of(case) is status}
+
+
+def test_every_case_is_placed_once_and_nothing_else_is_listed(own_plan):
+    """groups.toml says of every case what becomes of it, once, and names no other."""
+    assert [] == own_plan.listing.problems(own_plan.cases)
+
+
+def test_every_deviation_names_a_case(own_plan):
+    """deviations.toml names cases that exist."""
+    assert [] == own_plan.deviations.problems(own_plan.cases)
+
+
+def test_no_case_that_waits_deviates(own_plan):
+    """A case that nothing runs yet cannot be answered otherwise."""
+    waiting = [case for case in own_plan.cases if own_plan.listing.status_of(case) is Status.NOT_YET]
+    assert [] == [case.key for case in waiting if own_plan.deviations.reason_for(case)]
+
+
+def test_keys_are_unique(own_plan):
+    """A key names one case, whatever its file."""
+    assert [] == [key for key, count in Counter(case.key for case in own_plan.cases).items() if count > 1]
+
+
+def test_every_table_has_its_adapter(own_plan):
+    """Each adapter that groups.toml names can be imported."""
+    assert all(callable(adapter_for(own_plan, case)) for case in own_plan.tables())
+
+
+def test_case_markers_are_promises_that_can_be_kept(told):
+    """A case marker stands on a test that runs, with its ids written out."""
+    assert () == told.problems
+
+
+def test_every_told_case_has_its_test(own_plan, told):
+    """For each case that is listed as told, some test carries its marker."""
+    assert set() == _keys(own_plan, Status.TOLD) - set(told.places)
+
+
+def test_every_marker_names_a_told_case(own_plan, told):
+    """No marker names a case that does not exist or is listed as something else than told."""
+    assert {} == {key: told.places[key] for key in set(told.places) - _keys(own_plan, Status.TOLD)}

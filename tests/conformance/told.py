@@ -1,0 +1,126 @@
+"""Which cases are told: the markers of the whole test tree, read from the sources.
+
+The sources are parsed, not imported, so that the answer does not depend on which tests a run collects. Only what
+pytest would collect counts: a test function, or a class of tests, in a file that pytest looks into. A marker anywhere
+else, one whose id is not written out, and one on a test that is skipped or expected to fail would be a promise that
+nobody keeps; each is reported as a problem.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+__all__ = ["ToldCases", "scan_source", "scan_tree"]
+
+_EXCUSES = {"skip", "xfail"}
+_Test = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+@dataclass(frozen=True)
+class ToldCases:
+    """What the markers say.
+
+    Attributes:
+        places: where each id is told, as ``path:line``.
+        problems: what is wrong with markers, a sentence each.
+    """
+
+    places: dict[str, tuple[str, ...]]
+    problems: tuple[str, ...]
+
+
+def scan_tree(root: Path, *, patterns: Iterable[str]) -> ToldCases:
+    """Read the markers of every Python file below a folder.
+
+    Args:
+        root: the folder of tests.
+        patterns: names of files that pytest looks into, such as ``test_*.py``.
+
+    Returns:
+        The ids with their places, and the problems.
+    """
+    found = [
+        scan_source(
+            path.read_text(encoding="utf-8"),
+            place=path.relative_to(root.parent).as_posix(),
+            is_collected=any(fnmatch(path.name, pattern) for pattern in patterns),
+        )
+        for path in sorted(root.rglob("*.py"))
+    ]
+    places: dict[str, tuple[str, ...]] = {}
+    for told in found:
+        for case_id, where in told.places.items():
+            places[case_id] = places.get(case_id, ()) + where
+    return ToldCases(places, tuple(problem for told in found for problem in told.problems))
+
+
+def scan_source(source: str, *, place: str, is_collected: bool) -> ToldCases:
+    """Read the markers of one file.
+
+    Args:
+        source: its text.
+        place: its path, for messages.
+        is_collected: whether pytest looks into it.
+
+    Returns:
+        The ids with their places, and the problems.
+    """
+    tree = ast.parse(source, filename=place)
+    places: dict[str, tuple[str, ...]] = {}
+    problems = []
+    expected = {id(call): test for test in _tests(tree) for call in test.decorator_list}
+    for call in _marker_calls(tree):
+        where = f"{place}:{call.lineno}"
+        test = expected.get(id(call))
+        if problem := _problem(call, test, is_collected=is_collected):
+            problems.append(f"{where}: {problem}")
+            continue
+        for argument in call.args:
+            case_id = ast.literal_eval(argument)
+            places[case_id] = (*places.get(case_id, ()), where)
+    return ToldCases(places, tuple(problems))
+
+
+def _problem(call: ast.Call, test: _Test | None, *, is_collected: bool) -> str | None:
+    if not is_collected:
+        return "pytest does not look into this file, so nothing is told here"
+    if test is None:
+        return "the marker is not on a test"
+    if call.keywords or not call.args or not all(_is_text(argument) for argument in call.args):
+        return "the ids of a case marker are written out as texts"
+    if excuses := {_marker_name(decorator) for decorator in test.decorator_list} & _EXCUSES:
+        return f"a test that is marked {', '.join(sorted(excuses))} tells nothing"
+    return None
+
+
+def _tests(tree: ast.AST) -> Iterator[_Test]:
+    for node in ast.walk(tree):
+        is_function = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test")
+        if is_function or (isinstance(node, ast.ClassDef) and node.name.startswith("Test")):
+            yield node
+
+
+def _marker_calls(tree: ast.AST) -> Iterator[ast.Call]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _marker_name(node) == "case":
+            yield node
+
+
+def _marker_name(node: ast.expr) -> str | None:
+    function = node.func if isinstance(node, ast.Call) else node
+    match function:
+        case ast.Attribute(value=ast.Attribute(attr="mark"), attr=name):
+            return name
+        case _:
+            return None
+
+
+def _is_text(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str)

@@ -1,0 +1,119 @@
+"""Values that the tests of the engine share: one ordinary claim and one ordinary job, to be changed field by field."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from msgspec import structs
+
+from redrive.engine.lifecycle import State
+from redrive.engine.outcome import Outcome
+from redrive.engine.records import Attempt, Claim, Job
+from redrive.engine.settle import Transition, decide
+from redrive.policy import Failure, Policy, Stage
+
+T0 = datetime(2026, 1, 1, 12, tzinfo=UTC)
+"""When the present attempt of `claim` was claimed."""
+
+NOW = T0 + timedelta(seconds=1)
+"""When it ended."""
+
+
+def seconds(count: float) -> timedelta:
+    """A span of so many seconds."""
+    return timedelta(seconds=count)
+
+
+def policy(directive: str = "5 1s", **changes: Any) -> Policy:
+    """A policy as a job carries it: complete, with the durable defaults."""
+    parsed = Policy.parse(directive)
+    return (parsed.with_(**changes) if changes else parsed).durable()
+
+
+def failure(message: str = "boom", **changes: Any) -> Failure:
+    """An ordinary failure: the other side said no."""
+    return Failure(("builtins.ValueError", "builtins.Exception"), message, **changes)
+
+
+def in_flight(message: str = "no answer") -> Failure:
+    """A failure of which nobody knows how far the call got."""
+    return failure(message, stage=Stage.IN_FLIGHT)
+
+
+def claim(**changes: Any) -> Claim:
+    """The first attempt of an ordinary job."""
+    ordinary = Claim(
+        id=7,
+        lease_id=41,
+        task="send",
+        queue="mail",
+        priority=3,
+        worker_id=2,
+        attempt=1,
+        failures=0,
+        crashes=0,
+        snoozes=0,
+        by_rule=(),
+        last_delay=None,
+        started_at=T0,
+        claimed_at=T0,
+        parent_id=None,
+        payload=b"{}",
+        policy=policy(),
+    )
+    return structs.replace(ordinary, **changes)
+
+
+LATER = claim(attempt=4, failures=2, crashes=1, snoozes=5, by_rule=(1,), last_delay=seconds(2))
+"""An attempt with a past, so that a counter that is set back or mixed up shows."""
+
+CATCHING = structs.replace(LATER, parent_id=3, policy=policy("2 1s catch mend"))
+"""An attempt of a catch job; it carries the policy of its parent."""
+
+ONCE = structs.replace(LATER, policy=policy(idempotent=False))
+"""An attempt of a task that may not be repeated."""
+
+
+def settled(of: Claim, outcome: Outcome, sample: float = 0.0) -> Transition:
+    """The transition of an attempt that ended at `NOW`."""
+    return decide(of, outcome, NOW, sample)
+
+
+def closed(of: Claim, outcome: Outcome) -> Attempt:
+    """The history line of an attempt that ended at `NOW`."""
+    line = settled(of, outcome).closed
+    assert line is not None
+    return line
+
+
+def job(**changes: Any) -> Job:
+    """An ordinary job that is ready and due at `T0`."""
+    ordinary = Job(
+        id=7,
+        task="send",
+        queue="mail",
+        priority=3,
+        state=State.READY,
+        hold=None,
+        note=None,
+        enqueued_at=T0,
+        scheduled_at=T0,
+        started_at=None,
+        claimed_at=None,
+        finished_at=None,
+        caught_at=None,
+        attempt=0,
+        failures=0,
+        crashes=0,
+        snoozes=0,
+        redrives=0,
+        lease_id=None,
+        worker_id=None,
+        parent_id=None,
+        reason=None,
+        error=None,
+        policy=policy(),
+    )
+    return replace(ordinary, **changes)

@@ -1,0 +1,108 @@
+"""One line on why a job is not running."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive.engine.explain import span, why_not_running
+from redrive.engine.lifecycle import State
+from redrive.engine.records import Hold, Job
+from tests.engine.helpers import T0, job, policy, seconds
+
+RUNNING = job(state=State.RUNNING, claimed_at=T0, attempt=2, worker_id=9, lease_id=1)
+DEAD = job(state=State.DEAD, note="3 of 3 attempts failed", error="boom", reason="ERROR", finished_at=T0)
+CAUGHT_BY = replace(DEAD, policy=policy("2 1s catch mend"))
+LATER = job(scheduled_at=T0 + seconds(90))
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (RUNNING, "running for 1m 30s: attempt 2 on worker 9"),
+        (replace(RUNNING, claimed_at=None), "running: attempt 2 on worker 9"),
+        (job(state=State.SUCCEEDED), "finished"),
+        (job(state=State.CANCELLED), "cancelled: by an operator"),
+        (job(state=State.CANCELLED, note="no longer wanted"), "cancelled: no longer wanted"),
+        (DEAD, "dead: 3 of 3 attempts failed"),
+        (replace(DEAD, note=None), "dead: boom"),
+        (replace(DEAD, note=None, error=None), "dead: ERROR"),
+        (CAUGHT_BY, "catching by mend: 3 of 3 attempts failed"),
+        (replace(CAUGHT_BY, caught_at=T0), "caught: 3 of 3 attempts failed"),
+        (replace(CAUGHT_BY, parent_id=3), "dead: 3 of 3 attempts failed"),
+        (job(), "due since 1m 30s, waiting for a free worker"),
+        (job(note="unused"), "due since 1m 30s, waiting for a free worker"),
+        (job(hold=Hold.LOST), "due since 1m 30s, waiting for a free worker; its worker was lost"),
+        (
+            job(hold=Hold.RETRY, note="retry in 1s (backoff)"),
+            "due since 1m 30s, waiting for a free worker; retrying (retry in 1s (backoff))",
+        ),
+        (job(scheduled_at=T0 + seconds(91)), "due: due in 1s"),
+    ],
+)
+def test_a_job_says_in_one_line_why_it_is_not_running(row: Job, expected: str):
+    """The line says the state, since or until when, and the last decision."""
+    actual = why_not_running(row, T0 + seconds(90))
+
+    assert expected == actual
+
+
+@pytest.mark.parametrize(
+    ("hold", "expected"),
+    [
+        (Hold.DELAY, "scheduled: due in 1m 30s"),
+        (Hold.RETRY, "retrying: due in 1m 30s"),
+        (Hold.SNOOZE, "snoozed: due in 1m 30s"),
+        (Hold.RELEASE, "given back: due in 1m 30s"),
+        (Hold.UNKNOWN_TASK, "unknown task: due in 1m 30s"),
+        (Hold.LOST, "its worker was lost: due in 1m 30s"),
+        (Hold.REDRIVE, "redriven: due in 1m 30s"),
+    ],
+)
+def test_each_hold_has_its_words(hold: Hold, expected: str):
+    """Each reason to wait is said in its own words."""
+    assert expected == why_not_running(replace(LATER, hold=hold), T0)
+
+
+def test_a_waiting_job_shows_its_note():
+    """A job that waits shows the sentence of the last decision."""
+    row = replace(LATER, hold=Hold.SNOOZE, note="the bank is closed")
+
+    assert "snoozed: due in 1m 30s (the bank is closed)" == why_not_running(row, T0)
+
+
+@given(st.sampled_from(State), st.none() | st.sampled_from(Hold))
+def test_every_row_is_explained_in_one_line(state: State, hold: Hold | None):
+    """There is no state and no hold without its line."""
+    line = why_not_running(job(state=state, hold=hold, claimed_at=T0), T0)
+
+    assert line
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    ("given_span", "expected"),
+    [
+        (timedelta(0), "0ms"),
+        (timedelta(seconds=-3), "0ms"),
+        (timedelta(milliseconds=40), "40ms"),
+        (timedelta(microseconds=999_600), "1s"),
+        (seconds(1), "1s"),
+        (seconds(3.24), "3.2s"),
+        (seconds(59.97), "1m"),
+        (seconds(60), "1m"),
+        (seconds(61), "1m 1s"),
+        (seconds(3600), "1h"),
+        (seconds(3605), "1h"),
+        (seconds(3900), "1h 5m"),
+        (seconds(86_400 * 10), "10d"),
+        (seconds(86_400 + 7200), "1d 2h"),
+    ],
+)
+def test_a_span_is_written_to_two_units(given_span: timedelta, expected: str):
+    """A span is written for people, to two units, rounded into the unit in which it is written."""
+    assert expected == span(given_span)

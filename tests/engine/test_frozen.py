@@ -1,0 +1,82 @@
+"""Policies frozen into jobs."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from redrive.engine.frozen import freeze, thaw
+from redrive.errors import PolicyValueError
+from redrive.policy import Backoff, Policy, Rule
+from tests.engine.helpers import policy
+
+POLICIES = [
+    Policy(),
+    policy("5 1s catch mend"),
+    policy("1 1s", idempotent=False, attempt_timeout="30s"),
+    Policy(
+        on=[OSError, "TIMEOUT"],
+        attempts=7,
+        deadline="90s",
+        backoff=Backoff.linear("1s", "30s"),
+        jitter="equal",
+        rules=[Rule(on=[ConnectionError], attempts=2)],
+    ),
+]
+
+
+@pytest.mark.parametrize("value", POLICIES, ids=str)
+def test_a_policy_survives_freezing(value: Policy):
+    """What is thawed equals what was frozen."""
+    assert value == thaw(freeze(value).document)
+
+
+@pytest.mark.parametrize("value", POLICIES, ids=str)
+def test_the_digest_is_that_of_the_document(value: Policy):
+    """A digest is 128 bits in hex, and a thawed policy freezes to the very same text and digest."""
+    frozen = freeze(value)
+    again = freeze(thaw(frozen.document))
+
+    assert (frozen.document, frozen.digest) == (again.document, again.digest)
+    assert 128 == len(frozen.digest) * 4
+    assert int(frozen.digest, 16) >= 0
+
+
+def test_equal_policies_share_their_digest():
+    """Two policies that were built apart but are equal have one digest, so a store keeps them once."""
+    assert freeze(Policy.parse("5 1s 1m")).digest == freeze(Policy.parse("5 1000ms 60s")).digest
+
+
+def test_different_policies_differ_in_their_digests():
+    """Policies that differ in one field have different digests."""
+    digests = {freeze(value).digest for value in POLICIES}
+
+    assert len(POLICIES) == len(digests)
+
+
+def test_the_keys_of_a_document_are_sorted():
+    """The text of a policy does not depend on the order in which its fields were written."""
+    document = freeze(POLICIES[-1]).document
+
+    assert json.dumps(json.loads(document), sort_keys=True, separators=(",", ":")) == document
+
+
+def test_a_function_cannot_be_frozen():
+    """A policy that holds a function cannot be written down, and says which field it is."""
+    with pytest.raises(PolicyValueError, match="on_result"):
+        freeze(Policy(on=ValueError, on_result=bool))
+
+
+@pytest.mark.parametrize("document", ["{}", '{"version": 99}', "[]"])
+def test_a_text_that_is_no_policy_is_refused(document: str):
+    """JSON that is not that of a policy of a known version is refused."""
+    with pytest.raises(PolicyValueError):
+        thaw(document)
+
+
+def test_a_text_that_is_no_json_is_refused():
+    """A text that is not even JSON is refused by its reader."""
+    with pytest.raises(msgspec.DecodeError):
+        thaw("{")

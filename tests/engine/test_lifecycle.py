@@ -1,0 +1,123 @@
+"""THE TABLE: every move there is, every move there is not."""
+
+from __future__ import annotations
+
+import itertools
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive.engine.lifecycle import FINAL, TABLE, Event, State, diagram, move
+from redrive.errors import IllegalMove
+
+MOVES = {
+    ("ready", "claim"): "running",
+    ("ready", "hasten"): "ready",
+    ("ready", "cancel"): "cancelled",
+    ("running", "succeed"): "succeeded",
+    ("running", "retry"): "ready",
+    ("running", "snooze"): "ready",
+    ("running", "release"): "ready",
+    ("running", "lose"): "ready",
+    ("running", "die"): "dead",
+    ("running", "cancel"): "cancelled",
+    ("dead", "catch"): "dead",
+    ("dead", "redrive"): "ready",
+    ("cancelled", "redrive"): "ready",
+}
+"""The documented moves, written out once more in plain text."""
+
+BY_OPERATORS = {Event.REDRIVE}
+"""What people do, as opposed to what happens."""
+
+
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(State, Event)), ids=str)
+def test_each_pair_is_a_documented_move_or_refused(state: State, event: Event):
+    """Every pair of state and event leads where the documentation says, or is refused."""
+    expected = MOVES.get((state.value, event.value))
+    try:
+        actual = move(state, event).value
+    except IllegalMove:
+        actual = None
+
+    assert expected == actual
+
+
+def test_the_table_has_a_row_for_every_state():
+    """Every state has a row in the table, so that looking one up never fails."""
+    assert set(State) == set(TABLE)
+
+
+def test_the_table_uses_every_event():
+    """Every event moves something: none was left behind by a change."""
+    assert set(Event) == {event for moves in TABLE.values() for event in moves}
+
+
+def test_an_illegal_move_names_the_legal_ones():
+    """The refusal of a move says what was asked, of what state, and what would be possible."""
+    with pytest.raises(IllegalMove) as refusal:
+        move(State.DEAD, Event.CLAIM)
+
+    assert "a dead job cannot claim; possible from here: catch, redrive" == str(refusal.value)
+
+
+def test_nothing_moves_a_succeeded_job():
+    """A succeeded job has no move at all, and the refusal says so."""
+    with pytest.raises(IllegalMove) as refusal:
+        move(State.SUCCEEDED, Event.REDRIVE)
+
+    assert "a succeeded job cannot redrive; possible from here: nothing: it is finished for good" == str(refusal.value)
+
+
+def test_final_states_are_those_where_nothing_happens_by_itself():
+    """A state is final if and only if operators alone can lead out of it."""
+    kept = {
+        state
+        for state, moves in TABLE.items()
+        if {event for event, target in moves.items() if target is not state} <= BY_OPERATORS
+    }
+
+    assert kept == FINAL
+
+
+@given(st.lists(st.sampled_from(Event), max_size=40))
+def test_a_walk_leaves_a_final_state_only_by_an_operator(events: list[Event]):
+    """However events fall, a final state is left by an operator's event only, and a succeeded job never moves again."""
+    state = State.READY
+    for event in events:
+        before = state
+        try:
+            state = move(state, event)
+        except IllegalMove:
+            continue
+        assert before is state or before not in FINAL or event in BY_OPERATORS
+        assert before is not State.SUCCEEDED
+
+
+@given(st.data())
+def test_every_walk_can_still_end(data: st.DataObject):
+    """From wherever a walk over the table has come, a final state is at most two moves away."""
+    state = State.READY
+    for _ in range(data.draw(st.integers(0, 20))):
+        if TABLE[state]:
+            state = TABLE[state][data.draw(st.sampled_from(list(TABLE[state])))]
+    near = {state, *TABLE[state].values()}
+    reachable = near | {target for each in near for target in TABLE[each].values()}
+
+    assert reachable & FINAL
+
+
+def test_the_diagram_draws_every_move():
+    """The diagram has one arrow for each move of the table, one into ready, and one out of each final state."""
+    first, *arrows = diagram().splitlines()
+    drawn = {re.fullmatch(r" {4}(\S+) --> (\S+)(?: : (\w+))?", arrow).groups() for arrow in arrows}
+
+    assert "stateDiagram-v2" == first
+    assert drawn == {
+        ("[*]", "ready", "enqueue"),
+        *((state, target, event) for (state, event), target in MOVES.items()),
+        *((state.value, "[*]", None) for state in FINAL),
+    }
+    assert len(arrows) == len(drawn)

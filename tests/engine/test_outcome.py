@@ -1,0 +1,33 @@
+"""What an attempt can end with."""
+
+from __future__ import annotations
+
+import typing
+from dataclasses import FrozenInstanceError
+
+import pytest
+
+from redrive.engine import outcome
+from redrive.engine.outcome import Outcome, Released, Succeeded
+from tests.engine.helpers import seconds
+
+
+def test_every_kind_of_outcome_belongs_to_the_union():
+    """The type that `decide` matches on names every outcome of the module, and nothing else."""
+    kinds = {getattr(outcome, name) for name in outcome.__all__ if name != "Outcome"}
+
+    assert kinds == set(typing.get_args(Outcome))
+
+
+def test_an_outcome_is_a_value():
+    """Equal outcomes are equal, and none can be changed on its way to the store."""
+    ended = Succeeded(b"1")
+
+    assert Succeeded(b"1") == ended
+    with pytest.raises(FrozenInstanceError):
+        ended.result = b"2"
+
+
+def test_a_release_is_claimable_at_once_unless_said_otherwise():
+    """A job that is given back without further words waits for nothing and is of a known task."""
+    assert (seconds(0), False) == (Released("shutdown").delay, Released("shutdown").unknown_task)

@@ -1,0 +1,29 @@
+"""Durable things as they are read from a store."""
+
+from __future__ import annotations
+
+from redrive.engine.outcome import Failed
+from redrive.engine.records import Stats
+from tests.engine.helpers import CATCHING, LATER, closed, failure
+
+
+def test_unfinished_jobs_are_those_that_workers_will_still_end():
+    """Jobs that are due, scheduled, retrying or running are unfinished; all others have ended."""
+    counted = Stats(due=1, scheduled=20, retrying=300, running=4000, succeeded=9, dead=9, caught=9, cancelled=9)
+
+    assert 4321 == counted.unfinished
+
+
+def test_a_catch_job_is_one_with_a_parent():
+    """A claim is that of a catch job exactly if the job names a parent."""
+    assert (False, True) == (LATER.catching, CATCHING.catching)
+
+
+def test_an_attempt_shows_itself_without_its_traceback():
+    """The traceback is long and would hide the rest; everything else is shown."""
+    line = closed(LATER, Failed(failure(), "Traceback (most recent call last)"))
+
+    assert "Traceback (most recent call last)" == line.traceback
+    assert "Traceback" not in repr(line)
+    assert repr(line).startswith("Attempt(job_id=7, lease_id=41, number=4,")
+    assert "error='boom'" in repr(line)

@@ -1,0 +1,284 @@
+"""What the end of an attempt means for its job: one test for each row of the table in `redrive.engine.settle`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from redrive.engine.lifecycle import Event, State
+from redrive.engine.outcome import Cancelled, Expired, Failed, Lost, Outcome, Released, Snoozed, Succeeded
+from redrive.engine.records import Attempt, Claim, Closing, Hold
+from redrive.engine.settle import decide
+from redrive.policy import Backoff, History, Policy, Retry, Rule
+from tests.engine.helpers import (
+    CATCHING,
+    LATER,
+    NOW,
+    ONCE,
+    T0,
+    claim,
+    closed,
+    failure,
+    in_flight,
+    policy,
+    seconds,
+    settled,
+)
+
+FAILED = Failed(failure())
+FINAL_FAILURE = Failed(failure(permanent="no such user", reason="GAVE_UP"))
+
+
+# --------------------------------------------------------------------------------------------------- the table
+
+
+@pytest.mark.parametrize(
+    ("of", "outcome", "counters", "event", "state"),
+    [
+        (LATER, Succeeded(), (4, 2, 0, 5), Event.SUCCEED, State.SUCCEEDED),
+        (LATER, FAILED, (4, 3, 0, 5), Event.RETRY, State.READY),
+        (LATER, FINAL_FAILURE, (4, 3, 0, 5), Event.DIE, State.DEAD),
+        (CATCHING, FINAL_FAILURE, (4, 3, 0, 5), Event.RETRY, State.READY),
+        (LATER, Snoozed(seconds(9)), (3, 2, 0, 6), Event.SNOOZE, State.READY),
+        (LATER, Released("shutdown"), (3, 2, 1, 5), Event.RELEASE, State.READY),
+        (replace(LATER, crashes=0), Lost("gone"), (4, 2, 1, 5), Event.LOSE, State.READY),
+        (LATER, Lost("gone"), (4, 2, 2, 5), Event.LOSE, State.READY),
+        (replace(LATER, crashes=2), Lost("gone"), (4, 3, 3, 5), Event.DIE, State.DEAD),
+        (ONCE, Lost("gone"), (4, 3, 2, 5), Event.DIE, State.DEAD),
+        (LATER, Expired(), (3, 2, 1, 5), Event.DIE, State.DEAD),
+        (LATER, Cancelled("enough"), (4, 2, 0, 5), Event.CANCEL, State.CANCELLED),
+    ],
+)
+def test_each_outcome_moves_the_counters_as_the_table_says(
+    of: Claim, outcome: Outcome, counters: tuple[int, ...], event: Event, state: State
+):
+    """Attempts, failures, crashes and snoozes after each outcome are those of the documented table."""
+    after = settled(of, outcome)
+
+    assert counters == (after.attempt, after.failures, after.crashes, after.snoozes)
+    assert (event, state) == (after.event, after.state)
+
+
+OUTCOMES = st.one_of(
+    st.builds(Succeeded, st.none() | st.binary(max_size=3)),
+    st.builds(
+        Failed,
+        st.builds(
+            failure,
+            hint=st.none() | st.timedeltas(timedelta(0), timedelta(days=3)),
+            permanent=st.none() | st.just("no"),
+            reason=st.sampled_from(["ERROR", "TIMEOUT", "RETRY_AFTER", "BAD_PAYLOAD"]),
+        ),
+    ),
+    st.builds(Snoozed, st.timedeltas(timedelta(0), timedelta(days=3))),
+    st.builds(Released, st.just("shutdown"), st.timedeltas(timedelta(0), timedelta(days=3)), st.booleans()),
+    st.builds(Cancelled, st.just("enough")),
+    st.just(Expired()),
+    st.builds(Lost, st.just("gone")),
+)
+
+CLAIMS = st.builds(
+    lambda failures, crashes, parent, idempotent, retries: claim(
+        attempt=failures + crashes + 1,
+        failures=failures,
+        crashes=crashes,
+        parent_id=parent,
+        policy=policy(f"{retries} 1s 1m catch mend", idempotent=idempotent, jitter="full"),
+    ),
+    st.integers(0, 8),
+    st.integers(0, 2),
+    st.none() | st.just(3),
+    st.booleans(),
+    st.integers(0, 6),
+)
+
+
+@given(CLAIMS, OUTCOMES, st.floats(0, 1, exclude_max=True))
+def test_a_transition_is_fenced_and_complete(of: Claim, outcome: Outcome, sample: float):
+    """A transition names its lease, is due exactly if the job is ready, and is held exactly then."""
+    after = decide(of, outcome, NOW, sample)
+
+    assert (of.id, of.lease_id) == (after.job_id, after.lease_id)
+    assert (after.state is State.READY) == (after.scheduled_at is not None) == (after.hold is not None)
+    assert 0 <= after.attempt
+    assert after == decide(of, outcome, NOW, sample)
+
+
+@given(CLAIMS, OUTCOMES, st.floats(0, 1, exclude_max=True))
+def test_never_early(of: Claim, outcome: Outcome, sample: float):
+    """No job is due again before the attempt ended, nor before its hint, its snooze or its release says."""
+    after = decide(of, outcome, NOW, sample)
+    floor = timedelta(0)
+    if isinstance(outcome, Failed):
+        floor = outcome.failure.hint or floor
+    elif isinstance(outcome, Snoozed | Released):
+        floor = outcome.delay
+
+    assert after.scheduled_at is None or after.scheduled_at >= NOW + floor
+
+
+@given(CLAIMS, OUTCOMES, st.floats(0, 1, exclude_max=True))
+def test_what_is_stored_is_what_happens(of: Claim, outcome: Outcome, sample: float):
+    """Where the history notes a delay, the job is due exactly so long after the attempt ended (I7)."""
+    after = decide(of, outcome, NOW, sample)
+
+    if after.closed is not None and after.closed.delay is not None:
+        assert NOW + after.closed.delay == after.scheduled_at
+
+
+@given(CLAIMS, OUTCOMES, st.floats(0, 1, exclude_max=True))
+def test_a_job_dies_into_its_catch_once(of: Claim, outcome: Outcome, sample: float):
+    """A catch task is enqueued exactly if a job dies that is not itself a catch job (I6)."""
+    after = decide(of, outcome, NOW, sample)
+    expected = "mend" if after.state is State.DEAD and of.parent_id is None else None
+
+    assert expected == after.catch
+
+
+# --------------------------------------------------------------------------------------------------- success
+
+
+def test_a_success_keeps_its_result():
+    """A success carries the result as it is, and waits for nothing."""
+    after = settled(LATER, Succeeded(b"[1]"))
+
+    assert b"[1]" == after.result
+    assert (None, None, None) == (after.caught, after.catch, after.scheduled_at)
+
+
+def test_the_success_of_a_catch_job_takes_its_parent():
+    """When a catch job succeeds, its dead parent counts as caught."""
+    assert 3 == settled(CATCHING, Succeeded()).caught
+
+
+def test_the_history_line_of_a_success_says_who_and_when():
+    """A closed attempt names its job, lease, ordinal and worker, and the two instants."""
+    expected = Attempt(7, 41, 4, 2, T0, NOW, Closing.SUCCEEDED)
+
+    assert expected == closed(LATER, Succeeded(b"[1]"))
+
+
+# --------------------------------------------------------------------------------------------------- failure
+
+
+def test_a_retry_is_due_at_the_failure_plus_the_delay():
+    """A retry waits the policy's delay from the instant of the failure, and says so in its row and its history."""
+    after = settled(claim(failures=2), FAILED)
+    line = closed(claim(failures=2), FAILED)
+
+    assert NOW + seconds(4) == after.scheduled_at
+    assert (seconds(4), Hold.RETRY, "retry in 4s (backoff)") == (after.last_delay, after.hold, after.note)
+    assert ("ERROR", "boom") == (after.reason, after.error)
+    assert (seconds(4), seconds(4), "backoff", "retry in 4s (backoff)") == (
+        line.nominal, line.delay, line.rule, line.verdict,
+    )  # fmt: skip
+
+
+def test_the_history_line_of_a_failure_holds_the_error():
+    """A failed attempt keeps the reason, the stage, the type, the text and the traceback of its error."""
+    line = closed(LATER, Failed(in_flight("no answer"), "Traceback ..."))
+
+    assert Closing.FAILED == line.outcome
+    assert ("ERROR", "in_flight", "builtins.ValueError", "no answer", "Traceback ...") == (
+        line.reason, line.stage, line.error_type, line.error, line.traceback,
+    )  # fmt: skip
+
+
+def test_an_empty_traceback_is_none():
+    """A failure without a traceback stores none, rather than an empty text."""
+    assert closed(LATER, FAILED).traceback is None
+
+
+def test_the_durable_decision_is_the_policy_s_own():
+    """A durable retry waits exactly what the same policy decides in process, jitter included (I8)."""
+    jittered = Policy(attempts=5, backoff=Backoff.exponential("1s", "1m"), jitter="full").durable()
+    of = claim(failures=2, policy=jittered)
+    decision = jittered.decide(History(3, T0), failure(), NOW, 0.75)
+    after = settled(of, FAILED, sample=0.75)
+
+    assert isinstance(decision, Retry)
+    assert (decision.delay, NOW + decision.delay) == (after.last_delay, after.scheduled_at)
+    assert decision.delay < decision.nominal
+    assert after.closed is not None
+    assert decision.nominal == after.closed.nominal
+
+
+def test_a_hint_overrides_the_backoff_and_both_are_kept():
+    """A server's hint decides the delay; the history keeps what the backoff would have been, and why (D05)."""
+    line = closed(claim(), Failed(failure(hint=timedelta(minutes=15))))
+
+    assert (seconds(1), timedelta(minutes=15), "hint") == (line.nominal, line.delay, line.rule)
+
+
+def test_after_the_last_attempt_the_job_is_dead():
+    """A failure that uses up the attempts is final: no delay is computed, and the note says how many failed."""
+    after = settled(claim(failures=5), FAILED)
+
+    assert State.DEAD == after.state
+    assert (None, None) == (after.scheduled_at, after.hold)
+    assert ("6 of 6 attempts failed", "boom") == (after.note, after.error)
+    assert after.closed is not None
+    assert ("attempts", None, None) == (after.closed.rule, after.closed.delay, after.closed.nominal)
+
+
+def test_a_permanent_failure_is_final_at_once():
+    """A handler that gives up ends the job after one attempt, and the rule says why (D06)."""
+    after = settled(claim(), FINAL_FAILURE)
+
+    assert State.DEAD == after.state
+    assert after.closed is not None
+    assert ("permanent", "no such user") == (after.closed.rule, after.closed.verdict)
+
+
+def test_a_deferred_retry_is_due_at_its_instant():
+    """Where the policy defers past the deadline, the job is due at that very instant."""
+    deferring = Policy(
+        attempts=9, deadline="10s", over_deadline="defer", backoff=Backoff.constant("30s"), jitter="none"
+    ).durable()
+    after = settled(claim(policy=deferring), FAILED)
+
+    assert (State.READY, NOW + seconds(30)) == (after.state, after.scheduled_at)
+    assert (seconds(30), Hold.RETRY) == (after.last_delay, after.hold)
+    assert "deferred to 2026-01-01 12:00:31 UTC (backoff)" == after.note
+
+
+def test_failures_are_counted_for_the_rule_that_they_match():
+    """A retried failure is counted for the rule that it falls under, and only for that one."""
+    ruled = Policy(
+        attempts=4, backoff=Backoff.constant("1s"), jitter="none", rules=[Rule(OSError, attempts=3), Rule(ValueError)]
+    ).durable()
+    first = settled(claim(policy=ruled), FAILED)
+    second = settled(claim(policy=ruled, failures=1, by_rule=first.by_rule), FAILED)
+
+    assert ((0, 1), (0, 2)) == (first.by_rule, second.by_rule)
+
+
+def test_a_deferred_failure_is_counted_for_its_rule_too():
+    """Deferring counts the failure for its rule as a plain retry does."""
+    ruled = Policy(
+        attempts=4, deadline="1s", over_deadline="defer", backoff=Backoff.constant("1s"), rules=[Rule(ValueError)]
+    ).durable()
+
+    assert (1,) == settled(claim(policy=ruled), FAILED).by_rule
+
+
+def test_the_count_of_a_rule_ends_the_job():
+    """The earlier failures of a rule, as the job carries them, count against the rule's own limit."""
+    ruled = Policy(attempts=9, backoff=Backoff.constant("1s"), rules=[Rule(ValueError, attempts=3)]).durable()
+    after = settled(claim(policy=ruled, failures=2, by_rule=(2,)), FAILED)
+
+    assert State.DEAD == after.state
+    assert (2,) == after.by_rule
+
+
+def test_an_unknown_outcome_is_not_repeated_without_leave():
+    """A failure in flight ends a task that is not idempotent: nobody knows whether it took effect (RFC 0049)."""
+    after = settled(claim(policy=policy(idempotent=False)), Failed(in_flight()))
+
+    assert State.DEAD == after.state
+    assert after.closed is not None
+    assert "not_idempotent" == after.closed.rule

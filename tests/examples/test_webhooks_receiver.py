@@ -1,0 +1,226 @@
+"""The receiver, as a process of its own, over real HTTP."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+from ledger import read_ledger
+from plan import Act, plan_for
+
+FOLDER = Path(__file__).parents[2] / "examples" / "webhooks"
+SEED = 3
+BODY = "🙂".encode() * 5_000
+
+
+class Started:
+    """A running receiver: where it listens, what it wrote, and how to speak to it."""
+
+    def __init__(self, ledger: Path, *options: str) -> None:
+        self.ledger = ledger
+        command = [sys.executable, str(FOLDER / "receiver.py"), "--ledger", str(ledger), "--seed", str(SEED), *options]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.complaints = ""
+        self.url = self.process.stdout.readline().strip().removeprefix("listening on ")
+
+    def post(self, event_id: str, key: str = "key", *, timeout: float = 10.0) -> httpx.Response:
+        """Send one event, once."""
+        headers = {"Idempotency-Key": key, "X-Event-Id": event_id, "X-Job-Id": "17"}
+        return httpx.post(self.url, content=BODY, headers=headers, timeout=timeout, trust_env=False)
+
+    def connection(self) -> socket.socket:
+        """A bare connection to it."""
+        return socket.create_connection(("127.0.0.1", httpx.URL(self.url).port), timeout=10)
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        """Stop it by a signal; its exit status."""
+        self.process.send_signal(number)
+        _, self.complaints = self.process.communicate(timeout=10)
+        return self.process.returncode
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    """Where the receiver writes."""
+    return tmp_path / "ledger.jsonl"
+
+
+@pytest.fixture
+def receiver(ledger):
+    """A receiver on a free port; whatever was done to it, it must not have complained."""
+    started = Started(ledger)
+    yield started
+    if started.process.returncode is None:
+        started.end()
+    assert "" == started.complaints
+
+
+def event_that_meets(*acts: Act) -> str:
+    """An event whose first requests meet these acts."""
+    ids = (f"evt_{number}" for number in itertools.count())
+    return next(name for name in ids if tuple(plan_for(SEED, name).act(n) for n in range(1, len(acts) + 1)) == acts)
+
+
+def head(event_id: str) -> bytes:
+    """The head of a request that announces nine bytes of body."""
+    return f"POST / HTTP/1.1\r\nContent-Length: 9\r\nIdempotency-Key: k\r\nX-Event-Id: {event_id}\r\n\r\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("act", "status", "retry_after"),
+    [(Act.ACCEPT, 200, None), (Act.ERROR, 500, None), (Act.BUSY, 503, "1"), (Act.GONE, 410, None)],
+)
+def test_it_answers_as_planned(receiver, act, status, retry_after):
+    """200, 500, 503 with Retry-After and 410 come over the wire and stand in the ledger."""
+    response = receiver.post(event_that_meets(act))
+    assert (status, retry_after) == (response.status_code, response.headers.get("Retry-After"))
+    (entry,) = read_ledger(receiver.ledger)
+    assert (act, status, act is Act.ACCEPT) == (entry.act, entry.status, entry.accepted)
+
+
+def test_it_takes_down_who_sent_what(receiver):
+    """An entry names job, event, key and the ordinal under the key, and has the digest of the very bytes."""
+    event_id = event_that_meets(Act.ACCEPT)
+    receiver.post(event_id, "key-1")
+    (entry,) = read_ledger(receiver.ledger)
+    assert (17, event_id, "key-1", 1) == (entry.job, entry.event, entry.key, entry.request)
+    assert (len(BODY), hashlib.sha256(BODY).hexdigest()) == (entry.size, entry.digest)
+
+
+def test_it_resets_before_it_has_read_the_body(receiver):
+    """The sender sees a broken connection, and the receiver has read nothing of the body."""
+    with pytest.raises(httpx.NetworkError):
+        receiver.post(event_that_meets(Act.RESET_BEFORE_BODY))
+    (entry,) = read_ledger(receiver.ledger)
+    assert (0, "", None, False) == (entry.size, entry.digest, entry.status, entry.accepted)
+
+
+def test_a_reset_before_the_body_leaves_the_body_in_the_kernel(receiver):
+    """The receiver resets a sender that has not sent one byte of its body yet."""
+    with receiver.connection() as connection:
+        connection.sendall(head(event_that_meets(Act.RESET_BEFORE_BODY)))
+        with pytest.raises(ConnectionResetError):
+            connection.recv(1)
+
+
+def test_it_resets_after_it_has_read_the_body(receiver):
+    """The event is taken whole, the connection is reset, and no status is sent."""
+    with pytest.raises(httpx.ReadError, match="reset"):
+        receiver.post(event_that_meets(Act.RESET_AFTER_BODY))
+    (entry,) = read_ledger(receiver.ledger)
+    assert (len(BODY), None, True) == (entry.size, entry.status, entry.accepted)
+
+
+def test_a_slow_answer_comes_after_the_sender_has_left(receiver):
+    """The event is taken, but the sender's patience ends before the answer comes."""
+    with pytest.raises(httpx.ReadTimeout):
+        receiver.post(event_that_meets(Act.SLOW), timeout=0.1)
+    receiver.end()
+    (entry,) = read_ledger(receiver.ledger)
+    assert (Act.SLOW, None, True) == (entry.act, entry.status, entry.accepted)
+
+
+def test_a_repeat_after_acceptance_is_told_as_a_duplicate(receiver):
+    """What was taken under a key is not taken again under it, and is answered 200 all the same."""
+    event_id = event_that_meets(Act.RESET_AFTER_BODY, Act.ACCEPT)
+    with pytest.raises(httpx.ReadError):
+        receiver.post(event_id)
+    assert 200 == receiver.post(event_id).status_code
+    entries = read_ledger(receiver.ledger)
+    assert [(1, True, False), (2, False, True)] == [(e.request, e.accepted, e.duplicate) for e in entries]
+
+
+def test_each_key_meets_the_plan_from_its_start(receiver):
+    """The same event under another key is another delivery: it meets the first act again."""
+    event_id = event_that_meets(Act.ERROR, Act.ACCEPT)
+    statuses = [receiver.post(event_id, key).status_code for key in ("one", "one", "two")]
+    assert [500, 200, 500] == statuses
+
+
+def test_its_ledger_survives_a_kill(receiver, ledger):
+    """A receiver that takes the place of a killed one knows what that one had accepted and how often it was asked."""
+    event_id = event_that_meets(Act.ACCEPT)
+    receiver.post(event_id)
+    assert -signal.SIGKILL == receiver.end(signal.SIGKILL)
+    successor = Started(ledger)
+    successor.post(event_id)
+    assert 0 == successor.end()
+    assert [(1, True, False), (2, False, True)] == [(e.request, e.accepted, e.duplicate) for e in read_ledger(ledger)]
+
+
+def test_a_half_written_last_line_is_dropped(ledger):
+    """A line without its end is no entry, and what is written next does not stick to it."""
+    ledger.write_text('{"at": "20')
+    assert [] == read_ledger(ledger)
+    receiver = Started(ledger)
+    receiver.post(event_that_meets(Act.ACCEPT))
+    receiver.end()
+    assert 1 == len(read_ledger(ledger))
+
+
+def test_a_request_without_a_key_is_refused(receiver):
+    """Without Idempotency-Key, X-Event-Id or a body there is nothing to account for: 400, and no entry."""
+    response = httpx.post(receiver.url, content=b"x", headers={"X-Event-Id": "e"}, trust_env=False)
+    assert 400 == response.status_code
+    assert [] == read_ledger(receiver.ledger)
+
+
+def test_a_body_that_breaks_off_is_not_accepted(receiver):
+    """A sender that dies in the middle of its body has delivered nothing."""
+    with receiver.connection() as connection:
+        connection.sendall(head(event_that_meets(Act.ACCEPT)) + b"half")
+        connection.shutdown(socket.SHUT_WR)
+        assert b"" == connection.recv(1)
+    (entry,) = read_ledger(receiver.ledger)
+    assert (None, False, 0) == (entry.status, entry.accepted, entry.size)
+
+
+def refusal(*options: str) -> tuple[int, str]:
+    """Exit status and standard error of a receiver that cannot start."""
+    run = subprocess.run(
+        [sys.executable, str(FOLDER / "receiver.py"), *options], capture_output=True, text=True, timeout=30, check=False
+    )
+    return run.returncode, run.stderr
+
+
+def test_a_port_that_is_taken_is_one_line(tmp_path):
+    """Exit status 2 and one line that names the port."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        status, said = refusal("--ledger", str(tmp_path / "l"), "--port", str(port))
+    assert (2, 1) == (status, said.count("\n"))
+    assert f"port {port} of 127.0.0.1" in said
+
+
+def test_a_port_that_does_not_exist_is_one_line(tmp_path):
+    """Exit status 2 and one line that says which ports there are."""
+    status, said = refusal("--ledger", str(tmp_path / "l"), "--port", "65536")
+    assert (2, "there is no port 65536: ports are 0 to 65535\n") == (status, said)
+
+
+def test_a_ledger_that_is_none_is_not_overwritten(ledger):
+    """A file of something else is refused in one line and stays as it is."""
+    ledger.write_text("dear diary\n")
+    status, said = refusal("--ledger", str(ledger))
+    assert (2, 1) == (status, said.count("\n"))
+    assert "dear diary\n" == ledger.read_text()
+
+
+def test_a_ledger_belongs_to_one_receiver(receiver, ledger):
+    """A second receiver on the same ledger refuses to start, in one line."""
+    status, said = refusal("--ledger", str(ledger))
+    assert (2, f"another receiver writes {ledger}: stop that one first\n") == (status, said)
+
+
+def test_a_ledger_that_cannot_be_written_is_one_line(tmp_path):
+    """Exit status 2 and one line that names the file."""
+    status, said = refusal("--ledger", str(tmp_path / "missing" / "ledger.jsonl"))
+    assert (2, 1) == (status, said.count("\n"))
+    assert "ledger.jsonl" in said

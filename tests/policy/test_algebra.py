@@ -1,0 +1,339 @@
+"""Tests of `redrive.policy.algebra`: the laws of policies, on decisions."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive.errors import PolicyValueError
+from redrive.policy import Backoff, Decision, Defer, Failure, GiveUp, History, Policy, Retry, Rule
+from redrive.policy.algebra import Both, Combined, Either, Then
+from tests.policy.strategies import START, backoffs, failures, lengths, names, nows, policies, samples
+
+SECOND = timedelta(seconds=1)
+OS_ERROR = Failure.of(OSError("no route"))
+histories = st.builds(History, st.integers(1, 10), st.just(START), st.none() | st.just(SECOND), st.just(()))
+questions = st.tuples(histories, failures, nows, samples)
+Question = tuple[History, Failure, datetime, float]
+
+NEVER = Policy(attempts=1, deadline=None)
+simple = st.builds(
+    lambda attempts, backoff: Policy(attempts=attempts, deadline=None, backoff=backoff, jitter="none"),
+    st.integers(1, 4),
+    backoffs,
+)
+"""Policies that give up only when their retries are used."""
+
+
+def due(policy: Policy, question: Question) -> datetime | None:
+    """When a policy would call again, or None if it gives up."""
+    decision = policy.decide(*question)
+    match decision:
+        case Retry():
+            return question[2] + decision.delay
+        case Defer():
+            return decision.at
+    return None
+
+
+def decide(policy: Policy, attempts: int = 1, failure: Failure = OS_ERROR, **more: object) -> Decision:
+    """What a policy decides at the start of a call."""
+    return policy.decide(History(attempts, START, **more), failure, START, 0.5)
+
+
+def delays(policy: Policy, count: int = 9) -> list[float | None]:
+    """The delays that a policy decides for one plain failure after the other, None where it gives up."""
+    decisions = [decide(policy, attempts) for attempts in range(1, count + 1)]
+    return [each.delay.total_seconds() if isinstance(each, Retry) else None for each in decisions]
+
+
+def told(*seconds: float, attempts: int = 9) -> Policy:
+    """A policy with these delays."""
+    return Policy(attempts=attempts, deadline=None, backoff=Backoff.listed(seconds), jitter="none")
+
+
+# --- what the operators do
+
+
+def test_both_waits_longer_and_ends_first():
+    """`&` gives up if either does, and waits the longer delay."""
+    assert [3, 2, None] == delays(told(1, 2, attempts=3) & told(3, 1, attempts=4), 3)
+    assert [3, 2, None] == delays(told(3, 1, attempts=4) & told(1, 2, attempts=3), 3)
+
+
+def test_either_waits_shorter_and_ends_last():
+    """`|` gives up if both do, and waits the shorter delay."""
+    assert [1, 1, 1, None] == delays(told(1, 2, attempts=3) | told(3, 1, attempts=4), 4)
+    assert [1, 1, 1, None] == delays(told(3, 1, attempts=4) | told(1, 2, attempts=3), 4)
+
+
+def test_then_starts_over():
+    """`>>` goes on with the second policy from its beginning when the first has given up."""
+    assert [1, 2, 7, 8, 9, None] == delays(told(1, 2, attempts=3) >> told(7, 8, 9, attempts=4), 6)
+    assert [1, 7] == delays(Policy(backoff=Backoff.constant(1).take(1), jitter="none") >> told(7), 2)
+
+
+def test_then_takes_over_other_failures_too():
+    """A failure that the first policy does not name goes to the second, which counts from the start."""
+    policy = Policy(on=KeyError) >> told(7, 8)
+
+    assert 8 * SECOND == decide(policy, attempts=2).delay
+
+
+def test_then_starts_a_schedule_that_draws_over():
+    """The second policy's first delay follows no previous one."""
+    policy = told(100, attempts=2) >> Policy(attempts=9, deadline=None, backoff=Backoff.decorrelated(1, 90))
+
+    assert 2 * SECOND == decide(policy, attempts=2, last_delay=100 * SECOND).delay
+    assert 8 * SECOND == decide(policy, attempts=3, last_delay=5 * SECOND).delay
+
+
+def test_the_decision_says_who_chose():
+    """A combined decision is that of the part that chose, with its words."""
+    hinted = OS_ERROR._replace(hint=30 * SECOND)
+    ignoring = told(5).with_(hints="ignore")
+
+    assert "hint" == decide(told(5) & ignoring, failure=hinted).rule
+    assert "backoff" == decide(told(5) | ignoring, failure=hinted).rule
+    assert "not_matched" == decide(Policy(on=KeyError) | NEVER).rule
+    assert "attempts" == decide(Policy(on=KeyError) >> NEVER).rule
+
+
+def test_deferred_instants_compare_with_delays():
+    """A deferral counts by its instant."""
+    deferring = told(60).with_(deadline=10, over_deadline="defer")
+
+    assert Defer(START + 60 * SECOND, "backoff") == decide(deferring & told(5))
+    assert 5 * SECOND == decide(deferring | told(5)).delay
+    assert Defer(START + 60 * SECOND, "backoff") == decide(deferring | told(90))
+
+
+def test_each_part_counts_its_own_rules():
+    """The counts of rules are told apart by the parts that they belong to."""
+    left = told(1).with_(rules=[Rule(KeyError, attempts=2), Rule(OSError, attempts=3)])
+    right = told(2).with_(rules=[Rule(OSError, attempts=4)])
+    policy = left | right
+    history = History(1, START)
+    delays = []
+    for _ in range(4):
+        decision = policy.decide(history, OS_ERROR, START, 0.5)
+        delays.append(decision.delay / SECOND if isinstance(decision, Retry) else None)
+        history = policy.advance(history, OS_ERROR, SECOND)
+
+    assert [1, 1, 2, None] == delays
+    assert (0, 4, 4) == history.by_rule
+
+
+# --- the laws
+
+
+@given(policies(), policies(), policies(), questions)
+def test_and_and_or_are_associative(a: Policy, b: Policy, c: Policy, question: Question):
+    """Brackets make no difference to `&` and `|`."""
+    assert due((a & b) & c, question) == due(a & (b & c), question)
+    assert due((a | b) | c, question) == due(a | (b | c), question)
+
+
+@given(policies(), policies(), questions)
+def test_and_and_or_are_commutative(a: Policy, b: Policy, question: Question):
+    """The order of the parts makes no difference to `&` and `|`."""
+    assert due(a & b, question) == due(b & a, question)
+    assert due(a | b, question) == due(b | a, question)
+
+
+@given(policies(), questions)
+def test_and_and_or_are_idempotent(a: Policy, question: Question):
+    """A policy combined with itself is itself."""
+    assert due(a, question) == due(a & a, question) == due(a | a, question)
+
+
+@given(policies(), questions)
+def test_never_is_the_identity_of_or_and_then(a: Policy, question: Question):
+    """A policy that never retries changes nothing by `|`, and nothing when it stands first or last."""
+    assert due(a, question) == due(a | NEVER, question) == due(NEVER >> a, question) == due(a >> NEVER, question)
+
+
+@given(policies(), questions)
+def test_at_once_for_ever_is_the_identity_of_and(a: Policy, question: Question):
+    """A policy that always retries at once changes nothing by `&`."""
+    failure = question[1]._replace(candidate=True, hint=None, permanent=None)
+    if failure.leaves or "builtins.Exception" not in failure.types:
+        failure = OS_ERROR
+    question = (question[0], failure, *question[2:])
+    always = Policy(attempts=10**9, deadline=None, backoff=Backoff.constant(0), idempotent=True)
+
+    assert due(a, question) == due(a & always, question)
+
+
+@given(policies(), policies(), questions)
+def test_and_and_or_absorb_each_other(a: Policy, b: Policy, question: Question):
+    """Each of `&` and `|` absorbs the other."""
+    assert due(a, question) == due(a & (a | b), question) == due(a | (a & b), question)
+
+
+@given(policies(), policies(), policies(), questions)
+def test_and_and_or_distribute(a: Policy, b: Policy, c: Policy, question: Question):
+    """Each of `&` and `|` distributes over the other."""
+    assert due(a & (b | c), question) == due((a & b) | (a & c), question)
+    assert due(a | (b & c), question) == due((a | b) & (a | c), question)
+
+
+@given(simple, simple, simple)
+def test_then_is_associative(a: Policy, b: Policy, c: Policy):
+    """Brackets make no difference to `>>` where policies give up only when their retries are used."""
+    assert delays((a >> b) >> c) == delays(a >> (b >> c))
+
+
+@given(simple, simple)
+def test_what_is_said_of_a_whole_is_what_it_decides(a: Policy, b: Policy):
+    """The delays and the attempts of a combination are those that its decisions come to."""
+    for policy in (a & b, a | b, a >> b):
+        decided = [delay for delay in delays(policy, 12) if delay is not None]
+        assert pytest.approx(decided, abs=1e-6) == policy.delays(12)
+        assert policy.attempts is not None
+        assert len(decided) < policy.attempts
+
+
+OPERATORS: list[Callable[[Policy, Policy], Policy]] = [Policy.__and__, Policy.__or__, Policy.__rshift__]
+
+
+@given(simple, simple, st.integers(0, 6), st.sampled_from(OPERATORS))
+def test_take_limits_a_whole(a: Policy, b: Policy, n: int, operator: Callable[[Policy, Policy], Policy]):
+    """Taking n retries of a combination gives its first n delays."""
+    whole = operator(a, b)
+
+    assert delays(whole)[:n] == delays(whole.take(n))[:n]
+    assert {None} >= set(delays(whole.take(n))[n:])
+
+
+@given(simple, simple, lengths, st.sampled_from(OPERATORS))
+def test_cap_limits_a_whole(a: Policy, b: Policy, cap: float, operator: Callable[[Policy, Policy], Policy]):
+    """A cap shortens the delays of a combination and leaves its end."""
+    whole = operator(a, b)
+    capped = delays(whole.cap(cap))
+
+    assert [delay is None for delay in delays(whole)] == [delay is None for delay in capped]
+    assert pytest.approx(numbers(whole, cap), abs=1e-6) == [-1 if delay is None else delay for delay in capped]
+
+
+def numbers(policy: Policy, cap: float) -> list[float]:
+    """The capped delays of a policy, -1 where it gives up."""
+    return [-1 if delay is None else min(delay, cap) for delay in delays(policy)]
+
+
+@given(policies(), names, questions)
+def test_per_restricts_a_policy(a: Policy, name: str, question: Question):
+    """A policy per name decides as before for failures of that name, and gives up on others."""
+    failure = question[1]._replace(candidate=None, leaves=(), permanent=None)
+    question = (question[0], failure, *question[2:])
+    named = name == failure.reason or name in failure.types
+
+    assert (due(a, question) if named else None) == due(a.per(name), question)
+
+
+@given(policies(), policies(), names, st.sampled_from(OPERATORS), questions)
+def test_per_distributes(
+    a: Policy, b: Policy, name: str, operator: Callable[[Policy, Policy], Policy], question: Question
+):
+    """A combination per name is the combination of its parts per name."""
+    assert due(operator(a.per(name), b.per(name)), question) == due(operator(a, b).per(name), question)
+
+
+@given(policies(), policies(), st.integers(1, 10**6), st.sampled_from(OPERATORS))
+def test_up_to_bounds_each_part(a: Policy, b: Policy, total: int, operator: Callable[[Policy, Policy], Policy]):
+    """A bound on a combination is a bound on its parts."""
+    assert operator(a.up_to(total), b.up_to(total)) == operator(a, b).up_to(total)
+
+
+# --- the value
+
+
+def test_a_combination_is_a_policy():
+    """A combination is a policy with its parts, equal to one of the same parts and operator."""
+    a, b = told(1), told(2)
+
+    assert (Both, Either, Then) == (type(a & b), type(a | b), type(a >> b))
+    assert a & b == told(1) & told(2)
+    assert hash(a & b) == hash(told(1) & told(2))
+    assert a & b != a | b
+    assert a & b != b & a
+    assert f"({a!r} >> {b!r})" == repr(a >> b)
+
+
+def test_a_combination_survives_pickling():
+    """A combination is pickled with its parts."""
+    policy = told(1) & (told(2) >> told(3))
+
+    assert policy == pickle.loads(pickle.dumps(policy))
+
+
+def test_the_whole_has_the_bounds_of_its_parts():
+    """Bounds around a call are the narrower ones by `&` and the wider ones otherwise."""
+    a = Policy(attempts=3, deadline=10, attempt_timeout=5, catch="x", nested="both", idempotent=True, budget="b")
+    b = Policy(attempts=5, deadline=20, attempt_timeout=2, nested="both", idempotent=True, jitter="none")
+    open_ended = Policy(attempts=None, deadline=5)
+
+    assert [3, 5, 7] == [policy.attempts for policy in (a & b, a | b, a >> b)]
+    assert [10, 20, 20] == [policy.deadline / SECOND for policy in (a & b, a | b, a >> b)]
+    assert [3, None, None] == [policy.attempts for policy in (a & open_ended, a | open_ended, a >> open_ended)]
+    assert ("x", "both", True, "b", 2 * SECOND, "full") == (
+        (b & a).catch, (a & b).nested, (a & b).idempotent, (a | b).budget, (a & b).attempt_timeout, (a & b).jitter.kind
+    )  # fmt: skip
+    assert (None, False, "outer") == ((a | Policy()).deadline, (a | Policy()).idempotent, (a | Policy()).nested)
+    assert 10 * SECOND == (a & Policy()).deadline
+    assert not (Policy() & Policy()).deadline_given
+
+
+def test_changes_reach_the_parts():
+    """Fields and places of a combination are those of its parts."""
+    a, b = Policy(on=OSError), Policy(on=KeyError)
+
+    assert a.with_(attempts=1) & b.with_(attempts=1) == (a & b).with_(attempts=1)
+    assert a.in_process() | b.in_process() == (a | b).in_process()
+    assert a.durable() >> b.durable() == (a >> b).durable()
+    assert ("builtins.KeyError", "builtins.OSError") == (a | b).on
+    assert (a | Policy()).on is None
+
+
+def test_take_of_what_never_ends():
+    """What follows a policy without end is never reached, and nothing is taken of it."""
+    forever = Policy(attempts=None, deadline="1h", backoff=Backoff.constant(1), jitter="none")
+
+    assert [1, 1, None, None] == delays((forever >> told(7)).take(2), 4)
+
+
+def test_a_combination_has_no_quick_answer():
+    """Only the parts know; there is no quick answer."""
+    assert (told(1) & told(1)).quick(OSError(), 1, 0.0, 0.5) is None
+
+
+def test_only_policies_without_classifiers_combine():
+    """A combination takes policies, and none with a classifier."""
+    with pytest.raises(PolicyValueError, match="5 is not a Policy"):
+        _ = Policy() & 5
+    with pytest.raises(PolicyValueError, match="a policy with a classifier cannot be combined"):
+        _ = Policy() | Policy(on=callable)
+
+
+def test_an_operator_must_say_what_it_does():
+    """The common base of combinations decides nothing."""
+    with pytest.raises(NotImplementedError):
+        Combined(Policy(), Policy())
+    with pytest.raises(NotImplementedError):
+        Combined.decide(Policy() & Policy(), History(1, START), OS_ERROR, START, 0.5)
+    with pytest.raises(NotImplementedError):
+        Combined._whole_backoff(Policy() & Policy(), Backoff.constant(1), Backoff.constant(1))
+
+
+def test_give_up_of_both_parts():
+    """Where both parts give up, `&` and `|` speak with the words of the first."""
+    first, second = Policy(on=KeyError), NEVER
+
+    assert "not_matched" == decide(first & second).rule
+    assert isinstance(decide(second & first), GiveUp)
+    assert "attempts" == decide(second & first).rule

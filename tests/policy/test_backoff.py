@@ -1,0 +1,118 @@
+"""Tests of `redrive.policy.backoff`: what all schedules share."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive.errors import PolicyValueError
+from redrive.policy import Backoff
+from redrive.policy.backoff import KINDS, NEVER_MORE, function_named
+from tests.policy.strategies import backoffs
+
+
+@pytest.mark.parametrize(
+    ("backoff", "expected"),
+    [
+        (Backoff.constant("1m"), [60, 60, 60]),
+        (Backoff.exponential("5s", "1m"), [5, 10, 20, 40, 60, 60]),
+        (Backoff.exponential(1, factor=3), [1, 3, 9]),
+        (Backoff.listed([0, "1m", "5m"]), [0, 60, 300, 300]),
+        (Backoff.listed([0, "1m"], end="stop"), [0, 60]),
+        (Backoff.linear(1, 2), [1, 3, 5]),
+        (Backoff.linear(1, 2, 4), [1, 3, 4, 4]),
+        (Backoff.decorrelated(1, 20), [3, 9, 20, 20]),
+        (Backoff.named("fibonacci", base=0.5), [0.5, 0.5, 1, 1.5, 2.5]),
+        (Backoff.constant(1) & Backoff.linear(0, 1), [1, 1, 2, 3]),
+        (Backoff.constant(1) | Backoff.linear(0, 1), [0, 1, 1]),
+        (Backoff.constant(1).take(2) >> Backoff.linear(7, 1), [1, 1, 7, 8]),
+        (Backoff.constant(1).up_to(3), [1, 1]),
+        (Backoff.linear(1, 1).cap(2), [1, 2, 2]),
+        (Backoff.linear(1, 1).floor(2), [2, 2, 3]),
+        (Backoff.linear(1, 1).give_up_over(2), [1, 2]),
+    ],
+)
+def test_each_schedule_has_its_delays(backoff: Backoff, expected: list[float]):
+    """Each builder and operator gives the delays that its name says."""
+    ended = 1 if backoff.length is not None else 0
+
+    assert expected == backoff.delays(len(expected) + ended)
+
+
+@given(backoffs, st.integers(1, 20))
+def test_delays_are_never_negative_and_never_below_the_floor(backoff: Backoff, retry: int):
+    """A schedule has no more retries, or a delay that is at least its floor, which is at least zero."""
+    delay = backoff.delay(retry)
+
+    assert delay is None or 0 <= backoff.lowest(retry) <= delay
+
+
+@given(backoffs, st.integers(1, 20))
+def test_the_length_is_where_the_delays_end(backoff: Backoff, retry: int):
+    """A schedule has a delay exactly for the retries up to its length."""
+    assert (backoff.length is None or retry <= backoff.length) == (backoff.delay(retry) is not None)
+
+
+@given(backoffs)
+def test_far_retries_do_not_overflow(backoff: Backoff):
+    """A schedule answers for any number of retries, and answers for its beginning as before."""
+    far = [backoff.delay(retry) for retry in (10_000, 1_000_000, 10**9)]
+
+    assert all(delay is None or delay <= NEVER_MORE for delay in far)
+
+
+@given(backoffs)
+def test_without_luck_the_envelope_is_the_schedule(backoff: Backoff):
+    """A schedule that does not draw is its own envelope."""
+    assert not backoff.draws
+    assert backoff is backoff.envelope
+
+
+def test_a_schedule_must_say_its_delay():
+    """The base class has no delay, and draws nothing."""
+    with pytest.raises(NotImplementedError):
+        Backoff().delay(1)
+    with pytest.raises(NotImplementedError):
+        Backoff().draw(1, None, 0.5)
+
+
+def test_kinds_have_different_names():
+    """A second kind of the same name is refused, since stored policies could not tell the two apart."""
+    with pytest.raises(PolicyValueError, match="the kind 'constant' of backoff is taken by Constant"):
+        type("Other", (Backoff,), {"kind": "constant"})
+
+    assert "Constant" == KINDS["constant"].__name__
+
+
+def test_a_class_without_a_kind_is_not_registered():
+    """A common base of several kinds has no name of its own."""
+    before = dict(KINDS)
+    type("Base", (Backoff,), {})
+
+    assert before == KINDS
+
+
+def test_functions_can_be_registered():
+    """A registered function is a schedule of that name; registering it twice is fine, another one is refused."""
+
+    def squares(retry: int) -> float:
+        return retry**2
+
+    Backoff.register("test squares", squares)
+    Backoff.register("test squares", squares)
+
+    assert [1, 4, 9] == Backoff.named("test squares").delays(3)
+    assert (squares, False) == function_named("test squares")
+    with pytest.raises(PolicyValueError, match="already registered as 'test squares'"):
+        Backoff.register("test squares", lambda retry: retry)
+    with pytest.raises(PolicyValueError, match="already registered as 'test squares'"):
+        Backoff.register("test squares", squares, draws=True)
+
+
+def test_unknown_functions_are_refused():
+    """A name that is not registered is refused with those that are."""
+    with pytest.raises(
+        PolicyValueError, match="no backoff function 'cubes' is registered; there are .*decay.*fibonacci"
+    ):
+        function_named("cubes")

@@ -1,0 +1,179 @@
+"""Tests of `redrive.policy.classify`."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+
+import pytest
+import trio
+from hypothesis import given
+
+from redrive.errors import PolicyValueError
+from redrive.policy import Failure
+from redrive.policy.classify import is_control_flow, matches, names_of
+from redrive.policy.failure import qualified_name
+from tests.policy.strategies import failures
+
+
+class Busy(ConnectionError):
+    """An error of a user."""
+
+
+def group(*leaves: BaseException) -> Failure:
+    """A group of exceptions as a failure."""
+    return Failure.of(BaseExceptionGroup("several", list(leaves)))
+
+
+@pytest.mark.parametrize(
+    ("on", "expected"),
+    [
+        (OSError, ("builtins.OSError",)),
+        ("OSError", ("builtins.OSError",)),
+        ("httpx.ReadTimeout", ("httpx.ReadTimeout",)),
+        ("TIMEOUT", ("TIMEOUT",)),
+        ((ValueError, "TIMEOUT", OSError, ValueError), ("TIMEOUT", "builtins.OSError", "builtins.ValueError")),
+        ([Busy], (f"{__name__}.Busy",)),
+        ({"A.b.C"}, ("A.b.C",)),
+    ],
+)
+def test_types_and_reasons_become_names(on: object, expected: tuple[str, ...]):
+    """Exception types and reasons become sorted, unique names."""
+    assert expected == names_of(on, "on")
+
+
+@pytest.mark.parametrize("on", [int, "timeout", "NoSuchError", "", None, 5, (OSError, 5), [int]])
+def test_what_is_neither_is_refused(on: object):
+    """A value that names neither an exception nor a reason is refused, with the field."""
+    with pytest.raises(PolicyValueError, match="^Rule.on"):
+        names_of(on, "Rule.on")
+
+
+def test_naming_nothing_is_refused():
+    """An empty list of names would match nothing, which is said in another way."""
+    with pytest.raises(PolicyValueError, match="on names nothing.*for no retries say attempts=1"):
+        names_of((), "on")
+
+
+def test_errors_of_the_iterable_are_its_own():
+    """A TypeError inside a user's generator is not taken for a wrong argument."""
+
+    def broken():
+        """Go wrong half way."""
+        yield OSError
+        yield len(5)
+
+    with pytest.raises(TypeError, match="has no len"):
+        names_of(broken(), "on")
+
+
+CONTROL_FLOW = [KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledError, concurrent.futures.CancelledError]
+
+
+@pytest.mark.parametrize("kind", CONTROL_FLOW, ids=qualified_name)
+def test_control_flow_is_known(kind: type[BaseException]):
+    """What ends a program or a task is control flow, its subclasses and groups with it included."""
+    assert is_control_flow(Failure.of(kind()))
+    assert is_control_flow(Failure.of(type("Own", (kind,), {})()))
+    assert is_control_flow(group(ValueError(), kind()))
+
+
+def test_the_cancellation_of_trio_is_known():
+    """Trio's Cancelled is known by name."""
+    caught = []
+
+    async def cancelled():
+        """Catch a cancellation and let it go on."""
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            try:
+                await trio.lowlevel.checkpoint()
+            except BaseException as error:
+                caught.append(error)
+                raise
+
+    trio.run(cancelled)
+
+    assert [trio.Cancelled] == [type(error) for error in caught]
+    assert is_control_flow(Failure.of(caught[0]))
+
+
+@pytest.mark.parametrize("error", [ValueError(), OSError(), TimeoutError(), ExceptionGroup("several", [OSError()])])
+def test_failures_are_no_control_flow(error: BaseException):
+    """An ordinary exception is no control flow."""
+    assert not is_control_flow(Failure.of(error))
+
+
+def matching(on: object, failure: Failure, groups: str = "all") -> bool:
+    """Whether a failure matches what a user names."""
+    return matches(None if on is None else frozenset(names_of(on, "on")), groups, failure)
+
+
+@pytest.mark.parametrize(
+    "on", [None, Exception, BaseException, OSError, ConnectionError, Busy, "ERROR", (KeyError, Busy)]
+)
+def test_a_subclass_matches(on: object):
+    """A failure matches by its class, by any base class, and by its reason."""
+    assert matching(on, Failure.of(Busy()))
+
+
+@pytest.mark.parametrize("on", [ValueError, TimeoutError, "TIMEOUT"])
+def test_another_class_does_not_match(on: object):
+    """A failure does not match by a class that is no base of its own, nor by another reason."""
+    assert not matching(on, Failure.of(Busy()))
+
+
+def test_what_is_no_exception_needs_base_exception():
+    """A BaseException that is no Exception matches only by its own name or BaseException."""
+    halt = Failure.of(type("Halt", (BaseException,), {})())
+
+    assert not matching(None, halt)
+    assert not matching(Exception, halt)
+    assert matching(BaseException, halt)
+
+
+def test_a_failure_without_an_exception_matches_by_reason():
+    """A failure that no exception caused matches where nothing is named, or its reason is."""
+    lost = Failure((), "the worker died", "WORKER_LOST")
+
+    assert matching(None, lost)
+    assert matching("WORKER_LOST", lost)
+    assert not matching(Exception, lost)
+
+
+@pytest.mark.parametrize(
+    ("groups", "leaves", "expected"),
+    [
+        ("all", (ValueError(), ValueError()), True),
+        ("all", (ValueError(), OSError()), False),
+        ("any", (ValueError(), OSError()), True),
+        ("any", (KeyError(), OSError()), False),
+        ("never", (ValueError(), ValueError()), False),
+    ],
+)
+def test_a_group_is_judged_by_its_leaves(groups: str, leaves: tuple[BaseException, ...], expected: bool):
+    """A group matches if all, any or none of its leaves decide it."""
+    assert expected == matching(ValueError, group(*leaves), groups)
+
+
+@pytest.mark.parametrize("groups", ["all", "any"])
+@pytest.mark.parametrize("on", [None, Exception, BaseException])
+def test_any_exception_means_any_leaf(on: object, groups: str):
+    """Where any exception matches, a group of exceptions does."""
+    assert matching(on, group(ValueError(), OSError()), groups)
+    assert not matching(on, group(ValueError(), OSError()), "never")
+
+
+@pytest.mark.parametrize("groups", ["all", "any", "never"])
+def test_a_group_can_be_named_itself(groups: str):
+    """A group whose own type is named matches whatever is in it."""
+    assert matching((ExceptionGroup, KeyError), Failure.of(ExceptionGroup("several", [OSError()])), groups)
+
+
+@given(failures)
+def test_naming_nothing_matches_all_that_are_exceptions(failure: Failure):
+    """Without names each ordinary failure matches, except a group where groups never do."""
+    ordinary = all("builtins.Exception" in leaf.types for leaf in failure.leaves or (failure,))
+
+    assert ordinary == matches(None, "all", failure)
+    assert (ordinary and not failure.leaves) == matches(None, "never", failure)

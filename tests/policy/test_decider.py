@@ -1,0 +1,494 @@
+"""Tests of `redrive.policy.decider`: the decision, step by step, and its laws."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive.errors import PolicyValueError, RetryAfter
+from redrive.policy import (
+    Backoff,
+    Decision,
+    Defer,
+    Failure,
+    GiveUp,
+    History,
+    Jitter,
+    Policy,
+    Retry,
+    Rule,
+    Stage,
+    decider,
+)
+from redrive.policy.classify import is_control_flow, matches
+from tests.policy.strategies import (
+    START,
+    failures,
+    histories,
+    jitters,
+    lengths,
+    nows,
+    plain_backoffs,
+    policies,
+    samples,
+    spans,
+)
+
+SECOND = timedelta(seconds=1)
+OS_ERROR = Failure.of(OSError("no route"))
+PLAIN = Policy(on=OSError, attempts=6, backoff=Backoff.exponential(1, 60), jitter="none")
+
+
+def decide(
+    policy: Policy, failure: Failure = OS_ERROR, attempts: int = 1, elapsed: float = 0, sample: float = 0.5, **more: Any
+) -> Decision:
+    """What a policy decides, told in numbers."""
+    return policy.decide(History(attempts, START, **more), failure, START + elapsed * SECOND, sample)
+
+
+# --- the steps
+
+
+def test_a_failure_is_retried_after_the_backoff():
+    """An ordinary failure is retried after the delay of its number."""
+    assert [Retry(n * SECOND, n * SECOND, "backoff") for n in (1, 2, 4, 8, 16)] == [
+        decide(PLAIN, attempts=attempts) for attempts in range(1, 6)
+    ]
+
+
+def test_permanent_beats_all():
+    """What the handler calls final is given up at once, whatever else holds."""
+    failure = OS_ERROR._replace(permanent="stolen card", candidate=True, hint=SECOND)
+
+    assert GiveUp("stolen card", "permanent") == decide(PLAIN, failure)
+
+
+def test_other_failures_are_given_up():
+    """A failure that the policy does not name is given up."""
+    assert GiveUp("ValueError is not one of the failures that this policy retries", "not_matched") == decide(
+        PLAIN, Failure.of(ValueError())
+    )
+    assert GiveUp("POISON is not one of the failures that this policy retries", "not_matched") == decide(
+        PLAIN, Failure((), "crashed", "POISON")
+    )
+
+
+@pytest.mark.parametrize("policy", [Policy(), Policy(on=BaseException), Policy(on=KeyboardInterrupt)], ids=repr)
+def test_control_flow_passes_whatever_is_named(policy: Policy):
+    """KeyboardInterrupt is never retried, not even if it is named or was called a candidate."""
+    failure = Failure.of(KeyboardInterrupt())
+
+    assert "not_matched" == decide(policy, failure).rule
+    assert "not_matched" == decide(policy, failure._replace(candidate=True)).rule
+
+
+def test_what_was_settled_before_stays_settled():
+    """A candidate is retried and a non-candidate given up, whatever the policy names."""
+    assert "backoff" == decide(PLAIN, Failure.of(ValueError())._replace(candidate=True)).rule
+    assert "not_matched" == decide(PLAIN, OS_ERROR._replace(candidate=False)).rule
+
+
+def test_a_reason_can_be_named():
+    """A policy that names a reason tells failures of one type apart by it."""
+    policy = Policy(on="TIMEOUT", jitter="none")
+
+    assert ["backoff", "not_matched"] == [
+        decide(policy, Failure.of(OSError(), reason=reason)).rule for reason in ("TIMEOUT", "ERROR")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stage", "idempotent", "reason", "expected"),
+    [
+        (Stage.IN_FLIGHT, False, "ERROR", "not_idempotent"),
+        (Stage.IN_FLIGHT, None, "ERROR", "not_idempotent"),
+        (Stage.IN_FLIGHT, False, "KV_LOCKED", "backoff"),
+        (Stage.IN_FLIGHT, True, "ERROR", "backoff"),
+        (Stage.NOT_SENT, False, "ERROR", "backoff"),
+        (Stage.ANSWERED, False, "ERROR", "backoff"),
+    ],
+)
+def test_an_unknown_outcome_is_repeated_only_if_it_may(
+    stage: Stage, idempotent: bool | None, reason: str, expected: str
+):
+    """In flight, only an idempotent call is repeated, or one whose reason allows it (RFC 0049)."""
+    failure = Failure.of(OSError(), stage=stage, reason=reason)
+
+    assert expected == decide(Policy(idempotent=idempotent), failure).rule
+
+
+def test_the_last_attempt_computes_no_delay():
+    """When all attempts are used the error surfaces, also where the backoff would go wrong."""
+    Backoff.register("test bomb", lambda retry: 1.0 if retry == 1 else float("nan"))
+    policy = Policy(attempts=2, backoff=Backoff.named("test bomb"), jitter="none")
+
+    assert GiveUp("2 of 2 attempts failed", "attempts") == decide(policy, attempts=2)
+    assert GiveUp("3 of 2 attempts failed", "attempts") == decide(policy, attempts=3)
+    with pytest.raises(PolicyValueError, match="gave nan"):
+        decide(policy.with_(attempts=9), attempts=2)
+
+
+def test_a_backoff_may_end():
+    """A schedule without further delays gives up."""
+    policy = Policy(attempts=9, backoff=Backoff.listed([1], end="stop"), jitter="none")
+
+    assert GiveUp("all 1 retries of the backoff are used", "backoff") == decide(policy, attempts=2)
+
+
+@pytest.mark.parametrize(
+    ("jitter", "expected"), [("full", 3), ("equal", 4.5), (Jitter.plus(0.5), 7.5), ("none", 6)], ids=str
+)
+def test_jitter_is_drawn_after_the_backoff(jitter: Jitter | str, expected: float):
+    """The delay is drawn from the backoff, which stays on record."""
+    policy = Policy(backoff=Backoff.constant(6), jitter=jitter)
+
+    assert Retry(expected * SECOND, 6 * SECOND, "backoff") == decide(policy, sample=0.5)
+
+
+def test_a_backoff_that_draws_gets_the_previous_delay():
+    """A decorrelated delay follows the delay before, and has its own end on record."""
+    policy = Policy(backoff=Backoff.decorrelated(1, 20), attempts=9)
+
+    assert Retry(2 * SECOND, 3 * SECOND, "backoff") == decide(policy)
+    assert Retry(8 * SECOND, 9 * SECOND, "backoff") == decide(policy, attempts=2, last_delay=5 * SECOND)
+
+
+# --- hints
+
+
+@pytest.mark.parametrize(("hint", "expected"), [(0, 1), (0.5, 1), (30, 30)])
+def test_a_hint_is_a_floor(hint: float, expected: float):
+    """A hint longer than the backoff is waited, a shorter one is not."""
+    failure = OS_ERROR._replace(hint=hint * SECOND)
+
+    assert Retry(expected * SECOND, SECOND, "hint" if hint > 1 else "backoff") == decide(PLAIN, failure)
+
+
+def test_a_hint_can_be_ignored():
+    """A policy may ignore hints."""
+    assert Retry(SECOND, SECOND, "backoff") == decide(PLAIN.with_(hints="ignore"), OS_ERROR._replace(hint=30 * SECOND))
+
+
+@pytest.mark.parametrize("hints", ["obey", "ignore"])
+@pytest.mark.parametrize("delay", [0.25, 30])
+def test_retry_after_replaces_the_backoff(hints: str, delay: float):
+    """What the handler dictates is waited, shorter or longer than the backoff, also where hints are ignored."""
+    assert Retry(delay * SECOND, SECOND, "hint") == decide(PLAIN.with_(hints=hints), Failure.of(RetryAfter(delay)))
+
+
+def test_a_hint_is_only_jittered_upwards():
+    """Jitter on top is added to a hint; no other jitter touches it."""
+    failure = OS_ERROR._replace(hint=30 * SECOND)
+
+    assert [30 * SECOND, 45 * SECOND, 30 * SECOND] == [
+        decide(PLAIN.with_(jitter=jitter), failure, sample=0.5).delay for jitter in ("full", Jitter.plus(1), "equal")
+    ]
+
+
+def test_a_hint_may_be_too_long():
+    """A hint longer than the policy accepts ends the call."""
+    policy = PLAIN.with_(max_hint="1m")
+
+    assert GiveUp("told to wait 1m1s, longer than max_hint=1m", "hint") == decide(
+        policy, OS_ERROR._replace(hint=61 * SECOND)
+    )
+    assert 60 * SECOND == decide(policy, OS_ERROR._replace(hint=60 * SECOND)).delay
+
+
+def test_a_hint_beyond_all_time_does_not_overflow():
+    """The longest possible hint is cut to a thousand years, and still passes any deadline."""
+    failure = OS_ERROR._replace(hint=timedelta.max)
+
+    assert timedelta(days=365_250) == decide(PLAIN, failure).delay
+    assert "deadline" == decide(PLAIN.with_(deadline="1d"), failure).rule
+
+
+def test_a_hint_in_the_past_is_no_delay():
+    """A negative hint that an adapter dictates means at once."""
+    failure = OS_ERROR._replace(hint=-SECOND, reason="RETRY_AFTER")
+
+    assert timedelta(0) == decide(PLAIN, failure).delay
+
+
+# --- the deadline
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "expected"),
+    [(8.999, "backoff"), (9, "deadline"), (10, "deadline"), (99, "deadline")],
+)
+def test_a_wait_must_end_before_the_deadline(elapsed: float, expected: str):
+    """A wait that would end at the deadline or after it is not begun."""
+    assert expected == decide(PLAIN.with_(deadline=10), elapsed=elapsed).rule
+
+
+def test_the_deadline_has_three_modes():
+    """Over the deadline a policy gives up, defers, or waits what is left."""
+    decisions = [decide(PLAIN.with_(deadline=10, over_deadline=mode), elapsed=9.5) for mode in MODES]
+
+    assert [GiveUp, Defer, Retry] == [type(decision) for decision in decisions]
+    assert Defer(START + 10.5 * SECOND, "backoff") == decisions[1]
+    assert Retry(0.5 * SECOND, SECOND, "deadline") == decisions[2]
+
+
+MODES = ("give_up", "defer", "truncate")
+
+
+# --- rules
+
+RULED = Policy(
+    attempts=3,
+    backoff=Backoff.exponential(1, 60),
+    jitter="none",
+    rules=[
+        Rule("TIMEOUT", attempts=2, backoff=Backoff.constant(7)),
+        Rule(ConnectionError, backoff=Backoff.linear(10, 1)),
+        Rule(OSError, attempts=5),
+        Rule(KeyError),
+    ],
+)
+TIMEOUT = Failure.of(OSError(), reason="TIMEOUT")
+CONNECTION = Failure.of(ConnectionError())
+KEY = Failure.of(KeyError())
+VALUE = Failure.of(ValueError())
+
+
+def test_the_first_rule_that_matches_decides():
+    """Of several rules that match the first one decides, and says so."""
+    assert [0, 1, 2, 3, None] == [RULED.rule_for(failure) for failure in (TIMEOUT, CONNECTION, OS_ERROR, KEY, VALUE)]
+    assert [
+        "rule 1 (TIMEOUT)",
+        "rule 2 (ConnectionError)",
+        "rule 3 (OSError)",
+        "rule 4 (KeyError)",
+        "backoff",
+    ] == [decide(RULED, failure).rule for failure in (TIMEOUT, CONNECTION, OS_ERROR, KEY, VALUE)]
+
+
+def test_a_rule_with_attempts_is_counted_apart():
+    """A rule's own attempts count its own failures, whatever else has failed."""
+    spent = decide(RULED, TIMEOUT, attempts=2, by_rule=(1,))
+
+    assert Retry(7 * SECOND, 7 * SECOND, "rule 1 (TIMEOUT)") == decide(RULED, TIMEOUT, attempts=9)
+    assert GiveUp("2 of 2 attempts failed that rule 1 (TIMEOUT) allows", "rule 1 (TIMEOUT)") == spent
+
+
+def test_failures_counted_apart_do_not_use_up_the_policy():
+    """What a rule counts for itself, the policy does not count."""
+    assert Retry(2 * SECOND, 2 * SECOND, "backoff") == decide(RULED, VALUE, attempts=7, by_rule=(1, 0, 4, 0))
+    assert "attempts" == decide(RULED, VALUE, attempts=8, by_rule=(1, 0, 4, 0)).rule
+
+
+def test_a_rule_without_attempts_counts_for_the_policy():
+    """A rule without attempts of its own shares the policy's, and starts its own backoff at its own first failure."""
+    assert 10 * SECOND == decide(RULED, CONNECTION, attempts=2).delay
+    assert 11 * SECOND == decide(RULED, CONNECTION, attempts=2, by_rule=(0, 1)).delay
+    assert "attempts" == decide(RULED, CONNECTION, attempts=3, by_rule=(0, 2)).rule
+
+
+def test_a_rule_without_backoff_waits_as_the_policy():
+    """A rule without a backoff of its own has the policy's, at the policy's count."""
+    assert 2 * SECOND == decide(RULED, KEY, attempts=2).delay
+    assert 4 * SECOND == decide(RULED, OS_ERROR, attempts=3, by_rule=()).delay
+
+
+def test_the_history_advances():
+    """The next history has one attempt more, the last delay, and one more for the rule that matched."""
+    first = History(1, START)
+    second = RULED.advance(first, CONNECTION, SECOND)
+    third = RULED.advance(second, VALUE, 2 * SECOND)
+
+    assert History(2, START, SECOND, (0, 1, 0, 0)) == second
+    assert History(3, START, 2 * SECOND, (0, 1, 0, 0)) == third
+    assert History(2, START, SECOND) == PLAIN.advance(first, OS_ERROR, SECOND)
+
+
+def test_counts_of_another_policy_do_no_harm():
+    """Counts that do not fit the policy or the number of attempts leave at least this failure to be counted."""
+    assert SECOND == decide(RULED, VALUE, attempts=2, by_rule=(5, 0, 5, 0, 7)).delay
+
+
+# --- classifiers
+
+
+def test_a_classifier_sees_the_exception():
+    """A classifier may say yes or no, a reason, or the whole failure."""
+    answers: dict[type[BaseException], Any] = {
+        OSError: True,
+        ValueError: False,
+        KeyError: None,
+        TypeError: "TIMEOUT",
+        IndexError: Failure((), "mine", "BUSY"),
+        EOFError: Failure((), "mine", "BUSY", candidate=False),
+    }
+    policy = Policy(on=lambda error: answers[type(error)], jitter="none")
+
+    assert ["backoff", "not_matched", "not_matched", "backoff", "backoff", "not_matched"] == [
+        decide(policy, policy.classify(kind())).rule for kind in answers
+    ]
+    assert "TIMEOUT" == policy.classify(TypeError()).reason
+    assert Failure((), "mine", "BUSY", candidate=True) == policy.classify(IndexError())
+
+
+def test_a_signal_beats_a_classifier():
+    """What a handler says by a signal is not overruled by a classifier."""
+    assert policy_no.classify(RetryAfter(5)).candidate is True
+
+
+policy_no = Policy(on=lambda error: False)
+
+
+def test_a_classifier_cannot_be_left_out():
+    """A failure that the classifier has not seen is refused, since a guess could be wrong in both ways."""
+    with pytest.raises(PolicyValueError, match="pass what policy.classify"):
+        decide(policy_no)
+
+
+def test_without_a_classifier_an_exception_is_described():
+    """Without a classifier an exception is described as it is, with its stage."""
+    error = OSError("x")
+
+    assert Failure.of(error, stage=Stage.IN_FLIGHT) == PLAIN.classify(error, stage=Stage.IN_FLIGHT)
+
+
+# --- laws
+
+
+@given(policies(), histories, failures, nows, samples)
+def test_a_decision_is_pure(policy: Policy, history: History, failure: Failure, now: datetime, sample: float):
+    """The same question has the same answer, also from an equal policy that remembers nothing."""
+    fresh = Policy.from_dict(policy.to_dict())
+
+    assert policy.decide(history, failure, now, sample) == policy.decide(history, failure, now, sample)
+    assert fresh.decide(history, failure, now, sample) == policy.decide(history, failure, now, sample)
+
+
+@given(policies(), histories, failures, nows, samples, spans)
+def test_a_retry_is_never_earlier_than_a_hint(
+    policy: Policy, history: History, failure: Failure, now: datetime, sample: float, hint: timedelta
+):
+    """No retry comes before its hint, except where no call follows it or hints are ignored."""
+    policy = policy.with_(hints="obey", max_hint=None)
+    decision = policy.decide(history, failure._replace(hint=hint), now, sample)
+
+    assert not isinstance(decision, Retry) or decision.rule == "deadline" or decision.delay >= hint
+    assert not isinstance(decision, Defer) or decision.at - now >= hint
+
+
+@given(plain_backoffs, jitters, lengths, st.integers(1, 30), samples)
+def test_a_delay_stays_within_the_cap(backoff: Backoff, jitter: Jitter, cap: float, attempts: int, sample: float):
+    """Without a hint no delay is longer than the cap and what jitter may add to it."""
+    policy = Policy(attempts=100, backoff=backoff.cap(cap), jitter=jitter)
+    decision = decide(policy, attempts=attempts, sample=sample)
+
+    assert not isinstance(decision, Retry) or decision.delay.total_seconds() <= jitter.highest(cap) * (1 + 1e-9) + 1e-6
+
+
+@given(policies(), st.integers(1, 7), st.timedeltas(SECOND / 1000, 100 * SECOND), spans, samples)
+def test_no_retry_passes_the_deadline(
+    policy: Policy, attempts: int, deadline: timedelta, elapsed: timedelta, sample: float
+):
+    """A retry ends before the deadline, or at it without a call."""
+    policy = policy.with_(on=None, attempts=9, deadline=deadline)
+    elapsed %= deadline * 2
+    decision = policy.decide(History(attempts, START), OS_ERROR, START + elapsed, sample)
+
+    if isinstance(decision, Retry):
+        ends = elapsed + decision.delay
+        assert ends == deadline if decision.rule == "deadline" else ends < deadline
+    elif isinstance(decision, Defer):
+        assert decision.at - START >= deadline
+
+
+@given(policies(), histories, failures, nows, samples)
+def test_only_candidates_are_retried(policy: Policy, history: History, failure: Failure, now: datetime, sample: float):
+    """Whatever is retried was a candidate and no control flow."""
+    decision = policy.decide(history, failure, now, sample)
+    named = None if policy.on is None else frozenset(policy.on)
+    candidate = matches(named, policy.groups, failure) if failure.candidate is None else failure.candidate
+
+    assert isinstance(decision, GiveUp) or (candidate and not is_control_flow(failure) and failure.permanent is None)
+
+
+class Busy(OSError):
+    """An error of a user that may say when to come back."""
+
+    hint: timedelta | None = None
+
+
+errors = st.sampled_from([OSError, ValueError, TypeError, KeyboardInterrupt, Busy]).map(lambda kind: kind("x"))
+
+
+@st.composite
+def telling_errors(draw: st.DrawFn) -> BaseException:
+    """Exceptions, some of them with a hint, a cause, in a group, or a signal."""
+    error = draw(errors)
+    how = draw(st.sampled_from(["plain", "plain", "hint", "later", "cause", "group", "signal"]))
+    match how:
+        case "hint":
+            error = Busy("x")
+            error.hint = draw(spans)
+        case "later":
+            error.retry_after = 5
+        case "cause":
+            error.__cause__ = RetryAfter(3)
+        case "group":
+            error = BaseExceptionGroup("several", [error])
+        case "signal":
+            error = RetryAfter(3)
+    return error
+
+
+@given(
+    policies(), st.sampled_from(["none", "full"]), telling_errors(), st.integers(1, 9), st.integers(0, 10**6), samples
+)
+def test_the_quick_answer_is_the_decision(  # the arguments of `quick`, and a jitter that it is made for
+    policy: Policy, jitter: str, error: BaseException, attempts: int, elapsed: int, sample: float
+):
+    """Where there is a quick answer it is that of `decide`, to the microsecond."""
+    policy = policy.with_(jitter=jitter, rules=policy.rules[:0] if elapsed % 4 else policy.rules)
+    quick = policy.quick(error, attempts, elapsed, sample)
+    if quick is not None:
+        decision = decide(policy, Failure.of(error), attempts, elapsed, sample)
+        assert isinstance(decision, Retry)
+        assert decision.rule == "backoff"
+        assert pytest.approx(quick, abs=1e-6) == decision.delay.total_seconds()
+
+
+@pytest.mark.parametrize(
+    ("policy", "quick"),
+    [
+        (PLAIN, 2.0),
+        (PLAIN.with_(jitter="full"), 1.0),
+        (PLAIN.with_(deadline=10), 2.0),
+        (PLAIN.with_(deadline=3), None),
+        (PLAIN.with_(attempts=2), None),
+        (PLAIN.with_(backoff=Backoff.constant(1).take(1)), None),
+        (PLAIN.with_(attempts=None, deadline="1h"), 2.0),
+        (PLAIN.with_(on=ValueError), None),
+        (PLAIN.with_(jitter="equal"), None),
+        (PLAIN.with_(backoff=Backoff.decorrelated(1, 9)), None),
+        (PLAIN.with_(on=lambda error: True), None),
+        (PLAIN.with_(rules=[Rule(OSError)]), None),
+    ],
+    ids=str,
+)
+def test_there_is_a_quick_answer_for_the_commonest_case(policy: Policy, quick: float | None):
+    """A plain failure of a plain policy has a quick answer, at the second attempt after one second."""
+    assert quick == policy.quick(OSError(), 2, 1.0, 0.5)
+    assert quick == policy.quick(OSError(), 2, 1.0, 0.5)
+
+
+def test_classes_made_on_the_fly_do_not_fill_the_memory():
+    """Only so many classes of failures are remembered."""
+    policy = Policy(on=OSError, jitter="none")
+    for number in range(decider._REMEMBERED + 5):
+        kind = type(f"Made{number}", (OSError,), {})
+        assert "backoff" == decide(policy, Failure.of(kind())).rule
+        assert 0.1 == policy.quick(kind(), 1, 0.0, 0.5)
+
+    assert max(len(policy._verdicts), len(policy._kinds)) <= decider._REMEMBERED

@@ -1,0 +1,191 @@
+"""Tests of `redrive.policy.directive`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive.errors import PolicyError, PolicySyntaxError, PolicyValueError
+from redrive.policy import Backoff, Policy, Rule, format_duration
+from redrive.policy.directive import Directive, read_directive
+
+SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("5s", Directive(10, 5 * SECOND, HOUR, None)),
+        ("10 5s", Directive(10, 5 * SECOND, HOUR, None)),
+        ("5s 10m", Directive(10, 5 * SECOND, 600 * SECOND, None)),
+        ("10 5s 1m", Directive(10, 5 * SECOND, 60 * SECOND, None)),
+        ("5s 5s", Directive(10, 5 * SECOND, 5 * SECOND, None)),
+        ("2h", Directive(10, 2 * HOUR, 2 * HOUR, None)),
+        ("3 100ms 2s", Directive(3, SECOND / 10, 2 * SECOND, None)),
+        ("25h 100d", Directive(10, 25 * HOUR, 2400 * HOUR, None)),
+        ("3 0s", Directive(3, 0 * SECOND, HOUR, None)),
+        ("0", Directive(0, SECOND, HOUR, None)),
+        ("0 catch t", Directive(0, SECOND, HOUR, "t")),
+        ("0 1s catch t", Directive(0, SECOND, HOUR, "t")),
+        ("5 1s catch recover", Directive(5, SECOND, HOUR, "recover")),
+        ("1s catch payments.recover", Directive(10, SECOND, HOUR, "payments.recover")),
+        ("1s catch catch", Directive(10, SECOND, HOUR, "catch")),
+        ("  10 \t 5s\n1m ", Directive(10, 5 * SECOND, 60 * SECOND, None)),
+        ("010 05s", Directive(10, 5 * SECOND, HOUR, None)),
+    ],
+)
+def test_directives_are_read(text: str, expected: Directive):
+    """A directive has retries, a minimum, a maximum and a catch, each but the second optional."""
+    assert expected == read_directive(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "said"),
+    [
+        ("", 0, "the retry directive is empty"),
+        ("  ", 0, "the retry directive is empty"),
+        ("10", 2, "a minimum backoff is missing"),
+        ("10 catch recover", 2, "a minimum backoff is missing"),
+        ("catch recover", 0, "a minimum backoff is missing"),
+        ("10 5 s", 4, "there is a blank between 5 and its unit"),
+        ("10 5", 4, "the duration 5 has no unit"),
+        ("5s 10", 5, "the duration 10 has no unit"),
+        ("5 seconds", 2, "'seconds' is not a minimum backoff"),
+        ("-1 5s", 0, "the number of retries is negative"),
+        ("+1 5s", 0, "the number of retries has no sign"),
+        ("1.5 5s", 0, "the number of retries is not whole"),
+        ("10 -5s", 3, "a duration has no sign"),
+        ("10 .5s", 3, "a duration takes whole numbers only"),
+        ("10,5s", 2, "the number 10 has no unit"),
+        ("1.5s", 1, "a duration takes whole numbers only"),
+        ("10 5s1m", 6, "the unit 'm' comes after 's'"),
+        ("5s 10m 20m", 7, "only a catch can follow, not '20m'"),
+        ("5s foo", 3, "'foo' is not a maximum backoff or catch <task>"),
+        ("abc", 0, "'abc' is not a minimum backoff"),
+        ("- 5s", 0, "a duration has no sign"),
+        ("٣s", 0, "a duration cannot contain '٣' here"),
+        ("Catch foo", 0, "the keyword 'Catch' is not lower case"),
+        ("5s CATCH foo", 3, "the keyword 'CATCH' is not lower case"),
+        ("5s catch", 8, "the name of the catch task is missing"),
+        ("5s catch a.b.c", 12, "a catch task is named by one name, or by a module and a name"),
+        ("5s catch 1a", 9, "'1a' is not a name"),
+        ("5s catch a.", 11, "'' is not a name"),
+        ("5s catch foo bar", 13, "there is nothing after the catch task, but 'bar'"),
+    ],
+)
+def test_faults_are_pointed_at(text: str, at: int, said: str):
+    """A directive that cannot be read is refused with the place of the fault."""
+    with pytest.raises(PolicySyntaxError) as refused:
+        read_directive(text)
+
+    assert (text, at, said) == (refused.value.text, refused.value.at, refused.value.problem)
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "said"),
+    [
+        ("0 5s", 2, "a backoff without retries and without a catch task has nothing to delay"),
+        ("1m 1s", 3, "the maximum backoff 1s is shorter than the minimum"),
+        ("9223372036854775808 1s", 0, "the number of retries is too large"),
+    ],
+)
+def test_nonsense_is_pointed_at(text: str, at: int, said: str):
+    """A directive that can be read and means nothing sensible is refused with the place of the fault."""
+    with pytest.raises(PolicyValueError) as refused:
+        read_directive(text)
+
+    assert (text, at, said) == (refused.value.text, refused.value.at, refused.value.problem)
+
+
+def test_the_message_shows_what_would_be_valid():
+    """The whole message draws the directive and says what to write."""
+    with pytest.raises(PolicySyntaxError) as refused:
+        Policy.parse("10")
+
+    assert ("a minimum backoff is missing\n    10\n      ^ write a duration here, for example 5s") == str(refused.value)
+
+
+@given(st.text(alphabet="0123456789dhms catch.-+_", max_size=20))
+def test_a_text_is_read_or_refused_with_a_place(text: str):
+    """Any text is a directive or is refused with an offset inside of it."""
+    try:
+        said = read_directive(text)
+    except PolicyError as error:
+        place = error.at
+        assert place in range(len(text) + 1)
+    else:
+        assert said.minimum <= said.maximum
+
+
+# --- the inverse
+
+millis = st.integers(0, 10**9).map(lambda count: timedelta(milliseconds=count))
+
+
+@given(st.integers(0, 10**6), millis, st.none() | millis, st.none() | st.sampled_from(["recover", "a.b"]))
+def test_what_a_directive_says_is_written_back(
+    retries: int, minimum: timedelta, more: timedelta | None, catch: str | None
+):
+    """A policy that was read from a directive is written as one that says the same."""
+    words = [str(retries)]
+    if retries or catch:
+        words += [format_duration(minimum)] + ([] if more is None else [format_duration(minimum + more)])
+    policy = Policy.parse(" ".join(words + (["catch", catch] if catch else [])))
+
+    assert policy == Policy.parse(policy.directive())
+
+
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        ("5s", "10 5s"),
+        ("10  5s 1h", "10 5s"),
+        ("5s 5s", "10 5s 5s"),
+        ("2h", "10 2h"),
+        ("0", "0"),
+        ("0 catch t", "0 catch t"),
+        ("0 1s catch t", "0 catch t"),
+        ("0 5s catch t", "0 5s catch t"),
+        ("0 1s 2s catch t", "0 1s 2s catch t"),
+        ("3 100ms 2s catch a.b", "3 100ms 2s catch a.b"),
+    ],
+)
+def test_directives_have_one_form(text: str, written: str):
+    """A directive is written with its number, without the default maximum, in the shortest units."""
+    assert written == Policy.parse(text).directive()
+
+
+SAID = Policy.parse("10 5s 1m")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"backoff": Backoff.constant(5)}, "because of backoff: the backoff of a directive doubles"),
+        ({"backoff": Backoff.exponential(5, 60, 3)}, "because of backoff: the backoff of a directive doubles"),
+        ({"backoff": Backoff.exponential(5)}, "because of backoff: the backoff of a directive doubles"),
+        ({"backoff": Backoff.exponential(5, 1)}, "because of backoff: the maximum backoff 1s is shorter"),
+        ({"backoff": Backoff.exponential(0.0001, 60)}, "because of backoff: a duration takes whole numbers only"),
+        ({"backoff": Backoff.exponential(1e-9, 60)}, "because of backoff: a directive has whole milliseconds"),
+        ({"attempts": 1}, "because of backoff: a backoff without retries"),
+        ({"attempts": None, "catch": "x"}, "because of attempts: a directive has a number of retries"),
+        ({"catch": "a.b.c"}, "because of catch: a directive names one task"),
+        ({"deadline": "1m"}, "because of deadline: a directive always means deadline=None"),
+        ({"deadline": ...}, "because of deadline: a directive always means deadline=None"),
+        ({"on": OSError}, "because of on: a directive always means on=None"),
+        ({"jitter": "full"}, "because of jitter"),
+        ({"rules": [Rule(OSError)]}, "because of rules"),
+        ({"idempotent": True}, "because of idempotent"),
+        ({"max_hint": 5}, "because of max_hint"),
+        ({"hedge": "x"}, "because of hedge"),
+    ],
+)
+def test_what_a_directive_cannot_say_is_refused(changes: dict[str, object], said: str):
+    """A policy that a directive cannot say is refused with the field that stands in the way."""
+    with pytest.raises(PolicyValueError) as refused:
+        SAID.with_(**changes).directive()
+
+    assert str(refused.value).startswith(f"no directive says this policy, {said}")

@@ -1,0 +1,126 @@
+"""Tests of `redrive.policy.duration`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from math import inf, nan
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive.errors import PolicyError, PolicySyntaxError, PolicyValueError
+from redrive.policy import format_duration, parse_duration
+from redrive.policy.duration import LONGEST, seconds, span
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("5s", 5),
+        ("500ms", 0.5),
+        ("1h30m", 5400),
+        ("1d2h3m4s5ms", 93784.005),
+        ("1m90s", 150),
+        ("0s", 0),
+        ("007s", 7),
+        ("0000000000000000000000000005s", 5),
+    ],
+)
+def test_text_is_read(text: str, expected: float):
+    """Units are added up; they may exceed their natural range and have leading zeros."""
+    assert timedelta(seconds=expected) == parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(timedelta(minutes=2), timedelta(minutes=2)), (2, timedelta(seconds=2)), (0.25, timedelta(milliseconds=250))],
+)
+def test_other_forms_are_read(value: object, expected: timedelta):
+    """A timedelta stays what it is, and a number counts seconds."""
+    assert expected == parse_duration(value)
+
+
+@pytest.mark.parametrize("value", ["99999999999999999999d", 1e300, 10**400, timedelta.max])
+def test_what_is_too_long_is_cut(value: object):
+    """A span of more than a thousand years is cut to that, in every form."""
+    assert LONGEST == parse_duration(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "problem"),
+    [
+        ("", 0, "a duration is missing"),
+        ("10", 2, "the number 10 has no unit"),
+        ("1h30", 4, "the number 30 has no unit"),
+        ("1s1h", 3, "the unit 'h' comes after 's'"),
+        ("1m1m", 3, "the unit 'm' comes after 'm'"),
+        ("5x", 1, "there is no unit 'x'"),
+        ("5S", 1, "there is no unit 'S'"),
+        ("2mins", 1, "there is no unit 'mins'"),
+        ("-5s", 0, "a duration has no sign"),
+        ("+5s", 0, "a duration has no sign"),
+        ("1.5s", 1, "a duration takes whole numbers only"),
+        (".5s", 0, "a duration takes whole numbers only"),
+        ("1h 30m", 2, "a duration cannot contain ' ' here"),
+        ("s5", 0, "a duration cannot contain 's' here"),
+        ("٣s", 0, "a duration cannot contain '٣' here"),
+    ],
+)
+def test_faults_are_pointed_at(text: str, at: int, problem: str):
+    """A text that cannot be read is refused with the place of the fault."""
+    with pytest.raises(PolicySyntaxError) as refused:
+        parse_duration(text)
+
+    assert (text, at, problem) == (refused.value.text, refused.value.at, refused.value.problem)
+
+
+@pytest.mark.parametrize("value", [-1, -0.001, nan, inf, -inf, timedelta(seconds=-1), True, None, [1]])
+def test_what_is_no_duration_is_refused(value: object):
+    """A negative, infinite or undefined number, and what is no number at all, is refused."""
+    with pytest.raises(PolicyValueError, match="is not a duration"):
+        parse_duration(value)
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (timedelta(0), "0s"),
+        (timedelta(days=1, hours=2, minutes=3, seconds=4, milliseconds=5), "1d2h3m4s5ms"),
+        (timedelta(seconds=90), "1m30s"),
+        (timedelta(milliseconds=500), "500ms"),
+        (timedelta(microseconds=1500), "1.5ms"),
+        (timedelta(seconds=1, microseconds=1), "1s0.001ms"),
+        (timedelta(seconds=-90), "-1m30s"),
+    ],
+)
+def test_spans_are_written_in_their_shortest_form(value: timedelta, expected: str):
+    """A span is written with the units that it needs, largest first."""
+    assert expected == format_duration(value)
+
+
+@given(st.integers(0, 10**12))
+def test_what_is_written_is_read_back(milliseconds: int):
+    """Whole milliseconds survive being written and read."""
+    value = timedelta(milliseconds=milliseconds)
+
+    assert value == parse_duration(format_duration(value))
+
+
+@given(st.text(alphabet="0123456789dhms.-+ x", max_size=12))
+def test_text_is_read_or_refused_with_a_place(text: str):
+    """Any text is either a duration or refused with an offset inside of it."""
+    try:
+        value = parse_duration(text)
+    except PolicyError as error:
+        place = error.at
+        assert place in range(len(text) + 1)
+    else:
+        assert timedelta(0) <= value <= LONGEST
+
+
+@given(st.floats(0, 1e300))
+def test_seconds_keep_what_a_timedelta_would_round(number: float):
+    """Seconds are kept as given; as a span they are rounded to microseconds, and cut."""
+    assert number == seconds(number)
+    assert abs(min(number, LONGEST.total_seconds()) - span(number).total_seconds()) <= 1e-6

@@ -1,0 +1,202 @@
+"""Tests of `redrive.policy.failure`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+from hypothesis import given
+
+from redrive.errors import Cancel, GiveUp, PolicySyntaxError, RetryAfter, Snooze
+from redrive.policy import Failure, Stage
+from redrive.policy import failure as module
+from tests.policy.strategies import failures
+
+
+class Busy(ConnectionError):
+    """An error of a user."""
+
+
+class Halt(BaseException):
+    """Something of a user's that is no ordinary exception."""
+
+
+class Broken(Exception):
+    """An error whose text cannot be made."""
+
+    def __str__(self) -> str:
+        return str(1 // 0)
+
+
+def chained(error: BaseException, cause: BaseException | None) -> BaseException:
+    """An exception raised from another."""
+    error.__cause__ = cause
+    return error
+
+
+def with_attributes(error: BaseException, **attributes: object) -> BaseException:
+    """An exception that says something about itself."""
+    for name, value in attributes.items():
+        setattr(error, name, value)
+    return error
+
+
+def test_an_exception_becomes_names():
+    """An exception is its class and base classes by qualified name, most specific first, and its text."""
+    own = f"{__name__}.Busy"
+
+    assert Failure(
+        (own, "builtins.ConnectionError", "builtins.OSError", "builtins.Exception"), "come back later"
+    ) == Failure.of(Busy("come back later"))
+    assert own == Failure.of(Busy()).error_type
+
+
+def test_what_is_no_ordinary_exception_ends_with_its_base():
+    """A BaseException that is no Exception shows that in its names."""
+    assert (f"{__name__}.Halt", "builtins.BaseException") == Failure.of(Halt()).types
+
+
+def test_a_failure_without_an_exception_has_no_type():
+    """A failure that no exception caused has an empty type."""
+    assert "" == Failure((), "the worker died", "WORKER_LOST").error_type
+
+
+def test_reason_and_stage_are_the_caller_s():
+    """The caller says the reason and how far the call got."""
+    failure = Failure.of(OSError("x"), reason="TIMEOUT", stage=Stage.IN_FLIGHT)
+
+    assert ("TIMEOUT", Stage.IN_FLIGHT) == (failure.reason, failure.stage)
+    assert ("ERROR", Stage.ANSWERED) == (Failure.of(OSError("x")).reason, Failure.of(OSError("x")).stage)
+
+
+@pytest.mark.parametrize("attribute", ["hint", "retry_after"])
+@pytest.mark.parametrize("value", [timedelta(seconds=30), 30, 30.0])
+def test_an_exception_may_say_when_to_come_back(attribute: str, value: object):
+    """An attribute `hint` or `retry_after` with a span or seconds is a hint."""
+    assert timedelta(seconds=30) == Failure.of(with_attributes(OSError(), **{attribute: value})).hint
+
+
+@pytest.mark.parametrize("value", ["Perhaps you meant another column.", "30s", -1, float("nan"), True, object()])
+def test_other_attributes_of_that_name_are_left_alone(value: object):
+    """An attribute `hint` that is no span is somebody else's, such as the advice of a database."""
+    assert Failure.of(with_attributes(OSError(), hint=value)).hint is None
+
+
+def test_a_broken_text_does_not_hide_the_failure():
+    """An exception whose text cannot be made is described all the same."""
+    text = "<no message: ZeroDivisionError in Broken.__str__>"
+
+    assert text == Failure.of(Broken()).message
+    assert text == Failure.of(chained(Broken(), OSError())).message
+
+
+def test_give_up_is_permanent():
+    """The signal GiveUp makes a failure permanent, with its reason."""
+    failure = Failure.of(GiveUp("stolen card"))
+
+    assert ("stolen card", "GAVE_UP") == (failure.permanent, failure.reason)
+    assert "gave up" == Failure.of(GiveUp("")).permanent
+
+
+def test_retry_after_is_a_candidate_with_a_hint():
+    """The signal RetryAfter asks for a retry whatever the policy names, after its delay."""
+    failure = Failure.of(RetryAfter("15m", "busy"))
+
+    assert (True, timedelta(minutes=15), "RETRY_AFTER") == (failure.candidate, failure.hint, failure.reason)
+
+
+@pytest.mark.parametrize("signal", [Snooze("1m"), Cancel()])
+def test_signals_that_are_no_failures_are_no_candidates(signal: Exception):
+    """Snooze and Cancel are never retried."""
+    assert Failure.of(signal).candidate is False
+
+
+def test_a_given_reason_outlives_a_signal():
+    """A reason that the caller gives is not replaced by that of a signal."""
+    assert "TIMEOUT" == Failure.of(GiveUp("x"), reason="TIMEOUT").reason
+    assert "TIMEOUT" == Failure.of(RetryAfter(1), reason="TIMEOUT").reason
+
+
+def test_signals_count_as_explicit_causes():
+    """A signal counts wherever it stands in the chain of explicit causes; the first one decides."""
+    error = chained(ValueError("declined"), chained(OSError(), chained(GiveUp("stolen"), RetryAfter(5))))
+    failure = Failure.of(error)
+
+    assert ("builtins.ValueError", "stolen") == (failure.error_type, failure.permanent)
+
+
+def test_a_cause_without_a_signal_changes_nothing():
+    """An ordinary cause changes nothing."""
+    assert Failure.of(ValueError("x")) == Failure.of(chained(ValueError("x"), OSError("y")))
+
+
+def test_a_circle_of_causes_ends():
+    """Two exceptions that are each other's cause are described without end-less walking."""
+    first, second = ValueError("x"), OSError("y")
+    chained(first, second)
+    chained(second, first)
+
+    assert "builtins.ValueError" == Failure.of(first).error_type
+
+
+def test_an_implicit_context_is_no_cause():
+    """What was being handled when an exception was raised is not its cause."""
+    error = ValueError("x")
+    error.__context__ = GiveUp("y")
+
+    assert Failure.of(error).permanent is None
+
+
+def test_a_group_keeps_its_leaves():
+    """A group has its leaves, flattened and in order."""
+    group = ExceptionGroup("several", [ExceptionGroup("inner", [OSError("a"), ValueError("b")]), Busy("c")])
+
+    assert ["a", "b", "c"] == [leaf.message for leaf in Failure.of(group).leaves]
+    assert "builtins.ExceptionGroup" == Failure.of(group).error_type
+
+
+def test_a_group_is_as_final_as_its_most_final_leaf():
+    """A group with a GiveUp among its leaves is permanent."""
+    group = ExceptionGroup("several", [OSError(), GiveUp("stolen"), GiveUp("later")])
+
+    assert "stolen" == Failure.of(group).permanent
+
+
+def test_a_group_waits_as_long_as_its_most_patient_leaf():
+    """The hint of a group is the longest of its leaves, or else its own."""
+    group = ExceptionGroup("several", [RetryAfter(5), OSError(), RetryAfter(60)])
+    own = with_attributes(ExceptionGroup("several", [OSError()]), hint=7)
+
+    assert timedelta(seconds=60) == Failure.of(group).hint
+    assert timedelta(seconds=7) == Failure.of(own).hint
+
+
+def test_a_result_is_a_failure_too():
+    """A result that counts as a failure is a candidate with the reason RESULT, shown at most in part."""
+    failure = Failure.of_result({"state": "pending"})
+
+    assert ("RESULT", True, "result {'state': 'pending'}") == (failure.reason, failure.candidate, failure.message)
+    assert len(Failure.of_result(["x" * 1000] * 1000).message) < 300
+
+
+def test_a_signal_with_a_wrong_delay_is_a_mistake():
+    """A handler that asks for a delay that is none is told so."""
+    with pytest.raises(PolicySyntaxError, match="the number 15 has no unit"):
+        Failure.of(RetryAfter("15"))
+
+
+def test_classes_made_on_the_fly_do_not_fill_the_memory():
+    """Only so many classes are remembered; those forgotten are described all the same."""
+    for number in range(module._REMEMBERED + 5):
+        name = f"Made{number}"
+        kind = type(name, (OSError,), {})
+        assert Failure.of(kind()).error_type.endswith(name)
+
+    assert len(module._KNOWN) <= module._REMEMBERED
+
+
+@given(failures)
+def test_failures_are_plain_data(failure: Failure):
+    """A failure survives being written as JSON and read."""
+    assert failure == msgspec.json.decode(msgspec.json.encode(failure), type=Failure)

@@ -1,0 +1,93 @@
+"""Tests of `redrive.policy.fields`, by way of the constructor of a policy."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from redrive.errors import PolicyError
+from redrive.policy import Backoff, Jitter, Policy, Rule
+
+
+@pytest.mark.parametrize(
+    ("field", "given", "kept"),
+    [
+        ("on", (OSError, "TIMEOUT"), ("TIMEOUT", "builtins.OSError")),
+        ("on", len, len),
+        ("on", None, None),
+        ("deadline", "1m", timedelta(minutes=1)),
+        ("deadline", None, None),
+        ("attempt_timeout", 2.5, timedelta(seconds=2.5)),
+        ("max_hint", 0, timedelta(0)),
+        ("jitter", "equal", Jitter.equal),
+        ("jitter", Jitter.plus(0.1), Jitter.plus(0.1)),
+        ("jitter", None, Jitter.full),
+        ("rules", [Rule(OSError)], (Rule(OSError),)),
+        ("catch", "payments.recover", "payments.recover"),
+        ("hints", "ignore", "ignore"),
+        ("nested", "both", "both"),
+        ("groups", "never", "never"),
+        ("idempotent", False, False),
+        ("budget", "shared", "shared"),
+    ],
+)
+def test_fields_are_kept_in_one_form(field: str, given: Any, kept: Any):
+    """Each field accepts its convenient forms and keeps one."""
+    assert kept == getattr(Policy(**{field: given}), field)
+
+
+@pytest.mark.parametrize(
+    ("field", "given", "said"),
+    [
+        ("on", (), "on names nothing"),
+        ("on", 5, "on=5"),
+        ("attempts", 0, "attempts=0"),
+        ("deadline", 0, "deadline=0 leaves no time at all"),
+        ("attempt_timeout", "0s", "attempt_timeout='0s' leaves no time at all"),
+        ("deadline", -1, "deadline: -1 is not a duration"),
+        ("max_hint", "5", "max_hint: the number 5 has no unit"),
+        ("backoff", "5s", "backoff='5s' is not a Backoff"),
+        ("jitter", "much", "there is no jitter 'much'"),
+        ("jitter", 5, "jitter=5: use none, full, equal or"),
+        ("rules", ["TIMEOUT"], "rules: 'TIMEOUT' is not a Rule"),
+        ("catch", "not a name", "catch='not a name'"),
+        ("catch", "", "catch=''"),
+        ("catch", 5, "catch=5"),
+        ("hints", "maybe", "hints='maybe': it can be obey, ignore"),
+        ("over_deadline", "stop", "it can be give_up, defer, truncate"),
+        ("nested", "inner", "it can be outer, both"),
+        ("groups", None, "it can be all, any, never"),
+        ("idempotent", "yes", "idempotent='yes': it can be True or False, or None"),
+        ("budget", "", "budget='' names nothing"),
+    ],
+)
+def test_fields_refuse_what_means_nothing(field: str, given: Any, said: str):
+    """Each field refuses what it cannot mean, and the message names it."""
+    with pytest.raises(PolicyError) as refused:
+        Policy(**{field: given})
+
+    assert said in str(refused.value)
+
+
+def test_a_backoff_that_draws_takes_no_jitter():
+    """A backoff that draws has no jitter, and none can be added."""
+    drawing = Backoff.decorrelated(1, 20)
+
+    assert Jitter.none == Policy(backoff=drawing).jitter == Policy(backoff=drawing, jitter="none").jitter
+    with pytest.raises(PolicyError, match="draws its delays by itself: leave out jitter='full'"):
+        Policy(backoff=drawing, jitter="full")
+
+
+def test_no_exception_can_be_named_beside_results():
+    """With a predicate for results, `on` may be empty: then no exception is a candidate."""
+    assert () == Policy(on=(), on_result=bool).on
+
+
+@pytest.mark.parametrize("field", ["budget", "breaker", "hedge"])
+def test_resources_may_be_objects(field: str):
+    """A shared resource may be an object."""
+    resource = object()
+
+    assert resource is getattr(Policy(**{field: resource}), field)

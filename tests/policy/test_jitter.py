@@ -1,0 +1,85 @@
+"""Tests of `redrive.policy.jitter`."""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive.errors import PolicyValueError
+from redrive.policy import Jitter
+from tests.policy.strategies import jitters, lengths, samples
+
+
+@pytest.mark.parametrize(
+    ("jitter", "expected"),
+    [
+        (Jitter.none, [8, 8, 8]),
+        (Jitter.full, [0, 4, 7.92]),
+        (Jitter.equal, [4, 6, 7.96]),
+        (Jitter.plus(0.5), [8, 10, 11.96]),
+    ],
+)
+def test_each_kind_has_its_formula(jitter: Jitter, expected: list[float]):
+    """A delay of 8 s is drawn from the range of its kind."""
+    assert pytest.approx(expected) == [jitter.apply(8, sample) for sample in (0, 0.5, 0.99)]
+
+
+@pytest.mark.parametrize(
+    ("jitter", "expected"),
+    [(Jitter.none, [8, 8]), (Jitter.full, [6, 7]), (Jitter.equal, [6, 7]), (Jitter.plus(0.5), [8, 10])],
+)
+def test_a_floor_is_respected(jitter: Jitter, expected: list[float]):
+    """No kind draws below the floor of the backoff."""
+    assert expected == [jitter.apply(8, sample, floor=6) for sample in (0, 0.5)]
+
+
+@given(jitters, lengths, lengths, samples)
+def test_draws_stay_between_the_floor_and_the_highest(jitter: Jitter, a: float, b: float, sample: float):
+    """A drawn delay is never below the floor and never above the highest that the jitter admits."""
+    floor, nominal = sorted((a, b))
+    drawn = jitter.apply(nominal, sample, floor)
+
+    assert floor * (1 - 1e-12) <= drawn <= jitter.highest(nominal) * (1 + 1e-12)
+
+
+@given(st.sampled_from([Jitter.full, Jitter.equal, Jitter.none]), lengths)
+def test_only_plus_goes_above_the_nominal_delay(jitter: Jitter, nominal: float):
+    """Full and equal jitter never wait longer than the backoff says."""
+    assert nominal == jitter.highest(nominal)
+
+
+@given(jitters, lengths)
+def test_the_mean_is_that_of_an_even_draw(jitter: Jitter, nominal: float):
+    """Over evenly spaced samples the mean is the middle of the range."""
+    drawn = [jitter.apply(nominal, (place + 0.5) / 100) for place in range(100)]
+    middle = (jitter.apply(nominal, 0) + jitter.apply(nominal, 1)) / 2
+
+    assert pytest.approx(middle) == sum(drawn) / 100
+
+
+@given(jitters, samples)
+def test_no_delay_stays_no_delay(jitter: Jitter, sample: float):
+    """A delay of zero is not made longer."""
+    assert 0 == jitter.apply(0, sample)
+
+
+def test_names_are_checked():
+    """A kind that does not exist is refused, with those that do."""
+    with pytest.raises(PolicyValueError, match="there is no jitter 'some': use none, full, equal or plus"):
+        Jitter("some")
+
+
+@pytest.mark.parametrize("fraction", [-0.1, nan, inf, True, "0.5", None])
+def test_fractions_are_checked(fraction: object):
+    """A fraction is a finite number from zero up."""
+    with pytest.raises(PolicyValueError, match="plus takes a number, zero or more"):
+        Jitter.plus(fraction)
+
+
+def test_only_plus_has_a_fraction():
+    """A fraction beside another kind is a mistake."""
+    with pytest.raises(PolicyValueError, match="no fraction for the jitter 'full'"):
+        Jitter("full", 0.5)

@@ -1,0 +1,174 @@
+"""Tests of `redrive.policy.kinds`."""
+
+from __future__ import annotations
+
+from math import inf, nan
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive.errors import PolicyValueError
+from redrive.policy import Backoff
+from redrive.policy.backoff import NEVER_MORE
+from redrive.policy.kinds import Decorrelated, Exponential, Listed, Named
+from tests.policy.strategies import lengths, samples
+
+factors = st.floats(1, 100)
+
+
+@given(lengths, st.none() | lengths, factors)
+def test_exponential_delays_never_shrink(initial: float, maximum: float | None, factor: float):
+    """An exponential backoff without luck is monotone, also across the point where it saturates."""
+    delays = Exponential(initial, maximum, factor).delays(70)
+
+    assert sorted(delays) == delays
+
+
+@given(lengths, lengths, factors, st.integers(1, 10**9))
+def test_exponential_delays_stay_within_the_maximum(initial: float, maximum: float, factor: float, retry: int):
+    """No delay is longer than the maximum, at any retry."""
+    assert 0 <= Exponential(initial, maximum, factor).delay(retry) <= maximum
+
+
+@given(st.floats(1e-3, 1e3), st.floats(1, 4), st.integers(1, 20))
+def test_exponential_delays_have_their_formula(initial: float, factor: float, retry: int):
+    """Below the maximum the delay is the initial one times the power of the factor."""
+    expected = min(initial * factor ** (retry - 1), 1e6)
+
+    assert pytest.approx(expected) == Exponential(initial, 1e6, factor).delay(retry)
+
+
+@pytest.mark.parametrize(
+    ("backoff", "expected"),
+    [
+        (Exponential(1, 40), 40),
+        (Exponential(1), NEVER_MORE),
+        (Exponential(4, 2), 2),
+        (Exponential(5, 0), 0),
+        (Exponential(0, 5), 0),
+        (Exponential(0, 5, 1e300), 0),
+        (Exponential(5e-324, 1e300), NEVER_MORE),
+        (Exponential(1e-300, NEVER_MORE, 1e10), NEVER_MORE),
+        (Exponential(3, 60, 1), 3),
+        (Exponential(1e300, 1e-100), 1e-100),
+    ],
+)
+def test_exponential_delays_saturate(backoff: Exponential, expected: float):
+    """At retry 10,000 an exponential backoff is at its end: the maximum, or where it stands still."""
+    assert expected == backoff.delay(10_000)
+
+
+@pytest.mark.parametrize("factor", [0, 0.5, -1, nan, inf, True, "2", None])
+def test_factors_are_checked(factor: object):
+    """A backoff grows: its factor is a finite number of at least 1."""
+    with pytest.raises(PolicyValueError, match="a backoff grows by a finite factor of at least 1"):
+        Exponential(1, 2, factor)
+
+
+def test_a_list_is_checked():
+    """A list needs a delay, is no text, and ends in one of two ways."""
+    with pytest.raises(PolicyValueError, match="at least one delay"):
+        Listed([])
+    with pytest.raises(PolicyValueError, match="not the text '1m'"):
+        Listed("1m")
+    with pytest.raises(PolicyValueError, match="end='cycle': after the last delay a list can 'repeat' it or 'stop'"):
+        Listed([1], end="cycle")
+
+
+@given(st.lists(lengths, min_size=1, max_size=5), st.integers(1, 100))
+def test_a_list_repeats_its_last_delay_or_stops(values: list[float], beyond: int):
+    """After its end a list repeats its last delay, or has no more."""
+    retry = len(values) + beyond
+
+    assert values[-1] == Listed(values).delay(retry)
+    assert Listed(values, end="stop").delay(retry) is None
+    assert len(values) == Listed(values, end="stop").length
+
+
+@given(lengths, lengths, st.none() | lengths, samples, st.integers(1, 50))
+def test_decorrelated_draws_stay_within_their_range(
+    initial: float, maximum: float, previous: float | None, sample: float, retry: int
+):
+    """A draw lies between the initial delay and the maximum."""
+    drawn = Decorrelated(initial, maximum).draw(retry, previous, sample)
+
+    assert min(initial, maximum) <= drawn <= maximum
+
+
+def test_decorrelated_draws_follow_the_previous_delay():
+    """A draw reaches from the initial delay to three times the previous one, or the maximum."""
+    backoff = Decorrelated(1, 20)
+
+    assert [2, 8, 10.5] == [backoff.draw(1, previous, 0.5) for previous in (None, 5, 100)]
+
+
+def test_decorrelated_draws_do_not_pile_up_at_the_maximum():
+    """Under the maximum all draws differ, since the draw comes after the cap."""
+    backoff = Decorrelated(0.1, 5)
+    drawn = [backoff.draw(9, 5.0, place / 1000) for place in range(1000)]
+
+    assert 1000 == len(set(drawn))
+
+
+def test_decorrelated_has_an_envelope():
+    """Its nominal delay is the longest that can be drawn, and its envelope is that without luck."""
+    backoff = Decorrelated(1, 20)
+
+    assert backoff.draws
+    assert not backoff.envelope.draws
+    assert [3, 9, 20] == backoff.delays(3) == backoff.envelope.delays(3)
+
+
+def test_functions_may_draw():
+    """A function registered as drawing gets the previous delay and the sample; nominally, none and 1."""
+    Backoff.register("test luck", lambda retry, previous, sample, base: base * sample + (previous or 0), draws=True)
+    backoff = Named("test luck", {"base": 10.0})
+
+    assert backoff.draws
+    assert (7.0, 10.0) == (backoff.draw(1, 2.0, 0.5), backoff.delay(1))
+
+
+@pytest.mark.parametrize("value", [nan, inf, -inf, -1.0, "5", None, True])
+def test_what_a_function_gives_is_checked_at_once(value: object):
+    """A function that gives no delay is refused where it is named, not in a sleep."""
+    Backoff.register(f"test bad {value!r}", lambda retry: value)
+
+    with pytest.raises(PolicyValueError, match="gave .* for retry 1, which is no delay"):
+        Named(f"test bad {value!r}")
+
+
+def test_what_a_function_gives_later_is_checked_too():
+    """A function that goes wrong later is refused when it does."""
+    Backoff.register("test later", lambda retry: 1.0 if retry < 3 else nan)
+
+    with pytest.raises(PolicyValueError, match="'test later' gave nan for retry 3"):
+        Named("test later").delay(3)
+
+
+def test_a_function_may_overflow():
+    """A function that overflows has reached the longest delay."""
+    Backoff.register("test power", lambda retry: 10.0**retry)
+
+    assert NEVER_MORE == Named("test power").delay(10_000)
+    assert NEVER_MORE == Named("test power").delay(300)
+
+
+@pytest.mark.parametrize(("options", "said"), [({"bass": 1.0}, "bass=1.0"), ({"base": "1"}, "base='1'")])
+def test_options_are_checked_at_once(options: dict[str, object], said: str):
+    """Options that a function does not take are refused where it is named."""
+    with pytest.raises(PolicyValueError, match=f"the backoff function 'fibonacci' .*{said}|gave '1'"):
+        Named("fibonacci", options)
+
+
+def test_missing_options_are_said():
+    """A function called without what it needs says so."""
+    Backoff.register("test needs", lambda retry, base: base)
+
+    with pytest.raises(PolicyValueError, match="cannot be called with no options: .*'base'"):
+        Named("test needs")
+
+
+def test_options_have_no_order():
+    """The order of options makes no difference."""
+    assert Named("decay", {"initial": 1.0, "rate": 2.0}) == Named("decay", {"rate": 2.0, "initial": 1.0})

@@ -1,0 +1,65 @@
+"""Tests of `redrive.policy.value`."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+from hypothesis import given
+
+from redrive.policy import Jitter, Policy
+from redrive.policy.kinds import Constant, Linear
+from tests.policy.strategies import policies
+
+
+def test_values_of_equal_fields_are_equal():
+    """Two values with the same fields are equal and have the same hash."""
+    assert Linear(1, 2) == Linear("1s", 2.0)
+    assert hash(Linear(1, 2)) == hash(Linear("1s", 2.0))
+
+
+def test_values_of_different_fields_are_not_equal():
+    """A value differs from one with other fields, and from any value of another class."""
+    assert Linear(1, 2) != Linear(1, 3)
+    assert Constant(1) != Linear(1, 0)
+    assert Constant(1) != 1.0
+
+
+def test_a_value_cannot_be_changed():
+    """Setting or deleting an attribute of a value is refused, and the message says how to make a changed copy."""
+    value = Constant(1)
+
+    with pytest.raises(AttributeError, match=r"Constant is frozen: 'value' .* \.with_\(\)"):
+        value.value = 2.0
+    with pytest.raises(AttributeError, match="Constant is frozen: 'value' cannot be deleted"):
+        del value.value
+    assert Constant(1) == value
+
+
+def test_with_changes_a_copy():
+    """`with_` returns a changed copy, and the value stays as it was."""
+    value = Linear(1, 2)
+
+    assert Linear(1, 5) == value.with_(step="5s")
+    assert Linear(1, 2) == value
+
+
+def test_with_refuses_a_field_that_is_not_there():
+    """`with_` refuses a misspelt field as the constructor would."""
+    with pytest.raises(TypeError, match="stpe"):
+        Linear(1, 2).with_(stpe=3)
+
+
+def test_the_representation_builds_the_value():
+    """The representation of a value is an expression that builds it."""
+    value = Jitter.plus(0.25)
+
+    assert value == eval(repr(value), {"Jitter": Jitter})  # noqa: S307 - our own text
+
+
+@given(policies())
+def test_values_survive_pickling_and_copying(policy: Policy):
+    """Every field of a policy survives pickling and copying."""
+    assert policy == pickle.loads(pickle.dumps(policy))
+    assert policy == copy.deepcopy(policy) == copy.copy(policy)

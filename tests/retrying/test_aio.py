@@ -1,0 +1,360 @@
+"""Awaited calls: waiting, cancellation from outside, and attempts that are cut off, under asyncio and trio."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import pytest
+import trio
+
+import redrive
+from redrive.clock import SystemClock, in_trio
+from redrive.policy import Backoff, Policy, Stage
+from redrive.retrying.context import using
+from tests.retrying.helpers import Busy, JumpingClock, JumpingLoop, Other, Script, checkpoint
+
+SECONDS = Policy(on=(Busy, TimeoutError), attempts=3, deadline=None, backoff=Backoff.constant(1), jitter="none")
+CUT = SECONDS.with_(attempt_timeout=5, idempotent=True)
+
+
+def now():
+    """Seconds on the loop's clock."""
+    return trio.current_time() if in_trio() else asyncio.get_running_loop().time()
+
+
+async def wait(seconds):
+    """Wait on the loop's clock."""
+    await SystemClock().asleep(seconds)
+
+
+def test_the_system_clock_waits_under_both_libraries(jump):
+    """`SystemClock.asleep` waits by the means of the library that runs, and never shorter than asked."""
+
+    async def main():
+        began = now()
+        await SystemClock().asleep(3)
+        return now() - began
+
+    assert 3.0 <= jump(main) < 3.001
+
+
+def test_waits_let_other_tasks_run(jump):
+    """A retried call waits without blocking its loop, and its waits are the policy's."""
+    times = []
+
+    async def call():
+        times.append(round(now(), 6))
+        raise Busy
+
+    async def main():
+        with pytest.raises(Busy):
+            await SECONDS.acall(call)
+        return [each - times[0] for each in times]
+
+    assert [0.0, 1.0, 2.0] == jump(main)
+
+
+def test_trio_is_not_imported_for_nothing():
+    """Whether trio runs is answered without importing it."""
+    assert in_trio() is False
+    kept = sys.modules.pop("trio")
+    try:
+        assert in_trio() is False
+        assert "trio" not in sys.modules
+    finally:
+        sys.modules["trio"] = kept
+
+
+def test_aoutcome_is_never_raised(jump):
+    """`aoutcome` gives success and failure as values."""
+
+    async def main():
+        good = await SECONDS.aoutcome(Script(Busy(), 42).as_async())
+        bad = await SECONDS.aoutcome(Script(Other("o")).as_async())
+        return good, bad
+
+    good, bad = jump(main)
+
+    assert (42, 2) == (good.value, good.record.attempts)
+    assert ("o", "not_matched") == (str(bad.error), bad.rule)
+
+
+def test_a_predicate_that_raises_is_heard(run):
+    """An error in `on_result` surfaces from `aoutcome`, too."""
+
+    def broken(_):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run(SECONDS.with_(on_result=broken).aoutcome, Script(1).as_async())
+
+
+def test_results_are_judged(jump):
+    """`on_result` judges what was awaited; a wait that is truncated ends with the last result."""
+    policy = SECONDS.with_(on_result=lambda value: value is None)
+
+    async def main():
+        good = await policy.acall(Script(None, None, 42).as_async())
+        cut = policy.with_(deadline=0.5, over_deadline="truncate")
+        bad = await cut.aoutcome(Script(None).as_async())
+        return good, bad.unwrap(), bad.rule, now()
+
+    assert (42, None, "deadline", pytest.approx(2.5)) == jump(main)
+
+
+# --------------------------------------------------------------------------------------------------------- cancellation
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        SECONDS.with_(on=BaseException),
+        SECONDS.with_(on=lambda error: not isinstance(error, ValueError)),
+        SECONDS.with_(on=BaseException, attempt_timeout="1h"),
+    ],
+    ids=["all", "all but one", "with a timeout"],
+)
+def test_a_cancellation_during_an_attempt_passes(jump, policy):
+    """A call that is cancelled while its function runs ends as cancelled, after that one attempt."""
+    calls = []
+
+    async def call():
+        calls.append(1)
+        await wait(60)
+
+    async def main():
+        await cancelled_after(0.05, redrive.retry(policy)(call))
+        await cancelled_after(0.05, lambda: policy.acall(call))
+        return now()
+
+    assert pytest.approx(0.1) == jump(main)
+    assert 2 == len(calls)
+
+
+async def cancelled_after(seconds, function):
+    """Run a coroutine function, cancel it after a time, and see that it ends as cancelled."""
+    if in_trio():
+        with trio.move_on_after(seconds) as scope:
+            await function()
+        assert scope.cancelled_caught
+        return
+    task = asyncio.ensure_future(function())
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(task, seconds)
+    assert task.cancelled()
+
+
+@pytest.mark.parametrize("policy", [SECONDS, CUT], ids=["without a timeout", "with one"])
+def test_a_cancellation_during_a_wait_passes(jump, policy):
+    """A call that is cancelled while it waits ends as cancelled, and its function is not called again."""
+    script = Script(Busy())
+
+    async def main():
+        await cancelled_after(0.5, redrive.retry(policy)(script.as_async()))
+        return now()
+
+    assert pytest.approx(0.5) == jump(main)
+    assert 1 == script.calls
+
+
+@pytest.mark.parametrize("kind", [asyncio.CancelledError, GeneratorExit, KeyboardInterrupt])
+def test_control_flow_passes(kind):
+    """What ends a task or a program passes at once out of an awaited call, and gets no note."""
+    script = Script(kind())
+
+    async def main():
+        with pytest.raises(kind) as caught:
+            await redrive.retry(SECONDS.with_(on=BaseException))(script.as_async())()
+        return caught.value
+
+    assert not hasattr(asyncio.run(main()), "__notes__")
+    assert 1 == script.calls
+
+
+# ------------------------------------------------------------------------------------------------------------- cutting
+
+
+@pytest.mark.parametrize("form", ["retry", "acall", "block"])
+def test_an_attempt_that_takes_too_long_is_cut_off(jump, form):
+    """`attempt_timeout` cancels an attempt; if it may be repeated, it is."""
+    ended = []
+
+    async def call():
+        try:
+            await wait(60 if len(ended) < 2 else 1)
+        except BaseException as error:
+            ended.append(type(error).__name__)
+            raise
+        return 42
+
+    async def block():
+        async for attempt in CUT:
+            with attempt:
+                return await call()
+        return None
+
+    async def main():
+        function = {"retry": redrive.retry(CUT)(call), "acall": lambda: CUT.acall(call), "block": block}[form]
+        return await function(), now()
+
+    result, time = jump(main)
+
+    assert 42 == result
+    assert pytest.approx(5 + 1 + 5 + 1 + 1) == time
+    assert ended in (["CancelledError"] * 2, ["Cancelled"] * 2)
+
+
+def test_an_attempt_that_was_cut_off_was_in_flight(jump):
+    """Nobody knows whether a cut attempt took effect: it is repeated only if the policy says `idempotent=True`."""
+
+    async def main():
+        return await CUT.with_(idempotent=None).aoutcome(wait, 60)
+
+    outcome = jump(main)
+
+    assert ("not_idempotent", 1) == (outcome.rule, outcome.record.attempts)
+    assert isinstance(outcome.error, TimeoutError)
+    assert "attempt 1 of tests.retrying.test_aio.wait took longer than 5s" == str(outcome.error)
+    assert (Stage.IN_FLIGHT, "TIMEOUT") == (outcome.timeline[0].failure.stage, outcome.timeline[0].failure.reason)
+
+
+@pytest.mark.parametrize(("on", "rule"), [(Busy, "not_matched"), ("TIMEOUT", "attempts"), (TimeoutError, "attempts")])
+def test_on_decides_over_a_cut_attempt(jump, on, rule):
+    """A timeout is a candidate if `on` names its type or its reason, like any other failure."""
+
+    async def main():
+        return await CUT.with_(on=on).aoutcome(wait, 60)
+
+    assert rule == jump(main).rule
+
+
+def test_the_functions_own_timeout_error_is_its_own(jump):
+    """A TimeoutError that the function raises is answered, not cut off: it needs no idempotence."""
+
+    async def main():
+        return await CUT.with_(idempotent=False).aoutcome(Script(TimeoutError("mine"), 42).as_async())
+
+    outcome = jump(main)
+
+    assert 42 == outcome.value
+    assert Stage.ANSWERED is outcome.timeline[0].failure.stage
+
+
+@pytest.mark.parametrize("form", ["retry", "block"])
+def test_a_deadline_that_was_given_cuts_off(jump, form):
+    """A deadline of the policy's own ends the attempt that is running when it comes."""
+    policy = SECONDS.with_(deadline=10, idempotent=True, attempts=9)
+    calls = []
+
+    @redrive.retry(policy)
+    async def retried():
+        calls.append(1)
+        await wait(3)
+        raise Busy
+
+    async def block():
+        async for attempt in policy:
+            with attempt:
+                calls.append(1)
+                await wait(3)
+                raise Busy
+
+    async def main():
+        with pytest.raises(TimeoutError, match="the deadline of 10s came during attempt 3 of") as caught:
+            await {"retry": retried, "block": block}[form]()
+        return caught.value.__retry__, now()
+
+    record, time = jump(main)
+
+    assert (pytest.approx(10), 3, "deadline") == (time, len(calls), record.rule)
+
+
+def test_a_cut_counts_its_whole_time():
+    """Where the loop's timers and the clock in force disagree, a cut attempt has lasted as long as it was allowed."""
+    policy = SECONDS.with_(deadline=10, idempotent=True, attempts=9)
+    with using(clock=JumpingClock()), asyncio.Runner(loop_factory=JumpingLoop) as runner:
+        outcome = runner.run(policy.aoutcome(wait, 60))
+
+    assert ("deadline", 1) == (outcome.rule, outcome.record.attempts)
+
+
+def test_the_net_of_45_seconds_cuts_nothing_off(jump):
+    """Where no deadline was given an attempt may take its time; only no retry follows."""
+    policy = Policy(on=Busy, attempts=3, backoff=Backoff.constant(0))
+
+    async def call():
+        await wait(100)
+        return 42
+
+    async def main():
+        return await redrive.retry(policy)(call)()
+
+    assert 42 == jump(main)
+
+
+def test_a_cancellation_from_outside_goes_before_the_timeout():
+    """Where a cancellation comes while the timeout goes off, the call ends as cancelled."""
+
+    async def call():
+        try:
+            await asyncio.Future()
+        finally:
+            outer.cancel()  # somebody else ends the task just as it is being cut off
+            await checkpoint()
+
+    async def main():
+        nonlocal outer
+        outer = asyncio.ensure_future(redrive.retry(CUT)(call)())
+        with pytest.raises(asyncio.CancelledError):
+            await outer
+        assert outer.cancelled()
+
+    outer = None
+    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+        runner.run(main())
+
+
+def test_a_task_is_not_cancelled_after_its_call(jump):
+    """A call that ends in time takes its timer back, and the task goes on undisturbed."""
+
+    async def main():
+        assert 42 == await CUT.acall(Script(42).as_async())
+        await wait(60)
+        if not in_trio():
+            assert 0 == asyncio.current_task().cancelling()
+        return 1
+
+    assert 1 == jump(main)
+
+
+def test_a_cut_leaves_no_request_to_cancel(jump):
+    """After an attempt was cut off and the call has ended, nothing in the task is being cancelled."""
+
+    async def main():
+        assert "attempts" == (await CUT.aoutcome(wait, 60)).rule
+        if not in_trio():
+            assert 0 == asyncio.current_task().cancelling()
+        await wait(1)
+        return now()
+
+    assert pytest.approx(5 * 3 + 2 + 1) == jump(main)
+
+
+def test_cutting_off_needs_a_task():
+    """A coroutine that is driven by hand, in no task, is told that a timeout cannot work there."""
+
+    async def main():
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+
+        def by_hand():
+            try:
+                CUT.acall(Script(1).as_async()).send(None)
+            except RuntimeError as error:
+                done.set_result(str(error))
+
+        loop.call_soon(by_hand)
+        return await done
+
+    assert "in none" in asyncio.run(main())

@@ -1,0 +1,338 @@
+"""What is raised in the end: the last error, unchanged, with one note and its record."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import traceback
+import weakref
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+
+import redrive
+from redrive.errors import Cancel, GiveUp, RetryAfter, Snooze
+from redrive.policy import Backoff, Jitter, Policy, Retry
+from redrive.policy.outcome import Record
+from tests.retrying.helpers import Busy, Script
+
+AT_ONCE = Policy(on=Busy, attempts=3, backoff=Backoff.constant(0))
+BY_SECONDS = Policy.parse("2 1s").with_(on=Busy)
+
+
+def fail(function, *args):
+    """The error that a call raises."""
+    with pytest.raises(Exception) as caught:
+        function(*args)
+    return caught.value
+
+
+@pytest.mark.parametrize("policy", [AT_ONCE, AT_ONCE.with_(deadline="1h")], ids=["direct", "prepared"])
+def test_the_last_error_is_raised_itself(policy):
+    """Of three errors the third is raised, the same object, with its own cause and context."""
+    cause, context = ValueError(), KeyError()
+    errors = [Busy(1), Busy(2), Busy(3)]
+    errors[2].__cause__, errors[2].__context__ = cause, context
+
+    raised = fail(redrive.retry(policy)(Script(*errors)))
+
+    assert raised is errors[2]
+    assert (cause, context) == (raised.__cause__, raised.__context__)
+
+
+@pytest.mark.case("isolation.07")
+def test_raise_from_keeps_its_cause():
+    """A function's `raise X from Y` surfaces with Y as its cause, not with the error of an earlier attempt."""
+    cause = ValueError()
+
+    def call():
+        raise Busy from cause
+
+    assert cause is fail(redrive.retry(AT_ONCE)(call)).__cause__
+
+
+@pytest.mark.parametrize("policy", [AT_ONCE, AT_ONCE.with_(deadline="1h")], ids=["direct", "prepared"])
+def test_errors_of_attempts_are_not_chained(policy):
+    """An error does not get the error of the attempt before as its context."""
+    raised = fail(redrive.retry(policy)(Script(Busy(1), Busy(2), Busy(3))))
+
+    assert raised.__context__ is None
+
+
+def test_a_context_of_the_caller_stays():
+    """A call inside an `except` clause has that error as context, as without redrive."""
+
+    def call():
+        try:
+            {}["nothing"]
+        except KeyError:
+            redrive.retry(AT_ONCE)(Script(Busy()))()
+
+    assert isinstance(fail(call).__context__, KeyError)
+
+
+def test_the_note_says_how_often_how_long_and_why(clock):
+    """One note tells attempts, time, the reason for giving up and the kinds of failures."""
+    raised = fail(redrive.retry(BY_SECONDS)(Script(Busy(), TimeoutError(), Busy(), clock=clock, takes=0.25)))
+
+    why = "TimeoutError is not one of the failures that this policy retries"
+    assert [f"gave up after 2 attempts in 1.50 s: {why} (Busy, TimeoutError)"] == raised.__notes__
+
+    raised = fail(redrive.retry(BY_SECONDS)(Script(Busy(), Busy(), Busy())))
+
+    assert ["gave up after 3 attempts in 3.00 s: 3 of 3 attempts failed (Busy x3)"] == raised.__notes__
+
+
+def test_the_note_is_printed_with_the_traceback():
+    """The note appears below the error where Python prints it."""
+    assert "gave up after 3 attempts in" in "".join(
+        traceback.format_exception(fail(redrive.retry(AT_ONCE)(Script(Busy()))))
+    )
+
+
+def test_an_error_raised_again_and_again_keeps_one_note():
+    """An error object that serves many calls carries the note of the last one only, and its own notes."""
+    error = Busy()
+    error.add_note("my own")
+    retried = redrive.retry(AT_ONCE)(Script(error))
+    for _ in range(3):
+        fail(retried)
+
+    assert ["my own", error.__retry__.note] == error.__notes__
+    assert error.__retry__.inner is None
+
+
+def test_the_record_tells_the_call(clock):
+    """`__retry__` has each attempt with its time, failure and decision."""
+    raised = fail(redrive.retry(BY_SECONDS)(Script(Busy("a"), Busy("b"), Busy("c"), clock=clock, takes=0.5)))
+    record = raised.__retry__
+
+    assert isinstance(record, Record)
+    assert (3, "attempts", timedelta(seconds=4.5)) == (record.attempts, record.rule, record.elapsed)
+    assert (timedelta(seconds=1), timedelta(seconds=2)) == record.delays
+    assert [0, 1.5, 4] == [each.started_after.total_seconds() for each in record.timeline]
+    assert {timedelta(seconds=0.5)} == {each.took for each in record.timeline}
+    assert ["a", "b", "c"] == [each.failure.message for each in record.timeline]
+    assert ("tests.retrying.helpers.Busy", "ERROR") == (
+        record.timeline[0].failure.error_type,
+        record.timeline[0].failure.reason,
+    )
+    assert Retry(timedelta(seconds=2), timedelta(seconds=2), "backoff") == record.timeline[1].decision
+    assert "3 of 3 attempts failed" == record.timeline[2].decision.why
+
+
+def test_the_record_is_the_same_by_either_way(clock):
+    """The quick way of deciding and the thorough one leave the same record."""
+    quick = redrive.retry(BY_SECONDS)
+    thorough = redrive.retry(BY_SECONDS & BY_SECONDS)
+
+    records = [fail(each(Script(Busy("a"), Busy("b"), Busy("c")))).__retry__ for each in (quick, thorough)]
+
+    assert records[0]._replace(function="") == records[1]._replace(function="")
+
+
+@dataclass(frozen=True)
+class Frozen(Exception):
+    """An exception that refuses attributes."""
+
+    code: int
+
+
+def test_an_error_that_refuses_attributes_gets_its_note():
+    """A frozen dataclass as exception carries the note and the record like any other."""
+    raised = fail(redrive.retry(AT_ONCE.with_(on=Frozen))(Script(Frozen(1), Frozen(2), Frozen(3))))
+
+    assert (3, 1, 3) == (raised.code, len(raised.__notes__), raised.__retry__.attempts)
+
+
+class Unspeakable(Busy):
+    """An exception whose text cannot be had."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+def test_a_broken_str_hides_nothing():
+    """An error whose text cannot be had is retried and raised like any other."""
+    script = Script(Unspeakable(), Unspeakable(), Unspeakable())
+
+    raised = fail(redrive.retry(AT_ONCE)(script))
+
+    assert 3 == script.calls
+    assert isinstance(raised, Unspeakable)
+    assert "RuntimeError" in raised.__retry__.timeline[0].failure.message
+
+
+def test_the_traceback_leads_to_the_function():
+    """The traceback is that of the last attempt: it ends in the function, and each line can be shown."""
+
+    def call():
+        raise Busy
+
+    frames = traceback.extract_tb(fail(redrive.retry(AT_ONCE)(call)).__traceback__)
+
+    assert "call" == frames[-1].name
+    assert ["raise Busy", "return _rd_call()"] == [frames[-1].line, frames[-2].line]
+
+
+class Payload:
+    """Something large that a frame holds."""
+
+
+@pytest.mark.parametrize("failures", [2, 3], ids=["recovered", "given up"])
+@pytest.mark.parametrize("policy", [AT_ONCE, AT_ONCE.with_(deadline="1h")], ids=["direct", "prepared"])
+def test_nothing_is_left_for_the_garbage_collector(policy, failures):
+    """A call leaves no cycle of error, traceback and frame behind: what it held is gone when it ends."""
+    kept = []
+
+    @redrive.retry(policy)
+    def call():
+        payload = Payload()
+        kept.append(weakref.ref(payload))
+        if len(kept) <= failures:
+            raise Busy
+
+    def go():
+        try:
+            call()
+        except Busy:
+            assert failures == len(kept)
+
+    gc.collect()
+    gc.disable()
+    try:
+        go()
+        assert [None] * 3 == [each() for each in kept]
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("policy", [BY_SECONDS, BY_SECONDS & BY_SECONDS], ids=["quick", "thorough"])
+def test_a_wait_does_not_hold_the_error_before(clock, policy):
+    """While a call waits, the error of the failed attempt and what its frames hold are gone already."""
+    held = []
+
+    def call():
+        payload = Payload()
+        held.append(weakref.ref(payload))
+        raise Busy
+
+    seen = []
+    clock.sleep = lambda _: seen.append(held[-1]())
+    fail(redrive.retry(policy)(call))
+
+    assert [None, None] == seen
+
+
+def test_the_signal_give_up_ends_at_once():
+    """A function that raises GiveUp, or an error because of it, is not called again."""
+    bare, wrapped = Script(GiveUp("stolen card")), Script(Busy())
+
+    def call():
+        wrapped.calls += 1
+        raise Busy from GiveUp("stolen card")
+
+    assert isinstance(fail(redrive.retry(AT_ONCE)(bare)), GiveUp)
+    raised = fail(redrive.retry(AT_ONCE)(call))
+
+    assert (1, 1) == (bare.calls, wrapped.calls)
+    assert isinstance(raised, Busy)
+    assert ("permanent", "stolen card") == (raised.__retry__.rule, raised.__retry__.why)
+
+
+def test_the_signal_retry_after_dictates_the_wait(clock):
+    """RetryAfter is a candidate whatever `on` says, and its delay is waited as it is, jitter or not."""
+    script = Script(RetryAfter("15m"), RetryAfter(0.5), 42)
+    policy = Policy(on=Busy, attempts=3, deadline=None, backoff=Backoff.constant(60), jitter=Jitter.full)
+
+    assert 42 == redrive.retry(policy)(script)()
+    assert [900.0, 0.5] == clock.slept
+
+
+@pytest.mark.parametrize("signal", [Snooze(5), Cancel()])
+def test_the_other_signals_pass(signal):
+    """Snooze and Cancel are no failures, and mean nothing in process: they pass at once."""
+    script = Script(signal)
+
+    assert signal is fail(redrive.retry(AT_ONCE.with_(on=Exception))(script))
+    assert 1 == script.calls
+
+
+def test_a_hint_of_the_error_is_a_floor(clock):
+    """An error with `retry_after` is not retried earlier, and a longer backoff stands."""
+    short, long = Busy(), Busy()
+    short.retry_after, long.retry_after = 0.25, 7
+    policy = Policy.parse("2 1s").with_(on=Busy)
+
+    redrive.retry(policy)(Script(short, long, 42))()
+
+    assert [1.0, 7.0] == clock.slept
+
+
+def test_a_hint_beyond_the_deadline_ends_at_once(clock):
+    """A hint that cannot be obeyed before the deadline gives up now, and waits neither the hint nor what is left."""
+    error = Busy()
+    error.retry_after = 60
+    script = Script(error)
+
+    raised = fail(redrive.retry(Policy(on=Busy, deadline=1))(script))
+
+    assert ([], 1, "deadline") == (clock.slept, script.calls, raised.__retry__.rule)
+
+
+CONTROL_FLOW = [KeyboardInterrupt, SystemExit, GeneratorExit]
+
+
+@pytest.mark.parametrize("kind", CONTROL_FLOW)
+@pytest.mark.parametrize(
+    "policy",
+    [
+        AT_ONCE.with_(on=BaseException),
+        AT_ONCE.with_(on=BaseException, deadline="1h"),
+        AT_ONCE.with_(on=lambda error: not isinstance(error, ValueError)),
+        AT_ONCE.with_(on=CONTROL_FLOW),
+    ],
+    ids=["all", "prepared", "all but one", "named"],
+)
+def test_control_flow_passes(policy, kind):
+    """What ends a program passes at once, whatever `on` says, and gets no note."""
+    script = Script(kind())
+    with pytest.raises(kind) as caught:
+        redrive.retry(policy)(script)()
+
+    assert 1 == script.calls
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_an_interrupted_wait_ends_the_call(clock):
+    """An interrupt during a wait passes, and nothing is called again."""
+    script = Script(Busy())
+
+    def interrupt(_seconds):
+        raise KeyboardInterrupt
+
+    clock.sleep = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        redrive.retry(BY_SECONDS)(script)()
+
+    assert 1 == script.calls
+
+
+def test_a_predicate_that_raises_is_heard():
+    """An error in a classifier or in `on_result` is the user's mistake, and surfaces."""
+
+    def broken(_):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        redrive.retry(AT_ONCE.with_(on=broken))(Script(Busy()))()
+    with pytest.raises(ZeroDivisionError):
+        AT_ONCE.with_(on_result=broken).outcome(Script(1))
+
+
+def test_python_is_told_nothing_by_the_wrapper():
+    """After a call nothing is being handled: `sys.exception` is as before."""
+    redrive.retry(AT_ONCE)(Script(Busy(), 1))()
+
+    assert (None, None, None) == sys.exc_info()

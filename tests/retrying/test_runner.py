@@ -1,0 +1,64 @@
+"""The verbs of a policy reach the layer above, in every process, and only when they are used."""
+
+from __future__ import annotations
+
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+from redrive.policy import Backoff, Policy
+from redrive.retrying.runner import RUNNER
+from redrive.seams import Seam, in_process
+
+
+def python(code: str, *, data: bytes = b"") -> str:
+    """What a fresh interpreter prints."""
+    return subprocess.run([sys.executable, "-c", code], input=data, capture_output=True, check=True).stdout.decode()
+
+
+def test_a_policy_can_call_where_nothing_else_was_imported():
+    """A policy that was unpickled in a fresh process makes calls there."""
+    policy = Policy(on=OSError, attempts=3, backoff=Backoff.constant(0))
+    code = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read()).call(len, 'abc'))"
+
+    assert "3\n" == python(code, data=pickle.dumps(policy))
+
+
+def test_a_policy_that_only_decides_loads_nothing_to_call_with():
+    """Importing policies does not load the layer that carries out calls."""
+    assert "False\n" == python("import redrive.policy, sys; print('redrive.retrying' in sys.modules)")
+
+
+def test_a_sync_program_loads_no_event_loop():
+    """A decorated function that fails and recovers loads neither asyncio nor trio."""
+    code = """
+import sys
+before = set(sys.modules)
+import redrive
+calls = []
+@redrive.retry("3 1ms", on=OSError)
+def call():
+    calls.append(1)
+    if len(calls) < 3:
+        raise OSError
+call()
+print(sorted({"asyncio", "trio", "inspect", "dataclasses", "msgspec", "logging"} & set(sys.modules) - before))
+"""
+
+    assert "[]\n" == python(code)
+
+
+def test_the_seam_gives_the_runner():
+    """The seam between policies and calls finds its provider."""
+    assert RUNNER is in_process()
+    assert in_process() is in_process()
+
+
+def test_a_seam_without_a_provider_says_which():
+    """A seam whose provider is not there fails with its name."""
+    with pytest.raises(AttributeError, match="nobody"):
+        Seam("redrive.retrying.runner:nobody")()
+    with pytest.raises(ModuleNotFoundError, match="nowhere"):
+        Seam("redrive.nowhere:nobody")()

@@ -1,0 +1,109 @@
+"""What the tests of the runtime share: claims without a worker, and a worker that runs beside the test.
+
+Nothing here sleeps for a time that was chosen: handlers tell by events that they are there, and where nobody tells,
+`until` looks again and again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from redrive import App
+from redrive.app.job import Job
+from redrive.clock import SystemClock
+from redrive.engine.lifecycle import FINAL
+from redrive.engine.outcome import Failed, Outcome
+from redrive.engine.records import Claim
+from redrive.policy import Failure
+from redrive.runtime.executor import Executor
+from redrive.runtime.worker import Worker
+from redrive.stores.operations import leases, workers
+
+LONG = timedelta(days=1000)
+"""How long the worker of a test that is not about leases is believed."""
+
+LOOK = 0.001
+"""Seconds between two looks of `until`."""
+
+PATIENCE = 30
+"""Seconds after which a test that waits for something has failed."""
+
+
+def app_on(folder: Path, **options: Any) -> App:
+    """An app on a file, with leases so short that a test can see them end."""
+    terms = {"heartbeat_every": "50ms", "lease_for": "200ms"} | options
+    return App(f"sqlite:///{folder}/jobs.db?synchronous=normal", **terms)
+
+
+def register(app: App, *, lease_for: timedelta = LONG) -> int:
+    """Register a worker that does nothing."""
+    return app.store.run(workers.register("test:1", concurrency=9, lease_for=lease_for, now=app.now()))
+
+
+def take(app: App, count: int = 1, *, worker: int | None = None, lease_for: timedelta = LONG) -> tuple[Claim, ...]:
+    """Claim jobs for a worker that does nothing."""
+    who = register(app, lease_for=lease_for) if worker is None else worker
+    return app.store.run(leases.claim(who, count, lease_for=lease_for, now=app.now())).claims
+
+
+def run_due(app: App, pool: ThreadPoolExecutor | None = None) -> Outcome:
+    """Claim the job that is due and run its handler."""
+    (claim,) = take(app)
+    return asyncio.run(Executor(app, pool).run(claim))
+
+
+def failure(outcome: Outcome) -> Failure:
+    """The failure of an attempt that failed."""
+    assert isinstance(outcome, Failed)
+    return outcome.failure
+
+
+def raising(error: BaseException) -> Callable[[], Any]:
+    """A handler that raises this."""
+
+    async def handler() -> None:
+        """Raise it."""
+        raise error
+
+    return handler
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds that nobody tells of."""
+    async with asyncio.timeout(PATIENCE):
+        while not holds():
+            await SystemClock().asleep(LOOK)
+
+
+async def ended(*jobs: Job[Any]) -> None:
+    """Wait until these jobs have ended."""
+    for job in jobs:
+        with contextlib.suppress(Exception):
+            await job.aresult(timeout=PATIENCE)
+        assert (await job.arefresh()).state in FINAL
+
+
+async def came(event: threading.Event) -> None:
+    """Wait for an event of a thread."""
+    assert await asyncio.to_thread(event.wait, PATIENCE)
+
+
+@contextlib.asynccontextmanager
+async def working(app: App, **options: Any) -> AsyncIterator[Worker]:
+    """A worker that runs beside the test and is stopped at once in the end."""
+    worker = Worker(app, **options)
+    running = asyncio.create_task(worker.run())
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        worker.stop()
+        async with asyncio.timeout(PATIENCE):
+            await running

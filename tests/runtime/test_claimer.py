@@ -1,0 +1,249 @@
+"""The claimer takes what can start, gives back what cannot, rests while the store is away, and keeps suspects apart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from redrive import App
+from redrive.engine.outcome import Lost, Succeeded
+from redrive.engine.records import Claim
+from redrive.errors import StoreBusy
+from redrive.runtime.claimer import Claimer
+from redrive.stores.operations import leases
+from redrive.stores.operations.leases import Ending
+from redrive.testing import VirtualClock
+from tests.runtime.helpers import LONG, PATIENCE, register, take
+
+
+class Bench:
+    """A claimer on a real store, whose neighbours are lists."""
+
+    def __init__(self, app: App, *, queues: Sequence[str] | None = None) -> None:
+        self.app = app
+        self.worker = register(app, lease_for=LONG)
+        self.rests = VirtualClock()
+        self.slots = 10
+        self.started: list[Claim] = []
+        self.given_back: list[Claim] = []
+        self.forgotten = 0
+        self.suspect_runs = False
+        self.claimer = Claimer(
+            app,
+            self.rests,
+            worker_id=lambda: self.worker,
+            free=lambda: self.slots - len(self.started),
+            start=self.started.append,
+            give_back=self.given_back.append,
+            suspect_runs=lambda: self.suspect_runs,
+            forgotten=self._register_again,
+            queues=queues,
+        )
+
+    async def _register_again(self) -> None:
+        self.forgotten += 1
+        self.worker = await asyncio.to_thread(register, self.app, lease_for=LONG)
+
+    async def until(self, count: int) -> None:
+        """Run the claimer until it has started so many."""
+        running = asyncio.create_task(self.claimer.run())
+        async with asyncio.timeout(PATIENCE):
+            while len(self.started) < count:
+                await VirtualClock().asleep(0)
+            self.claimer.stop()
+            await running
+
+    @property
+    def jobs(self) -> list[int]:
+        """The jobs that were started."""
+        return [claim.id for claim in self.started]
+
+
+def enqueue(app: App, count: int, **options: Any) -> None:
+    """Enqueue jobs that nobody runs."""
+    name = "send" if "send" not in app.tasks else f"send{len(app.tasks)}"
+    app.task(name=name, **options)(lambda number: None).enqueue_many(range(count))
+
+
+def test_it_takes_no_more_than_can_start(app: App):
+    """A crash costs the jobs that were running, and not their neighbours in a queue in memory."""
+    bench = Bench(app)
+    bench.slots = 2
+    enqueue(app, 5)
+    asyncio.run(bench.until(2))
+
+    assert ([1, 2], []) == (bench.jobs, bench.given_back)
+    assert (3, 2) == (app.stats().due, app.stats().running)
+
+
+def test_it_looks_again_when_it_is_woken(app: App):
+    """Free slots and new jobs are told to it; it does not turn around meanwhile."""
+    bench = Bench(app)
+    bench.slots = 1
+    enqueue(app, 2)
+
+    async def two_slots() -> None:
+        """Give it a second slot later."""
+        running = asyncio.create_task(bench.claimer.run())
+        async with asyncio.timeout(PATIENCE):
+            while not bench.started:
+                await VirtualClock().asleep(0)
+            bench.slots = 2
+            bench.claimer.wake()
+            while len(bench.started) < 2:
+                await VirtualClock().asleep(0)
+            bench.claimer.stop()
+            await running
+
+    asyncio.run(two_slots())
+
+    assert [1, 2] == bench.jobs
+
+
+def test_it_wakes_by_itself_when_a_job_is_due(filed: App):
+    """It knows when the next job is due, and rests no longer."""
+    app = filed
+    bench = Bench(app)
+    app.task(name="send")(lambda: None).options(delay="20ms").enqueue()
+    asyncio.run(bench.until(1))
+    (claim,) = bench.started
+
+    assert True is (claim.claimed_at >= app.job(claim.id).record.scheduled_at)
+
+
+def test_it_serves_the_queues_that_it_was_given(app: App):
+    """Jobs of other queues are left to other workers."""
+    bench = Bench(app, queues=["fast"])
+    enqueue(app, 1, queue="slow")
+    enqueue(app, 1, queue="fast")
+    asyncio.run(bench.until(1))
+
+    assert ([2], 1) == (bench.jobs, app.stats().due)
+
+
+def test_a_stop_during_a_claim_gives_back(app: App, monkeypatch: pytest.MonkeyPatch):
+    """What was claimed when the stop came never starts, and nothing stays claimed (conformance D28)."""
+    bench = Bench(app)
+    enqueue(app, 5)
+    claim = app.store.arun
+
+    async def slow(operation: Any) -> Any:
+        """Be told to stop while the claim is under way."""
+        result = await claim(operation)
+        bench.claimer.stop()
+        return result
+
+    monkeypatch.setattr(app.store, "arun", slow)
+    asyncio.run(asyncio.wait_for(bench.claimer.run(), PATIENCE))
+
+    assert ([], [1, 2, 3, 4, 5]) == (bench.started, [claim.id for claim in bench.given_back])
+
+
+def test_it_rests_while_the_store_is_away(app: App, monkeypatch: pytest.MonkeyPatch):
+    """Longer after each failure, and at once again when the store is back."""
+    bench = Bench(app)
+    enqueue(app, 1)
+    refusals = [StoreBusy(), StoreBusy(), StoreBusy()]
+    claim = leases.claim
+
+    def flaky(*args: Any, **options: Any) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return claim(*args, **options)
+
+    monkeypatch.setattr(leases, "claim", flaky)
+    asyncio.run(bench.until(1))
+
+    assert [1] == bench.jobs
+    assert pytest.approx(0.1 + 0.2 + 0.4) == bench.rests.monotonic()
+
+
+def test_a_worker_that_the_store_has_forgotten_registers_again(app: App):
+    """Under a new id it claims as before."""
+    bench = Bench(app)
+    bench.worker = 99
+    enqueue(app, 1)
+    asyncio.run(bench.until(1))
+
+    assert (1, [1]) == (bench.forgotten, bench.jobs)
+
+
+# ------------------------------------------------------------------------------------------------------------ suspects
+
+
+def crash(app: App, times: int) -> None:
+    """Let the worker of everything that is due vanish so many times."""
+    for _ in range(times):
+        lost = [Ending(claim, Lost("vanished"), 0.0) for claim in take(app, 100)]
+        app.store.run(leases.settle(lost, now=app.now()))
+
+
+def test_one_crash_makes_no_suspect(app: App):
+    """Most crashes are nobody's fault: everything starts again together."""
+    bench = Bench(app)
+    enqueue(app, 3)
+    crash(app, 1)
+    asyncio.run(bench.until(3))
+
+    assert [1, 2, 3] == bench.jobs
+
+
+def test_suspects_run_one_at_a_time(app: App):
+    """One of them kills its worker; the others are given back before it starts, with nothing spent (D19)."""
+    bench = Bench(app)
+    enqueue(app, 3)
+    crash(app, 2)
+    enqueue(app, 1)
+    asyncio.run(bench.until(2))
+    waiting = [app.job(number).record for number in (2, 3)]
+
+    assert [1, 4] == bench.jobs
+    assert [("ready", 2, 2)] * 2 == [(record.state, record.attempt, record.crashes) for record in waiting]
+    assert [app.clock.now() + timedelta(seconds=1)] * 2 == [record.scheduled_at for record in waiting]
+    assert "its worker was lost twice while it ran; it waits for its turn to run alone" == waiting[0].note
+
+
+def test_while_a_suspect_runs_no_other_one_starts(app: App):
+    """Healthy jobs start beside it."""
+    bench = Bench(app)
+    bench.suspect_runs = True
+    enqueue(app, 2)
+    crash(app, 2)
+    enqueue(app, 1)
+    asyncio.run(bench.until(1))
+
+    assert ([3], 2) == (bench.jobs, app.stats().scheduled)
+
+
+def test_suspects_that_cannot_be_given_back_keep_everything_from_starting(app: App, monkeypatch: pytest.MonkeyPatch):
+    """Where the store does not take them back in time, the whole claim is given back later."""
+    bench = Bench(app)
+    enqueue(app, 2)
+    crash(app, 2)
+
+    def away(*args: Any, **options: Any) -> Any:
+        bench.claimer.stop()
+        raise StoreBusy
+
+    monkeypatch.setattr(leases, "settle", away)
+    asyncio.run(asyncio.wait_for(bench.claimer.run(), PATIENCE))
+
+    assert ([], [1, 2]) == (bench.started, [claim.id for claim in bench.given_back])
+
+
+def test_a_healthy_suspect_is_free_again_after_its_success(app: App):
+    """Crashes in a row are counted, and a success ends the row."""
+    enqueue(app, 1)
+    crash(app, 2)
+    (claim,) = take(app)
+    app.store.run(leases.settle([Ending(claim, Succeeded(), 0.0)], now=app.now()))
+
+    assert ("succeeded", 0, 3) == (
+        app.job(1).record.state,
+        app.job(1).record.crashes,
+        app.job(1).record.attempt,
+    )

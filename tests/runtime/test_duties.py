@@ -1,0 +1,276 @@
+"""The smaller duties: keeper, rescuer, notifier, and what they rest by."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from redrive import App
+from redrive.engine.outcome import Succeeded
+from redrive.errors import StoreBusy, StoreError
+from redrive.runtime import dice, faults
+from redrive.runtime import rescuer as rescuer_module
+from redrive.runtime.keeper import Keeper
+from redrive.runtime.notifier import EVERY, Notifier
+from redrive.runtime.rescuer import Rescuer
+from redrive.runtime.rests import rest
+from redrive.stores.operations import leases
+from redrive.stores.operations.leases import Ending
+from redrive.testing import VirtualClock
+from tests.runtime.helpers import LONG, PATIENCE, app_on, register, take
+
+
+def enqueue(app: App, count: int) -> None:
+    """Enqueue jobs that nobody runs."""
+    app.task(name="send")(lambda number: None).enqueue_many(range(count))
+
+
+# -------------------------------------------------------------------------------------------------------------- keeper
+
+
+class Held:
+    """A keeper whose neighbours are lists."""
+
+    def __init__(self, app: App, worker: int, holding: frozenset[int]) -> None:
+        self.holding = holding
+        self.lost: list[frozenset[int]] = []
+        self.forgotten = threading.Event()
+        self.keeper = Keeper(app, lambda: worker, lambda: self.holding, self.lost.append, self.forgotten.set)
+
+
+def test_a_beat_extends_the_life_of_the_worker(app: App):
+    """The worker is believed for the lease from the beat on, and has lost nothing."""
+    worker = register(app, lease_for=timedelta(seconds=15))
+    app.clock.advance("10s")
+    held = Held(app, worker, frozenset())
+    held.keeper._beat()
+
+    assert app.clock.now() + timedelta(seconds=15) == app.workers()[0].expires_at
+    assert ([], False) == (held.lost, held.forgotten.is_set())
+
+
+def test_a_beat_finds_what_was_lost(app: App):
+    """What the worker believes to hold and the store says it does not is told, once each beat; the rest is not."""
+    worker = register(app)
+    enqueue(app, 2)
+    first, second = take(app, 2, worker=worker)
+    app.job(first.id).cancel()
+    held = Held(app, worker, frozenset({first.lease_id, second.lease_id}))
+    held.keeper._beat()
+
+    assert [frozenset({first.lease_id})] == held.lost
+
+
+def test_what_is_claimed_during_a_beat_is_not_lost(app: App, monkeypatch: pytest.MonkeyPatch):
+    """The list of what is held is taken before the store is asked: later claims may be missing from the answer."""
+    worker = register(app)
+    enqueue(app, 1)
+    held = Held(app, worker, frozenset())
+    run = app.store.run
+    monkeypatch.setattr(app.store, "run", lambda operation: _claim_meanwhile(run, held, worker, operation))
+    held.keeper._beat()
+
+    assert (1, []) == (len(held.holding), held.lost)
+
+
+def _claim_meanwhile(run: Any, held: Held, worker: int, operation: Any) -> Any:
+    """Answer the beat, and claim a job before the keeper gets the answer."""
+    answer = run(operation)
+    held.holding = frozenset(claim.lease_id for claim in run(leases.claim(worker, 1, lease_for=LONG)).claims)
+    return answer
+
+
+def test_a_worker_that_the_store_does_not_know_is_told(app: App):
+    """It may register again."""
+    held = Held(app, 99, frozenset())
+    held.keeper._beat()
+
+    assert True is held.forgotten.is_set()
+
+
+def test_the_keeper_beats_in_a_thread_of_its_own(tmp_path, monkeypatch: pytest.MonkeyPatch):
+    """A beat that fails does not end it; after stop() it beats no more."""
+    app = app_on(tmp_path, heartbeat_every="1ms", lease_for="1h")
+    refusals, beats = [StoreBusy(), StoreError()], threading.Event()
+    held = Held(app, register(app), frozenset())
+
+    def beat() -> None:
+        assert "redrive-keeper" == threading.current_thread().name
+        if refusals:
+            raise refusals.pop()
+        beats.set()
+
+    monkeypatch.setattr(held.keeper, "_beat", beat)
+    held.keeper.start()
+    seen = beats.wait(PATIENCE)
+    held.keeper.stop()
+    app.close()
+
+    assert (True, False) == (seen, held.keeper._thread.is_alive())
+
+
+# ------------------------------------------------------------------------------------------------------------- rescuer
+
+
+def until_rested(app: App, rests: int) -> VirtualClock:
+    """Run a rescuer until it has rested so often."""
+    clock = VirtualClock()
+
+    async def run() -> None:
+        """Run it on an event loop."""
+        running = asyncio.create_task(Rescuer(app, clock).run())
+        async with asyncio.timeout(PATIENCE):
+            while clock.monotonic() < rests * app.terms.heartbeat_every.total_seconds():
+                await VirtualClock().asleep(0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(run())
+    return clock
+
+
+def test_the_jobs_of_a_dead_worker_are_taken_at_the_start(app: App):
+    """A process that is started again finds its own jobs as soon as its old lease has run out."""
+    enqueue(app, 2)
+    take(app, 2, lease_for=timedelta(seconds=15))
+    app.clock.advance("15s")
+    until_rested(app, 1)
+
+    assert (2, 0) == (app.stats().due, app.stats().running)
+    assert [("lost", "WORKER_LOST")] == [(each.outcome, each.reason) for each in app.job(1).attempts]
+
+
+def test_the_jobs_of_the_living_are_left_alone(app: App):
+    """Until the lease has run out nothing is taken."""
+    enqueue(app, 2)
+    take(app, 2, lease_for=timedelta(seconds=15))
+    app.clock.advance("14s999ms")
+    until_rested(app, 2)
+
+    assert 2 == app.stats().running
+
+
+def test_a_large_sweep_is_done_in_pieces(app: App, monkeypatch: pytest.MonkeyPatch):
+    """Each transaction takes a few leases, so that claims do not wait long; all are taken before it rests."""
+    monkeypatch.setattr(rescuer_module, "BUDGET", 2)
+    enqueue(app, 5)
+    take(app, 5, lease_for=timedelta(seconds=15))
+    app.clock.advance("15s")
+    until_rested(app, 1)
+
+    assert 5 == app.stats().due
+
+
+def test_a_sweep_that_fails_is_tried_again(app: App, monkeypatch: pytest.MonkeyPatch, caplog):
+    """The store may be away for a while; the rescuer stays."""
+    enqueue(app, 1)
+    take(app, lease_for=timedelta(seconds=15))
+    app.clock.advance("15s")
+    refusals, sweep = [StoreBusy("locked")], leases.sweep
+
+    def flaky(*args: Any, **options: Any) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return sweep(*args, **options)
+
+    monkeypatch.setattr(leases, "sweep", flaky)
+    until_rested(app, 2)
+
+    assert 1 == app.stats().due
+    assert "sweeping waits: locked" in caplog.messages
+
+
+# ------------------------------------------------------------------------------------------------------------ notifier
+
+
+class Versions:
+    """A store whose versions the test writes."""
+
+    def __init__(self, *versions: int | Exception) -> None:
+        self.versions = list(versions)
+        self.store = self
+
+    def version(self) -> int:
+        """The next version; the end of the list ends the test."""
+        if not self.versions:
+            raise EOFError
+        version = self.versions.pop(0)
+        if isinstance(version, Exception):
+            raise version
+        return version
+
+
+def watch(*versions: int | Exception) -> tuple[int, float]:
+    """Show these versions to a notifier; answer how often it told of a change, and how long it rested."""
+    changes: list[None] = []
+    clock = VirtualClock()
+    notifier = Notifier(Versions(*versions), clock, lambda: changes.append(None))  # type: ignore[arg-type]
+    with pytest.raises(EOFError):
+        asyncio.run(notifier.run())
+    return len(changes), clock.monotonic()
+
+
+@pytest.mark.parametrize(("versions", "expected"), [((7,), 1), ((7, 7, 7), 1), ((7, 8, 8, 9), 3), ((7, 8, 7), 3)])
+def test_a_change_is_told_once(versions, expected):
+    """The first look counts as a change; then each version that differs from the one before."""
+    changes, rested = watch(*versions)
+
+    assert expected == changes
+    assert pytest.approx(len(versions) * EVERY) == rested
+
+
+def test_a_store_that_is_away_is_looked_at_less_often():
+    """No hundred warnings in a second, and no change is missed."""
+    changes, rested = watch(7, StoreError(), StoreError(), StoreBusy(), 8)
+
+    assert 2 == changes
+    assert pytest.approx(0.1 + 0.2 + 0.4 + 2 * EVERY) == rested
+
+
+# ---------------------------------------------------------------------------------------------------------- small ones
+
+
+def test_rests_grow_and_end():
+    """A tenth of a second at first, five seconds at last, after however many failures."""
+    assert [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0] == [rest(number) for number in range(1, 13)]
+    assert 5.0 == rest(10**9)
+
+
+def test_dice_are_fair_enough():
+    """A sample is at least 0 and less than 1, and two are hardly ever equal."""
+    samples = {dice.roll() for _ in range(100)}
+
+    assert 90 < len(samples)
+    assert all(0 <= sample < 1 for sample in samples)
+
+
+@pytest.mark.parametrize("point", faults.POINTS)
+def test_a_fault_point_kills_when_it_is_armed(monkeypatch: pytest.MonkeyPatch, point):
+    """An armed point sends SIGKILL to its own process; the others, and all of them in production, do nothing."""
+    killed: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
+    for each in faults.POINTS:
+        faults.at(each)
+    before = list(killed)
+    monkeypatch.setattr(faults, "_ARMED", point)
+    for each in faults.POINTS:
+        faults.at(each)
+
+    assert ([], [(os.getpid(), signal.SIGKILL)]) == (before, killed)
+
+
+def test_a_settled_lease_is_not_swept(app: App):
+    """What its worker has settled before it died stays settled."""
+    enqueue(app, 1)
+    (claim,) = take(app, lease_for=timedelta(seconds=15))
+    app.store.run(leases.settle([Ending(claim, Succeeded(), 0.0)], now=app.now()))
+    app.clock.advance("15s")
+    until_rested(app, 1)
+
+    assert ("succeeded", 1) == (app.job(1).state, len(app.job(1).attempts))

@@ -1,0 +1,353 @@
+"""Whatever a handler does becomes one frozen outcome, and never an exception of the worker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from redrive import App, Cancel, GiveUp, RetryAfter, Snooze
+from redrive.engine.outcome import Cancelled, Failed, Outcome, Snoozed, Succeeded
+from redrive.policy import Stage
+from redrive.runtime.executor import Executor
+from tests.runtime.helpers import PATIENCE, failure, raising, run_due, take
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    """Where ``def`` handlers run."""
+    with ThreadPoolExecutor(2, "handler") as pool:
+        yield pool
+
+
+def run_handler(
+    app: App, handler: Callable[..., Any], pool: ThreadPoolExecutor | None = None, **options: Any
+) -> Outcome:
+    """Make a task of a handler without arguments, and run one job of it."""
+    app.task(name="handler", **options)(handler).enqueue()
+    return run_due(app, pool)
+
+
+# ------------------------------------------------------------------------------------------------------------- results
+
+
+def test_what_a_handler_returns_is_its_result(app: App):
+    """The value, as JSON."""
+
+    async def handler() -> dict[str, int]:
+        """Return a dictionary."""
+        return {"cents": 250}
+
+    assert Succeeded(b'{"cents":250}') == run_handler(app, handler)
+
+
+def test_nothing_is_a_result(app: App):
+    """A handler that returns None has succeeded without a result."""
+
+    async def handler() -> None:
+        """Return nothing."""
+
+    assert Succeeded(None) == run_handler(app, handler)
+
+
+def test_a_result_that_cannot_be_stored_ends_the_job(app: App):
+    """The handler has done its work, so it is not repeated; the reason is BAD_RESULT."""
+
+    async def handler() -> object:
+        """Return what has no JSON."""
+        return object()
+
+    failed = failure(run_handler(app, handler))
+
+    assert ("BAD_RESULT", failed.message) == (failed.reason, failed.permanent)
+    assert failed.message.startswith("the result cannot be stored: object cannot be written as JSON")
+
+
+# ------------------------------------------------------------------------------------------------------ threads or not
+
+
+def test_def_handlers_run_in_a_thread_of_the_pool(app: App, pool):
+    """A handler that blocks must not block the others."""
+
+    def handler() -> str:
+        return threading.current_thread().name
+
+    assert Succeeded(b'"handler_0"') == run_handler(app, handler, pool)
+
+
+def test_without_a_pool_def_handlers_run_here(app: App):
+    """Drain mode runs everything in the calling thread."""
+
+    def handler() -> str:
+        return threading.current_thread().name
+
+    assert Succeeded(f'"{threading.current_thread().name}"'.encode()) == run_handler(app, handler)
+
+
+def test_a_thread_sees_the_context_variables(app: App, pool):
+    """What is set around the worker, such as a trace, is seen by handlers in threads."""
+    variable = contextvars.ContextVar("variable", default="unset")
+    variable.set("seen")
+
+    def handler() -> str:
+        return variable.get()
+
+    assert Succeeded(b'"seen"') == run_handler(app, handler, pool)
+
+
+@pytest.mark.parametrize("pooled", [True, False])
+def test_a_plain_decorator_around_a_coroutine_function_is_awaited(app: App, pool, pooled):
+    """A ``def`` that returns a coroutine is run to its end, not stored as a result."""
+
+    async def inner() -> int:
+        """Return something."""
+        return 7
+
+    @functools.wraps(inner)
+    def handler() -> Any:
+        return inner()
+
+    del handler.__wrapped__
+
+    assert Succeeded(b"7") == run_handler(app, handler, pool if pooled else None)
+
+
+# -------------------------------------------------------------------------------------------------------------- errors
+
+
+class Declined(ConnectionError):
+    """An error of the user's."""
+
+
+def test_an_error_is_a_failure_with_its_classes_text_and_traceback(app: App):
+    """What a policy matches, what people read, and where it happened."""
+    outcome = run_handler(app, raising(Declined("card 7")))
+    failed = failure(outcome)
+
+    assert (f"{__name__}.Declined", "builtins.ConnectionError") == failed.types[:2]
+    assert ("card 7", "ERROR", Stage.ANSWERED, None) == (failed.message, failed.reason, failed.stage, failed.permanent)
+    assert isinstance(outcome, Failed)
+    assert "in handler\n    raise error\n" in outcome.traceback
+
+
+def test_an_error_in_a_thread_is_the_same(app: App, pool):
+    """Where a handler runs makes no difference to what its error says."""
+
+    def handler() -> None:
+        raise Declined("card 7")
+
+    outcome = run_handler(app, handler, pool)
+
+    assert f"{__name__}.Declined" == failure(outcome).error_type
+
+
+def test_stop_iteration_in_a_thread_is_a_failure(app: App, pool):
+    """A future cannot carry StopIteration: unguarded, the attempt would never end."""
+
+    def handler() -> int:
+        return next(iter(()))
+
+    failed = failure(run_handler(app, handler, pool))
+
+    assert ("builtins.RuntimeError", "the handler raised StopIteration") == (failed.error_type, failed.message)
+
+
+class Farewell(BaseException):
+    """An exception of the user's that is no Exception."""
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [(SystemExit(3), "builtins.SystemExit"), (Farewell("bye"), f"{__name__}.Farewell")],
+)
+@pytest.mark.parametrize("threaded", [True, False])
+def test_even_an_exit_is_only_a_failure_of_its_job(app: App, pool, error, name, threaded):
+    """A handler cannot end the worker; policies do not retry these."""
+
+    def handler() -> None:
+        raise error
+
+    failed = failure(run_handler(app, handler if threaded else raising(error), pool))
+
+    assert name == failed.error_type
+
+
+def test_something_awaited_that_was_cancelled_is_a_failure(app: App):
+    """Only the worker may take an attempt back; a cancellation that leaks out of a library spends a retry."""
+
+    async def handler() -> None:
+        """Wait for something that is cancelled."""
+        inner = asyncio.ensure_future(asyncio.Event().wait())
+        inner.cancel()
+        await inner
+
+    failed = failure(run_handler(app, handler))
+
+    assert "redrive.runtime.executor.HandlerCancelled" == failed.error_type
+    assert "something that the handler awaited was cancelled" == failed.message
+    assert "builtins.Exception" in failed.types
+
+
+def test_an_attempt_that_the_worker_takes_back_has_no_outcome(app: App):
+    """A cancellation from outside passes through, and the handler sees it."""
+    seen: list[str] = []
+
+    async def attempt() -> None:
+        """Take the attempt back when its handler runs."""
+        (claim,) = take(app)
+        started = asyncio.Event()
+
+        @app.task(name="handler")
+        async def handler() -> None:
+            """Wait to be taken back."""
+            started.set()
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                seen.append("cancelled")
+                raise
+
+        running = asyncio.create_task(Executor(app, None).run(claim))
+        await started.wait()
+        running.cancel()
+        await running
+
+    app.task(name="handler")(raising(ValueError())).enqueue()
+    app.tasks.clear()
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(attempt())
+
+    assert ["cancelled"] == seen
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ValueError("\ud800 and more"), "? and more"),
+        (ValueError("ä€😀"), "ä€😀"),
+        (ValueError("x" * 10_000), "x" * 4_000),
+        (GiveUp("\ud800"), "?"),
+    ],
+)
+def test_error_texts_can_be_stored(app: App, error, expected):
+    """Lone surrogates are replaced, and nobody reads more than some thousand characters."""
+    outcome = run_handler(app, raising(error))
+
+    assert expected == failure(outcome).message
+    assert isinstance(outcome, Failed)
+    assert 16_000 >= len(outcome.traceback)
+    outcome.traceback.encode()
+    (failure(outcome).permanent or "").encode()
+
+
+class Speechless(Exception):
+    """An error whose text cannot be had."""
+
+    def __str__(self) -> str:
+        """Fail."""
+        raise RuntimeError("no words")
+
+
+def test_an_error_without_a_text_is_still_a_failure(app: App):
+    """A broken ``__str__`` does not hide the failure that it belongs to."""
+    assert (
+        "<no message: RuntimeError in Speechless.__str__>" == failure(run_handler(app, raising(Speechless()))).message
+    )
+
+
+# ------------------------------------------------------------------------------------------------------------- signals
+
+
+@pytest.mark.parametrize(
+    ("signal", "expected"),
+    [
+        (Snooze("10m", "the market is closed"), Snoozed(timedelta(minutes=10), "the market is closed")),
+        (Snooze(1.5), Snoozed(timedelta(seconds=1.5), "")),
+        (Snooze(timedelta(hours=1), "\ud800"), Snoozed(timedelta(hours=1), "?")),
+        (Cancel("ordered twice"), Cancelled("ordered twice")),
+        (Cancel("\ud800"), Cancelled("?")),
+    ],
+)
+@pytest.mark.parametrize("threaded", [True, False])
+def test_signals_that_are_no_failures(app: App, pool, signal, expected, threaded):
+    """Snooze and Cancel say what becomes of the job."""
+
+    def handler() -> None:
+        raise signal
+
+    assert expected == run_handler(app, handler if threaded else raising(signal), pool)
+
+
+def test_retry_after_dictates_the_delay(app: App):
+    """It is a failure with a hint."""
+    failed = failure(run_handler(app, raising(RetryAfter("15m", "too many requests"))))
+
+    assert ("RETRY_AFTER", timedelta(minutes=15), "too many requests") == (failed.reason, failed.hint, failed.message)
+
+
+def test_give_up_is_final(app: App):
+    """It is a failure that says why nothing more should be tried."""
+    failed = failure(run_handler(app, raising(GiveUp("the card is stolen"))))
+
+    assert ("GAVE_UP", "the card is stolen") == (failed.reason, failed.permanent)
+
+
+@pytest.mark.parametrize("signal", [RetryAfter("nonsense"), Snooze("nonsense"), Snooze(-1), RetryAfter(float("nan"))])
+def test_a_signal_whose_delay_cannot_be_read_is_a_failure(app: App, signal):
+    """The error is that of the delay, so that the mistake is seen; the policy decides about it."""
+    failed = failure(run_handler(app, raising(signal)))
+
+    assert failed.error_type in {"redrive.errors.PolicySyntaxError", "redrive.errors.PolicyValueError"}
+    assert (None, "ERROR") == (failed.permanent, failed.reason)
+
+
+# ------------------------------------------------------------------------------------------------------------ timeouts
+
+
+def test_a_coroutine_is_cancelled_at_its_timeout(app: App):
+    """The outcome is unknown to everybody: reason TIMEOUT, stage in flight."""
+    seen: list[str] = []
+
+    async def handler() -> None:
+        """Wait for ever."""
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+
+    failed = failure(run_handler(app, handler, timeout="1ms"))
+
+    assert ("TIMEOUT", Stage.IN_FLIGHT) == (failed.reason, failed.stage)
+    assert ("builtins.TimeoutError", "the attempt took longer than 0.001 s") == (failed.error_type, failed.message)
+    assert ["cancelled"] == seen
+
+
+def test_a_thread_runs_out_by_itself(app: App, pool):
+    """Python cannot stop it: the attempt is over at the timeout, and the thread ends when it likes."""
+    go, gone = threading.Event(), threading.Event()
+
+    def handler() -> None:
+        go.wait(PATIENCE)
+        gone.set()
+
+    failed = failure(run_handler(app, handler, pool, timeout="1ms"))
+    before = gone.is_set()
+    go.set()
+
+    assert ("TIMEOUT", False, True) == (failed.reason, before, gone.wait(PATIENCE))
+
+
+@pytest.mark.parametrize("timeout", [None, "1h"])
+def test_a_timeout_of_the_handlers_own_is_an_ordinary_error(app: App, timeout):
+    """Its reason is ERROR: the attempt itself was in time."""
+    failed = failure(run_handler(app, raising(TimeoutError("the server is slow")), timeout=timeout))
+
+    assert ("ERROR", "the server is slow", Stage.ANSWERED) == (failed.reason, failed.message, failed.stage)

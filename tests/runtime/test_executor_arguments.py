@@ -1,0 +1,166 @@
+"""What an executor does before it calls a handler: arguments, contexts, catch requests, jobs that must not start."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+from redrive import App, CatchRequest, Context
+from redrive.engine.outcome import Expired, Failed, Released, Snoozed, Succeeded
+from redrive.policy import Failure, Policy
+from redrive.runtime.executor import Executor
+from redrive.stores.operations import leases
+from redrive.stores.operations.leases import Ending
+from tests.runtime.helpers import failure, raising, run_due, take
+
+
+def test_a_job_past_its_deadline_does_not_start(app: App):
+    """The workers were away while the deadline passed: the handler never runs (conformance D09)."""
+    ran: list[str] = []
+    app.task(name="handler", retry=Policy(attempts=None, deadline="10s", backoff=60))(
+        lambda: ran.append("ran")
+    ) if False else None
+    task = app.task(name="handler", retry=Policy(attempts=5, deadline="10s"))(lambda: 1 / 0)
+    task.enqueue()
+    (first,) = take(app)
+    app.store.run(leases.settle([Ending(first, Snoozed(timedelta(seconds=1)), 0.0)], now=app.now()))
+    app.clock.advance("10s")
+
+    assert Expired() == run_due(app)
+    assert [] == ran
+
+
+# ------------------------------------------------------------------------------------------------------------ payloads
+
+
+def test_arguments_that_the_code_cannot_read_end_the_job(app: App):
+    """The job is from the time before a change of the annotations; the reason is BAD_PAYLOAD."""
+    app.task(name="handler")(lambda number: None).enqueue("seven")
+    app.tasks.clear()
+
+    @app.task(name="handler")
+    async def handler(number: int) -> None:
+        """Take a number now."""
+
+    failed = failure(run_due(app))
+
+    assert "BAD_PAYLOAD" == failed.reason
+    assert "the arguments do not match the annotations: Expected `int`, got `str` - at `$.number`" == failed.permanent
+
+
+def test_annotations_that_cannot_be_resolved_end_the_job(app: App):
+    """The handler of this code cannot be called with anything; other jobs go on."""
+    app.task(name="handler")(lambda number: None).enqueue(7)
+    app.tasks.clear()
+
+    @app.task(name="handler")
+    async def handler(number: NoSuchType) -> None:  # noqa: F821 - the subject
+        """Name a type that does not exist."""
+
+    assert "BAD_PAYLOAD" == failure(run_due(app)).reason
+
+
+def test_a_job_of_an_unknown_task_is_given_back(app: App):
+    """Another worker may have the task: nothing is spent, and it waits visibly."""
+    app.task(name="handler")(raising(ValueError())).enqueue()
+    app.tasks.clear()
+
+    expected = Released("this worker has no task 'handler'", timedelta(seconds=15), unknown_task=True)
+    assert expected == run_due(app)
+
+
+def test_a_handler_gets_its_arguments_and_its_context(app: App):
+    """Who it is, which execution this is, and until when it may run."""
+    seen: list[Context] = []
+
+    @app.task(name="handler", timeout="30s", retry="1 1s")
+    async def handler(number: int, context: Context) -> None:
+        """Remember the context."""
+        seen.append(context)
+
+    handler.enqueue(7)
+    (claim,) = take(app)
+    asyncio.run(Executor(app, None).run(claim))
+
+    now = app.clock.now()
+    expected = Context(1, "handler", 1, 0, f"1.{claim.lease_id}", f"{app.uid}-1", now, now + timedelta(seconds=30))
+    assert [expected] == seen
+
+
+# --------------------------------------------------------------------------------------------------------------- catch
+
+
+def dead(app: App, catch: Callable[..., Any] | None) -> None:
+    """Let a job of ``fails`` die whose policy names ``catches``."""
+
+    def fails(number: int) -> None:
+        """Fail."""
+
+    app.task(retry="0 catch catches")(fails)
+    app.task(name="catches")(accepts)
+    app.tasks["fails"].enqueue(7)
+    (claim,) = take(app)
+    ending = Ending(claim, Failed(Failure(("builtins.ValueError",), "boom", permanent="boom")), 0.0)
+    app.store.run(leases.settle([ending], now=app.now()))
+    del app.tasks["catches"]
+    if catch is not None:
+        app.task(name="catches")(catch)
+
+
+def accepts(request: CatchRequest[Any]) -> None:
+    """Catch anything."""
+
+
+def test_a_catch_task_gets_the_request(app: App):
+    """The arguments of the dead job, read for the catch task."""
+    seen: list[CatchRequest[int]] = []
+
+    def catches(request: CatchRequest[int], context: Context) -> None:
+        """Remember."""
+        seen.append(request)
+
+    dead(app, catches)
+
+    assert Succeeded(None) == run_due(app)
+    assert [("fails", 7, "int", "boom", 1, 1)] == [
+        (each.task, each.request, each.request_type, each.error, each.job_id, len(each.attempts)) for each in seen
+    ]
+
+
+def test_a_catch_job_waits_where_the_failing_task_is_unknown(app: App):
+    """A worker without that task cannot read its request; another one can, so the catch is not lost."""
+    dead(app, accepts)
+    del app.tasks["fails"]
+
+    expected = Released("this worker has no task 'fails'", timedelta(seconds=15), unknown_task=True)
+    assert expected == run_due(app)
+
+
+def test_a_catch_task_that_takes_no_request_ends_the_catch_job(app: App):
+    """The code was changed since; the reason is BAD_PAYLOAD."""
+
+    def catches(number: int) -> None:
+        """Take something else."""
+
+    dead(app, None)
+    del app.tasks["fails"]
+    app.task(catches)
+    failed = failure(run_due(app))
+
+    assert "BAD_PAYLOAD" == failed.reason
+    assert str(failed.permanent).startswith("catch task 'catches' must take exactly one CatchRequest")
+
+
+def test_a_catch_task_has_its_own_timeout(app: App):
+    """The dead task's attempt timeout is not that of the task that catches it."""
+
+    async def catches(request: CatchRequest[Any]) -> None:
+        """Wait for ever."""
+        await asyncio.Event().wait()
+
+    dead(app, None)
+    app.task(name="catches", timeout="1ms")(catches)
+
+    assert "TIMEOUT" == failure(run_due(app)).reason

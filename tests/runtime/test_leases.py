@@ -1,0 +1,185 @@
+"""Leases of running handlers: kept while the worker lives, and their loss stops the handler."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+from redrive import App
+from redrive.stores.operations import leases, workers
+from tests.runtime.helpers import PATIENCE, app_on, until, working
+
+
+def test_a_cancelled_job_stops_its_handler(filed: App):
+    """The next beat finds the lease gone; the slot is free again, and the job stays cancelled."""
+
+    async def run() -> tuple[str, str]:
+        """Run it on an event loop."""
+        started, stopped = asyncio.Event(), asyncio.Event()
+
+        @filed.task
+        async def send(number: int) -> str:
+            """Wait to be stopped, at first."""
+            if number == 2:
+                return "next"
+            started.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                stopped.set()
+            return "never"
+
+        job = send.enqueue(1)
+        async with working(filed, concurrency=1), asyncio.timeout(PATIENCE):
+            await started.wait()
+            await job.acancel()
+            await stopped.wait()
+            result = await (await send.aenqueue(2)).aresult(timeout=PATIENCE)
+        return result, (await job.arefresh()).state
+
+    assert ("next", "cancelled") == asyncio.run(run())
+    assert ["cancelled"] == [each.outcome for each in filed.job(1).attempts]
+
+
+def test_what_a_stopped_handler_still_returns_changes_nothing(filed: App, caplog):
+    """A handler that clings to its work has lost it all the same: a cancelled job stays cancelled (conformance D30)."""
+
+    async def run() -> None:
+        """Run it on an event loop."""
+        started = asyncio.Event()
+
+        @filed.task
+        async def send() -> str:
+            """Finish in spite of the stop."""
+            started.set()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+            return "late"
+
+        job = send.enqueue()
+        async with working(filed), asyncio.timeout(PATIENCE):
+            await started.wait()
+            await job.acancel("ordered twice")
+            await until(lambda: any(said.startswith("job 1: ") and "lease" in said for said in caplog.messages))
+
+    asyncio.run(run())
+
+    assert ("cancelled", "ordered twice") == (filed.job(1).state, filed.job(1).record.note)
+
+
+def test_a_blocked_event_loop_costs_no_lease(filed: App, tmp_path: Path):
+    """A handler that hogs the loop for longer than the lease is healthy: the keeper has a thread of its own (D22)."""
+    observer = app_on(tmp_path)
+    started, go, swept = threading.Event(), threading.Event(), []
+
+    def watch() -> None:
+        """Let the handler go when its worker has been believed for three leases; sweep all the while, as others do."""
+        assert started.wait(PATIENCE)
+        first = observer.workers()[0].heartbeat_at
+        while observer.workers()[0].heartbeat_at < first + 3 * observer.terms.lease_for:
+            swept.extend(observer.store.run(leases.sweep(100)))
+        go.set()
+
+    @filed.task
+    async def hog() -> str:
+        """Block the event loop."""
+        started.set()
+        return "done" if go.wait(PATIENCE) else "abandoned"
+
+    @filed.task
+    async def neighbour() -> str:
+        """Wait for its turn on the loop that is blocked."""
+        await asyncio.to_thread(go.wait, PATIENCE)
+        return "done"
+
+    async def run() -> list[str]:
+        """Run it on an event loop."""
+        jobs = [neighbour.enqueue(), hog.enqueue()]
+        watching = threading.Thread(target=watch)
+        watching.start()
+        async with working(filed):
+            results = [await job.aresult(timeout=PATIENCE) for job in jobs]
+        await asyncio.to_thread(watching.join)
+        return results
+
+    results = asyncio.run(run())
+    observer.close()
+
+    assert (["done", "done"], []) == (results, swept)
+    assert [1, 1] == [len(filed.job(number).attempts) for number in (1, 2)]
+
+
+def test_a_worker_finishes_the_jobs_of_a_dead_one(filed: App):
+    """They are swept when the lease of the dead has run out, and run as a second execution."""
+    task = filed.task(name="send")(lambda: "done")
+    job = task.enqueue()
+    dead = filed.store.run(workers.register("dead:1", concurrency=1, lease_for=timedelta(milliseconds=50)))
+    filed.store.run(leases.claim(dead, 1, lease_for=timedelta(milliseconds=50)))
+
+    async def run() -> str:
+        """Run it on an event loop."""
+        async with working(filed):
+            return await job.aresult(timeout=PATIENCE)
+
+    assert "done" == asyncio.run(run())
+    assert [("lost", dead), ("succeeded", dead + 1)] == [(each.outcome, each.worker_id) for each in job.attempts]
+
+
+def test_a_worker_that_the_store_has_forgotten_goes_on(filed: App, tmp_path: Path):
+    """It registers again under a new number, and what it ran meanwhile is run again."""
+    second = asyncio.Event()
+
+    @filed.task
+    async def send() -> str:
+        """Wait to be lost, at first."""
+        if started.is_set():
+            return "second"
+        started.set()
+        await second.wait()
+        return "first"
+
+    started = asyncio.Event()
+
+    def forget() -> None:
+        with sqlite3.connect(tmp_path / "jobs.db") as connection:
+            connection.execute("DELETE FROM redrive_workers")
+        connection.close()
+
+    async def run() -> str:
+        """Run it on an event loop."""
+        job = send.enqueue()
+        async with working(filed), asyncio.timeout(PATIENCE):
+            await started.wait()
+            await asyncio.to_thread(forget)
+            return await job.aresult(timeout=PATIENCE)
+
+    assert "second" == asyncio.run(run())
+    assert [("lost", 1), ("succeeded", 2)] == [(each.outcome, each.worker_id) for each in filed.job(1).attempts]
+
+
+def test_a_hanging_thread_is_not_believed_for_ever(filed: App):
+    """At its timeout the attempt fails, while the thread hangs on: the retry runs beside it."""
+    go, calls = threading.Event(), []
+
+    @filed.task(retry="1 0s 0s", timeout="20ms")
+    def send() -> str:
+        """Hang, at first."""
+        calls.append(None)
+        if len(calls) == 1:
+            go.wait(PATIENCE)
+        return "second"
+
+    async def run() -> str:
+        """Run it on an event loop."""
+        job = send.enqueue()
+        async with working(filed):
+            result = await job.aresult(timeout=PATIENCE)
+        go.set()
+        return result
+
+    assert "second" == asyncio.run(run())
+    assert ["TIMEOUT", None] == [each.reason for each in filed.job(1).attempts]

@@ -1,0 +1,248 @@
+"""Endings are written in batches, kept until the store has taken them, and an odd one delays no other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+import pytest
+
+from redrive import App, Backoff, CatchRequest, Policy
+from redrive.engine.outcome import Failed, Succeeded
+from redrive.engine.records import Claim
+from redrive.errors import StoreBusy, StoreError
+from redrive.policy import Failure
+from redrive.runtime import settler as module
+from redrive.runtime.settler import Settler
+from redrive.stores.operations import leases
+from redrive.stores.operations.leases import Ending, Settled
+from redrive.testing import VirtualClock
+from tests.runtime.helpers import PATIENCE, take
+
+BOOM = Failed(Failure(("builtins.ValueError", "builtins.Exception"), "boom"))
+
+
+class Bench:
+    """A settler on a real store, with clocks and failures that the test controls."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self.rests = VirtualClock()
+        self.running = 0
+        self.batches: list[list[int]] = []
+        self.settled: dict[int, Settled] = {}
+        self.refuse: Callable[[Sequence[Ending]], Exception | None] = lambda endings: None
+        self.settler = Settler(app, self.rests, lambda: self.running, self._on_settled)
+
+    def settle(self, endings: Sequence[Ending], **options):
+        """What stands in the place of the store operation."""
+        refused = self.refuse(endings)
+        if refused is not None:
+            raise refused
+        self.batches.append([ending.claim.id for ending in endings])
+        return self.real(endings, **options)
+
+    def _on_settled(self, endings: Sequence[Ending], settled: Settled) -> None:
+        self.settled |= {ending.claim.id: settled for ending in endings}
+
+    async def until(self, *numbers: int) -> None:
+        """Run the settler until these jobs are settled."""
+        running = asyncio.create_task(self.settler.run())
+        async with asyncio.timeout(PATIENCE):
+            while not set(numbers) <= set(self.settled):
+                await VirtualClock().asleep(0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    real = staticmethod(leases.settle)
+
+
+@pytest.fixture
+def bench(app: App, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    """A settler on an app in memory."""
+    bench = Bench(app)
+    monkeypatch.setattr(leases, "settle", bench.settle)
+    return bench
+
+
+def claims(app: App, count: int, retry: str | Policy = "5 1s") -> tuple[Claim, ...]:
+    """Claim as many jobs."""
+    app.task(name="send", retry=retry)(lambda number: None).enqueue_many(range(count))
+    return take(app, count)
+
+
+def test_what_has_gathered_is_written_together(app: App, bench: Bench):
+    """Three endings, one transaction."""
+    for claim in claims(app, 3):
+        bench.settler.put(Ending(claim, Succeeded(), 0.0))
+    before = bench.settler.waiting
+    asyncio.run(bench.until(1, 2, 3))
+
+    assert (3, 0) == (before, bench.settler.waiting)
+    assert [[1, 2, 3]] == bench.batches
+    assert 3 == app.stats().succeeded
+
+
+def test_where_nothing_else_runs_nobody_is_waited_for(app: App, bench: Bench):
+    """The last attempt's ending is written at once."""
+    (claim,) = claims(app, 1)
+    bench.running = 1
+    bench.settler.put(Ending(claim, Succeeded(), 0.0))
+    asyncio.run(bench.until(1))
+
+    assert 0 == bench.rests.monotonic()
+
+
+def test_while_others_run_their_endings_are_waited_for(app: App, bench: Bench):
+    """An ending that comes a moment later travels along."""
+    first, second = claims(app, 2)
+
+    class Moment(VirtualClock):
+        """The moment for which the settler lingers; the other attempt ends in it."""
+
+        async def asleep(self, seconds: float) -> None:
+            """Let the other attempt end."""
+            bench.settler.put(Ending(second, Succeeded(), 0.0))
+            await super().asleep(seconds)
+
+    bench.running = 2
+    moment = Moment()
+    bench.settler._clock = moment
+    bench.settler.put(Ending(first, Succeeded(), 0.0))
+    asyncio.run(bench.until(1, 2))
+
+    assert [[1, 2]] == bench.batches
+    assert module.LINGER == moment.monotonic()
+
+
+def test_a_batch_has_a_limit(app: App, bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    """What is beyond it goes into the next one; a full batch waits for nobody."""
+    monkeypatch.setattr(module, "BATCH", 2)
+    bench.running = 100
+    for claim in claims(app, 4):
+        bench.settler.put(Ending(claim, Succeeded(), 0.0))
+    asyncio.run(bench.until(1, 2, 3, 4))
+
+    assert ([[1, 2], [3, 4]], 0) == (bench.batches, bench.rests.monotonic())
+
+
+def test_endings_are_kept_while_the_store_is_busy(app: App, bench: Bench):
+    """They are tried again with growing rests, and none is lost."""
+    refusals = [StoreBusy(), StoreBusy(), StoreBusy()]
+    bench.refuse = lambda endings: refusals.pop() if refusals else None
+    for claim in claims(app, 2):
+        bench.settler.put(Ending(claim, Succeeded(), 0.0))
+    asyncio.run(bench.until(1, 2))
+
+    assert [[1, 2]] == bench.batches
+    assert pytest.approx(0.1 + 0.2 + 0.4) == bench.rests.monotonic()
+    assert 2 == app.stats().succeeded
+
+
+def test_an_odd_ending_delays_no_other(app: App, bench: Bench):
+    """A batch that fails is written one by one; the odd one is set aside and tried again until the store takes it."""
+    refusals = 10
+    order: list[int] = []
+
+    def refuse(endings: Sequence[Ending]) -> Exception | None:
+        nonlocal refusals
+        odd = any(ending.claim.id == 2 for ending in endings)
+        if odd and refusals:
+            refusals -= 1
+            return StoreError("the row is odd")
+        order.extend(ending.claim.id for ending in endings)
+        return None
+
+    bench.refuse = refuse
+    for claim in claims(app, 3):
+        bench.settler.put(Ending(claim, Succeeded(), 0.0))
+    asyncio.run(bench.until(1, 2, 3))
+
+    assert ([1, 3, 2], 0) == (order, refusals)
+    assert (3, 0) == (app.stats().succeeded, bench.settler.waiting)
+
+
+def test_an_ending_that_is_set_aside_is_still_waited_for(app: App, bench: Bench):
+    """A worker that shuts down knows that something is not written yet; one that is cut off lets it be."""
+
+    async def cut_off() -> None:
+        """End the settler while one is set aside."""
+        running = asyncio.create_task(bench.settler.run())
+        async with asyncio.timeout(PATIENCE):
+            while bench.settler.waiting != 1 or 3 not in bench.settled:
+                await VirtualClock().asleep(0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    bench.refuse = lambda endings: StoreError() if any(ending.claim.id == 2 for ending in endings) else None
+    for claim in claims(app, 3):
+        bench.settler.put(Ending(claim, Succeeded(), 0.0))
+    asyncio.run(cut_off())
+
+    assert (2, 1) == (app.stats().succeeded, app.stats().running)
+
+
+TARIFF = {"known": True}
+
+
+def tariff(retry: int) -> float:
+    """A backoff function that fails when it is called at a bad time."""
+    if not TARIFF["known"]:
+        raise LookupError("no such tariff")
+    return 1.0
+
+
+Backoff.register("tests.settler.tariff", tariff)
+
+
+def test_what_cannot_be_decided_ends_the_job(app: App, bench: Bench):
+    """A backoff function of the user's that raises hurts its own job only, and says so there."""
+    TARIFF["known"] = True
+    (odd,) = claims(app, 1, Policy(attempts=5, backoff=Backoff.named("tests.settler.tariff"), jitter="none"))
+    TARIFF["known"] = False
+    app.task(name="healthy")(lambda: None).enqueue()
+    (healthy,) = take(app)
+    bench.settler.put(Ending(odd, BOOM, 0.0))
+    bench.settler.put(Ending(healthy, Succeeded(), 0.0))
+    asyncio.run(bench.until(1, 2))
+    record = app.job(1).record
+
+    assert ("dead", "succeeded") == (record.state, app.job(2).state)
+    assert "what becomes of it could not be decided: LookupError: no such tariff" == record.error
+
+
+def test_a_catch_job_about_which_nothing_can_be_decided_is_run_again(app: App, bench: Bench):
+    """A catch job may not die of a failure, so it is given back for a while (seed 001)."""
+    TARIFF["known"] = True
+    app.task(name="catches")(_catches)
+    policy = Policy(attempts=1, catch="catches", backoff=Backoff.named("tests.settler.tariff"), jitter="none")
+    (dead,) = claims(app, 1, policy)
+    app.store.run(Bench.real([Ending(dead, BOOM, 0.0)], now=app.now()))
+    (catching,) = take(app)
+    TARIFF["known"] = False
+    bench.settler.put(Ending(catching, BOOM, 0.0))
+    asyncio.run(bench.until(catching.id))
+    record = app.job(catching.id).record
+
+    assert ("ready", app.clock.now() + timedelta(minutes=1), 0) == (
+        record.state,
+        record.scheduled_at,
+        record.failures,
+    )
+    assert "what becomes of it could not be decided: LookupError: no such tariff" == record.note
+
+
+def _catches(request: CatchRequest) -> None:
+    """Catch."""
+
+
+def test_an_ending_under_a_lost_lease_changes_nothing(app: App, bench: Bench):
+    """The settler says which leases were not current any more."""
+    (claim,) = claims(app, 1)
+    app.job(claim.id).cancel()
+    bench.settler.put(Ending(claim, Succeeded(), 0.0))
+    asyncio.run(bench.until(claim.id))
+
+    assert frozenset({claim.lease_id}) == bench.settled[claim.id].lost
+    assert "cancelled" == app.job(claim.id).state

@@ -1,0 +1,232 @@
+"""A worker that is told to stop, or has to: whatever it held is finished or given back."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import timedelta
+
+import pytest
+
+from redrive import App, Context
+from redrive.runtime import worker as module
+from redrive.runtime.rescuer import Rescuer
+from redrive.runtime.worker import Worker
+from tests.runtime.helpers import PATIENCE, came, until, working
+
+
+def test_the_first_stop_drains(filed: App):
+    """Running handlers finish, nothing new starts, and the worker signs off."""
+
+    async def run() -> None:
+        """Run it on an event loop."""
+        started, go = asyncio.Event(), asyncio.Event()
+
+        @filed.task
+        async def send(number: int) -> str:
+            """Finish when told."""
+            started.set()
+            await go.wait()
+            return "finished"
+
+        first = send.enqueue(1)
+        worker = Worker(filed, concurrency=5)
+        running = asyncio.create_task(worker.run())
+        async with asyncio.timeout(PATIENCE):
+            await started.wait()
+            worker.stop()
+            await until(lambda: worker._claimer._stopped)
+            later = send.enqueue(2)
+            go.set()
+            await running
+        await first.arefresh()
+        await later.arefresh()
+
+    asyncio.run(run())
+
+    assert ["succeeded", "ready"] == [filed.job(1).state, filed.job(2).state]
+    assert ("finished", 0, ()) == (filed.job(1).result(), filed.job(2).record.attempt, filed.workers())
+
+
+def test_a_stop_in_the_middle_of_a_claim_strands_nothing(filed: App, monkeypatch: pytest.MonkeyPatch):
+    """Ten jobs are claimed and the stop comes before they start: none runs, none stays claimed (conformance D28)."""
+    ran: list[int] = []
+    filed.task(name="send")(lambda number: ran.extend([number])).enqueue_many(range(10))
+    worker = Worker(filed)
+    arun = filed.store.arun
+
+    async def claim_slowly(operation):
+        """Let the stop come while the claim is on its way back."""
+        result = await arun(operation)
+        if operation.name == "claim":
+            worker.stop()
+            await until(lambda: worker._claimer._stopped)
+        return result
+
+    monkeypatch.setattr(filed.store, "arun", claim_slowly)
+    asyncio.run(asyncio.wait_for(worker.run(), PATIENCE))
+    jobs = filed.jobs()
+
+    assert ([], {("ready", 0, "worker 1 shut down")}) == (ran, {(job.state, job.attempt, job.note) for job in jobs})
+
+    monkeypatch.undo()
+    asyncio.run(_work_off(filed, 10))
+
+    assert (list(range(10)), {("succeeded", 1)}) == (sorted(ran), {(job.state, job.attempt) for job in filed.jobs()})
+
+
+async def _work_off(app: App, count: int) -> None:
+    """Let another worker bring so many jobs to their end."""
+    async with working(app):
+        await until(lambda: app.stats().succeeded == count)
+
+
+def stop_in_the_middle(app: App, stops: int, **options) -> None:
+    """Run a worker until a handler runs that never ends by itself, and stop it so many times."""
+
+    async def run() -> None:
+        """Run it on an event loop."""
+        started = asyncio.Event()
+        app.tasks.clear()
+
+        @app.task
+        async def send() -> None:
+            """Never end."""
+            started.set()
+            await asyncio.Event().wait()
+
+        worker = Worker(app, **options)
+        running = asyncio.create_task(worker.run())
+        async with asyncio.timeout(PATIENCE):
+            await started.wait()
+            for _ in range(stops):
+                worker.stop()
+            await running
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(("stops", "options"), [(2, {}), (1, {"shutdown_timeout": timedelta(0)})])
+def test_an_interrupted_job_is_given_back_with_nothing_spent(filed: App, stops, options):
+    """By the second stop, or when the time for draining is over: ready at once, no attempt, no error, no history."""
+    filed.task(name="send")(lambda: None).enqueue()
+    stop_in_the_middle(filed, stops, **options)
+    record = filed.job(1).record
+
+    assert ("ready", "release", 0, 0, 0) == (record.state, record.hold, record.attempt, record.failures, record.crashes)
+    assert ("worker 1 shut down", None, ()) == (record.note, record.error, filed.job(1).attempts)
+    assert True is (record.scheduled_at <= record.claimed_at + timedelta(seconds=PATIENCE))
+
+
+def test_a_job_that_was_given_back_runs_under_the_same_number(filed: App):
+    """The third attempt of three is interrupted; the next worker runs it as the third (conformance D11)."""
+    attempts: list[int] = []
+
+    @filed.task(retry="2 0s 0s")
+    async def send(context: Context) -> str:
+        """Fail twice, then wait to be interrupted, then succeed."""
+        attempts.append(context.attempt)
+        if len(attempts) < 3:
+            raise ConnectionError("no route")
+        if len(attempts) == 3:
+            third.set()
+            await asyncio.Event().wait()
+        return "done"
+
+    third = asyncio.Event()
+
+    async def run() -> str:
+        """Run it on an event loop."""
+        job = send.enqueue()
+        async with working(filed), asyncio.timeout(PATIENCE):
+            await third.wait()
+        between = await job.arefresh()
+        assert ("ready", 2, 2) == (between.state, between.record.attempt, len(job.attempts))
+        async with working(filed):
+            return await job.aresult(timeout=PATIENCE)
+
+    assert "done" == asyncio.run(run())
+    assert ([1, 2, 3, 3], [1, 2, 3]) == (attempts, [each.number for each in filed.job(1).attempts])
+
+
+def test_a_thread_cannot_be_interrupted_but_its_job_can(filed: App):
+    """The job is given back at once; what the thread still does is its own affair."""
+    started, go = threading.Event(), threading.Event()
+
+    @filed.task
+    def send() -> None:
+        """Block."""
+        started.set()
+        go.wait(PATIENCE)
+
+    async def run() -> None:
+        """Run it on an event loop."""
+        send.enqueue()
+        async with working(filed):
+            await came(started)
+
+    asyncio.run(run())
+    go.set()
+
+    assert ("ready", 0) == (filed.job(1).state, filed.job(1).record.attempt)
+
+
+def test_a_handler_that_ignores_the_stop_does_not_hold_the_worker(filed: App, monkeypatch: pytest.MonkeyPatch):
+    """After a last wait its job is given back, and the worker says that it has left a handler behind."""
+    monkeypatch.setattr(module, "LAST_WAIT", timedelta(milliseconds=1))
+
+    async def run() -> int:
+        """Run it on an event loop."""
+        started, go = asyncio.Event(), asyncio.Event()
+
+        @filed.task
+        async def send() -> None:
+            """Ignore cancellations."""
+            started.set()
+            while not go.is_set():
+                try:
+                    await go.wait()
+                except asyncio.CancelledError:
+                    continue
+
+        send.enqueue()
+        worker = Worker(filed)
+        running = asyncio.create_task(worker.run())
+        async with asyncio.timeout(PATIENCE):
+            await started.wait()
+            worker.stop()
+            worker.stop()
+            await running
+        go.set()
+        return worker.abandoned
+
+    assert 1 == asyncio.run(run())
+    assert ("ready", 0, ()) == (filed.job(1).state, filed.job(1).record.attempt, filed.workers())
+
+
+def test_a_duty_that_fails_ends_the_worker_in_order(filed: App, monkeypatch: pytest.MonkeyPatch):
+    """A worker without one of its duties would do harm: it gives everything back, signs off and says what failed."""
+    started = asyncio.Event()
+
+    async def broken(self) -> None:
+        """Fail once a handler runs."""
+        await started.wait()
+        raise ArithmeticError("a bug")
+
+    monkeypatch.setattr(Rescuer, "run", broken)
+
+    @filed.task
+    async def send() -> None:
+        """Never end."""
+        started.set()
+        await asyncio.Event().wait()
+
+    async def run() -> None:
+        """Run it on an event loop."""
+        send.enqueue()
+        async with asyncio.timeout(PATIENCE):
+            await Worker(filed).run()
+
+    with pytest.raises(ArithmeticError, match="a bug"):
+        asyncio.run(run())
+    assert ("ready", 0, ()) == (filed.job(1).state, filed.job(1).record.attempt, filed.workers())

@@ -1,0 +1,216 @@
+"""A worker process at work: it runs the jobs of its app, as many at once as it has slots."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from redrive import App, CatchRequest
+from redrive.errors import CatchDefinitionError, ConfigurationError
+from redrive.runtime.executor import Executor
+from redrive.runtime.worker import Worker
+from tests.runtime.helpers import PATIENCE, ended, until, working
+
+
+async def finish(worker: Worker, running: asyncio.Task[None]) -> None:
+    """Wait for the end of a worker that has been stopped."""
+    async with asyncio.timeout(PATIENCE):
+        await running
+
+
+# --------------------------------------------------------------------------------------------------------- running jobs
+
+
+@pytest.mark.parametrize("kind", ["app", "filed"])
+def test_a_worker_runs_jobs_of_both_colours(request: pytest.FixtureRequest, kind):
+    """``async def`` on the event loop, ``def`` in a thread; on a file and in memory."""
+    app: App = request.getfixturevalue(kind)
+
+    @app.task
+    async def on_the_loop(number: int) -> str:
+        """Run on the event loop."""
+        return f"{number} {threading.current_thread().name}"
+
+    @app.task
+    def in_a_thread(number: int) -> str:
+        """Run in a thread."""
+        return f"{number} {threading.current_thread().name}"
+
+    async def run() -> list[str]:
+        """Run it on an event loop."""
+        jobs = [on_the_loop.enqueue(1), in_a_thread.enqueue(2)]
+        async with working(app):
+            return [await job.aresult(timeout=PATIENCE) for job in jobs]
+
+    assert ["1 MainThread", "2 redrive-handler_0"] == asyncio.run(run())
+
+
+def test_a_worker_runs_what_is_enqueued_while_it_is_idle(filed: App):
+    """It is woken by the change of the file."""
+    task = filed.task(name="double")(lambda number: 2 * number)
+
+    async def run() -> list[int]:
+        """Run it on an event loop."""
+        async with working(filed):
+            return [await (await task.aenqueue(number)).aresult(timeout=PATIENCE) for number in range(3)]
+
+    assert [0, 2, 4] == asyncio.run(run())
+
+
+def test_no_more_run_at_once_than_there_are_slots(filed: App):
+    """Two slots, five jobs: never three at a time, and all in the end."""
+    running, most = 0, 0
+
+    async def run() -> None:
+        """Run it on an event loop."""
+        both, go = asyncio.Event(), asyncio.Event()
+
+        @filed.task
+        async def send(number: int) -> None:
+            """Count who is here."""
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            if running == 2:
+                both.set()
+            await go.wait()
+            running -= 1
+
+        jobs = send.enqueue_many(range(5))
+        async with working(filed, concurrency=2):
+            async with asyncio.timeout(PATIENCE):
+                await both.wait()
+            await until(lambda: filed.stats().running == 2)
+            go.set()
+            await ended(*jobs)
+
+    asyncio.run(run())
+
+    assert (2, 5) == (most, filed.stats().succeeded)
+
+
+def test_a_worker_serves_its_queues_only(filed: App):
+    """Jobs of other queues wait for other workers."""
+    task = filed.task(name="send")(lambda: None)
+
+    async def run() -> None:
+        """Run it on an event loop."""
+        other, own = task.options(queue="slow").enqueue(), task.options(queue="fast").enqueue()
+        async with working(filed, queues=["fast"]):
+            await ended(own)
+        await other.arefresh()
+
+    asyncio.run(run())
+
+    assert (1, 1) == (filed.stats().due, filed.stats().succeeded)
+
+
+def test_a_worker_is_listed_while_it_works(filed: App):
+    """By host and process, with its slots and queues; after it has left it is not."""
+
+    async def run() -> tuple[str, int, tuple[str, ...] | None]:
+        """Run it on an event loop."""
+        async with working(filed, concurrency=7, queues=["fast"]):
+            await until(lambda: bool(filed.workers()))
+            (worker,) = filed.workers()
+            return worker.name.rpartition(":")[2], worker.concurrency, worker.queues
+
+    assert (str(os.getpid()), 7, ("fast",)) == asyncio.run(run())
+    assert () == filed.workers()
+
+
+def test_a_dead_job_is_caught(filed: App):
+    """The catch job follows at once, on the same worker."""
+    seen: list[CatchRequest[int]] = []
+
+    @filed.task(retry="0 catch recover")
+    async def send(number: int) -> None:
+        """Fail."""
+        raise ConnectionError("no route")
+
+    @filed.task
+    def recover(request: CatchRequest[int]) -> None:
+        """Remember."""
+        seen.append(request)
+
+    async def run() -> None:
+        """Run it on an event loop."""
+        job = send.enqueue(7)
+        async with working(filed):
+            await until(lambda: job.refresh().caught_at is not None)
+
+    asyncio.run(run())
+
+    assert [(7, "no route")] == [(request.request, request.error) for request in seen]
+
+
+def test_a_thread_that_overstays_keeps_no_other_job_waiting(filed: App):
+    """Its attempt is over at the timeout; the next job gets a thread of its own in the one slot that there is."""
+    go = threading.Event()
+
+    @filed.task(timeout="1ms")
+    def stuck() -> None:
+        """Overstay."""
+        go.wait(PATIENCE)
+
+    healthy = filed.task(name="healthy", timeout="20s")(lambda: "well")
+
+    async def run() -> tuple[str, str | None]:
+        """Run it on an event loop."""
+        first, second = stuck.enqueue(), healthy.enqueue()
+        async with working(filed, concurrency=1):
+            result = await second.aresult(timeout=PATIENCE)
+        go.set()
+        return result, (await first.arefresh()).record.reason
+
+    assert ("well", "TIMEOUT") == asyncio.run(run())
+
+
+def test_an_error_of_the_worker_itself_gives_the_job_back(filed: App, monkeypatch: pytest.MonkeyPatch, caplog):
+    """Nothing is spent on what is no fault of the handler, and the worker goes on."""
+    execute, refusals = Executor.run, [RuntimeError("out of luck")]
+
+    async def flaky(self, claim):
+        """Fail once."""
+        if refusals:
+            raise refusals.pop()
+        return await execute(self, claim)
+
+    monkeypatch.setattr(Executor, "run", flaky)
+    task = filed.task(name="send")(lambda: None)
+
+    async def run() -> None:
+        """Run it on an event loop."""
+        job = task.enqueue()
+        async with working(filed):
+            await until(lambda: job.refresh().record.note is not None)
+            job.retry()
+            await ended(job)
+
+    asyncio.run(run())
+
+    assert ("succeeded", 1) == (filed.job(1).state, len(filed.job(1).attempts))
+    assert "job 1: the worker itself failed; the job is given back" in caplog.messages
+
+
+# ------------------------------------------------------------------------------------------------------- configuration
+
+
+def test_a_worker_needs_a_slot(app: App):
+    """Zero slots would wait for ever."""
+    with pytest.raises(ConfigurationError, match="at least one slot, got concurrency=0"):
+        Worker(app, concurrency=0)
+
+
+def test_a_worker_does_not_start_for_an_app_that_is_not_whole(tmp_path: Path):
+    """A missing catch task is found before anything is claimed, and before the database is opened."""
+    app = App(f"sqlite:///{tmp_path}/jobs.db")
+    app.task(retry="1 1s catch recover")(finish)
+
+    with pytest.raises(CatchDefinitionError, match="task 'finish' is to be caught by 'recover'"):
+        asyncio.run(Worker(app).run())
+    assert [] == list(tmp_path.iterdir())

@@ -1,0 +1,365 @@
+"""Claim: the right jobs, in the right order, never early, each to one worker."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import timedelta
+
+import pytest
+
+from redrive.engine.frozen import FrozenPolicy
+from redrive.engine.lease import UNKNOWN_TASK_DELAY
+from redrive.engine.lifecycle import State
+from redrive.engine.outcome import Lost, Released, Snoozed
+from redrive.engine.records import Claim, Hold, NewJob
+from redrive.policy import Policy
+from redrive.stores.operations import leases
+from tests.stores.helpers import FATAL, LONG, T0, Harness, failed, new, seconds
+
+UNREADABLE = NewJob("send", "default", -9, b"{}", FrozenPolicy(Policy(), '{"version": 2}', "f00d"))
+"""A job whose policy was written by a redrive that this one does not know."""
+
+
+def tasks(claims: tuple[Claim, ...]) -> list[str]:
+    """The names of the tasks that were claimed."""
+    return [claim.task for claim in claims]
+
+
+# ---------------------------------------------------------------------------------------------------- order
+
+
+def test_smaller_priorities_first(store: Harness):
+    """Of due jobs the one with the smallest priority comes first, negative ones included."""
+    store.enqueue(new("c", priority=5), new("a", priority=-1), new("b", priority=0))
+
+    assert ["a", "b", "c"] == tasks(store.claim(3))
+
+
+def test_within_a_priority_the_earlier_due_time_first(store: Harness):
+    """Within a priority the job that has been due for longest comes first, whenever it was enqueued."""
+    store.enqueue(new("c", delay=30), new("a", delay=10), new("b", delay=20))
+    store.wait(60)
+
+    assert ["a", "b", "c"] == tasks(store.claim(3))
+
+
+def test_within_an_instant_the_smaller_id_first(store: Harness):
+    """Jobs that became due at the same instant come in the order of their ids."""
+    store.enqueue(*[new(f"task{n}") for n in range(6)])
+
+    assert [f"task{n}" for n in range(6)] == tasks(store.claim(6))
+
+
+def test_priority_outranks_the_due_time_and_the_queue(store: Harness):
+    """Across queues the order is the same: priority, due time, id."""
+    store.enqueue(
+        new("d", queue="a", priority=1),
+        new("b", queue="z", priority=0, delay=5),
+        new("a", queue="m", priority=0, delay=1),
+        new("c", queue="a", priority=0, delay=9),
+    )
+    store.wait(10)
+
+    assert ["a", "b", "c", "d"] == tasks(store.claim(4))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_claim_takes_the_first_of_all_lanes(store: Harness, seed: int):
+    """Over many queues and priorities, claims of any size walk the due jobs in one common order."""
+    mixed = [7919 * (n + 31 * seed) % 1009 for n in range(50)]
+    store.enqueue(*[new(queue="abcd"[n % 4], priority=n % 5 - 2, delay=n % 7) for n in mixed])
+    store.wait(5)
+    due = [job for job in store.jobs() if job.scheduled_at <= store.now]
+    expected = [job.id for job in sorted(due, key=lambda job: (job.priority, job.scheduled_at, job.id))]
+
+    actual: list[int] = []
+    for size in itertools.cycle([3, 1, 7, 2]):
+        claims = store.claim(size)
+        actual += [claim.id for claim in claims]
+        if not claims:
+            break
+
+    assert expected == actual
+
+
+def test_leases_follow_the_order_of_the_claims(store: Harness):
+    """The claims of one batch come in the order of their leases, which is the order in which they should start."""
+    store.enqueue(new(priority=2), new(priority=1), new(priority=3))
+    ids = [claim.lease_id for claim in store.claim(3)]
+
+    assert sorted(set(ids)) == ids
+
+
+# ---------------------------------------------------------------------------------------------------- queues
+
+
+def test_a_claim_takes_from_the_named_queues_only(store: Harness):
+    """A worker that serves some queues takes no job of another one."""
+    store.enqueue(new("a", queue="mail"), new("b", queue="pay"), new("c", queue="mail"), new("d", queue="slow"))
+
+    assert ["a", "b", "c"] == tasks(store.claim(9, queues=["mail", "pay"]))
+    assert [] == tasks(store.claim(9, queues=["mail", "pay"]))
+    assert ["d"] == tasks(store.claim(9))
+
+
+@pytest.mark.parametrize("queues", [[], ["nobody's"]])
+def test_queues_without_jobs_answer_nothing(store: Harness, queues: list[str]):
+    """Of no queue, or of one that has no jobs, nothing is claimed and nothing is waited for."""
+    store.put()
+
+    assert leases.Claimed((), None) == store.claimed(1, queues=queues)
+
+
+def test_a_queue_is_known_by_its_whole_name(store: Harness):
+    """A queue whose name begins like another's, or holds characters of SQL and JSON, is a queue of its own."""
+    names = ["mail", "mail2", "Mail", "a%b", 'a"b', "a'b", "ünï", "[]"]
+    store.enqueue(*[new(name, queue=name) for name in names])
+
+    for name in names:
+        assert [name] == tasks(store.claim(9, queues=[name]))
+
+
+# ---------------------------------------------------------------------------------------------------- when
+
+
+@pytest.mark.parametrize("delay", [0.001, 1, 90, 86_400 * 400])
+def test_never_early(store: Harness, delay: float):
+    """A millisecond before its due time a job cannot be claimed; at its due time it can (D01)."""
+    store.put(new(delay=delay))
+    store.now += seconds(delay) - timedelta(milliseconds=1)
+    early = store.claimed()
+    store.now += timedelta(milliseconds=1)
+
+    assert leases.Claimed((), timedelta(milliseconds=1)) == early
+    assert 1 == len(store.claim())
+
+
+@pytest.mark.parametrize("lane", [{}, {"queue": "other"}, {"priority": -1}], ids=["same lane", "queue", "priority"])
+def test_never_early_in_the_company_of_due_jobs(store: Harness, lane: dict[str, object]):
+    """A claim that finds due jobs takes none along that is due a millisecond later, in whatever lane it stands."""
+    store.enqueue(new("now", delay=1), new("later", delay=1.001, **lane))
+    store.wait(1)
+
+    assert ["now"] == tasks(store.claim(9))
+    store.wait(0.001)
+    assert ["later"] == tasks(store.claim(9))
+
+
+def test_an_early_job_hides_no_due_one(store: Harness):
+    """Jobs that are not due yet are passed over, however small their priority, and are not taken along."""
+    store.enqueue(new("later", priority=-5, delay=60), new("now"), new("later", delay=60))
+
+    assert ["now"] == tasks(store.claim(9))
+
+
+def test_the_rest_is_until_the_next_due_job(store: Harness):
+    """After a claim that took all that was due, a worker may rest until the next job of its queues is due."""
+    store.enqueue(new(), new(delay=60), new(queue="other", delay=10))
+
+    assert seconds(10) == store.claimed(5).rest_for
+    assert seconds(60) == store.claimed(5, queues=["default"]).rest_for
+
+
+def test_there_is_no_rest_while_more_may_be_due(store: Harness):
+    """A claim that was filled to the brim answers no rest: there may be more."""
+    store.enqueue(new(), new())
+
+    assert timedelta(0) == store.claimed(1).rest_for
+
+
+def test_with_nothing_waiting_there_is_nothing_to_rest_for(store: Harness):
+    """Where no job waits, a claim answers that nothing is known to become due."""
+    assert leases.Claimed((), None) == store.claimed()
+    store.put()
+    assert None is store.claimed(5).rest_for
+
+
+# ---------------------------------------------------------------------------------------------------- what
+
+
+def test_a_claim_holds_all_that_its_attempt_needs(store: Harness):
+    """A claim brings the whole job: names, counters, instants, arguments and policy."""
+    number = store.put(new("send", retry="5 1s", queue="mail", priority=3, payload=b"[1]"))
+    store.wait(7)
+    claim = store.take()
+    expected = Claim(
+        id=number,
+        lease_id=claim.lease_id,
+        task="send",
+        queue="mail",
+        priority=3,
+        worker_id=store.me,
+        attempt=1,
+        failures=0,
+        crashes=0,
+        snoozes=0,
+        by_rule=(),
+        last_delay=None,
+        started_at=T0 + seconds(7),
+        claimed_at=T0 + seconds(7),
+        parent_id=None,
+        payload=b"[1]",
+        policy=Policy.parse("5 1s").durable(),
+    )
+
+    assert expected == claim
+
+
+def test_a_claimed_job_says_who_runs_it(store: Harness):
+    """A claimed job is running, and names its lease, its worker and the start of its attempt."""
+    store.put()
+    store.wait(9)
+    claim = store.take()
+    row = store.job(claim.id)
+
+    assert (State.RUNNING, claim.lease_id, store.me, store.now) == (
+        row.state, row.lease_id, row.worker_id, row.claimed_at,
+    )  # fmt: skip
+    assert (1, None) == (row.attempt, row.hold)
+
+
+def test_a_later_attempt_remembers_the_first(store: Harness):
+    """The second claim of a job counts on, and keeps the start of the first attempt, from which deadlines count."""
+    first = store.take(new(retry="5 1s"))
+    store.end(first, failed())
+    store.wait(1)
+    second = store.take()
+
+    assert (2, 1, seconds(1)) == (second.attempt, second.failures, second.last_delay)
+    assert (T0, T0 + seconds(1)) == (second.started_at, second.claimed_at)
+
+
+def test_a_running_job_cannot_be_claimed(store: Harness):
+    """A job that one worker holds is not given to another (I1)."""
+    store.take(new())
+
+    assert () == store.claim(worker=store.worker())
+
+
+@pytest.mark.parametrize("state", ["succeeded", "dead", "cancelled"])
+def test_an_ended_job_cannot_be_claimed(store: Harness, state: str):
+    """A final job is never claimed."""
+    number = store.dead() if state == "dead" else store.put()
+    if state == "succeeded":
+        store.end(store.take())
+    if state == "cancelled":
+        store.cancel(number)
+    store.wait(10_000)
+
+    assert state == store.job(number).state
+    assert () == store.claim(9)
+
+
+# ---------------------------------------------------------------------------------------------------- leases
+
+
+def test_a_lease_is_never_repeated(store: Harness):
+    """Whatever ended the attempt before, the next lease of a job is larger than all leases before it (I1)."""
+    claim = store.take(new(retry="9 1s"))
+    seen = [claim.lease_id]
+    for outcome in (failed(), Snoozed(seconds(1)), Released("shutdown"), Lost("gone"), FATAL):
+        if State.DEAD == store.end(claim, outcome).state:
+            store.retry(claim.id)
+        store.wait(600)
+        claim = store.take()
+        seen.append(claim.lease_id)
+
+    assert 6 == len(seen)
+    assert sorted(set(seen)) == seen
+
+
+def test_leases_are_unique_across_jobs_and_workers(store: Harness):
+    """No two claims of any jobs by any workers share a lease."""
+    store.enqueue(*[new() for _ in range(12)])
+    other = store.worker()
+    seen = [claim.lease_id for n in range(6) for claim in store.claim(2, worker=other if n % 2 else None)]
+
+    assert 12 == len(set(seen))
+    assert sorted(seen) == seen
+
+
+def test_of_eight_contenders_one_gets_the_due_retry(store: Harness):
+    """In 200 trials, eight claims at the same time for one due retry have exactly one winner (D34)."""
+    store.end(store.take(new(retry="999 1s", payload=None)), failed())
+    rivals = [store.worker(f"rival:{n}", lease_for=LONG) for n in range(8)]
+    winners = []
+    for _ in range(200):
+        store.wait(4000)
+        answers = store.at_once([leases.claim(rival, 1, lease_for=LONG, now=store.now) for rival in rivals])
+        claims = [claim for answer in answers for claim in answer.claims]
+        winners.append(len(claims))
+        store.end(claims[0], failed())
+
+    assert [1] * 200 == winners
+    assert 201 == len(store.history(1))
+
+
+def test_contenders_share_a_batch_without_overlap(store: Harness):
+    """Eight claims at the same time for more than there is take each job once, and leave none."""
+    ids = store.enqueue(*[new(queue=f"q{n % 3}", priority=n % 2) for n in range(40)])
+    rivals = [store.worker(f"rival:{n}") for n in range(8)]
+    answers = store.at_once([leases.claim(rival, 7, lease_for=seconds(15), now=store.now) for rival in rivals])
+
+    assert ids == sorted(claim.id for answer in answers for claim in answer.claims)
+
+
+# ---------------------------------------------------------------------------------------------------- workers
+
+
+@pytest.mark.parametrize("gone", ["never", "left", "struck off"])
+def test_a_worker_that_is_not_registered_gets_nothing(store: Harness, gone: str):
+    """A worker that is not registered, or not any more, is told so and gets no job."""
+    worker = 404 if gone == "never" else store.worker()
+    if gone == "left":
+        store.leave(worker)
+    if gone == "struck off":
+        store.wait(15)
+        store.sweep()
+    store.put()
+
+    assert leases.Claimed((), None, known=False) == store.claimed(worker=worker)
+    assert State.READY == store.job(1).state
+
+
+def test_a_claim_is_a_heartbeat(store: Harness):
+    """A worker that claims is believed anew, so that the next sweep does not take what it has just got."""
+    worker = store.worker()
+    store.wait(14)
+    claim = store.take(new(), worker=worker)
+    store.wait(14)
+
+    assert () == store.sweep()
+    assert claim.lease_id == store.job(claim.id).lease_id
+
+
+# ---------------------------------------------------------------------------------------------------- poison
+
+
+def test_a_policy_that_cannot_be_read_stops_no_other_job(store: Harness):
+    """A job whose policy this redrive cannot read is given back, visibly and unspent; the others are claimed."""
+    odd, good = store.enqueue(UNREADABLE, new())
+    claims = store.claim(2)
+    row = store.job(odd)
+
+    assert [good] == [claim.id for claim in claims]
+    assert (State.READY, Hold.UNKNOWN_TASK, 0) == (row.state, row.hold, row.attempt)
+    assert T0 + UNKNOWN_TASK_DELAY == row.scheduled_at
+    assert "its policy cannot be read by this redrive: a newer one may" == row.note
+    assert () == store.history(odd)
+
+
+def test_a_policy_that_cannot_be_read_is_looked_at_again(store: Harness):
+    """A claim that met only unreadable jobs has no rest: it may have passed by readable ones."""
+    store.enqueue(UNREADABLE, new())
+
+    assert leases.Claimed((), timedelta(0)) == store.claimed(1)
+    assert 1 == len(store.claim(1))
+
+
+def test_a_policy_that_cannot_be_read_can_be_listed_and_cancelled(store: Harness):
+    """People can still look at a job whose policy cannot be read, and end it."""
+    number = store.put(UNREADABLE)
+
+    assert [number] == [job.id for job in store.jobs()]
+    assert store.cancel(number)
+    assert State.CANCELLED == store.job(number).state

@@ -1,0 +1,169 @@
+"""Enqueue: what goes in is there, whole, or not at all."""
+
+from __future__ import annotations
+
+import pytest
+
+from redrive.engine.lifecycle import State
+from redrive.engine.records import Hold, Job
+from redrive.errors import JobNotFound, StoreError
+from redrive.policy import Policy, Rule
+from redrive.stores.operations import admin, jobs
+from tests.stores.helpers import FATAL, T0, Harness, failed, new, seconds
+
+
+def test_a_new_job_is_ready_and_due(store: Harness):
+    """A job that was enqueued without delay is ready, due now, and has no past."""
+    number = store.put(new("send", retry="5 1s catch mend", queue="mail", priority=3))
+    expected = Job(
+        id=number,
+        task="send",
+        queue="mail",
+        priority=3,
+        state=State.READY,
+        hold=None,
+        note=None,
+        enqueued_at=T0,
+        scheduled_at=T0,
+        started_at=None,
+        claimed_at=None,
+        finished_at=None,
+        caught_at=None,
+        attempt=0,
+        failures=0,
+        crashes=0,
+        snoozes=0,
+        redrives=0,
+        lease_id=None,
+        worker_id=None,
+        parent_id=None,
+        reason=None,
+        error=None,
+        policy=Policy.parse("5 1s catch mend").durable(),
+    )
+
+    assert expected == store.job(number)
+
+
+def test_a_delayed_job_is_due_later(store: Harness):
+    """A delay counts from the instant of the enqueueing, and the job says that it was scheduled."""
+    row = store.job(store.put(new(delay=90)))
+
+    assert (T0, T0 + seconds(90), Hold.DELAY) == (row.enqueued_at, row.scheduled_at, row.hold)
+
+
+def test_ids_are_answered_in_the_order_given(store: Harness):
+    """Jobs that are enqueued together get their ids in the order in which they were given."""
+    ids = store.enqueue(*[new(f"task{n}") for n in range(5)])
+
+    assert sorted(set(ids)) == ids
+    assert [f"task{n}" for n in range(5)] == [store.job(number).task for number in ids]
+
+
+def test_ids_are_never_repeated(store: Harness):
+    """Jobs that are enqueued one after the other have different, growing ids."""
+    ids = [store.put() for _ in range(5)]
+
+    assert sorted(set(ids)) == ids
+
+
+def test_enqueueing_nothing_takes_nothing(store: Harness):
+    """An empty enqueue answers no ids and inserts no job."""
+    assert [] == store.enqueue()
+    assert () == store.jobs()
+
+
+def test_jobs_are_enqueued_all_or_none(store: Harness):
+    """Where one of several jobs is refused, none of them is there."""
+    with pytest.raises(StoreError):
+        store.enqueue(new(), new(queue=""), new())
+
+    assert () == store.jobs()
+
+
+def test_a_refused_enqueue_undoes_only_itself(store: Harness):
+    """Of operations that run at the same time, one that fails takes no other with it."""
+    operations = [jobs.enqueue([new(queue="" if n == 3 else "q"), new(queue="q")], now=T0) for n in range(8)]
+    answers = store.at_once(operations)
+
+    assert [3] == [n for n, answer in enumerate(answers) if isinstance(answer, StoreError)]
+    ids = [number for answer in answers if not isinstance(answer, Exception) for number in answer]
+    assert sorted(ids) == [job.id for job in store.jobs()]
+    assert 14 == len(set(ids))
+
+
+@pytest.mark.parametrize("payload", [b"{}", '{"name":"Zoë"}'.encode(), b'"' + b"x" * 300_000 + b'"', b"", None])
+def test_a_payload_comes_back_as_it_was(store: Harness, payload: bytes | None):
+    """The arguments of a job are kept to the byte, and their absence too."""
+    number = store.put(new(payload=payload))
+
+    assert payload == store.do(jobs.payload(number))
+    assert payload == store.take().payload
+
+
+def test_each_job_keeps_its_own_policy(store: Harness):
+    """Jobs that are enqueued together keep each its own policy, whether shared or not."""
+    ruled = {"rules": [Rule(OSError, attempts=2)], "deadline": "90s"}
+    wanted = [new(retry="5 1s"), new(retry="2 3s catch mend"), new(retry="5 1s"), new(retry="5 1s", **ruled)]
+    ids = store.enqueue(*wanted)
+
+    assert [each.policy.policy for each in wanted] == [store.job(number).policy for number in ids]
+
+
+def test_a_policy_that_is_there_already_is_shared(store: Harness):
+    """A policy that an earlier job brought is used again by a later one."""
+    first, second = store.put(new(retry="5 1s")), store.put(new(retry="5 1s"))
+
+    assert store.job(first).policy == store.job(second).policy
+
+
+@pytest.mark.parametrize("read", [jobs.get, jobs.material])
+def test_an_unknown_job_is_not_found(store: Harness, read):
+    """Reading a job that does not exist says which one is missing."""
+    with pytest.raises(JobNotFound) as missing:
+        store.do(read(404))
+
+    assert "there is no job 404" == str(missing.value)
+
+
+def test_a_job_without_payload_or_result_has_none(store: Harness):
+    """The payload and the result of an unknown job are None, since nothing is kept of it."""
+    assert (None, None) == (store.do(jobs.payload(404)), store.do(jobs.result(404)))
+
+
+def test_the_material_of_a_catch_is_all_there_is(store: Harness):
+    """What a catch request is made of: the job that gave up, its arguments, and every attempt, oldest first."""
+    claim = store.take(new(retry="1 1s catch mend", payload=b"[7]"))
+    store.end(claim, failed("first"))
+    store.wait(1)
+    store.end(store.take(), FATAL)
+    material = store.do(jobs.material(claim.id))
+
+    assert (store.job(claim.id), b"[7]") == (material.job, material.payload)
+    assert store.history(claim.id) == material.attempts
+    assert ["first", "no such user"] == [attempt.error for attempt in material.attempts]
+
+
+def test_the_material_of_a_job_without_payload(store: Harness):
+    """A job without arguments has material without them."""
+    number = store.put(new(payload=None))
+
+    assert (None, ()) == (store.do(jobs.material(number)).payload, store.do(jobs.material(number)).attempts)
+
+
+def test_a_database_has_a_name_of_its_own(store: Harness):
+    """The uid of a database is the same at each reading."""
+    uid = store.do(admin.identify("uid"))
+
+    assert 16 == len(uid)
+    assert uid == store.do(admin.identify("uid"))
+
+
+def test_without_an_injected_instant_the_database_s_clock_rules(store: Harness):
+    """An operation that is told no instant uses the one clock of the database: a job is due when it is enqueued."""
+    (number,) = store.do(jobs.enqueue([new()]))
+    row = store.job(number)
+
+    assert row.enqueued_at == row.scheduled_at
+    assert T0 != row.enqueued_at
+    assert row.enqueued_at.tzinfo is not None

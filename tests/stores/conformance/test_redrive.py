@@ -1,0 +1,216 @@
+"""Redrive: dead jobs are started again, by filter, each once, and what stays says why."""
+
+from __future__ import annotations
+
+from redrive.engine.lifecycle import State
+from redrive.engine.outcome import Lost, Succeeded
+from redrive.engine.records import Hold
+from redrive.engine.select import Filter
+from redrive.policy import Rule
+from redrive.stores.operations import admin
+from redrive.stores.operations.admin import Redriven
+from tests.stores.helpers import FATAL, Harness, failed, new, seconds
+
+
+def test_a_dead_job_starts_again_with_all_forgiven(store: Harness):
+    """A redriven job is due now, with no failures and no crashes; its history and its count of attempts stay."""
+    rules = [Rule("builtins.ValueError", attempts=9)]
+    number = store.put(new(retry="5 1s", rules=rules))
+    for _ in range(2):
+        store.end(store.take(), failed())
+        store.wait(100)
+    store.end(store.take(), FATAL)
+    store.wait(5)
+
+    assert Redriven((number,)) == store.redrive()
+    row = store.job(number)
+    assert (State.READY, Hold.REDRIVE, store.now) == (row.state, row.hold, row.scheduled_at)
+    assert (3, 0, 0, 1) == (row.attempt, row.failures, row.crashes, row.redrives)
+    assert (None, None, "redriven by an operator") == (row.started_at, row.finished_at, row.note)
+    assert 3 == len(store.history(number))
+    claim = store.take()
+    assert ((), None, 4, store.now) == (claim.by_rule, claim.last_delay, claim.attempt, claim.started_at)
+
+
+def test_a_redriven_job_gets_all_its_attempts_again(store: Harness):
+    """A redriven job fails as often as a new one before it is dead."""
+    number = store.put(new(retry="2 1s"))
+    for _ in range(3):
+        store.end(store.take(), failed())
+        store.wait(100)
+    store.redrive()
+    ends = []
+    for _ in range(3):
+        ends.append(store.end(store.take(), failed()).state)
+        store.wait(100)
+
+    assert [State.READY, State.READY, State.DEAD] == ends
+    assert (1, 6) == (store.job(number).redrives, store.job(number).attempt)
+
+
+def test_a_cancelled_job_can_be_redriven(store: Harness):
+    """Operators make mistakes: a cancelled job can be started again."""
+    number = store.put()
+    store.cancel(number)
+
+    assert Redriven((number,)) == store.redrive(Filter(ids=(number,)))
+
+
+def test_a_poisoned_job_can_be_redriven(store: Harness):
+    """After the cause was mended, a job that killed its workers can be started again."""
+    number = store.put()
+    for _ in range(3):
+        store.end(store.take(), Lost("gone"))
+    store.redrive()
+
+    assert (State.READY, 0) == (store.job(number).state, store.job(number).crashes)
+
+
+def test_each_job_that_stays_says_why(store: Harness):
+    """Jobs that fit the filter but cannot be started again are kept as they are, each with the reason."""
+    store.enqueue(new(delay=99), new(), new(), new(retry="2 1s catch mend"), new(retry="2 1s catch mend"))
+    running, done, caught, catching = store.claim(4)
+    store.end(done, Succeeded())
+    store.end(caught, FATAL)
+    store.end(store.take())
+    store.end(catching, FATAL)
+    before = store.everything()
+
+    assert (
+        Redriven(
+            (),
+            (
+                (1, "is ready"),
+                (running.id, "is running"),
+                (done.id, "is succeeded"),
+                (caught.id, "was caught: its catch task has dealt with it"),
+                (catching.id, "is being caught by mend: cancel the catch job first, or let it finish"),
+                (6, "is succeeded"),
+                (7, "is ready"),
+            ),
+        )
+        == store.redrive()
+    )
+    assert before == store.everything()
+
+
+def test_a_dry_run_says_the_same_and_changes_nothing(store: Harness):
+    """A dry run answers what the run then does, kept jobs included, and moves nothing (D47)."""
+    ids = [store.dead() for _ in range(3)]
+    store.put(new(delay=99))
+    store.dead(new(retry="2 1s catch mend"))
+    store.cancel(store.dead(new(retry="2 1s catch mend")) + 1)
+    before = store.everything()
+    dry = store.redrive(dry_run=True)
+
+    assert before == store.everything()
+    assert ids == list(dry.ids[:3])
+    assert dry == store.redrive()
+
+
+def test_a_filter_bounds_what_is_redriven(store: Harness):
+    """Only the jobs that fit are started again (D47)."""
+    a, b = store.dead(new("a")), store.dead(new("b"))
+
+    assert Redriven((b,)) == store.redrive(Filter(state=State.DEAD, task="b"))
+    assert State.DEAD == store.job(a).state
+
+
+def test_the_oldest_go_first(store: Harness):
+    """Where a limit cuts, the oldest of the dead jobs are started again, in the order of their ids."""
+    ids = [store.dead() for _ in range(5)]
+
+    assert tuple(ids[:2]) == store.redrive(Filter(state=State.DEAD, limit=2)).ids
+    assert tuple(ids[2:4]) == store.redrive(Filter(state=State.DEAD, limit=2)).ids
+
+
+def test_a_second_redrive_moves_nothing(store: Harness):
+    """A job that was started again is not started again twice."""
+    number = store.dead()
+    store.redrive()
+
+    assert Redriven((), ((number, "is ready"),)) == store.redrive()
+    assert 1 == store.job(number).redrives
+
+
+def test_of_redrives_at_once_one_moves_a_job(store: Harness):
+    """Of redrives at the same time one starts each job again."""
+    ids = [store.dead() for _ in range(5)]
+    answers = store.at_once([admin.redrive(Filter(state=State.DEAD), now=store.now) for _ in range(6)])
+
+    assert ids == sorted(number for answer in answers for number in answer.ids)
+    assert [1] * 5 == [store.job(number).redrives for number in ids]
+
+
+# ---------------------------------------------------------------------------------------------------- families
+
+
+def test_of_a_family_one_is_redriven(store: Harness):
+    """Where a dead job and its ended catch job both fit, the dead job runs again, and its catch job does not (I6)."""
+    parent = store.dead(new(retry="2 1s catch mend"))
+    child = parent + 1
+    store.cancel(child)
+
+    assert Redriven((parent,), ((child, f"has nothing to catch while job {parent} starts again"),)) == store.redrive()
+    assert [State.READY, State.CANCELLED] == [job.state for job in store.jobs()]
+
+
+def test_of_two_catch_jobs_of_one_parent_one_is_redriven(store: Harness):
+    """Two ended catch jobs of one dead job do not both run again: one death is caught once (I6)."""
+    parent = store.dead(new(retry="2 1s catch mend"))
+    store.cancel(2)
+    store.retry(parent)
+    store.end(store.take(), FATAL)
+    store.cancel(3)
+
+    assert (2,) == store.redrive(Filter(ids=(2, 3))).ids
+    assert [State.DEAD, State.READY, State.CANCELLED] == [job.state for job in store.jobs()]
+
+
+def test_a_catch_job_is_redriven_while_its_parent_is_dead(store: Harness):
+    """An ended catch job of a job that is still dead and uncaught can be started again, and catches it."""
+    parent = store.dead(new(retry="2 1s catch mend"))
+    store.cancel(2)
+
+    assert Redriven((2,)) == store.redrive(Filter(task="mend"))
+    store.end(store.take())
+    assert store.now == store.job(parent).caught_at
+
+
+def test_a_catch_job_is_kept_when_its_parent_lives_again(store: Harness):
+    """A catch job of a job that was started again has nothing to catch, and must not stand in the way of the next."""
+    parent = store.dead(new(retry="0 catch mend"))
+    store.cancel(2)
+    store.redrive(Filter(ids=(parent,)))
+    kept = Redriven((), ((2, f"has nothing to catch: job {parent} is not dead any more, or was caught"),))
+
+    assert kept == store.redrive(Filter(ids=(2,)))
+    assert kept == store.redrive(Filter(ids=(2,)), dry_run=True)
+    store.end(store.take(), failed())
+    assert [State.DEAD, State.CANCELLED, State.READY] == [job.state for job in store.jobs()]
+
+
+def test_a_catch_job_is_kept_when_its_parent_was_caught(store: Harness):
+    """A catch job of a job that another one has caught is not started again."""
+    parent = store.dead(new(retry="2 1s catch mend"))
+    store.cancel(2)
+    store.retry(parent)
+    store.end(store.take(), FATAL)
+    store.end(store.take())
+
+    assert Redriven((), ((2, f"has nothing to catch: job {parent} is not dead any more, or was caught"),)) == (
+        store.redrive(Filter(ids=(2,)))
+    )
+
+
+def test_a_catch_job_is_kept_while_its_twin_is_about(store: Harness):
+    """A catch job is not started again while another one of the same parent waits or runs."""
+    parent = store.dead(new(retry="2 1s catch mend"))
+    store.cancel(2)
+    store.retry(parent)
+    store.end(store.take(), FATAL)
+    store.wait(1)
+
+    kept = store.redrive(Filter(ids=(2,))).kept
+    assert ((2, f"has a twin: another catch job of job {parent} waits or runs"),) == kept
+    assert seconds(0) == store.claimed(1).rest_for

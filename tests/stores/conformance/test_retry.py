@@ -1,0 +1,200 @@
+"""Retry: an operator grants one attempt more."""
+
+from __future__ import annotations
+
+import pytest
+
+from redrive.engine.lifecycle import State
+from redrive.engine.outcome import Expired, Lost, Succeeded
+from redrive.engine.records import Hold
+from redrive.errors import IllegalMove, JobNotFound
+from redrive.policy import Rule
+from tests.stores.helpers import FATAL, Harness, failed, new
+
+
+def fails_left(store: Harness, number: int) -> int:
+    """How many more failures it takes until the job is dead."""
+    count = 0
+    while store.job(number).state is State.READY:
+        store.wait(10_000)
+        store.end(store.take(), failed())
+        count += 1
+    return count
+
+
+def test_a_waiting_job_becomes_due(store: Harness):
+    """A job that waits, for whatever reason, is due now; its counters stay."""
+    claim = store.take(new(retry="5 1h"))
+    store.end(claim, failed())
+    store.wait(5)
+    store.retry(claim.id)
+    row = store.job(claim.id)
+
+    assert (State.READY, store.now, None) == (row.state, row.scheduled_at, row.hold)
+    assert (1, 1, 0) == (row.attempt, row.failures, row.redrives)
+    assert claim.id == store.take().id
+
+
+def test_a_job_that_is_due_keeps_its_place(store: Harness):
+    """A job that is due already stays where it is in the line."""
+    first, second = store.put(), store.put()
+    store.wait(5)
+    before = store.everything()
+    store.retry(first)
+
+    assert before == store.everything()
+    assert [first, second] == [claim.id for claim in store.claim(2)]
+
+
+def test_a_dead_job_gets_exactly_one_attempt_more(store: Harness):
+    """A job whose retries are exhausted is started again with one failure forgiven: one more, and it is dead (I4)."""
+    number = store.put(new(retry="2 1s"))
+    assert 3 == fails_left(store, number)
+    store.retry(number)
+    row = store.job(number)
+
+    assert (State.READY, store.now, Hold.REDRIVE) == (row.state, row.scheduled_at, row.hold)
+    assert (2, 3, 1, None) == (row.failures, row.attempt, row.redrives, row.finished_at)
+    assert "run once more by an operator" == row.note
+    assert 1 == fails_left(store, number)
+    assert 4 == len(store.history(number))
+
+
+def test_the_one_attempt_more_is_counted_by_rules_too(store: Harness):
+    """A job that the limit of a rule has ended gets exactly one attempt more as well (I4)."""
+    rules = [Rule("builtins.ValueError", attempts=4)]
+    number = store.put(new(retry="1 1s", rules=rules))
+    assert 4 == fails_left(store, number)
+    store.retry(number)
+
+    assert 1 == fails_left(store, number)
+
+
+def test_a_job_that_gave_up_early_gets_one_attempt_more(store: Harness):
+    """A job that a permanent failure has ended is run once more, with the retries that it had left."""
+    number = store.dead(new(retry="2 1s"))
+    store.retry(number)
+
+    assert 0 == store.job(number).failures
+    assert 3 == fails_left(store, number)
+
+
+def test_a_cancelled_job_has_nothing_to_be_forgiven(store: Harness):
+    """A job that was cancelled between two attempts goes on with the retries that it had left."""
+    rules = [Rule("builtins.ValueError", attempts=3)]
+    claim = store.take(new(retry="1 1s", rules=rules))
+    store.end(claim, failed())
+    store.cancel(claim.id)
+    store.retry(claim.id)
+
+    assert 1 == store.job(claim.id).failures
+    assert 2 == fails_left(store, claim.id)
+
+
+def test_an_expired_job_starts_with_a_new_deadline(store: Harness):
+    """A job that was too late for its deadline is run once more; the deadline counts anew, the failures stay."""
+    number = store.put(new(retry="3 1s", deadline="90s"))
+    store.end(store.take(), failed())
+    store.wait(600)
+    store.end(store.take(), Expired())
+    store.retry(number)
+    claim = store.take()
+
+    assert (1, store.now) == (claim.failures, claim.started_at)
+
+
+def test_a_poisoned_job_is_given_three_more_crashes(store: Harness):
+    """A job that killed its workers starts again without the memory of its crashes."""
+    number = store.put(new(retry="2 1s"))
+    for _ in range(3):
+        store.end(store.take(), Lost("gone"))
+    store.retry(number)
+
+    assert (0, 0) == (store.job(number).crashes, store.job(number).failures)
+
+
+@pytest.mark.parametrize("state", ["running", "succeeded"])
+def test_what_runs_or_has_succeeded_is_refused(store: Harness, state: str):
+    """A running or succeeded job cannot be run once more; the refusal says what it is, and changes nothing."""
+    claim = store.take(new())
+    if state == "succeeded":
+        store.end(claim, Succeeded())
+    before = store.everything()
+    with pytest.raises(IllegalMove, match=f"a {state} job cannot redrive"):
+        store.retry(claim.id)
+
+    assert before == store.everything()
+
+
+def test_an_unknown_job_is_not_found(store: Harness):
+    """Running a job once more that does not exist says which one is missing."""
+    with pytest.raises(JobNotFound, match="there is no job 404"):
+        store.retry(404)
+
+
+def test_a_caught_job_is_refused(store: Harness):
+    """A job that its catch task has dealt with is not run again."""
+    store.end(store.take(new(retry="2 1s catch mend")), FATAL)
+    store.end(store.take())
+    with pytest.raises(IllegalMove) as refusal:
+        store.retry(1)
+
+    assert "job 1 was caught: its catch task has dealt with it" == str(refusal.value)
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_a_job_that_is_being_caught_is_refused(store: Harness, runs: bool):
+    """While its catch job waits or runs, a dead job is not run again; the refusal says what to do first."""
+    store.end(store.take(new(retry="2 1s catch mend")), FATAL)
+    if runs:
+        store.take()
+    with pytest.raises(IllegalMove) as refusal:
+        store.retry(1)
+
+    assert "job 1 is being caught by mend: cancel the catch job first, or let it finish" == str(refusal.value)
+
+
+def test_a_job_whose_catch_was_cancelled_can_run_again(store: Harness):
+    """After its catch job was ended, a dead job can be run once more."""
+    store.end(store.take(new(retry="2 1s catch mend")), FATAL)
+    store.cancel(2)
+    store.retry(1)
+
+    assert State.READY == store.job(1).state
+
+
+def test_a_catch_job_can_run_once_more(store: Harness):
+    """An ended catch job of a job that is still dead can be run once more, and catches it."""
+    store.end(store.take(new(retry="2 1s catch mend")), FATAL)
+    store.cancel(2)
+    store.retry(2)
+    store.end(store.take())
+
+    assert store.now == store.job(1).caught_at
+
+
+@pytest.mark.parametrize("fate", ["waits", "succeeded"])
+def test_a_catch_job_of_a_job_that_was_started_again_is_refused(store: Harness, fate: str):
+    """A catch job whose parent was started again has nothing to catch any more."""
+    store.end(store.take(new(retry="2 1s catch mend")), FATAL)
+    store.cancel(2)
+    store.retry(1)
+    if fate == "succeeded":
+        store.end(store.take())
+    with pytest.raises(IllegalMove) as refusal:
+        store.retry(2)
+
+    assert "job 2 has nothing to catch: job 1 is not dead any more, or was caught" == str(refusal.value)
+
+
+def test_a_second_catch_job_is_refused_while_the_first_is_about(store: Harness):
+    """Of two catch jobs of one parent only one may run: one death is caught once (I6)."""
+    number = store.put(new(retry="2 1s catch mend"))
+    store.end(store.take(), FATAL)
+    store.cancel(2)
+    store.retry(number)
+    store.end(store.take(), FATAL)
+    with pytest.raises(IllegalMove) as refusal:
+        store.retry(2)
+
+    assert "job 2 has a twin: another catch job of job 1 waits or runs" == str(refusal.value)

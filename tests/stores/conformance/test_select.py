@@ -1,0 +1,77 @@
+"""Select: jobs are found by what people know of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from redrive.engine.lifecycle import State
+from redrive.engine.select import Filter
+from redrive.stores.operations import admin
+from tests.stores.helpers import FATAL, Harness, failed, new
+
+
+def ids(store: Harness, **conditions) -> list[int]:
+    """The ids of the jobs that fit, oldest first."""
+    wanted = Filter(**{"oldest_first": True} | conditions)
+    return [job.id for job in store.do(admin.select(wanted))]
+
+
+@pytest.fixture
+def full(store: Harness) -> Harness:
+    """A store with a job of each kind: 1 dead and caught by 2, 3 dead, 4 ready after a failure, 5 ready, 6 running."""
+    store.end(store.take(new("pay", retry="2 1s catch mend", queue="money")), FATAL)
+    store.end(store.take())
+    store.end(store.take(new("send", queue="mail")), FATAL)
+    store.end(store.take(new("send", queue="mail")), failed("100% of 'it' timed_out", reason="TIMEOUT"))
+    store.enqueue(new("pay", queue="money", delay=99), new("look"))
+    store.take()
+    return store
+
+
+@pytest.mark.parametrize(
+    ("conditions", "expected"),
+    [
+        ({}, [1, 2, 3, 4, 5, 6]),
+        ({"ids": (2, 4, 404)}, [2, 4]),
+        ({"ids": ()}, []),
+        ({"state": State.DEAD}, [1, 3]),
+        ({"state": State.READY}, [4, 5]),
+        ({"state": State.RUNNING}, [6]),
+        ({"state": State.SUCCEEDED}, [2]),
+        ({"state": State.CANCELLED}, []),
+        ({"task": "send"}, [3, 4]),
+        ({"task": "nobody's"}, []),
+        ({"queue": "money"}, [1, 2, 5]),
+        ({"reason": "TIMEOUT"}, [4]),
+        ({"error": "no such"}, [1, 3]),
+        ({"error": "100% of 'it'"}, [4]),
+        ({"error": "timed%out"}, []),
+        ({"error": "NO SUCH"}, []),
+        ({"caught": True}, [1]),
+        ({"caught": False}, [2, 3, 4, 5, 6]),
+        ({"caught": False, "state": State.DEAD}, [3]),
+        ({"after_id": 3}, [4, 5, 6]),
+        ({"task": "pay", "queue": "money", "state": State.READY}, [5]),
+        ({"task": "pay", "queue": "mail"}, []),
+        ({"limit": 2}, [1, 2]),
+        ({"limit": 0}, []),
+        ({"oldest_first": False, "limit": 2}, [6, 5]),
+        ({"oldest_first": False, "after_id": 4}, [6, 5]),
+    ],
+    ids=str,
+)
+def test_all_conditions_must_hold(full: Harness, conditions: dict[str, object], expected: list[int]):
+    """A filter answers the jobs for which every given condition holds, in the order asked for."""
+    assert expected == ids(full, **conditions)
+
+
+def test_at_most_a_hundred_are_read_unasked(store: Harness):
+    """Without a limit the newest hundred are read, newest first."""
+    store.enqueue(*[new() for _ in range(120)])
+
+    assert list(range(120, 20, -1)) == [job.id for job in store.do(admin.select(Filter()))]
+
+
+def test_the_rows_are_those_of_get(full: Harness):
+    """A selected job is the same as the job that is read by its id."""
+    assert all(job == full.job(job.id) for job in full.jobs())

@@ -1,0 +1,66 @@
+"""Stats: how many jobs there are, told apart as people do."""
+
+from __future__ import annotations
+
+from redrive.engine.outcome import Cancelled, Released, Snoozed
+from redrive.engine.records import Stats
+from redrive.stores.operations import admin
+from tests.stores.helpers import FATAL, Harness, failed, new, seconds
+
+EMPTY = Stats(due=0, scheduled=0, retrying=0, running=0, succeeded=0, dead=0, caught=0, cancelled=0)
+
+
+def counted(store: Harness, **options) -> Stats:
+    """The counts at the present instant."""
+    return store.do(admin.stats(now=store.now, **options))
+
+
+def test_an_empty_store_counts_nothing(store: Harness):
+    """In a new store all counts are 0."""
+    assert EMPTY == counted(store)
+
+
+def test_each_job_is_counted_once(store: Harness):
+    """Every job is in exactly one count: due, scheduled, retrying, running, succeeded, dead, caught or cancelled."""
+    store.end(store.take(new(retry="2 1s catch mend")), FATAL)
+    store.end(store.take())
+    store.end(store.take(new()), FATAL)
+    store.end(store.take(new(retry="5 1h")), failed())
+    store.end(store.take(new()), Snoozed(seconds(60)))
+    store.end(store.take(new()), Released("unknown task", seconds(15), unknown_task=True))
+    store.end(store.take(new()), Cancelled("enough"))
+    store.enqueue(new(), new(), new(delay=60))
+    store.take()
+    expected = Stats(due=1, scheduled=3, retrying=1, running=1, succeeded=1, dead=1, caught=1, cancelled=1)
+
+    assert expected == counted(store)
+    assert 10 == len(store.jobs())
+    assert 6 == expected.unfinished
+
+
+def test_what_waits_becomes_due(store: Harness):
+    """Scheduled and retrying jobs count as due from the instant at which they are."""
+    store.end(store.take(new(retry="5 10s")), failed())
+    store.put(new(delay=10))
+    store.now += seconds(9.999)
+    before = counted(store)
+    store.now += seconds(0.001)
+    after = counted(store)
+
+    assert (0, 1, 1) == (before.due, before.scheduled, before.retrying)
+    assert (2, 0, 0) == (after.due, after.scheduled, after.retrying)
+
+
+def test_the_counts_can_be_narrowed(store: Harness):
+    """Counts can be had of one task, and of jobs that were enqueued after another one."""
+    first, *_ = store.enqueue(new("a"), new("b"), new("a"), new("b"), new("b"))
+
+    assert (2, 3, 0) == tuple(counted(store, task=task).due for task in ("a", "b", "c"))
+    assert (4, 1) == (counted(store, after_id=first).due, counted(store, after_id=first, task="a").due)
+
+
+def test_without_an_instant_the_clock_of_the_database_counts(store: Harness):
+    """Counts that are asked for without an instant are those of the database's present."""
+    store.put(new(delay=60))
+
+    assert 1 == store.do(admin.stats()).due

@@ -1,0 +1,235 @@
+"""Sweep: what the dead held runs again, the living lose nothing, and one odd row stops no other."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from redrive.engine.lease import GRACE
+from redrive.engine.lifecycle import State
+from redrive.engine.outcome import Lost, Succeeded
+from redrive.engine.records import Closing, Hold
+from redrive.stores.operations.leases import Settled
+from tests.stores.helpers import FATAL, LONG, Harness, new, seconds
+
+MILLISECOND = timedelta(milliseconds=1)
+
+
+def test_the_jobs_of_a_silent_worker_run_again(store: Harness):
+    """When a worker's lease has run out, its job is due at once, unspent, and its history says why (D14)."""
+    worker = store.worker()
+    claim = store.take(new(), worker=worker)
+    store.wait(15)
+    (moved,) = store.sweep()
+    row = store.job(claim.id)
+    (line,) = store.history(claim.id)
+
+    assert moved.job_id == claim.id
+    assert (State.READY, store.now, Hold.LOST) == (row.state, row.scheduled_at, row.hold)
+    assert (1, 0, 1) == (row.attempt, row.failures, row.crashes)
+    assert (Closing.LOST, "WORKER_LOST", worker, 1) == (line.outcome, line.reason, line.worker_id, line.number)
+    assert f"worker {worker} fell silent during attempt 1" == line.error
+
+
+def test_a_lease_holds_to_its_last_millisecond(store: Harness):
+    """A millisecond before its lease runs out, a silent worker loses nothing."""
+    store.take(new(), worker=store.worker())
+    store.now += seconds(15) - MILLISECOND
+
+    assert () == store.sweep()
+    store.now += MILLISECOND
+    assert 1 == len(store.sweep())
+
+
+def test_a_worker_that_beats_is_never_swept(store: Harness):
+    """A long, healthy attempt is never taken from a worker that beats (D22)."""
+    worker = store.worker()
+    claim = store.take(new(), worker=worker)
+    for _ in range(50):
+        store.wait(10)
+        store.beat(worker)
+        assert () == store.sweep()
+
+    assert 1 == len(store.settle((claim, Succeeded())).moved)
+
+
+def test_a_worker_loses_only_its_own(store: Harness):
+    """When one worker falls silent, the others keep what they hold."""
+    dead, alive = store.worker("a:1"), store.worker("b:1", lease_for=LONG)
+    lost, kept = store.take(new(), worker=dead), store.take(new(), worker=alive)
+    store.wait(15)
+
+    assert [lost.id] == [each.job_id for each in store.sweep()]
+    assert kept.lease_id == store.job(kept.id).lease_id
+
+
+def test_the_work_of_a_sweep_is_bounded(store: Harness):
+    """A sweep takes no more leases than its budget, worker by worker, and the next one goes on (D21)."""
+    worker = store.worker(lease_for=LONG)
+    store.enqueue(*[new() for _ in range(7)])
+    claims = [*store.claim(3, worker=worker), *store.claim(4, worker=worker)]
+    store.now += LONG
+    swept = [[each.job_id for each in store.sweep(3)] for _ in range(4)]
+
+    assert [3, 3, 1, 0] == [len(each) for each in swept]
+    assert [claim.id for claim in claims] == [number for each in swept for number in each]
+
+
+def test_nothing_to_sweep(store: Harness):
+    """Where nobody is lost a sweep answers nothing and changes nothing."""
+    store.enqueue(new(), new(delay=60))
+    store.take()
+    before = store.everything()
+
+    assert () == store.sweep()
+    assert before == store.everything()
+
+
+# ---------------------------------------------------------------------------------------------------- hard timeouts
+
+
+def test_an_attempt_that_outlives_its_timeout_is_taken_from_the_living(store: Harness):
+    """Even a worker that beats loses an attempt when its timeout and the grace have passed, and not before."""
+    claim = store.take(new(attempt_timeout="30s"))
+    store.now += seconds(30) + GRACE - MILLISECOND
+    early = store.sweep()
+    store.now += MILLISECOND
+
+    assert () == early
+    assert [claim.id] == [each.job_id for each in store.sweep()]
+
+
+def test_the_grace_can_be_chosen(store: Harness):
+    """The grace that a sweep gives is an argument of it."""
+    store.take(new(attempt_timeout="30s"))
+    store.wait(31)
+
+    assert () == store.sweep(grace=seconds(2))
+    assert 1 == len(store.sweep(grace=seconds(1)))
+
+
+def test_the_timeout_counts_from_the_present_attempt(store: Harness):
+    """The hard timeout of a second attempt counts from its own start."""
+    store.end(store.take(new(attempt_timeout="30s")), Lost("gone"))
+    store.wait(100)
+    store.take()
+    store.wait(39)
+
+    assert () == store.sweep()
+
+
+def test_without_a_timeout_an_attempt_may_take_for_ever(store: Harness):
+    """An attempt of a policy without a timeout is never taken from a worker that beats."""
+    store.take(new())
+    store.wait(86_400 * 900)
+
+    assert () == store.sweep()
+
+
+def test_a_catch_job_has_no_timeout_of_its_parent_s(store: Harness):
+    """The attempt timeout is the parent's: its catch job may take longer."""
+    store.end(store.take(new(retry="2 1s catch mend", attempt_timeout="30s")), FATAL)
+    store.take()
+    store.wait(3600)
+
+    assert () == store.sweep()
+
+
+# ---------------------------------------------------------------------------------------------------- ends
+
+
+def test_the_third_crash_is_poison(store: Harness):
+    """A job that three workers in a row did not survive is dead, and its catch job is there (D19)."""
+    store.put(new(retry="9 1s catch mend"))
+    for n in range(3):
+        store.take(worker=store.worker(f"victim:{n}"))
+        store.wait(15)
+        store.sweep()
+    parent, child = store.jobs()
+
+    assert (State.DEAD, "POISON", 3) == (parent.state, parent.reason, parent.crashes)
+    assert [Closing.LOST] * 3 == [attempt.outcome for attempt in store.history(parent.id)]
+    assert ("mend", parent.id) == (child.task, child.parent_id)
+
+
+def test_a_task_that_may_not_be_repeated_is_dead_after_one_crash(store: Harness):
+    """A lost attempt of a task that is not idempotent is final: at most once, honestly."""
+    store.take(new(retry="9 1s catch mend", idempotent=False), worker=store.worker())
+    store.wait(15)
+    store.sweep()
+
+    assert (State.DEAD, "LOST_IN_FLIGHT") == (store.job(1).state, store.job(1).reason)
+    assert "mend" == store.job(2).task
+
+
+def test_a_lost_job_takes_its_turn(store: Harness):
+    """A rescued job with a small priority comes before fresh ones with a larger (D38)."""
+    urgent = store.take(new(priority=-1), worker=store.worker())
+    store.wait(15)
+    store.sweep()
+    store.put(new())
+
+    assert urgent.id == store.take().id
+
+
+# ---------------------------------------------------------------------------------------------------- zombies
+
+
+def test_a_zombie_settles_nothing(store: Harness):
+    """What a worker writes after it was swept changes nothing, also while nobody has taken its job yet (D15)."""
+    claim = store.take(new(), worker=store.worker())
+    store.wait(15)
+    store.sweep()
+    before = store.everything()
+
+    assert Settled((), frozenset({claim.lease_id})) == store.settle((claim, Succeeded(b'"old"')))
+    assert before == store.everything()
+
+
+def test_a_worker_that_is_late_but_not_swept_may_settle(store: Harness):
+    """A lease that ran out but was not taken away is still current: the work is not thrown away."""
+    claim = store.take(new(), worker=store.worker())
+    store.wait(3600)
+
+    assert 1 == len(store.settle((claim, Succeeded(b"1"))).moved)
+    assert () == store.sweep()
+
+
+def test_a_swept_worker_is_struck_off(store: Harness):
+    """A worker whose lease ran out is not registered any more, and hears so at its next heartbeat."""
+    worker = store.worker()
+    store.wait(15)
+    store.sweep()
+
+    assert not store.beat(worker).alive
+
+
+def test_what_a_worker_left_behind_is_swept(store: Harness):
+    """Jobs of a worker that is not registered are taken, whyever they still name it."""
+    worker = store.worker()
+    claim = store.take(new(), worker=worker)
+    store.wait(15)
+    store.sweep(0)
+
+    assert [claim.id] == [each.job_id for each in store.sweep()]
+
+
+def test_sweepers_at_once_do_it_once(store: Harness):
+    """Of sweeps at the same time, one takes each lost job."""
+    from redrive.stores.operations import leases
+
+    worker = store.worker()
+    store.enqueue(*[new() for _ in range(10)])
+    ids = [claim.id for claim in store.claim(10, worker=worker)]
+    store.wait(15)
+    answers = store.at_once([leases.sweep(100, now=store.now) for _ in range(6)])
+
+    assert ids == sorted(each.job_id for answer in answers for each in answer)
+    assert [1] * 10 == [store.job(number).crashes for number in ids]
+
+
+@pytest.mark.parametrize("budget", [1, 100])
+def test_a_sweep_without_workers(store: Harness, budget: int):
+    """A store that never had a worker can be swept."""
+    assert () == store.sweep(budget)

@@ -1,0 +1,148 @@
+"""Workers: they arrive, beat, and leave."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from redrive.engine.lifecycle import State
+from redrive.engine.outcome import Succeeded
+from redrive.engine.records import Hold, Worker
+from redrive.stores.operations import workers
+from redrive.stores.operations.workers import Pulse
+from tests.stores.helpers import T0, Harness, failed, new, seconds
+
+
+def all_of(store: Harness) -> tuple[Worker, ...]:
+    """The workers that have not left."""
+    return store.do(workers.workers())
+
+
+def test_a_worker_is_listed_as_it_registered(store: Harness):
+    """A registered worker is listed with its name, its slots, its queues and its instants."""
+    number = store.do(workers.register("host:77", concurrency=8, lease_for=seconds(15), queues=["mail", "pay"], now=T0))
+    expected = Worker(number, "host:77", 8, ("mail", "pay"), T0, T0, T0 + seconds(15), None)
+
+    assert (expected,) == all_of(store)
+
+
+def test_without_queues_a_worker_serves_all(store: Harness):
+    """A worker that named no queues serves all, which is not the same as none."""
+    store.worker()
+    store.do(workers.register("idle:1", concurrency=1, lease_for=seconds(15), queues=[], now=T0))
+
+    assert [None, ()] == [each.queues for each in all_of(store)]
+
+
+def test_worker_ids_are_never_repeated(store: Harness):
+    """Each registration has an id of its own, also under the same name and after others have left."""
+    first = store.worker()
+    store.leave(first)
+    seen = [first, store.worker(), store.worker()]
+
+    assert sorted(set(seen)) == seen
+
+
+def test_workers_are_listed_oldest_first(store: Harness):
+    """Workers are listed in the order in which they registered; those that left are not."""
+    a, b, c = (store.worker(f"host:{n}") for n in range(3))
+    store.leave(b)
+
+    assert [a, c] == [each.id for each in all_of(store)]
+
+
+def test_a_heartbeat_extends_a_life(store: Harness):
+    """A heartbeat says when it came, and that the worker is believed from then on."""
+    worker = store.worker()
+    store.wait(10)
+    pulse = store.beat(worker)
+    (row,) = all_of(store)
+
+    assert Pulse(alive=True, leases=frozenset()) == pulse
+    assert (T0, T0 + seconds(10), T0 + seconds(25)) == (row.started_at, row.heartbeat_at, row.expires_at)
+
+
+def test_a_heartbeat_never_shortens_a_life(store: Harness):
+    """A heartbeat that promises less than an earlier one takes nothing back (D17)."""
+    worker = store.worker(lease_for=seconds(60))
+    store.wait(1)
+    store.beat(worker, seconds(5))
+
+    assert T0 + seconds(60) == all_of(store)[0].expires_at
+
+
+@pytest.mark.parametrize("life", [timedelta(0), seconds(-1)], ids=str)
+def test_a_heartbeat_that_extends_by_nothing_is_refused(store: Harness, life: timedelta):
+    """A heartbeat must promise some time; one that promises none is refused and changes nothing (D17)."""
+    worker = store.worker()
+    before = all_of(store)
+    with pytest.raises(ValueError, match="a heartbeat must extend the lease by more than nothing"):
+        store.beat(worker, life)
+
+    assert before == all_of(store)
+
+
+def test_a_heartbeat_answers_what_the_worker_holds(store: Harness):
+    """A worker hears which leases it holds, so that it can stop what it has lost (D16)."""
+    worker, other = store.worker(), store.worker()
+    store.enqueue(*[new() for _ in range(4)])
+    a, b, c = store.claim(3, worker=worker)
+    store.claim(1, worker=other)
+    store.end(a, Succeeded())
+    store.cancel(b.id)
+
+    assert Pulse(alive=True, leases=frozenset({c.lease_id})) == store.beat(worker)
+
+
+def test_an_unknown_worker_is_not_alive(store: Harness):
+    """A worker that never registered hears so, and its heartbeat registers nobody."""
+    assert Pulse(alive=False, leases=frozenset()) == store.beat(404)
+    assert () == all_of(store)
+
+
+def test_a_worker_that_leaves_gives_back_what_it_holds(store: Harness):
+    """What a leaving worker still holds is due at once, with nothing spent and no line in its history (D11)."""
+    store.end(store.take(new(retry="5 1s")), failed("boom"))
+    store.wait(1)
+    worker = store.worker()
+    claim = store.take(worker=worker)
+    given = store.leave(worker)
+    row = store.job(claim.id)
+
+    assert [claim.id] == given
+    assert (State.READY, Hold.RELEASE, store.now) == (row.state, row.hold, row.scheduled_at)
+    assert (1, 1, 0, "boom") == (row.attempt, row.failures, row.crashes, row.error)
+    assert f"worker {worker} shut down" == row.note
+    assert 1 == len(store.history(claim.id))
+    assert (seconds(1), 2) == ((again := store.take()).last_delay, again.attempt)
+
+
+def test_a_worker_that_left_holds_nothing(store: Harness):
+    """What a worker writes after it left is fenced off."""
+    worker = store.worker()
+    claim = store.take(new(), worker=worker)
+    store.leave(worker)
+
+    assert frozenset({claim.lease_id}) == store.settle((claim, Succeeded())).lost
+    assert Pulse(alive=False, leases=frozenset()) == store.beat(worker)
+
+
+def test_leaving_twice_changes_nothing(store: Harness):
+    """The second farewell gives nothing back, and an unknown worker can say it too."""
+    worker = store.worker()
+    store.leave(worker)
+    store.take(new())
+
+    assert ([], []) == (store.leave(worker), store.leave(404))
+    assert State.RUNNING == store.job(1).state
+
+
+def test_a_leaving_worker_takes_nobody_else_s_jobs_along(store: Harness):
+    """Only what the leaving worker holds is given back."""
+    worker = store.worker()
+    mine = store.take(new())
+    theirs = store.take(new(), worker=worker)
+
+    assert [theirs.id] == store.leave(worker)
+    assert State.RUNNING == store.job(mine.id).state

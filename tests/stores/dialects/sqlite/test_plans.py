@@ -1,0 +1,246 @@
+"""What statements cost: work grows with what is asked for, not with what waits, runs or has ended."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from redrive.engine.outcome import Succeeded
+from redrive.stores import migrate
+from redrive.stores.dialects import loader
+from redrive.stores.dialects.sqlite.values import encode
+from redrive.stores.drivers.sqlite import Settings
+from redrive.stores.drivers.sqlite.conversation import drive
+from redrive.stores.operations import jobs, leases, workers
+from redrive.stores.query import Operation
+from tests.stores.helpers import LONG, T0, failed, new, seconds
+
+LANES = [{"queue": queue, "priority": priority} for queue in ("a", "b", "c") for priority in (0, 5)]
+"""The waiting jobs stand in six lanes."""
+
+FEW, MANY = 1_000, 20_000
+
+FLAT = 1.2
+"""How much more the work may be with twenty times as many rows (DESIGN, Cost)."""
+
+
+class Counted:
+    """A database in memory that counts the steps of SQLite's virtual machine."""
+
+    def __init__(self) -> None:
+        self.connection = sqlite3.connect(":memory:", isolation_level=None)
+        self.ticks = 0
+        migrate.migrate(self.connection.cursor(), "sqlite", "counted")
+        self.worker = self.run(workers.register("w", concurrency=9, lease_for=LONG, now=T0))
+
+    def run(self, operation: Operation[Any]) -> Any:
+        """Run an operation in one transaction."""
+        cursor = self.connection.cursor()
+        cursor.execute("BEGIN IMMEDIATE")
+        result = drive(cursor, operation.steps, Settings(None))
+        cursor.execute("COMMIT")
+        return result
+
+    def steps(self, operation: Operation[Any]) -> int:
+        """Run an operation and count its steps, to five."""
+        self.ticks = 0
+        self.connection.set_progress_handler(self._tick, 5)
+        self.run(operation)
+        self.connection.set_progress_handler(None, 5)
+        return self.ticks
+
+    def _tick(self) -> int:
+        self.ticks += 1
+        return 0
+
+    def claim(self, count: int = 10, at: float = 0) -> Operation[leases.Claimed]:
+        """The operation that claims."""
+        return leases.claim(self.worker, count, lease_for=LONG, now=T0 + seconds(at))
+
+    def fill(self, count: int, **options: Any) -> None:
+        """Enqueue so many jobs, spread over the lanes."""
+        self.run(jobs.enqueue([new(**LANES[n % 6], **options) for n in range(count)], now=T0))
+
+    def settle(self, outcome: Any, count: int) -> None:
+        """Claim and settle so many jobs."""
+        for _ in range(count // 500):
+            claims = self.run(self.claim(500)).claims
+            assert 500 == len(claims)
+            self.run(leases.settle([leases.Ending(each, outcome, 0.0) for each in claims], now=T0))
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[Callable[[str, int], Counted]]:
+    """Makes databases that hold so many jobs of a kind, each once."""
+    known: dict[tuple[str, int], Counted] = {}
+
+    def make(kind: str, count: int) -> Counted:
+        if (kind, count) not in known:
+            known[kind, count] = database = Counted()
+            BACKLOGS[kind](database, count)
+        return known[kind, count]
+
+    yield make
+    for each in known.values():
+        each.connection.close()
+
+
+def _due(database: Counted, count: int) -> None:
+    database.fill(count)
+
+
+def _scheduled(database: Counted, count: int) -> None:
+    database.fill(count, delay=3600)
+
+
+def _retrying(database: Counted, count: int) -> None:
+    database.fill(count, retry="5 1h")
+    database.settle(failed(), count)
+
+
+def _running(database: Counted, count: int) -> None:
+    database.fill(count)
+    database.run(database.claim(count))
+
+
+def _succeeded(database: Counted, count: int) -> None:
+    database.fill(count)
+    database.settle(Succeeded(b"1"), count)
+
+
+BACKLOGS = {
+    "due": _due,
+    "scheduled": _scheduled,
+    "retrying": _retrying,
+    "running": _running,
+    "succeeded": _succeeded,
+}
+
+
+@pytest.mark.parametrize("kind", BACKLOGS)
+def test_a_claim_costs_the_same_whatever_waits(made, kind: str):
+    """With 20,000 jobs of any kind in six lanes, a claim of ten takes at most 1.2 times the steps that it takes with
+    1,000 (D39)."""
+    costs = []
+    for count in (FEW, MANY):
+        database = made(kind, count)
+        database.fill(60)
+        costs.append(database.steps(database.claim()))
+
+    assert costs[1] <= FLAT * costs[0]
+    assert costs[0] > 100
+
+
+@pytest.mark.parametrize("kind", ["scheduled", "retrying", "succeeded", "running"])
+def test_an_idle_claim_costs_the_same_whatever_waits(made, kind: str):
+    """A claim that finds nothing due costs the same with 20,000 jobs that wait, run or have ended."""
+    costs = []
+    for count in (FEW, MANY):
+        database = made(kind, count)
+        while database.run(database.claim(1000)).claims:
+            pass
+        costs.append(database.steps(database.claim()))
+
+    assert costs[1] <= FLAT * costs[0]
+
+
+def test_the_cost_of_a_claim_follows_what_it_takes(made):
+    """A claim of a hundred jobs costs less than ten claims of ten: batches pay."""
+    database = made("due", MANY)
+    ten, hundred = database.steps(database.claim(10)), database.steps(database.claim(100))
+
+    assert hundred < 10 * ten
+
+
+@pytest.mark.parametrize("outcome", [Succeeded(b"1"), failed()], ids=["success", "failure"])
+@pytest.mark.parametrize("kind", ["retrying", "running", "succeeded"])
+def test_a_settle_costs_the_same_whatever_is_kept(made, kind: str, outcome: object):
+    """Settling ten attempts costs the same with 20,000 other jobs as with 1,000."""
+    costs = []
+    for count in (FEW, MANY):
+        database = made(kind, count)
+        database.fill(10, retry="5 1h")
+        claims = database.run(database.claim()).claims
+        assert 10 == len(claims)
+        costs.append(database.steps(leases.settle([leases.Ending(each, outcome, 0.0) for each in claims], now=T0)))
+
+    assert costs[1] <= FLAT * costs[0]
+
+
+@pytest.mark.parametrize("kind", ["scheduled", "retrying", "succeeded"])
+def test_a_sweep_costs_the_same_whatever_is_kept(made, kind: str):
+    """A sweep looks at what runs, not at what waits or has ended."""
+    costs = [made(kind, count).steps(leases.sweep(100, now=T0)) for count in (FEW, MANY)]
+
+    assert costs[1] <= FLAT * max(costs[0], 100)
+
+
+# ---------------------------------------------------------------------------------------------------- plans
+
+ABSENT = """
+    queues hold note attempt failures crashes snoozes by_rule last_delay finished_at reason error forgive
+"""
+
+GIVEN: dict[str, object] = {
+    "now": T0, "count": 10, "worker_id": 1, "lease_before": 0, "job_ids": [1], "lease_ids": [1], "ids": [1], "id": 1,
+    "job_id": 1, "lease_id": 1, "grace": seconds(10), "budget": 100, "state": "ready", "scheduled_at": T0,
+}  # fmt: skip
+
+PARAMS: dict[str, object] = dict.fromkeys(ABSENT.split()) | GIVEN
+
+HOT = [
+    "claim",
+    "next_due",
+    "settle",
+    "settle_succeeded",
+    "close_succeeded",
+    "closed_before",
+    "caught",
+    "leases_of",
+    "lost",
+    "worker_release",
+    "families",
+    "redrive",
+    "job_get",
+    "attempts_of",
+    "payload_of",
+    "cancel",
+    "hasten",
+]
+
+
+ALLOWED = {
+    "SCAN redrive_jobs USING INDEX redrive_jobs_ready",  # the first of the lanes: one probe, bounded by LIMIT 1
+    "SCAN job USING INDEX redrive_jobs_running",  # a sweep walks what runs
+}
+
+
+def plan(name: str) -> Sequence[str]:
+    """The lines of SQLite's plan for a statement."""
+    database = Counted()
+    rows = database.connection.execute(
+        f"EXPLAIN QUERY PLAN {loader.statements('sqlite')[name]}", encode(PARAMS)
+    ).fetchall()
+    database.connection.close()
+    return [row[3] for row in rows]
+
+
+@pytest.mark.parametrize("name", HOT)
+def test_no_statement_of_everyday_walks_the_jobs(name: str):
+    """The plan of no everyday statement walks a whole table of jobs, attempts, payloads or policies."""
+    big = ("redrive_jobs", "job", "parent", "child", "twin", "redrive_attempts", "redrive_payloads", "redrive_policies")
+    walks = [line for line in plan(name) if line.startswith("SCAN") and line.split()[1] in big]
+
+    assert set(walks) <= ALLOWED
+
+
+@pytest.mark.parametrize("name", ["claim", "next_due"])
+def test_claims_walk_the_index_of_ready_rows(name: str):
+    """Claims find lanes and jobs in the partial index of ready rows, and nowhere else."""
+    lines = [line for line in plan(name) if "redrive_jobs_" in line]
+
+    assert any("redrive_jobs_ready (queue=? AND priority=?" in line for line in lines)
+    assert [] == [line for line in lines if "redrive_jobs_ready" not in line]

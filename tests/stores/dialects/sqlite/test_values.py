@@ -1,0 +1,141 @@
+"""How values look in SQLite."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive.engine.frozen import UNREADABLE, freeze
+from redrive.engine.lifecycle import State
+from redrive.policy import Policy
+from redrive.stores.dialects.sqlite.values import decoder, encode, from_micros, to_micros
+
+INSTANTS = st.datetimes(timezones=st.just(UTC))
+SPANS = st.timedeltas(timedelta(-(10**5)), timedelta(10**5))
+
+
+@dataclass(frozen=True)
+class Record:
+    """One field of each kind that records have."""
+
+    name: str
+    count: int
+    at: datetime
+    after: timedelta
+    state: State
+    numbers: tuple[int, ...]
+    policy: Policy
+    payload: bytes
+    flag: bool
+    maybe_at: datetime | None
+    maybe_state: State | None
+    maybe_names: tuple[str, ...] | None
+
+
+COLUMNS = tuple(Record.__annotations__)
+POLICY = Policy.parse("5 1s").durable()
+ROW = ("a", 7, 1_000_000, 1_500_000, "ready", "[1,2]", freeze(POLICY).document, b"x", 1, None, None, None)
+
+
+@given(INSTANTS)
+def test_an_instant_survives(instant: datetime):
+    """An instant is written as whole microseconds and read back as it was."""
+    assert instant == from_micros(to_micros(instant))
+
+
+@given(INSTANTS, INSTANTS)
+def test_instants_keep_their_order(one: datetime, other: datetime):
+    """The database compares numbers as we compare instants."""
+    assert (one < other) == (to_micros(one) < to_micros(other))
+
+
+def test_an_instant_of_another_zone_is_the_same_instant():
+    """An aware instant is written in UTC, whatever its zone."""
+    tokyo = datetime(2026, 1, 1, 9, tzinfo=timezone(timedelta(hours=9)))
+
+    assert to_micros(datetime(2026, 1, 1, tzinfo=UTC)) == to_micros(tokyo)
+    assert UTC == from_micros(to_micros(tokyo)).tzinfo
+
+
+def test_an_instant_without_a_zone_is_refused():
+    """A naive instant is nowhere in time, and is not written."""
+    with pytest.raises(TypeError):
+        to_micros(datetime(2026, 1, 1))  # noqa: DTZ001 - that is the fault
+
+
+def test_parameters_are_written_by_their_types():
+    """Instants and spans become microseconds, lists JSON, and all else stays as it is."""
+    params = {
+        "at": datetime(1970, 1, 1, 0, 0, 1, 5, tzinfo=UTC),
+        "after": timedelta(seconds=2, microseconds=7),
+        "ids": [1, 2],
+        "names": ["ü", 'a"b'],
+        "none": None,
+        "text": "x",
+        "number": 3,
+        "payload": b"\x00",
+        "state": State.READY,
+        "flag": True,
+    }
+    expected = params | {"at": 1_000_005, "after": 2_000_007, "ids": "[1,2]", "names": '["ü","a\\"b"]'}
+
+    assert expected == encode(params)
+
+
+@given(SPANS)
+def test_a_span_survives(span: timedelta):
+    """A span is written as whole microseconds and read back as it was."""
+    (micros,) = encode({"after": span}).values()
+
+    assert span == timedelta(microseconds=micros)
+
+
+def test_a_row_becomes_a_record():
+    """Each column is read by the type of the field of its name, and NULL is None."""
+    expected = Record(
+        name="a",
+        count=7,
+        at=datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC),
+        after=timedelta(seconds=1.5),
+        state=State.READY,
+        numbers=(1, 2),
+        policy=POLICY,
+        payload=b"x",
+        flag=True,
+        maybe_at=None,
+        maybe_state=None,
+        maybe_names=None,
+    )
+
+    assert expected == decoder(Record, COLUMNS)(ROW)
+
+
+def test_optional_columns_are_read_where_they_are_there():
+    """A column that may be NULL is read by its type where it is not."""
+    record = decoder(Record, COLUMNS)((*ROW[:9], 2_000_000, "dead", '["a"]'))
+
+    assert (datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC), State.DEAD, ("a",)) == (
+        record.maybe_at, record.maybe_state, record.maybe_names,
+    )  # fmt: skip
+
+
+def test_columns_may_come_in_any_order():
+    """Columns are found by their names, not by their places."""
+    assert decoder(Record, COLUMNS)(ROW) == decoder(Record, COLUMNS[::-1])(ROW[::-1])
+
+
+def test_a_statement_that_lacks_a_column_fails_at_once():
+    """A statement without a column that its record needs is found when the decoder is made, before any row."""
+    with pytest.raises(ValueError, match="not in tuple"):
+        decoder(Record, COLUMNS[1:])
+
+
+def test_a_policy_that_cannot_be_read_does_not_stop_its_row():
+    """A row whose policy this redrive does not understand is read all the same, and marked."""
+    row = tuple('{"version":2}' if name == "policy" else value for name, value in zip(COLUMNS, ROW, strict=True))
+
+    assert decoder(Record, COLUMNS)(row).policy is UNREADABLE

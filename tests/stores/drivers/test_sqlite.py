@@ -1,0 +1,423 @@
+"""SQLite: what it says when it cannot be opened, how it ends, what it survives."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from redrive.errors import SchemaTooNew, StoreBusy, StoreClosed, StoreError, StoreOpenError
+from redrive.stores import migrate
+from redrive.stores.drivers.sqlite import Settings, SQLiteDriver, driver, trouble
+from redrive.stores.operations import admin, jobs
+from redrive.stores.store import Store, open_store
+from tests.stores.helpers import T0, Harness, new
+
+ROOT = Path(__file__).parents[3]
+
+
+def url(path: Path, options: str = "") -> str:
+    """The URL of a file."""
+    return f"sqlite:///{path}{options}"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a database may be."""
+    return tmp_path / "jobs.db"
+
+
+@pytest.fixture
+def store(path: Path):
+    """An open store."""
+    opened = open_store(url(path))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def foreign(path: Path, store: Store):
+    """A connection of somebody else to the same file, in autocommit mode."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    yield connection
+    connection.close()
+
+
+# ---------------------------------------------------------------------------------------------------- opening
+
+
+def refusal(path: Path, error: type[StoreError] = StoreOpenError) -> str:
+    """What opening this path is refused with."""
+    with pytest.raises(error) as refused:
+        open_store(url(path)).close()
+    return str(refused.value)
+
+
+def test_a_missing_directory_is_named(tmp_path: Path):
+    """A path in a directory that does not exist is refused, and the directory is named; nothing is made."""
+    path = tmp_path / "no" / "jobs.db"
+
+    assert f"{path} cannot be opened: the directory {path.parent} does not exist; make it first" == refusal(path)
+    assert not path.parent.exists()
+
+
+def test_a_directory_is_not_a_database(tmp_path: Path):
+    """The path of a directory is refused as such."""
+    assert f"{tmp_path} cannot be opened: it is a directory; give the path of a file" == refusal(tmp_path)
+
+
+def test_another_file_is_not_a_database(path: Path):
+    """A file that is not an SQLite database is refused, and left as it is."""
+    path.write_text("Dear Sir or Madam, " * 100)
+
+    assert f"{path} exists but is not an SQLite database: give another path" == refusal(path)
+    assert path.read_text().startswith("Dear Sir")
+
+
+def test_an_empty_file_becomes_a_database(path: Path):
+    """An empty file, as ``mktemp`` leaves one, is a database without tables."""
+    path.touch()
+    opened = open_store(url(path))
+
+    assert [1] == opened.run(jobs.enqueue([new()]))
+    opened.close()
+
+
+def test_a_read_only_file_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A database that SQLite may only read cannot be a store.
+
+    Permissions do not bind the administrator, who may run this test; so SQLite is told to open the file for reading.
+    """
+    sqlite3.connect(path).close()
+    connect = sqlite3.connect
+    monkeypatch.setattr(
+        sqlite3, "connect", lambda file, **options: connect(f"file:{file}?mode=ro", uri=True, **options)
+    )
+
+    assert refusal(path).startswith(f"{path} cannot be written: ")
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_user_without_permission_is_told_where(path: Path, exists: bool, monkeypatch: pytest.MonkeyPatch):
+    """Where the operating system forbids writing, the message names the file, or the directory of a new one.
+
+    The refusal is built from SQLite's error and the answer of `os.access`, which is faked for the same reason.
+    """
+    if exists:
+        path.touch()
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    refused = trouble.translation(sqlite3.OperationalError("unable to open database file"), Settings(path))
+
+    expected = f"{path} cannot be opened: this user may not write to {path if exists else path.parent}"
+    assert expected == str(refused)
+
+
+def test_a_refusal_without_a_visible_cause_asks_about_permissions(path: Path):
+    """Where the cause cannot be seen, the message says where to look."""
+    refused = trouble.translation(sqlite3.OperationalError("attempt to write a readonly database"), Settings(path))
+
+    expected = f"{path} cannot be written: the operating system refused; are the permissions of the directory right?"
+    assert expected == str(refused)
+
+
+def test_a_database_in_memory_can_fail_too():
+    """A database in memory that cannot be opened is refused without talk of files."""
+    refused = trouble.translation(sqlite3.OperationalError("unable to open database file"), Settings(None))
+
+    assert "the database in memory cannot be opened: there is no memory for it" == str(refused)
+
+
+@pytest.mark.parametrize(("opening", "expected"), [(True, StoreOpenError), (False, StoreError)])
+def test_other_errors_are_told_as_they_are(opening: bool, expected: type[StoreError]):
+    """An error that is not foreseen is told in SQLite's words, with the name of the database."""
+    error = trouble.translation(sqlite3.OperationalError("disk I/O error"), Settings(Path("a.db")), opening=opening)
+
+    assert (expected, "a.db: disk I/O error") == (type(error), str(error))
+
+
+def test_a_newer_schema_is_not_touched(path: Path):
+    """A database that a newer redrive has migrated is refused, and stays as it is."""
+    open_store(url(path)).close()
+    newer = migrate.latest("sqlite") + 1
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE redrive_meta SET value = ? WHERE key = 'schema'", (str(newer),))
+    connection.close()
+
+    assert refusal(path, SchemaTooNew).startswith(f"{path} has schema {newer}, and this redrive knows schemas up to ")
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_file_that_is_locked_for_good_cannot_be_opened(path: Path, exists: bool):
+    """Where somebody holds the file longer than the busy timeout, opening is refused as busy."""
+    if exists:
+        open_store(url(path)).close()
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    if exists:  # a store that is up to date is only read: what holds it open is a change of the schema under way
+        holder.execute("UPDATE redrive_meta SET value = '0' WHERE key = 'schema'")
+        holder.execute("COMMIT")
+        holder.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(StoreBusy) as refused:
+        open_store(url(path, "?busy_timeout=30ms"))
+    holder.close()
+
+    expected = f"{path} is locked by another process or connection for more than 0.03 s: end what writes to it"
+    assert expected == str(refused.value)
+
+
+def test_a_refused_opening_leaves_no_thread(tmp_path: Path):
+    """A store that cannot be opened leaves no thread behind."""
+    before = threading.active_count()
+    for _ in range(3):
+        refusal(tmp_path)
+
+    assert before == threading.active_count()
+
+
+def test_an_opening_that_fails_halfway_leaves_nothing(path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Where the last of several connections cannot be opened, the others are closed, and the next call tries anew."""
+    connect, made = driver.connect, []
+
+    def failing(settings: Settings) -> sqlite3.Connection:
+        if len(made) == 2:
+            made.append(None)
+            error = "unable to open database file"
+            raise sqlite3.OperationalError(error)
+        made.append(connect(settings))
+        return made[-1]
+
+    monkeypatch.setattr(driver, "connect", failing)
+    opened = SQLiteDriver(Settings(path))
+    before = threading.active_count()
+    with pytest.raises(StoreOpenError):
+        opened.version()
+
+    assert before == threading.active_count()
+    for connection in made[:2]:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+            connection.execute("SELECT 1")
+    assert isinstance(opened.version(), int)
+    opened.close()
+
+
+# ---------------------------------------------------------------------------------------------------- settings
+
+
+@pytest.mark.parametrize(("options", "level"), [("", 2), ("?synchronous=full", 2), ("?synchronous=normal", 1)])
+def test_the_promised_durability_is_set(path: Path, options: str, level: int):
+    """The writing connection has the level of ``synchronous`` that the URL asks for, FULL by default, and the log."""
+    opened = open_store(url(path, options))
+    pragmas = opened._driver.script(lambda cursor: [_pragma(cursor, name) for name in ("synchronous", "journal_mode")])
+    opened.close()
+
+    assert [level, "wal"] == pragmas
+
+
+def _pragma(cursor: sqlite3.Cursor, name: str) -> object:
+    return cursor.execute(f"PRAGMA {name}").fetchone()[0]
+
+
+def test_references_are_enforced(store: Store):
+    """A job cannot name a policy that is not there: the writing connection enforces foreign keys."""
+    assert 1 == store._driver.script(lambda cursor: _pragma(cursor, "foreign_keys"))
+
+
+# ---------------------------------------------------------------------------------------------------- closing
+
+
+def test_a_closed_store_says_so(path: Path, store: Store):
+    """Whatever is asked of a closed store is refused, with its name."""
+    store.close()
+    for use in (
+        lambda: store.run(jobs.enqueue([new()])),
+        lambda: store.run(admin.stats()),
+        store.version,
+    ):
+        with pytest.raises(StoreClosed) as refused:
+            use()
+        assert f"{path} has been closed" == str(refused.value)
+
+
+def test_closing_twice_is_closing(store: Store):
+    """A store can be closed again."""
+    store.close()
+    store.close()
+    with pytest.raises(StoreClosed):
+        store.version()
+
+
+def test_a_driver_that_was_never_used_can_be_closed(path: Path):
+    """A driver opens nothing before its first use, and can be closed without one."""
+    unused = SQLiteDriver(Settings(path))
+    unused.close()
+
+    assert not path.exists()
+
+
+def test_what_was_queued_before_the_close_is_finished(store: Store):
+    """Closing finishes what was asked before: no acknowledged enqueue is dropped."""
+    futures = [store._driver.submit(jobs.enqueue([new()])) for _ in range(50)]
+    store.close()
+
+    assert list(range(1, 51)) == [number for future in futures for number in future.result(0)]
+
+
+def test_who_comes_during_the_close_is_refused(store: Store):
+    """A caller who had a lane in hand when it was closed is refused, rather than left to wait for ever."""
+    writer, _ = store._driver._lanes()
+    store.close()
+    with pytest.raises(StoreClosed):
+        writer.submit(jobs.enqueue([new()]))
+    with pytest.raises(StoreClosed):
+        writer.call(lambda cursor: cursor)
+
+
+def test_after_the_last_close_there_is_one_file(path: Path, store: Store):
+    """When the last opening is closed its log is written back: one file holds everything, and can be copied."""
+    store.run(jobs.enqueue([new()]))
+    store.close()
+
+    assert [path] == list(path.parent.iterdir())
+
+
+# ---------------------------------------------------------------------------------------------------- others
+
+
+def test_a_foreign_writer_makes_the_store_busy(path: Path, foreign: sqlite3.Connection):
+    """While somebody else writes for longer than the busy timeout, writing is refused and reading goes on."""
+    impatient = open_store(url(path, "?busy_timeout=30ms"))
+    foreign.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreBusy) as refused:
+        impatient.run(jobs.enqueue([new()]))
+
+    assert f"{path} is locked by another process or connection for more than 0.03 s: end what writes to it" == str(
+        refused.value
+    )
+    assert 0 == impatient.run(admin.stats()).due
+    foreign.execute("ROLLBACK")
+    assert [1] == impatient.run(jobs.enqueue([new()]))
+    impatient.close()
+
+
+def test_tables_that_vanished_are_missed(store: Store, foreign: sqlite3.Connection, path: Path):
+    """Where somebody has dropped redrive's tables, the error says what is missing."""
+    foreign.execute("DROP TABLE redrive_results")
+    with pytest.raises(StoreOpenError) as refused:
+        store.run(jobs.result(1))
+
+    assert f"{path} has no redrive tables (no such table: redrive_results)" == str(refused.value)
+
+
+def test_the_version_changes_when_anybody_commits(store: Store, foreign: sqlite3.Connection):
+    """The version of a store changes with a commit of its own, and with one of another connection."""
+    versions = [store.version(), store.version()]
+    store.run(jobs.enqueue([new()]))
+    versions += [store.version(), store.version()]
+    foreign.execute("CREATE TABLE theirs (id)")
+    versions += [store.version(), store.version()]
+
+    assert [True, False, True, False, True] == [a == b for a, b in itertools.pairwise(versions)]
+
+
+@pytest.mark.parametrize("kind", ["file", "memory"])
+def test_the_version_stays_when_nothing_changes(path: Path, kind: str):
+    """Looking, and a claim that finds nothing, do not change the version: a worker would wake itself for ever."""
+    store = Harness(url(path) if kind == "file" else "memory://", "sync")
+    store.put(new(delay=60))
+    worker = store.me
+    before = store.raw.version()
+    store.claim(worker=worker)
+    store.do(admin.stats())
+    store.sweep()
+
+    assert before == store.raw.version()
+    store.put()
+    assert before != store.raw.version()
+    store.close()
+
+
+def test_the_clock_of_the_database_is_that_of_the_machine(store: Store):
+    """Without an injected instant a job is enqueued at the present of the machine, in UTC."""
+    (number,) = store.run(jobs.enqueue([new()]))
+    enqueued_at = store.run(jobs.get(number)).enqueued_at
+    (now,) = sqlite3.connect(":memory:").execute("SELECT unixepoch('now')").fetchone()
+
+    assert abs(now - enqueued_at.timestamp()) < 60
+
+
+FORK = """
+import os, sys
+from redrive.stores.operations import admin, jobs
+from redrive.stores.store import open_store
+from tests.stores.helpers import new
+
+store = open_store(sys.argv[1])
+store.run(jobs.enqueue([new("parent")]))
+child = os.fork()
+if child == 0:
+    if sys.argv[2] == "uses it":
+        store.run(jobs.enqueue([new("child")]))
+        store.version()
+    store.close()
+    sys.exit(0)
+_, status = os.waitpid(child, 0)
+store.run(jobs.enqueue([new("parent")]))
+print(os.waitstatus_to_exitcode(status), store.run(admin.stats()).due, store.run(admin.stats(task="child")).due)
+store.close()
+"""
+
+
+@pytest.mark.parametrize(("child", "said"), [("uses it", "0 3 1\n"), ("only closes it", "0 2 0\n")])
+def test_a_forked_child_has_its_own_connections(path: Path, child: str, said: str):
+    """After a fork both sides go on enqueueing, and the child's farewell closes nothing of its parent's."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORK, url(path), child]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+    assert (said, "") == (ended.stdout, ended.stderr)
+
+
+def test_an_enqueue_survives_a_new_opening(path: Path):
+    """What was acknowledged is there when the file is opened again, the uid of the database included."""
+    first = open_store(url(path))
+    first.run(jobs.enqueue([new("send")], now=T0))
+    uid = first.run(admin.identify("uid"))
+    first.close()
+    second = open_store(url(path))
+
+    assert ("send", T0) == ((job := second.run(jobs.get(1))).task, job.enqueued_at)
+    assert uid == second.run(admin.identify("uid"))
+    second.close()
+
+
+def test_two_databases_have_two_names(tmp_path: Path):
+    """The uid of a database is its own, since it is part of every idempotency key."""
+    stores = [open_store(url(tmp_path / name)) for name in ("a.db", "b.db")]
+    uids = {each.run(admin.identify("uid")) for each in stores}
+    for each in stores:
+        each.close()
+
+    assert 2 == len(uids)
+
+
+def test_an_error_that_sqlite3_does_not_know_reaches_its_caller(store: Store):
+    """A value that SQLite cannot hold is the caller's error alone, and the store goes on."""
+    with pytest.raises(OverflowError):
+        store.run(jobs.enqueue([new(priority=2**70)]))
+
+    assert [1] == store.run(jobs.enqueue([new()]))
+
+
+def test_instants_of_all_ages_are_kept(store: Store):
+    """Instants long before and after our time are kept to the microsecond."""
+    early, late = T0.replace(year=1), T0.replace(year=9999, microsecond=999_999)
+    store.run(jobs.enqueue([new()], now=early))
+    store.run(jobs.enqueue([new()], now=late))
+
+    assert [early, late] == [store.run(jobs.get(number)).scheduled_at for number in (1, 2)]

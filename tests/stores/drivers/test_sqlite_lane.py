@@ -1,0 +1,242 @@
+"""SQLite's lanes: what has gathered shares one transaction, and each answer finds its caller."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, Future
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from redrive.errors import StoreError
+from redrive.stores.drivers.sqlite import lane
+from redrive.stores.operations import admin, jobs
+from redrive.stores.query import Operation, Query
+from redrive.stores.store import Store, open_store
+from tests.stores.helpers import new
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """An open store in a file, with a lane for writing and one for reading."""
+    opened = open_store(f"sqlite:///{tmp_path / 'jobs.db'}?synchronous=normal")
+    yield opened
+    opened.close()
+
+
+class Gate:
+    """An operation that holds the writing lane until it is opened, and the statements that the lane runs after it."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.statements: list[str] = []
+        self._open = threading.Event()
+        self._inside = threading.Event()
+
+    def __enter__(self) -> Self:
+        self._future = self.store._driver.submit(Operation("gate", self._steps(), writes=True))
+        self._inside.wait(30)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.set()
+        self._future.result(30)
+
+    def _steps(self):
+        self._inside.set()
+        self._open.wait(30)
+        yield Query("meta", {"key": "uid"})
+        connection: sqlite3.Connection = self.store._driver._writer._cursor.connection
+        connection.set_trace_callback(self.statements.append)
+
+    def count(self, word: str) -> int:
+        """How many statements begin with a word."""
+        return sum(statement.startswith(word) for statement in self.statements)
+
+
+def submit(store: Store, *operations: Operation[Any]) -> list[Future[Any]]:
+    """Queue operations."""
+    return [store._driver.submit(operation) for operation in operations]
+
+
+def put(**options: Any) -> Operation[list[int]]:
+    """The operation that enqueues one job."""
+    return jobs.enqueue([new(**options)])
+
+
+def test_what_has_gathered_shares_one_transaction(store: Store):
+    """Operations that gathered while the lane was busy share one commit, each in a savepoint (group commit)."""
+    with Gate(store) as gate:
+        futures = submit(store, *[put() for _ in range(20)])
+    ids = [future.result(30) for future in futures]
+
+    assert [[number] for number in range(1, 21)] == ids
+    assert (2, 1, 20) == (gate.count("COMMIT"), gate.count("BEGIN"), gate.count("SAVEPOINT"))
+
+
+def test_an_operation_alone_needs_no_savepoint(store: Store):
+    """An operation that came alone is its own transaction, without a savepoint."""
+    with Gate(store) as gate:
+        futures = submit(store, put())
+    futures[0].result(30)
+
+    assert (1, 0) == (gate.count("BEGIN"), gate.count("SAVEPOINT"))
+
+
+def test_a_failing_operation_undoes_only_itself(store: Store):
+    """In a group, an operation that fails gets its error and leaves nothing; the others are committed."""
+    with Gate(store) as gate:
+        good, bad, worse, fine = submit(store, put(), put(queue=""), put(priority=2**70), put())
+
+    assert ([1], [2]) == (good.result(30), fine.result(30))
+    assert isinstance(bad.exception(30), StoreError)
+    assert isinstance(worse.exception(30), OverflowError)
+    assert (1, 2) == (gate.count("BEGIN"), store.run(admin.stats()).due)
+
+
+def test_a_group_that_fails_as_a_whole_leaves_nothing(store: Store):
+    """Where every operation of a group fails, each gets its own error and nothing is committed."""
+    with Gate(store) as gate:
+        futures = submit(store, put(queue=""), put(task=""))
+    errors = [str(future.exception(30)) for future in futures]
+
+    assert "queue <> ''" in errors[0]
+    assert "task <> ''" in errors[1]
+    assert (1, 1) == (gate.count("COMMIT"), gate.statements.count("ROLLBACK"))
+    assert 0 == store.run(admin.stats()).due
+
+
+def test_a_transaction_that_ends_under_a_group_fails_it_all(store: Store):
+    """Where an error ends the transaction itself, nobody in the group is told that he was written."""
+
+    def ends_it():
+        store._driver._writer._cursor.connection.rollback()
+        message = "the disk is full"
+        raise StoreError(message)
+        yield
+
+    with Gate(store):
+        futures = submit(store, put(), Operation("ends_it", ends_it(), writes=True), put())
+    errors = [str(future.exception(30)) for future in futures]
+
+    assert ["the disk is full"] * 3 == errors
+    assert [1] == store.run(put())
+
+
+def test_what_is_cancelled_while_it_waits_never_runs(store: Store):
+    """A future that was cancelled before its turn is left out; its neighbours are not."""
+    with Gate(store):
+        first, second, third = submit(store, put(), put(), put())
+        assert second.cancel()
+
+    assert ([1], [2]) == (first.result(30), third.result(30))
+    with pytest.raises(CancelledError):
+        second.result(30)
+
+
+def test_a_group_of_cancelled_operations_is_no_transaction(store: Store):
+    """Where all that gathered was cancelled, no transaction is begun."""
+    with Gate(store) as gate:
+        (only,) = submit(store, put())
+        assert only.cancel()
+    store.run(put())
+
+    assert 1 == gate.count("BEGIN")
+
+
+def test_a_task_that_is_cancelled_while_it_waits_never_writes(store: Store):
+    """The cancellation of an awaiting task reaches its operation, if that has not begun."""
+
+    async def cancelled() -> None:
+        """Cancel a task that waits behind the gate."""
+        with Gate(store):
+            waiting = asyncio.ensure_future(store.arun(put()))
+            await asyncio.sleep(0)  # noqa: TID251 - not a sleep: lets the task begin
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+
+    asyncio.run(cancelled())
+
+    assert 0 == store.run(admin.stats()).due
+
+
+def test_free_work_is_no_part_of_a_group(store: Store):
+    """A migration or other free work runs between transactions, in its place in the line."""
+    with Gate(store) as gate:
+        before, work, after = (
+            *submit(store, put()),
+            store._driver._writer.call(lambda cursor: cursor.connection.in_transaction),
+            *submit(store, put()),
+        )
+
+    assert ([1], False, [2]) == (before.result(30), work.result(30), after.result(30))
+    assert 2 == gate.count("BEGIN")
+
+
+def test_free_work_that_fails_is_its_caller_s(store: Store):
+    """Free work that fails hands its error to who asked for it, in our words where it is SQLite's."""
+    with pytest.raises(StoreError, match="no such function: nonsense"):
+        store._driver.script(lambda cursor: cursor.execute("SELECT nonsense()"))
+    with pytest.raises(ZeroDivisionError):
+        store._driver.script(lambda _: 1 / 0)
+
+    assert [1] == store.run(put())
+
+
+def test_readers_do_not_wait_for_the_writer(store: Store):
+    """While the writing lane is held, reading goes on."""
+    store.run(put())
+    with Gate(store):
+        assert "send" == store.run(jobs.get(1)).task
+
+
+def test_in_memory_reads_and_writes_take_turns():
+    """A database in memory has one connection: what was asked first is answered first, reading or writing."""
+    store = open_store("memory://")
+    with Gate(store) as gate:
+        answers = submit(store, put(), admin.stats(), put(), put(), admin.stats())
+
+    assert [[1], 1, [2], [3], 3] == [getattr(each, "due", each) for each in (a.result(30) for a in answers)]
+    assert 4 == gate.count("BEGIN")
+    store.close()
+
+
+def test_a_group_is_bounded(store: Store, monkeypatch: pytest.MonkeyPatch):
+    """No more operations share a transaction than the bound allows, and the rest follow."""
+    monkeypatch.setattr(lane, "GROUP", 8)
+    with Gate(store) as gate:
+        futures = submit(store, *[put() for _ in range(20)])
+
+    assert 20 == len({future.result(30)[0] for future in futures})
+    assert 3 == gate.count("BEGIN")
+
+
+def test_an_operation_can_answer_an_error(store: Store):
+    """An error of the database is thrown into the operation, which may answer it and go on."""
+
+    def forgiving():
+        try:
+            yield Query("payload_insert", {"job_id": 404, "payload": b""})
+        except StoreError as error:
+            rows = yield Query("meta", {"key": "schema"})
+            return str(error), rows
+
+    text, rows = store.run(Operation("forgiving", forgiving(), writes=True))
+
+    assert "FOREIGN KEY constraint failed" in text
+    assert [("1",)] == rows
+
+
+def test_an_operation_that_asks_nothing_is_answered(store: Store):
+    """An operation without a single statement has its result all the same."""
+
+    def silent():
+        return 7
+        yield
+
+    assert 7 == store.run(Operation("silent", silent(), writes=False))

@@ -1,0 +1,258 @@
+"""The harness of the store tests: a store in one colour, with a clock that moves only when told.
+
+A test of the conformance suite is written once. Its fixture `store` is a `Harness` around each store in each colour:
+`Harness.do` either waits for an operation or awaits it. A new store is one line in `STORES`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from redrive.engine.frozen import freeze
+from redrive.engine.outcome import Failed, Outcome, Succeeded
+from redrive.engine.records import Attempt, Claim, Job, NewJob
+from redrive.engine.select import Filter
+from redrive.engine.settle import Transition
+from redrive.policy import Failure, Policy
+from redrive.stores.operations import admin, jobs, leases, workers
+from redrive.stores.operations.leases import Claimed, Ending, Settled
+from redrive.stores.query import Operation
+from redrive.stores.store import Store, open_store
+
+STORES: dict[str, Callable[[Path], str]] = {
+    "file": lambda folder: f"sqlite:///{folder / 'jobs.db'}?synchronous=normal",
+    "memory": lambda _: "memory://",
+}
+"""URL of each kind of store, in a folder of its own."""
+
+SHARED = ("file",)
+"""The stores that several openings of one URL share, in this process or in another one."""
+
+COLOURS = ("sync", "async")
+
+T0 = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+LEASE = timedelta(seconds=15)
+"""How long a worker is believed, unless said otherwise."""
+
+LONG = timedelta(days=1000)
+"""How long the worker of a test that is not about workers is believed."""
+
+
+def seconds(count: float) -> timedelta:
+    """A span of so many seconds."""
+    return timedelta(seconds=count)
+
+
+def new(  # what one may say of a job, by keyword
+    task: str = "send",
+    *,
+    retry: str = "2 1s",
+    queue: str = "default",
+    priority: int = 0,
+    delay: float = 0,
+    payload: bytes | None = b"{}",
+    **changes: Any,
+) -> NewJob:
+    """A job to be enqueued, under the policy of a directive and changes to it."""
+    parsed = Policy.parse(retry)
+    policy = (parsed.with_(**changes) if changes else parsed).durable()
+    return NewJob(task, queue, priority, payload, freeze(policy), seconds(delay))
+
+
+def failed(message: str = "boom", **changes: Any) -> Failed:
+    """An ordinary failure."""
+    return Failed(Failure(("builtins.ValueError", "builtins.Exception"), message, **changes))
+
+
+FATAL = failed("no such user", permanent="no such user", reason="GAVE_UP")
+"""A failure that ends its job at once."""
+
+
+class Harness:
+    """A store, one of its colours, and the instant that its operations are told.
+
+    Args:
+        url: of the store.
+        colour: ``sync`` or ``async``.
+    """
+
+    def __init__(self, url: str, colour: str) -> None:
+        self.url = url
+        self.colour = colour
+        self.now = T0
+        self._runner = asyncio.Runner()
+        self._stores = [open_store(url)]
+        self._me: int | None = None
+
+    @property
+    def raw(self) -> Store:
+        """The store itself."""
+        return self._stores[0]
+
+    def close(self) -> None:
+        """Close the store, all its openings, and the event loop."""
+        for each in self._stores:
+            each.close()
+        self._runner.close()
+
+    # ------------------------------------------------------------------------------------------------- running
+
+    def do(self, operation: Operation[Any]) -> Any:
+        """Run an operation to its end."""
+        if self.colour == "sync":
+            return self.raw.run(operation)
+        return self._runner.run(self.raw.arun(operation))
+
+    def at_once(self, operations: Sequence[Operation[Any]]) -> list[Any]:
+        """Run operations at the same time, each through an opening of its own; answer results and errors."""
+        openings = self._openings(len(operations))
+        if self.colour == "sync":
+            return _in_threads(openings, operations)
+        return self._runner.run(_in_tasks(openings, operations))
+
+    def _openings(self, count: int) -> list[Store]:
+        if not self.url.startswith("memory"):
+            self._stores += [open_store(self.url) for _ in range(count - len(self._stores))]
+        return [self._stores[index % len(self._stores)] for index in range(count)]
+
+    def wait(self, count: float) -> None:
+        """Let so many seconds pass."""
+        self.now += seconds(count)
+
+    # ---------------------------------------------------------------------------------------------- operations
+
+    @property
+    def me(self) -> int:
+        """A worker for tests that are not about workers."""
+        if self._me is None:
+            self._me = self.worker(lease_for=LONG)
+        return self._me
+
+    def worker(self, name: str = "host:1", *, lease_for: timedelta = LEASE) -> int:
+        """Register a worker."""
+        return self.do(workers.register(name, concurrency=4, lease_for=lease_for, now=self.now))
+
+    def beat(self, worker: int, lease_for: timedelta = LEASE) -> workers.Pulse:
+        """Let a worker beat."""
+        return self.do(workers.beat(worker, lease_for, now=self.now))
+
+    def leave(self, worker: int) -> list[int]:
+        """Sign a worker off."""
+        return self.do(workers.leave(worker, now=self.now))
+
+    def enqueue(self, *wanted: NewJob) -> list[int]:
+        """Enqueue jobs together."""
+        return self.do(jobs.enqueue(wanted, now=self.now))
+
+    def put(self, wanted: NewJob | None = None) -> int:
+        """Enqueue one job."""
+        (number,) = self.enqueue(wanted or new())
+        return number
+
+    def claimed(self, count: int = 1, *, worker: int | None = None, queues: Sequence[str] | None = None) -> Claimed:
+        """Claim jobs, and hear how long to rest."""
+        who, life = (self.me, LONG) if worker is None else (worker, LEASE)
+        return self.do(leases.claim(who, count, lease_for=life, queues=queues, now=self.now))
+
+    def claim(
+        self, count: int = 1, *, worker: int | None = None, queues: Sequence[str] | None = None
+    ) -> tuple[Claim, ...]:
+        """Claim jobs."""
+        return self.claimed(count, worker=worker, queues=queues).claims
+
+    def take(self, wanted: NewJob | None = None, *, worker: int | None = None) -> Claim:
+        """Enqueue a job, if one is given, and claim the next one."""
+        if wanted is not None:
+            self.enqueue(wanted)
+        (claim,) = self.claim(worker=worker)
+        return claim
+
+    def settle(self, *endings: tuple[Claim, Outcome], sample: float = 0.0) -> Settled:
+        """Settle attempts together."""
+        return self.do(leases.settle([Ending(*each, sample) for each in endings], now=self.now))
+
+    def end(self, claim: Claim, outcome: Outcome = Succeeded()) -> Transition:  # noqa: B008 - a frozen value
+        """Settle one attempt whose lease is current."""
+        (moved,) = self.settle((claim, outcome)).moved
+        return moved
+
+    def sweep(self, budget: int = 100, **options: Any) -> tuple[Transition, ...]:
+        """Sweep."""
+        return self.do(leases.sweep(budget, now=self.now, **options))
+
+    def dead(self, wanted: NewJob | None = None) -> int:
+        """Enqueue a job and let it die at its first attempt."""
+        claim = self.take(wanted or new())
+        self.end(claim, FATAL)
+        return claim.id
+
+    def cancel(self, number: int, why: str | None = None) -> bool:
+        """Cancel a job."""
+        return self.do(admin.cancel(number, why=why, now=self.now))
+
+    def retry(self, number: int) -> None:
+        """Run a job once more."""
+        self.do(admin.retry(number, now=self.now))
+
+    def redrive(self, wanted: Filter | None = None, *, dry_run: bool = False) -> admin.Redriven:
+        """Start jobs again."""
+        return self.do(admin.redrive(wanted or Filter(), dry_run=dry_run, now=self.now))
+
+    # ------------------------------------------------------------------------------------------------- looking
+
+    def job(self, number: int) -> Job:
+        """Read one job."""
+        return self.do(jobs.get(number))
+
+    def jobs(self) -> tuple[Job, ...]:
+        """Read all jobs, oldest first."""
+        return self.do(admin.select(Filter(oldest_first=True, limit=1_000_000)))
+
+    def history(self, number: int) -> tuple[Attempt, ...]:
+        """Read the closed attempts of one job."""
+        return self.do(jobs.history(number))
+
+    def result(self, number: int) -> bytes | None:
+        """Read the result of one job."""
+        return self.do(jobs.result(number))
+
+    def everything(self) -> dict[int, tuple[Job, tuple[Attempt, ...], bytes | None]]:
+        """Read all that is kept of all jobs, to be compared with a later reading."""
+        return {job.id: (job, self.history(job.id), self.result(job.id)) for job in self.jobs()}
+
+
+@contextlib.contextmanager
+def harness(kind: str, colour: str, folder: Path) -> Iterator[Harness]:
+    """Open a store of a kind in a folder, in one colour, and close it."""
+    opened = Harness(STORES[kind](folder), colour)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def _in_threads(openings: Sequence[Store], operations: Sequence[Operation[Any]]) -> list[Any]:
+    start = threading.Barrier(len(operations))
+
+    def run(store: Store, operation: Operation[Any]) -> Any:
+        start.wait()
+        try:
+            return store.run(operation)
+        except Exception as error:  # noqa: BLE001 - the test looks at it
+            return error
+
+    with ThreadPoolExecutor(len(operations)) as pool:
+        return list(pool.map(run, openings, operations))
+
+
+async def _in_tasks(openings: Sequence[Store], operations: Sequence[Operation[Any]]) -> list[Any]:
+    running = [store.arun(operation) for store, operation in zip(openings, operations, strict=True)]
+    return await asyncio.gather(*running, return_exceptions=True)

@@ -1,0 +1,287 @@
+"""A small reference model of a store: what should happen, written without SQL, without the engine, and without haste.
+
+It knows four policies by heart (`KINDS`) and keeps jobs as plain objects. Nothing of it comes from the code under test,
+except the names of states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+__all__ = ["KINDS", "Ending", "Held", "Kind", "Model", "ModelJob"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A policy, as the model knows it: its directive, and what follows from it, in seconds."""
+
+    directive: str
+    delays: tuple[int, ...]
+    catch_delay: int = 0
+    catch: str | None = None
+    idempotent: bool = True
+
+
+KINDS = {
+    "plain": Kind("2 1s", (1, 2)),
+    "caught": Kind("1 2s catch mend", (2,), 4, "mend"),
+    "at once": Kind("0 catch mend", (), 1, "mend"),
+    "once": Kind("2 1s catch mend", (1, 2), 4, "mend", idempotent=False),
+}
+
+POISON = 3
+FINAL = ("succeeded", "dead", "cancelled")
+CLOSINGS = {
+    "success": "succeeded",
+    "failure": "failed",
+    "fatal": "failed",
+    "snooze": "snoozed",
+    "cancel": "cancelled",
+}
+"""The line that each ending leaves in the history; the others leave none."""
+
+
+@dataclass
+class ModelJob:
+    """A job."""
+
+    id: int
+    kind: Kind
+    queue: str
+    priority: int
+    due: datetime
+    hold: str | None = None
+    parent: int | None = None
+    state: str = "ready"
+    attempt: int = 0
+    failures: int = 0
+    crashes: int = 0
+    snoozes: int = 0
+    redrives: int = 0
+    lease: int | None = None
+    worker: int | None = None
+    caught: datetime | None = None
+    expired: bool = False
+    forgiven: int = 0
+    closed: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def row(self) -> tuple[object, ...]:
+        """What a store should say of it."""
+        return (
+            self.state, self.hold, self.due, self.attempt, self.failures, self.crashes, self.snoozes, self.redrives,
+            self.lease, self.worker, self.parent, self.caught,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Held:
+    """A claim: a job under a lease."""
+
+    job: int
+    lease: int
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How an attempt ends, with the delay that it asks for, in seconds."""
+
+    held: Held
+    how: str
+    delay: int = 0
+
+
+class Model:
+    """What a store should do."""
+
+    def __init__(self, now: datetime) -> None:
+        self.now = now
+        self.jobs: dict[int, ModelJob] = {}
+        self.workers: dict[int, datetime] = {}
+
+    # ------------------------------------------------------------------------------------------------- arriving
+
+    def enqueue(self, kind: Kind, queue: str, priority: int, delay: int, parent: int | None = None) -> int:
+        """Insert a job."""
+        number = len(self.jobs) + 1
+        hold = "delay" if delay else None
+        self.jobs[number] = ModelJob(number, kind, queue, priority, self.after(delay), hold, parent)
+        return number
+
+    def after(self, delay: int) -> datetime:
+        """The instant so many seconds from now."""
+        return self.now + timedelta(seconds=delay)
+
+    def claim(self, worker: int, count: int, queues: Iterable[str]) -> tuple[list[int], bool]:
+        """The jobs that a claim should take, in order, and whether the worker is known."""
+        ready = [job for job in self.jobs.values() if job.state == "ready" and job.queue in queues]
+        due = sorted((job for job in ready if job.due <= self.now), key=lambda job: (job.priority, job.due, job.id))
+        if due and worker not in self.workers:
+            return [], False
+        if due:
+            self.beat(worker, 15)
+        return [job.id for job in due[:count]], True
+
+    def hold(self, number: int, lease: int, worker: int) -> None:
+        """Note that a job was claimed."""
+        job = self.jobs[number]
+        job.state, job.hold, job.lease, job.worker = "running", None, lease, worker
+        job.attempt += 1
+
+    # -------------------------------------------------------------------------------------------------- leaving
+
+    def settle(self, endings: Sequence[Ending]) -> tuple[set[int], set[int]]:
+        """Write endings; the leases that count as settled, and those that are lost."""
+        settled: set[int] = set()
+        missed: list[Ending] = []
+        plain = [each for each in endings if each.how == "success" and self.jobs[each.held.job].parent is None]
+        for ending in [*(each for each in endings if each not in plain), *plain]:
+            job = self.jobs[ending.held.job]
+            if job.lease == ending.held.lease:
+                self._end(job, ending.how, ending.delay)
+                settled.add(ending.held.lease)
+            else:
+                missed.append(ending)
+        for ending in missed:
+            line = self.jobs[ending.held.job].closed.get(ending.held.lease)
+            if line is not None and line == CLOSINGS.get(ending.how):
+                settled.add(ending.held.lease)
+        return settled, {ending.held.lease for ending in endings} - settled
+
+    def _end(self, job: ModelJob, how: str, delay: int) -> None:
+        lease = job.lease
+        assert lease is not None
+        if how in CLOSINGS:
+            job.closed[lease] = CLOSINGS[how]
+        if how not in ("release", "expired"):
+            job.crashes = 0
+        match how:
+            case "success":
+                self._finish(job, "succeeded")
+                if job.parent is not None:
+                    self.jobs[job.parent].caught = self.now
+            case "failure" | "fatal":
+                self._fail(job, final=how == "fatal")
+            case "snooze":
+                job.attempt -= 1
+                job.snoozes += 1
+                self._ready(job, delay, "snooze")
+            case "release":
+                job.attempt -= 1
+                self._ready(job, delay, "release")
+            case "cancel":
+                self._finish(job, "cancelled")
+            case "expired":
+                job.attempt -= 1
+                job.expired = True
+                self._die(job)
+
+    def _fail(self, job: ModelJob, *, final: bool) -> None:
+        job.failures += 1
+        if job.parent is not None:
+            self._ready(job, job.kind.catch_delay, "retry")
+        elif final or job.failures > len(job.kind.delays):
+            self._die(job)
+        else:
+            self._ready(job, job.kind.delays[job.failures - 1], "retry")
+
+    def _die(self, job: ModelJob) -> None:
+        self._finish(job, "dead")
+        if job.parent is None and job.kind.catch is not None:
+            self.enqueue(job.kind, job.queue, job.priority, 0, parent=job.id)
+
+    def _finish(self, job: ModelJob, state: str) -> None:
+        job.state, job.hold, job.lease, job.worker = state, None, None, None
+
+    def _ready(self, job: ModelJob, delay: int, hold: str | None) -> None:
+        job.state, job.hold, job.due, job.lease, job.worker = "ready", hold, self.after(delay), None, None
+
+    # -------------------------------------------------------------------------------------------------- workers
+
+    def beat(self, worker: int, life: int) -> tuple[bool, set[int]]:
+        """Let a worker beat: is it known, and what does it hold?"""
+        alive = worker in self.workers
+        if alive:
+            self.workers[worker] = max(self.workers[worker], self.after(life))
+        return alive, {job.lease for job in self._held_by(worker) if job.lease is not None}
+
+    def leave(self, worker: int) -> set[int]:
+        """Sign a worker off."""
+        held = self._held_by(worker)
+        for job in held:
+            job.attempt -= 1
+            self._ready(job, 0, "release")
+        self.workers.pop(worker, None)
+        return {job.id for job in held}
+
+    def sweep(self, budget: int) -> set[int]:
+        """Take from the dead what they held."""
+        self.workers = {worker: until for worker, until in self.workers.items() if until > self.now}
+        lost = [job for job in self.jobs.values() if job.state == "running" and job.worker not in self.workers]
+        swept = sorted(lost, key=lambda job: (job.worker, job.id))[:budget]
+        for job in swept:
+            assert job.lease is not None
+            job.closed[job.lease] = "lost"
+            job.crashes += 1
+            if job.crashes >= POISON or (not job.kind.idempotent and job.parent is None):
+                job.failures += 1
+                self._die(job)
+            else:
+                self._ready(job, 0, "lost")
+        return {job.id for job in swept}
+
+    def _held_by(self, worker: int) -> list[ModelJob]:
+        return [job for job in self.jobs.values() if job.worker == worker]
+
+    # ------------------------------------------------------------------------------------------------ operators
+
+    def cancel(self, number: int) -> bool:
+        """End a job that is not final."""
+        job = self.jobs[number]
+        if job.state in FINAL:
+            return False
+        if job.lease is not None:
+            job.closed[job.lease] = "cancelled"
+        self._finish(job, "cancelled")
+        return True
+
+    def may_start(self, number: int) -> bool:
+        """May an ended job be started again? One death is caught once."""
+        job = self.jobs[number]
+        if job.state not in ("dead", "cancelled") or job.caught is not None:
+            return False
+        family = job.parent or job.id
+        if any(each.parent == family and each.state not in FINAL for each in self.jobs.values()):
+            return False
+        parent = self.jobs[family]
+        return job.parent is None or (parent.state == "dead" and parent.caught is None)
+
+    def retry(self, number: int) -> bool:
+        """Grant one attempt more; is that possible?"""
+        job = self.jobs[number]
+        if job.state == "ready":
+            if job.due > self.now:
+                self._ready(job, 0, None)
+            return True
+        if not self.may_start(number):
+            return False
+        self._start(job, 0 if job.state == "cancelled" or job.expired else 1)
+        return True
+
+    def redrive(self, numbers: Iterable[int]) -> list[int]:
+        """Start ended jobs again, oldest first, one of each family."""
+        started = []
+        for number in sorted(numbers):
+            if self.may_start(number):
+                self._start(self.jobs[number], self.jobs[number].failures)
+                started.append(number)
+        return started
+
+    def _start(self, job: ModelJob, forgive: int) -> None:
+        job.forgiven += forgive
+        job.failures -= forgive
+        job.crashes, job.expired = 0, False
+        job.redrives += 1
+        self._ready(job, 0, "redrive")

@@ -1,0 +1,31 @@
+"""Drives store operations by hand, with canned answers instead of a database."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from redrive.stores.operations.clock import Instant
+from redrive.stores.query import Operation, Query
+from tests.stores.helpers import T0
+
+CLOCK = [Instant(T0)]
+"""What the query ``clock`` answers first in most conversations."""
+
+
+def converse(operation: Operation[Any], *answers: Sequence[Any]) -> tuple[Any, list[Query]]:
+    """Answer an operation's statements one by one; give its result, and what it asked."""
+    asked = [next(operation.steps)]
+    for number, answer in enumerate(answers, 1):
+        try:
+            asked.append(operation.steps.send(answer))
+        except StopIteration as stop:
+            assert number == len(answers)
+            return stop.value, asked
+    message = f"the operation wants more: {asked[-1]}"
+    raise AssertionError(message)
+
+
+def names(asked: list[Query]) -> list[str]:
+    """The names of the statements, in the order in which they were asked."""
+    return [query.name for query in asked]

@@ -1,0 +1,78 @@
+"""Claiming, driven by hand: what it asks, in which order, and what it makes of the answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from redrive.engine.frozen import UNREADABLE
+from redrive.engine.lease import UNKNOWN_TASK_DELAY
+from redrive.stores.operations import leases
+from redrive.stores.operations.leases import Claimed, NextDue
+from redrive.stores.query import Operation
+from tests.engine.helpers import claim
+from tests.stores.helpers import T0, seconds
+from tests.stores.operations.conversing import CLOCK, converse, names
+
+
+def claiming(count: int = 2, **options: Any) -> Operation[Claimed]:
+    """The operation that claims for worker 5."""
+    return leases.claim(5, count, lease_for=seconds(15), **options)
+
+
+@pytest.mark.parametrize(("due", "rest"), [(None, None), (T0 + seconds(9), seconds(9))])
+def test_a_claim_without_due_jobs_writes_nothing(due: object, rest: object):
+    """Where nothing is due a claim takes no lease and beats for nobody: an idle worker writes nothing."""
+    answer, asked = converse(claiming(), CLOCK, [NextDue(due)])
+
+    assert Claimed((), rest) == answer
+    assert ["clock", "next_due"] == names(asked)
+
+
+def test_a_claim_takes_a_block_of_leases():
+    """A claim beats, takes as many leases as jobs are wanted, and answers what it got in the order of the leases."""
+    got = [claim(id=1, lease_id=12), claim(id=2, lease_id=11)]
+    answer, asked = converse(
+        claiming(3, queues=["q"]), CLOCK, [NextDue(T0)], [(5,)], [(10,)], got, [NextDue(T0 + seconds(4))]
+    )
+
+    assert Claimed((got[1], got[0]), seconds(4)) == answer
+    assert ["clock", "next_due", "worker_beat", "take", "claim", "next_due"] == names(asked)
+    assert {"id": 5, "now": T0, "expires_at": T0 + seconds(15)} == asked[2].params
+    assert {"name": "lease", "count": 3} == asked[3].params
+    assert {"now": T0, "count": 3, "queues": ["q"], "worker_id": 5, "lease_before": 10} == asked[4].params
+    assert {"queues": ["q"]} == asked[1].params == asked[5].params
+
+
+def test_a_claim_of_all_that_was_asked_does_not_ask_for_more():
+    """A claim that was filled answers that there may be more, without looking."""
+    got = [claim(id=1, lease_id=11), claim(id=2, lease_id=12)]
+
+    assert Claimed(tuple(got), seconds(0)) == converse(claiming(), CLOCK, [NextDue(T0)], [(5,)], [(10,)], got)[0]
+
+
+def test_a_claim_that_emptied_the_queue_has_no_rest():
+    """Where a claim took the last job, nothing is known to become due."""
+    got = [claim()]
+
+    assert None is converse(claiming(), CLOCK, [NextDue(T0)], [(5,)], [(10,)], got, [NextDue(None)])[0].rest_for
+
+
+def test_a_claim_of_a_worker_that_is_struck_off_takes_no_lease():
+    """A worker that is not registered takes no lease and hears so."""
+    answer, asked = converse(claiming(), CLOCK, [NextDue(T0)], [])
+
+    assert Claimed((), None, known=False) == answer
+    assert "take" not in names(asked)
+
+
+def test_a_claim_gives_back_what_it_cannot_read():
+    """A claimed row whose policy cannot be read is given back in the same transaction; the others are answered."""
+    odd, good = claim(id=1, lease_id=11, policy=UNREADABLE), claim(id=2, lease_id=12)
+    answer, asked = converse(claiming(), CLOCK, [NextDue(T0)], [(5,)], [(10,)], [odd, good], [(1,)])
+
+    assert Claimed((good,), seconds(0)) == answer
+    assert ("settle", 1, 11, "ready", T0 + UNKNOWN_TASK_DELAY) == (
+        asked[-1].name, *(asked[-1].params[name] for name in ("job_id", "lease_id", "state", "scheduled_at")),
+    )  # fmt: skip

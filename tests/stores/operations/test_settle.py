@@ -1,0 +1,189 @@
+"""Settling and sweeping, driven by hand: what they ask, in which order, and what they make of the answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from redrive.engine.frozen import UNREADABLE
+from redrive.engine.lease import GRACE
+from redrive.engine.lifecycle import State
+from redrive.engine.outcome import Expired, Released, Succeeded
+from redrive.engine.records import Attempt, Claim, Closing
+from redrive.stores.operations import leases
+from redrive.stores.operations.leases import Ending, Settled
+from redrive.stores.query import Operation, Query
+from tests.engine.helpers import CATCHING, claim, policy
+from tests.stores.helpers import T0, failed, seconds
+from tests.stores.operations.conversing import CLOCK, converse, names
+
+
+def settling(*endings: tuple[Claim, Any]) -> Operation[Settled]:
+    """The operation that settles these."""
+    return leases.settle([Ending(*each, 0.0) for each in endings])
+
+
+def of(*numbers: int) -> list[Claim]:
+    """Claims of jobs 1, 2, 3 ... under leases 11, 12, 13 ..."""
+    return [claim(id=number, lease_id=10 + number) for number in numbers]
+
+
+def test_successes_travel_together():
+    """Plain successes share two statements, whatever their number, and their results a third."""
+    a, b, c = of(1, 2, 3)
+    settled, asked = converse(
+        settling((a, Succeeded(b"1")), (b, Succeeded()), (c, Succeeded(b"3"))), CLOCK, [(11,), (12,), (13,)], [], []
+    )
+
+    assert ([1, 2, 3], frozenset()) == ([each.job_id for each in settled.moved], settled.lost)
+    assert ["clock", "close_succeeded", "settle_succeeded", "result_put"] == names(asked)
+    assert {"now": T0, "job_ids": [1, 2, 3], "lease_ids": [11, 12, 13]} == asked[1].params == asked[2].params
+    assert [{"job_id": 1, "result": b"1"}, {"job_id": 3, "result": b"3"}] == asked[3].many
+
+
+def test_a_stale_success_leaves_no_result():
+    """A success whose lease is not current is lost: its result is not written, and its history is asked for it."""
+    a, b = of(1, 2)
+    operation = settling((a, Succeeded(b"1")), (b, Succeeded(b"2")))
+    settled, asked = converse(operation, CLOCK, [(12,)], [], [], [])
+
+    assert ([2], {11}) == ([each.job_id for each in settled.moved], settled.lost)
+    assert [{"job_id": 2, "result": b"2"}] == asked[3].many
+    assert Query("closed_before", {"job_ids": [1], "lease_ids": [11]}) == asked[4]
+
+
+def test_of_two_leases_of_one_job_only_the_current_one_counts():
+    """A batch that holds a job under its lost and under its present lease writes the result of the present one."""
+    old, present = claim(id=1, lease_id=11), claim(id=1, lease_id=12)
+    operation = settling((old, Succeeded(b"old")), (present, Succeeded(b"new")))
+    settled, asked = converse(operation, CLOCK, [(12,)], [], [], [])
+
+    assert ([12], {11}) == ([each.lease_id for each in settled.moved], settled.lost)
+    assert [{"job_id": 1, "result": b"new"}] == asked[3].many
+
+
+def test_successes_without_results_write_none():
+    """Where no handler returned anything, no result is written."""
+    _, asked = converse(settling((of(1)[0], Succeeded())), CLOCK, [(11,)], [])
+
+    assert "result_put" not in names(asked)
+
+
+def test_a_failure_is_written_with_its_history():
+    """A failure writes its job and its line, and nothing else."""
+    settled, asked = converse(settling((claim(), failed())), CLOCK, [(7,)], [])
+
+    assert ["clock", "settle", "attempt_insert"] == names(asked)
+    assert asked[1].params == {
+        "job_id": 7,
+        "lease_id": 41,
+        "state": State.READY,
+        "hold": "retry",
+        "note": "retry in 1s (backoff)",
+        "attempt": 1,
+        "failures": 1,
+        "crashes": 0,
+        "snoozes": 0,
+        "by_rule": None,
+        "scheduled_at": T0 + seconds(1),
+        "last_delay": seconds(1),
+        "finished_at": None,
+        "reason": "ERROR",
+        "error": "boom",
+    }
+    assert {each: getattr(settled.moved[0].closed, each) for each in Attempt.__struct_fields__} == asked[2].params
+
+
+def test_a_death_is_written_with_its_catch_job():
+    """The last failure writes its job, its line and its catch job in one conversation (law 6)."""
+    parent = claim(policy=policy("0 catch mend"))
+    _, asked = converse(settling((parent, failed())), CLOCK, [(7,)], [], [(8,)], [], [])
+
+    assert ["clock", "settle", "attempt_insert", "take", "policy_put", "job_insert"] == names(asked)
+    assert (State.DEAD, T0) == (asked[1].params["state"], asked[1].params["finished_at"])
+    (row,) = asked[5].many
+    assert (9, "mend", "mail", 3, 7) == tuple(row[each] for each in ("id", "task", "queue", "priority", "parent_id"))
+
+
+def test_a_catch_job_s_success_stamps_its_parent():
+    """The success of a catch job writes its job, its line, its result and its parent's stamp."""
+    settled, asked = converse(settling((CATCHING, Succeeded(b"1"))), CLOCK, [(7,)], [], [], [])
+
+    assert ["clock", "settle", "attempt_insert", "result_put", "caught"] == names(asked)
+    assert {"job_id": 3, "now": T0} == asked[4].params
+    assert 3 == settled.moved[0].caught
+
+
+@pytest.mark.parametrize("outcome", [Released("shutdown"), Expired()], ids=["release", "expired"])
+def test_what_was_not_executed_writes_no_history(outcome: object):
+    """An attempt that was given back, or never started, writes its job only."""
+    assert ["clock", "settle"] == names(converse(settling((claim(), outcome)), CLOCK, [(7,)])[1])
+
+
+def test_nothing_is_written_for_a_lost_lease():
+    """Where the lease is not current, neither history nor catch job is written, only the history is asked."""
+    parent = claim(policy=policy("0 catch mend"))
+    settled, asked = converse(settling((parent, failed())), CLOCK, [], [])
+
+    assert Settled((), frozenset({41})) == settled
+    assert ["clock", "settle", "closed_before"] == names(asked)
+
+
+@pytest.mark.parametrize(
+    ("lines", "lost"), [([(41, "failed")], False), ([(41, "succeeded")], True), ([(40, "failed")], True), ([], True)]
+)
+def test_a_lost_lease_is_told_from_a_lost_reply(lines: list[Any], lost: bool):
+    """An ending that its own lease has written before is settled, any other one is lost (D25)."""
+    settled, _ = converse(settling((claim(), failed())), CLOCK, [], lines)
+
+    assert (lost, not lost) == (settled.lost == {41}, len(settled.moved) == 1)
+
+
+def test_an_empty_settle_asks_only_the_time():
+    """A settle of nothing writes nothing."""
+    assert (Settled((), frozenset()), 1) == ((answer := converse(settling(), CLOCK))[0], len(answer[1]))
+
+
+def test_a_sweep_strikes_off_and_takes_row_by_row():
+    """A sweep strikes silent workers off, and writes each of their attempts apart, guarded by its lease."""
+    a, b = of(1, 2)
+    moved, asked = converse(leases.sweep(9), CLOCK, [], [a, b], [(1,)], [], [])
+
+    assert [1] == [each.job_id for each in moved]
+    assert ["clock", "workers_bury", "lost", "settle", "attempt_insert", "settle"] == names(asked)
+    assert {"now": T0, "grace": GRACE, "budget": 9} == asked[2].params
+    assert [11, 12] == [query.params["lease_id"] for query in asked if query.name == "settle"]
+    assert Closing.LOST == asked[4].params["outcome"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({}, "worker 2 fell silent during attempt 1"),
+        ({"policy": policy(attempt_timeout="30s")}, "attempt 1 outlived its timeout of 30s on worker 2"),
+        ({"policy": policy(attempt_timeout="31s")}, "worker 2 fell silent during attempt 1"),
+        ({"policy": policy(attempt_timeout="30s"), "parent_id": 3}, "worker 2 fell silent during attempt 1"),
+    ],
+    ids=["no timeout", "too long", "not too long", "a catch job has none"],
+)
+def test_a_sweep_says_which_of_its_two_reasons_it_had(changes: dict[str, Any], why: str):
+    """A lost attempt says whether it took too long, grace included, or its worker fell silent."""
+    lost = claim(claimed_at=T0 - seconds(30) - GRACE, **changes)
+    _, asked = converse(leases.sweep(9), CLOCK, [], [lost], [(7,)], [])
+
+    assert why == asked[4].params["error"]
+
+
+def test_a_sweep_leaves_what_it_cannot_read():
+    """An attempt whose policy cannot be read is left to a worker that can; the sweep goes on with the next."""
+    odd, good = claim(id=1, lease_id=11, policy=UNREADABLE), claim(id=2, lease_id=12)
+    moved, asked = converse(leases.sweep(9), CLOCK, [], [odd, good], [(2,)], [])
+
+    assert [2] == [each.job_id for each in moved]
+    assert [12] == [query.params["lease_id"] for query in asked if query.name == "settle"]
+
+
+def test_a_sweep_of_nothing():
+    """Where nobody is lost a sweep answers nothing."""
+    assert () == converse(leases.sweep(9), CLOCK, [], [])[0]

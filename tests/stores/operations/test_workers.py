@@ -1,0 +1,53 @@
+"""Workers, driven by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from redrive.stores.operations import workers
+from redrive.stores.operations.workers import Pulse
+from tests.stores.helpers import T0, seconds
+from tests.stores.operations.conversing import CLOCK, converse, names
+
+
+@pytest.mark.parametrize(("queues", "expected"), [(None, None), (("a", "b"), ["a", "b"]), ((), [])])
+def test_a_worker_is_registered_under_a_new_number(queues: Any, expected: Any):
+    """Registering takes a number and writes the worker, alive until its lease runs out."""
+    operation = workers.register("host:1", concurrency=4, lease_for=seconds(15), queues=queues)
+    number, asked = converse(operation, CLOCK, [(8,)], [])
+
+    assert 9 == number
+    assert {
+        "id": 9,
+        "name": "host:1",
+        "concurrency": 4,
+        "queues": expected,
+        "now": T0,
+        "expires_at": T0 + seconds(15),
+    } == asked[2].params
+
+
+@pytest.mark.parametrize("rows", [[(5,)], []])
+def test_a_heartbeat_answers_life_and_leases(rows: list[Any]):
+    """A heartbeat tells a worker whether it is registered, and what it still holds."""
+    pulse, asked = converse(workers.beat(5, seconds(15)), CLOCK, rows, [(11,), (12,)])
+
+    assert Pulse(bool(rows), frozenset({11, 12})) == pulse
+    assert ["clock", "worker_beat", "leases_of"] == names(asked)
+
+
+def test_a_heartbeat_that_promises_nothing_asks_nothing():
+    """A heartbeat that extends by nothing is refused before the database hears of it."""
+    with pytest.raises(ValueError, match="got 0:00:00"):
+        next(workers.beat(5, seconds(0)).steps)
+
+
+def test_leaving_gives_back_first():
+    """A leaving worker gives back what it holds, and is struck off then."""
+    given, asked = converse(workers.leave(5), CLOCK, [(1,), (2,)], [])
+
+    assert [1, 2] == given
+    assert ["clock", "worker_release", "worker_stop"] == names(asked)
+    assert "worker 5 shut down" == asked[1].params["note"]

@@ -1,0 +1,287 @@
+"""Migrations: each runs once, in order, whoever comes first; their sum is the schema that readers see."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from redrive.errors import SchemaTooNew
+from redrive.stores import dialects, migrate
+from redrive.stores.dialects import loader
+from redrive.stores.migrate import _split, latest
+from redrive.stores.operations import jobs
+from redrive.stores.store import open_store
+from tests.stores.helpers import T0, new
+
+ROOT = Path(__file__).parents[2]
+DIALECTS = sorted(each.name for each in resources.files(dialects).iterdir() if (each / "migrations").is_dir())
+
+
+@pytest.fixture
+def cursor():
+    """A cursor in autocommit mode, on an empty database."""
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    yield connection.cursor()
+    connection.close()
+
+
+def schema(cursor: sqlite3.Cursor) -> dict[tuple[str, str], str]:
+    """The statements that a database was made by, without their layout and comments."""
+    rows = cursor.execute("SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()
+    return {(kind, name): " ".join(_bare(sql).split()) for kind, name, sql in rows}
+
+
+def _bare(sql: str) -> str:
+    return "\n".join(line.partition("--")[0] for line in sql.splitlines())
+
+
+# ---------------------------------------------------------------------------------------------------- files
+
+
+def test_there_is_a_dialect():
+    """The tests of this module have something to read."""
+    assert "sqlite" in DIALECTS
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_migrations_are_numbered_without_gaps(dialect: str):
+    """The migrations of a dialect are numbered from 1, and the last number is the version of the schema."""
+    numbers = [step.number for step in loader.migrations(dialect)]
+
+    assert list(range(1, len(numbers) + 1)) == numbers
+    assert len(numbers) == latest(dialect)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_file_of_a_folder_of_migrations_is_one(dialect: str):
+    """No file is passed over because of its name: each is called like 0001_pre_what.sql or 0002_post_what.sql."""
+    folder = resources.files(dialects) / dialect / "migrations"
+    files = sorted(file.name for file in folder.iterdir() if file.name != "__pycache__")
+
+    assert files == [f"{step.name}.sql" for step in loader.migrations(dialect)]
+    assert {step.phase for step in loader.migrations(dialect)} <= {"pre", "post"}
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_dialect_has_the_same_migrations(dialect: str):
+    """Dialects move in step: the same versions with the same names everywhere."""
+    assert [step.name for step in loader.migrations(DIALECTS[0])] == [step.name for step in loader.migrations(dialect)]
+
+
+def test_the_schema_for_readers_is_the_sum_of_the_migrations(cursor: sqlite3.Cursor):
+    """A database made by ``schema.sql`` has the same tables, columns, checks, indexes and views as a migrated one."""
+    migrate.migrate(cursor, "sqlite", "a.db")
+    read = sqlite3.connect(":memory:")
+    read.executescript((resources.files(dialects) / "sqlite" / "schema.sql").read_text())
+    expected = schema(read.cursor())
+    read.close()
+
+    assert expected == schema(cursor)
+    assert len(expected) > 10
+
+
+# ---------------------------------------------------------------------------------------------------- running
+
+
+def test_a_new_database_gets_all_migrations(cursor: sqlite3.Cursor):
+    """A database without redrive's tables gets every migration, in order, and knows its version then."""
+    assert [step.name for step in loader.migrations("sqlite")] == migrate.migrate(cursor, "sqlite", "a.db")
+    assert (str(latest("sqlite")),) == cursor.execute("SELECT value FROM redrive_meta WHERE key = 'schema'").fetchone()
+
+
+def test_a_migrated_database_is_left_alone(cursor: sqlite3.Cursor):
+    """The second time there is nothing to do, and nothing is written."""
+    migrate.migrate(cursor, "sqlite", "a.db")
+    before = cursor.connection.total_changes
+
+    assert [] == migrate.migrate(cursor, "sqlite", "a.db")
+    assert before == cursor.connection.total_changes
+
+
+def test_the_tables_of_others_are_left_alone(cursor: sqlite3.Cursor):
+    """A database that holds tables of an application gets those of redrive beside them."""
+    cursor.execute("CREATE TABLE orders (id)")
+    cursor.execute("INSERT INTO orders VALUES (7)")
+    migrate.migrate(cursor, "sqlite", "a.db")
+
+    assert [(7,)] == cursor.execute("SELECT * FROM orders").fetchall()
+
+
+def test_only_missing_migrations_run(cursor: sqlite3.Cursor, monkeypatch: pytest.MonkeyPatch):
+    """A database of an older version gets the later migrations only, in the order of their numbers."""
+    migrate.migrate(cursor, "sqlite", "a.db")
+    later = (
+        loader.Migration(2, "0002_pre_more", "pre", "CREATE TABLE more (id);"),
+        loader.Migration(
+            3, "0003_post_more", "post", "ALTER TABLE more ADD COLUMN name;\nCREATE INDEX i ON more (id);"
+        ),
+    )
+    both = (*loader.migrations("sqlite"), *later)
+    monkeypatch.setattr(loader, "migrations", lambda _: both)
+
+    assert ["0002_pre_more", "0003_post_more"] == migrate.migrate(cursor, "sqlite", "a.db")
+    assert ("index", "i") in schema(cursor)
+    assert [] == migrate.migrate(cursor, "sqlite", "a.db")
+
+
+def test_a_migration_that_fails_leaves_no_trace(cursor: sqlite3.Cursor, monkeypatch: pytest.MonkeyPatch):
+    """Migrations are all or nothing: where one fails, the database is as it was before the first."""
+    broken = loader.Migration(2, "0002_pre_broken", "pre", "CREATE TABLE more (id);\nCREATE TABLE more (id);")
+    both = (*loader.migrations("sqlite"), broken)
+    monkeypatch.setattr(loader, "migrations", lambda _: both)
+    with pytest.raises(sqlite3.OperationalError, match="table more already exists"):
+        migrate.migrate(cursor, "sqlite", "a.db")
+
+    assert {} == schema(cursor)
+    assert not cursor.connection.in_transaction
+
+
+def test_the_error_of_a_migration_is_not_hidden_by_its_rollback():
+    """Where an error has ended the transaction by itself, the error is told, not the rollback that finds none."""
+
+    class Full:
+        """A cursor on a disk that is full."""
+
+        def execute(self, statement: str, _parameters: object = ()) -> None:
+            """Fail where something would be written, or undone."""
+            for word in ("CREATE", "ROLLBACK"):
+                if word in statement:
+                    raise OSError(word)
+
+        def fetchone(self) -> tuple[int]:
+            """There are no tables yet."""
+            return (0,)
+
+    with pytest.raises(OSError, match="CREATE"):
+        migrate.migrate(Full(), "sqlite", "a.db")
+
+
+def test_a_newer_schema_is_refused(cursor: sqlite3.Cursor):
+    """A database that a newer redrive has migrated is refused; the message says what to install."""
+    migrate.migrate(cursor, "sqlite", "a.db")
+    cursor.execute("UPDATE redrive_meta SET value = '99' WHERE key = 'schema'")
+    with pytest.raises(SchemaTooNew) as refused:
+        migrate.migrate(cursor, "sqlite", "a.db")
+
+    assert str(refused.value) == (
+        f"a.db has schema 99, and this redrive knows schemas up to {latest('sqlite')}: "
+        "a newer redrive has migrated it. Install that version; nothing was changed"
+    )
+
+
+def test_who_waited_for_the_lock_finds_it_done(cursor: sqlite3.Cursor):
+    """A process that saw an old version, and waited for the lock while another one migrated, migrates nothing."""
+
+    class Late:
+        """A cursor before whose BEGIN somebody else has migrated."""
+
+        def execute(self, statement: str, parameters: object = ()) -> sqlite3.Cursor:
+            """Be late."""
+            if statement == "BEGIN IMMEDIATE":
+                migrate.migrate(cursor, "sqlite", "a.db")
+            return cursor.execute(statement, parameters)
+
+        def fetchone(self) -> object:
+            """The next row."""
+            return cursor.fetchone()
+
+    assert [] == migrate.migrate(Late(), "sqlite", "a.db")
+
+
+@pytest.mark.slow
+def test_threads_that_open_a_new_file_at_once_all_succeed(tmp_path: Path):
+    """Of threads that open the same new file at the same time one migrates it, and none is refused."""
+    errors: list[Exception] = []
+    for trial in range(30):
+        start = threading.Barrier(6)
+        threads = [threading.Thread(target=_open, args=(tmp_path / f"{trial}.db", start, errors)) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    assert [] == errors
+
+
+def _open(path: Path, start: threading.Barrier, errors: list[Exception]) -> None:
+    start.wait()
+    try:
+        open_store(f"sqlite:///{path}?synchronous=normal").close()
+    except Exception as error:  # noqa: BLE001 - the test looks at it
+        errors.append(error)
+
+
+OPEN = """
+import sys
+from redrive.stores.operations import jobs
+from redrive.stores.store import open_store
+from tests.stores.helpers import new
+
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(10):
+    store = open_store(f"sqlite:///{sys.argv[1]}/{number}.db?synchronous=normal")
+    store.run(jobs.enqueue([new()]))
+    store.close()
+"""
+
+
+@pytest.mark.slow
+def test_processes_that_open_a_new_file_at_once_all_succeed(tmp_path: Path):
+    """Of processes that open the same new files at the same time none is refused, and every enqueue is kept."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+    command = [sys.executable, "-c", OPEN, str(tmp_path)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    running = [subprocess.Popen(command, env=environment, **pipes) for _ in range(3)]
+    for process in running:
+        process.stdout.readline()
+    for process in running:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    ended = [process.communicate(timeout=120) for process in running]
+
+    assert [("", "")] * 3 == ended
+    for number in range(10):
+        store = open_store(f"sqlite:///{tmp_path / str(number)}.db")
+        assert [4] == store.run(jobs.enqueue([new()], now=T0))
+        store.close()
+
+
+# ---------------------------------------------------------------------------------------------------- splitting
+
+
+@pytest.mark.parametrize(
+    ("script", "expected"),
+    [
+        ("", []),
+        ("-- nothing but a remark\n\n", []),
+        ("A;", ["A;"]),
+        ("A;\nB;", ["A;", "B;"]),
+        ("A\n  (b,\n   c);\nD;", ["A\n  (b,\n   c);", "D;"]),
+        ("A; -- a remark\nB;", ["A; -- a remark", "B;"]),
+        ("A -- a remark;\n  B;", ["A -- a remark;\n  B;"]),
+        ("-- a remark;\nA;\n-- the end;", ["-- a remark;\nA;"]),
+        ("A;   \nB;\n\n\n", ["A;   ", "B;"]),
+        ("INSERT 'a;b';\nC;", ["INSERT 'a;b';", "C;"]),
+    ],
+)
+def test_a_script_is_cut_where_a_line_ends_with_a_semicolon(script: str, expected: list[str]):
+    """A statement ends where a line, without its remark, ends with a semicolon; a rest that is no statement is left."""
+    assert expected == [statement.strip("\n") for statement in _split(script)]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_no_migration_loses_its_last_statement(dialect: str):
+    """The text of every migration ends where a statement ends, so that nothing is left out."""
+    for step in loader.migrations(dialect):
+        kept = "\n".join(_split(step.script))
+        lost = step.script.removeprefix(kept)
+
+        assert "" == "".join(_bare(lost).split())

@@ -1,0 +1,43 @@
+"""The vocabulary of store operations."""
+
+from __future__ import annotations
+
+import pytest
+
+from redrive.stores.query import Query, reads, writes
+
+
+def steps(first: int, *, second: int = 0):
+    """Adds what it is answered."""
+    rows = yield Query("one", {"first": first})
+    return sum(rows) + second
+
+
+def test_an_operation_says_whether_it_writes():
+    """A generator function becomes an operation of its name, that reads or writes as it was marked."""
+    read, write = reads(steps)(1), writes(steps)(1)
+
+    assert ("steps", False) == (read.name, read.writes)
+    assert ("steps", True) == (write.name, write.writes)
+
+
+def test_an_operation_is_the_conversation_of_its_function():
+    """The generator of an operation has the arguments that the operation was built with."""
+    operation = writes(steps)(7, second=100)
+
+    assert Query("one", {"first": 7}) == next(operation.steps)
+    with pytest.raises(StopIteration) as stop:
+        operation.steps.send([1, 2])
+    assert 103 == stop.value.value
+
+
+def test_each_call_builds_a_new_operation():
+    """An operation is run once; building it again gives another conversation."""
+    build = reads(steps)
+
+    assert build(1).steps is not build(1).steps
+
+
+def test_an_operation_keeps_the_words_of_its_function():
+    """The function that builds an operation has the name and the docstring of the generator function."""
+    assert ("steps", steps.__doc__) == (reads(steps).__name__, reads(steps).__doc__)

@@ -1,0 +1,303 @@
+"""Whatever happens to a store, in whatever order: it does what the model says, and the invariants hold.
+
+Enqueues, claims by several workers, endings of every kind, late endings under lost leases, heartbeats, crashes, sweeps,
+operators, and time that passes; after each step the whole store is compared with `tests.stores.model`, so that a change
+that nobody made (I2), or a job that vanished (I3), shows at once. At the end workers come back and finish everything.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from redrive.engine.outcome import Cancelled, Expired, Outcome, Released, Snoozed, Succeeded
+from redrive.engine.records import Claim, Hold, Job
+from redrive.engine.select import Filter
+from redrive.errors import IllegalMove
+from redrive.stores.operations.admin import Redriven
+from redrive.stores.operations.leases import Claimed
+from tests.stores.helpers import FATAL, STORES, T0, Harness, failed, new, seconds
+from tests.stores.model import FINAL, KINDS, Ending, Held, Model
+
+QUEUES = ("a", "b")
+
+ENDINGS = ("success", "failure", "fatal", "snooze", "release", "cancel", "expired")
+
+
+def outcome(how: str, delay: int) -> Outcome:
+    """The ending of that name."""
+    made: dict[str, Outcome] = {
+        "success": Succeeded(b"1"),
+        "failure": failed(),
+        "fatal": FATAL,
+        "snooze": Snoozed(seconds(delay)),
+        "release": Released("shutdown", seconds(delay)),
+        "cancel": Cancelled("enough"),
+        "expired": Expired(),
+    }
+    return made[how]
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """A store and its model, side by side."""
+
+    kind = "memory"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.store = Harness(STORES[self.kind](Path(self.folder.name)), "sync")
+        self.model = Model(T0)
+        self.claims: list[Claim] = []
+        self.known: list[int] = []
+        self.rows: tuple[Job, ...] = ()
+
+    @initialize()
+    def arrive(self) -> None:
+        """Two workers are there from the start."""
+        self.register()
+        self.register()
+
+    # ---------------------------------------------------------------------------------------------------- rules
+
+    @precondition(lambda self: len(self.known) < 5)
+    @rule()
+    def register(self) -> None:
+        """A worker arrives."""
+        worker = self.store.worker(f"host:{len(self.known)}")
+        assert worker not in self.known
+        self.known.append(worker)
+        self.model.workers[worker] = self.model.after(15)
+
+    @rule(
+        kind=st.sampled_from([*KINDS, "at once"]),
+        queue=st.sampled_from(QUEUES),
+        priority=st.integers(0, 1),
+        delay=st.sampled_from([0, 0, 1, 5]),
+    )
+    def enqueue(self, kind: str, queue: str, priority: int, delay: int) -> None:
+        """Somebody enqueues a job."""
+        known = KINDS[kind]
+        job = new(retry=known.directive, queue=queue, priority=priority, delay=delay, idempotent=known.idempotent)
+
+        assert self.model.enqueue(known, queue, priority, delay) == self.store.put(job)
+
+    @rule(data=st.data(), count=st.integers(1, 4), queues=st.sampled_from([None, None, ("a",), ("b",)]))
+    def claim(self, data: st.DataObject, count: int, queues: tuple[str, ...] | None) -> None:
+        """A worker, alive or not, claims."""
+        worker = data.draw(st.sampled_from(self.known))
+        expected, known = self.model.claim(worker, count, queues or QUEUES)
+        claimed: Claimed = self.store.claimed(count, worker=worker, queues=queues)
+
+        assert (expected, known) == ([claim.id for claim in claimed.claims], claimed.known)
+        newest = max((claim.lease_id for claim in self.claims), default=0)
+        leases = [claim.lease_id for claim in claimed.claims]
+        assert leases == sorted(set(leases))
+        assert all(lease > newest for lease in leases)
+        for claim in claimed.claims:
+            self.model.hold(claim.id, claim.lease_id, worker)
+            assert (self.model.jobs[claim.id].attempt, worker) == (claim.attempt, claim.worker_id)
+        self.claims += claimed.claims
+
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data(), size=st.integers(1, 3), delay=st.sampled_from([0, 3]))
+    def settle(self, data: st.DataObject, size: int, delay: int) -> None:
+        """Workers settle attempts together: present ones, lost ones, and some for the second time."""
+        recent = self.claims[-6:]
+        chosen = data.draw(st.lists(st.sampled_from(recent), min_size=1, max_size=size, unique_by=id))
+        hows = [data.draw(st.sampled_from(ENDINGS)) for _ in chosen]
+        endings = [Ending(Held(claim.id, claim.lease_id), how, delay) for claim, how in zip(chosen, hows, strict=True)]
+        settled, lost = self.model.settle(endings)
+        answer = self.store.settle(*[(claim, outcome(how, delay)) for claim, how in zip(chosen, hows, strict=True)])
+
+        assert (settled, lost) == ({each.lease_id for each in answer.moved}, answer.lost)
+        assert len(answer.moved) == len(settled)
+
+    @rule(count=st.integers(1, 3), how=st.sampled_from(["success", "failure", "fatal"]))
+    def work(self, count: int, how: str) -> None:
+        """A healthy worker takes jobs and brings them to their ends at once, so that walks lead far."""
+        worker = self.store.worker("healthy:1")
+        self.model.workers[worker] = self.model.after(15)
+        self._work(worker, count, how)
+
+    def _work(self, worker: int, count: int, how: str) -> int:
+        expected, _known = self.model.claim(worker, count, QUEUES)
+        claims = self.store.claim(count, worker=worker)
+        assert expected == [claim.id for claim in claims]
+        for claim in claims:
+            self.model.hold(claim.id, claim.lease_id, worker)
+        self.claims += claims
+        settled, _lost = self.model.settle([Ending(Held(claim.id, claim.lease_id), how) for claim in claims])
+        answer = self.store.settle(*[(claim, outcome(how, 0)) for claim in claims])
+        assert (settled, frozenset()) == ({each.lease_id for each in answer.moved}, answer.lost)
+        return len(claims)
+
+    @rule(data=st.data(), life=st.sampled_from([1, 15, 40]))
+    def beat(self, data: st.DataObject, life: int) -> None:
+        """A worker beats, if only because it is a zombie that has woken up."""
+        worker = data.draw(st.sampled_from(self.known))
+        pulse = self.store.beat(worker, seconds(life))
+
+        assert self.model.beat(worker, life) == (pulse.alive, pulse.leases)
+
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        """A worker signs off."""
+        worker = data.draw(st.sampled_from(self.known))
+
+        assert self.model.leave(worker) == set(self.store.leave(worker))
+
+    @rule(budget=st.sampled_from([1, 100]))
+    def sweep(self, budget: int) -> None:
+        """Somebody sweeps up after those that fell silent."""
+        assert self.model.sweep(budget) == {each.job_id for each in self.store.sweep(budget)}
+
+    @rule(span=st.sampled_from([1, 1, 2, 5, 16]))
+    def wait(self, span: int) -> None:
+        """Time passes; a worker that does not beat meanwhile has crashed, for all that the others know."""
+        self.store.wait(span)
+        self.model.now = self.store.now
+
+    @precondition(lambda self: self.model.jobs)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        """An operator cancels a job."""
+        number = data.draw(st.sampled_from(self._recent()))
+
+        assert self.model.cancel(number) == self.store.cancel(number)
+
+    @precondition(lambda self: self.model.jobs)
+    @rule(data=st.data())
+    def retry(self, data: st.DataObject) -> None:
+        """An operator runs a job once more."""
+        number = data.draw(st.sampled_from(self._recent()))
+        try:
+            self.store.retry(number)
+        except IllegalMove:
+            possible = False
+        else:
+            possible = True
+
+        assert self.model.retry(number) == possible
+
+    @rule(data=st.data(), dry_first=st.booleans())
+    def redrive(self, data: st.DataObject, dry_first: bool) -> None:
+        """An operator redrives everything, or a choice."""
+        every = sorted(self.model.jobs)
+        some = data.draw(st.none() | st.sets(st.sampled_from(self._recent()))) if every else None
+        wanted = Filter(ids=None if some is None else tuple(sorted(some)), limit=1000)
+        dry = self.store.redrive(wanted, dry_run=True) if dry_first else None
+        done: Redriven = self.store.redrive(wanted)
+
+        assert dry in (None, done)
+        assert tuple(self.model.redrive(every if some is None else some)) == done.ids
+        assert sorted(every if some is None else some) == sorted([*done.ids, *(number for number, _ in done.kept)])
+
+    def _recent(self) -> list[int]:
+        """The latest jobs: what concerns one family should concern it soon."""
+        return sorted(self.model.jobs)[-4:]
+
+    # ----------------------------------------------------------------------------------------------- invariants
+
+    @invariant()
+    def it_holds(self) -> None:
+        """The store is as the model says, and so are the invariants."""
+        self.rows = self.store.jobs()
+        self._is_as_the_model_says()
+        self._a_lease_has_one_job()
+        self._attempts_are_bounded()
+        self._one_death_is_caught_once()
+        self._what_is_stored_is_what_happens()
+
+    def _is_as_the_model_says(self) -> None:
+        """No job has vanished (I3), and none has changed but by what was done to it (I2)."""
+        expected = {number: job.row for number, job in self.model.jobs.items()}
+        actual = {
+            row.id: (
+                row.state.value, row.hold, row.scheduled_at, row.attempt, row.failures, row.crashes, row.snoozes,
+                row.redrives, row.lease_id, row.worker_id, row.parent_id, row.caught_at,
+            )
+            for row in self.rows
+        }  # fmt: skip
+
+        assert expected == actual
+
+    def _a_lease_has_one_job(self) -> None:
+        """No lease is held twice, and a job is held exactly if it runs (I1)."""
+        leases = Counter(row.lease_id for row in self.rows if row.lease_id is not None)
+
+        assert all(count == 1 for count in leases.values())
+        assert len(leases) == sum(row.state.value == "running" for row in self.rows)
+
+    def _attempts_are_bounded(self) -> None:
+        """No job has failed more often than its policy allows, with what operators have forgiven (I4)."""
+        for job in self.model.jobs.values():
+            allowed = len(job.kind.delays) + 1 + job.forgiven
+            failures = sum(line == "failed" for line in job.closed.values())
+            assert job.parent is not None or failures <= allowed
+
+    def _one_death_is_caught_once(self) -> None:
+        """A dead job has at most one catch job that is not final, and is caught by exactly one (I6)."""
+        for job in self.model.jobs.values():
+            children = [row for row in self.rows if row.parent_id == job.id]
+            assert sum(row.state.value not in FINAL for row in children) <= 1
+            assert sum(row.state.value == "succeeded" for row in children) == (job.caught is not None)
+
+    def _what_is_stored_is_what_happens(self) -> None:
+        """A job that waits for its retry is due exactly when its history says (I7)."""
+        waiting = [row for row in self.rows if row.hold is Hold.RETRY]
+        for row in waiting[-2:]:
+            line = self.store.history(row.id)[-1]
+            assert line.delay is not None
+            assert row.scheduled_at == line.finished_at + line.delay
+
+    def teardown(self) -> None:
+        """Workers come back, and every job that is not final comes to an end (I3); the histories tell it all."""
+        try:
+            if self.known:
+                self._finish()
+                self._compare_histories()
+        finally:
+            self.store.close()
+            self.folder.cleanup()
+
+    def _finish(self) -> None:
+        for _ in range(len(self.model.jobs) + 5):
+            self.wait(1000)
+            self.sweep(100)
+            worker = self.store.worker("last:1")
+            self.model.workers[worker] = self.model.after(15)
+            if not self._work(worker, 100, "success"):
+                break
+        self.it_holds()
+        assert {row.state.value for row in self.rows} <= set(FINAL)
+
+    def _compare_histories(self) -> None:
+        for number, job in self.model.jobs.items():
+            told = {line.lease_id: line.outcome.value for line in self.store.history(number)}
+            assert job.closed == told
+
+
+class FileMachine(StoreMachine):
+    """The same in a file."""
+
+    kind = "file"
+
+
+if settings.get_current_profile_name() == "deep":
+    BUDGET = settings(suppress_health_check=[HealthCheck.too_slow])
+else:
+    # The same walks each time, and for as long as one is willing to wait before each push.
+    BUDGET = settings(
+        max_examples=250, stateful_step_count=40, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    )
+
+TestMemory = StoreMachine.TestCase
+TestMemory.settings = BUDGET
+TestFile = FileMachine.TestCase
+TestFile.settings = BUDGET

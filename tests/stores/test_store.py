@@ -1,0 +1,133 @@
+"""A store is opened by its URL."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from redrive.errors import ConfigurationError
+from redrive.stores.drivers.sqlite import Settings
+from redrive.stores.operations import admin, jobs
+from redrive.stores.store import _settings, open_store
+from tests.stores.helpers import new
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("memory://", Settings(None)),
+        ("sqlite:///app.db", Settings(Path("app.db").absolute())),
+        ("sqlite:///data/app.db", Settings(Path("data/app.db").absolute())),
+        ("sqlite:////var/lib/app.db", Settings(Path("/var/lib/app.db"))),
+        ("sqlite:///my%20app%3F%23.db", Settings(Path("my app?#.db").absolute())),
+        ("sqlite:///app.db?synchronous=normal", Settings(Path("app.db").absolute(), "NORMAL")),
+        ("sqlite:///app.db?synchronous=FULL", Settings(Path("app.db").absolute(), "FULL")),
+        ("sqlite:///app.db?busy_timeout=1m30s", Settings(Path("app.db").absolute(), "FULL", timedelta(seconds=90))),
+        (
+            "sqlite:///app.db?busy_timeout=500ms&synchronous=normal",
+            Settings(Path("app.db").absolute(), "NORMAL", timedelta(milliseconds=500)),
+        ),
+    ],
+)
+def test_a_url_says_which_database_and_how(url: str, expected: Settings):
+    """The path and the settings of a store are read from its URL; by default it is durable and patient."""
+    assert expected == _settings(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "app.db",
+        "sqlite:",
+        "sqlite://",
+        "sqlite:///",
+        "sqlite://app.db",
+        "sqlite://host/app.db",
+        "sqlite:///app#1.db",
+        "postgresql://localhost/app",
+        "memory",
+        "memory:",
+        "memory:///app.db",
+        "memory://?synchronous=normal",
+        "SQLITE3:///app.db",
+    ],
+)
+def test_a_url_that_is_not_understood_is_refused(url: str):
+    """A URL of another form is refused, and the message shows it and the forms there are."""
+    with pytest.raises(ConfigurationError) as refused:
+        open_store(url)
+
+    assert str(refused.value) == (
+        f"the store URL {url!r} is not understood; forms: sqlite:///relative.db, sqlite:////absolute.db, memory:// "
+        "(in a path, write # as %23, ? as %3F, % as %25)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "name", "value"),
+    [
+        ("synchronous=off", "synchronous", "off"),
+        ("synchronous=", "synchronous", ""),
+        ("busy_timeout=0s", "busy_timeout", "0s"),
+        ("busy_timeout=soon", "busy_timeout", "soon"),
+        ("busy_timeout=2d", "busy_timeout", "2d"),
+        ("journal_mode=delete", "journal_mode", "delete"),
+        ("synchronous=full&typo=1", "typo", "1"),
+    ],
+)
+def test_a_setting_that_is_not_known_is_refused(setting: str, name: str, value: str):
+    """A setting that does not exist, or with a value that it cannot have, is refused rather than passed over."""
+    url = f"sqlite:///app.db?{setting}"
+    with pytest.raises(ConfigurationError) as refused:
+        open_store(url)
+
+    assert str(refused.value) == (
+        f"the store URL {url!r} has a setting {name}={value!r}; "
+        "settings: synchronous=full|normal, busy_timeout=10s (at most 1d)"
+    )
+
+
+def test_a_relative_path_is_settled_when_the_store_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A store stays with its file, also when the program changes its working directory afterwards."""
+    monkeypatch.chdir(tmp_path)
+    store = open_store("sqlite:///jobs.db?synchronous=normal")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    store.run(jobs.enqueue([new()]))
+    store.close()
+
+    assert [tmp_path / "elsewhere", tmp_path / "jobs.db"] == sorted(tmp_path.iterdir())
+
+
+def test_a_store_keeps_its_url():
+    """A store knows the URL by which it was opened."""
+    store = open_store("memory://")
+    store.close()
+
+    assert "memory://" == store.url
+
+
+def test_two_stores_in_memory_are_two():
+    """Each opening of ``memory://`` is a database of its own."""
+    one, other = open_store("memory://"), open_store("memory://")
+    one.run(jobs.enqueue([new()]))
+    counts = [each.run(admin.stats()).due for each in (one, other)]
+    one.close()
+    other.close()
+
+    assert [1, 0] == counts
+
+
+def test_both_colours_are_one_store():
+    """What one colour has enqueued the other one reads."""
+    store = open_store("memory://")
+    store.run(jobs.enqueue([new("sync")]))
+    asyncio.run(store.arun(jobs.enqueue([new("async")])))
+    read = [asyncio.run(store.arun(jobs.get(1))).task, store.run(jobs.get(2)).task]
+    store.close()
+
+    assert ["sync", "async"] == read

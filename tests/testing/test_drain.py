@@ -1,0 +1,269 @@
+"""Drain mode: the real engine, with the waiting left out."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import itertools
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from redrive import App, Backoff, Cancel, CatchRequest, Context, Policy, Snooze
+from redrive.errors import CatchDefinitionError, ConfigurationError, PolicySyntaxError
+from redrive.testing import Drained, VirtualClock, adrain, drain
+
+JITTERED = Policy(attempts=2, backoff=Backoff.constant("1m"), jitter="full")
+"""One retry, after at most a minute."""
+
+
+@pytest.fixture
+def app() -> Iterator[App]:
+    """An app in memory with time that jumps."""
+    app = App("memory://", clock=VirtualClock())
+    yield app
+    app.close()
+
+
+def always() -> None:
+    """Fail."""
+    raise ConnectionError("no route")
+
+
+def test_nothing_to_do(app: App):
+    """An empty app is drained at once."""
+    assert Drained(0, timedelta(0), None) == drain(app)
+
+
+def test_a_day_of_retries_is_a_jump(app: App):
+    """Each attempt runs at its due time by the clock, and nobody waits for it."""
+    job = app.task(retry="26 1m 1h")(always).enqueue()
+    drained = drain(app)
+    starts = [attempt.started_at for attempt in job.attempts]
+
+    assert 27 == drained.attempts
+    assert (app.clock.now() - job.record.enqueued_at, None) == (drained.took, drained.next_due_at)
+    assert [1, 2, 4, 8, 16, 32, *[60] * 20] == [(b - a).total_seconds() / 60 for a, b in itertools.pairwise(starts)]
+    assert timedelta(hours=21, minutes=3) == drained.took
+
+
+def test_jobs_run_in_the_order_of_a_worker(app: App):
+    """By priority, then by due time, then by id."""
+    order: list[str] = []
+    task = app.task(name="send")(lambda name: order.extend([name]))
+    task.enqueue("plain")
+    task.enqueue("plain, later enqueued")
+    task.options(priority=-1).enqueue("urgent")
+    task.options(delay="1s").enqueue("late")
+    task.options(delay="1s", priority=-1).enqueue("late and urgent")
+    drain(app)
+
+    assert ["urgent", "plain", "plain, later enqueued", "late and urgent", "late"] == order
+
+
+def test_handlers_run_in_the_calling_thread(app: App):
+    """``def`` and ``async def`` alike, so that a debugger and a mock find them."""
+    threads: list[int] = []
+
+    @app.task
+    def plain() -> None:
+        """Look where it is."""
+        threads.append(threading.get_ident())
+
+    @app.task
+    async def coloured() -> None:
+        """Look where it is."""
+        threads.append(threading.get_ident())
+
+    plain.enqueue()
+    coloured.enqueue()
+    drain(app)
+
+    assert [threading.get_ident()] * 2 == threads
+
+
+def test_jobs_that_are_enqueued_meanwhile_run_too(app: App):
+    """A drained app has nothing left to do."""
+
+    @app.task
+    def countdown(number: int) -> None:
+        """Enqueue the next one."""
+        if number:
+            countdown.options(delay="1m").enqueue(number - 1)
+
+    countdown.enqueue(3)
+
+    assert Drained(4, timedelta(minutes=3), None) == drain(app)
+
+
+def test_within_stops_before_the_clock_would_pass_it(app: App):
+    """What is due at the very end still runs; the answer says when the next job is due."""
+    job = app.task(retry="9 1m 1m")(always).enqueue()
+    start = app.clock.now()
+    drained = drain(app, within="2m")
+
+    assert Drained(3, timedelta(minutes=2), start + timedelta(minutes=3)) == drained
+    assert ("ready", 3) == (job.refresh().state, job.record.failures)
+
+
+def test_within_nothing_runs_what_is_due(app: App):
+    """Zero time is enough for jobs that are due now."""
+    job = app.task(retry="9 1m 1m")(always).enqueue()
+
+    assert Drained(1, timedelta(0), app.clock.now() + timedelta(minutes=1)) == drain(app, within=0)
+    assert "retrying: due in 1m (retry in 1m (backoff))" == job.refresh().why
+
+
+def test_draining_goes_on_where_it_stopped(app: App):
+    """The second drain runs the rest."""
+    app.task(retry="2 1m 1m")(always).enqueue()
+
+    assert [1, 2] == [drain(app, within="30s").attempts, drain(app).attempts]
+
+
+@pytest.mark.parametrize(("sample", "expected"), [(0.0, 0), (0.25, 15), (0.5, 30)])
+def test_a_constant_sample_makes_delays_exact(app: App, sample, expected):
+    """Jitter takes its random numbers from there; the nominal delay is kept beside the one that was drawn."""
+    job = app.task(retry=JITTERED)(always).enqueue()
+    drain(app, sample=lambda: sample)
+    first, _ = job.attempts
+
+    assert (timedelta(seconds=expected), timedelta(seconds=60)) == (first.delay, first.nominal)
+
+
+def test_without_a_sample_jitter_is_drawn(app: App):
+    """Delays stay inside the bounds of the policy."""
+    jobs = app.task(retry=JITTERED)(always).enqueue_many([()] * 20)
+    drain(app)
+    delays = {job.attempts[0].delay for job in jobs}
+
+    assert 10 < len(delays)
+    assert all(timedelta(0) <= delay <= timedelta(minutes=1) for delay in delays)
+
+
+def test_the_catch_task_runs(app: App):
+    """At once after the death; where it fails, again until it succeeds (seed 001)."""
+    seen: list[CatchRequest[int]] = []
+
+    @app.task(retry="1 1s catch recover")
+    def send(number: int) -> None:
+        """Fail."""
+        raise ConnectionError("no route")
+
+    @app.task
+    def recover(request: CatchRequest[int], context: Context) -> None:
+        """Succeed at the third time."""
+        seen.append(request)
+        if context.attempt < 3:
+            raise OSError("no recovery either")
+
+    job = send.enqueue(7)
+    drained = drain(app)
+
+    assert [(7, "no route", 2)] * 3 == [(each.request, each.error, len(each.attempts)) for each in seen]
+    assert (5, "dead") == (drained.attempts, job.refresh().state)
+    assert app.clock.now() == job.caught_at
+
+
+def test_signals_mean_what_they_mean_to_a_worker(app: App):
+    """Snooze comes back later and Cancel does not; neither spends anything."""
+    calls: list[int] = []
+
+    @app.task
+    def send(number: int) -> str:
+        """Snooze once."""
+        calls.append(number)
+        if number == 2:
+            raise Cancel("not wanted")
+        if len(calls) == 1:
+            raise Snooze("10m")
+        return "done"
+
+    first, second = send.enqueue_many([1, 2])
+    drained = drain(app)
+
+    assert (3, timedelta(minutes=10)) == (drained.attempts, drained.took)
+    assert ("done", "cancelled") == (first.result(), second.refresh().state)
+
+
+@pytest.mark.parametrize("kind", ["snoozing", "unknown"])
+def test_a_job_that_never_ends_is_an_error(app: App, monkeypatch: pytest.MonkeyPatch, kind):
+    """After very many attempts drain gives up and says how to bound it."""
+    monkeypatch.setattr(importlib.import_module("redrive.testing.drain"), "ENDLESS", 20)
+
+    @app.task
+    def send() -> None:
+        """Ask for more."""
+        raise Snooze("1s")
+
+    send.enqueue()
+    if kind == "unknown":
+        app.tasks.clear()
+        app.task(always)
+
+    with pytest.raises(
+        ConfigurationError, match="stopped after 20 attempts: some job never ends; bound it with within="
+    ):
+        drain(app)
+    assert () == app.workers()
+
+
+def test_a_job_that_never_ends_can_be_bounded(app: App):
+    """With within= it runs as often as there is time."""
+
+    @app.task
+    def send() -> None:
+        """Ask for more."""
+        raise Snooze("1s")
+
+    send.enqueue()
+
+    assert 11 == drain(app, within="10s").attempts
+
+
+def test_an_app_without_a_virtual_clock_is_refused():
+    """Real time cannot jump; the message shows how to make the app."""
+    with pytest.raises(ConfigurationError, match=r"make the app with App\(\.\.\., clock=VirtualClock\(\)\)"):
+        drain(App("memory://"))
+
+
+def test_an_app_that_is_not_whole_is_refused(app: App):
+    """The same check as at the start of a worker."""
+    app.task(retry="1 1s catch recover")(always)
+
+    with pytest.raises(CatchDefinitionError):
+        drain(app)
+
+
+def test_a_bound_that_cannot_be_read_is_refused(app: App):
+    """A bound is a duration like any other."""
+    with pytest.raises(PolicySyntaxError):
+        drain(app, within="soon")
+
+
+def test_a_running_event_loop_drains_with_the_other_colour(app: App):
+    """``adrain`` is for tests that are coroutines themselves."""
+    job = app.task(name="send")(lambda: 7).enqueue()
+
+    async def test() -> tuple[Drained, int]:
+        """Drain within a running event loop."""
+        return await adrain(app), await job.aresult()
+
+    assert (Drained(1, timedelta(0), None), 7) == asyncio.run(test())
+
+
+def test_an_interrupted_drain_gives_back(app: App):
+    """A handler that stops the test itself leaves no job claimed."""
+
+    @app.task
+    def send() -> None:
+        """Stop everything."""
+        raise KeyboardInterrupt
+
+    send.enqueue()
+    with pytest.raises(KeyboardInterrupt):
+        drain(app)
+
+    assert ("ready", 0, ()) == (app.job(1).state, app.job(1).record.attempt, app.workers())

@@ -1,0 +1,168 @@
+"""Type tests: typical uses of the public API, with the types that they promise. mypy reads this file; nothing runs it.
+
+A line that ends in an ignore is a promise too: mypy warns about an ignore that nothing needs, so the mistake on it must
+stay a mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import assert_type
+
+import redrive
+from redrive.policy import Backoff, Decision, Defer, Failure, GiveUp, History, Jitter, Policy, Retry, Rule
+
+
+@dataclass(frozen=True)
+class Payment:
+    """What a task takes."""
+
+    cents: int
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What a task returns."""
+
+    number: str
+
+
+# --- policies ---------------------------------------------------------------------------------------------------------
+
+policy = Policy.parse("10 5s 1m catch recover")
+assert_type(policy, Policy)
+assert_type(policy.attempts, int | None)
+assert_type(policy.deadline, timedelta | None)
+assert_type(policy.delays(3), list[float])
+assert_type(policy.directive(), str)
+assert_type(Policy.from_dict(policy.to_dict()), Policy)
+assert_type(redrive.Policy.parse("5s"), Policy)
+
+Policy(
+    on=(ConnectionError, "TIMEOUT"),
+    attempts=None,
+    deadline=30,
+    backoff=Backoff.exponential("200ms", timedelta(seconds=5)),
+    jitter="full",
+    rules=[Rule(on=TimeoutError, attempts=2)],
+)
+Policy(jitter=Jitter.plus(0.1))
+assert_type(Jitter.full, Jitter)
+Policy(3)  # type: ignore[arg-type, call-arg]
+Policy(attempts="3")  # type: ignore[arg-type]
+
+failure = Failure.of(ConnectionError("no route"))
+history = History(attempts=1, started_at=datetime(2026, 1, 1, tzinfo=UTC))
+decision = policy.decide(history, failure, datetime(2026, 1, 2, tzinfo=UTC), 0.5)
+assert_type(decision, Decision)
+
+
+def said(decision: Decision) -> timedelta | datetime | str:
+    """A match over a decision is exhaustive with these three."""
+    match decision:
+        case Retry():
+            return decision.delay
+        case Defer():
+            return decision.at
+        case GiveUp():
+            return decision.why
+
+
+# --- calls in this process --------------------------------------------------------------------------------------------
+
+
+@redrive.retry("5 100ms 2s", on=ConnectionError)
+def fetch(key: int, *, fresh: bool = False) -> str:
+    """Keep parameters and result."""
+    return f"{key}{fresh}"
+
+
+@redrive.retry(policy, on=(ConnectionError, "TIMEOUT"), attempts=3, deadline="10s")
+async def afetch(key: int) -> str:
+    """Stay a coroutine function."""
+    return str(key)
+
+
+@redrive.retry("3 1s", on=ConnectionError, generator="restart")
+def lines(path: str) -> Iterator[str]:
+    """Stay a generator function."""
+    yield path
+
+
+class Client:
+    """Methods keep their self."""
+
+    @redrive.retry("3 1s", on=ConnectionError)
+    def get(self, key: int) -> bytes:
+        """Keep parameters and result."""
+        return bytes(key)
+
+
+assert_type(fetch(1, fresh=True), str)
+assert_type(lines("a"), Iterator[str])
+assert_type(Client().get(1), bytes)
+fetch("1")  # type: ignore[arg-type]
+redrive.retry("3 1s", on=ConnectionError, atempts=3)  # type: ignore[call-arg]
+
+assert_type(policy.call(fetch, 1, fresh=True), str)
+assert_type(policy.outcome(fetch, 1), redrive.Ok[str] | redrive.GaveUp | redrive.Deferred)
+policy.call(fetch, "1")  # type: ignore[arg-type]
+
+
+async def calls() -> None:
+    """The asynchronous forms promise the same."""
+    assert_type(await afetch(1), str)
+    assert_type(await policy.acall(afetch, 1), str)
+    async for attempt in policy:
+        with attempt:
+            assert_type(attempt.number, int)
+
+
+with redrive.disabled():
+    bound = redrive.deadline()
+    assert_type(bound.remaining if bound else None, float | None)
+
+
+# --- durable tasks ----------------------------------------------------------------------------------------------------
+
+app = redrive.App("memory://")
+
+
+@app.task(retry="5 1s catch recover", queue="payments", timeout="30s")
+def charge(payment: Payment, *, note: str = "") -> Receipt:
+    """Enqueue as it would be called."""
+    return Receipt(f"{payment.cents}{note}")
+
+
+@app.task
+def recover(request: redrive.CatchRequest[Payment]) -> None:
+    """Know the type of the request that failed."""
+    assert_type(request.request, Payment)
+
+
+@app.task
+async def charge_slowly(payment: Payment) -> Receipt:
+    """Its jobs promise what it returns, not the coroutine."""
+    return charge(payment)
+
+
+assert_type(charge_slowly.enqueue(Payment(1)), redrive.Job[Receipt])
+assert_type(charge(Payment(1)), Receipt)
+
+job = charge.enqueue(Payment(1), note="thanks")
+assert_type(job, redrive.Job[Receipt])
+assert_type(job.result(timeout="10s"), Receipt)
+assert_type(charge.options(delay="5m", priority=3).enqueue(Payment(1)), redrive.Job[Receipt])
+assert_type(charge.enqueue_many([Payment(1)]), list[redrive.Job[Receipt]])
+charge.enqueue(Payment(1), using=object())
+charge.enqueue("a payment")  # type: ignore[call-overload]
+
+
+async def durable() -> None:
+    """The asynchronous forms promise the same."""
+    job = await charge.aenqueue(Payment(1))
+    assert_type(job, redrive.Job[Receipt])
+    assert_type(await job.aresult(), Receipt)
+    await charge.aenqueue("a payment")  # type: ignore[arg-type]
