@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from redrive import App, CatchRequest
+from redrive.engine.records import Claim
 from redrive.errors import CatchDefinitionError, ConfigurationError
 from redrive.runtime.executor import Executor
 from redrive.runtime.worker import Worker
@@ -214,3 +215,29 @@ def test_a_worker_does_not_start_for_an_app_that_is_not_whole(tmp_path: Path):
     with pytest.raises(CatchDefinitionError, match="task 'finish' is to be caught by 'recover'"):
         asyncio.run(Worker(app).run())
     assert [] == list(tmp_path.iterdir())
+
+
+def test_an_attempt_that_is_cancelled_before_its_first_step_gives_its_slot_and_its_job_back(filed: App):
+    """A task of asyncio that is cancelled before it ran never enters its coroutine, so the coroutine cannot clean up."""
+
+    class Hasty(Worker):
+        """Cancels the first attempt at once."""
+
+        def _start(self, claim: Claim) -> None:
+            super()._start(claim)
+            if claim.lease_id == 1:
+                self._running[claim.lease_id].cancel()
+
+    task = filed.task(name="double")(lambda number: 2 * number)
+
+    async def run() -> tuple[int, int]:
+        """Run it on an event loop."""
+        job = await task.aenqueue(4)
+        worker = Hasty(filed, concurrency=1)
+        running = asyncio.create_task(worker.run())
+        result = await job.aresult(timeout=PATIENCE)
+        worker.stop()
+        await finish(worker, running)
+        return result, job.refresh().record.attempt
+
+    assert (8, 1) == asyncio.run(run())

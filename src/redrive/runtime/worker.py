@@ -183,7 +183,9 @@ class Worker:
         self._claimer.wake()
 
     def _start(self, claim: Claim) -> None:
-        self._running[claim.lease_id] = self._loop.create_task(self._attempt(claim))
+        attempt = self._loop.create_task(self._attempt(claim))
+        attempt.add_done_callback(lambda task: self._interrupted(claim) if task.cancelled() else None)
+        self._running[claim.lease_id] = attempt
         if suspect(claim):
             self._suspect = claim.lease_id
 
@@ -194,16 +196,21 @@ class Worker:
         outcome: Outcome
         try:
             outcome = await self._executor.run(claim)
-        except asyncio.CancelledError:
-            if claim.lease_id in self._lost:
-                self._lost.discard(claim.lease_id)
-                self._running.pop(claim.lease_id, None)
-                self._claimer.wake()
-                return
-            outcome = Released(f"worker {self._id} shut down")
         except Exception:
             log.exception("job %d: the worker itself failed; the job is given back", claim.id)
             outcome = Released("the worker itself failed", timedelta(seconds=5))
+        self._end(claim, outcome)
+
+    def _interrupted(self, claim: Claim) -> None:
+        """An attempt was cancelled, perhaps before its first step: by a stop, or because its lease is lost."""
+        if claim.lease_id in self._lost:
+            self._lost.discard(claim.lease_id)
+            self._running.pop(claim.lease_id, None)
+            self._claimer.wake()
+        else:
+            self._end(claim, Released(f"worker {self._id} shut down"))
+
+    def _end(self, claim: Claim, outcome: Outcome) -> None:
         self._ended += 1
         self._settler.put(Ending(claim, outcome, dice.roll()))
 
