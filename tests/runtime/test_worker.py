@@ -218,7 +218,7 @@ def test_a_worker_does_not_start_for_an_app_that_is_not_whole(tmp_path: Path):
 
 
 def test_an_attempt_that_is_cancelled_before_its_first_step_gives_its_slot_and_its_job_back(filed: App):
-    """A task of asyncio that is cancelled before it ran never enters its coroutine, so the coroutine cannot clean up."""
+    """A task of asyncio that is cancelled before it ran never enters its coroutine, which so cannot clean up."""
 
     class Hasty(Worker):
         """Cancels the first attempt at once."""

@@ -171,6 +171,17 @@ class StoreMachine(RuleBasedStateMachine):
 
         assert self.model.cancel(number) == self.store.cancel(number)
 
+    @precondition(lambda self: self._catching())
+    @rule()
+    def end_a_catch(self) -> None:
+        """An operator ends the latest catch job, so that its parent may be started again: the start of odd families."""
+        number = self._catching()[-1]
+
+        assert self.model.cancel(number) == self.store.cancel(number)
+
+    def _catching(self) -> list[int]:
+        return [job.id for job in self.model.jobs.values() if job.parent and job.state not in FINAL]
+
     @precondition(lambda self: self.model.jobs)
     @rule(data=st.data())
     def retry(self, data: st.DataObject) -> None:
@@ -200,7 +211,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _recent(self) -> list[int]:
         """The latest jobs: what concerns one family should concern it soon."""
-        return sorted(self.model.jobs)[-4:]
+        return sorted(self.model.jobs)[-3:]
 
     # ----------------------------------------------------------------------------------------------- invariants
 
@@ -289,15 +300,16 @@ class FileMachine(StoreMachine):
     kind = "file"
 
 
-if settings.get_current_profile_name() == "deep":
-    BUDGET = settings(suppress_health_check=[HealthCheck.too_slow])
-else:
-    # The same walks each time, and for as long as one is willing to wait before each push.
-    BUDGET = settings(
-        max_examples=250, stateful_step_count=40, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+def budget(walks: int) -> settings:
+    """The same walks each time, for as long as one is willing to wait before each push; unless asked to go deep."""
+    if settings.get_current_profile_name() == "deep":
+        return settings(suppress_health_check=[HealthCheck.too_slow])
+    return settings(
+        max_examples=walks, stateful_step_count=40, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
     )
 
+
 TestMemory = StoreMachine.TestCase
-TestMemory.settings = BUDGET
+TestMemory.settings = budget(200)
 TestFile = FileMachine.TestCase
-TestFile.settings = BUDGET
+TestFile.settings = budget(80)

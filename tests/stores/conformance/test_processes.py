@@ -41,8 +41,8 @@ def contend(store: Harness, count: int) -> list[dict[str, list]]:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     running = [subprocess.Popen(command, env=environment, **pipes) for _ in range(count)]
     try:
-        ready = [process.stdout.readline() for process in running]
-        assert ["ready\n"] * count == ready
+        for process in running:
+            assert "ready\n" == process.stdout.readline(), process.stderr.read()
         for process in running:
             process.stdin.write("go\n")
             process.stdin.flush()

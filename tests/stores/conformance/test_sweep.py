@@ -10,6 +10,7 @@ from redrive.engine.lease import GRACE
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Lost, Succeeded
 from redrive.engine.records import Closing, Hold
+from redrive.stores.operations import leases
 from redrive.stores.operations.leases import Settled
 from tests.stores.helpers import FATAL, LONG, Harness, new, seconds
 
@@ -217,8 +218,6 @@ def test_what_a_worker_left_behind_is_swept(store: Harness):
 
 def test_sweepers_at_once_do_it_once(store: Harness):
     """Of sweeps at the same time, one takes each lost job."""
-    from redrive.stores.operations import leases
-
     worker = store.worker()
     store.enqueue(*[new() for _ in range(10)])
     ids = [claim.id for claim in store.claim(10, worker=worker)]

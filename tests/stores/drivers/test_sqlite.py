@@ -1,20 +1,19 @@
-"""SQLite: what it says when it cannot be opened, how it ends, what it survives."""
+"""SQLite: what it promises, how it ends, what it survives."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import sqlite3
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 
-from redrive.errors import SchemaTooNew, StoreBusy, StoreClosed, StoreError, StoreOpenError
-from redrive.stores import migrate
-from redrive.stores.drivers.sqlite import Settings, SQLiteDriver, driver, trouble
+from redrive.errors import StoreBusy, StoreClosed, StoreOpenError
+from redrive.stores.drivers.sqlite import Settings, SQLiteDriver
 from redrive.stores.operations import admin, jobs
 from redrive.stores.store import Store, open_store
 from tests.stores.helpers import T0, Harness, new
@@ -47,163 +46,6 @@ def foreign(path: Path, store: Store):
     connection = sqlite3.connect(path, isolation_level=None)
     yield connection
     connection.close()
-
-
-# ---------------------------------------------------------------------------------------------------- opening
-
-
-def refusal(path: Path, error: type[StoreError] = StoreOpenError) -> str:
-    """What opening this path is refused with."""
-    with pytest.raises(error) as refused:
-        open_store(url(path)).close()
-    return str(refused.value)
-
-
-def test_a_missing_directory_is_named(tmp_path: Path):
-    """A path in a directory that does not exist is refused, and the directory is named; nothing is made."""
-    path = tmp_path / "no" / "jobs.db"
-
-    assert f"{path} cannot be opened: the directory {path.parent} does not exist; make it first" == refusal(path)
-    assert not path.parent.exists()
-
-
-def test_a_directory_is_not_a_database(tmp_path: Path):
-    """The path of a directory is refused as such."""
-    assert f"{tmp_path} cannot be opened: it is a directory; give the path of a file" == refusal(tmp_path)
-
-
-def test_another_file_is_not_a_database(path: Path):
-    """A file that is not an SQLite database is refused, and left as it is."""
-    path.write_text("Dear Sir or Madam, " * 100)
-
-    assert f"{path} exists but is not an SQLite database: give another path" == refusal(path)
-    assert path.read_text().startswith("Dear Sir")
-
-
-def test_an_empty_file_becomes_a_database(path: Path):
-    """An empty file, as ``mktemp`` leaves one, is a database without tables."""
-    path.touch()
-    opened = open_store(url(path))
-
-    assert [1] == opened.run(jobs.enqueue([new()]))
-    opened.close()
-
-
-def test_a_read_only_file_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A database that SQLite may only read cannot be a store.
-
-    Permissions do not bind the administrator, who may run this test; so SQLite is told to open the file for reading.
-    """
-    sqlite3.connect(path).close()
-    connect = sqlite3.connect
-    monkeypatch.setattr(
-        sqlite3, "connect", lambda file, **options: connect(f"file:{file}?mode=ro", uri=True, **options)
-    )
-
-    assert refusal(path).startswith(f"{path} cannot be written: ")
-
-
-@pytest.mark.parametrize("exists", [False, True])
-def test_a_user_without_permission_is_told_where(path: Path, exists: bool, monkeypatch: pytest.MonkeyPatch):
-    """Where the operating system forbids writing, the message names the file, or the directory of a new one.
-
-    The refusal is built from SQLite's error and the answer of `os.access`, which is faked for the same reason.
-    """
-    if exists:
-        path.touch()
-    monkeypatch.setattr(os, "access", lambda *_: False)
-    refused = trouble.translation(sqlite3.OperationalError("unable to open database file"), Settings(path))
-
-    expected = f"{path} cannot be opened: this user may not write to {path if exists else path.parent}"
-    assert expected == str(refused)
-
-
-def test_a_refusal_without_a_visible_cause_asks_about_permissions(path: Path):
-    """Where the cause cannot be seen, the message says where to look."""
-    refused = trouble.translation(sqlite3.OperationalError("attempt to write a readonly database"), Settings(path))
-
-    expected = f"{path} cannot be written: the operating system refused; are the permissions of the directory right?"
-    assert expected == str(refused)
-
-
-def test_a_database_in_memory_can_fail_too():
-    """A database in memory that cannot be opened is refused without talk of files."""
-    refused = trouble.translation(sqlite3.OperationalError("unable to open database file"), Settings(None))
-
-    assert "the database in memory cannot be opened: there is no memory for it" == str(refused)
-
-
-@pytest.mark.parametrize(("opening", "expected"), [(True, StoreOpenError), (False, StoreError)])
-def test_other_errors_are_told_as_they_are(opening: bool, expected: type[StoreError]):
-    """An error that is not foreseen is told in SQLite's words, with the name of the database."""
-    error = trouble.translation(sqlite3.OperationalError("disk I/O error"), Settings(Path("a.db")), opening=opening)
-
-    assert (expected, "a.db: disk I/O error") == (type(error), str(error))
-
-
-def test_a_newer_schema_is_not_touched(path: Path):
-    """A database that a newer redrive has migrated is refused, and stays as it is."""
-    open_store(url(path)).close()
-    newer = migrate.latest("sqlite") + 1
-    with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE redrive_meta SET value = ? WHERE key = 'schema'", (str(newer),))
-    connection.close()
-
-    assert refusal(path, SchemaTooNew).startswith(f"{path} has schema {newer}, and this redrive knows schemas up to ")
-
-
-@pytest.mark.parametrize("exists", [False, True])
-def test_a_file_that_is_locked_for_good_cannot_be_opened(path: Path, exists: bool):
-    """Where somebody holds the file longer than the busy timeout, opening is refused as busy."""
-    if exists:
-        open_store(url(path)).close()
-    holder = sqlite3.connect(path, isolation_level=None)
-    holder.execute("BEGIN EXCLUSIVE")
-    if exists:  # a store that is up to date is only read: what holds it open is a change of the schema under way
-        holder.execute("UPDATE redrive_meta SET value = '0' WHERE key = 'schema'")
-        holder.execute("COMMIT")
-        holder.execute("BEGIN EXCLUSIVE")
-    with pytest.raises(StoreBusy) as refused:
-        open_store(url(path, "?busy_timeout=30ms"))
-    holder.close()
-
-    expected = f"{path} is locked by another process or connection for more than 0.03 s: end what writes to it"
-    assert expected == str(refused.value)
-
-
-def test_a_refused_opening_leaves_no_thread(tmp_path: Path):
-    """A store that cannot be opened leaves no thread behind."""
-    before = threading.active_count()
-    for _ in range(3):
-        refusal(tmp_path)
-
-    assert before == threading.active_count()
-
-
-def test_an_opening_that_fails_halfway_leaves_nothing(path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Where the last of several connections cannot be opened, the others are closed, and the next call tries anew."""
-    connect, made = driver.connect, []
-
-    def failing(settings: Settings) -> sqlite3.Connection:
-        if len(made) == 2:
-            made.append(None)
-            error = "unable to open database file"
-            raise sqlite3.OperationalError(error)
-        made.append(connect(settings))
-        return made[-1]
-
-    monkeypatch.setattr(driver, "connect", failing)
-    opened = SQLiteDriver(Settings(path))
-    before = threading.active_count()
-    with pytest.raises(StoreOpenError):
-        opened.version()
-
-    assert before == threading.active_count()
-    for connection in made[:2]:
-        with pytest.raises(sqlite3.ProgrammingError, match="closed"):
-            connection.execute("SELECT 1")
-    assert isinstance(opened.version(), int)
-    opened.close()
 
 
 # ---------------------------------------------------------------------------------------------------- settings
@@ -346,7 +188,8 @@ def test_the_clock_of_the_database_is_that_of_the_machine(store: Store):
     """Without an injected instant a job is enqueued at the present of the machine, in UTC."""
     (number,) = store.run(jobs.enqueue([new()]))
     enqueued_at = store.run(jobs.get(number)).enqueued_at
-    (now,) = sqlite3.connect(":memory:").execute("SELECT unixepoch('now')").fetchone()
+    with contextlib.closing(sqlite3.connect(":memory:")) as other:
+        (now,) = other.execute("SELECT unixepoch('now')").fetchone()
 
     assert abs(now - enqueued_at.timestamp()) < 60
 
