@@ -17,6 +17,7 @@ import typer
 from redrive import __version__
 from redrive.cli.demo import demo
 from redrive.cli.jobs import jobs
+from redrive.cli.plan import plan
 from redrive.cli.worker import worker
 from redrive.errors import ConfigurationError, RedriveError
 
@@ -30,6 +31,7 @@ cli = typer.Typer(
 )
 cli.command()(worker)
 cli.command()(demo)
+cli.command()(plan)
 cli.add_typer(jobs, name="jobs")
 
 

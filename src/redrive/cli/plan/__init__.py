@@ -1,0 +1,92 @@
+"""``redrive plan``: what a policy does, to be seen before it is needed.
+
+A plan is made once and drawn in four ways::
+
+    source    what was typed, or a file   -> a policy and its name
+    kinds     a policy                    -> the failures that it tells apart
+    rows      a policy                    -> a `Plan`: each retry, when it comes, and whether it is in time
+    text, svg, mermaid, plain             -> that plan for people, pages and programs
+
+Nothing here computes a delay. ``rows`` asks `redrive.policy.Policy.decide` what it would say after each failure, once
+with all the luck in the world and once with none, so that the picture cannot differ from what happens.
+
+Exit status: 0 if the policy was drawn; 2 if it cannot be read or means nothing sensible, or an option is wrong.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from redrive.cli.plan.mermaid import as_mermaid
+from redrive.cli.plan.plain import as_json
+from redrive.cli.plan.rows import Plan, plan_of
+from redrive.cli.plan.source import read_policy
+from redrive.cli.plan.svg import as_svg
+from redrive.cli.plan.text import as_text, glyphs_for
+from redrive.errors import ConfigurationError
+
+__all__ = ["plan"]
+
+PLAIN_WIDTH = 100
+"""Columns where the output is no terminal: what fits into most pages and mails."""
+
+
+def plan(
+    policy: Annotated[
+        str,
+        typer.Argument(
+            metavar="POLICY",
+            help='A directive such as "5 1s catch recover", a policy as JSON, the path of a .json file, @FILE for any '
+            "other file, or - for standard input.",
+        ),
+    ],
+    *,
+    retries: Annotated[int, typer.Option(min=1, max=1000, help="Draw at most so many for each kind of failure.")] = 20,
+    svg: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the timeline into this SVG file too.")] = None,
+    mermaid: Annotated[bool, typer.Option("--mermaid", help="A Mermaid gantt diagram instead of the table.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object in a line instead of the table.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Read the directive exactly as FTL does.")] = False,
+) -> None:
+    """Show what a policy does: each retry, how long it waits, when it comes, the worst case, and the catch."""
+    if json and mermaid:
+        message = "say --json or --mermaid, not both"
+        raise ConfigurationError(message)
+    read = read_policy(policy, strict=strict)
+    made = plan_of(read.policy, title=read.name, retries=retries)
+    _tolerate()
+    if svg is not None:
+        _write(svg, as_svg(made))
+    if json:
+        typer.echo(as_json(made, read.policy))
+    elif mermaid:
+        typer.echo(as_mermaid(made), nl=False)
+    else:
+        _show(made)
+
+
+def _show(made: Plan) -> None:
+    console = Console(highlight=False)
+    width = console.width if console.is_terminal else PLAIN_WIDTH
+    for line in as_text(made, width=width, glyphs=glyphs_for(console.encoding)):
+        console.print(line, soft_wrap=True)
+
+
+def _tolerate() -> None:
+    """A name that the terminal cannot write becomes question marks, not a traceback."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
+def _write(path: Path, drawing: str) -> None:
+    try:
+        path.write_text(drawing, encoding="utf-8", newline="\n")
+    except OSError as error:
+        message = f"{path} cannot be written: {error.strerror}"
+        raise ConfigurationError(message) from error
+    typer.echo(f"the timeline is drawn in {path}", err=True)

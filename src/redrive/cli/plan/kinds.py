@@ -1,0 +1,103 @@
+"""Which failures a policy tells apart, each with one failure that stands for all of its kind. PURE.
+
+A policy treats failures by their *names*, so one with the right names shows what becomes of every other. The classes of
+Python itself are asked for their ancestors: a rule for ``OSError`` takes a ``TimeoutError`` too. What a user's own
+class inherits cannot be known here, since nothing of the user's is imported.
+
+A combination (``a & b``) has no rules of its own: each part may treat a failure otherwise. So every name that any part
+mentions is a kind; `redrive.cli.plan.rows` puts those together again that turn out the same.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from redrive.cli.plan.words import clean
+from redrive.policy import Failure, Policy
+from redrive.policy.algebra import Combined
+from redrive.policy.failure import names_of_class
+
+__all__ = ["Kind", "kinds", "parts"]
+
+_ANY = Failure(("builtins.Exception",))
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of failure.
+
+    Attributes:
+        name: what to call it.
+        detail: how it is counted, or why it is never met; "" if there is nothing to say.
+        failure: stands for all of them; None if it is never met.
+    """
+
+    name: str
+    detail: str
+    failure: Failure | None
+
+
+def kinds(policy: Policy) -> list[Kind]:
+    """The kinds of failures that a policy treats differently: the ordinary ones first, then those of its rules."""
+    if isinstance(policy, Combined):
+        return _of_combination(policy)
+    return [_ordinary(policy), *_of_rules(policy)]
+
+
+def _ordinary(policy: Policy) -> Kind:
+    named = policy.on if isinstance(policy.on, tuple) else ()
+    free = [name for name in named if policy.rule_for(_failure(name)) is None]
+    if free:
+        return Kind(_spoken(*free), "", _failure(free[0])._replace(candidate=True))
+    whose = "any other failure" if policy.rules else "any failure"
+    if named or policy.rule_for(_ANY) is not None:
+        return Kind(whose, "never met: the rules take all failures that this policy retries", None)
+    return Kind(whose, "", _ANY._replace(candidate=True))
+
+
+def _of_rules(policy: Policy) -> Iterator[Kind]:
+    for index, rule in enumerate(policy.rules):
+        name = clean(rule.name(index + 1))
+        failures = [_failure(each) for each in rule.on]
+        own = [failure for failure in failures if policy.rule_for(failure) == index]
+        if not own:
+            yield Kind(name, "never met: an earlier rule takes these failures", None)
+        elif rule.attempts is None:
+            yield Kind(name, "counted together with the others", own[0]._replace(candidate=True))
+        else:
+            yield Kind(name, "counted apart", own[0]._replace(candidate=True))
+
+
+def _of_combination(policy: Combined) -> list[Kind]:
+    each = list(parts(policy))
+    names = {name for part in each for rule in part.rules for name in rule.on}
+    names |= {name for part in each if isinstance(part.on, tuple) for name in part.on}
+    found = [Kind(_spoken(name), "", _failure(name)) for name in sorted(names)]
+    if all(isinstance(part.on, tuple) for part in each):
+        return found
+    return [Kind("any other failure" if names else "any failure", "", _ANY), *found]
+
+
+def parts(policy: Policy) -> Iterator[Policy]:
+    """The policies that a combination is made of, left to right; of any other policy, itself."""
+    if isinstance(policy, Combined):
+        yield from parts(policy.left)
+        yield from parts(policy.right)
+    else:
+        yield policy
+
+
+def _failure(name: str) -> Failure:
+    if "." not in name:
+        return Failure(_ANY.types, reason=name)
+    module, _, rest = name.partition(".")
+    found = getattr(builtins, rest, None) if module == "builtins" else None
+    if isinstance(found, type) and issubclass(found, BaseException):
+        return Failure(names_of_class(found)[0])
+    return Failure((name, *_ANY.types))
+
+
+def _spoken(*names: str) -> str:
+    return clean(", ".join(name.removeprefix("builtins.") for name in names))

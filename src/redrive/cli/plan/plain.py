@@ -1,0 +1,58 @@
+"""A plan as data for programs: one JSON object, durations in seconds. PURE."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import msgspec
+
+from redrive.cli.plan.rows import Band, Plan, Row
+from redrive.policy import Policy
+
+__all__ = ["as_json"]
+
+
+def as_json(plan: Plan, policy: Policy) -> str:
+    """The plan as one line of JSON.
+
+    Args:
+        plan: what to show.
+        policy: what it was made of; it is included, so that the object says all about itself.
+    """
+    worst = policy.explain()
+    catch = plan.catch
+    return msgspec.json.encode(
+        {
+            "title": plan.title,
+            "sentence": plan.sentence,
+            "executions": worst.executions,
+            "waiting": _seconds(worst.waiting),
+            "time": _seconds(worst.time),
+            "deadline": _seconds(plan.deadline),
+            "sections": [
+                {
+                    "name": section.name,
+                    "detail": section.detail,
+                    "retries": [_row(row) for row in section.rows],
+                    "rest": section.rest,
+                    "ends": None if section.ends is None else _band(section.ends),
+                }
+                for section in plan.sections
+            ],
+            "catch": None if catch is None else {"task": catch.task, "every": _seconds(catch.every)},
+            "notes": plan.notes,
+            "policy": policy.to_dict(),
+        }
+    ).decode()
+
+
+def _row(row: Row) -> dict[str, object]:
+    return {"retry": row.retry, "wait": _band(row.wait), "at": _band(row.at), "in_time": row.in_time}
+
+
+def _band(band: Band) -> dict[str, float | None]:
+    return {"low": _seconds(band.low), "nominal": _seconds(band.nominal), "high": _seconds(band.high)}
+
+
+def _seconds(value: timedelta | None) -> float | None:
+    return None if value is None else value.total_seconds()

@@ -1,0 +1,264 @@
+"""A policy as a table: each retry, how long it waits, when it comes, and whether that is in time. PURE.
+
+The figures come from `redrive.policy.Policy.decide`, called as a worker would after one failure after another, on two
+imaginary clocks at once: on one every draw of jitter is the lowest, on the other the highest. What lies between them is
+the band. Attempts take no time on both.
+
+Past the deadline ``decide`` gives no delay any more. To show what no longer fits, it is then asked once more about a
+call that starts in a thousand years, which no deadline can have passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from itertools import islice
+from math import nextafter
+
+from redrive.cli.plan.kinds import Kind, kinds, parts
+from redrive.cli.plan.words import notes
+from redrive.policy import Defer, Failure, GiveUp, History, Policy, Retry
+from redrive.policy.algebra import Combined
+from redrive.policy.duration import LONGEST, ZERO
+
+__all__ = ["Band", "Catch", "InTime", "Plan", "Row", "Section", "plan_of"]
+
+_START = datetime(1, 1, 1, tzinfo=UTC)
+_LOWEST, _HIGHEST = 0.0, nextafter(1.0, 0.0)
+
+
+class InTime(StrEnum):
+    """Whether a retry comes before the deadline."""
+
+    YES = "yes"
+    MAYBE = "maybe"
+    """With luck: its shortest waits fit, its longest do not."""
+    NO = "no"
+    DEFERRED = "deferred"
+    """Later than the deadline, and done all the same (``over_deadline="defer"``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A span of time that depends on luck.
+
+    Attributes:
+        low: at the shortest.
+        nominal: before jitter.
+        high: at the longest, hints left aside.
+    """
+
+    low: timedelta
+    nominal: timedelta
+    high: timedelta
+
+    @property
+    def certain(self) -> bool:
+        """Whether luck plays no part."""
+        return self.low == self.nominal == self.high
+
+    def __add__(self, other: Band) -> Band:
+        return Band(self.low + other.low, self.nominal + other.nominal, self.high + other.high)
+
+
+_NOW = Band(ZERO, ZERO, ZERO)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One retry.
+
+    Attributes:
+        retry: its number, from 1.
+        wait: the wait before it.
+        at: when it comes, counted from the first failure.
+        in_time: whether that is before the deadline.
+    """
+
+    retry: int
+    wait: Band
+    at: Band
+    in_time: InTime
+
+    @property
+    def struck(self) -> bool:
+        """Whether it never happens."""
+        return self.in_time is InTime.NO
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What becomes of one kind of failures.
+
+    Attributes:
+        name: which failures.
+        detail: how they are counted, or why there is no retry; may be "".
+        rows: the retries that are drawn.
+        rest: how it goes on after the last one; "" if that is the end.
+        ends: when the last failure comes, where that can be said.
+    """
+
+    name: str
+    detail: str
+    rows: tuple[Row, ...] = ()
+    rest: str = ""
+    ends: Band | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Catch:
+    """The task that takes over after the last failure.
+
+    Attributes:
+        task: its name.
+        every: the interval at which it is tried until it succeeds.
+    """
+
+    task: str
+    every: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a policy does, ready to be drawn.
+
+    Attributes:
+        title: what to call the policy.
+        sentence: the worst case in words.
+        sections: one for each kind of failures that it treats differently.
+        catch: what comes last.
+        deadline: how long all may take; None for no bound.
+        hinted: whether a hint can make a wait longer than drawn.
+        notes: what a person should know beside the picture.
+    """
+
+    title: str
+    sentence: str
+    sections: tuple[Section, ...]
+    catch: Catch | None
+    deadline: timedelta | None
+    hinted: bool
+    notes: tuple[str, ...]
+
+
+def plan_of(policy: Policy, *, title: str, retries: int = 20) -> Plan:
+    """Work out what a policy does.
+
+    Args:
+        policy: the policy.
+        title: what to call it.
+        retries: how many are drawn of each kind of failures, at most; from 1 to 1000, since durations are dates in the
+            end and a thousand waits of a thousand years are as many as these can count.
+
+    Raises:
+        PolicyValueError: a backoff function of the user's gives something that is no delay.
+    """
+    sections = [_section(policy, kind, retries) for kind in kinds(policy)]
+    return Plan(
+        title=title,
+        sentence=policy.explain().sentence,
+        sections=tuple(_merged(sections) if isinstance(policy, Combined) else sections),
+        catch=None if policy.catch is None else Catch(policy.catch, policy.catch_delay),
+        deadline=policy.deadline,
+        hinted=any(part.hints == "obey" for part in parts(policy)),
+        notes=tuple(notes(*parts(policy))),
+    )
+
+
+def _section(policy: Policy, kind: Kind, retries: int) -> Section:
+    if kind.failure is None:
+        return Section(kind.name, kind.detail)
+    limit = _limit(policy, kind.failure)
+    found = list(islice(_rows(policy, kind.failure), retries + 1))
+    rows = found[:retries]
+    if limit is None:  # then nothing but the deadline ends it, and one retry past that is enough
+        rows = rows[: next((row.retry for row in rows if row.struck), retries)]
+    if not rows:
+        return Section(kind.name, _why_none(policy, kind.failure), ends=_NOW)
+    rest = _rest(policy, limit) if len(found) > len(rows) and not (limit is None and rows[-1].struck) else ""
+    return Section(kind.name, kind.detail, tuple(rows), rest, None if rest else _end(policy, rows))
+
+
+def _rows(policy: Policy, failure: Failure) -> Iterator[Row]:
+    at = _NOW
+    lucky, unlucky = _walk(policy, failure, _LOWEST), _walk(policy, failure, _HIGHEST)
+    for number, (best, worst) in enumerate(zip(lucky, unlucky, strict=False), 1):
+        wait = Band(best.delay, worst.nominal, worst.delay)
+        at += wait
+        in_time = InTime.MAYBE if best.in_time is InTime.YES is not worst.in_time else best.in_time
+        yield Row(number, wait, at, in_time)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    delay: timedelta
+    nominal: timedelta
+    in_time: InTime
+
+
+def _walk(policy: Policy, failure: Failure, sample: float) -> Iterator[_Step]:
+    """What follows the first failure, the second, ..., where every draw of jitter is the same."""
+    history, now = History(1, _START), _START
+    while (step := _step(policy, history, failure, now, sample)) is not None:
+        yield step
+        history = policy.advance(history, failure, step.delay)
+        now = min(now + step.delay, _START + LONGEST)
+
+
+def _step(policy: Policy, history: History, failure: Failure, now: datetime, sample: float) -> _Step | None:
+    match policy.decide(history, failure, now, sample):
+        case Retry(delay, nominal, rule) if rule != "deadline":
+            return _Step(delay, nominal, InTime.YES)
+        case GiveUp(_, rule) if rule != "deadline":
+            return None
+        case late:
+            unhurried = history._replace(started_at=now + LONGEST)
+            retry = policy.decide(unhurried, failure, now, sample)
+            if not isinstance(retry, Retry):
+                return None
+            return _Step(retry.delay, retry.nominal, InTime.DEFERRED if isinstance(late, Defer) else InTime.NO)
+
+
+def _limit(policy: Policy, failure: Failure) -> int | None:
+    """How many retries the policy allows; None for no limit."""
+    index = policy.rule_for(failure)
+    rule = None if index is None or isinstance(policy, Combined) else policy.rules[index]
+    backoff = (rule and rule.backoff) or policy.backoff
+    retries = rule.attempts - 1 if rule and rule.attempts else policy.retries
+    known = [each for each in (retries, backoff.length) if each is not None]
+    return min(known) if known else None
+
+
+def _rest(policy: Policy, limit: int | None) -> str:
+    if limit is not None:
+        return f"and so on, up to retry {limit}"
+    stops = policy.deadline is not None and policy.over_deadline != "defer"
+    return "and so on until the deadline" if stops else "and so on without end"
+
+
+def _end(policy: Policy, rows: list[Row]) -> Band | None:
+    """When the last failure comes; None if that is a matter of luck."""
+    if any(row.in_time is InTime.MAYBE for row in rows):
+        return None
+    if rows[-1].struck and policy.deadline is not None and policy.over_deadline == "truncate":
+        return Band(policy.deadline, policy.deadline, policy.deadline)
+    real = [row for row in rows if not row.struck]
+    return real[-1].at if real else _NOW
+
+
+def _why_none(policy: Policy, failure: Failure) -> str:
+    decision = policy.decide(History(1, _START), failure, _START, _LOWEST)
+    if isinstance(decision, GiveUp) and decision.rule == "not_matched":
+        return f"no retry: {decision.why}"
+    return "no retry"
+
+
+def _merged(sections: list[Section]) -> Iterator[Section]:
+    """Sections that differ only in their names, as one."""
+    while sections:
+        first, *others = sections
+        same = [each for each in others if each.rows and replace(each, name=first.name) == first]
+        yield replace(first, name=", ".join(each.name for each in (first, *same)))
+        sections = [each for each in others if each not in same]

@@ -1,0 +1,130 @@
+"""Finds the policy that is meant: a directive, JSON, or a file with either.
+
+A word is taken for a file if it could not be a directive: it begins with ``@``, contains a slash, or is one word that
+ends in ``.json``. ``5 1s catch tasks.json`` remains a directive whose catch task is called so.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from redrive.cli.plan.words import clean
+from redrive.errors import ConfigurationError, PolicyError, PolicyValueError
+from redrive.policy import Policy
+from redrive.policy.caret import syntax_error
+
+__all__ = ["Read", "read_policy"]
+
+_SHOWN = 40  # characters of a line of JSON on either side of its fault
+_OPENINGS = frozenset('{["')
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A policy and what to call it.
+
+    Attributes:
+        name: its directive where one can say it, else the name of its file.
+        policy: the policy.
+    """
+
+    name: str
+    policy: Policy
+
+
+def read_policy(given: str, *, strict: bool = False) -> Read:
+    """Read the policy that a command line names.
+
+    Args:
+        given: a directive, JSON text, ``path/to/policy.json``, ``@file``, or ``-`` for standard input.
+        strict: read a directive exactly as FTL does.
+
+    Raises:
+        ConfigurationError: the file cannot be read, or ``strict`` was asked of JSON.
+        PolicySyntaxError: the text cannot be read; the message points at the fault.
+        PolicyValueError: it can be read but means nothing sensible.
+    """
+    origin, text = _find(given)
+    if origin.lower().endswith(".json") or text.lstrip()[:1] in _OPENINGS:
+        if strict:
+            message = "--strict is about directives, and this policy is JSON"
+            raise ConfigurationError(message)
+        policy = _of_json(origin, text)
+        return Read(_directive(policy) or clean(origin) or "policy", policy)
+    policy = Policy.parse(text, strict=strict)
+    return Read(_directive(policy) or clean(text), policy)
+
+
+def _find(given: str) -> tuple[str, str]:
+    """Where the text comes from ("" for the command line), and the text."""
+    if given == "-":
+        return "standard input", _decode("standard input", typer.get_binary_stream("stdin").read())
+    if given == "@":
+        message = "name a file after the @, as in @policy.txt"
+        raise ConfigurationError(message)
+    path = _path(given)
+    if path is None:
+        return "", given
+    try:
+        return path.name, _decode(str(path), path.read_bytes())
+    except FileNotFoundError as error:
+        message = f"there is no file {path}"
+        raise ConfigurationError(message) from error
+    except OSError as error:
+        message = f"{path} cannot be read: {error.strerror}"
+        raise ConfigurationError(message) from error
+
+
+def _path(given: str) -> Path | None:
+    if given.startswith("@"):
+        return Path(given[1:])
+    if given.lstrip()[:1] in _OPENINGS:
+        return None
+    name = given.lower().endswith(".json") and len(given.split()) == 1
+    return Path(given) if name or "/" in given else None
+
+
+def _decode(origin: str, data: bytes) -> str:
+    try:
+        return data.decode("utf-8-sig").strip("\n")
+    except UnicodeDecodeError as error:
+        message = f"{origin} is not text in UTF-8: byte {error.start + 1} is wrong"
+        raise ConfigurationError(message) from error
+
+
+def _of_json(origin: str, text: str) -> Policy:
+    place = f"{origin}: " if origin else ""
+    try:
+        return Policy.from_dict(json.loads(text))
+    except json.JSONDecodeError as error:
+        raise _unreadable(place or "JSON, ", error) from error
+    except PolicyError as error:
+        message = f"{place}{error}"
+        raise PolicyValueError(message) from error
+    except RecursionError as error:
+        message = f"{place}the policy is nested too deeply"
+        raise PolicyValueError(message) from error
+    except ValueError as error:  # a number of thousands of digits
+        message = f"{place}{error}"
+        raise PolicyValueError(message) from error
+
+
+def _unreadable(place: str, error: json.JSONDecodeError) -> PolicyError:
+    """The line with a caret under the fault; of a long line only the part around it."""
+    line = [*error.doc.split("\n"), ""][error.lineno - 1]
+    at = error.colno - 1
+    start = max(0, at - _SHOWN)
+    problem = f"{place}line {error.lineno} cannot be read"
+    valid = error.msg[0].lower() + error.msg[1:]
+    return syntax_error(line[start : at + _SHOWN], at - start, problem, valid)
+
+
+def _directive(policy: Policy) -> str:
+    try:
+        return policy.directive()
+    except PolicyError:
+        return ""

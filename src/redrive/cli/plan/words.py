@@ -1,0 +1,87 @@
+"""The words of a plan: durations for people, what the marks mean, and what the picture cannot show. PURE."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from textwrap import wrap
+
+from redrive.policy import Policy, format_duration
+
+__all__ = ["clean", "notes", "shown", "wrapped"]
+
+_MINUTE = timedelta(minutes=1)
+_MILLISECOND = timedelta(milliseconds=1)
+_SECOND = timedelta(seconds=1)
+_FINE = 10 * _MILLISECOND  # below this, fractions of a millisecond are shown
+_PAST_DEADLINE = {
+    "give_up": "a wait that would not end before it is not begun",
+    "defer": "a later retry is deferred: handed over to something durable",
+    "truncate": "a wait is cut off there, and no call follows",
+}
+
+
+def shown(value: timedelta) -> str:
+    """A duration as precise as people want it: milliseconds below a minute, seconds above."""
+    if value < _FINE:
+        return format_duration(value)
+    unit = _MILLISECOND if value < _MINUTE else _SECOND
+    return format_duration(round(value / unit) * unit)
+
+
+def clean(text: str) -> str:
+    """A text that may stand in a terminal, in XML and in a diagram: what cannot be printed is replaced."""
+    return "".join(char if char.isprintable() else "\ufffd" for char in text)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """A text in lines of so many characters, broken at blanks; none if it is empty."""
+    return wrap(text, width, break_on_hyphens=False)
+
+
+def notes(*parts: Policy) -> list[str]:
+    """What a person should know beside the picture, each in one sentence.
+
+    Args:
+        *parts: the policy that is drawn; of a combination, the policies that it is made of.
+    """
+    said = [_of_attempts(parts)]
+    for part in parts:
+        said += [
+            _of_hints(part),
+            _of_deadline(part, "The deadline" if len(parts) == 1 else "A deadline"),
+            _of_outcome(part),
+        ]
+        for field in ("budget", "breaker"):
+            key = getattr(part, field)
+            said.append(
+                "" if key is None else f"The {field} {clean(str(key))!r} can refuse a retry that is drawn here."
+            )
+    if len(parts) == 1 and parts[0].rules:
+        said.append("Each part is drawn as if all failures were of its kind.")
+    return [each for each in dict.fromkeys(said) if each]
+
+
+def _of_attempts(parts: tuple[Policy, ...]) -> str:
+    timeouts = [part.attempt_timeout for part in parts if part.attempt_timeout is not None]
+    limit = f" (each may take up to {shown(min(timeouts))})" if timeouts else ""
+    return f"Times count from the first failure; attempts are drawn as taking no time{limit}."
+
+
+def _of_hints(policy: Policy) -> str:
+    if policy.hints == "ignore":
+        return "Hints (Retry-After) are ignored, except those that a handler raises."
+    if policy.max_hint is not None:
+        return f"A hint (Retry-After) of more than {shown(policy.max_hint)} ends the call."
+    return ""
+
+
+def _of_deadline(policy: Policy, what: str) -> str:
+    if policy.deadline is not None:
+        return f"{what} is {shown(policy.deadline)} after the start: {_PAST_DEADLINE[policy.over_deadline]}."
+    if not policy.deadline_given:
+        return "No deadline is named: that means 45s for a call in process, and none for a job."
+    return ""
+
+
+def _of_outcome(policy: Policy) -> str:
+    return "" if policy.idempotent is not False else "A call whose outcome is unknown is not repeated."
