@@ -14,7 +14,7 @@ PURE = src/redrive/errors.py,src/redrive/policy/*,src/redrive/engine/*,src/redri
 FLOOR = 90
 
 .DEFAULT_GOAL = help
-.PHONY: help venv demo test check lint types layers docstrings pages docs bench format pins wheel clean
+.PHONY: help venv demo test soak check lint types layers docstrings pages docs bench format pins wheel clean
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ else
 	@$(BIN)/python -m pytest $(ARGS)
 endif
 
+soak: $(VENV)/test.stamp ## walk the store's state machine for minutes instead of seconds
+	@$(BIN)/python -m pytest tests/stores/test_state_machine.py --hypothesis-profile=deep $(ARGS)
+
 check: lint types layers docstrings pages ## lint, format, types, layers, docstrings, pages; -k shows all failures
 
 lint: $(VENV)/check.stamp
@@ -72,6 +75,7 @@ lint: $(VENV)/check.stamp
 
 types: $(VENV)/check.stamp
 	$(BIN)/mypy
+	$(BIN)/basedpyright --pythonpath $(BIN)/python
 
 layers: $(VENV)/check.stamp
 	$(BIN)/lint-imports --no-cache

@@ -20,10 +20,21 @@
     ├── LeaseLost                       this attempt is no longer yours; what it wrote changed nothing
     ├── IllegalMove                     the job's state does not allow what was asked
     ├── JobNotFound                     (also a LookupError)
-    └── JobError                        what ``job.result()`` raises when there is no result
-        ├── JobDead                     it gave up
-        ├── JobCancelled                somebody ended it
-        └── ResultTimeout               (also a TimeoutError) it is not finished yet
+    ├── JobError                        what ``job.result()`` raises when there is no result
+    │   ├── JobDead                     it gave up
+    │   ├── JobCancelled                somebody ended it
+    │   └── ResultTimeout               (also a TimeoutError) it is not finished yet
+    └── RequestError                    a request under RFC 0049 that ended without an answer of its own
+        ├── AmbiguousTimeout            (also a TimeoutError) nobody knows whether it took effect
+        ├── UnambiguousTimeout          (also a TimeoutError) it did not take effect
+        ├── RequestCancelled            it is not sent again, or not wanted any more
+        │   ├── ClientClosed            the orchestrator was closed
+        │   └── TooManyInRetry          too many others wait already
+        ├── CircuitOpen                 the circuit breaker of the endpoint refuses it
+        └── TerminalFailure             what ``FailFastOnTerminalError`` makes of a cause that stays
+            ├── AuthenticationFailure   the credentials are wrong
+            ├── CollectionNotFound      there is no such collection
+            └── ScopeNotFound           there is no such scope
 
     Signal                              raised *by a handler* to say what should become of its job
     ├── RetryAfter                      failed; the error dictates the delay
@@ -43,9 +54,14 @@ from __future__ import annotations
 from datetime import timedelta
 
 __all__ = [
+    "AmbiguousTimeout",
     "AppLoadError",
+    "AuthenticationFailure",
     "Cancel",
     "CatchDefinitionError",
+    "CircuitOpen",
+    "ClientClosed",
+    "CollectionNotFound",
     "ConfigurationError",
     "GiveUp",
     "IllegalMove",
@@ -59,9 +75,12 @@ __all__ = [
     "PolicySyntaxError",
     "PolicyValueError",
     "RedriveError",
+    "RequestCancelled",
+    "RequestError",
     "ResultTimeout",
     "RetryAfter",
     "SchemaTooNew",
+    "ScopeNotFound",
     "Signal",
     "Snooze",
     "StoreBusy",
@@ -70,6 +89,9 @@ __all__ = [
     "StoreMismatch",
     "StoreOpenError",
     "TaskDefinitionError",
+    "TerminalFailure",
+    "TooManyInRetry",
+    "UnambiguousTimeout",
 ]
 
 
@@ -180,6 +202,84 @@ class JobCancelled(JobError):
 
 class ResultTimeout(JobError, TimeoutError):
     """The job did not finish in time; it goes on."""
+
+
+class RequestError(RedriveError):
+    """The request has ended without an answer.
+
+    What is known of the request stands in ``__retry__``: its attempts, reasons and endpoint.
+    """
+
+
+class AmbiguousTimeout(RequestError, TimeoutError):
+    """The time was up, and nobody knows whether the request took effect."""
+
+
+class UnambiguousTimeout(RequestError, TimeoutError):
+    """The time was up, and the request did not take effect."""
+
+
+class RequestCancelled(RequestError):
+    """The request is not sent again.
+
+    Attributes:
+        cancellation: why, as a stable word: ``NO_MORE_RETRIES``, ``CANCELLED``, ``SHUTDOWN``,
+            ``TOO_MANY_REQUESTS_IN_RETRY``.
+        reason: name of the reason that was not retried, or None.
+    """
+
+    default_cancellation = "CANCELLED"
+
+    def __init__(
+        self, message: str | None = None, *, cancellation: str | None = None, reason: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.cancellation = cancellation or self.default_cancellation
+        self.reason = reason
+
+
+class ClientClosed(RequestCancelled):
+    """The client was closed while the request waited for its next attempt."""
+
+    default_cancellation = "SHUTDOWN"
+
+
+class TooManyInRetry(RequestCancelled):
+    """Too many requests wait for their next attempt already."""
+
+    default_cancellation = "TOO_MANY_REQUESTS_IN_RETRY"
+
+
+class CircuitOpen(RequestError):
+    """The circuit breaker of the endpoint is open; the request was not sent.
+
+    Attributes:
+        retry_after: how long until the breaker lets something through, at the earliest; None if nobody knows.
+        permit: `redrive.retrying.orchestrator.Permit` of the probe that the client owes, or None.
+    """
+
+    def __init__(
+        self, message: str | None = None, *, retry_after: timedelta | None = None, permit: object = None
+    ) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        self.permit = permit
+
+
+class TerminalFailure(RequestError):
+    """The request failed from a cause that will not go away by itself."""
+
+
+class AuthenticationFailure(TerminalFailure):
+    """The credentials were refused."""
+
+
+class CollectionNotFound(TerminalFailure):
+    """There is no such collection."""
+
+
+class ScopeNotFound(TerminalFailure):
+    """There is no such scope."""
 
 
 class Signal(Exception):

@@ -39,7 +39,8 @@ async def ask(name: str) -> int:
 
 async def use_ask() -> None:
     """Its result is awaited."""
-    assert_type(await assert_type(ask("a"), Coroutine[Any, Any, int]), int)
+    waiting: Coroutine[Any, Any, int] = ask("a")
+    assert_type(await waiting, int)
     await ask(1)  # type: ignore[arg-type]
 
 

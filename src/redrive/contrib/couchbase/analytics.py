@@ -1,0 +1,150 @@
+"""Responses of the analytics service, and of Enterprise Analytics, which has rules of its own.
+
+The analytics service of a Couchbase cluster is retried for three codes, which say that nothing has run yet. Its errors
+may carry a ``retriable`` flag; the operational SDKs do not look at it, and so neither do these rows. A timeout that the
+service reports (21002) is ambiguous if the statement writes.
+
+Enterprise Analytics (the ``couchbase-analytics`` client) is the other way round: the flag decides, and **all** errors
+must have it; codes say nothing. Its HTTP status comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from redrive.contrib.couchbase.service import AllCodes, CodeError, CodeReason, ServiceError, first_match
+from redrive.contrib.couchbase.verdict import SUCCESS, Profile, SdkError, Verdict
+from redrive.policy import Stage
+
+__all__ = ["ENTERPRISE", "ERRORS", "RETRIES", "EnterpriseRow", "classify_analytics", "classify_enterprise_analytics"]
+
+E = SdkError
+_TEMPORARY = "ANALYTICS_TEMPORARY_FAILURE"
+
+RETRIES: tuple[CodeReason, ...] = (CodeReason(codes=(23000, 23003, 23007), reason=_TEMPORARY),)
+"""RFC 0049's list of the analytics service."""
+
+ERRORS: tuple[CodeError, ...] = (
+    CodeError(codes=range(20000, 21000), error=E.AUTHENTICATION_FAILURE),
+    CodeError(codes=(21002,), error=E.AMBIGUOUS_TIMEOUT),
+    CodeError(codes=(23000, 23003), error=E.TEMPORARY_FAILURE),
+    CodeError(codes=(23007,), error=E.JOB_QUEUE_FULL),
+    CodeError(codes=(24000,), error=E.PARSING_FAILURE),
+    CodeError(codes=(24006,), error=E.LINK_NOT_FOUND),
+    CodeError(codes=(24025, 24044, 24045), error=E.DATASET_NOT_FOUND),
+    CodeError(codes=(24034,), error=E.DATAVERSE_NOT_FOUND),
+    CodeError(codes=(24039,), error=E.DATAVERSE_EXISTS),
+    CodeError(codes=(24040,), error=E.DATASET_EXISTS),
+    CodeError(codes=(24047,), error=E.INDEX_NOT_FOUND),
+    CodeError(codes=(24048,), error=E.INDEX_EXISTS),
+    CodeError(codes=range(24000, 25000), error=E.COMPILATION_FAILURE),
+    CodeError(codes=range(25000, 26000), error=E.INTERNAL_SERVER_FAILURE),
+    CodeError(codes=AllCodes(), error=E.COUCHBASE_EXCEPTION),
+)
+"""RFC 0058's meaning of a code."""
+
+_OK = 200
+
+
+def classify_analytics(
+    errors: Sequence[ServiceError],
+    *,
+    http_status: int = 400,
+    readonly: bool = False,
+    rows_delivered: int = 0,
+    profile: Profile = Profile.EXTENDED,
+) -> Verdict:
+    """Judge a response of the analytics service of a Couchbase cluster.
+
+    Args:
+        errors: its errors, as `redrive.contrib.couchbase.service.read_service_errors` reads them.
+        http_status: of the response; only asked where there are no errors.
+        readonly: whether the request said that it only reads.
+        rows_delivered: how many rows of it have reached the caller.
+        profile: whose rules; both have the same.
+
+    Returns:
+        The verdict. A timeout of the service leaves the stage `redrive.policy.Stage.IN_FLIGHT`: it may have run.
+    """
+    if not errors:
+        if http_status == _OK:
+            return SUCCESS
+        return Verdict(None, SdkError.COUCHBASE_EXCEPTION, detail=f"HTTP status {http_status} without an error")
+    first = errors[0]
+    retry = first_match(RETRIES, first, profile) if not rows_delivered else None
+    row = first_match(ERRORS, first, profile)
+    error = row.error if row else SdkError.COUCHBASE_EXCEPTION
+    timed_out = error is SdkError.AMBIGUOUS_TIMEOUT
+    return Verdict(
+        reason=retry.reason if retry else None,
+        error=SdkError.UNAMBIGUOUS_TIMEOUT if timed_out and readonly else error,
+        stage=Stage.IN_FLIGHT if timed_out else Stage.ANSWERED,
+        detail=f"{first.code} {first.message}",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EnterpriseRow:
+    """What an HTTP status of Enterprise Analytics comes to, whatever its body says.
+
+    Attributes:
+        http_status: of the response.
+        error: what the caller gets.
+        reason: under which reason it is retried; None: it is not.
+    """
+
+    http_status: int
+    error: SdkError
+    reason: str | None = None
+
+
+ENTERPRISE: Mapping[int, EnterpriseRow] = MappingProxyType(
+    {
+        row.http_status: row
+        for row in (
+            EnterpriseRow(401, E.INVALID_CREDENTIAL),
+            EnterpriseRow(404, E.QUERY_ERROR),
+            EnterpriseRow(503, E.QUERY_ERROR, _TEMPORARY),
+        )
+    }
+)
+"""The statuses that are judged before the body is."""
+
+_ENTERPRISE_CODES: tuple[CodeError, ...] = (
+    CodeError(codes=(20000,), error=E.INVALID_CREDENTIAL),
+    CodeError(codes=(21002,), error=E.TIMEOUT),
+)
+
+
+def classify_enterprise_analytics(
+    http_status: int, errors: Sequence[ServiceError]
+) -> tuple[Verdict, ServiceError | None]:
+    """Judge a response of Enterprise Analytics.
+
+    Args:
+        http_status: of the response.
+        errors: its errors.
+
+    Returns:
+        The verdict, and the error to report, which is the first that may not be retried, or else the first.
+    """
+    final = next((error for error in errors if error.retry is not True), None)
+    reported = final or (errors[0] if errors else None)
+    row = ENTERPRISE.get(http_status)
+    if row is not None:
+        return Verdict(row.reason, row.error, detail=_detail(http_status, reported)), reported
+    if reported is None:
+        if http_status == _OK:
+            return SUCCESS, None
+        return Verdict(None, SdkError.QUERY_ERROR, detail=_detail(http_status, None)), None
+    named = next((code for error in errors for code in _ENTERPRISE_CODES if error.code in code.codes), None)
+    if named is not None:
+        return Verdict(None, named.error, detail=_detail(http_status, reported)), reported
+    reason = _TEMPORARY if final is None else None
+    return Verdict(reason, SdkError.QUERY_ERROR, detail=_detail(http_status, reported)), reported
+
+
+def _detail(http_status: int, error: ServiceError | None) -> str:
+    return f"{error.code} {error.message}" if error else f"HTTP status {http_status}"

@@ -1,0 +1,134 @@
+"""Responses of the search and view services, which have no codes: an HTTP status, and words in the body.
+
+**Search** is retried for 429, unless the body names one of four limits: then it is a rate limit, which surfaces.
+
+**Views** have the longest list of RFC 0049, and its two traps. 302 stands in it twice; the row with a name of its own
+wins. And the bodies are matched as text: ``"reason":"missing"``, ``{not_found, missing_named_view}``. Real servers
+write the latter with a line break in it, and some print JSON with blanks, so the extended profile lets any blanks
+stand there; the strict one wants the literals. RFC 0058 calls 401 an authentication failure, and RFC 0049 retries it:
+it is retried under the reason that the list gives, and surfaces as what it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterable
+from dataclasses import dataclass
+
+from redrive.contrib.couchbase.verdict import SUCCESS, Profile, SdkError, Verdict
+
+__all__ = ["SEARCH", "VIEWS", "BodyRow", "classify_search", "classify_views"]
+
+E = SdkError
+
+
+class _AnyStatus(Container[object]):
+    """Every HTTP status."""
+
+    def __contains__(self, status: object) -> bool:
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodyRow:
+    """What an HTTP status with certain words comes to; the first row that matches wins.
+
+    Attributes:
+        statuses: the HTTP statuses.
+        words: patterns, all of which must be found in the body.
+        literals: texts that the strict profile searches for instead; empty: it takes ``words`` too.
+        error: what the caller gets.
+        reason: under which reason it is retried; None: it is not.
+    """
+
+    statuses: Container[object]
+    words: tuple[str, ...] = ()
+    literals: tuple[str, ...] = ()
+    error: SdkError
+    reason: str | None = None
+
+    def matches(self, status: int, body: str, profile: Profile) -> bool:
+        """Whether the row is about a response."""
+        if status not in self.statuses:
+            return False
+        if profile is Profile.STRICT and self.literals:
+            return all(literal in body for literal in self.literals)
+        return all(re.search(word, body) for word in self.words)
+
+
+_LIMITS = r"num_concurrent_requests|num_queries_per_min|ingress_mib_per_min|egress_mib_per_min"
+
+SEARCH: tuple[BodyRow, ...] = (
+    BodyRow(statuses=(429,), words=(_LIMITS,), error=E.RATE_LIMITED),
+    BodyRow(statuses=(429,), error=E.COUCHBASE_EXCEPTION, reason="SEARCH_TOO_MANY_REQUESTS"),
+    BodyRow(statuses=(400,), words=("num_fts_indexes",), error=E.QUOTA_LIMITED),
+    BodyRow(statuses=(400,), words=("index not found",), error=E.INDEX_NOT_FOUND),
+    BodyRow(statuses=(401, 403), error=E.AUTHENTICATION_FAILURE),
+    BodyRow(statuses=(500,), error=E.INTERNAL_SERVER_FAILURE),
+    BodyRow(statuses=_AnyStatus(), error=E.COUCHBASE_EXCEPTION),
+)
+"""RFC 0049's row and RFC 0058's errors of the search service."""
+
+_BLANKS = r"(?:\s|\\[nrt])*"  # as bytes of the body: a line break inside of a JSON string is a backslash and an n
+_TEMPORARY = "VIEWS_TEMPORARY_FAILURE"
+
+VIEWS: tuple[BodyRow, ...] = (
+    BodyRow(statuses=(302,), error=E.COUCHBASE_EXCEPTION, reason="VIEWS_NO_ACTIVE_PARTITION"),
+    BodyRow(statuses=(401,), error=E.AUTHENTICATION_FAILURE, reason=_TEMPORARY),
+    BodyRow(
+        statuses=(300, 301, 303, 307, 408, 409, 412, 416, 417, 501, 502, 503, 504),
+        error=E.COUCHBASE_EXCEPTION,
+        reason=_TEMPORARY,
+    ),
+    BodyRow(
+        statuses=(404,),
+        words=(r'"reason"\s*:\s*"missing"',),
+        literals=('"reason":"missing"',),
+        error=E.VIEW_NOT_FOUND,
+        reason=_TEMPORARY,
+    ),
+    BodyRow(statuses=(404,), error=E.VIEW_NOT_FOUND),
+    BodyRow(
+        statuses=(500,),
+        words=("error", rf"\{{not_found,{_BLANKS}missing_named_view\}}"),
+        literals=("error", "{not_found, missing_named_view}"),
+        error=E.VIEW_NOT_FOUND,
+    ),
+    BodyRow(statuses=(500,), words=("error", '"badarg"'), error=E.INTERNAL_SERVER_FAILURE),
+    BodyRow(statuses=(500,), error=E.INTERNAL_SERVER_FAILURE, reason=_TEMPORARY),
+    BodyRow(statuses=_AnyStatus(), error=E.COUCHBASE_EXCEPTION),
+)
+"""RFC 0049's list and RFC 0058's errors of the view service."""
+
+_SUCCESSES = range(200, 300)
+
+
+def classify_search(http_status: int, body: str, *, profile: Profile = Profile.EXTENDED) -> Verdict:
+    """Judge a response of the search service.
+
+    A response that has succeeded in parts (some partitions failed) has succeeded; its body says what is missing.
+
+    Args:
+        http_status: of the response.
+        body: of the response.
+        profile: whose rules; both have the same.
+    """
+    return _classify(SEARCH, http_status, body, profile)
+
+
+def classify_views(http_status: int, body: str, *, profile: Profile = Profile.EXTENDED) -> Verdict:
+    """Judge a response of the view service.
+
+    Args:
+        http_status: of the response.
+        body: of the response.
+        profile: whose rules.
+    """
+    return _classify(VIEWS, http_status, body, profile)
+
+
+def _classify(rows: Iterable[BodyRow], http_status: int, body: str, profile: Profile) -> Verdict:
+    if http_status in _SUCCESSES:
+        return SUCCESS
+    row = next(row for row in rows if row.matches(http_status, body, profile))  # the last row takes all
+    return Verdict(row.reason, row.error, detail=f"HTTP status {http_status}: {body}".rstrip(": "))

@@ -1,0 +1,172 @@
+"""The operations of the official SDK's ``acouchbase`` under an orchestrator.
+
+Two kinds of operations, because the SDK treats them differently:
+
+* **Key-value** operations are retried by the SDK itself. `Calls.kv` does not retry them once more; it gives them the
+  deadline of the code around, what is left of it, a circuit breaker, and the right error.
+* **Query, analytics, search and views** are retried by nobody. `Calls.rows` does, by the tables of this package. It
+  reads all rows before it returns: a row that has been handed out cannot be taken back, so a result that streams cannot
+  be asked for again.
+
+A timeout is `redrive.errors.AmbiguousTimeout` or `redrive.errors.UnambiguousTimeout`, whoever has noticed it; if it was
+the SDK, its exception is the cause. Any other error is the SDK's, of the class that its error code asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import timedelta
+from functools import partial
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from couchbase.exceptions import CouchbaseException
+
+from redrive.contrib.couchbase.operations import is_idempotent
+from redrive.contrib.couchbase.sdk import TIMEOUTS, report_of, true_error, verdict_of
+from redrive.contrib.couchbase.verdict import Profile, SdkError
+from redrive.errors import AmbiguousTimeout, UnambiguousTimeout
+from redrive.policy.duration import Duration
+from redrive.retrying.orchestrator import Attempt, Orchestrator, Request
+
+__all__ = ["SERVICE_OF", "Calls"]
+
+T = TypeVar("T")
+
+SERVICE_OF: Mapping[str, str] = MappingProxyType(
+    {
+        "query": "query",
+        "analytics_query": "analytics",
+        "search": "search",
+        "search_query": "search",
+        "view_query": "views",
+    }
+)
+"""The service that a method of a cluster, scope or bucket speaks to."""
+
+_SHARE = 0.95
+"""What the SDK gets of the time that is left: it knows best how an operation ended, so it should end it first."""
+
+
+class Calls:
+    """Calls operations of ``acouchbase``.
+
+    Args:
+        orchestrator: retries, waits, breaks circuits; by default one with best effort and 75 s.
+        profile: whose list of idempotent operations and whose rows.
+    """
+
+    def __init__(self, orchestrator: Orchestrator | None = None, *, profile: Profile = Profile.EXTENDED) -> None:
+        self.orchestrator = orchestrator or Orchestrator()
+        self.profile = profile
+
+    async def kv(
+        self,
+        method: Callable[..., Awaitable[T]],
+        *args: object,
+        timeout: Duration | None = "2500ms",  # noqa: ASYNC109 - the SDK takes it, and so does its user
+        context: Mapping[str, object] | None = None,
+        **options: object,
+    ) -> T:
+        """Call a key-value operation, once.
+
+        Args:
+            method: of a collection or its ``binary()``, as in ``collection.upsert``.
+            *args: its arguments.
+            timeout: for the operation; by default 2.5 s (RFC 0059). Give more for durable writes.
+            context: of the request, for logs and strategies.
+            **options: of the operation.
+
+        Returns:
+            Its result.
+
+        Raises:
+            AmbiguousTimeout: the time was up, and nobody knows whether it took effect.
+            UnambiguousTimeout: the time was up, and it did not.
+            CouchbaseException: what the SDK says, of the right class.
+        """
+        name = method.__name__
+        request = self._request(
+            name, "kv", timeout, context, idempotent=is_idempotent("kv", name, profile=self.profile)
+        )
+        return await self._run(request, partial(method, *args, **options), is_retried=True)
+
+    async def rows(
+        self,
+        method: Callable[..., Any],
+        *args: object,
+        timeout: Duration | None = None,  # noqa: ASYNC109 - the same
+        context: Mapping[str, object] | None = None,
+        **options: object,
+    ) -> list[Any]:
+        """Ask a service for rows and collect them, again and again where that is safe.
+
+        Args:
+            method: of a cluster, scope or bucket, as in ``cluster.query``.
+            *args: its arguments. Give options as keywords: ``readonly`` decides what may be repeated.
+            timeout: for all attempts together; None for that of the orchestrator.
+            context: of the request, for logs and strategies.
+            **options: of the request.
+
+        Returns:
+            The rows.
+
+        Raises:
+            KeyError: `SERVICE_OF` does not know the method.
+            AmbiguousTimeout: the time was up, and nobody knows whether it took effect.
+            UnambiguousTimeout: the time was up, and it did not.
+            CouchbaseException: what the SDK says, if it is not retried.
+        """
+        name = method.__name__
+        service = SERVICE_OF[name]
+        idempotent = is_idempotent(service, options=options, profile=self.profile)
+
+        async def _collect(**given: object) -> list[Any]:
+            return [row async for row in method(*args, **options, **given).rows()]
+
+        return await self._run(self._request(name, service, timeout, context, idempotent=idempotent), _collect)
+
+    def _request(
+        self,
+        name: str,
+        service: str,
+        timeout: Duration | None,
+        context: Mapping[str, object] | None,
+        *,
+        idempotent: bool,
+    ) -> Request:
+        return Request(name, idempotent=idempotent, timeout=timeout, context=context, endpoint=f"couchbase {service}")
+
+    async def _run(self, request: Request, call: Callable[..., Awaitable[T]], *, is_retried: bool = False) -> T:
+        async def _send(request: Request, attempt: Attempt) -> T:
+            left = attempt.remaining
+            given = {} if left is None else {"timeout": timedelta(seconds=left * _SHARE)}
+            try:
+                return await call(**given)
+            except CouchbaseException as error:
+                made = self._translated(request, attempt, error, is_retried=is_retried)
+                if made is error:
+                    raise
+                raise made from error
+
+        return await self.orchestrator.run(request, _send)
+
+    def _translated(
+        self, request: Request, attempt: Attempt, error: CouchbaseException, *, is_retried: bool
+    ) -> Exception:
+        """The error to raise: the SDK's of the right class, or a timeout."""
+        verdict = verdict_of(error, read_only=request.read_only, profile=self.profile)
+        report = report_of(error)
+        if report.last_dispatched_to:
+            attempt.endpoint = report.last_dispatched_to
+        made: Exception
+        if verdict.error in TIMEOUTS:
+            attempt.stand(verdict.stage)
+            kind = AmbiguousTimeout if verdict.error is SdkError.AMBIGUOUS_TIMEOUT else UnambiguousTimeout
+            made = kind(f"{request.operation} timed out: {verdict.detail}")
+        else:
+            made = true_error(error)
+            attempt.stand(verdict.stage)
+            made.retry_reason = None if is_retried else verdict.classified()  # type: ignore[attr-defined]
+        made.add_note(report.note)
+        return made

@@ -1,0 +1,204 @@
+"""Which operations may be repeated: RFC 0049's list of idempotent operations, as rows.
+
+The RFC calls *idempotent* what is really *read-only*: a key-value upsert has the same effect when it is sent twice, and
+yet it is not in the list, because somebody else may have written in between. Every operation that is not listed is not
+idempotent. A few that only read are missing from the list (``exists`` among them); the extended profile has them.
+
+Read-only is asked for another purpose too: whether a request that timed out in flight leaves an ambiguity. ``get`` and
+its like never do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+from types import MappingProxyType
+
+from redrive.contrib.couchbase.verdict import Profile
+
+__all__ = [
+    "OPERATIONS",
+    "SERVICES",
+    "Family",
+    "Idempotent",
+    "Operation",
+    "ServiceRow",
+    "is_idempotent",
+    "payload_timeout",
+]
+
+
+class Family(Enum):
+    """What an operation belongs to."""
+
+    DATA = "data"
+    """What applications call, and the client's own questions about the cluster."""
+    SCAN = "scan"
+    """Range scans, which hold state in the server between their steps."""
+    BOOTSTRAP = "bootstrap"
+    """What opens a connection; its owner retries the whole connection instead."""
+    DCP = "dcp"
+    """The change stream; RFC 0049 excludes it from the list of response codes."""
+
+
+class Idempotent(Enum):
+    """When an operation counts as idempotent."""
+
+    YES = "yes"
+    """RFC 0049 lists it."""
+    EXTENDED = "extended"
+    """It only reads, but the list has forgotten it."""
+    NO = "no"
+    """Everything else."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation of the key-value service.
+
+    Attributes:
+        name: as the RFCs and SDKs call it.
+        opcode: in the binary protocol.
+        idempotent: when it counts as that.
+        family: what it belongs to.
+    """
+
+    name: str
+    opcode: int
+    idempotent: Idempotent = Idempotent.NO
+    family: Family = Family.DATA
+
+
+_ROWS = (
+    Operation("get", 0x00, Idempotent.YES),
+    Operation("get_replica", 0x83, Idempotent.YES),
+    Operation("get_any_replica", 0x83, Idempotent.YES),
+    Operation("get_all_replicas", 0x83, Idempotent.YES),
+    Operation("lookup_in", 0xD0, Idempotent.YES),
+    Operation("lookup_in_any_replica", 0xD0, Idempotent.YES),
+    Operation("lookup_in_all_replicas", 0xD0, Idempotent.YES),
+    Operation("noop", 0x0A, Idempotent.YES),
+    Operation("get_collection_id", 0xBB, Idempotent.YES),
+    Operation("get_collection_manifest", 0xBA, Idempotent.YES),
+    Operation("observe_cas", 0x92, Idempotent.YES),
+    Operation("observe_seqno", 0x91, Idempotent.YES),
+    Operation("carrier_config", 0xB5, Idempotent.YES),
+    Operation("global_config", 0xB5, Idempotent.YES),
+    Operation("exists", 0xA0, Idempotent.EXTENDED),
+    Operation("get_meta", 0xA0, Idempotent.EXTENDED),
+    Operation("get_random", 0xB6, Idempotent.EXTENDED),
+    Operation("stat", 0x10, Idempotent.EXTENDED),
+    Operation("version", 0x0B, Idempotent.EXTENDED),
+    Operation("upsert", 0x01),
+    Operation("insert", 0x02),
+    Operation("replace", 0x03),
+    Operation("remove", 0x04),
+    Operation("increment", 0x05),
+    Operation("decrement", 0x06),
+    Operation("append", 0x0E),
+    Operation("prepend", 0x0F),
+    Operation("touch", 0x1C),
+    Operation("get_and_touch", 0x1D),
+    Operation("get_and_lock", 0x94),
+    Operation("unlock", 0x95),
+    Operation("mutate_in", 0xD1),
+    Operation("range_scan_create", 0xDA, Idempotent.EXTENDED, Family.SCAN),
+    Operation("range_scan_continue", 0xDB, family=Family.SCAN),
+    Operation("range_scan_cancel", 0xDC, family=Family.SCAN),
+    Operation("hello", 0x1F, family=Family.BOOTSTRAP),
+    Operation("sasl_list_mechanisms", 0x20, family=Family.BOOTSTRAP),
+    Operation("sasl_auth", 0x21, family=Family.BOOTSTRAP),
+    Operation("sasl_step", 0x22, family=Family.BOOTSTRAP),
+    Operation("select_bucket", 0x89, family=Family.BOOTSTRAP),
+    Operation("get_error_map", 0xFE, family=Family.BOOTSTRAP),
+    Operation("dcp_open", 0x50, family=Family.DCP),
+    Operation("dcp_add_stream", 0x51, family=Family.DCP),
+    Operation("dcp_close_stream", 0x52, family=Family.DCP),
+    Operation("dcp_stream_request", 0x53, family=Family.DCP),
+    Operation("dcp_get_failover_log", 0x54, family=Family.DCP),
+    Operation("dcp_noop", 0x5C, family=Family.DCP),
+    Operation("dcp_buffer_ack", 0x5D, family=Family.DCP),
+    Operation("dcp_control", 0x5E, family=Family.DCP),
+)
+
+OPERATIONS: Mapping[str, Operation] = MappingProxyType({row.name: row for row in _ROWS})
+"""The operations of the key-value service by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceRow:
+    """When a request to a service that is spoken to over HTTP is idempotent.
+
+    Attributes:
+        service: its name.
+        option: the option of the request that decides; "" if all requests are idempotent.
+        value: what the option must be.
+    """
+
+    service: str
+    option: str = ""
+    value: str | bool = True
+
+
+SERVICES: Mapping[str, ServiceRow] = MappingProxyType(
+    {
+        row.service: row
+        for row in (
+            ServiceRow("query", "readonly"),
+            ServiceRow("analytics", "readonly"),
+            ServiceRow("search"),  # reads only, although it is a POST
+            ServiceRow("views"),
+            ServiceRow("manager", "method", "GET"),  # PUT and DELETE are not, whatever HTTP says of them
+            ServiceRow("management", "method", "GET"),
+            ServiceRow("eventing", "method", "GET"),
+        )
+    }
+)
+"""The other services by name."""
+
+
+def is_idempotent(
+    service: str,
+    operation: str = "",
+    options: Mapping[str, object] = MappingProxyType({}),
+    *,
+    profile: Profile = Profile.EXTENDED,
+) -> bool:
+    """Whether a request may be repeated although nobody knows if it took effect.
+
+    Args:
+        service: ``kv``, or a name of `SERVICES`.
+        operation: for ``kv``, a name of `OPERATIONS`.
+        options: for the other services: ``readonly`` or ``method``.
+        profile: whose list.
+
+    Returns:
+        False for whatever RFC 0049's "Idempotent Operation List" does not list.
+    """
+    if service == "kv":
+        row = OPERATIONS.get(operation)
+        if row is None:
+            return False
+        return row.idempotent is Idempotent.YES or (
+            row.idempotent is Idempotent.EXTENDED and profile is Profile.EXTENDED
+        )
+    rule = SERVICES.get(service)
+    return rule is not None and (not rule.option or options.get(rule.option) == rule.value)
+
+
+def payload_timeout(timeout: timedelta, elapsed: timedelta) -> timedelta:
+    """The timeout to write into the body of a query or analytics request, for this dispatch.
+
+    The server must not work for somebody who has gone: a request that is sent again gets what is left and not the full
+    time anew (as the Go SDK does).
+
+    Args:
+        timeout: of the whole request.
+        elapsed: since it began.
+
+    Returns:
+        What is left, not below zero.
+    """
+    return max(timeout - elapsed, timedelta(0))

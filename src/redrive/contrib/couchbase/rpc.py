@@ -1,0 +1,128 @@
+"""Responses of Couchbase's gRPC service (``couchbase2://``), by status code and precondition.
+
+``UNAVAILABLE`` proves nothing: it may come from a proxy after the server has done the work, so its stage is *in
+flight*, and only what reads is sent again (the SDKs replay writes too, and gRPC warns of that). Whoever can prove that
+the call was never sent, says so, and then all may be sent again. A precondition that the client does not know is final.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from redrive.contrib.couchbase.verdict import SUCCESS, SdkError, Verdict
+from redrive.policy import Stage
+
+__all__ = ["CODES", "PRECONDITIONS", "CodeRow", "PreconditionRow", "classify_grpc"]
+
+E = SdkError
+
+
+@dataclass(frozen=True, slots=True)
+class CodeRow:
+    """What a status code comes to.
+
+    Attributes:
+        code: its name.
+        error: what the caller gets.
+        reason: under which reason it is retried; None: it is not.
+        stage: whether it proves anything.
+        reading: what the caller gets instead if the call only reads.
+    """
+
+    code: str
+    error: SdkError
+    reason: str | None = None
+    stage: Stage = Stage.ANSWERED
+    reading: SdkError | None = None
+
+
+CODES: Mapping[str, CodeRow] = MappingProxyType(
+    {
+        row.code: row
+        for row in (
+            CodeRow("CANCELLED", E.REQUEST_CANCELED, stage=Stage.IN_FLIGHT),
+            CodeRow("UNKNOWN", E.COUCHBASE_EXCEPTION),
+            CodeRow("INVALID_ARGUMENT", E.INVALID_ARGUMENT),
+            CodeRow("DEADLINE_EXCEEDED", E.AMBIGUOUS_TIMEOUT, stage=Stage.IN_FLIGHT, reading=E.UNAMBIGUOUS_TIMEOUT),
+            CodeRow("NOT_FOUND", E.DOCUMENT_NOT_FOUND),
+            CodeRow("ALREADY_EXISTS", E.DOCUMENT_EXISTS),
+            CodeRow("PERMISSION_DENIED", E.AUTHENTICATION_FAILURE),
+            CodeRow("UNAUTHENTICATED", E.AUTHENTICATION_FAILURE),
+            CodeRow("RESOURCE_EXHAUSTED", E.COUCHBASE_EXCEPTION),
+            CodeRow("FAILED_PRECONDITION", E.COUCHBASE_EXCEPTION),
+            CodeRow("ABORTED", E.CAS_MISMATCH),
+            CodeRow("OUT_OF_RANGE", E.COUCHBASE_EXCEPTION),
+            CodeRow("UNIMPLEMENTED", E.FEATURE_NOT_AVAILABLE),
+            CodeRow("INTERNAL", E.INTERNAL_SERVER_FAILURE),
+            CodeRow("UNAVAILABLE", E.SERVICE_NOT_AVAILABLE, "SERVICE_NOT_AVAILABLE", Stage.IN_FLIGHT),
+            CodeRow("DATA_LOSS", E.COUCHBASE_EXCEPTION),
+        )
+    }
+)
+"""The status codes by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreconditionRow:
+    """What a violated precondition (with ``FAILED_PRECONDITION``) comes to.
+
+    Attributes:
+        violation: its type.
+        error: what the caller gets.
+        reason: under which reason it is retried; None: it is not.
+    """
+
+    violation: str
+    error: SdkError
+    reason: str | None = None
+
+
+PRECONDITIONS: Mapping[str, PreconditionRow] = MappingProxyType(
+    {
+        row.violation: row
+        for row in (
+            PreconditionRow("LOCKED", E.DOCUMENT_LOCKED, "KV_LOCKED"),
+            PreconditionRow("UNLOCKED", E.DOCUMENT_NOT_LOCKED),
+            PreconditionRow("DOC_NOT_LOCKED", E.DOCUMENT_NOT_LOCKED),
+            PreconditionRow("DOC_NOT_JSON", E.DOCUMENT_NOT_JSON),
+            PreconditionRow("DOC_TOO_DEEP", E.PATH_TOO_DEEP),
+            PreconditionRow("DURABILITY_IMPOSSIBLE", E.DURABILITY_IMPOSSIBLE),
+            PreconditionRow("PATH_MISMATCH", E.PATH_MISMATCH),
+            PreconditionRow("PATH_VALUE_OUT_OF_RANGE", E.NUMBER_TOO_BIG),
+            PreconditionRow("VALUE_TOO_LARGE", E.VALUE_TOO_LARGE),
+            PreconditionRow("WOULD_INVALIDATE_JSON", E.VALUE_INVALID),
+        )
+    }
+)
+"""The preconditions by type."""
+
+_PRECONDITION = "FAILED_PRECONDITION"
+
+
+def classify_grpc(code: str, *, read_only: bool, violation: str = "", dispatched: bool = True) -> Verdict:
+    """Judge a gRPC status.
+
+    Args:
+        code: the name of its code.
+        read_only: whether the call only reads.
+        violation: the type of the violated precondition, if there is one.
+        dispatched: False if it is proved that the call was never sent.
+
+    Returns:
+        The verdict. A code that nobody knows is not retried.
+    """
+    if code == "OK":
+        return SUCCESS
+    known = PRECONDITIONS.get(violation)
+    if code == _PRECONDITION and known is not None:
+        return Verdict(known.reason, known.error, detail=f"{code}: {violation}")
+    row = CODES.get(code, CodeRow(code, SdkError.COUCHBASE_EXCEPTION))
+    error = row.reading if read_only and row.reading else row.error
+    return Verdict(
+        reason=row.reason,
+        error=error,
+        stage=row.stage if dispatched else Stage.NOT_SENT,
+        detail=f"{code}: {violation}".rstrip(": "),
+    )

@@ -1,0 +1,278 @@
+"""The errors of the official Python SDK (``couchbase`` 4), read rightly.
+
+The SDK retries key-value operations by itself until their timeout, in its C++ core; no setting switches that off. It
+retries nothing else. What it raises at the end has an ``error_context`` with the number of retries, their reasons and
+the last node, and here is the trap: the *class* of the exception is chosen from the reasons of **past** retries. An
+upsert that was refused once as locked, sent again, and then lost, ends with error code 13, "ambiguous timeout", and is
+raised as ``DocumentLockedException``: the caller is told that nothing has happened, when nobody knows. If two reasons
+are in the set, the order of the set decides.
+
+The number, ``error_code``, is what really ended the operation. Everything here goes by it: `report_of` says what is
+known, `true_error` gives the exception of the class that it should have had, `verdict_of` what follows from it, and
+`failure_of` the same as data for a `redrive.Policy`::
+
+    @redrive.retry("5 100ms 2s", on=sdk.failure_of)
+    async def save(order): ...
+
+The operations themselves go through `redrive.contrib.couchbase.calls.Calls`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from couchbase import exceptions
+
+from redrive.contrib.couchbase.analytics import classify_analytics
+from redrive.contrib.couchbase.bodies import classify_search, classify_views
+from redrive.contrib.couchbase.query import classify_query
+from redrive.contrib.couchbase.service import ServiceError, read_service_errors
+from redrive.contrib.couchbase.transport import classify_http_status
+from redrive.contrib.couchbase.verdict import Profile, SdkError, Verdict
+from redrive.policy import Failure, Stage
+from redrive.retrying.orchestrator.reason import RetryReason
+
+__all__ = ["CODES", "TIMEOUTS", "SdkCode", "SdkReport", "failure_of", "report_of", "true_error", "verdict_of"]
+
+E = SdkError
+TIMEOUTS = frozenset({E.AMBIGUOUS_TIMEOUT, E.UNAMBIGUOUS_TIMEOUT})
+
+
+@dataclass(frozen=True, slots=True)
+class SdkCode:
+    """What an error code of the SDK means.
+
+    Attributes:
+        code: the number; those of RFC 0058.
+        error: the error of that number.
+        stage: how far the request got.
+        reason: the reason to send it again; None: there is none.
+    """
+
+    code: int
+    error: SdkError
+    stage: Stage = Stage.ANSWERED
+    reason: str | None = None
+
+
+CODES: Mapping[int, SdkCode] = MappingProxyType(
+    {
+        row.code: row
+        for row in (
+            SdkCode(2, E.REQUEST_CANCELED, Stage.IN_FLIGHT, "SOCKET_CLOSED_WHILE_IN_FLIGHT"),
+            SdkCode(3, E.INVALID_ARGUMENT),
+            SdkCode(4, E.SERVICE_NOT_AVAILABLE, Stage.NOT_SENT, "SERVICE_NOT_AVAILABLE"),
+            SdkCode(5, E.INTERNAL_SERVER_FAILURE),
+            SdkCode(6, E.AUTHENTICATION_FAILURE),
+            SdkCode(7, E.TEMPORARY_FAILURE, reason="KV_TEMPORARY_FAILURE"),
+            SdkCode(8, E.PARSING_FAILURE),
+            SdkCode(9, E.CAS_MISMATCH),
+            SdkCode(11, E.COLLECTION_NOT_FOUND),
+            SdkCode(12, E.UNSUPPORTED_OPERATION),
+            SdkCode(13, E.AMBIGUOUS_TIMEOUT, Stage.IN_FLIGHT),
+            SdkCode(14, E.UNAMBIGUOUS_TIMEOUT),
+            SdkCode(15, E.FEATURE_NOT_AVAILABLE),
+            SdkCode(16, E.SCOPE_NOT_FOUND),
+            SdkCode(17, E.INDEX_NOT_FOUND),
+            SdkCode(18, E.INDEX_EXISTS),
+            SdkCode(21, E.RATE_LIMITED),
+            SdkCode(22, E.QUOTA_LIMITED),
+            SdkCode(101, E.DOCUMENT_NOT_FOUND),
+            SdkCode(103, E.DOCUMENT_LOCKED, reason="KV_LOCKED"),
+            SdkCode(104, E.VALUE_TOO_LARGE),
+            SdkCode(105, E.DOCUMENT_EXISTS),
+            SdkCode(107, E.DURABILITY_LEVEL_NOT_AVAILABLE),
+            SdkCode(108, E.DURABILITY_IMPOSSIBLE),
+            SdkCode(109, E.DURABILITY_AMBIGUOUS, Stage.IN_FLIGHT),
+            SdkCode(110, E.DURABLE_WRITE_IN_PROGRESS, reason="KV_SYNC_WRITE_IN_PROGRESS"),
+            SdkCode(111, E.DURABLE_WRITE_RE_COMMIT_IN_PROGRESS, reason="KV_SYNC_WRITE_RE_COMMIT_IN_PROGRESS"),
+            SdkCode(113, E.PATH_NOT_FOUND),
+            SdkCode(114, E.PATH_MISMATCH),
+            SdkCode(115, E.PATH_INVALID),
+            SdkCode(116, E.PATH_TOO_BIG),
+            SdkCode(117, E.PATH_TOO_DEEP),
+            SdkCode(118, E.VALUE_TOO_DEEP),
+            SdkCode(119, E.VALUE_INVALID),
+            SdkCode(120, E.DOCUMENT_NOT_JSON),
+            SdkCode(121, E.NUMBER_TOO_BIG),
+            SdkCode(122, E.DELTA_INVALID),
+            SdkCode(123, E.PATH_EXISTS),
+            SdkCode(131, E.DOCUMENT_NOT_LOCKED),
+            SdkCode(303, E.DATASET_NOT_FOUND),
+            SdkCode(304, E.DATAVERSE_NOT_FOUND),
+            SdkCode(305, E.DATASET_EXISTS),
+            SdkCode(306, E.DATAVERSE_EXISTS),
+            SdkCode(501, E.VIEW_NOT_FOUND),
+        )
+    }
+)
+"""The codes whose meaning matters here; any other is an error that is not retried."""
+
+_CHOSEN_FROM_THE_PAST = (exceptions.DocumentLockedException, exceptions.TemporaryFailException)
+
+
+@dataclass(frozen=True, slots=True)
+class SdkReport:
+    """What an exception of the SDK says.
+
+    Attributes:
+        code: the error code; None if there is none.
+        error: what it means; `SdkError.COUCHBASE_EXCEPTION` if it is not known.
+        retry_attempts: how often the SDK has sent the operation again by itself.
+        retry_reasons: why, by name.
+        last_dispatched_to: the node that got it last; None if none did, or the SDK does not say.
+        last_dispatched_from: the own end of that connection.
+    """
+
+    code: int | None
+    error: SdkError
+    retry_attempts: int = 0
+    retry_reasons: tuple[RetryReason, ...] = ()
+    last_dispatched_to: str | None = None
+    last_dispatched_from: str | None = None
+
+    @property
+    def note(self) -> str:
+        """One line for people."""
+        reasons = ", ".join(reason.name for reason in self.retry_reasons)
+        retried = f"the SDK retried {self.retry_attempts} times ({reasons})" if reasons else "the SDK did not retry"
+        return f"{self.error}: {retried}, last sent to {self.last_dispatched_to or 'no node that it names'}"
+
+
+def report_of(error: exceptions.CouchbaseException) -> SdkReport:
+    """What an exception says of its operation, by its error code and context.
+
+    Args:
+        error: raised by the SDK.
+
+    Returns:
+        The report; fields that the SDK leaves out are empty.
+    """
+    code = error.error_code
+    context = error.error_context
+    row = CODES.get(code)
+    reasons = {RetryReason.parse(text) for text in context.retry_reasons or ()}
+    return SdkReport(
+        code=code,
+        error=row.error if row else SdkError.COUCHBASE_EXCEPTION,
+        retry_attempts=context.retry_attempts or 0,
+        retry_reasons=tuple(sorted(reasons)),
+        last_dispatched_to=context.last_dispatched_to,
+        last_dispatched_from=context.last_dispatched_from,
+    )
+
+
+def true_error(error: exceptions.CouchbaseException) -> exceptions.CouchbaseException:
+    """The exception of the class that the error code asks for.
+
+    Args:
+        error: raised by the SDK.
+
+    Returns:
+        The same object, unless its class was chosen from past retries. Then it is one of the right class with the same
+        code, message and context, whose cause is the one that was raised.
+    """
+    right = exceptions.PYCBC_ERROR_MAP.get(error.error_code)
+    if right is None or not isinstance(error, _CHOSEN_FROM_THE_PAST) or isinstance(error, right):
+        return error
+    made: exceptions.CouchbaseException = right(
+        message=error.message, context=error.error_context, error_code=error.error_code
+    )
+    made.__cause__ = error
+    return made
+
+
+def verdict_of(
+    error: exceptions.CouchbaseException,
+    *,
+    read_only: bool = False,
+    rows_delivered: int = 0,
+    profile: Profile = Profile.EXTENDED,
+) -> Verdict:
+    """Judge an exception of the SDK.
+
+    Args:
+        error: raised by the SDK.
+        read_only: whether the request changes nothing.
+        rows_delivered: how many rows of its result have reached the caller.
+        profile: whose rules.
+
+    Returns:
+        The verdict of the service that has answered; that of the error code if none has, or the SDK gave up waiting.
+        For the key-value service mind that the SDK has retried already.
+    """
+    by_code = _by_code(error, read_only=read_only)
+    if by_code.error in TIMEOUTS:
+        return by_code
+    context = error.error_context
+    status = getattr(context, "response_code", None)
+    if not status:
+        return by_code
+    verdict = _by_service(context, status, read_only=read_only, rows_delivered=rows_delivered, profile=profile)
+    return by_code if verdict.error is None else verdict  # an answer that is fine, and yet the SDK could not use it
+
+
+def _by_code(error: exceptions.CouchbaseException, *, read_only: bool) -> Verdict:
+    report = report_of(error)
+    row = CODES.get(report.code) if report.code is not None else None
+    detail = str(error.message or report.error)
+    if row is None:
+        return Verdict(None, report.error, detail=detail)
+    if row.error is SdkError.AMBIGUOUS_TIMEOUT and read_only:
+        return Verdict(None, SdkError.UNAMBIGUOUS_TIMEOUT, row.stage, detail)
+    return Verdict(row.reason, row.error, row.stage, detail)
+
+
+def _by_service(
+    context: exceptions.HTTPErrorContext, status: int, *, read_only: bool, rows_delivered: int, profile: Profile
+) -> Verdict:
+    body = str(getattr(context, "response_body", None) or "")
+    match context:
+        case exceptions.QueryErrorContext():
+            errors = _service_errors(context, body)
+            return classify_query(status, errors, rows_delivered=rows_delivered, profile=profile)
+        case exceptions.AnalyticsErrorContext():
+            return classify_analytics(
+                _service_errors(context, body),
+                http_status=status,
+                readonly=read_only,
+                rows_delivered=rows_delivered,
+                profile=profile,
+            )
+        case exceptions.SearchErrorContext():
+            return classify_search(status, body, profile=profile)
+        case exceptions.ViewErrorContext():
+            return classify_views(status, body, profile=profile)
+        case _:
+            return classify_http_status(status, idempotent=read_only)
+
+
+def _service_errors(
+    context: exceptions.QueryErrorContext | exceptions.AnalyticsErrorContext, body: str
+) -> tuple[ServiceError, ...]:
+    read = read_service_errors(body)
+    if context.first_error_code and not any(error.code for error in read):
+        return (ServiceError(context.first_error_code, context.first_error_message or ""),)
+    return read
+
+
+def failure_of(error: BaseException) -> Failure | None:
+    """Describe an exception of the SDK for a policy, as its ``on``.
+
+    A timeout is a candidate under the reason ``TIMEOUT``; an ambiguous one is *in flight*, so that a policy does not
+    repeat it unless the call is idempotent. Whatever has a reason of RFC 0049 is a candidate under that.
+
+    Args:
+        error: what a call raised.
+
+    Returns:
+        The failure; None for an exception of somebody else, which is then no candidate.
+    """
+    if not isinstance(error, exceptions.CouchbaseException):
+        return None
+    verdict = verdict_of(error)
+    reason = "TIMEOUT" if verdict.error in TIMEOUTS else verdict.reason
+    said = Failure.of(true_error(error), reason=reason, stage=verdict.stage)
+    return said._replace(candidate=reason is not None, hint=verdict.after or said.hint, message=verdict.detail)

@@ -1,0 +1,216 @@
+"""Failures below a response: connections that could not be made, that broke, that were full.
+
+One question decides: had the request left? RFC 0049 calls the two sides *client dispatch* and *network time*. Before,
+everything may be repeated; after, only what is idempotent. "Had left" means that the first byte may have been written,
+with one exception: a key-value frame that was cut short says in its header how long it is, so the server waits for the
+rest and never executes it.
+
+The exceptions of HTTP clients are told by name, over all their base classes, so that no client must be installed. Two
+of them look as if nothing had been sent: a server that disconnects "without sending a response" on a connection that
+was kept alive, and a timeout while writing. Both are in flight. A failed TLS handshake is raised by httpx as a
+connection error like any other; its text tells it apart, because nobody should retry a wrong certificate for ever.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from types import MappingProxyType
+
+from redrive.contrib.couchbase.verdict import SUCCESS, SdkError, Verdict
+from redrive.policy import Failure, Stage
+
+__all__ = [
+    "EVENTS",
+    "EXCEPTIONS",
+    "HTTP_STATUSES",
+    "EventRow",
+    "ExceptionRow",
+    "HttpStatusRow",
+    "classify_event",
+    "classify_exception",
+    "classify_http_status",
+]
+
+_LOST = "SOCKET_CLOSED_WHILE_IN_FLIGHT"
+_NONE_AVAILABLE = "SOCKET_NOT_AVAILABLE"
+
+
+@dataclass(frozen=True, slots=True)
+class EventRow:
+    """Something that happened to a connection while a request waited for it.
+
+    Attributes:
+        event: what.
+        reason: the reason to retry.
+        stage: how far the request got.
+        error: what the caller gets if it is not retried.
+        closes: the connection must be closed.
+    """
+
+    event: str
+    reason: str
+    stage: Stage
+    error: SdkError = SdkError.REQUEST_CANCELED
+    closes: bool = False
+
+
+EVENTS: Mapping[str, EventRow] = MappingProxyType(
+    {
+        row.event: row
+        for row in (
+            EventRow("connection refused", _NONE_AVAILABLE, Stage.NOT_SENT),
+            EventRow("connect timeout", _NONE_AVAILABLE, Stage.NOT_SENT, SdkError.UNAMBIGUOUS_TIMEOUT),
+            EventRow("not resolved", _NONE_AVAILABLE, Stage.NOT_SENT),
+            EventRow("closed before write", _NONE_AVAILABLE, Stage.NOT_SENT),
+            EventRow("closed in flight", _LOST, Stage.IN_FLIGHT, closes=True),
+            EventRow("timeout in flight", _LOST, Stage.IN_FLIGHT, SdkError.TIMEOUT, closes=True),
+            EventRow("short write", "MEMD_WRITE_FAILURE", Stage.NOT_SENT, closes=True),
+            EventRow("queue full", "PIPELINE_OVERLOADED", Stage.NOT_SENT),
+            EventRow("no active node", "NODE_NOT_AVAILABLE", Stage.NOT_SENT),
+            EventRow("no such service", "SERVICE_NOT_AVAILABLE", Stage.NOT_SENT, SdkError.SERVICE_NOT_AVAILABLE),
+            EventRow("circuit open", "CIRCUIT_BREAKER_OPEN", Stage.NOT_SENT),
+            EventRow("unknown opaque", _LOST, Stage.IN_FLIGHT, closes=True),  # the stream is out of step
+            EventRow("authentication failed", "AUTHENTICATION_ERROR", Stage.NOT_SENT, SdkError.AUTHENTICATION_FAILURE),
+            EventRow("tls failed", "TLS_ERROR", Stage.NOT_SENT, SdkError.COUCHBASE_EXCEPTION),
+            EventRow("stream not processed", _NONE_AVAILABLE, Stage.NOT_SENT),  # RFC 9113, 6.8 and 8.7
+        )
+    }
+)
+"""The events by name."""
+
+
+def classify_event(event: str) -> Verdict:
+    """Judge something that happened to a connection.
+
+    Args:
+        event: a name of `EVENTS`.
+
+    Raises:
+        KeyError: there is no such event.
+    """
+    row = EVENTS[event]
+    return Verdict(row.reason, row.error, row.stage, detail=event, closes=row.closes)
+
+
+@dataclass(frozen=True, slots=True)
+class ExceptionRow:
+    """What an exception of an HTTP client, or of Python's sockets, means.
+
+    Attributes:
+        name: the qualified name of a class; its subclasses match too.
+        event: the event of `EVENTS` that it is; "" for none: it is not retried.
+        message: a pattern that must be found in its text.
+        error: what the caller gets where there is no event.
+    """
+
+    name: str
+    event: str
+    message: str = ""
+    error: SdkError = SdkError.COUCHBASE_EXCEPTION
+
+
+_CERTIFICATE = r"\[SSL:|CERTIFICATE_VERIFY_FAILED"
+
+EXCEPTIONS: tuple[ExceptionRow, ...] = (
+    ExceptionRow("ssl.SSLCertVerificationError", "tls failed"),
+    ExceptionRow("httpx.ConnectError", "tls failed", message=_CERTIFICATE),
+    ExceptionRow("httpx.ConnectError", "connection refused"),
+    ExceptionRow("httpx.ConnectTimeout", "connect timeout"),
+    ExceptionRow("httpx.PoolTimeout", "connect timeout"),
+    ExceptionRow("httpx.ProxyError", "connection refused"),  # the tunnel was refused, so the request stayed here
+    ExceptionRow("httpx.UnsupportedProtocol", "", error=SdkError.INVALID_ARGUMENT),
+    ExceptionRow("httpx.LocalProtocolError", "", error=SdkError.INVALID_ARGUMENT),
+    ExceptionRow("httpx.TimeoutException", "timeout in flight"),
+    ExceptionRow("httpx.TransportError", "closed in flight"),  # broken connections, nonsense from the server
+    ExceptionRow("httpx.InvalidURL", "", error=SdkError.INVALID_ARGUMENT),
+    ExceptionRow("httpx.HTTPError", ""),  # redirects, bodies that cannot be decoded: there was an answer
+    ExceptionRow("httpx.StreamError", ""),
+    ExceptionRow("socket.gaierror", "not resolved"),
+    ExceptionRow("builtins.ConnectionRefusedError", "connection refused"),
+    ExceptionRow("builtins.ConnectionError", "closed in flight"),
+    ExceptionRow("builtins.TimeoutError", "timeout in flight"),
+    ExceptionRow("builtins.EOFError", "closed in flight"),
+    ExceptionRow("builtins.OSError", "closed in flight"),
+)
+"""The exceptions, the specific before the general; the first row that matches wins."""
+
+
+def classify_exception(failure: Failure) -> Verdict:
+    """Judge an exception of an HTTP client or of a socket.
+
+    Args:
+        failure: the exception as data, by `redrive.policy.Failure.of`.
+
+    Returns:
+        The verdict. An exception that no row knows is not retried.
+    """
+    for row in EXCEPTIONS:
+        if row.name in failure.types and re.search(row.message, failure.message):
+            if row.event:
+                verdict = classify_event(row.event)
+                return Verdict(verdict.reason, verdict.error, verdict.stage, failure.message, closes=verdict.closes)
+            return Verdict(None, row.error, detail=failure.message)
+    return Verdict(None, SdkError.COUCHBASE_EXCEPTION, detail=failure.message)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpStatusRow:
+    """An HTTP status that asks for another attempt, where the service has no list of its own.
+
+    Attributes:
+        status: the status.
+        stage: whether it proves that nothing has happened.
+    """
+
+    status: int
+    stage: Stage
+
+
+HTTP_STATUSES: Mapping[int, HttpStatusRow] = MappingProxyType(
+    {
+        row.status: row
+        for row in (
+            HttpStatusRow(429, Stage.ANSWERED),  # RFC 6585: refused before any work
+            HttpStatusRow(502, Stage.IN_FLIGHT),
+            HttpStatusRow(503, Stage.IN_FLIGHT),
+            HttpStatusRow(504, Stage.IN_FLIGHT),
+        )
+    }
+)
+"""The statuses that mean ``SERVICE_RESPONSE_CODE_INDICATED``."""
+
+_FAILURES = range(400, 600)
+
+
+def classify_http_status(
+    status: int, *, idempotent: bool, after: timedelta | None = None, refusals: Iterable[int] = ()
+) -> Verdict:
+    """Judge an HTTP status of a service that has no list of its own.
+
+    Args:
+        status: of the response.
+        idempotent: whether the request is; for Couchbase's own services only GET is (RFC 0071).
+        after: its Retry-After, counted from now.
+        refusals: statuses by which the service promises that it has done nothing.
+
+    Returns:
+        The verdict; no reason if a retry could repeat what has happened.
+    """
+    row = HTTP_STATUSES.get(status)
+    if row is None:
+        failed = status in _FAILURES
+        return Verdict(None, SdkError.COUCHBASE_EXCEPTION, detail=f"HTTP status {status}") if failed else SUCCESS
+    stage = Stage.ANSWERED if status in frozenset(refusals) else row.stage
+    verdict = Verdict(
+        "SERVICE_RESPONSE_CODE_INDICATED",
+        SdkError.COUCHBASE_EXCEPTION,
+        stage,
+        detail=f"HTTP status {status}",
+        after=after,
+    )
+    if verdict.permits(idempotent=idempotent):
+        return verdict
+    return Verdict(None, verdict.error, stage, verdict.detail, after=after)

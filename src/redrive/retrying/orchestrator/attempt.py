@@ -1,0 +1,170 @@
+"""One attempt of a request: how far it got, and what is known of its outcome.
+
+RFC 0049 decides by the *stage* in which an attempt failed, and so the stage should be proved and not guessed. The code
+that sends says three things when they happen: `Attempt.dispatch` right before the first byte leaves, `Attempt.answer`
+when a response has come, `Attempt.deliver` when a part of the result has reached the caller. What follows:
+
+================================================  =====================  ==============================
+said                                              stage                  did it take effect?
+================================================  =====================  ==============================
+nothing, or `undispatch`                          client dispatch        no
+``dispatch``                                      network time           nobody knows
+``dispatch``, ``answer(definite=False)``          response received      nobody knows
+``dispatch``, ``answer()``                        response received      the response says it
+================================================  =====================  ==============================
+
+An answer that is not definite is one that proves nothing, as a proxy's "unavailable". Where the sending code says
+nothing about the answer, the reason of the failure does: RFC 0049 marks the reasons that allow a retry of what is not
+idempotent, and they are those of failures that have changed nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Protocol
+
+from redrive.policy import Reason, Stage
+from redrive.retrying.orchestrator.breaker import Permit
+from redrive.retrying.orchestrator.record import AttemptRecord
+
+__all__ = ["Attempt"]
+
+
+class _Owner(Protocol):
+    """What an attempt needs of its request."""
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds until its deadline; None without one."""
+        ...
+
+    @property
+    def admit(self) -> Callable[[str | None], Permit | None]:
+        """Asks the circuit breaker of an endpoint."""
+        ...
+
+
+class Attempt:
+    """One attempt while it is being made; the function that sends gets it.
+
+    Attributes:
+        number: counted from 1.
+        reason: why it failed; None until then.
+        error: what it raised; None until then.
+        delay: what is waited after it; None if nothing is.
+        hint: when the server wants to be asked again, counted from the failure; no wait is shorter.
+        dispatched: whether it has left.
+        answered: whether a response has come; None if nobody said.
+        definite: whether it is known if it took effect.
+        delivered: whether a part of its result has reached the caller.
+        endpoint: where it was sent.
+    """
+
+    def __init__(self, number: int, owner: _Owner) -> None:
+        self.number = number
+        self.reason: Reason | None = None
+        self.error: BaseException | None = None
+        self.delay: timedelta | None = None
+        self.hint: timedelta | None = None
+        self.dispatched = False
+        self.answered: bool | None = None
+        self.definite = False
+        self.delivered = False
+        self.endpoint: str | None = None
+        self._owner: _Owner | None = owner
+        self._permit: Permit | None = None
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds that the attempt may take, not below 0; None without a limit.
+
+        It shrinks from attempt to attempt. Hand it down, so that the server stops working when nobody waits any more.
+        """
+        left = None if self._owner is None else self._owner.remaining
+        return None if left is None else max(0.0, left)
+
+    @property
+    def is_ambiguous(self) -> bool:
+        """Whether nobody knows if it took effect."""
+        return self.dispatched and not self.definite
+
+    @property
+    def record(self) -> AttemptRecord:
+        """What is known of it now, as a value."""
+        return AttemptRecord(self.number, self.reason, self.delay, self.dispatched, self.definite, self.endpoint)
+
+    def dispatch(self, endpoint: str | None = None) -> None:
+        """Say that it leaves; call this right before the first byte is written.
+
+        Args:
+            endpoint: where it goes; its circuit breaker is asked.
+
+        Raises:
+            CircuitOpen: it may not go there now. Let it pass: the orchestrator knows what to do.
+        """
+        if self._permit is None and self._owner is not None:
+            self._permit = self._owner.admit(endpoint)
+        self.endpoint = endpoint
+        self.dispatched = True
+
+    def undispatch(self) -> None:
+        """Say that it did not leave after all: nothing was written."""
+        self.dispatched = False
+        if self._permit is not None:
+            self._permit.dropped()
+            self._permit = None
+
+    def answer(self, *, definite: bool = True) -> None:
+        """Say that a response has come.
+
+        Args:
+            definite: whether it tells if the request took effect; a gateway's "unavailable" does not.
+        """
+        self.dispatched = self.answered = True
+        self.definite = definite
+
+    def deliver(self) -> None:
+        """Say that a part of the result has reached the caller: from now on it must not be sent again."""
+        self.delivered = True
+
+    def stand(self, stage: Stage) -> None:
+        """Say how far it got, in one word, if `answer` has not been called.
+
+        Args:
+            stage: as a `redrive.policy.Failure` tells it.
+        """
+        if self.answered is not None:
+            return
+        if stage is Stage.NOT_SENT:
+            self.undispatch()
+        elif stage is Stage.ANSWERED:
+            self.answer()
+        else:
+            self.dispatched = True
+            self.answered = False
+
+    def fail(self, reason: Reason, error: BaseException | None = None) -> None:
+        """Note why it failed. Where nothing was said about an answer, the reason tells whether there was one.
+
+        Args:
+            reason: why.
+            error: what it raised, if anything.
+        """
+        self.reason, self.error = reason, error
+        if self.dispatched and self.answered is None and reason.allows_non_idempotent_retry:
+            self.answer()
+        self.finish(error)
+
+    def finish(self, error: BaseException | None) -> None:
+        """Report to the circuit breaker how it ended; only the first report counts.
+
+        Args:
+            error: what it raised, or None if there was an answer.
+        """
+        if self._permit is not None:
+            self._permit.settle(error, answered=self.answered is True or error is None)
+
+    def release(self) -> None:
+        """Let go of the request, which has ended: the two should not keep each other in memory."""
+        self._owner = None

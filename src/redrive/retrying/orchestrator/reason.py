@@ -1,0 +1,145 @@
+"""Why an attempt failed, as RFC 0049 names it: the reasons of `redrive.policy`, with a tolerant reader.
+
+One reason has many spellings: ``KV_LOCKED`` in the RFC and in most SDKs, ``KvLocked`` in .NET, ``kv_locked`` in the
+texts of C++ and ``key_value_locked`` in Python; and the RFC itself spells one of them in two ways. They differ in case,
+in underscores and in how they say KV, so that is what `RetryReason.parse` does not look at.
+
+Beside the RFC's twenty, the SDKs have added reasons of their own since; the table below has them with the flags that
+the SDK gives them that coined them. .NET always retries a scope or collection that is not found; the draft of revision
+16 leaves that to the strategy, and so does the table, or `FailFastOnTerminalError` would never be asked.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from redrive.policy import Reason
+
+__all__ = ["RetryReason"]
+
+
+class RetryReason(Reason):
+    """A reason with its two flags; equal to the `redrive.policy.Reason` of the same name.
+
+    The twenty of RFC 0049 are attributes, as in ``RetryReason.KV_LOCKED``; `of` and `parse` lead to all.
+    """
+
+    __slots__ = ()
+
+    UNKNOWN: ClassVar[RetryReason]
+    SOCKET_NOT_AVAILABLE: ClassVar[RetryReason]
+    SERVICE_NOT_AVAILABLE: ClassVar[RetryReason]
+    NODE_NOT_AVAILABLE: ClassVar[RetryReason]
+    KV_NOT_MY_VBUCKET: ClassVar[RetryReason]
+    KV_COLLECTION_OUTDATED: ClassVar[RetryReason]
+    KV_ERROR_MAP_RETRY_INDICATED: ClassVar[RetryReason]
+    KV_LOCKED: ClassVar[RetryReason]
+    KV_TEMPORARY_FAILURE: ClassVar[RetryReason]
+    KV_SYNC_WRITE_IN_PROGRESS: ClassVar[RetryReason]
+    KV_SYNC_WRITE_RE_COMMIT_IN_PROGRESS: ClassVar[RetryReason]
+    SERVICE_RESPONSE_CODE_INDICATED: ClassVar[RetryReason]
+    SOCKET_CLOSED_WHILE_IN_FLIGHT: ClassVar[RetryReason]
+    CIRCUIT_BREAKER_OPEN: ClassVar[RetryReason]
+    QUERY_PREPARED_STATEMENT_FAILURE: ClassVar[RetryReason]
+    QUERY_INDEX_NOT_FOUND: ClassVar[RetryReason]
+    ANALYTICS_TEMPORARY_FAILURE: ClassVar[RetryReason]
+    SEARCH_TOO_MANY_REQUESTS: ClassVar[RetryReason]
+    VIEWS_TEMPORARY_FAILURE: ClassVar[RetryReason]
+    VIEWS_NO_ACTIVE_PARTITION: ClassVar[RetryReason]
+
+    @staticmethod
+    def of(name: str) -> RetryReason:
+        """What is known about a name; an unknown one gets the careful default, both flags false."""
+        return RetryReason(*Reason.of(name))
+
+    @staticmethod
+    def register(name: str, *, allows_non_idempotent_retry: bool = False, always_retry: bool = False) -> RetryReason:
+        """Make a reason known, for the whole process; see `redrive.policy.Reason.register`.
+
+        Args:
+            name: upper-case letters, digits and underscores, starting with a letter.
+            allows_non_idempotent_retry: a call that is not idempotent may be repeated for this reason.
+            always_retry: it is repeated whatever the strategy says; includes the other flag.
+
+        Returns:
+            The reason. Registering the same reason twice is fine.
+
+        Raises:
+            redrive.errors.PolicyValueError: the name has another form, or is registered with other flags.
+        """
+        known = Reason.register(
+            name, allows_non_idempotent_retry=allows_non_idempotent_retry, always_retry=always_retry
+        )
+        _BY_LETTERS[_letters(name)] = name
+        return RetryReason(*known)
+
+    @staticmethod
+    def parse(text: str) -> RetryReason:
+        """Read a reason in any of the spellings that are in use.
+
+        Args:
+            text: ``KV_LOCKED``, ``KvLocked``, ``kv_locked``, ``key_value_locked``.
+
+        Returns:
+            The reason; ``UNKNOWN`` for a text that is none, or that is registered elsewhere with neither flag, which
+            comes to the same.
+        """
+        exact = RetryReason.of(text)  # it may have been registered by somebody who knows nothing of this module
+        if exact.allows_non_idempotent_retry or exact.always_retry:
+            return exact
+        return RetryReason.of(_BY_LETTERS.get(_letters(text), "UNKNOWN"))
+
+
+_RFC_0049 = tuple(name for name in RetryReason.__annotations__ if name.isupper())
+
+_LATER = (  # allowed for what is not idempotent, left to the strategy
+    "AUTHENTICATION_ERROR",
+    "BUCKET_ACCESS_ERROR",
+    "BUCKET_NOT_AVAILABLE",
+    "BUCKET_NOT_FOUND",
+    "BUCKET_OPEN_IN_PROGRESS",
+    "COLLECTION_MAP_REFRESH_IN_PROGRESS",
+    "COLLECTION_NOT_FOUND",
+    "CONNECTION_ERROR",
+    "ENDPOINT_NOT_AVAILABLE",
+    "ENDPOINT_NOT_WRITABLE",
+    "GLOBAL_CONFIG_LOAD_IN_PROGRESS",
+    "HTTP_CONNECT_FAILED",
+    "HTTP_SEND_REQUEST_FAILED",
+    "NO_PIPELINE_SNAPSHOT",
+    "QUERY_ERROR_RETRYABLE",
+    "QUERY_TRANSACTION_BUFFER_FULL",
+    "SCOPE_NOT_FOUND",
+    "SEND_QUEUE_FULL",
+    "TLS_ERROR",
+)
+_LATER_ALWAYS = (
+    "CREDENTIALS_FETCH_FAILED",
+    "KV_INVALID_VBUCKET_MAP",
+    "MEMD_WRITE_FAILURE",
+    "NOT_PIPELINED_REQUEST_IN_FLIGHT",
+    "NOT_READY",
+    "PIPELINE_OVERLOADED",
+)
+_ALIASES = {
+    "KV_SYNC_RE_COMMIT_IN_PROGRESS": "KV_SYNC_WRITE_RE_COMMIT_IN_PROGRESS",  # the RFC's list of response codes
+    "KV_ERROR_MAP_INDICATED": "KV_ERROR_MAP_RETRY_INDICATED",  # the Java SDK
+    "SOCKET_CLOSE_IN_FLIGHT": "SOCKET_CLOSED_WHILE_IN_FLIGHT",  # the Go and C++ SDKs
+}
+
+
+def _letters(text: str) -> str:
+    """What all spellings of a reason have in common."""
+    bare = "".join(character for character in text.upper() if character.isalnum())
+    return "KV" + bare.removeprefix("KEYVALUE") if bare.startswith("KEYVALUE") else bare
+
+
+_BY_LETTERS = {_letters(alias): name for alias, name in _ALIASES.items()}
+
+for _name in _RFC_0049:
+    _BY_LETTERS[_letters(_name)] = _name
+    setattr(RetryReason, _name, RetryReason.of(_name))
+for _name in _LATER:
+    RetryReason.register(_name, allows_non_idempotent_retry=True)
+for _name in _LATER_ALWAYS:
+    RetryReason.register(_name, always_retry=True)

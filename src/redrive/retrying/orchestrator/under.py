@@ -1,0 +1,55 @@
+"""A request as the call around what sends it, so that `redrive.deadline` below it knows its deadline.
+
+It also counts as a retried call: one layer retries, so a policy inside the sending function makes one attempt and
+leaves the rest to the orchestrator, unless it says ``nested="both"``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from redrive.policy import Policy
+from redrive.retrying.context import SCOPE, Call, Scope
+from redrive.retrying.orchestrator.request import Request
+from redrive.retrying.plan import Plan
+
+__all__ = ["published"]
+
+_PLAN = Plan(Policy(on=Exception), "the orchestrator")  # of it only `retries` is asked, and it does
+
+
+class _Under:
+    """A `redrive.retrying.context.Call` that is a request."""
+
+    plan = _PLAN
+
+    def __init__(self, request: Request, outer: Call | None) -> None:
+        self.clock = request.clock
+        self.outer = outer
+        self.live = True
+        self._request = request
+
+    @property
+    def name(self) -> str:
+        """What is called."""
+        return self._request.operation
+
+    @property
+    def ends(self) -> float | None:
+        """When it should have ended, on its clock."""
+        return self._request.ends
+
+
+@contextmanager
+def published(request: Request) -> Iterator[None]:
+    """Have a request be the call around what is done inside a ``with`` block, and in tasks started there."""
+    scope = SCOPE.get() or Scope()
+    call = _Under(request, scope.call)
+    token = SCOPE.set(scope._replace(call=call))
+    try:
+        yield
+    finally:
+        call.live = False
+        with suppress(ValueError):  # a coroutine that the garbage collector closes is closed in another context
+            SCOPE.reset(token)

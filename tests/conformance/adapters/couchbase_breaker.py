@@ -1,0 +1,213 @@
+"""Adapter for the group ``circuit_breaker`` of ``couchbase.json``: scripts for a breaker, on a clock that jumps.
+
+In the cases a call is not asked for: they *track* a call that was sent and report *success* or *failure*. Here every
+call is asked for and reports under its own token. A result that is called a straggler belongs to a call that was
+admitted when the script began; and so does every result in a state in which nothing is admitted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from redrive.errors import CircuitOpen
+from redrive.policy.breaker import (
+    Admitted,
+    Ask,
+    BreakerSettings,
+    BreakerState,
+    BreakerStatus,
+    Failed,
+    Probe,
+    Reset,
+    Succeeded,
+    as_of,
+    initial,
+    step,
+)
+from redrive.retrying.orchestrator import CircuitBreaker, Orchestrator, Request, timed_out
+from redrive.retrying.orchestrator.breaker import is_timeout
+from tests.conformance.adapters.couchbase_trial import parts, strategy_of
+from tests.conformance.adapters.vocabulary import read, word
+from tests.retrying.helpers import JumpingClock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from redrive.policy.breaker import Event
+    from tests.conformance.loading import Case
+
+_MODELS: dict[str, dict[str, Any]] = {
+    "lazy": {"canary": "request"},
+    "active_canary": {"canary": "probe"},
+    "noop": {"enabled": False},
+}
+_MILLISECONDS = {
+    "sleep_window_ms": "sleep_window",
+    "rolling_window_ms": "rolling_window",
+    "canary_timeout_ms": "canary_timeout",
+}
+_PLAIN = {"volume_threshold": "volume_threshold", "error_threshold_pct": "error_threshold", "enabled": "enabled"}
+_SETTINGS = (*_MILLISECONDS, *_PLAIN)
+_PREDICATES = ("failure_predicate",)
+_REQUEST = ("retry", "timeout_kind_if_any", "retry_reason")
+
+
+def circuit_breaker(case: Case) -> None:
+    """What a breaker does, its defaults, or what an open one means for a request."""
+    fields = ("config", "model", "steps", "state", "op", "strategy")
+    data, expected = parts(case, fields, ("all_step_expectations_hold", *_SETTINGS, *_PREDICATES, *_REQUEST))
+    if "steps" in data:
+        assert expected["all_step_expectations_hold"]
+        _play(data)
+    elif "state" in data:
+        _check_request(data, read(expected, *_REQUEST))
+    else:
+        _check_defaults(data["config"], read(expected, *_SETTINGS, *_PREDICATES))
+
+
+def _settings(config: Mapping[str, Any], model: str = "lazy") -> BreakerSettings:
+    read(config, *_SETTINGS)
+    chosen = dict(word(model, _MODELS))
+    for name, value in config.items():
+        chosen[_MILLISECONDS.get(name) or _PLAIN[name]] = value / 1000 if name in _MILLISECONDS else value
+    return BreakerSettings(**chosen)
+
+
+def _check_defaults(config: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    settings = _settings(config)
+    for name, value in expected.items():
+        if name in _MILLISECONDS:
+            assert value == getattr(settings, _MILLISECONDS[name]).total_seconds() * 1000
+        elif name in _PLAIN:
+            assert value == getattr(settings, _PLAIN[name])
+        else:
+            assert word(value, {"timeouts only (JVM, Go)": is_timeout}) is CircuitBreaker(settings).counts
+
+
+def _check_request(data: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    clock = JumpingClock()
+    orchestrator = Orchestrator(breaker=BreakerSettings(volume_threshold=1))
+    request = Request(data["op"], retry_strategy=strategy_of(data["strategy"]), timeout=1, clock=clock)
+    assert word(data["state"], _STATUSES) is _opened(orchestrator).status
+
+    async def send(request: Request, attempt: Any) -> None:
+        attempt.dispatch("node1")
+
+    error: Exception | None = None
+    try:
+        asyncio.run(orchestrator.run(request, send, marks=True))
+    except (CircuitOpen, TimeoutError) as caught:
+        error = caught
+    assert error is not None
+    if "retry" in expected:
+        assert expected["retry"] == (request.retry_attempts > 0)
+    if "timeout_kind_if_any" in expected:
+        assert f"{expected['timeout_kind_if_any']}Timeout" == type(timed_out(request)).__name__
+    if "retry_reason" in expected:
+        assert [expected["retry_reason"]] == [reason.name for reason in request.retry_reasons]
+
+
+def _opened(orchestrator: Orchestrator) -> CircuitBreaker:
+    breaker = orchestrator.breaker("node1")
+    assert breaker is not None
+    breaker.admit().failed()
+    return breaker
+
+
+# ------------------------------------------------------------------------------------------------------------- scripts
+
+_STATUSES = {status.name: status for status in BreakerStatus}
+
+
+class _Script:
+    def __init__(self, settings: BreakerSettings) -> None:
+        self.settings = settings
+        self.now = 0.0
+        self.state = initial(settings)
+        self.straggler = self.ask()
+        self.canary: int | None = None
+
+    @property
+    def seen(self) -> BreakerState:
+        return as_of(self.settings, self.state, self.now)
+
+    def tell(self, event: Event) -> Any:
+        self.state, answer = step(self.settings, self.state, event, self.now)
+        return answer
+
+    def ask(self) -> int | None:
+        answer = self.tell(Ask())
+        return answer.token if isinstance(answer, Admitted | Probe) else None
+
+    def would_admit(self) -> bool:
+        return isinstance(step(self.settings, self.state, Ask(), self.now)[1], Admitted)
+
+    def token(self, *, is_straggler: bool) -> int:
+        """The token of the call that a result is about."""
+        if self.seen.status is BreakerStatus.HALF_OPEN and not is_straggler:
+            found = self.canary
+        elif self.seen.status in (BreakerStatus.CLOSED, BreakerStatus.DISABLED) and not is_straggler:
+            found = self.ask()
+        else:
+            found = self.straggler
+        assert found is not None
+        return found
+
+
+def _play(data: Mapping[str, Any]) -> None:
+    script = _Script(_settings(data["config"], data["model"]))
+    for each in data["steps"]:
+        read(each, "do", "times", "each_expect", "expect", "advance_ms", "straggler")
+        script.now += each.get("advance_ms", 0) / 1000
+        for _ in range(each.get("times", 1)):
+            if "do" in each:
+                _do(script, each)
+            if "each_expect" in each:
+                _expect(script, each["each_expect"])
+        if "expect" in each and "do" not in each:
+            _expect(script, each["expect"])
+
+
+def _do(script: _Script, each: Mapping[str, Any]) -> None:
+    kind = word(each["do"], _DEEDS)
+    if kind is Ask:
+        _ask(script, each.get("expect", {}))
+        return
+    if kind is Reset:
+        script.tell(Reset())
+    else:
+        script.tell(kind(script.token(is_straggler=each.get("straggler", False))))
+    _expect(script, each.get("expect", {}))
+
+
+_DEEDS: dict[str, Any] = {
+    "ask": Ask,
+    "track": Ask,
+    "reset": Reset,
+    "success": Succeeded,
+    "failure": Failed,
+    "canary_success": Succeeded,
+    "canary_failure": Failed,
+}
+
+
+def _ask(script: _Script, expected: Mapping[str, Any]) -> None:
+    read(expected, "allows", "canary_sent", "state")
+    answer = script.tell(Ask())
+    if isinstance(answer, Admitted | Probe):
+        script.canary = answer.token
+    if "allows" in expected:
+        assert expected["allows"] == isinstance(answer, Admitted)
+    if "canary_sent" in expected:
+        assert expected["canary_sent"] == isinstance(answer, Probe)
+    if "state" in expected:
+        assert word(expected["state"], _STATUSES) is script.seen.status
+
+
+def _expect(script: _Script, expected: Mapping[str, Any]) -> None:
+    read(expected, "state", "allows")
+    if "state" in expected:
+        assert word(expected["state"], _STATUSES) is script.seen.status
+    if "allows" in expected:
+        assert expected["allows"] == script.would_admit()

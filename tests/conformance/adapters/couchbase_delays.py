@@ -1,0 +1,192 @@
+"""Adapters for the delays of ``couchbase.json``: calculators, and jitter. All numbers of the cases are milliseconds."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from redrive.errors import PolicyValueError
+from redrive.policy import Backoff
+from redrive.retrying.context import using
+from redrive.retrying.orchestrator import (
+    BestEffort,
+    RandomJitter,
+    Request,
+    RetryReason,
+    controlled_backoff,
+    exponential_backoff,
+    previous_backoff,
+)
+from tests.conformance.adapters.couchbase_trial import parts
+from tests.conformance.adapters.vocabulary import read, word
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tests.conformance.loading import Case
+
+Json = dict[str, Any]
+
+MILLISECOND = timedelta(milliseconds=1)
+NEARLY = {"rel": 1e-9, "abs": 1e-6}
+LAST_SAMPLE = 1 - 1e-12
+
+
+_BOUNDS = {"min_ms": "minimum", "max_ms": "maximum", "factor": "factor"}
+
+
+def backoff(case: Case) -> None:
+    """The delay of a calculator, what it refuses to be, and what it says of itself."""
+    fields = ("calculator", "args", "sdk", "construct", "kind", "ms", "retry_attempts", "previous_ms")
+    outcomes = ("delay_ms", "effective", "retry", "raises", "reason", "ok", "grows_until")
+    data, expected = parts(case, (*fields, "based_on_previous", *_BOUNDS), (*outcomes, "repr_contains_all_parameters"))
+    if "construct" in data:
+        _check_construction(data["construct"], expected)
+    elif "kind" in data:
+        assert expected["repr_contains_all_parameters"] == _says_all(data)
+    else:
+        _check_delay(data, expected)
+
+
+def _check_delay(data: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    calculator = word(data["sdk"], _SDKS)() if "sdk" in data else word(data["calculator"], _CALCULATORS)(data)
+    request = Request()
+    if data.get("previous_ms") is not None:
+        request.record_retry(RetryReason.KV_LOCKED, data["previous_ms"] * MILLISECOND)
+        request.begin_next()
+    request.retry_attempts = data.get("retry_attempts", request.retry_attempts)
+    action = asyncio.run(BestEffort(calculator).retry_after(request, RetryReason.KV_LOCKED))
+    assert expected.get("retry", True) == (action is not None)
+    if action is not None and action.duration is not None:
+        assert pytest.approx(expected["delay_ms"], **NEARLY) == action.duration / MILLISECOND
+    for name, value in expected.get("effective", {}).items():
+        assert pytest.approx(value) == _effective(calculator, name)
+
+
+def _effective(calculator: Any, name: str) -> float:
+    found = {"min_ms": calculator.initial * 1000, "max_ms": calculator.maximum * 1000, "factor": calculator.factor}
+    return float(word(name, found))
+
+
+def _bounds(data: Mapping[str, Any]) -> Json:
+    """The arguments of an exponential backoff; null is no bound."""
+    lengths = {_BOUNDS[name]: data[name] for name in _BOUNDS if name in data}
+    return {name: value if name == "factor" or value is None else value / 1000 for name, value in lengths.items()}
+
+
+def _exponential(data: Mapping[str, Any]) -> Backoff:
+    # Go and C++ have no way to leave an argument out but to say zero.
+    given = {name: value for name, value in data["args"].items() if value} if "args" in data else data
+    return exponential_backoff(**_bounds(given))
+
+
+_CALCULATORS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    "controlled": lambda _: controlled_backoff,
+    "exponential": _exponential,
+    "exponential_prev": lambda data: previous_backoff(**_bounds(data)),
+    "fn attempts->attempts ms": lambda _: lambda attempts: attempts * MILLISECOND,
+}
+
+_SDKS: dict[str, Callable[[], Any]] = {  # what a user writes who wants the delays of an SDK
+    "jvm": lambda: Backoff.constant(0).take(1) >> Backoff.exponential("1ms", "500ms"),
+    "dotnet": lambda: lambda attempts: min(500, 2 ** min(attempts + 1, 9) - 1) * MILLISECOND,
+    "rust": lambda: exponential_backoff(maximum="1s"),
+    "cxx": lambda: controlled_backoff,
+    "python": lambda: controlled_backoff,
+    "go": exponential_backoff,
+}
+
+_COMPLAINTS = {"min must be > 0": "minimum=", "max must be >= min": "maximum="}
+"""What a refusal must name."""
+
+
+def _check_construction(data: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    read(data, *_BOUNDS)
+    if "raises" in expected:
+        word(expected["raises"], {"InvalidArgument": None})
+        told = word(expected["reason"], _COMPLAINTS) if "reason" in expected else ""
+        with pytest.raises(PolicyValueError, match=told):
+            exponential_backoff(**_bounds(data))
+        return
+    assert expected["ok"]
+    calculator = exponential_backoff(**_bounds(data))
+    if "grows_until" in expected:
+        word(expected["grows_until"], {"representable limit, never raises": None})
+        delays = [calculator.delay(10**power) or 0.0 for power in range(10)]
+        assert sorted(delays) == delays
+        assert delays[0] < delays[1] < float("inf")
+
+
+def _says_all(data: Mapping[str, Any]) -> bool:
+    text = repr(BestEffort(word(data["kind"], _KINDS)(data)))
+    numbers = [data[name] for name in ("ms", "min_ms", "max_ms") if data.get(name) is not None]
+    parameters = [number / 1000 for number in numbers] + ([data["factor"]] if "factor" in data else [])
+    is_told = data.get("based_on_previous", False) == ("previous" in text)
+    return is_told and all(re.search(rf"\b{re.escape(f'{each:g}')}\b", text) for each in parameters)
+
+
+_KINDS: dict[str, Callable[[Mapping[str, Any]], Backoff]] = {
+    "zero": lambda _: Backoff.constant(0),
+    "fixed": lambda data: Backoff.constant(data["ms"] / 1000),
+    "exponential": lambda data: (previous_backoff if data.get("based_on_previous") else exponential_backoff)(
+        **_bounds(data)
+    ),
+}
+
+
+def jitter(case: Case) -> None:
+    """How far a delay may be moved, and what is refused."""
+    data, expected = parts(
+        case,
+        ("delay_ms", "factor", "min_ms", "max_ms", "offset_ms", "calculator", "attempt_1_based", "retry_attempts"),
+        ("offset_ms", "low_bound_ms", "high_bound_ms", "raises", "delay_ms", "range_ms"),
+    )
+    if "calculator" in data:
+        word(data["calculator"], {"full_jitter": None})
+        _check_range(expected["range_ms"], lambda sample: _full(data, sample))
+    elif "raises" in expected:
+        word(expected["raises"], {"InvalidArgument": None})
+        with pytest.raises(PolicyValueError):
+            _random(data).apply(data.get("delay_ms", 0) / 1000, 0.5)
+    else:
+        _check_random(data, expected)
+
+
+def _check_random(data: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    random, delay = _random(data), data["delay_ms"] / 1000
+    if "offset_ms" in expected:
+        assert pytest.approx(expected["offset_ms"]) == random.offset(delay) * 1000
+    if "offset_ms" in data:
+        low, high = random.bounds(delay, data["offset_ms"] / 1000)
+        found = {"low_bound_ms": (low - delay) * 1000, "high_bound_ms": (high - delay) * 1000}
+        for name in found.keys() & expected.keys():
+            assert pytest.approx(expected[name]) == found[name]
+    if "delay_ms" in expected:
+        _check_range([expected["delay_ms"]] * 2, lambda sample: random.apply(delay, sample) * 1000)
+    if "range_ms" in expected:
+        _check_range(expected["range_ms"], lambda sample: random.apply(delay, sample) * 1000)
+
+
+def _random(data: Mapping[str, Any]) -> RandomJitter:
+    bounds = {
+        name: data[field] / 1000 for field, name in (("min_ms", "minimum"), ("max_ms", "maximum")) if field in data
+    }
+    return RandomJitter(data.get("factor", 0.5), **bounds)
+
+
+def _full(data: Mapping[str, Any], sample: float) -> float:
+    request = Request()
+    request.retry_attempts = data["retry_attempts"] if "retry_attempts" in data else data["attempt_1_based"] - 1
+    with using(sample=sample):
+        delay = BestEffort(exponential_backoff(**_bounds(data)), jitter="full").delay(request)
+    assert delay is not None
+    return delay / MILLISECOND
+
+
+def _check_range(expected: list[float], draw: Callable[[float], float]) -> None:
+    assert pytest.approx(expected, rel=1e-6, abs=1e-6) == [draw(0.0), draw(LAST_SAMPLE)]
+    assert expected[0] - 1e-6 <= draw(0.5) <= expected[1] + 1e-6

@@ -1,0 +1,76 @@
+"""The runs that cases of Couchbase's services ask for: a server that follows a script, and an orchestrator."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any
+
+from redrive.retrying.orchestrator import Orchestrator, Request
+from redrive.testing import VirtualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from redrive.contrib.couchbase import Verdict
+    from redrive.retrying.orchestrator import Attempt
+
+__all__ = ["Answered", "Run", "run"]
+
+
+class Answered(Exception):
+    """What the scripted server refuses with; the orchestrator reads the verdict from it."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict.detail)
+        self.verdict = verdict
+        self.retry_reason = verdict.classified()
+
+
+@dataclass
+class Run:
+    """What became of a request.
+
+    Attributes:
+        request: the request.
+        dispatches: how often it was sent.
+        error: what it ended with; None for a result.
+    """
+
+    request: Request
+    dispatches: int = 0
+    error: Exception | None = None
+    delays: list[float] = field(default_factory=list)
+
+
+def run(
+    verdicts: Iterable[Verdict], *, forever: bool = False, strategy: Any = None, timeout: str = "75s", **flags: bool
+) -> Run:
+    """Send a request whose answers are judged like this.
+
+    Args:
+        verdicts: what each answer comes to; after the last one there is a success.
+        forever: the last one is repeated instead.
+        strategy: of the request; by default best effort.
+        timeout: of the request.
+        **flags: of the request: ``idempotent``, ``read_only``.
+    """
+    script = list(verdicts)
+    answers = chain(script, repeat(script[-1] if forever else None))
+    done = Run(Request(timeout=timeout, retry_strategy=strategy, clock=VirtualClock(), **flags))
+
+    async def _send(_: Request, attempt: Attempt) -> None:
+        attempt.dispatch("node1")
+        done.dispatches += 1
+        verdict = next(answers)
+        if verdict is not None and verdict.error is not None:
+            raise Answered(verdict)
+
+    try:
+        asyncio.run(Orchestrator().run(done.request, _send, marks=True))
+    except Exception as error:  # noqa: BLE001 - what it ended with is what the case is about
+        done.error = error
+    waits = [attempt.delay for attempt in done.request.history]
+    done.delays = [wait.total_seconds() * 1000 for wait in waits if wait is not None]
+    return done

@@ -1,0 +1,153 @@
+"""A stage for one test: a server, a proxy that goes wrong, a client, an orchestrator, and a counter to look at."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from redrive.contrib.couchbase import ErrorMap, is_idempotent
+from redrive.retrying.orchestrator import Orchestrator, Request
+from tests.contrib.couchbase.rig.client import KvClient, KvError, Operation, increment
+from tests.contrib.couchbase.rig.frames import REQUEST, Frame, Opcode, read_frame
+from tests.contrib.couchbase.rig.proxy import Fault, FaultProxy
+from tests.contrib.couchbase.rig.server import Memcached
+
+__all__ = ["Ended", "Stage", "on_stage", "set_up"]
+
+_KEYS = count()
+
+
+@dataclass
+class Ended:
+    """What became of a request.
+
+    Attributes:
+        request: the request.
+        error: what it ended with; None for a response.
+        frame: the response.
+    """
+
+    request: Request
+    error: Exception | None = None
+    frame: Frame | None = None
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why it was sent again."""
+        return [reason.name for reason in self.request.retry_reasons]
+
+    @property
+    def verdict_reason(self) -> str | None:
+        """The reason of the refusal that it ended with."""
+        assert isinstance(self.error, KvError)
+        return self.error.verdict.reason
+
+
+@dataclass
+class Stage:
+    """What a test needs.
+
+    Attributes:
+        server: memcached.
+        proxy: in front of it.
+        client: speaks to the proxy.
+        orchestrator: retries.
+        key: of the counter, which is 0.
+    """
+
+    server: Memcached
+    proxy: FaultProxy
+    client: KvClient
+    orchestrator: Orchestrator
+    key: bytes
+
+    def fails(self, kind: str, **details: Any) -> None:
+        """Let requests to the counter go wrong; see `Fault`."""
+        self.proxy.faults.append(Fault(kind, key=self.key, **details))
+
+    async def increment(self, **options: Any) -> Ended:
+        """Add 1 to the counter under the orchestrator."""
+        return await self.run(increment(self.key), **options)
+
+    async def get(self, **options: Any) -> Ended:
+        """Read the counter under the orchestrator."""
+        return await self.run(Operation("get", Frame(REQUEST, Opcode.GET, self.key)), **options)
+
+    async def run(self, operation: Operation, **options: Any) -> Ended:
+        """Run an operation under the orchestrator.
+
+        Args:
+            operation: what.
+            **options: of the request.
+        """
+        idempotent = is_idempotent("kv", operation.name)
+        ended = Ended(Request(operation.name, **{"idempotent": idempotent, "timeout": "2s", **options}))
+        try:
+            ended.frame = await self.client.call(ended.request, operation, self.orchestrator)
+        except Exception as error:  # noqa: BLE001 - what it ended with is what tests look at
+            ended.error = error
+        return ended
+
+    async def counter(self) -> int:
+        """The counter as the server has it, asked without the proxy."""
+        reader, writer = await asyncio.open_connection(self.server.host, self.server.port)
+        try:
+            writer.write(Frame(REQUEST, Opcode.GET, self.key).encode())
+            return int((await read_frame(reader)).value)
+        finally:
+            writer.close()
+            await writer.wait_closed()
+
+
+@asynccontextmanager
+async def set_up(
+    server: Memcached, orchestrator: Orchestrator | None = None, *, error_map: ErrorMap | None = None
+) -> AsyncIterator[Stage]:
+    """Set the stage.
+
+    Args:
+        server: memcached.
+        orchestrator: by default one with best effort.
+        error_map: of the server.
+    """
+    key = b"counter%d" % next(_KEYS)
+    async with (
+        FaultProxy(server.host, server.port) as proxy,
+        KvClient(proxy.endpoint, error_map=error_map) as client,
+    ):
+        stage = Stage(server, proxy, client, orchestrator or Orchestrator(), key)
+        set_to_zero = Operation("upsert", Frame(REQUEST, Opcode.SET, key, struct.pack(">II", 0, 0), b"0"))
+        done = await stage.run(set_to_zero)
+        assert done.error is None, done.error
+        proxy.seen.clear()
+        proxy.forwarded.clear()
+        proxy.passed_on.clear()
+        client.sends = 0
+        yield stage
+
+
+def on_stage(
+    server: Memcached,
+    story: Callable[[Stage], Awaitable[Any]],
+    orchestrator: Orchestrator | None = None,
+    **options: Any,
+) -> Any:
+    """Play a story; its result.
+
+    Args:
+        server: memcached.
+        story: gets the stage.
+        orchestrator: see `set_up`.
+        **options: see `set_up`.
+    """
+
+    async def _play() -> Any:
+        async with set_up(server, orchestrator, **options) as stage:
+            return await story(stage)
+
+    return asyncio.run(_play())

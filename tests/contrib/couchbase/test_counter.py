@@ -1,0 +1,299 @@
+"""An increment under the orchestrator, against a real server: applied exactly once, or not at all, or we say that we
+do not know.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from redrive.contrib.couchbase import read_error_map
+from redrive.errors import AmbiguousTimeout, UnambiguousTimeout
+from redrive.policy import Backoff
+from redrive.retrying.orchestrator import BestEffort, FailFast, Orchestrator
+from tests.contrib.couchbase.rig.client import KvError
+from tests.contrib.couchbase.rig.frames import REQUEST, Opcode
+from tests.contrib.couchbase.rig.proxy import FaultProxy
+from tests.contrib.couchbase.rig.stage import on_stage
+
+pytestmark = pytest.mark.acceptance
+
+REFUSALS = {
+    0x09: "KV_LOCKED",
+    0x86: "KV_TEMPORARY_FAILURE",
+    0x85: "KV_TEMPORARY_FAILURE",
+    0xA2: "KV_SYNC_WRITE_IN_PROGRESS",
+    0xA4: "KV_SYNC_WRITE_RE_COMMIT_IN_PROGRESS",
+    0x07: "KV_NOT_MY_VBUCKET",
+    0x88: "KV_COLLECTION_OUTDATED",
+}
+
+
+def test_without_faults_it_is_applied_once(memcached):
+    """An undisturbed increment is sent once and counts once."""
+
+    async def _story(stage):
+        ended = await stage.increment()
+        return ended.error, stage.client.sends, await stage.counter()
+
+    assert (None, 1, 1) == on_stage(memcached, _story)
+
+
+@pytest.mark.parametrize("status", REFUSALS, ids=hex)
+def test_a_refusal_is_retried_and_counts_once(memcached, status):
+    """What the server refuses three times is sent four times and counts once."""
+
+    async def _story(stage):
+        stage.fails("answer", status=status, times=3)
+        ended = await stage.increment()
+        return ended.error, ended.request.retry_attempts, ended.reasons, stage.client.sends, await stage.counter()
+
+    assert (None, 3, [REFUSALS[status]], 4, 1) == on_stage(memcached, _story)
+
+
+@pytest.mark.parametrize("status", [0x01, 0x30, 0x34, 0x82, 0x83, 0xA1, 0xFF], ids=hex)
+def test_any_other_status_surfaces_at_once(memcached, status):
+    """What is not in the list is neither retried nor applied."""
+
+    async def _story(stage):
+        stage.fails("answer", status=status)
+        ended = await stage.increment()
+        return type(ended.error), ended.verdict_reason, stage.client.sends, await stage.counter()
+
+    assert (KvError, None, 1, 0) == on_stage(memcached, _story)
+
+
+def test_a_connection_cut_before_the_server_is_not_retried(memcached):
+    """A request lost before the server is not applied, and since nobody can know that, it is not repeated."""
+
+    async def _story(stage):
+        stage.fails("cut_before")
+        ended = await stage.increment()
+        return ended.verdict_reason, ended.request.is_ambiguous, stage.client.sends, await stage.counter()
+
+    assert ("SOCKET_CLOSED_WHILE_IN_FLIGHT", True, 1, 0) == on_stage(memcached, _story)
+
+
+def test_a_connection_cut_after_the_server_is_not_retried(memcached):
+    """A response lost after the server has counted is not asked for again: the counter stays at one."""
+
+    async def _story(stage):
+        stage.fails("cut_after")
+        ended = await stage.increment()
+        return ended.verdict_reason, ended.request.is_ambiguous, stage.client.sends, await stage.counter()
+
+    assert ("SOCKET_CLOSED_WHILE_IN_FLIGHT", True, 1, 1) == on_stage(memcached, _story)
+
+
+def test_who_calls_it_idempotent_counts_twice(memcached):
+    """The guard is what keeps it at one: an increment that is declared idempotent is applied again."""
+
+    async def _story(stage):
+        stage.fails("cut_after")
+        ended = await stage.increment(idempotent=True, read_only=False)
+        return ended.error, ended.reasons, await stage.counter()
+
+    assert (None, ["SOCKET_CLOSED_WHILE_IN_FLIGHT"], 2) == on_stage(memcached, _story)
+
+
+def test_a_read_that_is_lost_is_sent_again(memcached):
+    """A GET whose connection is cut goes over a new connection."""
+
+    async def _story(stage):
+        stage.fails("cut_after", times=2)
+        ended = await stage.get()
+        return ended.frame.value, ended.reasons, stage.client.sends, stage.client.connections
+
+    assert (b"0", ["SOCKET_CLOSED_WHILE_IN_FLIGHT"], 3, 3) == on_stage(memcached, _story)
+
+
+def test_a_held_response_is_an_ambiguous_timeout(memcached):
+    """Applied, but the response comes too late: the timeout is ambiguous, nothing is sent again, the orphan is seen."""
+
+    async def _story(stage):
+        stage.fails("hold")
+        ended = await stage.increment(timeout="60ms")
+        stage.proxy.release()
+        await stage.get()  # comes after the orphan on the same connection
+        orphans = [frame.opcode for frame in stage.client.orphans]
+        return type(ended.error), stage.client.sends, orphans, await stage.counter()
+
+    assert (AmbiguousTimeout, 2, [Opcode.INCREMENT], 1) == on_stage(memcached, _story)
+
+
+def test_a_swallowed_request_is_an_ambiguous_timeout(memcached):
+    """Not applied, but nobody can know: the timeout is ambiguous all the same."""
+
+    async def _story(stage):
+        stage.fails("swallow")
+        ended = await stage.increment(timeout="60ms")
+        return type(ended.error), await stage.counter()
+
+    assert (AmbiguousTimeout, 0) == on_stage(memcached, _story)
+
+
+def test_refused_until_the_end_is_an_unambiguous_timeout(memcached):
+    """A request that the server refuses until its time is up has not been applied, and the timeout says so."""
+
+    async def _story(stage):
+        stage.fails("answer", status=0x86, times=2)
+        ended = await stage.increment(timeout="250ms", retry_strategy=BestEffort(Backoff.listed([0, "1h"])))
+        return type(ended.error), ended.reasons, await stage.counter()
+
+    assert (UnambiguousTimeout, ["KV_TEMPORARY_FAILURE"], 0) == on_stage(memcached, _story)
+
+
+def test_one_loss_makes_every_later_timeout_ambiguous(memcached):
+    """What was lost once, and then repeated by permission and refused, may have been applied the first time."""
+
+    async def _story(stage):
+        stage.fails("cut_after")
+        stage.fails("answer", status=0x86, times=1000)
+        ended = await stage.increment(timeout="60ms", idempotent=True, read_only=False)
+        return type(ended.error), await stage.counter()
+
+    assert (AmbiguousTimeout, 1) == on_stage(memcached, _story)
+
+
+def test_a_frame_cut_short_is_sent_again(memcached):
+    """A frame whose end was never written is not executed, so that it is always retried, and counts once."""
+
+    async def _story(stage):
+        stage.client.break_after = 30
+        await next(iter(stage.client._connections)).close()
+        ended = await stage.increment()
+        return ended.error, ended.reasons, stage.client.sends, await stage.counter()
+
+    assert (None, ["MEMD_WRITE_FAILURE"], 2, 1) == on_stage(memcached, _story, Orchestrator(strategy=FailFast()))
+
+
+def test_a_fast_failing_strategy_surfaces_the_refusal(memcached):
+    """Under fail fast the caller gets what the server said, and nothing is applied."""
+
+    async def _story(stage):
+        stage.fails("answer", status=0x09)
+        ended = await stage.increment()
+        return ended.verdict_reason, ended.error.verdict.error, ended.request.retry_attempts, await stage.counter()
+
+    refused = on_stage(memcached, _story, Orchestrator(strategy=FailFast()))
+
+    assert ("KV_LOCKED", "DocumentLocked", 0, 0) == refused
+
+
+def test_an_unknown_status_is_retried_if_the_error_map_says_so(memcached):
+    """A status three times that only the error map knows: three retries, whatever the map's retry object wants."""
+    entry = {
+        "name": "DUMMY",
+        "attrs": ["auto-retry"],
+        "retry": {"strategy": "constant", "interval": 9000, "after": 9000},
+    }
+    reading = read_error_map(json.dumps({"version": 1, "revision": 1, "errors": {"7ff0": entry}}))
+
+    async def _story(stage):
+        stage.fails("answer", status=0x7FF0, times=3)
+        ended = await stage.increment()
+        return ended.request.retry_attempts, ended.reasons, await stage.counter()
+
+    assert (3, ["KV_ERROR_MAP_RETRY_INDICATED"], 1) == on_stage(memcached, _story, error_map=reading.error_map)
+
+
+def test_a_rewritten_read_is_retried(memcached):
+    """A GET that the server has answered, with its status turned into a refusal on the way, is asked again."""
+
+    async def _story(stage):
+        stage.fails("rewrite", status=0xA2)
+        ended = await stage.get()
+        return ended.frame.value, ended.reasons
+
+    assert (b"0", ["KV_SYNC_WRITE_IN_PROGRESS"]) == on_stage(memcached, _story)
+
+
+@pytest.mark.case("not_my_vbucket/config_in_body_changes_route")
+def test_a_newer_configuration_in_the_response_is_followed_at_once(memcached):
+    """NOT_MY_VBUCKET whose body has moved the key is followed without waiting, and no retry is recorded."""
+
+    async def _story(stage):
+        async with FaultProxy(memcached.host, memcached.port) as other:
+            stage.fails("answer", status=0x07, value=json.dumps({"node": other.endpoint}).encode())
+            ended = await stage.increment()
+            counts = len(stage.proxy.seen), len(other.seen)
+            return ended.error, ended.request.retry_attempts, counts, await stage.counter()
+
+    assert (None, 0, (1, 1), 1) == on_stage(memcached, _story)
+
+
+@pytest.mark.case("not_my_vbucket/never_surfaced")
+def test_not_my_vbucket_never_surfaces(memcached):
+    """NOT_MY_VBUCKET for ever is a timeout that names the reason, not an error of its own."""
+
+    async def _story(stage):
+        stage.fails("answer", status=0x07, times=10**6)
+        ended = await stage.increment(timeout="300ms")  # the fifth wait is one of 500 ms, and is cut
+        return type(ended.error), ended.reasons, await stage.counter()
+
+    assert (UnambiguousTimeout, ["KV_NOT_MY_VBUCKET"], 0) == on_stage(memcached, _story)
+
+
+@pytest.mark.case("not_my_vbucket/rfc0005_legacy_pacing")
+def test_not_my_vbucket_is_paced_by_controlled_backoff(memcached):
+    """The pacing is RFC 0049's controlled backoff, even under fail fast, and not the 100 ms of RFC 0005."""
+
+    async def _story(stage):
+        stage.fails("answer", status=0x07, times=3)
+        ended = await stage.increment(retry_strategy=FailFast())
+        return [each.delay.total_seconds() * 1000 for each in ended.request.history if each.delay is not None]
+
+    assert [1, 10, 50] == on_stage(memcached, _story)
+
+
+FAULTS = st.lists(
+    st.sampled_from(
+        [
+            ("answer", 0x86),
+            ("answer", 0x09),
+            ("answer", 0x07),
+            ("answer", 0x01),
+            ("cut_before", 0),
+            ("cut_after", 0),
+            ("swallow", 0),
+            ("hold", 0),
+        ]
+    ),
+    max_size=4,
+)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(faults=FAULTS)
+def test_whatever_goes_wrong_nothing_is_applied_twice(memcached, faults):
+    """A success has counted once, a definite failure not at all, and what may be either says that it is ambiguous."""
+
+    async def _story(stage):
+        for kind, status in faults:
+            stage.fails(kind, status=status)
+        ended = await stage.increment(timeout="40ms")
+        stage.proxy.release()
+        return ended, await stage.counter()
+
+    ended, counter = on_stage(memcached, _story, Orchestrator(strategy=BestEffort(lambda _: "1ms")))
+
+    if ended.error is None:
+        assert 1 == counter
+    elif ended.request.is_ambiguous:
+        assert counter in {0, 1}
+    else:
+        assert 0 == counter
+
+
+def test_the_proxy_speaks_to_the_server_that_it_stands_for(memcached):
+    """A request without a fault reaches the server as it was sent."""
+
+    async def _story(stage):
+        await stage.increment()
+        [frame] = stage.proxy.forwarded
+        return frame.magic, frame.opcode, frame.key == stage.key
+
+    assert (REQUEST, Opcode.INCREMENT, True) == on_stage(memcached, _story)

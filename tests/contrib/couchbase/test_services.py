@@ -1,0 +1,249 @@
+"""Query, analytics, search and views; and the bodies that they send."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive.contrib.couchbase import (
+    Profile,
+    SdkError,
+    ServiceError,
+    analytics,
+    bodies,
+    classify_analytics,
+    classify_enterprise_analytics,
+    classify_query,
+    classify_search,
+    classify_views,
+    query,
+    read_service_errors,
+)
+from redrive.contrib.couchbase.service import AllCodes
+from redrive.policy import Stage
+from redrive.retrying.orchestrator import RetryReason
+
+TEMPORARY = "VIEWS_TEMPORARY_FAILURE"
+
+
+def one(code, message="x", **fields):
+    """One error, as a service sends it."""
+    return (ServiceError(code, message, **fields),)
+
+
+# ------------------------------------------------------------------------------------------------------------- bodies
+
+
+@pytest.mark.parametrize(
+    ("body", "errors"),
+    [
+        (b'{"errors":[{"code":1,"msg":"m"},{"code":2}]}', (ServiceError(1, "m"), ServiceError(2, ""))),
+        ('{"code":1,"msg":"m","retriable":true}', one(1, "m", retry=True)),
+        ('{"code":1,"msg":"m","retry":false,"retriable":true}', one(1, "m", retry=False)),
+        ("[]", ()),
+        (" \n", ()),
+        ("12: down\n", one(12, "down")),
+        (b"\xff", one(0, "Failed to decode error: \ufffd")),
+        ('{"code":"text"}', one(0, 'Failed to decode error: {"code":"text"}')),
+    ],
+)
+def test_errors_are_read_in_every_form(body, errors):
+    """An object with errors, an error, an array, a text; and what is none of them is told as it is."""
+    assert errors == read_service_errors(body)
+
+
+def test_a_cause_has_a_code_or_none():
+    """The code of an error's cause is told apart from there being none."""
+    assert [7, None] == [error.cause_code for error in (ServiceError(1, "m", None, {"code": 7}), ServiceError(1, "m"))]
+
+
+@given(st.text() | st.binary())
+def test_no_body_is_an_exception(body):
+    """Whatever a service sends, its errors are a tuple."""
+    assert isinstance(read_service_errors(body), tuple)
+
+
+# -------------------------------------------------------------------------------------------------------------- query
+
+
+def test_a_forgotten_statement_is_prepared_anew():
+    """A prepared statement that the server does not know is retried as another request."""
+    verdict = classify_query(400, one(4050))
+
+    assert ("QUERY_PREPARED_STATEMENT_FAILURE", True) == (verdict.reason, verdict.prepares)
+
+
+@pytest.mark.parametrize(("profile", "reason"), [(Profile.STRICT, None), (Profile.EXTENDED, "QUERY_ERROR_RETRYABLE")])
+def test_the_servers_flag_counts_in_the_extended_profile(profile, reason):
+    """retry: true is believed by the extended profile only."""
+    assert reason == classify_query(400, one(99999, retry=True), profile=profile).reason
+
+
+def test_an_index_that_is_not_found_is_not_retried_for_its_flag():
+    """12016 carries retry: true and never succeeds."""
+    verdict = classify_query(400, one(12016, retry=True))
+
+    assert (None, SdkError.INDEX_NOT_FOUND) == (verdict.reason, verdict.error)
+
+
+@pytest.mark.parametrize(("profile", "reason"), [(Profile.STRICT, None), (Profile.EXTENDED, "SERVICE_NOT_AVAILABLE")])
+def test_a_gateways_unavailable_is_retried_only_for_reads(profile, reason):
+    """503 without a body proves nothing: only what is idempotent may be sent again."""
+    verdict = classify_query(503, (), profile=profile)
+
+    assert (reason, False) == (verdict.reason, verdict.permits(idempotent=False))
+
+
+def test_success_has_no_verdict():
+    """A response without errors and with status 200 is a success."""
+    assert (None, None) == (classify_query(200, ()).error, classify_analytics((), http_status=200).error)
+
+
+@pytest.mark.parametrize("verdict", [classify_query(500, ()), classify_analytics((), http_status=500)])
+def test_a_failure_without_an_error_is_final(verdict):
+    """A failure that says nothing is not retried and names its HTTP status."""
+    assert (None, SdkError.COUCHBASE_EXCEPTION, "HTTP status 500 without an error") == (
+        verdict.reason,
+        verdict.error,
+        verdict.detail,
+    )
+
+
+@pytest.mark.parametrize("errors", [one(4040), one(5000, "queryport.indexNotFound"), one(1, retry=True)])
+def test_what_has_been_handed_out_is_not_asked_for_again(errors):
+    """After the first row that reached the caller nothing is retried."""
+    assert None is classify_query(200, errors, rows_delivered=1).reason
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "error"),
+    [
+        (1065, "Unrecognized parameter: query_context", SdkError.FEATURE_NOT_AVAILABLE),
+        (1065, "Unrecognized parameter: foo", SdkError.INVALID_ARGUMENT),
+        (2120, "x", SdkError.AUTHENTICATION_FAILURE),
+        (5000, "GSI index foo not found", SdkError.INDEX_NOT_FOUND),
+        (13014, "x", SdkError.AUTHENTICATION_FAILURE),
+        (17014, "x", SdkError.DOCUMENT_NOT_FOUND),
+        (123456, "x", SdkError.COUCHBASE_EXCEPTION),
+    ],
+)
+def test_codes_of_the_query_service_name_the_error(code, message, error):
+    """What is not retried surfaces as the error of its code, and sometimes of its text."""
+    assert error is classify_query(400, one(code, message)).error
+
+
+@given(st.integers(0, 10**6), st.text(), st.none() | st.booleans(), st.sampled_from(Profile))
+def test_every_code_has_an_error(code, message, retry, profile):
+    """The tables of query and analytics have a row for whatever comes."""
+    errors = one(code, message, retry=retry)
+
+    assert None not in {classify_query(400, errors, profile=profile).error, classify_analytics(errors).error}
+
+
+# ---------------------------------------------------------------------------------------------------------- analytics
+
+
+@pytest.mark.parametrize(
+    ("readonly", "error"), [(True, SdkError.UNAMBIGUOUS_TIMEOUT), (False, SdkError.AMBIGUOUS_TIMEOUT)]
+)
+def test_a_timeout_of_the_service_is_ambiguous_for_what_writes(readonly, error):
+    """21002 leaves nobody sure whether the statement ran."""
+    verdict = classify_analytics(one(21002), readonly=readonly)
+
+    assert (error, Stage.IN_FLIGHT) == (verdict.error, verdict.stage)
+
+
+def test_rows_forbid_a_retry_of_analytics_too():
+    """After the first row that reached the caller nothing is retried."""
+    assert None is classify_analytics(one(23000), rows_delivered=1).reason
+
+
+def test_enterprise_analytics_wants_all_errors_retriable():
+    """One error without the flag is final, and it is the one to report."""
+    errors = (ServiceError(23000, "a", retry=True), ServiceError(24000, "b"))
+
+    verdict, reported = classify_enterprise_analytics(400, errors)
+
+    assert (None, SdkError.QUERY_ERROR, 24000) == (verdict.reason, verdict.error, reported.code)
+
+
+@pytest.mark.parametrize(
+    ("status", "errors", "outcome"),
+    [
+        (200, (), (None, None)),
+        (500, (), (None, SdkError.QUERY_ERROR)),
+        (400, one(20000, retry=True), (None, SdkError.INVALID_CREDENTIAL)),
+        (503, (), ("ANALYTICS_TEMPORARY_FAILURE", SdkError.QUERY_ERROR)),
+    ],
+)
+def test_enterprise_analytics_looks_at_the_status_and_some_codes_first(status, errors, outcome):
+    """HTTP statuses and two codes are judged before flags."""
+    verdict, _ = classify_enterprise_analytics(status, errors)
+
+    assert outcome == (verdict.reason, verdict.error)
+
+
+# --------------------------------------------------------------------------------------------------- search and views
+
+
+def test_too_many_searches_are_retried():
+    """429 without the name of a limit is retried."""
+    assert "SEARCH_TOO_MANY_REQUESTS" == classify_search(429, "busy").reason
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "error"),
+    [
+        (400, "index not found", SdkError.INDEX_NOT_FOUND),
+        (403, "", SdkError.AUTHENTICATION_FAILURE),
+        (500, "", SdkError.INTERNAL_SERVER_FAILURE),
+        (404, "", SdkError.COUCHBASE_EXCEPTION),
+    ],
+)
+def test_statuses_of_search_name_the_error(status, body, error):
+    """What is not retried surfaces as the error of its status, and sometimes of its text."""
+    assert error is classify_search(status, body).error
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "strict", "extended"),
+    [
+        (404, '{"reason":"missing"}', TEMPORARY, TEMPORARY),
+        (404, '{"reason" : "missing"}', None, TEMPORARY),
+        (500, '{"error":"{not_found, missing_named_view}"}', None, None),
+        (500, '{"error":"{not_found,\\n missing_named_view}"}', TEMPORARY, None),
+        (500, '{"error":"{not_found,\n\tmissing_named_view}"}', TEMPORARY, None),
+        (500, '{"error": "badarg"}', None, None),
+        (302, "", "VIEWS_NO_ACTIVE_PARTITION", "VIEWS_NO_ACTIVE_PARTITION"),
+        (401, "", TEMPORARY, TEMPORARY),
+    ],
+)
+def test_the_strict_profile_wants_the_literals_of_the_rfc(status, body, strict, extended):
+    """The extended profile lets any blanks stand where the RFC writes one, or none."""
+    verdicts = [classify_views(status, body, profile=profile).reason for profile in Profile]
+
+    assert [strict, extended] == verdicts
+
+
+@given(st.integers(100, 999), st.text(), st.sampled_from(Profile))
+def test_every_status_has_a_verdict(status, body, profile):
+    """The tables of search and views have a row for whatever comes; only 2xx is no failure."""
+    verdicts = [classify(status, body, profile=profile) for classify in (classify_search, classify_views)]
+
+    assert [status in range(200, 300)] * 2 == [verdict.error is None for verdict in verdicts]
+
+
+# --------------------------------------------------------------------------------------------------------- the tables
+
+
+def test_every_reason_is_registered():
+    """The reasons of the rows are names that the registry knows."""
+    rows = (*query.RETRIES, *analytics.RETRIES, *analytics.ENTERPRISE.values(), *bodies.SEARCH, *bodies.VIEWS)
+
+    assert all(row.reason is None or RetryReason.parse(row.reason).name == row.reason for row in rows)
+
+
+def test_all_codes_but_some():
+    """A row may be about every code but some."""
+    assert (True, False) == (1 in AllCodes(but=(2,)), 2 in AllCodes(but=(2,)))

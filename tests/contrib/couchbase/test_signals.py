@@ -1,0 +1,133 @@
+"""A server that stands still or dies: timeouts that are ambiguous or not, and the circuit breaker."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from redrive.errors import AmbiguousTimeout, UnambiguousTimeout
+from redrive.retrying.orchestrator import BreakerSettings, BreakerStatus, FailFast, Orchestrator
+from tests.contrib.couchbase.rig.client import KvClient, Operation
+from tests.contrib.couchbase.rig.frames import REQUEST, Frame, Opcode
+from tests.contrib.couchbase.rig.stage import on_stage
+
+pytestmark = pytest.mark.acceptance
+
+NOOP = Operation("noop", Frame(REQUEST, Opcode.NOOP))
+
+
+@pytest.mark.case("memcached_1_6_18/stopped_process")
+def test_an_increment_of_a_stopped_server_is_ambiguous(own_memcached):
+    """A server that stands still is an ambiguous timeout; when it goes on, it counts once, for nobody."""
+
+    async def _story(stage):
+        stage.server.stop()
+        ended = await stage.increment(timeout="80ms")
+        stage.server.resume()
+        await stage.get()
+        return type(ended.error), [frame.opcode for frame in stage.client.orphans], await stage.counter()
+
+    assert (AmbiguousTimeout, [Opcode.INCREMENT], 1) == on_stage(own_memcached, _story)
+
+
+def test_a_read_of_a_stopped_server_is_unambiguous(own_memcached):
+    """What changes nothing leaves no doubt when it times out in flight."""
+
+    async def _story(stage):
+        stage.server.stop()
+        ended = await stage.get(timeout="80ms")
+        stage.server.resume()
+        return type(ended.error), ended.request.dispatched_to == stage.client.endpoint
+
+    assert (UnambiguousTimeout, True) == on_stage(own_memcached, _story)
+
+
+@pytest.mark.case("memcached_1_6_18/killed_process")
+def test_a_dead_server_is_an_unambiguous_timeout(own_memcached):
+    """Nobody listens: the request is never sent, is tried until its time is up, and has not taken effect."""
+
+    async def _story(stage):
+        stage.server.kill()
+        async with KvClient(stage.server.endpoint) as client:
+            stage.client = client
+            ended = await stage.increment(timeout="80ms")
+        return type(ended.error), ended.reasons, client.sends
+
+    assert (UnambiguousTimeout, ["SOCKET_NOT_AVAILABLE"], 0) == on_stage(own_memcached, _story)
+
+
+def test_a_server_that_dies_in_flight_is_not_asked_again(own_memcached):
+    """An increment that was out when the server died surfaces, and nobody knows whether it was applied."""
+
+    async def _story(stage):
+        stage.server.stop()
+        running = asyncio.ensure_future(stage.increment())
+        await stage.proxy.passed_on.wait()
+        stage.server.kill()
+        ended = await running
+        return ended.verdict_reason, ended.request.is_ambiguous, stage.client.sends
+
+    assert ("SOCKET_CLOSED_WHILE_IN_FLIGHT", True, 1) == on_stage(own_memcached, _story)
+
+
+WAKING = BreakerSettings(volume_threshold=3, sleep_window="200ms")
+SLEEPING = BreakerSettings(volume_threshold=3, sleep_window="1h")
+
+
+def test_timeouts_open_the_breaker_and_a_canary_closes_it(own_memcached):
+    """Three timeouts open the breaker: a fourth request is not sent; when the server goes on, the next one is."""
+    orchestrator = Orchestrator(breaker=WAKING)
+
+    async def _story(stage):
+        breaker = orchestrator.breaker(stage.client.endpoint)
+        breaker.reset()  # forget the request that has set the counter
+        stage.server.stop()
+        for _ in range(3):
+            await stage.increment(timeout="20ms")
+        opened = breaker.status
+        refused = await stage.increment(timeout="20ms", retry_strategy=FailFast())
+        sent = stage.client.sends
+        stage.server.resume()
+        ended = await stage.increment(timeout="5s")
+        return opened, type(refused.error).__name__, sent, ended.error, ended.reasons, breaker.status
+
+    told = on_stage(own_memcached, _story, orchestrator)
+
+    assert (
+        BreakerStatus.OPEN,
+        "CircuitOpen",
+        3,
+        None,
+        ["CIRCUIT_BREAKER_OPEN"],
+        BreakerStatus.CLOSED,
+    ) == told
+
+
+def test_while_the_breaker_is_open_a_timeout_is_unambiguous(own_memcached):
+    """An increment that only ever met an open breaker was never sent, so its timeout leaves no doubt."""
+    orchestrator = Orchestrator(breaker=SLEEPING)
+
+    async def _story(stage):
+        orchestrator.breaker(stage.client.endpoint).reset()
+        stage.server.stop()
+        for _ in range(3):
+            await stage.increment(timeout="20ms")
+        ended = await stage.increment(timeout="30ms")
+        stage.server.resume()
+        return type(ended.error), ended.reasons, stage.client.sends
+
+    assert (UnambiguousTimeout, ["CIRCUIT_BREAKER_OPEN"], 3) == on_stage(own_memcached, _story, orchestrator)
+
+
+def test_a_noop_finds_the_server_alive_again(own_memcached):
+    """After SIGCONT a NOOP over the same connection is answered, behind what was asked before it."""
+
+    async def _story(stage):
+        stage.server.stop()
+        await stage.get(timeout="20ms")
+        stage.server.resume()
+        ended = await stage.run(NOOP)
+        return ended.frame.status, stage.client.connections, len(stage.client.orphans)
+
+    assert (0, 1, 1) == on_stage(own_memcached, _story)

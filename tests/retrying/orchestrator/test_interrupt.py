@@ -1,0 +1,107 @@
+"""Awaiting what may be ended from outside."""
+
+from __future__ import annotations
+
+import pytest
+
+from redrive.clock import SystemClock
+from redrive.retrying.orchestrator.interrupt import Interrupt, Interrupted
+from tests.retrying.helpers import LoopClock
+from tests.retrying.orchestrator.helpers import together
+
+
+def test_a_result_is_handed_on(run):
+    """What ends by itself gives its result, and ending it afterwards does nothing."""
+
+    async def seven():
+        return 7
+
+    async def main():
+        interrupt = Interrupt()
+        result = await interrupt.run(seven(), lambda: 0.0)
+        interrupt()
+        return result
+
+    assert 7 == run(main)
+
+
+def test_an_error_is_handed_on(run):
+    """A timeout of what is awaited is its own, not ours."""
+
+    async def late():
+        raise TimeoutError("mine")
+
+    async def main():
+        await Interrupt().run(late())
+
+    with pytest.raises(TimeoutError, match="mine"):
+        run(main)
+
+
+def test_its_time_ends_it(jump):
+    """It is ended when its time is up, and not before."""
+
+    async def main():
+        clock = LoopClock()
+        began = clock.monotonic()
+        with pytest.raises(Interrupted):
+            await Interrupt().run(clock.asleep(3600), lambda: began + 2 - clock.monotonic())
+        return clock.monotonic() - began
+
+    assert 2 == round(jump(main), 2)
+
+
+def test_without_a_limit_nothing_ends_it(jump):
+    """Something that may take as long as it likes does."""
+
+    async def main():
+        return await Interrupt().run(LoopClock().asleep(10**6), lambda: None)
+
+    assert None is jump(main)
+
+
+def test_a_clock_that_stands_still_is_believed(jump):
+    """If the timer goes off and the clock says that there is time, it goes on; the clock is asked again and again."""
+    answers = [0.5, 0.5, 0.25, 0.0001, 0.0]
+    asked = []
+
+    def left():
+        asked.append(answers[min(len(asked), len(answers) - 1)])
+        return asked[-1]
+
+    async def main():
+        clock = LoopClock()
+        began = clock.monotonic()
+        with pytest.raises(Interrupted):
+            await Interrupt().run(clock.asleep(3600), left)
+        return clock.monotonic() - began
+
+    assert (0.751, answers) == (round(jump(main), 3), asked)
+
+
+def test_it_can_be_ended_twice(jump):
+    """The second call changes nothing, whether it comes at once or when the first has taken effect."""
+
+    async def main():
+        interrupt, ended = Interrupt(), []
+
+        async def cleanup():
+            try:
+                await SystemClock().asleep(3600)
+            finally:
+                interrupt()
+
+        async def wait():
+            with pytest.raises(Interrupted):
+                await interrupt.run(cleanup())
+            ended.append(True)
+
+        async def end():
+            await SystemClock().asleep(1)
+            interrupt()
+            interrupt()
+
+        await together(wait, end)
+        return ended
+
+    assert [True] == jump(main)

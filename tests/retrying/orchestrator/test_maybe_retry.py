@@ -1,0 +1,516 @@
+"""`Orchestrator.maybe_retry`: what is asked in which order, and what comes of it."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+import pytest
+
+import redrive
+from redrive.clock import SystemClock
+from redrive.errors import (
+    AmbiguousTimeout,
+    ClientClosed,
+    RequestCancelled,
+    TooManyInRetry,
+    UnambiguousTimeout,
+)
+from redrive.policy import Reason
+from redrive.retrying.orchestrator import (
+    BestEffort,
+    FailFast,
+    Orchestrator,
+    Request,
+    RequestNotRetried,
+    RequestRetryScheduled,
+    RetryAction,
+    RetryReason,
+)
+from tests.retrying.helpers import checkpoint
+from tests.retrying.orchestrator.helpers import Asked, Refusal, cancelled_after, events, together
+
+SCHEDULED = ("RequestRetryScheduled", "DEBUG")
+REFUSED = ("RequestNotRetried", "INFO")
+KV_LOCKED = RetryReason.KV_LOCKED
+LOST = RetryReason.SOCKET_CLOSED_WHILE_IN_FLIGHT
+
+
+class TestOrder:
+    """The steps, one after the other."""
+
+    def test_a_completed_request_is_left_alone(self, run, clock, caplog):
+        """Nothing is asked, recorded, told or waited for."""
+        strategy = Asked()
+        request = Request(retry_strategy=strategy)
+        request.succeed()
+        assert False is run(Orchestrator().maybe_retry, request, KV_LOCKED)
+        assert ([], [], 0, []) == (strategy.reasons, events(caplog), request.retry_attempts, clock.slept)
+
+    def test_always_retry_beats_every_strategy(self, run, clock):
+        """A reason that is always retried waits by the controlled backoff, and no strategy is asked."""
+        strategy = Asked(None)
+        request = Request(retry_strategy=strategy)
+
+        async def main():
+            return [await Orchestrator().maybe_retry(request, RetryReason.KV_NOT_MY_VBUCKET) for _ in range(7)]
+
+        assert [True] * 7 == run(main)
+        assert ([], [0.001, 0.01, 0.05, 0.1, 0.5, 1.0, 1.0]) == (strategy.reasons, clock.slept)
+
+    def test_always_retry_beats_the_guard(self, run, clock):
+        """A flag that says "always" is taken at its word, even where the other flag is not set."""
+        request = Request()
+        request.attempt.dispatch()
+        assert True is run(Orchestrator().maybe_retry, request, Reason("TEST_ODD", always_retry=True))
+
+    def test_what_was_lost_in_flight_is_refused_before_user_code(self, run, clock):
+        """A mutation that was sent and not answered is refused without asking a strategy that would retry it."""
+        strategy, error = Asked(), ConnectionResetError()
+        request = Request(retry_strategy=strategy)
+        request.attempt.dispatch()
+        with pytest.raises(ConnectionResetError) as caught:
+            run(Orchestrator().maybe_retry, request, LOST, error)
+        assert ([], error, 0) == (strategy.reasons, caught.value, request.retry_attempts)
+
+    @pytest.mark.parametrize("options", [{"idempotent": True}, {"may_repeat_in_flight": True}], ids=str)
+    def test_the_guard_can_be_opened(self, run, clock, options):
+        """What is idempotent goes to the strategy, and so does what its owner accepts to have twice."""
+        strategy = Asked()
+        request = Request(retry_strategy=strategy, **options)
+        request.attempt.dispatch()
+        assert True is run(Orchestrator().maybe_retry, request, LOST)
+        assert [LOST] == strategy.reasons
+
+    @pytest.mark.parametrize("answered", [True, False])
+    def test_what_was_not_sent_or_was_answered_passes_the_guard(self, run, clock, answered):
+        """A mutation goes to the strategy if it never left, or if an answer came, definite or not."""
+        strategy = Asked()
+        request = Request(retry_strategy=strategy)
+        if answered:
+            request.attempt.answer(definite=False)
+        assert True is run(Orchestrator().maybe_retry, request, RetryReason.UNKNOWN)
+        assert [RetryReason.UNKNOWN] == strategy.reasons
+
+    def test_what_was_delivered_is_not_sent_again(self, run, clock):
+        """Once a part of the result has reached the caller, even an always-retry reason ends the request."""
+        request = Request(idempotent=True)
+        request.attempt.deliver()
+        with pytest.raises(RequestCancelled, match="KV_NOT_MY_VBUCKET"):
+            run(Orchestrator().maybe_retry, request, RetryReason.KV_NOT_MY_VBUCKET)
+
+    def test_switched_off_retries_are_off_here_too(self, run, clock):
+        """Under `redrive.disabled` nothing is sent again."""
+        with redrive.disabled(), pytest.raises(RequestCancelled):
+            run(Orchestrator().maybe_retry, Request(), RetryReason.KV_NOT_MY_VBUCKET)
+
+    def test_the_requests_strategy_comes_first(self, run, clock):
+        """A strategy of its own is asked in place of the orchestrator's."""
+        with pytest.raises(RequestCancelled):
+            run(Orchestrator(strategy=BestEffort()).maybe_retry, Request(retry_strategy=FailFast()), KV_LOCKED)
+
+    def test_without_any_strategy_there_is_best_effort(self, run, clock):
+        """An orchestrator that was told nothing retries."""
+        assert True is run(Orchestrator().maybe_retry, Request(), KV_LOCKED)
+
+    @pytest.mark.parametrize("name", ["KV_LOCKED", "key_value_locked"])
+    def test_a_reason_may_be_named(self, run, clock, name):
+        """A text is read in any spelling, and the strategy gets the reason."""
+        strategy = Asked()
+        run(Orchestrator(strategy=strategy).maybe_retry, Request(), name)
+        assert [KV_LOCKED] == strategy.reasons
+
+    def test_a_retry_is_recorded_and_told_before_the_wait(self, run, clock, caplog):
+        """Reason and delay are kept in the attempt and told in an event, and the wait is the clock's."""
+        request = Request("upsert", id="7", endpoint="node1", context={"user": 3}, timeout="2500ms")
+        request.attempt.dispatch("node1")
+        deadline, error = request.deadline, Refusal("KV_LOCKED")
+        orchestrator = Orchestrator(strategy=Asked("200ms"))
+        assert True is run(orchestrator.maybe_retry, request, KV_LOCKED, error)
+        wait = timedelta(milliseconds=200)
+        assert ([0.2], 1, (KV_LOCKED,), deadline) == (
+            clock.slept,
+            request.retry_attempts,
+            request.retry_reasons,
+            request.deadline,
+        )
+        assert (wait, 2) == (request.history[0].delay, request.attempt.number)
+        (record,) = caplog.records
+        told = RequestRetryScheduled(KV_LOCKED, wait, 1, "7", "upsert", "node1", {"user": 3}, error)
+        assert (told, logging.DEBUG) == (record.event, record.levelno)
+        assert (
+            "upsert is retried in 200ms: reason=KV_LOCKED, retries=1, id=7, endpoint=node1, context={'user': 3}, "
+            "cause=Refusal('KV_LOCKED')"
+        ) == record.getMessage()
+
+    def test_zero_is_a_delay(self, run, clock):
+        """A strategy that says zero gets a retry, not a refusal."""
+        assert True is run(Orchestrator(strategy=Asked(0)).maybe_retry, Request(), KV_LOCKED)
+        assert [0.0] == clock.slept
+
+    def test_nothing_is_told_that_nobody_hears(self, run, clock, caplog):
+        """With its logger at WARNING no event is made."""
+        caplog.set_level(logging.WARNING, logger="redrive.orchestrator")
+        run(Orchestrator().maybe_retry, Request(), KV_LOCKED)
+        assert [] == caplog.records
+
+
+class TestDeadline:
+    """All waiting ends at the deadline."""
+
+    @pytest.mark.parametrize("reason", [KV_LOCKED, RetryReason.KV_NOT_MY_VBUCKET])
+    def test_after_a_capped_wait_it_times_out(self, run, clock, reason, caplog):
+        """A wait past the deadline is cut to it, and then nothing is sent; also for what is always retried."""
+        request = Request(timeout="2500ms", retry_strategy=lambda request, reason: RetryAction("1s"))
+        for _ in range(5):
+            request.record_retry(reason, timedelta(0))
+        clock.advance(2)
+        with pytest.raises(UnambiguousTimeout):
+            run(Orchestrator().maybe_retry, request, reason)
+        assert ([0.5], 6, [SCHEDULED]) == (clock.slept, request.retry_attempts, events(caplog))
+        assert timedelta(milliseconds=500) == request.history[-1].delay
+
+    def test_past_the_deadline_nothing_is_waited_for(self, run, clock):
+        """A deadline that has passed leaves a wait of nothing."""
+        request = Request(timeout="1s")
+        clock.advance(2)
+        with pytest.raises(UnambiguousTimeout):
+            run(Orchestrator().maybe_retry, request, KV_LOCKED)
+        assert [0.0] == clock.slept
+
+    def test_a_doubt_makes_it_ambiguous(self, run, clock):
+        """A mutation that was lost once times out with a doubt, whatever came later."""
+        request = Request(idempotent=True, read_only=False, timeout="2ms")
+        request.attempt.dispatch()
+
+        async def main():
+            orchestrator = Orchestrator()
+            assert await orchestrator.maybe_retry(request, LOST, OSError("lost"))
+            request.attempt.dispatch()
+            await orchestrator.maybe_retry(request, KV_LOCKED, Refusal("KV_LOCKED"))
+
+        with pytest.raises(AmbiguousTimeout) as caught:
+            run(main)
+        assert "KV_LOCKED" == str(caught.value.__cause__)
+        assert [True, False] == [attempt.is_ambiguous for attempt in caught.value.__retry__.history]
+
+    def test_a_request_without_a_timeout_gets_one(self, run, clock):
+        """The default timeout counts from when the request was made."""
+        request = Request()
+        clock.advance(74.5)
+        with pytest.raises(UnambiguousTimeout):
+            run(Orchestrator(strategy=Asked("1s")).maybe_retry, request, KV_LOCKED)
+        assert [0.5] == clock.slept
+
+    def test_a_request_may_have_no_end(self, run, clock):
+        """With no default timeout, a wait is as long as the strategy says."""
+        assert True is run(Orchestrator(strategy=Asked("10d"), timeout=None).maybe_retry, Request(), KV_LOCKED)
+        assert [864_000.0] == clock.slept
+
+    def test_a_strategy_that_waits_is_cut_by_the_deadline(self, jump):
+        """A strategy that asks somebody else is not awaited past the deadline."""
+
+        async def strategy(request, reason):
+            await SystemClock().asleep(3600)
+
+        async def main():
+            request = Request(timeout="2500ms", retry_strategy=strategy)
+            with pytest.raises(UnambiguousTimeout) as caught:
+                await Orchestrator().maybe_retry(request, KV_LOCKED, Refusal("KV_LOCKED"))
+            return request, caught.value
+
+        request, error = jump(main)
+        assert (0, "KV_LOCKED") == (request.retry_attempts, str(error.__cause__))
+        assert timedelta(seconds=2.5) <= error.__retry__.elapsed < timedelta(seconds=2.6)
+
+    def test_a_strategy_that_answers_too_late_does_not_help(self, run, clock):
+        """If the time went by without a timer, the answer of the strategy finds the deadline passed."""
+
+        async def strategy(request, reason):
+            await request.clock.asleep(3)
+            return RetryAction(0)
+
+        with pytest.raises(UnambiguousTimeout):
+            run(Orchestrator(strategy=strategy).maybe_retry, Request(timeout="2500ms"), KV_LOCKED)
+
+
+class TestRefusals:
+    """A request that is not retried gets an error that says why."""
+
+    @pytest.mark.parametrize("answer", [None, RetryAction.no_retry()], ids=str)
+    def test_no_retry(self, run, clock, caplog, answer):
+        """None, and an action without a duration, refuse: the error of the attempt is raised, with what is known."""
+        request, error = Request("upsert", id="7", endpoint="node1"), Refusal("KV_LOCKED")
+        request.attempt.dispatch("node1")
+        with pytest.raises(Refusal) as caught:
+            run(Orchestrator(strategy=Asked(answer)).maybe_retry, request, KV_LOCKED, error)
+        assert (error, [request.record.note]) == (caught.value, error.__notes__)
+        assert (0, (), "node1", {}) == (
+            error.__retry__.retry_attempts,
+            error.__retry__.retry_reasons,
+            error.__retry__.endpoint,
+            error.__retry__.context,
+        )
+        (record,) = caplog.records
+        told = RequestNotRetried(KV_LOCKED, None, 0, "7", "upsert", "node1", {}, error)
+        assert (told, logging.INFO) == (record.event, record.levelno)
+        assert "upsert is not retried: reason=KV_LOCKED, retries=0, id=7" == record.getMessage()[:56]
+
+    def test_attempts_and_reasons_are_those_before(self, run, clock):
+        """What a refused error carries are the retries that were made, not the one that was refused."""
+
+        async def main():
+            request = Request()
+            orchestrator = Orchestrator(strategy=BestEffort(BestEffort().backoff.take(2)))
+            await orchestrator.maybe_retry(request, KV_LOCKED)
+            await orchestrator.maybe_retry(request, RetryReason.KV_NOT_MY_VBUCKET)
+            await orchestrator.maybe_retry(request, RetryReason.NODE_NOT_AVAILABLE, OSError("no node"))
+
+        with pytest.raises(OSError, match="no node") as caught:
+            run(main)
+        record = caught.value.__retry__
+        assert (2, (KV_LOCKED, RetryReason.KV_NOT_MY_VBUCKET), 3) == (
+            record.retry_attempts,
+            record.retry_reasons,
+            len(record.history),
+        )
+
+    def test_without_an_error_it_is_cancelled(self, run, clock, caplog):
+        """A caller that has no error gets one that names the reason."""
+        with pytest.raises(RequestCancelled, match="get is not retried: UNKNOWN") as caught:
+            run(Orchestrator().maybe_retry, Request("get"), RetryReason.UNKNOWN)
+        assert ("NO_MORE_RETRIES", "UNKNOWN", [REFUSED]) == (
+            caught.value.cancellation,
+            caught.value.reason,
+            events(caplog),
+        )
+
+    @pytest.mark.case("orchestrator/refused_retry_completes_request")
+    def test_a_refusal_completes_the_request_once(self, run, clock):
+        """A read whose connection was closed, and whose strategy refuses, is completed with that, once."""
+        completed, error = [], ConnectionResetError()
+        request = Request("get", idempotent=True, retry_strategy=FailFast(), on_completed=completed.append)
+        request.attempt.dispatch()
+        with pytest.raises(ConnectionResetError):
+            run(Orchestrator().maybe_retry, request, LOST, error)
+        assert ([request], False, error) == (completed, request.fail(OSError()), request._error)
+
+    def test_an_internal_request_is_refused_quietly(self, run, clock, caplog):
+        """Nobody waits for an internal request, so its refusal is no news."""
+        with pytest.raises(RequestCancelled):
+            run(Orchestrator().maybe_retry, Request(internal=True), RetryReason.UNKNOWN)
+        assert [("RequestNotRetried", "DEBUG")] == events(caplog)
+
+    @pytest.mark.parametrize("error", [None, Refusal("KV_LOCKED")], ids=str)
+    def test_an_error_may_be_translated(self, run, clock, error):
+        """The strategy may make another error of it; the real one is its cause, and both carry what is known."""
+        action = RetryAction.no_retry(lambda real: LookupError(f"not {real}"))
+        with pytest.raises(LookupError) as caught:
+            run(Orchestrator(strategy=Asked(action)).maybe_retry, Request(), KV_LOCKED, error)
+        cause = caught.value.__cause__
+        assert (error or cause, str(caught.value), "NO_MORE_RETRIES") == (
+            cause,
+            f"not {cause}",
+            getattr(cause, "cancellation", "NO_MORE_RETRIES"),
+        )
+        assert caught.value.__retry__.id == cause.__retry__.id
+
+    @pytest.mark.parametrize("is_async", [True, False])
+    def test_a_strategy_that_raises_surfaces_at_once(self, run, clock, caplog, is_async):
+        """Its error is the request's, without any wait, and is told as the cause of the refusal."""
+        error, request = RuntimeError("bug"), Request(timeout=1)
+
+        def plain(request, reason):
+            raise error
+
+        strategy = Asked(error) if is_async else plain
+        with pytest.raises(RuntimeError) as caught:
+            run(Orchestrator(strategy=strategy).maybe_retry, request, KV_LOCKED, Refusal("KV_LOCKED"))
+        assert (error, [], [REFUSED], error) == (
+            caught.value,
+            clock.slept,
+            events(caplog),
+            caplog.records[0].event.cause,
+        )
+        assert True is request.completed
+
+    def test_an_answer_that_is_none_is_an_error(self, run, clock):
+        """A strategy that answers a span instead of an action is told so."""
+        with pytest.raises(TypeError, match="a strategy answers a RetryAction"):
+            run(Orchestrator(strategy=lambda request, reason: timedelta(0)).maybe_retry, Request(), KV_LOCKED)
+
+    def test_a_translation_that_fails_surfaces(self, run, clock):
+        """What a translation raises is the request's error."""
+        action = RetryAction.no_retry(lambda real: {}[real])
+        with pytest.raises(KeyError):
+            run(Orchestrator(strategy=Asked(action)).maybe_retry, Request(), KV_LOCKED, Refusal("KV_LOCKED"))
+
+
+class TestMeanwhile:
+    """What happens while a request waits."""
+
+    def test_waiting_blocks_nobody(self, jump):
+        """A hundred requests wait at the same time."""
+
+        async def main():
+            clock, orchestrator = SystemClock(), Orchestrator(strategy=Asked("1s"))
+            requests = [Request() for _ in range(100)]
+            await together(*[lambda each=each: orchestrator.maybe_retry(each, KV_LOCKED) for each in requests])
+            return requests[0].elapsed, {request.retry_attempts for request in requests}, clock
+
+        elapsed, attempts, _ = jump(main)
+        assert (1, {1}) == (round(elapsed.total_seconds()), attempts)
+
+    @pytest.mark.case("orchestrator/close_during_backoff")
+    def test_closing_during_a_wait_is_answered_closed(self, jump, caplog):
+        """Whoever waits learns at once that the orchestrator was closed, and not that the server was busy."""
+
+        async def main():
+            orchestrator, request = Orchestrator(strategy=Asked("300ms")), Request("get")
+            ends = []
+
+            async def wait():
+                with pytest.raises(ClientClosed) as caught:
+                    await orchestrator.maybe_retry(request, RetryReason.SERVICE_NOT_AVAILABLE, Refusal("busy"))
+                ends.append(caught.value)
+
+            async def close():
+                await SystemClock().asleep(0.1)
+                ends.append(orchestrator.in_retry)
+                orchestrator.close()
+                orchestrator.close()
+
+            await together(wait, close)
+            return ends, request, orchestrator
+
+        (waiting, error), request, orchestrator = jump(main)
+        assert (1, 0, True) == (waiting, orchestrator.in_retry, orchestrator.closed)
+        assert (1, "SHUTDOWN", "busy", error) == (
+            request.retry_attempts,
+            error.cancellation,
+            str(error.__cause__),
+            request._error,
+        )
+        assert True is request.completed
+        assert [SCHEDULED, REFUSED] == events(caplog)
+
+    def test_closing_while_a_strategy_waits_is_answered_closed(self, jump):
+        """A strategy is not awaited any more once the orchestrator is closed."""
+
+        async def strategy(request, reason):
+            await SystemClock().asleep(3600)
+
+        async def main():
+            orchestrator = Orchestrator(strategy=strategy)
+
+            async def wait():
+                with pytest.raises(ClientClosed):
+                    await orchestrator.maybe_retry(Request(timeout=None), KV_LOCKED)
+
+            async def close():
+                await SystemClock().asleep(1)
+                orchestrator.close()
+
+            await together(wait, close)
+            return True
+
+        assert True is jump(main)
+
+    @pytest.mark.case("orchestrator/shutdown_cancels")
+    def test_after_closing_nothing_is_retried(self, run, clock, caplog):
+        """A failure after the close is answered closed, without asking a strategy."""
+        strategy = Asked()
+        orchestrator = Orchestrator(strategy=strategy)
+        orchestrator.close()
+        with pytest.raises(ClientClosed, match="closed while"):
+            run(orchestrator.maybe_retry, Request(), KV_LOCKED)
+        assert ([], [], [REFUSED]) == (strategy.reasons, clock.slept, events(caplog))
+
+    def test_a_strategy_may_close(self, run, clock):
+        """An orchestrator that is closed by its own strategy does not wait."""
+        orchestrator = Orchestrator(strategy=lambda request, reason: (orchestrator.close(), RetryAction(1))[1])
+        with pytest.raises(ClientClosed):
+            run(orchestrator.maybe_retry, Request(), KV_LOCKED)
+        assert [] == clock.slept
+
+    def test_a_request_that_is_completed_during_its_wait_is_not_sent(self, jump):
+        """The wait ends at once, and there is nothing to do."""
+
+        async def main():
+            request = Request()
+            told = []
+
+            async def wait():
+                told.append(await Orchestrator(strategy=Asked("1h")).maybe_retry(request, KV_LOCKED))
+
+            async def complete():
+                await SystemClock().asleep(1)
+                request.succeed("from elsewhere")
+
+            await together(wait, complete)
+            return told, request.result(), request.elapsed.total_seconds()
+
+        told, result, elapsed = jump(main)
+        assert ([False], "from elsewhere", 1) == (told, result, round(elapsed))
+
+    @pytest.mark.parametrize("answer", [RetryAction(1), None, RuntimeError()], ids=["retry", "refuse", "raise"])
+    def test_a_request_that_is_completed_by_its_strategy_is_left_alone(self, run, clock, caplog, answer):
+        """Whatever the strategy answers then, there is nothing to do and nothing to wait for."""
+
+        async def strategy(request, reason):
+            request.succeed(7)
+            if isinstance(answer, Exception):
+                raise answer
+            return answer
+
+        request = Request()
+        assert False is run(Orchestrator(strategy=strategy).maybe_retry, request, KV_LOCKED)
+        assert (7, [], []) == (request.result(), clock.slept, events(caplog))
+
+    def test_too_many_in_retry(self, jump, caplog):
+        """One request more than may wait is refused, and the others go on."""
+
+        async def main():
+            orchestrator, refused = Orchestrator(strategy=Asked("1s"), max_in_retry=2), []
+
+            async def wait():
+                try:
+                    await orchestrator.maybe_retry(Request(), KV_LOCKED, Refusal("KV_LOCKED"))
+                except TooManyInRetry as error:
+                    refused.append((error.cancellation, error.reason, str(error.__cause__)))
+
+            await together(wait, wait, wait)
+            return refused
+
+        assert [("TOO_MANY_REQUESTS_IN_RETRY", "KV_LOCKED", "KV_LOCKED")] == jump(main)
+        assert [REFUSED, SCHEDULED, SCHEDULED] == sorted(events(caplog))
+
+    @pytest.mark.case("orchestrator/external_cancel_is_not_timeout")
+    def test_a_cancellation_from_outside_is_no_timeout(self, jump):
+        """Who cancels the task ends the request as cancelled; the cancellation itself passes."""
+        spans = []
+
+        async def main():
+            request = Request(timeout="10s", on_completed=spans.append)
+            await cancelled_after(5, lambda: Orchestrator(strategy=Asked("8s")).maybe_retry(request, KV_LOCKED))
+            return request
+
+        request = jump(main)
+        assert ([request], 5) == (spans, round(request.elapsed.total_seconds()))
+        with pytest.raises(RequestCancelled):
+            request.result()
+
+    def test_another_task_may_be_in_the_way(self, run, clock):
+        """A request can be ended from a task that runs while the clock jumps."""
+
+        async def main():
+            request = Request()
+
+            async def end():
+                await checkpoint()
+                request.cancel()
+
+            await together(lambda: Orchestrator(strategy=Asked(0)).maybe_retry(request, KV_LOCKED), end)
+            return request.completed
+
+        assert True is run(main)

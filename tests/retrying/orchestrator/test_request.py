@@ -1,0 +1,276 @@
+"""Requests: their flags, their time, their history, and that they end once."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+import pytest
+
+import redrive
+from redrive.errors import AmbiguousTimeout, PolicyError, RequestCancelled
+from redrive.policy import Policy, Reason, Stage
+from redrive.retrying.orchestrator import AttemptRecord, Request, RetryReason, timed_out
+from tests.retrying.helpers import checkpoint
+from tests.retrying.orchestrator.helpers import SpanOf, together
+
+MILLISECOND = timedelta(milliseconds=1)
+SAID = {
+    "nothing": lambda attempt: None,
+    "sent": lambda attempt: attempt.dispatch(),
+    "not sent": lambda attempt: attempt.undispatch(),
+    "answered": lambda attempt: attempt.answer(),
+    "answered vaguely": lambda attempt: attempt.answer(definite=False),
+    **{f"stage {stage.name}": lambda attempt, stage=stage: attempt.stand(stage) for stage in Stage},
+    "failed KV_LOCKED": lambda attempt: attempt.fail(RetryReason.KV_LOCKED),
+    "failed UNKNOWN": lambda attempt: attempt.fail(RetryReason.UNKNOWN),
+}
+"""What can be said of an attempt, in words."""
+
+
+@pytest.mark.parametrize(
+    ("idempotent", "read_only", "expected"),
+    [(True, None, True), (False, None, False), (True, False, False), (False, True, True)],
+)
+def test_read_only_defaults_to_idempotent(idempotent, read_only, expected):
+    """What is not said to change nothing does so if it is idempotent."""
+    assert expected is Request(idempotent=idempotent, read_only=read_only).read_only
+
+
+def test_the_context_is_never_none():
+    """A strategy can look into the context of any request."""
+    assert [{}, {"robot": True}] == [Request(context=None).context, Request(context={"robot": True}).context]
+
+
+def test_the_context_is_a_copy():
+    """What the caller does to its mapping later, or a strategy to the request's, stays there."""
+    given = {"robot": True}
+    Request(context=given).context.clear()
+    assert {"robot": True} == given
+
+
+def test_ids_are_unlike_each_other():
+    """A request without a given id gets one that nobody else has."""
+    assert (True, "mine") == (Request().id != Request().id, Request(id="mine").id)
+
+
+class TestTime:
+    """A request has one time for all its attempts."""
+
+    def test_what_is_left(self, clock):
+        """What is left shrinks and goes below zero, and the deadline stays where it is."""
+        request = Request(timeout="100ms")
+        clock.advance(0.15)
+        assert -0.05 == pytest.approx(request.remaining)
+        assert datetime(2026, 1, 1, 0, 0, 0, 100_000, UTC) == request.deadline
+
+    def test_a_timeout_may_be_zero(self, clock):
+        """A request without any time has none left."""
+        assert 0.0 == Request(timeout=0).remaining
+
+    def test_nothing_is_left_where_nothing_was_given(self):
+        """A request without a timeout has neither a deadline nor time that is left."""
+        assert (None, None, None) == (Request().remaining, Request().deadline, Request().attempt.remaining)
+
+    def test_what_is_left_for_an_attempt_is_not_negative(self, clock):
+        """An attempt has no time rather than less than none."""
+        request = Request(timeout="100ms")
+        clock.advance(1)
+        assert 0.0 == request.attempt.remaining
+
+    @pytest.mark.parametrize(("timeout", "expected"), [(None, 30.0), (100, 30.0), (7, 7.0)])
+    def test_a_retried_call_around_it_bounds_it(self, clock, timeout, expected):
+        """The deadline of a policy around the request is the request's, if it is earlier."""
+        policy = Policy(on=OSError, deadline="30s")
+        assert expected == policy.call(lambda: Request(timeout=timeout).remaining)
+
+    def test_a_timeout_is_a_duration(self):
+        """What cannot be read is refused."""
+        with pytest.raises(PolicyError, match="tomorrow"):
+            Request(timeout="tomorrow")
+
+
+class TestHistory:
+    """What has happened is kept."""
+
+    def test_reasons_are_ordered_and_unique(self):
+        """Each reason stands there once, in the order of its first appearance; retries are counted all."""
+        request = Request()
+        names = ["NODE_NOT_AVAILABLE", "KV_LOCKED", "NODE_NOT_AVAILABLE"]
+        for name in names:
+            request.record_retry(RetryReason.of(name), MILLISECOND)
+            request.begin_next()
+        assert (3, names[:2]) == (request.retry_attempts, [reason.name for reason in request.retry_reasons])
+
+    def test_attempts_are_kept_as_values(self):
+        """Each attempt is kept with its reason, delay, stage and endpoint."""
+        request = Request()
+        request.attempt.dispatch("node1")
+        request.attempt.fail(RetryReason.KV_LOCKED)
+        request.record_retry(RetryReason.KV_LOCKED, MILLISECOND)
+        request.begin_next()
+        first = AttemptRecord(1, Reason.of("KV_LOCKED"), MILLISECOND, True, True, "node1")
+        assert (first, AttemptRecord(2)) == request.history
+        assert (False, False) == (first.is_ambiguous, request.is_ambiguous)
+
+    def test_the_record_says_it_in_one_line(self, clock):
+        """The note of a record tells what a person wants to know."""
+        request = Request("upsert", id="7f3a", endpoint="node1")
+        assert "upsert (7f3a): never sent in 0s, not retried" == request.record.note
+        request.attempt.dispatch("node1")
+        clock.advance(0.012)
+        assert "upsert (7f3a): sent once in 12ms, not retried, last sent to node1" == request.record.note
+
+    def test_it_shows_its_state(self):
+        """A request in a debugger says where it stands."""
+        request = Request("get", id="1")
+        request.succeed()
+        assert ["<Request get 2: attempt 1>", "<Request get 1: completed>"] == [
+            repr(Request("get", id="2")),
+            repr(request),
+        ]
+
+
+class TestAmbiguity:
+    """Whether something has changed is proved, not guessed."""
+
+    @pytest.mark.parametrize(
+        ("said", "ambiguous"),
+        [
+            ("nothing", False),
+            ("sent", True),
+            ("sent, not sent", False),
+            ("sent, answered", False),
+            ("sent, answered vaguely", True),
+            ("stage NOT_SENT", False),
+            ("stage IN_FLIGHT", True),
+            ("stage ANSWERED", False),
+            ("answered vaguely, stage ANSWERED", True),
+            ("sent, failed KV_LOCKED", False),
+            ("sent, failed UNKNOWN", True),
+            ("stage IN_FLIGHT, failed KV_LOCKED", True),
+            ("answered vaguely, failed KV_LOCKED", True),
+        ],
+    )
+    def test_what_is_said_decides(self, said, ambiguous):
+        """A mutation is in doubt if it was sent and no definite answer came; a reason speaks only where nobody did."""
+        request = Request()
+        for word in said.split(", "):
+            SAID[word](request.attempt)
+        assert ambiguous is request.is_ambiguous
+
+    def test_a_read_is_never_in_doubt(self):
+        """What changes nothing may be lost at any time."""
+        request = Request(read_only=True)
+        request.attempt.dispatch()
+        assert False is request.is_ambiguous
+
+    def test_it_stays(self):
+        """A doubt does not go away by a definite answer to a later attempt."""
+        request = Request(idempotent=True, read_only=False)
+        request.attempt.dispatch()
+        request.begin_next().answer()
+        assert isinstance(timed_out(request), AmbiguousTimeout)
+
+
+class TestEnd:
+    """A request ends exactly once."""
+
+    def test_the_first_end_counts(self):
+        """Whoever comes later is told so and changes nothing."""
+        request = Request()
+        assert [True, False, False, False] == [
+            request.succeed(7),
+            request.succeed(8),
+            request.fail(OSError()),
+            request.cancel(),
+        ]
+        assert 7 == request.result()
+
+    @pytest.mark.case("orchestrator/cancel_is_exactly_once")
+    def test_two_cancellations_are_one(self):
+        """Whoever waits for a request hears of its cancellation once."""
+        called = []
+        request = Request(on_completed=called.append)
+        assert ([True, False], [request]) == ([request.cancel(), request.cancel()], called)
+
+    @pytest.mark.case("orchestrator/cancel_vs_complete_race")
+    def test_a_cancellation_and_an_answer_are_one_end(self, run, clock):
+        """Of an answer and a cancellation at the same time one wins, whichever, and is heard of once."""
+        called, wins = [], []
+
+        async def main():
+            request = Request(on_completed=called.append)
+
+            async def end(which):
+                await checkpoint()
+                wins.append(which())
+
+            await together(partial(end, request.cancel), partial(end, request.succeed))
+            return request
+
+        request = run(main)
+        assert ([request], [False, True]) == (called, sorted(wins))
+
+    def test_an_error_is_raised(self):
+        """The result of a request that failed is its error."""
+        request = Request("get")
+        assert True is request.cancel()
+        with pytest.raises(RequestCancelled, match="get was cancelled") as caught:
+            request.result()
+        assert "CANCELLED" == caught.value.cancellation
+
+    def test_before_the_end_there_is_no_result(self):
+        """Whoever asks too early is told so."""
+        with pytest.raises(RuntimeError, match="no result yet"):
+            Request().result()
+
+    @pytest.mark.parametrize("end", [Request.succeed, Request.cancel], ids=["succeeded", "cancelled"])
+    @pytest.mark.parametrize("retries", [0, 2])
+    def test_the_number_of_retries_is_told_always(self, end, retries):
+        """The span gets the number of retries, zero included, and ends once."""
+        span = SpanOf()
+        request = Request(span=span)
+        for _ in range(retries):
+            request.record_retry(RetryReason.KV_LOCKED, MILLISECOND)
+        end(request)
+        end(request)
+        assert ({"couchbase.retries": retries}, 1) == (span.attributes, span.ends)
+
+    def test_somebody_may_be_called(self):
+        """The callback is called once, with the request that has ended."""
+        called = []
+        request = Request(on_completed=called.append)
+        request.succeed()
+        request.cancel()
+        assert ([request], True) == (called, request.completed)
+
+    def test_it_lets_go_of_its_attempts(self):
+        """After the end an attempt has no time, and does not keep its request in memory."""
+        request = Request(timeout=1)
+        request.succeed()
+        request.attempt.dispatch("node1")
+        assert (None, None) == (request.attempt.remaining, request.attempt._owner)
+
+    def test_an_error_of_others_is_left_alone(self):
+        """An error that came before the orchestrator was asked carries nothing of it."""
+        error = OSError()
+        Request().fail(error)
+        assert (False, False) == (hasattr(error, "__retry__"), hasattr(error, "__notes__"))
+
+    def test_an_error_carries_one_note(self):
+        """The same error object raised for a second request tells about that, and keeps the notes of others."""
+        error = OSError()
+        error.add_note("mine")
+        requests = [Request(id=name) for name in ("first", "second")]
+        for request in requests:
+            request.attempt.fail(RetryReason.UNKNOWN)
+            request.fail(error)
+        assert ["mine", requests[1].record.note] == error.__notes__
+        assert "second" == error.__retry__.id
+
+
+def test_the_deadline_below_a_call_is_not_the_requests_own(clock):
+    """Making a request publishes nothing: only sending it does."""
+    Request(timeout=1)
+    assert None is redrive.deadline()

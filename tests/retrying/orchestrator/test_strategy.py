@@ -1,0 +1,137 @@
+"""Strategies: best effort, fail fast, and failing fast on what will not go away."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from redrive.errors import AuthenticationFailure, CollectionNotFound, PolicyValueError, ScopeNotFound, TerminalFailure
+from redrive.retrying.orchestrator import (
+    BestEffort,
+    FailFast,
+    FailFastOnTerminalError,
+    Request,
+    RetryAction,
+    RetryReason,
+    TerminalErrors,
+)
+
+NO_NODE = RetryReason.NODE_NOT_AVAILABLE
+
+
+def answer(strategy, request, reason):
+    """What a strategy answers without waiting for anything."""
+    asked = strategy.retry_after(request, reason)
+    with pytest.raises(StopIteration) as ended:
+        asked.send(None)
+    return ended.value.value
+
+
+@pytest.mark.parametrize(
+    ("idempotent", "reason", "retried"),
+    [
+        (False, "UNKNOWN", False),
+        (True, "UNKNOWN", True),
+        (False, "KV_LOCKED", True),
+        (True, "KV_LOCKED", True),
+        (False, "SOCKET_CLOSED_WHILE_IN_FLIGHT", False),
+    ],
+)
+def test_best_effort_retries_what_is_safe(idempotent, reason, retried):
+    """What is idempotent is retried for every reason, the rest for reasons that allow it."""
+    action = answer(BestEffort(), Request(idempotent=idempotent), RetryReason.of(reason))
+    assert action == (RetryAction("1ms") if retried else None)
+
+
+def test_best_effort_ends_with_its_backoff():
+    """A calculator that has no more delays ends the retrying."""
+    strategy = BestEffort(BestEffort().backoff.take(0))
+    assert None is answer(strategy, Request(idempotent=True), RetryReason.UNKNOWN)
+
+
+def test_fail_fast_retries_nothing():
+    """Not even what is idempotent."""
+    assert None is answer(FailFast(), Request(idempotent=True), RetryReason.KV_LOCKED)
+
+
+def test_strategies_show_what_they_are():
+    """A strategy in a message or a debugger says its calculator and jitter."""
+    shown = [repr(BestEffort(len)), repr(FailFast())]
+    assert [f"BestEffort({len!r}, jitter=Jitter(kind='none', fraction=0.0))", "FailFast()"] == shown
+
+
+class TestTerminal:
+    """Draft revision 16: some causes will not go away."""
+
+    @pytest.mark.parametrize(
+        ("reason", "kind"),
+        [
+            ("AUTHENTICATION_ERROR", AuthenticationFailure),
+            ("TLS_ERROR", TerminalFailure),
+            ("BUCKET_ACCESS_ERROR", TerminalFailure),
+            ("SCOPE_NOT_FOUND", ScopeNotFound),
+            ("COLLECTION_NOT_FOUND", CollectionNotFound),
+        ],
+    )
+    def test_a_terminal_reason_ends_with_its_error(self, reason, kind):
+        """The request is not retried, and its error says what is wrong."""
+        action = answer(FailFastOnTerminalError(), Request("get", idempotent=True), RetryReason.of(reason))
+        error = action.translate(OSError())
+        assert (None, kind, f"get is not retried: {reason}") == (action.duration, type(error), str(error))
+
+    def test_all_else_is_best_effort(self):
+        """What is not terminal is decided as by best effort."""
+        strategy = FailFastOnTerminalError(lambda _: "7ms")
+        assert RetryAction("7ms") == answer(strategy, Request(), RetryReason.KV_LOCKED)
+
+    def test_errors_may_be_others(self):
+        """A client puts its own errors in place of ours, for the reasons that it names."""
+        strategy = FailFastOnTerminalError(errors={"KV_LOCKED": KeyError})
+        assert KeyError is type(answer(strategy, Request(), RetryReason.KV_LOCKED).translate(OSError()))
+
+    def test_it_may_wait_for_the_nth(self):
+        """The first two terminal failures are retried, the third one ends; other failures in between do not count."""
+        request, strategy, answers = Request(idempotent=True), FailFastOnTerminalError(nth=3), []
+        for name in ("TLS_ERROR", "KV_LOCKED", "TLS_ERROR", "TLS_ERROR"):
+            action = answer(strategy, request, RetryReason.of(name))
+            answers.append(action.duration is not None)
+            request.record_retry(RetryReason.of(name), timedelta(0))
+            request.begin_next()
+        assert [True, True, True, False] == answers
+
+    def test_there_is_no_zeroth(self):
+        """A strategy that ended before the first failure would be no strategy."""
+        with pytest.raises(PolicyValueError, match="nth=0"):
+            FailFastOnTerminalError(nth=0)
+
+
+class TestTerminalErrors:
+    """What connections are failing from."""
+
+    def test_requests_fail_for_what_connections_fail_from(self):
+        """While a connection fails from something terminal, that is the reason."""
+        errors = TerminalErrors()
+        errors.failed("node1", RetryReason.of("TLS_ERROR"))
+        assert RetryReason.of("TLS_ERROR") == errors.reason_for(NO_NODE)
+
+    def test_the_first_in_the_order_is_said(self):
+        """If several connections fail, the reason is the one that stands first in the draft."""
+        errors = TerminalErrors()
+        errors.failed("node1", RetryReason.of("SCOPE_NOT_FOUND"))
+        errors.failed("node2", RetryReason.of("AUTHENTICATION_ERROR"))
+        assert "AUTHENTICATION_ERROR" == errors.reason_for(NO_NODE).name
+
+    def test_success_clears_it(self):
+        """When the connection works, requests fail for their own reasons again; clearing twice does no harm."""
+        errors = TerminalErrors()
+        errors.failed("node1", RetryReason.of("TLS_ERROR"))
+        errors.succeeded("node1")
+        errors.succeeded("node1")
+        assert NO_NODE == errors.reason_for(NO_NODE)
+
+    def test_other_failures_are_not_kept(self):
+        """A connection that is refused is no terminal failure."""
+        errors = TerminalErrors()
+        errors.failed("node1", NO_NODE)
+        assert NO_NODE == errors.reason_for(NO_NODE)

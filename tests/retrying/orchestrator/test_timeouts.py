@@ -1,0 +1,77 @@
+"""Capping, what a timeout says, and what a server is told."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive.errors import AmbiguousTimeout, UnambiguousTimeout
+from redrive.retrying.orchestrator import Request, RetryReason, Wait, cap, server_timeout, timed_out
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.mark.parametrize(
+    ("remaining", "expected"),
+    [
+        (None, Wait(SECOND, expires=False)),
+        (2.0, Wait(SECOND, expires=False)),
+        (1.0, Wait(SECOND, expires=True)),
+        (0.5, Wait(SECOND / 2, expires=True)),
+        (0.0003, Wait(timedelta(microseconds=300), expires=True)),
+        (0.0, Wait(SECOND * 0, expires=True)),
+        (-3.0, Wait(SECOND * 0, expires=True)),
+    ],
+)
+def test_a_wait_ends_at_the_deadline(remaining, expected):
+    """A delay of a second is cut to what is left, to nothing if that has passed; and then nothing is sent."""
+    assert expected == cap(SECOND, remaining)
+
+
+@given(st.timedeltas(timedelta(0), timedelta(days=1)), st.none() | st.floats(-10, 10))
+def test_law_no_wait_goes_past_the_deadline(delay, remaining):
+    """A wait is never longer than the delay or than what is left, and shorter only if it expires."""
+    wait = cap(delay, remaining)
+    assert timedelta(0) <= wait.delay <= delay
+    assert remaining is None or wait.delay.total_seconds() <= max(0.0, remaining) + 1e-6
+    assert wait.expires or wait.delay == delay
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "text"),
+    [
+        (
+            {},
+            AmbiguousTimeout,
+            "upsert timed out after 2ms, after 1 retry (KV_LOCKED); nobody knows whether it took effect",
+        ),
+        (
+            {"read_only": True},
+            UnambiguousTimeout,
+            "upsert timed out after 2ms, after 1 retry (KV_LOCKED); it changes nothing",
+        ),
+    ],
+)
+def test_a_timeout_says_what_is_known(clock, options, kind, text):
+    """The error says how long and how often it was tried and whether it took effect; it is a `TimeoutError`."""
+    request, cause = Request("upsert", **options), OSError("locked")
+    request.attempt.fail(RetryReason.KV_LOCKED, cause)
+    request.record_retry(RetryReason.KV_LOCKED, SECOND)
+    request.begin_next().dispatch()
+    clock.advance(0.002)
+    error = timed_out(request)
+    assert (kind, text, cause, True) == (type(error), str(error), error.__cause__, isinstance(error, TimeoutError))
+
+
+def test_what_was_never_sent_did_not_take_effect():
+    """A mutation that waited for a connection until the end is in no doubt."""
+    assert "upsert timed out after 0s, without a retry; it did not take effect" == str(timed_out(Request("upsert")))
+
+
+@pytest.mark.parametrize(("timeout", "expected"), [("10s", 9.0), ("2s", 1.8), ("1s", 1.5), (0, 1.5)])
+def test_a_server_gets_less_time_than_a_client(timeout, expected):
+    """The server has 90 % of the time, and not less than 1.5 s."""
+    assert expected == server_timeout(timeout).total_seconds()
