@@ -44,10 +44,8 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(couchbase\.exceptions\.)?CouchbaseException"),  # the SDK's pages are on another host too
     (r"py:.*", r"(redrive\..*\.)?(_\w+|[A-Z])"),  # type variables, which have no page
     (r"py:.*", r"Decision|Duration|Mode|On"),  # aliases: where they appear, the text says what they take
-    (
-        r"py:.*",
-        r"Decorator|Fields|SQLiteDriver|redrive\.app\.(app\.Register|home\.Home|payload\.Signature)",
-    ),  # not for users
+    (r"py:.*", r"Decorator|Fields|SQLiteDriver|redrive\.policy\.decider\.Decider"),  # not for users
+    (r"py:.*", r"redrive\.app\.(app\.Register|home\.Home|payload\.Signature)"),  # nor are these
 ]
 
 myst_enable_extensions = ["substitution"]

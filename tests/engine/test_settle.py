@@ -207,6 +207,17 @@ def test_the_durable_decision_is_the_policy_s_own():
     assert decision.nominal == after.closed.nominal
 
 
+def test_a_backoff_that_looks_back_is_told_the_last_delay():
+    """A decorrelated backoff draws from the delay before the failed attempt, as the job carries it (I8)."""
+    drawing = Policy(attempts=9, backoff=Backoff.decorrelated("1s", "1h")).durable()
+    of = claim(failures=1, policy=drawing, last_delay=seconds(40))
+    decision = drawing.decide(History(2, T0, seconds(40)), failure(), NOW, 0.5)
+
+    assert isinstance(decision, Retry)
+    assert decision.delay == settled(of, FAILED, sample=0.5).last_delay
+    assert decision.delay != settled(claim(failures=1, policy=drawing), FAILED, sample=0.5).last_delay
+
+
 def test_a_hint_overrides_the_backoff_and_both_are_kept():
     """A server's hint decides the delay; the history keeps what the backoff would have been, and why (D05)."""
     line = closed(claim(), Failed(failure(hint=timedelta(minutes=15))))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import strategies as st
 
-from redrive.policy import Backoff, Failure, History, Jitter, Policy, Rule, Stage
+from redrive.policy import Backoff, Decision, Failure, History, Jitter, Policy, Retry, Rule, Stage
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+_ZERO = timedelta(0)
 
 samples = st.floats(0, 1, exclude_max=True)
 lengths = st.one_of(st.integers(0, 10**6), st.floats(0, 1e6), st.floats(0, 1e-3))
@@ -30,6 +32,7 @@ backoffs = st.recursive(
         st.builds(lambda a, b: a & b, parts, parts),
         st.builds(lambda a, b: a | b, parts, parts),
         st.builds(lambda a, b: a >> b, parts, parts),
+        st.builds(lambda a, b: a + b, parts, parts),
         st.builds(lambda a, n: a.take(n), parts, st.integers(0, 6)),
         st.builds(lambda a, t: a.cap(t), parts, lengths),
         st.builds(lambda a, t: a.floor(t), parts, lengths),
@@ -38,7 +41,11 @@ backoffs = st.recursive(
 )
 """Schedules without luck, composed ones included."""
 
-jitters = st.one_of(st.sampled_from([Jitter.none, Jitter.full, Jitter.equal]), st.builds(Jitter.plus, st.floats(0, 3)))
+jitters = st.one_of(
+    st.sampled_from([Jitter.none, Jitter.full, Jitter.equal]),
+    st.builds(Jitter.plus, st.floats(0, 3)),
+    st.builds(Jitter.added, lengths),
+)
 
 NAMES = ("builtins.OSError", "builtins.ValueError", "app.Busy", "TIMEOUT", "ERROR")
 names = st.sampled_from(NAMES)
@@ -109,3 +116,27 @@ histories = st.builds(
     st.lists(st.integers(0, 3), max_size=3).map(tuple),
 )
 nows = st.timedeltas(timedelta(0), timedelta(days=20)).map(START.__add__)
+
+
+def journey(
+    policy: Policy, failed: Iterable[Failure], luck: Iterable[float], *, now: datetime = START, takes: timedelta = _ZERO
+) -> list[Decision]:
+    """What a policy decides of one call's failures in turn, up to the first decision that is no retry.
+
+    Args:
+        policy: the policy.
+        failed: what goes wrong, in order.
+        luck: a sample for each.
+        now: the instant of the first failure; the call starts at `START`.
+        takes: how long each later attempt takes.
+    """
+    decisions: list[Decision] = []
+    history = History(1, START)
+    for failure, sample in zip(failed, luck, strict=False):
+        decision = policy.decide(history, failure, now, sample)
+        decisions.append(decision)
+        if not isinstance(decision, Retry):
+            break
+        history = policy.advance(history, failure, decision.delay, now=now, sample=sample)
+        now += decision.delay + takes
+    return decisions

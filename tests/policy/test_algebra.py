@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from redrive.errors import PolicyValueError
 from redrive.policy import Backoff, Decision, Defer, Failure, GiveUp, History, Policy, Retry, Rule
 from redrive.policy.algebra import Both, Combined, Either, Then
-from tests.policy.strategies import START, backoffs, failures, lengths, names, nows, policies, samples
+from tests.policy.strategies import START, backoffs, failures, journey, lengths, names, nows, policies, samples
 
 SECOND = timedelta(seconds=1)
 OS_ERROR = Failure.of(OSError("no route"))
@@ -46,10 +46,11 @@ def decide(policy: Policy, attempts: int = 1, failure: Failure = OS_ERROR, **mor
     return policy.decide(History(attempts, START, **more), failure, START, 0.5)
 
 
-def delays(policy: Policy, count: int = 9) -> list[float | None]:
-    """The delays that a policy decides for one plain failure after the other, None where it gives up."""
-    decisions = [decide(policy, attempts) for attempts in range(1, count + 1)]
-    return [each.delay.total_seconds() if isinstance(each, Retry) else None for each in decisions]
+def delays(policy: Policy, count: int = 9, failure: Failure = OS_ERROR) -> list[float | None]:
+    """The delays that a policy decides for one failure again and again, None where it has given up."""
+    decisions = journey(policy, [failure] * count, [0.5] * count, now=START)
+    found = [each.delay.total_seconds() if isinstance(each, Retry) else None for each in decisions]
+    return found + [None] * (count - len(found))
 
 
 def told(*seconds: float, attempts: int = 9) -> Policy:
@@ -78,19 +79,54 @@ def test_then_starts_over():
     assert [1, 7] == delays(Policy(backoff=Backoff.constant(1).take(1), jitter="none") >> told(7), 2)
 
 
-def test_then_takes_over_other_failures_too():
-    """A failure that the first policy does not name goes to the second, which counts from the start."""
-    policy = Policy(on=KeyError) >> told(7, 8)
+def test_then_goes_on_with_its_own_count():
+    """A failure that only the second policy retries gets the second policy's retries, no more and no fewer."""
+    a = told(1, 2, attempts=3).with_(on=TimeoutError)
+    b = Policy(on=OSError, attempts=4, deadline=None, backoff=Backoff.exponential(10), jitter="none")
+    refused, late = Failure.of(ConnectionError()), Failure.of(TimeoutError())
 
-    assert 8 * SECOND == decide(policy, attempts=2).delay
+    assert [10, 20, 40, None] == delays(a >> b, 4, refused)
+    assert [1, 2, 10, 20, 40, None] == delays(a >> b, 6, late)
+    assert [1, 10, 20, 40] == waits(journey(a >> b, [late, refused, refused, refused, refused], [0.5] * 9))
+
+
+def test_then_does_not_go_back():
+    """Once the first policy has given up it is not asked again, even for failures that it names."""
+    policy = told(1).with_(on=TimeoutError) >> told(7).with_(on=ConnectionError)
+    failed = [Failure.of(ConnectionError()), Failure.of(TimeoutError())]
+    taken, refused = journey(policy, failed, [0.5, 0.5])
+
+    assert 7 * SECOND == taken.delay
+    assert "not_matched" == refused.rule
+
+
+def test_then_in_then_keeps_three_counts():
+    """Each part of a longer sequence has its own count, however the sequence is bracketed."""
+    a, b, c = (told(wait, attempts=3) for wait in (1, 7, 9))
+
+    assert [1, 1, 7, 7, 9, 9, None] == delays((a >> b) >> c, 7) == delays(a >> (b >> c), 7)
+    assert [1, 1, 8, 8, None] == delays(a >> (b & told(8, attempts=5)), 5)
+
+
+def test_a_history_without_counters_is_the_first_policys():
+    """Where nobody counted, the failures before this one are the first policy's as far as its retries go."""
+    policy = told(1, attempts=3) >> told(7, 8, 9)
+    open_ended = Policy(attempts=None, deadline=10, backoff=Backoff.constant(1), jitter="none") >> told(7, 8)
+
+    assert [1, 1, 7, 8] == [decide(policy, attempts).delay / SECOND for attempts in (1, 2, 3, 4)]
+    assert 7 * SECOND == open_ended.decide(History(5, START), OS_ERROR, START + 20 * SECOND, 0.5).delay
 
 
 def test_then_starts_a_schedule_that_draws_over():
     """The second policy's first delay follows no previous one."""
     policy = told(100, attempts=2) >> Policy(attempts=9, deadline=None, backoff=Backoff.decorrelated(1, 90))
 
-    assert 2 * SECOND == decide(policy, attempts=2, last_delay=100 * SECOND).delay
-    assert 8 * SECOND == decide(policy, attempts=3, last_delay=5 * SECOND).delay
+    assert [100, 2, 3.5] == delays(policy, 3)
+
+
+def waits(decisions: list[Decision]) -> list[float]:
+    """The delays of the retries among some decisions, in seconds."""
+    return [each.delay / SECOND for each in decisions if isinstance(each, Retry)]
 
 
 def test_the_decision_says_who_chose():
@@ -113,6 +149,15 @@ def test_deferred_instants_compare_with_delays():
     assert Defer(START + 60 * SECOND, "backoff") == decide(deferring | told(90))
 
 
+def test_a_wait_that_calls_nothing_is_an_end():
+    """A wait until the deadline ends a call by `&`, however long the other part would wait, and gives way by `|`."""
+    cut, sooner = (told(60).with_(deadline=limit, over_deadline="truncate") for limit in (10, 8))
+
+    assert ("deadline", 10 * SECOND) == (decide(cut & told(30)).rule, decide(told(5) & cut).delay)
+    assert ("backoff", 30 * SECOND) == (decide(cut | told(30)).rule, decide(told(30) | cut).delay)
+    assert [8 * SECOND, 10 * SECOND] == [decide(cut & sooner).delay, decide(cut | sooner).delay]
+
+
 def test_each_part_counts_its_own_rules():
     """The counts of rules are told apart by the parts that they belong to."""
     left = told(1).with_(rules=[Rule(KeyError, attempts=2), Rule(OSError, attempts=3)])
@@ -123,7 +168,7 @@ def test_each_part_counts_its_own_rules():
     for _ in range(4):
         decision = policy.decide(history, OS_ERROR, START, 0.5)
         delays.append(decision.delay / SECOND if isinstance(decision, Retry) else None)
-        history = policy.advance(history, OS_ERROR, SECOND)
+        history = policy.advance(history, OS_ERROR, SECOND, now=START, sample=0.5)
 
     assert [1, 1, 2, None] == delays
     assert (0, 4, 4) == history.by_rule
@@ -132,6 +177,8 @@ def test_each_part_counts_its_own_rules():
 # --- the laws
 
 
+@pytest.mark.case("algebra.laws.01")
+@pytest.mark.case("algebra.laws.02")
 @given(policies(), policies(), policies(), questions)
 def test_and_and_or_are_associative(a: Policy, b: Policy, c: Policy, question: Question):
     """Brackets make no difference to `&` and `|`."""
@@ -139,6 +186,8 @@ def test_and_and_or_are_associative(a: Policy, b: Policy, c: Policy, question: Q
     assert due((a | b) | c, question) == due(a | (b | c), question)
 
 
+@pytest.mark.case("algebra.laws.01")
+@pytest.mark.case("algebra.laws.02")
 @given(policies(), policies(), questions)
 def test_and_and_or_are_commutative(a: Policy, b: Policy, question: Question):
     """The order of the parts makes no difference to `&` and `|`."""
@@ -146,18 +195,22 @@ def test_and_and_or_are_commutative(a: Policy, b: Policy, question: Question):
     assert due(a | b, question) == due(b | a, question)
 
 
+@pytest.mark.case("algebra.laws.01")
+@pytest.mark.case("algebra.laws.02")
 @given(policies(), questions)
 def test_and_and_or_are_idempotent(a: Policy, question: Question):
     """A policy combined with itself is itself."""
     assert due(a, question) == due(a & a, question) == due(a | a, question)
 
 
+@pytest.mark.case("algebra.laws.02")
 @given(policies(), questions)
 def test_never_is_the_identity_of_or_and_then(a: Policy, question: Question):
     """A policy that never retries changes nothing by `|`, and nothing when it stands first or last."""
     assert due(a, question) == due(a | NEVER, question) == due(NEVER >> a, question) == due(a >> NEVER, question)
 
 
+@pytest.mark.case("algebra.laws.01")
 @given(policies(), questions)
 def test_at_once_for_ever_is_the_identity_of_and(a: Policy, question: Question):
     """A policy that always retries at once changes nothing by `&`."""
@@ -181,6 +234,42 @@ def test_and_and_or_distribute(a: Policy, b: Policy, c: Policy, question: Questi
     """Each of `&` and `|` distributes over the other."""
     assert due(a & (b | c), question) == due((a & b) | (a & c), question)
     assert due(a | (b & c), question) == due((a | b) & (a | c), question)
+
+
+streams = st.lists(failures, min_size=1, max_size=12)
+dice = st.lists(samples, min_size=12, max_size=12)
+steps = st.timedeltas(timedelta(0), timedelta(days=1))
+
+
+@given(policies(), policies(), streams, dice, steps)
+def test_then_is_one_journey_after_the_other(
+    a: Policy, b: Policy, failed: list[Failure], luck: list[float], takes: timedelta
+):
+    """`a >> b` decides as a alone until a gives up, and from that failure on as b alone from its beginning."""
+    first = journey(a, failed, luck, takes=takes)
+    expected = first
+    if isinstance(first[-1], GiveUp):
+        at = len(first) - 1
+        then = START + sum([each.delay + takes for each in first[:at]], timedelta(0))
+        expected = first[:at] + journey(b, failed[at:], luck[at:], now=then, takes=takes)
+
+    assert expected == journey(a >> b, failed, luck, takes=takes)
+
+
+@given(policies(), policies(), policies(), streams, dice)
+def test_then_is_associative_on_journeys(a: Policy, b: Policy, c: Policy, failed: list[Failure], luck: list[float]):
+    """Brackets make no difference to `>>`, whatever goes wrong and when."""
+    assert journey((a >> b) >> c, failed, luck) == journey(a >> (b >> c), failed, luck)
+
+
+@given(policies(), policies(), streams, dice, st.integers(0, 6))
+def test_take_bounds_every_journey(a: Policy, b: Policy, failed: list[Failure], luck: list[float], n: int):
+    """With n retries taken of `a >> b`, a call goes as without for n retries, and has no more of them."""
+    whole = journey(a >> b, failed, luck)
+    taken = journey((a >> b).take(n), failed, luck)
+
+    assert whole[: min(n, len(whole))] == taken[:n]
+    assert n >= sum(not isinstance(each, GiveUp) for each in taken)
 
 
 @given(simple, simple, simple)
@@ -211,6 +300,7 @@ def test_take_limits_a_whole(a: Policy, b: Policy, n: int, operator: Callable[[P
     assert {None} >= set(delays(whole.take(n))[n:])
 
 
+@pytest.mark.case("algebra.laws.08")
 @given(simple, simple, lengths, st.sampled_from(OPERATORS))
 def test_cap_limits_a_whole(a: Policy, b: Policy, cap: float, operator: Callable[[Policy, Policy], Policy]):
     """A cap shortens the delays of a combination and leaves its end."""
@@ -298,6 +388,19 @@ def test_changes_reach_the_parts():
     assert a.durable() >> b.durable() == (a >> b).durable()
     assert ("builtins.KeyError", "builtins.OSError") == (a | b).on
     assert (a | Policy()).on is None
+
+
+def test_a_limit_leaves_the_rest_to_the_limited():
+    """What only limits has no say in candidates, in idempotence, in a deadline that the place gives, or in jitter."""
+    whole = Policy(on=OSError, idempotent=False) >> Policy(on=KeyError, idempotent=False)
+    taken, flipped = whole.take(1), Policy(attempts=1, on=BaseException, idempotent=True) & Policy(on=OSError)
+    slow = Policy(on=OSError, deadline=120).per(ConnectionError).in_process()
+
+    assert (whole.on, False, None) == (taken.on, taken.idempotent, taken.deadline)
+    assert (("builtins.OSError",), None) == (flipped.on, flipped.idempotent)
+    assert 45 * SECOND == taken.in_process().deadline
+    assert 120 * SECOND == slow.deadline
+    assert isinstance(slow.decide(History(1, START), Failure.of(ConnectionError()), START + 60 * SECOND, 0.5), Retry)
 
 
 def test_take_of_what_never_ends():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from redrive.errors import PolicyValueError
 from redrive.policy import Backoff
 from redrive.policy.backoff import KINDS, NEVER_MORE, function_named
-from tests.policy.strategies import backoffs
+from tests.policy.strategies import backoffs, samples
 
 
 @pytest.mark.parametrize(
@@ -116,3 +116,43 @@ def test_unknown_functions_are_refused():
         PolicyValueError, match="no backoff function 'cubes' is registered; there are .*decay.*fibonacci"
     ):
         function_named("cubes")
+
+
+@given(st.just(0) | st.floats(1e-3, 1e6), st.integers(1, 20), st.floats(1, 5))
+def test_filling_fills_the_window(window: float, attempts: int, factor: float):
+    """The delays between the attempts add up to the window; a single attempt has the window before it."""
+    backoff = Backoff.filling(window, attempts, factor)
+
+    assert pytest.approx(window) == sum(backoff.delays(max(1, attempts - 1)))
+
+
+def test_a_window_cannot_be_filled_with_nothing():
+    """So many doublings that the first delay vanishes are refused; a window of no time has no delays of any length."""
+    with pytest.raises(PolicyValueError, match="with 5000 attempts and factor=2.0 the first delay would be nothing"):
+        Backoff.filling(60, 5000, 2.0)
+
+    assert [0.0, 0.0] == Backoff.filling(0, 5000, 2.0).delays(2)
+
+
+@pytest.mark.parametrize("attempts", [0, True, 1.5])
+def test_filling_needs_a_number_of_attempts(attempts: object):
+    """A window is filled by a whole number of attempts."""
+    with pytest.raises(PolicyValueError, match="a whole number from 1 up"):
+        Backoff.filling(60, attempts)
+
+
+@given(st.integers(1, 2000), samples, st.integers(0, 100))
+def test_smooth_delays_are_drawn_below_the_maximum(retry: int, sample: float, initial: int):
+    """A smooth delay is never negative, never above its nominal delay, and never above the maximum."""
+    backoff = Backoff.named("smooth", initial=initial, maximum=30)
+    delay = backoff.draw(retry, None, sample)
+
+    assert 0 <= delay <= backoff.delay(retry) * (1 + 1e-9) <= 30 * (1 + 1e-9)
+
+
+def test_smooth_draws_do_not_pile_up_at_the_maximum():
+    """Late delays spread from half of the maximum to all of it."""
+    backoff = Backoff.named("smooth", initial=1, maximum=30)
+
+    assert pytest.approx([15, 21.2132, 30], abs=1e-3) == [backoff.draw(50, None, sample) for sample in (0, 0.5, 1)]
+    assert NEVER_MORE == Backoff.named("smooth", initial=1).delay(5000)

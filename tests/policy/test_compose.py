@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from redrive.errors import PolicyValueError
 from redrive.policy import Backoff
+from redrive.policy.backoff import NEVER_MORE
 from redrive.policy.compose import Envelope, GiveUpOver, UpTo
 from redrive.policy.kinds import Decorrelated
 from tests.policy.strategies import backoffs, lengths
@@ -191,3 +192,17 @@ def test_a_schedule_that_draws_is_no_part():
         drawing.take(2)
     assert [3, 9] == drawing.envelope.take(2).delays(5)
     assert Envelope(drawing) == drawing.envelope
+
+
+@given(backoffs, backoffs)
+def test_a_sum_waits_both_delays_while_both_last(a: Backoff, b: Backoff):
+    """`+` adds the delays and the floors of its parts and ends with the first; its length is where it ends."""
+    whole = a + b
+    both = [(a.delay(n), b.delay(n), whole.delay(n)) for n in range(1, 25)]
+
+    assert same(whole, b + a)
+    assert same(a, a + EVER)
+    assert all((x is None or y is None) == (z is None) for x, y, z in both)
+    assert all(x + y == z for x, y, z in both if x is not None and y is not None and x + y < NEVER_MORE)
+    assert min(a.lowest(1) + b.lowest(1), NEVER_MORE) == whole.lowest(1)
+    assert whole.length is None or (whole.delay(whole.length + 1) is None and len(whole.delays(99)) == whole.length)

@@ -299,12 +299,12 @@ def test_a_rule_without_backoff_waits_as_the_policy():
 def test_the_history_advances():
     """The next history has one attempt more, the last delay, and one more for the rule that matched."""
     first = History(1, START)
-    second = RULED.advance(first, CONNECTION, SECOND)
-    third = RULED.advance(second, VALUE, 2 * SECOND)
+    second = RULED.advance(first, CONNECTION, SECOND, now=START, sample=0.5)
+    third = RULED.advance(second, VALUE, 2 * SECOND, now=START, sample=0.5)
 
     assert History(2, START, SECOND, (0, 1, 0, 0)) == second
     assert History(3, START, 2 * SECOND, (0, 1, 0, 0)) == third
-    assert History(2, START, SECOND) == PLAIN.advance(first, OS_ERROR, SECOND)
+    assert History(2, START, SECOND) == PLAIN.advance(first, OS_ERROR, SECOND, now=START, sample=0.5)
 
 
 def test_counts_of_another_policy_do_no_harm():

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redrive.policy import Backoff, Failure, History, Jitter, Policy, Retry, Rule
-from tests.policy.strategies import START, backoffs, jitters, samples
+from redrive.policy import Backoff, Failure, Jitter, Policy, Retry, Rule
+from tests.policy.strategies import backoffs, failures, jitters, journey, names, policies, samples
 
 SECOND = timedelta(seconds=1)
+_AND, _OR, _THEN = Policy.__and__, Policy.__or__, Policy.__rshift__
 
 
 @pytest.mark.parametrize(
@@ -131,19 +132,135 @@ def test_many_retries_are_added_up_at_once():
     assert timedelta(days=365_250) <= explained.time
 
 
+def test_a_combination_is_explained_by_its_parts():
+    """A combination counts the worst that its parts can come to between them, and says the delays of each."""
+    late = Policy(on=TimeoutError, attempts=3, deadline=None, backoff=Backoff.constant(1), jitter="none")
+    refused = Policy(on=OSError, attempts=4, deadline=None, backoff=Backoff.exponential(10), jitter="none")
+
+    assert (6, 72 * SECOND, None) == (late >> refused).explain()[:3]
+    assert (3, 30 * SECOND, None) == (late & refused).explain()[:3]
+    assert (4, 70 * SECOND, None) == (late | refused).explain()[:3]
+    assert (3, 30 * SECOND, None) == (late & (late >> refused)).explain()[:3]
+    assert (4, 42 * SECOND, None) == (late.with_(on=OSError) | refused).explain()[:3]
+    assert "waits (1s each time), after that (10s, 20s, 40s); at most 1m12s" in str((late >> refused).explain())
+    assert "waits the longer of (1s each time) and (10s, 20s, 40s);" in str((late & refused).explain())
+    assert "waits the shorter of (1s each time) and (10s, 20s, 40s);" in str((late | refused).explain())
+    assert "waits 10s, 20s, 40s; at most 1m10s" in str(refused.per(ConnectionError).explain())
+    assert "waits (1s each time), after that (not at all)" in str((late >> refused.with_(attempts=1)).explain())
+
+
+def test_only_a_part_that_gives_up_bounds_the_whole():
+    """A deadline bounds a combination where both parts end by it, or where one that gives up at it can end both."""
+    short, long = Policy(deadline=10), Policy(deadline=20)
+    patient = long.with_(over_deadline="defer")
+
+    assert [10, 20, 20] == [each.explain().time / SECOND for each in (short & long, short | long, short >> long)]
+    assert 10 * SECOND == (short & patient).explain().time
+    assert None is (Policy() & patient).explain().time
+    assert "ends after" not in str((short | patient).explain())
+    assert "ends after 10s at the latest" in str(((short & long) & patient).explain())
+
+
+def test_what_nobody_can_bound_is_not_bounded():
+    """A function of the user's own that draws may give any delay, and a part without end has no sum."""
+    lucky = Policy(deadline=None, backoff=Backoff.named("test any luck"))
+    endless = Policy(on=OSError, attempts=None, deadline=None, catch="x", backoff=Backoff.constant(1), jitter="none")
+    drawn = Policy(attempts=3, backoff=Backoff.decorrelated(1, 20))
+    ruled = drawn.with_(rules=[Rule(OSError, backoff=Backoff.constant(5))])
+    apart = Policy(attempts=3, backoff=Backoff.constant(1), rules=[Rule(OSError, attempts=2)], jitter="none")
+
+    assert (3, None) == lucky.explain()[:2]
+    assert (3, None) == (lucky & lucky).explain()[:2]
+    assert (5, None) == lucky.with_(rules=[Rule(OSError, attempts=3)]).explain()[:2]
+    assert (3, None) == lucky.with_(rules=[Rule(OSError, backoff=Backoff.named("test any luck"))]).explain()[:2]
+    assert (None, None) == (endless >> drawn).explain()[:2]
+    assert (None, None) == (endless | drawn).explain()[:2]
+    assert (3, 40 * SECOND) == (endless & drawn).explain()[:2]
+    assert (3, 40 * SECOND) == ruled.explain()[:2]
+    assert (3, 42 * SECOND) == (endless.with_(attempts=3) & ruled).explain()[:2]
+    assert (4, 6 * SECOND) == (apart & apart).explain()[:2]
+    assert (7, 6 * SECOND) == (apart | apart).explain()[:2]
+
+
+Backoff.register("test any luck", lambda retry, previous, sample: sample, draws=True)
+
+drawing = st.builds(
+    lambda attempts, initial, maximum: Policy(
+        attempts=attempts, deadline=None, backoff=Backoff.decorrelated(initial, maximum)
+    ),
+    st.integers(1, 5),
+    st.integers(0, 10),
+    st.integers(0, 100),
+)
+wholes = st.recursive(
+    policies() | drawing,
+    lambda parts: st.one_of(
+        st.builds(lambda a, b: a & b, parts, parts),
+        st.builds(lambda a, b: a | b, parts, parts),
+        st.builds(lambda a, b: a >> b, parts, parts),
+        st.builds(lambda a, n: a.take(n), parts, st.integers(0, 6)),
+        st.builds(lambda a, t: a.up_to(t), parts, st.integers(1, 10**6)),
+        st.builds(lambda a, name: a.per(name), parts, names),
+    ),
+    max_leaves=4,
+)
+"""Policies of all kinds and combinations of them."""
+
+short = st.builds(
+    lambda on, attempts, backoff, rules: Policy(
+        on=on, attempts=attempts, deadline=None, backoff=backoff, jitter="none", rules=rules
+    ),
+    st.none() | names,
+    st.integers(1, 4),
+    backoffs,
+    st.lists(st.builds(Rule, names, backoff=st.none() | backoffs, attempts=st.none() | st.integers(1, 3)), max_size=2),
+)
+"""Policies that give up only when their retries are used, with rules: these get far in a journey."""
+shorts = short | st.builds(lambda a, b, op: op(a, b), short, short, st.sampled_from([_AND, _OR, _THEN]))
+
+unhinted = failures.map(lambda failure: failure._replace(hint=None))
+ordinary = st.sampled_from(
+    [Failure.of(OSError()), Failure.of(ValueError()), Failure(("app.Busy", "builtins.Exception"), "busy")]
+)
+
+
+def check(policy: Policy, failed: list[Failure], luck: list[float]):
+    """Compare a journey with the worst case."""
+    explained = policy.explain()
+    retries = [each for each in journey(policy, failed, luck) if isinstance(each, Retry)]
+    waited = sum([retry.delay / SECOND for retry in retries])
+
+    assert explained.executions is None or len(retries) + 1 <= explained.executions
+    assert explained.waiting is None or waited <= explained.waiting / SECOND * (1 + 1e-9) + 1e-6 * (len(retries) + 1)
+
+
+@given(wholes, st.lists(unhinted, min_size=1, max_size=20), st.lists(samples, min_size=20, max_size=20))
+def test_no_journey_is_worse_than_the_worst_case(policy: Policy, failed: list[Failure], luck: list[float]):
+    """Whatever goes wrong in whatever order, a call has no more executions and no longer waits than explained."""
+    check(policy, failed, luck)
+
+
+@given(shorts, st.lists(ordinary, min_size=8, max_size=20))
+def test_no_long_journey_is_worse_than_the_worst_case(policy: Policy, failed: list[Failure]):
+    """The same for calls that only end when all retries are used."""
+    check(policy, failed, [0.5] * 20)
+
+
 @given(st.integers(1, 8), backoffs, jitters, st.lists(samples, min_size=8, max_size=8))
 def test_no_call_is_worse_than_the_worst_case(attempts: int, backoff: Backoff, jitter: Jitter, luck: list[float]):
-    """However the dice fall, a call has no more executions and no longer waits than explained."""
+    """However the dice fall, a call that fails in one way is no worse than explained."""
     policy = Policy(attempts=attempts, deadline=None, backoff=backoff, jitter=jitter)
-    explained = policy.explain()
-    waited, executions, history = timedelta(0), 1, History(1, START)
-    for sample in luck:
-        decision = policy.decide(history, Failure.of(OSError()), START, sample)
-        if not isinstance(decision, Retry):
-            break
-        waited += decision.delay
-        executions += 1
-        history = policy.advance(history, Failure.of(OSError()), decision.delay)
 
-    assert executions <= explained.executions
-    assert waited <= explained.waiting + 8 * timedelta(microseconds=1)
+    check(policy, [Failure.of(OSError())] * 8, luck)
+
+
+@given(st.integers(1, 8), backoffs)
+def test_without_luck_the_worst_case_happens(attempts: int, backoff: Backoff):
+    """Without rules and luck the worst case is what happens when everything fails."""
+    policy = Policy(attempts=attempts, deadline=None, backoff=backoff, jitter="none")
+    retries = [each for each in journey(policy, [Failure.of(OSError())] * 8, [0.0] * 8) if isinstance(each, Retry)]
+
+    assert len(retries) + 1 == policy.explain().executions
+    assert (
+        pytest.approx(sum([retry.delay / SECOND for retry in retries]), abs=1e-5) == policy.explain().waiting / SECOND
+    )

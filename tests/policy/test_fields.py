@@ -50,7 +50,7 @@ def test_fields_are_kept_in_one_form(field: str, given: Any, kept: Any):
         ("max_hint", "5", "max_hint: the number 5 has no unit"),
         ("backoff", "5s", "backoff='5s' is not a Backoff"),
         ("jitter", "much", "there is no jitter 'much'"),
-        ("jitter", 5, "jitter=5: use none, full, equal or"),
+        ("jitter", 5, "jitter=5: use none, full, equal, Jitter.plus"),
         ("rules", ["TIMEOUT"], "rules: 'TIMEOUT' is not a Rule"),
         ("catch", "not a name", "catch='not a name'"),
         ("catch", "", "catch=''"),

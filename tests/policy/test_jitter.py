@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from math import inf, nan
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redrive.errors import PolicyValueError
-from redrive.policy import Jitter
-from tests.policy.strategies import jitters, lengths, samples
+from redrive.errors import PolicyError, PolicyValueError
+from redrive.policy import Backoff, Failure, History, Jitter, Policy, Retry
+from tests.policy.strategies import START, jitters, lengths, samples
 
 
 @pytest.mark.parametrize(
@@ -20,6 +21,7 @@ from tests.policy.strategies import jitters, lengths, samples
         (Jitter.full, [0, 4, 7.92]),
         (Jitter.equal, [4, 6, 7.96]),
         (Jitter.plus(0.5), [8, 10, 11.96]),
+        (Jitter.added("2s"), [8, 9, 9.98]),
     ],
 )
 def test_each_kind_has_its_formula(jitter: Jitter, expected: list[float]):
@@ -62,13 +64,13 @@ def test_the_mean_is_that_of_an_even_draw(jitter: Jitter, nominal: float):
 
 @given(jitters, samples)
 def test_no_delay_stays_no_delay(jitter: Jitter, sample: float):
-    """A delay of zero is not made longer."""
-    assert 0 == jitter.apply(0, sample)
+    """A delay of zero is not made longer, but by a span that is added."""
+    assert sample * jitter.span == jitter.apply(0, sample)
 
 
 def test_names_are_checked():
     """A kind that does not exist is refused, with those that do."""
-    with pytest.raises(PolicyValueError, match="there is no jitter 'some': use none, full, equal or plus"):
+    with pytest.raises(PolicyValueError, match="there is no jitter 'some': use none, full, equal, plus"):
         Jitter("some")
 
 
@@ -83,3 +85,47 @@ def test_only_plus_has_a_fraction():
     """A fraction beside another kind is a mistake."""
     with pytest.raises(PolicyValueError, match="no fraction for the jitter 'full'"):
         Jitter("full", 0.5)
+
+
+def test_added_jitter_spreads_what_has_no_length():
+    """A span is added also to a delay of nothing, and to one that stands at its floor."""
+    policy = Policy(jitter=Jitter.added(2), backoff=Backoff.constant(0))
+    floored = Policy(jitter=Jitter.plus(0.5), backoff=Backoff.constant(8).floor(8))
+
+    assert 1.0 == decided(policy)
+    assert 10.0 == decided(floored)
+
+
+def test_jitter_that_is_added_is_added_to_hints():
+    """Clients that were told the same come back apart where the jitter goes upwards."""
+    policy = Policy(jitter=Jitter.added(2), backoff=Backoff.constant(0), deadline=None)
+
+    assert 31.0 == decided(policy, hint=timedelta(seconds=30))
+
+
+def decided(policy: Policy, hint: timedelta | None = None) -> float:
+    """The delay before the first retry in seconds, for a sample in the middle."""
+    decision = policy.decide(
+        History(1, START), Failure(("builtins.OSError", "builtins.Exception"), hint=hint), START, 0.5
+    )
+    assert isinstance(decision, Retry)
+    return decision.delay.total_seconds()
+
+
+@pytest.mark.parametrize(("kind", "span"), [("plus", 1), ("full", "1s"), ("added", -1), ("added", "soon")])
+def test_only_added_takes_a_span(kind: str, span: object):
+    """A span belongs to added jitter, and is a duration."""
+    with pytest.raises(PolicyError):
+        Jitter(kind, span=span)
+
+
+def test_a_span_is_shown_where_there_is_one():
+    """Only added jitter shows a span."""
+    assert "Jitter(kind='plus', fraction=0.5)" == repr(Jitter.plus(0.5))
+    assert "Jitter(kind='added', fraction=0.0, span=2.0)" == repr(Jitter.added("2s"))
+
+
+@given(jitters)
+def test_jitter_is_stored_and_read_back(jitter: Jitter):
+    """Every jitter survives being written as data."""
+    assert jitter == Policy.from_dict(Policy(jitter=jitter).to_dict()).jitter

@@ -208,7 +208,7 @@ def test_on_must_be_given(policy):
         redrive.retry(policy)(sample)
 
 
-@pytest.mark.parametrize("field", [{"budget": "b"}, {"breaker": "b"}, {"hedge": "h"}, {"catch": "recover"}])
+@pytest.mark.parametrize("field", [{"hedge": "h"}, {"hedge": "h", "idempotent": True}, {"catch": "recover"}])
 def test_what_calls_in_process_do_not_have_is_refused(field):
     """A field that would be ignored is refused instead, and the function is named."""
     with pytest.raises(PolicyValueError, match=rf"sample: {next(iter(field))}="):

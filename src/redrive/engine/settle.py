@@ -209,24 +209,24 @@ def _failed(claim: Claim, failed: Failed, now: datetime, sample: float) -> Trans
         last_delay=claim.last_delay,
         by_rule=claim.by_rule,
     )
+
+    def by_rule(delay: timedelta) -> tuple[int, ...]:
+        return claim.policy.advance(history, failure, delay, now=now, sample=sample).by_rule
+
     match claim.policy.decide(history, failure, now, sample):
         case Retry(delay, nominal, rule):
             verdict = f"retry in {format_duration(delay)} ({rule})"
             closed = _close(
                 claim, now, Closing.FAILED, failed=failed, nominal=nominal, delay=delay, rule=rule, verdict=verdict
             )
-            return _retry(claim, closed, now + delay, _by_rule(claim, history, failure, delay))
+            return _retry(claim, closed, now + delay, by_rule(delay))
         case Defer(at, rule):
             verdict = f"deferred to {at:%Y-%m-%d %H:%M:%S} UTC ({rule})"
             closed = _close(claim, now, Closing.FAILED, failed=failed, delay=at - now, rule=rule, verdict=verdict)
-            return _retry(claim, closed, at, _by_rule(claim, history, failure, at - now))
+            return _retry(claim, closed, at, by_rule(at - now))
         case GiveUp(why, rule):  # pragma: no branch - the last one; mypy proves that all are here
             closed = _close(claim, now, Closing.FAILED, failed=failed, rule=rule, verdict=why)
             return _dead(claim, closed)
-
-
-def _by_rule(claim: Claim, history: History, failure: Failure, delay: timedelta) -> tuple[int, ...]:
-    return claim.policy.advance(history, failure, delay).by_rule
 
 
 def _retry(claim: Claim, closed: Attempt, due: datetime, by_rule: tuple[int, ...] = ()) -> Transition:

@@ -3,11 +3,17 @@
 They combine *decisions*, not fields, so that each part keeps its own candidates, limits, rules and deadline:
 
 * ``a & b``: give up if either gives up; of two retries the later one.
-* ``a | b``: give up if both give up; of two retries the earlier one.
-* ``a >> b``: what a says, until a gives up; then what b says. Once a's retries are used, b counts from its own first.
+* ``a | b``: give up if both give up; of two retries the earlier one. (To wait until the deadline and then not to call,
+  ``over_deadline="truncate"``, is to give up.)
+* ``a >> b``: what a says, until a gives up; from then on what b says. Each counts the failures that it was asked about:
+  b starts at its own first retry, whatever made a give up, and a is not asked again. So a call has at most the retries
+  of a and those of b. Deadlines are no counts: that of b, too, runs from the start of the call.
 
 These are cats-retry's join, meet and followedBy; on decisions ``&`` and ``|`` obey the laws of a distributive lattice.
-``take``, ``up_to``, ``cap`` and ``per`` apply to the parts, over which they distribute.
+``up_to``, ``cap`` and ``per`` apply to the parts, over which they distribute; so does ``take``, but not over ``>>``.
+
+Counters stand in ``History.by_rule``: those of the left part, those of the right one, and for ``>>`` one more, the
+number of retries that the right part has granted. As long as it is 0 the left part is asked first.
 
 The fields of a combination (``attempts``, ``deadline``, ``backoff``, ...) are what can be said about it as a whole;
 they are for people and for bounds around the call. ``decide`` never looks at them.
@@ -16,7 +22,7 @@ they are for people and for bounds around the call. ``decide`` never looks at th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, ClassVar, Self, TypeVar
 
 from redrive.errors import PolicyValueError
@@ -27,12 +33,13 @@ from redrive.policy.compose import Then as ThenBackoff
 from redrive.policy.decision import Decision, Defer, GiveUp, History, Retry
 from redrive.policy.duration import Duration
 from redrive.policy.failure import Failure
-from redrive.policy.policy import OPERATORS, Policy
+from redrive.policy.policy import OPERATORS, Policy, gate
 from redrive.policy.value import freeze
 
 __all__ = ["Both", "Combined", "Either", "Then"]
 
 _N = TypeVar("_N", bound=Any)
+_ANYTHING = ("builtins.BaseException",)
 
 
 class Combined(Policy):
@@ -53,7 +60,7 @@ class Combined(Policy):
         freeze(self, "left", left)
         freeze(self, "right", right)
         super().__init__(
-            on=_names(left, right),
+            on=self._whole_on(),
             on_result=left.on_result or right.on_result,
             attempts=self._whole_attempts(),
             deadline=self._bound(left.deadline, right.deadline) if left.deadline_given or right.deadline_given else ...,
@@ -63,7 +70,7 @@ class Combined(Policy):
             rules=left.rules + right.rules,
             catch=left.catch or right.catch,
             nested=left.nested if left.nested == right.nested else "outer",
-            idempotent=left.idempotent if left.idempotent == right.idempotent else False,
+            idempotent=self._whole_idempotent(),
             budget=left.budget or right.budget,
             breaker=left.breaker or right.breaker,
             hedge=left.hedge or right.hedge,
@@ -71,6 +78,14 @@ class Combined(Policy):
 
     def _check(self) -> None:
         """The parts are checked already; as a whole they are bounded although no single field may say so."""
+
+    def _whole_on(self) -> Iterable[str] | None:
+        left, right = self.left.on, self.right.on
+        return left + right if isinstance(left, tuple) and isinstance(right, tuple) else None
+
+    def _whole_idempotent(self) -> bool | None:
+        left, right = self.left.idempotent, self.right.idempotent
+        return left if left == right else False
 
     def _whole_attempts(self) -> int | None:
         raise NotImplementedError
@@ -89,19 +104,33 @@ class Combined(Policy):
     def quick(self, exception: BaseException, attempts: int, elapsed: float, sample: float) -> None:
         """Never: the parts decide; see `redrive.policy.decider.Decider.quick`."""
 
+    @property
+    def parts(self) -> tuple[str, Policy, Policy]:
+        """See `redrive.policy.decider.Decider.parts`."""
+        return self.op, self.left, self.right
+
+    @property
+    def counters(self) -> int:
+        """See `redrive.policy.decider.Decider.counters`."""
+        return self.left.counters + self.right.counters
+
     def _histories(self, history: History) -> tuple[History, History]:
-        """The history as each part sees it: with the counts of its own rules."""
-        own = len(self.left.rules)
-        left = history._replace(by_rule=history.by_rule[:own])
-        return left, history._replace(by_rule=history.by_rule[own:])
+        """The history as each part sees it: with its own counters."""
+        left = self.left.counters
+        both = left + self.right.counters
+        by_rule = history.by_rule
+        return history._replace(by_rule=by_rule[:left]), history._replace(by_rule=by_rule[left:both])
+
+    def advance(self, history: History, failure: Failure, delay: timedelta, *, now: datetime, sample: float) -> History:
+        """See `redrive.policy.decider.Decider.advance`: both parts have seen the failure."""
+        for_left, for_right = self._histories(history)
+        left = self.left.advance(for_left, failure, delay, now=now, sample=sample)
+        right = self.right.advance(for_right, failure, delay, now=now, sample=sample)
+        return left._replace(by_rule=_padded(left, self.left) + _padded(right, self.right))
 
     def to_dict(self) -> dict[str, Any]:
         """See `redrive.policy.Policy.to_dict`."""
         return combined_to_dict(self.op, self.left.to_dict(), self.right.to_dict())
-
-    def rule_hits(self, failure: Failure) -> list[int]:
-        """See `redrive.policy.decider.Decider.rule_hits`."""
-        return self.left.rule_hits(failure) + self.right.rule_hits(failure)
 
     def _each(self, change: Callable[[Policy], Policy]) -> Self:
         return type(self)(change(self.left), change(self.right))
@@ -151,6 +180,17 @@ class Both(Combined):
     __slots__ = ()
     op = "&"
 
+    def _whole_on(self) -> Iterable[str] | None:
+        if self.left.on == _ANYTHING:
+            return self.right.on  # type: ignore[return-value]  # no classifier: see __init__
+        return self.left.on if self.right.on == _ANYTHING else super()._whole_on()  # type: ignore[return-value]
+
+    def _whole_idempotent(self) -> bool | None:
+        left, right = self.left.idempotent, self.right.idempotent
+        if left is True:
+            return right
+        return left if right is True else super()._whole_idempotent()
+
     def _whole_attempts(self) -> int | None:
         return _known(min, self.left.attempts, self.right.attempts)
 
@@ -169,7 +209,7 @@ class Both(Combined):
         right = self.right.decide(for_right, failure, now, sample)
         if isinstance(right, GiveUp):
             return right
-        return right if _due(right, now) > _due(left, now) else left
+        return right if _rank(right, now) > _rank(left, now) else left
 
 
 class Either(Combined):
@@ -193,7 +233,7 @@ class Either(Combined):
             return left if isinstance(right, GiveUp) else right
         if isinstance(right, GiveUp):
             return left
-        return right if _due(right, now) < _due(left, now) else left
+        return right if _rank(right, now) < _rank(left, now) else left
 
 
 class Then(Combined):
@@ -214,23 +254,57 @@ class Then(Combined):
     def _whole_backoff(self, left: Backoff, right: Backoff) -> Backoff:
         return ThenBackoff(left, right)
 
+    @property
+    def counters(self) -> int:
+        """See `redrive.policy.decider.Decider.counters`."""
+        return super().counters + 1
+
     def decide(self, history: History, failure: Failure, now: datetime, sample: float) -> Decision:
         """See `redrive.policy.Policy.decide`."""
+        granted, known = self._granted(history)
         for_left, for_right = self._histories(history)
-        left = self.left.decide(for_left, failure, now, sample)
-        if not isinstance(left, GiveUp):
-            return left
-        used = self._used
-        if used is not None and history.attempts > used:
-            first = history.attempts == used + 1
-            last_delay = None if first else history.last_delay
-            for_right = for_right._replace(attempts=history.attempts - used, last_delay=last_delay)
-        return self.right.decide(for_right, failure, now, sample)
+        if not (granted and known):
+            left = self.left.decide(for_left, failure, now, sample)
+            if not isinstance(left, GiveUp):
+                return left
+        return self.right.decide(_own(for_right, granted), failure, now, sample)
+
+    def advance(self, history: History, failure: Failure, delay: timedelta, *, now: datetime, sample: float) -> History:
+        """See `redrive.policy.decider.Decider.advance`: only the part that was asked has seen the failure."""
+        granted, known = self._granted(history)
+        left, right = self._histories(history)
+        if not (granted and known) and not isinstance(self.left.decide(left, failure, now, sample), GiveUp):
+            left = self.left.advance(left, failure, delay, now=now, sample=sample)
+        else:
+            right = self.right.advance(_own(right, granted), failure, delay, now=now, sample=sample)
+            granted += 1
+        by_rule = (*_padded(left, self.left), *_padded(right, self.right), granted)
+        return History(history.attempts + 1, history.started_at, delay, by_rule)
+
+    def _granted(self, history: History) -> tuple[int, bool]:
+        """How many retries the right part has granted, and whether that was counted.
+
+        A history without counters was written by hand, or for another policy. Then the failures before this one are
+        taken to have been the left part's, as far as its retries go, and it is asked first.
+        """
+        if len(history.by_rule) >= self.counters:
+            return history.by_rule[self.counters - 1], True
+        return (0 if self._used is None else max(0, history.attempts - 1 - self._used)), False
 
     def take(self, n: int) -> Policy:
-        """At most ``n`` retries: what the left leaves of them is the right's."""
-        rest = 0 if self._used is None else max(0, n - self._used)
-        return Then(self.left.take(n), self.right.take(rest))
+        """At most ``n`` retries, whichever part grants them."""
+        return self & gate(self, attempts=n + 1)
+
+
+def _own(history: History, granted: int) -> History:
+    """The history as the second part sees it: its first failure is the one that the first part gave up on."""
+    return history._replace(attempts=granted + 1, last_delay=history.last_delay if granted else None)
+
+
+def _padded(history: History, policy: Policy) -> tuple[int, ...]:
+    """A part's counters; as many as it has, so that the places of the others do not shift."""
+    missing = policy.counters - len(history.by_rule)
+    return history.by_rule + (0,) * missing
 
 
 OPERATORS.update({cls.op: cls for cls in (Both, Either, Then)})
@@ -244,17 +318,18 @@ def _nominal(policy: Policy) -> Backoff:
     return backoff.take(policy.retries)
 
 
-def _names(left: Policy, right: Policy) -> Iterable[str] | None:
-    if not isinstance(left.on, tuple) or not isinstance(right.on, tuple):
-        return None
-    return left.on + right.on
-
-
 def _known(choose: Callable[[_N, _N], _N], left: _N | None, right: _N | None) -> _N | None:
     if left is None or right is None:
         return right if left is None else left
     return choose(left, right)
 
 
-def _due(decision: Retry | Defer, now: datetime) -> datetime:
-    return now + decision.delay if isinstance(decision, Retry) else decision.at
+def _rank(decision: Retry | Defer, now: datetime) -> tuple[bool, timedelta]:
+    """How far a decision stands from going on at once: `&` takes the farther one of two, `|` the nearer one.
+
+    A wait until the deadline, after which nothing is called (``truncate``), stands behind all that call again, and the
+    longer ones of them before the shorter ones: it is an end, and ``&`` ends with the first.
+    """
+    if isinstance(decision, Defer):
+        return False, decision.at - now
+    return (True, -decision.delay) if decision.rule == "deadline" else (False, decision.delay)

@@ -2,8 +2,8 @@
 
 A backoff is a pure function from the number of the retry to seconds, or to None where it has no more to give. It knows
 nothing about failures, clocks or dice. It may be combined: ``a & b`` (ends with the first, the longer delay), ``a | b``
-(ends with the last, the shorter delay), ``a >> b`` (one after the other), ``.take(n)``, ``.up_to(t)``, ``.cap(t)``,
-``.floor(t)``; see `redrive.policy.compose`.
+(ends with the last, the shorter delay), ``a >> b`` (one after the other), ``a + b`` (ends with the first, the sum of
+the delays), ``.take(n)``, ``.up_to(t)``, ``.cap(t)``, ``.floor(t)``; see `redrive.policy.compose`.
 
 All arithmetic saturates: no number of retries overflows.
 
@@ -14,11 +14,11 @@ so the methods here can build kinds without importing the modules that import th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from math import exp
+from math import exp, inf, sqrt, tanh
 from typing import ClassVar
 
 from redrive.errors import PolicyValueError
-from redrive.policy.duration import LONGEST, Duration
+from redrive.policy.duration import LONGEST, Duration, seconds
 from redrive.policy.value import Value
 
 __all__ = ["KINDS", "NEVER_MORE", "Backoff", "function_named"]
@@ -63,6 +63,11 @@ class Backoff(Value):
             sample: a random number from [0, 1).
         """
         raise NotImplementedError
+
+    @property
+    def longest(self) -> float | None:
+        """The longest delay of a schedule that `draws`, whatever came before, in seconds; None if nobody can tell."""
+        return None
 
     @property
     def envelope(self) -> Backoff:
@@ -112,8 +117,39 @@ class Backoff(Value):
         return _make("decorrelated", initial, maximum)
 
     @staticmethod
+    def filling(window: Duration, attempts: int, factor: float = 2) -> Backoff:
+        """An exponential schedule whose delays between this many attempts add up to a window (as opnieuw's does).
+
+        Args:
+            window: the sum of the delays; attempts and jitter are not in it.
+            attempts: executions, the first included, as the policy will have; with 1 there is no delay to speak of, and
+                the first would be the whole window.
+            factor: by how much each delay is longer than the one before.
+
+        Raises:
+            PolicyValueError: attempts is no number of executions, or so large that the first delay would be nothing.
+        """
+        if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
+            raise PolicyValueError(f"attempts={attempts!r}: a whole number from 1 up, the first execution included")
+        whole = seconds(window)
+        try:
+            initial = whole / sum([factor**retry for retry in range(max(1, attempts - 1))])
+        except OverflowError:
+            initial = 0.0
+        if whole and not initial:
+            raise PolicyValueError(f"with {attempts} attempts and factor={factor!r} the first delay would be nothing")
+        return _make("exponential", initial, None, factor)
+
+    @staticmethod
     def named(name: str, **options: float) -> Backoff:
-        """A registered function; ``fibonacci(base)`` and ``decay(initial, rate)`` are built in.
+        """A registered function.
+
+        These are built in:
+
+        * ``fibonacci(base)``
+        * ``decay(initial, rate)``: ever shorter
+        * ``smooth(initial, maximum)``, drawn: doubles, and spreads the retries of many clients evenly over time (the
+          curve is that of Polly's DecorrelatedJitterBackoffV2)
 
         Raises:
             PolicyValueError: no such function, or it does not take these options.
@@ -152,6 +188,10 @@ class Backoff(Value):
         """This one; when it has ended, the other from its beginning."""
         return _make("then", self, other)
 
+    def __add__(self, other: Backoff) -> Backoff:
+        """The sum: ends as soon as one ends, and waits both delays."""
+        return _make("sum", self, other)
+
     def take(self, n: int) -> Backoff:
         """At most ``n`` retries."""
         return _make("take", self, n)
@@ -189,10 +229,33 @@ def _decay(retry: int, initial: float = 1.0, rate: float = 1.0) -> float:
     return initial * exp(-rate * (retry - 1))
 
 
+def _smooth(retry: int, previous: float | None, sample: float, initial: float = 1.0, maximum: float = inf) -> float:
+    """The rise of a curve over one retry, from a place that is drawn.
+
+    Polly remembers where it was before; this draws the place anew, so that a delay depends on nothing but its retry and
+    its sample. And where the longest draw passes the maximum the draws are scaled, not cut: cut ones would pile up.
+    """
+    del previous
+    start = min(retry - 1, _SMOOTH_END)
+    longest = initial * _rise(start + 1.0)
+    drawn = initial * _rise(start + sample)
+    return min(drawn / longest * maximum, maximum) if longest > maximum else drawn
+
+
+def _rise(place: float) -> float:
+    return (_curve(place) - _curve(place - 1.0)) / 1.4
+
+
+def _curve(place: float) -> float:
+    return 2.0**place * tanh(sqrt(4.0 * place)) if place > 0 else 0.0
+
+
+_SMOOTH_END = 500  # from there on it has saturated, and 2 ** 1024 would overflow
 _FIBONACCI_END = 100  # beyond it every sensible base has saturated
 _FUNCTIONS: dict[str, tuple[Callable[..., float], bool]] = {
     "fibonacci": (_fibonacci, False),
     "decay": (_decay, False),
+    "smooth": (_smooth, True),
 }
 
 

@@ -69,7 +69,7 @@ def policy_to_dict(policy: Decider) -> dict[str, Any]:
     data |= {name: _resource_out(name, getattr(policy, name)) for name in _RESOURCES}
     data["deadline"] = _span_out(policy.deadline) if policy.deadline_given else "default"
     data["backoff"] = backoff_to_dict(policy.backoff)
-    data["jitter"] = {"plus": policy.jitter.fraction} if policy.jitter.kind == "plus" else policy.jitter.kind
+    data["jitter"] = _jitter_out(policy.jitter)
     data["rules"] = [_rule_out(rule) for rule in policy.rules]
     return {"version": VERSION} | {name: data[name] for name in _KEYS}
 
@@ -204,12 +204,26 @@ def _rule(data: object, path: str) -> Rule:
     return _build(path, lambda: Rule(on, backoff=schedule, attempts=found["attempts"]))
 
 
+def _jitter_out(jitter: Jitter) -> str | dict[str, Any]:
+    match jitter.kind:
+        case "plus":
+            return {"plus": jitter.fraction}
+        case "added":
+            return {"added": _seconds_out(jitter.span)}
+    return jitter.kind
+
+
 def _jitter(data: object, path: str) -> Jitter:
+    if isinstance(data, Mapping) and "added" in data:
+        found = _keys(data, ("added",), path)
+        return _build(path, lambda: Jitter.added(found["added"]))
     if isinstance(data, Mapping):
         found = _keys(data, ("plus",), path)
         return _build(path, lambda: Jitter.plus(found["plus"]))
     if not isinstance(data, str):
-        raise PolicyValueError(f"{path}: {data!r} is neither the name of a jitter nor {{'plus': fraction}}")
+        raise PolicyValueError(
+            f"{path}: {data!r} is neither the name of a jitter nor {{'plus': fraction}} or {{'added': span}}"
+        )
     return _build(path, lambda: Jitter(data))
 
 

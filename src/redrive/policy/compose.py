@@ -16,11 +16,11 @@ from math import ceil, floor
 from typing import ClassVar, TypeVar
 
 from redrive.errors import PolicyValueError
-from redrive.policy.backoff import Backoff
+from redrive.policy.backoff import NEVER_MORE, Backoff
 from redrive.policy.duration import Duration, seconds
 from redrive.policy.value import freeze
 
-__all__ = ["Cap", "Envelope", "Floor", "GiveUpOver", "Longer", "Shorter", "Take", "Then", "UpTo"]
+__all__ = ["Cap", "Envelope", "Floor", "GiveUpOver", "Longer", "Shorter", "Sum", "Take", "Then", "UpTo"]
 
 _B = TypeVar("_B", bound=Backoff)
 
@@ -134,6 +134,27 @@ class Then(_Pair):
         """See `Backoff.length`."""
         left, right = self.left.length, self.right.length
         return None if left is None or right is None else left + right
+
+
+class Sum(_Pair):
+    """``a + b``: ends as soon as one ends, and waits both delays."""
+
+    __slots__ = ()
+    kind = "sum"
+
+    def delay(self, retry: int) -> float | None:
+        """See `Backoff.delay`."""
+        left, right = self.left.delay(retry), self.right.delay(retry)
+        return None if left is None or right is None else min(left + right, NEVER_MORE)
+
+    def lowest(self, retry: int) -> float:
+        """See `Backoff.lowest`."""
+        return min(self.left.lowest(retry) + self.right.lowest(retry), NEVER_MORE)
+
+    @property
+    def length(self) -> int | None:
+        """See `Backoff.length`."""
+        return _shorter(self.left.length, self.right.length)
 
 
 class _Limited(Backoff):

@@ -113,14 +113,20 @@ class Decider(Value):
         freeze(self, "_full", self.jitter.kind == "full")
         freeze(self, "_kinds", {})
         freeze(self, "_room", inf if self.deadline is None else self.deadline.total_seconds())
-        fixed = self.jitter.kind == "none"
-        tracks = [_track(self, rule, position, fixed=fixed) for position, rule in enumerate(self.rules, 1)]
-        freeze(self, "_tracks", (*tracks, Track("backoff", self.backoff, self.attempts, fixed=fixed)))
+        fixed, upward = self.jitter.kind == "none", self.jitter.is_upward
+        tracks = [_track(self, rule, position) for position, rule in enumerate(self.rules, 1)]
+        rest = Track("backoff", self.backoff, self.attempts, fixed=fixed, upward=upward)
+        freeze(self, "_tracks", (*tracks, rest))
 
     @property
     def retries(self) -> int | None:
         """How many retries there are at most: attempts - 1; None without a limit."""
         return None if self.attempts is None else self.attempts - 1
+
+    @property
+    def parts(self) -> tuple[str, Decider, Decider] | None:
+        """The operator and the two policies that this one is made of; None for a policy of its own."""
+        return None
 
     def decide(  # noqa: C901, PLR0912 - one ordered list of reasons to stop, kept in one frame for speed
         self, history: History, failure: Failure, now: datetime, sample: float
@@ -249,7 +255,7 @@ class Decider(Value):
             return GiveUp(why, "hint")
         if hint <= decision.delay and not dictated:
             return decision
-        if self.jitter.kind == "plus":
+        if self.jitter.is_upward:
             hint = max(hint, span(self.jitter.apply(hint.total_seconds(), sample)))
         return Retry(max(hint, ZERO), decision.nominal, "hint")
 
@@ -294,13 +300,28 @@ class Decider(Value):
                 return index
         return None
 
-    def advance(self, history: History, failure: Failure, delay: timedelta) -> History:
+    @property
+    def counters(self) -> int:
+        """How many numbers this policy keeps in `History.by_rule`."""
+        return len(self.rules)
+
+    def advance(
+        self,
+        history: History,
+        failure: Failure,
+        delay: timedelta,
+        *,
+        now: datetime,  # noqa: ARG002 - only a combination has to know which of its parts decided
+        sample: float,  # noqa: ARG002
+    ) -> History:
         """The history of the next attempt, after this failure was retried.
 
         Args:
             history: what `decide` was given.
             failure: the failure that was decided on; it is counted for the rule that it falls under.
             delay: the wait that comes before the next attempt.
+            now: what `decide` was given.
+            sample: what `decide` was given.
         """
         by_rule = history.by_rule
         if self.rules:
@@ -329,14 +350,15 @@ class Decider(Value):
         return failure if failure.candidate is not None else failure._replace(candidate=bool(said))
 
 
-def _track(policy: Decider, rule: Rule, position: int, *, fixed: bool) -> Track:
+def _track(policy: Decider, rule: Rule, position: int) -> Track:
     return Track(
         rule.name(position),
         rule.backoff or policy.backoff,
         rule.attempts or policy.attempts,
         own_limit=rule.attempts is not None,
         own_backoff=rule.backoff is not None,
-        fixed=fixed,
+        fixed=policy.jitter.kind == "none",
+        upward=policy.jitter.is_upward,
     )
 
 

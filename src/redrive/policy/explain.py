@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import NamedTuple
 
-from redrive.policy.backoff import Backoff
 from redrive.policy.decider import Decider
 from redrive.policy.duration import ZERO, format_duration, span
-from redrive.policy.jitter import Jitter
+from redrive.policy.kinds import Exponential
+from redrive.policy.worst import least, limit_of, worst
 
 __all__ = ["Explanation", "explain"]
 
-_HORIZON = 10_000  # retries that are added up one by one; from there on the last delay is taken to repeat
 _SHOWN = 6
+_AT_ONCE = Exponential(0)
 
 
 class Explanation(NamedTuple):
@@ -39,39 +39,13 @@ class Explanation(NamedTuple):
 
 def explain(policy: Decider) -> Explanation:
     """See `redrive.policy.Policy.explain`."""
-    executions = _executions(policy)
-    waiting = _bounded(_waiting(policy), policy.deadline)
+    retries, seconds = worst(policy)
+    executions = None if retries is None else retries + 1
+    waiting = None if seconds is None else span(seconds)
     running = _running(policy, executions)
-    time = _bounded(None if waiting is None or running is None else waiting + running, policy.deadline)
+    limit = limit_of(policy)
+    time = _bounded(None if waiting is None or running is None else waiting + running, limit)
     return Explanation(executions, waiting, time, _sentence(policy, executions, waiting, time))
-
-
-def _executions(policy: Decider) -> int | None:
-    general = _shorter(policy.retries, policy.backoff.length)
-    if general is None:
-        return None
-    return 1 + general + sum(rule.attempts - 1 for rule in policy.rules if rule.attempts is not None)
-
-
-def _waiting(policy: Decider) -> timedelta | None:
-    total = _sum(policy.backoff, policy.retries, policy.jitter)
-    for rule in policy.rules:
-        retries = policy.retries if rule.attempts is None else rule.attempts - 1
-        more = _sum(rule.backoff or policy.backoff, retries, policy.jitter)
-        if rule.attempts is not None:
-            total = None if total is None or more is None else total + more
-        else:
-            total = None if total is None or more is None else max(total, more)
-    return None if total is None else span(total)
-
-
-def _sum(backoff: Backoff, retries: int | None, jitter: Jitter) -> float | None:
-    count = _shorter(retries, backoff.length)
-    if count is None:
-        return None
-    delays = backoff.delays(min(count, _HORIZON))
-    beyond = (count - len(delays)) * delays[-1] if delays else 0.0
-    return jitter.highest(sum(delays) + beyond)
 
 
 def _running(policy: Decider, executions: int | None) -> timedelta | None:
@@ -93,8 +67,9 @@ def _sentence(policy: Decider, executions: int | None, waiting: timedelta | None
         parts.append(f"waits {_waits(policy)}")
         if waiting is not None and waiting > ZERO:
             parts.append(f"at most {_readable(waiting)} of waiting in all")
-    if policy.deadline is not None:
-        parts.append(f"ends after {format_duration(policy.deadline)} at the latest")
+    limit = limit_of(policy)
+    if limit is not None:
+        parts.append(f"ends after {format_duration(limit)} at the latest")
     elif time is not None:
         parts.append(f"takes at most {_readable(time)}")
     if policy.rules:
@@ -104,9 +79,24 @@ def _sentence(policy: Decider, executions: int | None, waiting: timedelta | None
     return "; ".join(parts) + "."
 
 
+_JOINED = {"&": "the longer of ({}) and ({})", "|": "the shorter of ({}) and ({})", ">>": "({}), after that ({})"}
+
+
 def _waits(policy: Decider) -> str:
-    wanted = _shorter(_shorter(policy.retries, policy.backoff.length), _SHOWN + 1) or 0
+    """The delays of a policy; a combination has those of its parts, since each part may meet other failures."""
+    if policy.parts is None:
+        return _own_waits(policy)
+    sign, left, right = policy.parts
+    if sign == "&" and right.backoff == _AT_ONCE:  # it only limits
+        return _waits(left)
+    return _JOINED[sign].format(_waits(left), _waits(right))
+
+
+def _own_waits(policy: Decider) -> str:
+    wanted = least(least(policy.retries, policy.backoff.length), _SHOWN + 1) or 0
     delays = [_readable(span(delay)) for delay in policy.backoff.delays(wanted)]
+    if not delays:
+        return "not at all"
     if len(delays) > 1 and len(set(delays)) == 1:
         shown = f"{delays[0]} each time"
     elif len(delays) > _SHOWN:
@@ -119,6 +109,7 @@ def _waits(policy: Decider) -> str:
         "full": ", each drawn between nothing and that",
         "equal": ", each drawn between half and all of that",
         "plus": f", each with up to {policy.jitter.fraction:.0%} on top",
+        "added": f", each with up to {_readable(span(policy.jitter.span))} on top",
     }[policy.jitter.kind]
     return shown + (", each drawn at random" if policy.backoff.draws else luck)
 
@@ -127,9 +118,3 @@ def _readable(value: timedelta) -> str:
     """Milliseconds for short spans, seconds for long ones."""
     unit = timedelta(milliseconds=1) if value < timedelta(minutes=1) else timedelta(seconds=1)
     return format_duration(round(value / unit) * unit)
-
-
-def _shorter(a: int | None, b: int | None) -> int | None:
-    if a is None:
-        return b
-    return a if b is None else min(a, b)

@@ -72,7 +72,7 @@ def jitter(value: Jitter | str | None, backoff: Backoff) -> Jitter:
         return Jitter.none if backoff.draws else Jitter.full
     kept = Jitter(value) if isinstance(value, str) else value
     if not isinstance(kept, Jitter):
-        raise PolicyValueError(f"jitter={value!r}: use none, full, equal or Jitter.plus(fraction)")
+        raise PolicyValueError(f"jitter={value!r}: use none, full, equal, Jitter.plus(fraction) or Jitter.added(span)")
     if backoff.draws and kept != Jitter.none:
         raise PolicyValueError(f"a {backoff.kind} backoff draws its delays by itself: leave out jitter={kept.kind!r}")
     return kept

@@ -150,6 +150,11 @@ class Decorrelated(Backoff):
         """See `Backoff.draws`."""
         return True
 
+    @property
+    def longest(self) -> float:
+        """See `Backoff.longest`."""
+        return self.maximum
+
     def draw(self, retry: int, previous: float | None, sample: float) -> float:  # noqa: ARG002 - depends on previous
         """See `Backoff.draw`."""
         low = min(self.initial, self.maximum)

@@ -83,7 +83,8 @@ class Record(NamedTuple):
         """One line for people: ``gave up after 3 attempts in 1.24 s: 3 of 3 attempts failed (OSError x2, Busy)``."""
         count = f"{self.attempts} attempt{'s' if self.attempts != 1 else ''}"
         inner = f"; {self.inner.function} left the retrying to it" if self.inner and self.inner.rule == "nested" else ""
-        return f"gave up after {count} in {_shown(self.elapsed)}: {self.why} ({self._failures()}){inner}"
+        failures = f" ({self._failures()})" if self.timeline else ""  # a breaker refuses before the first attempt
+        return f"gave up after {count} in {_shown(self.elapsed)}: {self.why}{failures}{inner}"
 
     def _failures(self) -> str:
         """The kinds of failures in the order of their first appearance, repeated ones counted."""

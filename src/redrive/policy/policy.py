@@ -26,7 +26,7 @@ from redrive.policy.limits import check_attempts
 from redrive.policy.rule import Rule
 from redrive.policy.value import freeze
 
-__all__ = ["OPERATORS", "Policy"]
+__all__ = ["OPERATORS", "Policy", "gate"]
 
 IN_PROCESS_DEADLINE = timedelta(seconds=45)
 _DEFAULT_BACKOFF = Exponential(0.1, 5.0)
@@ -291,15 +291,7 @@ class Policy(Forms, Decider):
         """The same, for failures of these reasons or types only; any other failure is given up on."""
         if self.on is None:
             return self.with_(on=names)
-        gate = Policy(
-            on=names,
-            attempts=_ALWAYS,
-            backoff=Exponential(0),
-            hints="ignore",
-            groups=self.groups,
-            idempotent=self.idempotent,
-        )
-        return self & gate
+        return self & gate(self, on=names, groups=self.groups)
 
     # --- value
 
@@ -317,6 +309,18 @@ class Policy(Forms, Decider):
         usual = _USUAL.arguments()
         shown = {name: value for name, value in self.arguments().items() if name not in usual or usual[name] != value}
         return f"Policy({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+
+def gate(policy: Policy, **limits: Any) -> Policy:  # noqa: ANN401 - each field of a policy has its own type
+    """A policy that limits another by ``&`` in one respect, and has no wish of its own in any other.
+
+    Args:
+        policy: the one to be limited. A deadline that it leaves to the place is left to the place here, too.
+        **limits: fields, as of `Policy`.
+    """
+    deadline = None if policy.deadline_given else ...
+    fields = {"on": BaseException, "attempts": _ALWAYS, "deadline": deadline, "backoff": Exponential(0), **limits}
+    return Policy(hints="ignore", idempotent=True, **fields)
 
 
 _USUAL = Policy()

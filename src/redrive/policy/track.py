@@ -27,9 +27,10 @@ class Track:
         own_limit: the limit is the rule's, not the policy's.
         own_backoff: the schedule is the rule's, not the policy's.
         fixed: delays are waited as they are, without jitter.
+        upward: jitter is only added, so that there is always something to draw.
     """
 
-    __slots__ = ("backoff", "draws", "fixed", "limit", "name", "own_backoff", "own_limit", "waits")
+    __slots__ = ("backoff", "draws", "fixed", "limit", "name", "own_backoff", "own_limit", "upward", "waits")
 
     def __init__(  # noqa: PLR0913 - keyword-only flags, set in one place
         self,
@@ -40,6 +41,7 @@ class Track:
         own_limit: bool = False,
         own_backoff: bool = False,
         fixed: bool,
+        upward: bool = False,
     ) -> None:
         self.name = name
         self.backoff = backoff
@@ -48,17 +50,20 @@ class Track:
         self.own_backoff = own_backoff
         self.draws = backoff.draws
         self.fixed = fixed and not backoff.draws
+        self.upward = upward
         self.waits: dict[int, tuple[float, float, timedelta]] = {}
 
     def look_up(self, retry: int) -> tuple[float, float, timedelta] | None:
         """The nominal delay before a retry in seconds, the lower bound of jitter, and the nominal delay as a span.
 
-        Where the first two are equal there is nothing to draw.
+        Where the first two are equal there is nothing to draw; jitter that is added has no lower bound but the delay
+        itself, and is drawn also where a floor has come up to it: then the second is below every delay.
         """
         nominal = self.backoff.delay(retry)
         if nominal is None:
             return None
-        wait = (nominal, nominal if self.fixed else self.backoff.lowest(retry), span(nominal))
+        low = nominal if self.fixed else self.backoff.lowest(retry)
+        wait = (nominal, -1.0 if self.upward else low, span(nominal))
         if retry <= _REMEMBERED:
             self.waits[retry] = wait
         return wait

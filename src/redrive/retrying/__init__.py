@@ -33,26 +33,78 @@ What holds for all of them:
 * **Waiting is the clock's.** Every wait goes through `redrive.clock.Clock`, so that a test can jump. Nothing that waits
   holds the error of the attempt before, and so nothing holds its frames.
 
+* **What is shared is named.** Budgets, breakers and hedging plans are registered under a key (`shared`), and a policy
+  names the key; a `Limiter` decorates the function. What stands in `LATER` is loaded by its first use (law 10).
+
 The verbs of a policy are declared in `redrive.policy.forms` and come here through `redrive.seams`.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from redrive.policy.outcome import Deferred, GaveUp, Ok, Outcome, Record, Try
 from redrive.retrying.context import Deadline, deadline, disabled
 from redrive.retrying.decorator import retry
 from redrive.retrying.generators import resume
 
+if TYPE_CHECKING:
+    from redrive.policy.breaker import BreakerSettings
+    from redrive.policy.budget import ConcurrencyBudget, RatioBudget, ThrottleBudget, TokenBudget
+    from redrive.retrying.hedging import Hedge
+    from redrive.retrying.limiter import Limiter
+    from redrive.retrying.shared import SharedBreaker, SharedBudget, breaker, budget, hedge, isolated
+
 __all__ = [
+    "BreakerSettings",
+    "ConcurrencyBudget",
     "Deadline",
     "Deferred",
     "GaveUp",
+    "Hedge",
+    "Limiter",
     "Ok",
     "Outcome",
+    "RatioBudget",
     "Record",
+    "SharedBreaker",
+    "SharedBudget",
+    "ThrottleBudget",
+    "TokenBudget",
     "Try",
+    "breaker",
+    "budget",
     "deadline",
     "disabled",
+    "hedge",
+    "isolated",
     "resume",
     "retry",
 ]
+
+LATER = {
+    "BreakerSettings": "redrive.policy.breaker",
+    "ConcurrencyBudget": "redrive.policy.budget",
+    "Hedge": "redrive.retrying.hedging",
+    "Limiter": "redrive.retrying.limiter",
+    "RatioBudget": "redrive.policy.budget",
+    "SharedBreaker": "redrive.retrying.shared",
+    "SharedBudget": "redrive.retrying.shared",
+    "ThrottleBudget": "redrive.policy.budget",
+    "TokenBudget": "redrive.policy.budget",
+    "breaker": "redrive.retrying.shared",
+    "budget": "redrive.retrying.shared",
+    "hedge": "redrive.retrying.shared",
+    "isolated": "redrive.retrying.shared",
+}
+"""Where the names are that a plain retry does not need."""
+
+
+def __getattr__(name: str) -> Any:
+    """Load one of them."""
+    home = LATER.get(name)
+    if home is None:
+        raise AttributeError(f"module 'redrive.retrying' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(home), name)

@@ -19,7 +19,7 @@ from redrive.retrying.cut import Cut, cut
 from redrive.retrying.plan import Plan
 from redrive.retrying.run import Run, start
 
-__all__ = ["call", "outcome", "proceed"]
+__all__ = ["attempts", "call", "outcome", "proceed"]
 
 _Function = Callable[..., Awaitable[Any]]
 
@@ -38,9 +38,20 @@ async def proceed(run: Run, function: _Function, args: tuple[Any, ...], kwargs: 
     Raises:
         Exception: what the function raised, last, unchanged.
     """
+    if run.hedges:
+        from redrive.retrying.race import race
+
+        return await race(run, attempts, function, args, kwargs)
+    return await attempts(run, function, args, kwargs)
+
+
+async def attempts(run: Run, function: _Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The same without hedges."""
     bound: Cut | None = None
     token = run.publish()
     try:
+        if run.guard is not None:
+            run.admit()
         while True:
             if run.delay and await run.asleep():
                 return run.result
@@ -58,6 +69,8 @@ async def proceed(run: Run, function: _Function, args: tuple[Any, ...], kwargs: 
                     return result
     finally:
         run.retire(token)
+        if run.guard is not None:
+            run.drop()
 
 
 async def outcome(run: Run, function: _Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome[Any]:

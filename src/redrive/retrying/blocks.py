@@ -70,6 +70,8 @@ class Attempt:
     def __enter__(self) -> Self:
         if self.state != _FRESH:
             raise RuntimeError(f"attempt {self.number} has been entered before; each turn of the loop brings a new one")
+        if self._run.guard is not None:
+            self._run.admit()
         self.state = _RUNNING
         self._token = self._run.publish()
         self._cut = cut(self._run) if self._is_async and self._run.bounded else None
@@ -94,6 +96,8 @@ class Attempt:
         finally:
             if self._token is not None:
                 self._run.retire(self._token)
+            if self.state != _RETRY:
+                self._run.drop()
 
     def _judge(self, error: BaseException | None) -> bool:
         """Whether the loop goes on; an error is taken then."""
@@ -130,7 +134,12 @@ class Attempts:
         run = self._advance()
         if run is None:
             raise StopIteration
-        if run.delay and run.sleep():
+        try:
+            over = bool(run.delay) and run.sleep()
+        except BaseException:
+            run.drop()
+            raise
+        if over:
             raise StopIteration
         return self._next(run, is_async=False)
 
@@ -141,13 +150,19 @@ class Attempts:
         run = self._advance()
         if run is None:
             raise StopAsyncIteration
-        if run.delay and await run.asleep():
+        try:
+            over = bool(run.delay) and await run.asleep()
+        except BaseException:
+            run.drop()
+            raise
+        if over:
             raise StopAsyncIteration
         return self._next(run, is_async=True)
 
     def _advance(self) -> Run | None:
         """The run if there is another attempt."""
         if self._run is None:
+            self._plan.refuse_hedge("a block")
             self._run = start(self._plan, self._name)
             return self._run
         state = _OVER if self._attempt is None else self._attempt.state

@@ -46,6 +46,9 @@ class Fields(TypedDict, total=False):
     nested: str
     groups: str
     idempotent: bool | None
+    budget: object
+    breaker: object
+    hedge: object
 
 
 class Decorator(Protocol):
@@ -126,6 +129,8 @@ def _wrapper(function: Callable[..., Any], plan: Plan, mode: Mode) -> Callable[.
     if mode != UNTIL_FIRST_ITEM:
         raise PolicyValueError(f"{plan.name}: generator={mode!r}, but it is not a generator function")
     is_async = bool(flags & (_COROUTINE | _ITERABLE_COROUTINE))
+    if not is_async:
+        plan.refuse_hedge("not one")
     if plan.direct:
         return compile_wrapper(function, plan, _ASYNC if is_async else _SYNC, is_async=is_async)
     if is_async:

@@ -70,6 +70,7 @@ def check(function: Callable[..., Any], plan: Plan, mode: Mode) -> None:
     if plan.timeout is not None or plan.policy.on_result is not None:
         field = "on_result" if plan.timeout is None else "attempt_timeout"
         raise PolicyValueError(f"{plan.name}: {field} has no meaning for a generator, which yields items over time")
+    plan.refuse_hedge("a generator")
     if isinstance(mode, resume):
         parameters = _signature(function).parameters
         if mode.into not in parameters and not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
@@ -115,6 +116,11 @@ class _Stream:
         self._yielded, self._last = True, item
         return self._mode == UNTIL_FIRST_ITEM
 
+    def ended(self) -> None:
+        """The generator has returned."""
+        if self.run.guard is not None:
+            self.run.guard.finish(None)
+
     def failed(self, error: Exception) -> bool:
         """Whether the stream is tried again."""
         if error is self.thrown or (self._yielded and self._mode == UNTIL_FIRST_ITEM):
@@ -133,31 +139,36 @@ def wrap_sync(  # noqa: C901 - the protocol of generators (PEP 380), which `yiel
         stream = open_stream()
         _rd_run, _rd_started = stream.run, stream.run.started
         _rd_plan: Plan | None = plan
-        while True:
-            if _rd_run.delay:
-                _rd_run.sleep()
-            source = stream.open(function, args, kwargs)
-            try:
-                item = next(source)
-                while True:
-                    if stream.passed(item):
-                        _rd_plan = None  # from here on nothing is retried
-                    try:
-                        sent = yield item
-                    except GeneratorExit:
-                        source.close()
+        try:
+            _rd_run.admit()
+            while True:
+                if _rd_run.delay:
+                    _rd_run.sleep()
+                source = stream.open(function, args, kwargs)
+                try:
+                    item = next(source)
+                    while True:
+                        if stream.passed(item):
+                            _rd_plan = None  # from here on nothing is retried
+                        try:
+                            sent = yield item
+                        except GeneratorExit:
+                            source.close()
+                            raise
+                        except BaseException as thrown:  # noqa: BLE001 - handed on, whatever it is
+                            stream.thrown = thrown
+                            item = source.throw(thrown)
+                        else:
+                            item = next(source) if sent is None else source.send(sent)
+                        stream.thrown = None
+                except StopIteration as stop:
+                    stream.ended()
+                    return stop.value
+                except Exception as error:
+                    if not stream.failed(error):
                         raise
-                    except BaseException as thrown:  # noqa: BLE001 - handed on, whatever it is
-                        stream.thrown = thrown
-                        item = source.throw(thrown)
-                    else:
-                        item = next(source) if sent is None else source.send(sent)
-                    stream.thrown = None
-            except StopIteration as stop:
-                return stop.value
-            except Exception as error:
-                if not stream.failed(error):
-                    raise
+        finally:
+            _rd_run.drop()
 
     return signed(wrapper)
 
@@ -173,30 +184,35 @@ def wrap_async(  # noqa: C901 - the same with `await`
         stream = open_stream()
         _rd_run, _rd_started = stream.run, stream.run.started
         _rd_plan: Plan | None = plan
-        while True:
-            if _rd_run.delay:
-                await _rd_run.asleep()
-            source = stream.open(function, args, kwargs)
-            try:
-                item = await anext(source)
-                while True:
-                    if stream.passed(item):
-                        _rd_plan = None  # from here on nothing is retried
-                    try:
-                        sent = yield item
-                    except GeneratorExit:
-                        await source.aclose()
+        try:
+            _rd_run.admit()
+            while True:
+                if _rd_run.delay:
+                    await _rd_run.asleep()
+                source = stream.open(function, args, kwargs)
+                try:
+                    item = await anext(source)
+                    while True:
+                        if stream.passed(item):
+                            _rd_plan = None  # from here on nothing is retried
+                        try:
+                            sent = yield item
+                        except GeneratorExit:
+                            await source.aclose()
+                            raise
+                        except BaseException as thrown:  # noqa: BLE001 - handed on, whatever it is
+                            stream.thrown = thrown
+                            item = await source.athrow(thrown)
+                        else:
+                            item = await source.asend(sent)
+                        stream.thrown = None
+                except StopAsyncIteration:
+                    stream.ended()
+                    return
+                except Exception as error:
+                    if not stream.failed(error):
                         raise
-                    except BaseException as thrown:  # noqa: BLE001 - handed on, whatever it is
-                        stream.thrown = thrown
-                        item = await source.athrow(thrown)
-                    else:
-                        item = await source.asend(sent)
-                    stream.thrown = None
-            except StopAsyncIteration:
-                return
-            except Exception as error:
-                if not stream.failed(error):
-                    raise
+        finally:
+            _rd_run.drop()
 
     return signed(wrapper)

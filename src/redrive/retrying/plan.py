@@ -12,9 +12,6 @@ __all__ = ["Plan", "name_of"]
 
 _DURABLE = {
     "catch": "a catch task takes over durable jobs; in process, catch the exception",
-    "budget": "retry budgets are not available in process yet",
-    "breaker": "circuit breakers are not available in process yet",
-    "hedge": "hedging is not available in process yet",
 }
 
 
@@ -39,14 +36,29 @@ class Plan:
         timeout: seconds for one attempt, or None.
         retries: whether it ever calls again.
         yields: whether it leaves the retrying to a retrying call above.
+        shares: whether it names a budget or a breaker.
+        hedged: whether it names a hedge.
         direct: whether a call needs no preparation: then the compiled wrapper makes the first attempt itself.
 
     Raises:
         PolicyValueError: the policy does not say what may be retried, or asks for something that calls in process do
-            not have; the message names the function.
+            not have, or for hedges of a call that is not idempotent; the message names the function.
     """
 
-    __slots__ = ("direct", "given", "limit", "name", "policy", "promised", "quick", "retries", "timeout", "yields")
+    __slots__ = (
+        "direct",
+        "given",
+        "hedged",
+        "limit",
+        "name",
+        "policy",
+        "promised",
+        "quick",
+        "retries",
+        "shares",
+        "timeout",
+        "yields",
+    )
 
     def __init__(self, given: Policy, name: str) -> None:
         try:
@@ -56,6 +68,10 @@ class Plan:
         for field, why in _DURABLE.items():
             if getattr(policy, field) is not None:
                 raise PolicyValueError(f"{name}: {field}={getattr(policy, field)!r}: {why}")
+        if policy.hedge is not None and not policy.idempotent:
+            raise PolicyValueError(
+                f"{name}: hedge={policy.hedge!r}: only a call with idempotent=True may be made twice"
+            )
         self.given = given
         self.name = name
         self.policy = policy
@@ -65,7 +81,23 @@ class Plan:
         self.timeout = None if policy.attempt_timeout is None else policy.attempt_timeout.total_seconds()
         self.retries = policy.attempts != 1 or bool(policy.rules)
         self.yields = policy.nested == "outer"
-        self.direct = not self.promised and self.timeout is None and policy.on_result is None
+        self.shares = policy.budget is not None or policy.breaker is not None
+        self.hedged = policy.hedge is not None
+        shared = self.shares or self.hedged
+        self.direct = not self.promised and self.timeout is None and policy.on_result is None and not shared
+
+    def refuse_hedge(self, kind: str) -> None:
+        """Fail where hedging means nothing.
+
+        Args:
+            kind: what is called, for the message.
+
+        Raises:
+            PolicyValueError: the policy has a hedge.
+        """
+        if self.hedged:
+            hedge = self.policy.hedge
+            raise PolicyValueError(f"{self.name}: hedge={hedge!r}: hedging needs a coroutine function, this is {kind}")
 
     def changed(self, changes: dict[str, Any]) -> Plan:
         """The same plan under a changed policy.

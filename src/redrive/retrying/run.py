@@ -20,11 +20,11 @@ settle it, else by ``Policy.decide``. A run brings the history, the time and the
 a call whose policy says ``nested="outer"`` does not carry out a retry where a call above will do so, since the two
 numbers of attempts would multiply. It says so in its record, rule ``nested``.
 
-What is to come has its place. The order is fixed: ``deadline( hedge( breaker -> budget -> [ attempt_timeout( limiter(
-call ) ) ] x n ) )``. A breaker counts calls, so it is asked in `start`. A budget is spent when a retry is decided, not
-when it is sent, so it is asked at the end of `Run.failed`. A limiter belongs around ``call()``, inside the attempt's
-timeout, and a hedge around the loop. A policy with one of these is not ``direct`` (see `redrive.retrying.plan`), so
-that compiled wrappers need not know of them.
+What calls share has a fixed order: ``deadline( hedge( breaker -> budget -> [ attempt_timeout( limiter( call ) ) ] x n )
+)``. A breaker counts calls, so `Run.admit` asks it, once. A budget is spent when a retry is decided, not when it is
+sent, so it is asked in `Run.failed`; both through the call's `redrive.retrying.guard.Guard`. A hedge is around the loop
+(`redrive.retrying.race`), a limiter around ``call()`` (`redrive.retrying.limiter`). A policy with one of these is not
+``direct`` (see `redrive.retrying.plan`), so that compiled wrappers need not know of them.
 """
 
 from __future__ import annotations
@@ -32,16 +32,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextvars import Token
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from redrive.clock import Clock
-from redrive.policy import Defer, Failure, GiveUp, History, Retry, Stage, format_duration
+from redrive.policy import Decision, Defer, Failure, GiveUp, History, Retry, Stage, format_duration
 from redrive.policy.duration import ZERO, span
-from redrive.policy.outcome import Deferred, GaveUp, Ok, Outcome, Record, surface
+from redrive.policy.outcome import surface
 from redrive.retrying.context import SCOPE, SYSTEM, Call, Scope, enclosing
-from redrive.retrying.dice import roll, unique
+from redrive.retrying.dice import roll
 from redrive.retrying.plan import Plan
-from redrive.retrying.record import Line, attach, spelt_out, timeline
+from redrive.retrying.record import Line
+from redrive.retrying.story import Story
+
+if TYPE_CHECKING:
+    from redrive.retrying.guard import Guard
 
 __all__ = ["Run", "start"]
 
@@ -49,7 +53,7 @@ _new = tuple.__new__
 _MONOTONIC: Callable[[], float] = SYSTEM.monotonic
 
 
-class Run:
+class Run(Story):
     """The state of one call.
 
     Args:
@@ -65,6 +69,7 @@ class Run:
         outer: the call above this one, as far as the scope knows.
         has_sign: whether a frame on the stack shows this call to `redrive.retrying.context`.
         result: the last one that was rejected and is retried.
+        guard: its dealings with a budget and a breaker, if its policy names one.
     """
 
     # Made after each first failure. What every failure looks at is the instance's own, which CPython reads fastest; the
@@ -74,6 +79,7 @@ class Run:
     live = True
     outer: Call | None = None
     result: Any = None
+    guard: Guard | None = None
     _name: str | None = None
     _truncated = False
     _off = False
@@ -81,7 +87,7 @@ class Run:
     _started_at: datetime | None = None
     _by_rule: tuple[int, ...] = ()
     _error: Exception | None = None
-    _uid: str | None = None
+    _above: str | None = None
 
     def __init__(self, plan: Plan, started: float) -> None:
         self.plan = plan
@@ -100,6 +106,24 @@ class Run:
         return self._name or self.plan.name
 
     # ------------------------------------------------------------------------------------------------------- the loop
+
+    def admit(self) -> None:
+        """Before the first attempt of a guarded call: ask its breaker.
+
+        Raises:
+            CircuitOpen: the breaker refuses; nothing was called.
+        """
+        refused = None if self.guard is None else self.guard.admit()
+        if refused is not None and self.guard is not None:
+            self.ended = refused
+            error = self.guard.refusal(refused.why)
+            self._attach(error)
+            raise error
+
+    def drop(self) -> None:
+        """The call is over, however it went; what it still holds of shared things is given back."""
+        if self.guard is not None:
+            self.guard.drop()
 
     def sleep(self) -> bool:
         """Wait before the next attempt.
@@ -160,6 +184,8 @@ class Run:
         if self._decide(failure, at, error):
             self._error = error if self._truncated else None
             return True
+        if self.guard is not None:
+            self.guard.finish(self.ended, error)
         self._attach(error)
         return False
 
@@ -167,15 +193,22 @@ class Run:
         """Whether a result is the end of the call: it is good, or bad and not retried."""
         rejects = self.plan.policy.on_result
         if rejects is None or self._off or not rejects(result):
+            if self.guard is not None:
+                self.guard.finish(None)
             return True
         if not self._decide(Failure.of_result(result), self._monotonic(), None):
+            if self.guard is not None:
+                self.guard.finish(self.ended)
             return True
         self.result = result
         return False
 
     def _close(self) -> bool:
-        limit = _span(self.plan.limit)
-        self.ended = GiveUp(f"it waited until the deadline of {limit} and did not call again", "deadline")
+        if self.ended is None:
+            limit = _span(self.plan.limit)
+            self.ended = GiveUp(f"it waited until the deadline of {limit} and did not call again", "deadline")
+        if self.guard is not None:
+            self.guard.finish(self.ended, self._error)
         if self._error is None:
             return True
         self._attach(self._error)
@@ -189,25 +222,36 @@ class Run:
         last = span(self.delay) if self.number > 1 else None
         history = History(self.number, self._started_at, last, self._by_rule)
         policy = self.plan.policy
-        decision = policy.decide(history, failure, now, self._dice())
+        sample = self._dice()
+        decision = policy.decide(history, failure, now, sample)
         if isinstance(decision, Retry):
-            above = enclosing(self, error) if self.number == 1 and self.plan.yields else None
+            above = (self._above or enclosing(self, error)) if self.number == 1 and self.plan.yields else None
             if above is not None:
                 decision = GiveUp(f"left the retrying to {above} above", "nested")
             elif self._instant and decision.rule == "deadline":
                 decision = GiveUp("the deadline would be waited for, without another attempt", "deadline")
             elif self._instant:
                 decision = decision._replace(delay=ZERO)
+        if isinstance(decision, Retry) and self.guard is not None and decision.rule != "deadline":
+            decision = self._afford(self.guard, failure, decision)
         self._lines.append((self._began, at, failure, decision))
         if not isinstance(decision, Retry):
             self.ended = decision
             return False
-        self._by_rule = policy.advance(history, failure, decision.delay).by_rule
+        self._by_rule = policy.advance(history, failure, decision.delay, now=now, sample=sample).by_rule
         self._began = at
         self.number += 1
         self.delay = decision.delay.total_seconds()
-        self._truncated = decision.rule == "deadline"
+        self._truncated = decision.rule in ("deadline", "budget")
         return True
+
+    def _afford(self, guard: Guard, failure: Failure, decision: Retry) -> Decision:
+        """A retry if the budget grants it; where it does not, giving up, or only waiting and then giving up."""
+        refused = guard.retry(failure)
+        if refused is None or not guard.hold_back:
+            return decision if refused is None else refused
+        self.ended = refused
+        return decision._replace(rule="budget")
 
     # ----------------------------------------------------------------------------------------------------------- time
 
@@ -259,6 +303,48 @@ class Run:
             self._instant = scope.trial is not None
             self._common = not (self._off or self._instant)
 
+    def watch(self, *, hedging: bool = False) -> None:
+        """Take part in what the policy shares with others, unless retries are switched off.
+
+        Args:
+            hedging: this is a further copy of a call that takes part already.
+
+        Raises:
+            PolicyValueError: the policy names something that is not registered.
+        """
+        if not self._off:
+            from redrive.retrying.guard import Guard
+
+            self.guard = Guard(self.plan, self.name, self._monotonic, hedging=hedging)
+            self._common = False
+
+    def copy(self) -> Run:
+        """Another call under the same policy that began when this one did: a hedge. It has no guard yet."""
+        twin = Run(self.plan, self.started)
+        twin.settle(SCOPE.get(), self._name)
+        twin._began = self._monotonic()
+        twin._above = self._above
+        twin._common = False
+        return twin
+
+    @property
+    def affords(self) -> bool:
+        """Ask the budget for this further copy of a call."""
+        return self.guard is None or self.guard.afford()
+
+    @property
+    def hedges(self) -> bool:
+        """Whether copies of it may be made: not where retries are switched off, nor where nothing is waited for."""
+        return self.plan.hedged and not self._off and not self._instant
+
+    def look_up(self) -> None:
+        """Remember a retrying call above: tasks that are started here do not have its sign on their stacks."""
+        self._above = enclosing(self, None)
+
+    def adopt(self, twin: Run) -> None:
+        """Tell the story of that copy from now on: it was the one that counted."""
+        self.number, self.ended, self._lines, self._began = twin.number, twin.ended, twin._lines, twin._began
+
     def publish(self) -> Token[Scope | None]:
         """Write this call into the scope, for what is below it."""
         self.live = True
@@ -275,51 +361,6 @@ class Run:
         except ValueError:
             pass  # a coroutine that the garbage collector closes is closed in another context
 
-    # ------------------------------------------------------------------------------------------------ what became of it
-
-    @property
-    def previous(self) -> Failure | None:
-        """Why the last attempt that has ended failed."""
-        if not self._lines:
-            return None
-        return spelt_out(self._lines[-1], len(self._lines), self.plan.policy.backoff)[0]
-
-    @property
-    def uid(self) -> str:
-        """The same for all attempts of this call and for no other."""
-        if self._uid is None:
-            self._uid = unique()
-        return self._uid
-
-    def record(self, inner: Record | None = None) -> Record:
-        """The story so far."""
-        rule = "ok" if self.ended is None else self.ended.rule
-        elapsed = timedelta(0, self._monotonic() - self.started)
-        tries = timeline(self._lines, self.started, self.plan.policy.backoff)
-        return Record(self.name, tries, elapsed, rule, _why(self.ended), inner)
-
-    def succeeded(self, value: Any) -> Outcome[Any]:
-        """The outcome of a call that returned."""
-        if self.ended is None:
-            self._lines.append((self._began, self._monotonic(), None, None))
-            return Ok(value, self.record())
-        return self._outcome(None, value)
-
-    def surfaced(self, error: Exception) -> Outcome[Any]:
-        """The outcome of a call that raised."""
-        return self._outcome(error, None)
-
-    def _outcome(self, error: Exception | None, value: Any) -> Outcome[Any]:
-        record = self.record()
-        if isinstance(self.ended, Defer):
-            return Deferred(self.ended.at, error, value, record)
-        return GaveUp(error, value, record)
-
-    def _attach(self, error: Exception) -> None:
-        """Give an error its record and its note, unless it was none of the policy's business."""
-        if self.number > 1 or self.ended is None or self.ended.rule != "not_matched":
-            attach(error, self.record)
-
 
 def start(plan: Plan, name: str | None = None) -> Run:
     """Begin a call under what is in force here.
@@ -335,16 +376,12 @@ def start(plan: Plan, name: str | None = None) -> Run:
     clock = SYSTEM if scope is None else scope.clock
     run = Run(plan if scope is None else scope.applied(plan), clock.monotonic())
     run.settle(scope, name)
+    if run.plan.shares and not run.hedges:  # of a hedged call each copy takes part
+        run.watch()
     return run
 
 
 _OFF = GiveUp("retries are switched off", "disabled")
-
-
-def _why(ended: GiveUp | Defer | None) -> str:
-    if isinstance(ended, GiveUp):
-        return ended.why
-    return "it succeeded" if ended is None else f"the next attempt is deferred to {ended.at:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _span(seconds: float | None) -> str:

@@ -30,8 +30,11 @@ def proceed(run: Run, function: Callable[..., Any], args: tuple[Any, ...], kwarg
     Raises:
         Exception: what the function raised, last, unchanged.
     """
+    run.plan.refuse_hedge("not one")
     token = run.publish()
     try:
+        if run.guard is not None:
+            run.admit()
         while True:
             if run.delay and run.sleep():
                 return run.result
@@ -45,6 +48,8 @@ def proceed(run: Run, function: Callable[..., Any], args: tuple[Any, ...], kwarg
                     return result
     finally:
         run.retire(token)
+        if run.guard is not None:
+            run.drop()
 
 
 def outcome(run: Run, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome[Any]:

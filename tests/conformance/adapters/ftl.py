@@ -151,7 +151,7 @@ def _decisions(policy: Policy, attempts: int, sample: float) -> list[Any]:
     for _ in range(attempts):
         decisions.append(policy.decide(history, ANY_FAILURE, START, sample))
         if isinstance(decisions[-1], Retry):
-            history = policy.advance(history, ANY_FAILURE, decisions[-1].delay)
+            history = policy.advance(history, ANY_FAILURE, decisions[-1].delay, now=START, sample=sample)
     return decisions
 
 

@@ -7,6 +7,7 @@ import builtins
 import re
 from collections import Counter
 from datetime import timedelta
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -197,6 +198,76 @@ def _deciding(text: str) -> Policy:
 
 def _said(decision: object) -> str:
     return f"Delay({decision.delay.total_seconds():g})" if isinstance(decision, Retry) else "GiveUp"
+
+
+def schedule(case: Case) -> None:
+    """What a schedule of Effect, written with our operators, decides step after step."""
+    data = read(case.data, "op", "of", "steps", "expect", "times", "duration", "at", "interval", "action_duration")
+    policy = word(data["op"], _COMPOSED)(data)
+    times = data.get("at") or [data.get("action_duration", 0) * place for place in range(len(data["expect"]))]
+    history, found = History(1, START), []
+    for elapsed, expected in zip(times, data["expect"], strict=True):
+        now = START + timedelta(seconds=elapsed) + sum(found, timedelta(0))
+        decision = policy.decide(history, FAILURE, now, 0.5)
+        if isinstance(decision, Retry):
+            assert expected == decision.delay.total_seconds()
+            found.append(timedelta(0) if "at" in data else decision.delay)
+            history = policy.advance(history, FAILURE, decision.delay, now=now, sample=0.5)
+        else:
+            assert expected == "done"
+
+
+_SCHEDULES = {
+    "zero": lambda: Backoff.constant(0),
+    "fixed": Backoff.constant,
+    "spaced": Backoff.constant,
+    "exponential": Backoff.exponential,
+    "duration": lambda once: Backoff.constant(once).take(1),
+}
+
+
+def _schedule(text: str) -> Policy:
+    name, *numbers = text.split()
+    if name == "take":
+        count, *rest = numbers
+        return _schedule(" ".join(rest)).take(int(count))
+    backoff = word(name, _SCHEDULES)(*map(float, numbers))
+    return Policy(attempts=MANY, deadline=None, backoff=backoff, jitter="none")
+
+
+def _limited(data: Any) -> Policy:
+    policy = _schedule(data["of"])
+    policy = policy.take(data["times"]) if "times" in data else policy
+    return policy.up_to(data["duration"]) if "duration" in data else policy
+
+
+_COMPOSED: dict[str, Callable[[Any], Policy]] = {
+    "max": lambda data: reduce(Policy.__and__, map(_schedule, data["of"])),
+    "concat": lambda data: reduce(Policy.__rshift__, map(_schedule, data["of"])),
+    "up_to": _limited,
+    "fixed": lambda data: _schedule(f"fixed {data['interval']}"),
+}
+
+
+# ------------------------------------------------------------------------------------------------------ single formulas
+
+
+def window_fit(case: Case) -> None:
+    """The first delay of a backoff that fills a window, and that it does fill it."""
+    data = read(case.data, "max_calls", "window", "expect_base")
+    backoff = Backoff.filling(data["window"], data["max_calls"])
+    assert pytest.approx(data["expect_base"], abs=TOLERANCE) == backoff.delay(1)
+    if data["max_calls"] > 1:
+        assert pytest.approx(data["window"]) == sum(backoff.delays(data["max_calls"] - 1))
+
+
+def discrete_jitter(case: Case) -> None:
+    """How two of the smallest units are drawn with half of them to either side; ours are microseconds."""
+    data = read(case.data, "u", "expect")
+    policy = policy_of({"backoff": "constant", "value": 2 * MICROSECOND, "jitter": "proportional", "p": 0.5})
+    decision = policy.decide(History(1, START), FAILURE, START, data["u"])
+    assert isinstance(decision, Retry)
+    assert data["expect"] == decision.delay // timedelta.resolution
 
 
 # ----------------------------------------------------------------------------------------------------- exception groups

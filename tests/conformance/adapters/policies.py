@@ -106,9 +106,13 @@ def _backoff(data: Json, scale: float) -> Backoff:
 
 
 def _exponential(data: Json, scale: float) -> Backoff:
-    _fields(data, "base", "factor", "cap", "floor")
-    if data.get("jitter") == "decorrelated":
-        return Backoff.decorrelated(data["base"] * scale, data["cap"] * scale)
+    _fields(data, "base", "factor", "cap", "floor", "j")
+    match data.get("jitter"):
+        case "decorrelated" | "decorrelated_smithy":
+            return Backoff.decorrelated(data["base"] * scale, data["cap"] * scale)
+        case "polly_decorrelated_v2":
+            options = {"maximum": data["cap"]} if "cap" in data else {}
+            return Backoff.named("smooth", initial=data["base"], **options)
     backoff: Backoff = Backoff.exponential(data["base"] * scale, _scaled(data, "cap", scale), data.get("factor", 2))
     return _floored(backoff, data, scale)
 
@@ -170,6 +174,7 @@ _OPERATORS: dict[str, Callable[[Json, float], Backoff]] = {
     "take_until": lambda data, scale: _only(data, scale, "cumulative").up_to(data["cumulative"], end="past"),
     "cap": lambda data, scale: _only(data, scale, "cap").cap(data["cap"]),
     "give_up_if_delay_over": lambda data, scale: _only(data, scale, "threshold").give_up_over(data["threshold"]),
+    "sum": lambda data, scale: _sum([_summand(part, scale) for part in read(data, "op", "of")["of"]]),
     "concat": lambda data, scale: _chain([_backoff(part, scale) for part in read(data, "op", "of")["of"]]),
 }
 
@@ -183,6 +188,17 @@ def _chain(parts: list[Backoff]) -> Backoff:
     for other in others:
         first = first >> other
     return first
+
+
+def _sum(parts: list[Backoff]) -> Backoff:
+    first, *others = parts
+    return sum(others, start=first)
+
+
+def _summand(data: Json, scale: float) -> Backoff:
+    # In a sum a part without luck is its own floor: only the others spread.
+    backoff = _backoff(data, scale)
+    return backoff if isinstance(data.get("value"), str) else backoff.floor(data["value"])
 
 
 def _fields(data: Json, *fields: str) -> None:
@@ -206,7 +222,7 @@ def _spread(data: Mapping[str, Any]) -> _Spread:
             raise UnknownWord("jitter on a uniform delay")
         return _Spread(Jitter.full)
     if "op" in data:
-        return _Spread(Jitter.none)
+        return _Spread(Jitter.full if data["op"] == "sum" else Jitter.none)
     return word(data.get("jitter", "none"), _JITTERS)(data)
 
 
@@ -221,7 +237,10 @@ _JITTERS: dict[str, Callable[[Mapping[str, Any]], _Spread]] = {
     "equal": lambda _: _Spread(Jitter.equal),
     "backon": lambda _: _Spread(Jitter.plus(1.0)),
     "proportional": _proportional,
+    "additive": lambda data: _Spread(Jitter.added(data["j"])),
     "decorrelated": lambda _: _Spread(None),
+    "decorrelated_smithy": lambda _: _Spread(None),
+    "polly_decorrelated_v2": lambda _: _Spread(None),
 }
 
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from redrive.errors import AuthenticationFailure, CollectionNotFound, PolicyValueError, ScopeNotFound, TerminalFailure
+from redrive.policy import Jitter
 from redrive.retrying.orchestrator import (
     BestEffort,
     FailFast,
@@ -58,7 +59,7 @@ def test_fail_fast_retries_nothing():
 def test_strategies_show_what_they_are():
     """A strategy in a message or a debugger says its calculator and jitter."""
     shown = [repr(BestEffort(len)), repr(FailFast())]
-    assert [f"BestEffort({len!r}, jitter=Jitter(kind='none', fraction=0.0))", "FailFast()"] == shown
+    assert [f"BestEffort({len!r}, jitter={Jitter.none!r})", "FailFast()"] == shown
 
 
 class TestTerminal:

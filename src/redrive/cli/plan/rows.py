@@ -203,7 +203,7 @@ def _walk(policy: Policy, failure: Failure, sample: float) -> Iterator[_Step]:
     history, now = History(1, _START), _START
     while (step := _step(policy, history, failure, now, sample)) is not None:
         yield step
-        history = policy.advance(history, failure, step.delay)
+        history = policy.advance(history, failure, step.delay, now=now, sample=sample)
         now = min(now + step.delay, _START + LONGEST)
 
 

@@ -1,0 +1,140 @@
+"""A rate of sending that follows the target: the adaptive mode of the AWS SDKs.
+
+Nothing is limited until the target throttles for the first time. Then the rate falls to a part (``beta``) of what was
+being sent, and grows again along a cubic curve: fast up to near the rate that was too much, slowly around it, fast
+beyond it. That is the congestion control of CUBIC (RFC 9438), on requests instead of packets.
+
+`Cubic` is the curve. `AdaptiveRate` is the whole: it measures what is sent, applies the curve and fills a bucket of
+tokens at that rate. It is mutable and has no lock; its owner has. Instants are seconds on one clock that goes forward.
+"""
+
+from __future__ import annotations
+
+from math import floor
+from typing import NamedTuple
+
+__all__ = ["AdaptiveRate", "Cubic"]
+
+_SMOOTH = 0.8  # weight of the latest measurement
+_HALF = 0.5  # seconds: what is sent is measured twice a second
+_LEAST_RATE = 0.5
+_LEAST_ROOM = 1.0
+
+
+class Cubic(NamedTuple):
+    """The curve of the rate after a refusal.
+
+    Attributes:
+        most: the rate at which the target refused, per second.
+        failed_at: when it did.
+        beta: the part of the rate that is kept.
+        scale: how fast it grows.
+    """
+
+    most: float = 0.0
+    failed_at: float = 0.0
+    beta: float = 0.7
+    scale: float = 0.4
+
+    @property
+    def window(self) -> float:
+        """Seconds from the refusal until the rate is back at ``most``; the AWS documents call it K."""
+        return float((self.most * (1 - self.beta) / self.scale) ** (1 / 3))
+
+    def rate(self, now: float) -> float:
+        """The rate at an instant without further refusals."""
+        return float(self.scale * (now - self.failed_at - self.window) ** 3 + self.most)
+
+    def throttled(self, rate: float, now: float) -> Cubic:
+        """The curve after a refusal; ``rate(now)`` of it is ``beta`` times the rate.
+
+        Args:
+            rate: at which it was refused.
+            now: when.
+        """
+        return self._replace(most=rate, failed_at=now)
+
+
+class AdaptiveRate:
+    """Measures, adapts, and says how long to wait.
+
+    Args:
+        now: the present instant.
+        rate: tokens per second from the start; by default nothing is limited before the first refusal.
+        cubic: the curve.
+
+    Attributes:
+        measured: requests per second as they were sent lately.
+        rate: tokens per second.
+        enabled: whether it limits.
+    """
+
+    def __init__(self, now: float = 0.0, *, rate: float | None = None, cubic: Cubic | None = None) -> None:
+        self.cubic = (cubic or Cubic())._replace(failed_at=now)
+        self.measured = 0.0
+        self.enabled = rate is not None
+        self.rate = max(rate or 0.0, _LEAST_RATE) if self.enabled else 0.0
+        self._room = max(self.rate, _LEAST_ROOM)
+        self._tokens = 0.0
+        self._filled_at = now
+        self._counted_from = _half(now)
+        self._count = 0
+
+    def acquire(self, now: float, tokens: float = 1.0) -> float:
+        """Ask to send.
+
+        Args:
+            now: the present instant.
+            tokens: how many it takes.
+
+        Returns:
+            0.0 if it may be sent, else the seconds after which to ask again. In that case nothing is taken, so that all
+            who wait are told the same, and nobody's wait grows because others wait (the bucket never goes below zero).
+        """
+        if not self.enabled:
+            return 0.0
+        self._fill(now)
+        if tokens <= self._tokens:
+            self._tokens -= tokens
+            return 0.0
+        return (tokens - self._tokens) / self.rate
+
+    def tokens(self, now: float) -> float:
+        """How many there are."""
+        self._fill(now)
+        return self._tokens
+
+    def report(self, now: float, *, throttled: bool) -> None:
+        """Hear of an answer.
+
+        Args:
+            now: when it came.
+            throttled: whether the target refused because there was too much.
+        """
+        self._measure(now)
+        if throttled:
+            rate = min(self.measured, self.rate) if self.enabled else self.measured
+            self.cubic = self.cubic.throttled(rate, now)
+            self.enabled = True
+            wanted = rate * self.cubic.beta
+        else:
+            wanted = self.cubic.rate(now)
+        self._fill(now)
+        self.rate = max(min(wanted, 2 * self.measured), _LEAST_RATE)
+        self._room = max(self.rate, _LEAST_ROOM)
+        self._tokens = min(self._tokens, self._room)
+
+    def _measure(self, now: float) -> None:
+        self._count += 1
+        half = _half(now)
+        if half > self._counted_from:
+            self.measured = self._count / (half - self._counted_from) * _SMOOTH + self.measured * (1 - _SMOOTH)
+            self._count, self._counted_from = 0, half
+
+    def _fill(self, now: float) -> None:
+        self._tokens = min(self._room, self._tokens + max(0.0, now - self._filled_at) * self.rate)
+        self._filled_at = max(now, self._filled_at)
+
+
+def _half(now: float) -> float:
+    return floor(now / _HALF) * _HALF

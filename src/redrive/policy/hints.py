@@ -1,0 +1,212 @@
+"""What servers say about when to come back, read into spans. PURE.
+
+A hint is a floor: the wait may be longer, never shorter (law 9). So nothing here is jittered down or cut, and what
+cannot be read is no hint at all, with the reason, instead of a guess. A hint goes into a failure
+(``Failure.hint``, or an attribute ``retry_after`` of the exception); what becomes of it is decided by the policy:
+``hints``, ``max_hint``, ``deadline``.
+
+============================  ==================  =====================================================================
+``Retry-After``               `retry_after`       RFC 9110, 10.2.3: whole seconds, or a date in one of three forms
+``X-RateLimit-Reset``         `rate_limit_reset`  no standard: seconds from now, or seconds since 1970
+``grpc-retry-pushback-ms``    `grpc_pushback`     gRFC A6: whole milliseconds; anything else means: do not retry
+``x-amz-retry-after``         `amazon`            milliseconds, kept within 5 s above the client's own delay
+============================  ==================  =====================================================================
+
+A date is compared with the response's own ``Date`` where it has one: both come from the server's clock, so that a
+client whose clock is ten minutes slow does not wait ten minutes too long.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from redrive.policy.duration import LONGEST, ZERO
+
+__all__ = ["AMAZON_OVER", "Hint", "amazon", "chosen", "grpc_pushback", "http_date", "rate_limit_reset", "retry_after"]
+
+AMAZON_OVER = timedelta(seconds=5)
+"""How far the AWS clients let a server go beyond their own delay."""
+
+
+class Hint(NamedTuple):
+    """What was read.
+
+    Attributes:
+        delay: when to come back, from now on; None if nothing was said that can be read.
+        problem: why it cannot be read; "" if it could.
+        stop: the server wants no retry at all.
+    """
+
+    delay: timedelta | None
+    problem: str = ""
+    stop: bool = False
+
+
+def retry_after(value: str, *, now: datetime, response_date: str | None = None) -> Hint:
+    """Read a ``Retry-After``.
+
+    Args:
+        value: the field's value: whole seconds, or a date as in `http_date`.
+        now: the present instant, aware.
+        response_date: the response's ``Date``; a date is compared with it. One that cannot be read is ignored.
+
+    Returns:
+        The span, zero for a date in the past, at most `redrive.policy.duration.LONGEST`; or the problem.
+    """
+    text = value.strip(" \t")
+    if _DIGITS.fullmatch(text):
+        return Hint(_number(text, timedelta(seconds=1)))
+    at = http_date(text, now=now)
+    if at is None:
+        return Hint(None, f"Retry-After {value!r} is neither a whole number of seconds nor a date as HTTP writes it")
+    return Hint(_until(at, (response_date and http_date(response_date.strip(" \t"), now=now)) or now))
+
+
+def rate_limit_reset(value: str, *, now: datetime, since_1970: bool = False) -> Hint:
+    """Read an ``X-RateLimit-Reset``, or a field of that kind under another name.
+
+    Args:
+        value: the field's value, whole seconds.
+        now: the present instant, aware.
+        since_1970: the seconds are counted from 1970 (GitHub) instead of from now on (most others). Which it is, the
+            server's documentation must say; from the number alone it would be a guess.
+    """
+    text = value.strip(" \t")
+    if not _DIGITS.fullmatch(text):
+        return Hint(None, f"the reset {value!r} is not a whole number of seconds")
+    span = _number(text, timedelta(seconds=1))
+    return Hint(max(ZERO, span - (now - _EPOCH)) if since_1970 and span < LONGEST else span)
+
+
+def grpc_pushback(value: str) -> Hint:
+    """Read a ``grpc-retry-pushback-ms``.
+
+    Args:
+        value: the metadata's value.
+
+    Returns:
+        The span; or ``stop`` where it is negative, no 32-bit integer, or no number: gRFC A6 takes each of these as the
+        server's wish that the call be not retried.
+    """
+    if _DIGITS.fullmatch(value) and len(value) <= _INT32_DIGITS and int(value) <= _INT32:
+        return Hint(timedelta(milliseconds=int(value)))
+    return Hint(None, f"the server asks for no retry (pushback {value!r})", stop=True)
+
+
+def amazon(value: str, delay: timedelta, *, over: timedelta = AMAZON_OVER) -> timedelta:
+    """The wait that AWS's clients come to from an ``x-amz-retry-after``.
+
+    It is not a floor but a wish: a client never waits more than ``over`` longer than it would have by itself, so that a
+    faulty server cannot put its clients to sleep.
+
+    Args:
+        value: the field's value in milliseconds; what cannot be read is ignored.
+        delay: the client's own delay.
+        over: how much longer the wait may become.
+    """
+    text = value.strip(" \t")
+    if not _DIGITS.fullmatch(text):
+        return delay
+    return max(delay, min(_number(text, timedelta(milliseconds=1)), delay + over))
+
+
+def chosen(hints: Iterable[Hint], *, max_hint: timedelta | None = None) -> Hint:
+    """The hint to go by, where a response gives several.
+
+    Args:
+        hints: in the order of preference.
+        max_hint: longer ones are passed over for a later one that is not (as Envoy does).
+
+    Returns:
+        A hint that forbids the retry, if there is one; else the first that can be read and is not too long; else the
+        first that can be read, which a policy with this ``max_hint`` gives up on; else the first problem.
+    """
+    given = list(hints)
+    read = [hint for hint in given if hint.delay is not None]
+    fitting = [hint for hint in read if max_hint is None or (hint.delay is not None and hint.delay <= max_hint)]
+    forbidding = [hint for hint in given if hint.stop]
+    return next(iter(forbidding + fitting + read + given), Hint(None, "no hint was given"))
+
+
+# ------------------------------------------------------------------------------------------------------------- dates
+
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_MONTH = rf"(?P<month>{'|'.join(_MONTHS)})"
+_TIME = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)"
+_DAY = "(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
+_LONG_DAY = "(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day"
+_FORMS = tuple(
+    re.compile(form, re.ASCII)
+    for form in (
+        rf"{_DAY}, (?P<day>\d\d?) {_MONTH} (?P<year>\d{{4}}) {_TIME} (?:GMT|UTC)",  # IMF-fixdate, a little wider
+        rf"{_LONG_DAY}, (?P<day>\d\d)-{_MONTH}-(?P<year>\d\d) {_TIME} GMT",  # RFC 850
+        rf"{_DAY} {_MONTH} (?P<day>[ \d]\d) {_TIME} (?P<year>\d{{4}})",  # asctime, which is UTC in HTTP
+    )
+)
+_DIGITS = re.compile(r"\d+", re.ASCII)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_INT32, _INT32_DIGITS = 2**31 - 1, 10
+_COUNTABLE = 15  # digits; a longer number is beyond `LONGEST` in any unit, and Python refuses to read very long ones
+_LEAP = 60
+_AHEAD = timedelta(days=50 * 365.2425)
+
+
+def http_date(text: str, *, now: datetime) -> datetime | None:
+    """Read a date in one of the three forms that RFC 9110, 5.6.7, demands.
+
+    Beyond the letter of it, a day of one digit and the zone UTC are understood. The name of the weekday is not checked
+    against the date. A leap second is the first second of the next minute.
+
+    Args:
+        text: the date.
+        now: the present instant, aware: a year of two digits is the latest that is at most 50 years ahead.
+
+    Returns:
+        The instant, aware; None if the text is no such date.
+    """
+    for form in _FORMS:
+        found = form.fullmatch(text)
+        if found is not None:
+            parts = found.groupdict()
+            try:
+                return _instant(parts, now) if len(parts["year"]) == len("70") else _at(parts, int(parts["year"]))
+            except (ValueError, OverflowError):  # the 31st of June; the last second of the last year
+                return None
+    return None
+
+
+def _instant(parts: dict[str, str], now: datetime) -> datetime:
+    year = now.year // 100 * 100 + 100 + int(parts["year"])
+    at = _at(parts, year)
+    while at > now + _AHEAD:
+        year -= 100
+        at = _at(parts, year)
+    return at
+
+
+def _at(parts: dict[str, str], year: int) -> datetime:
+    second = int(parts["second"])
+    at = datetime(
+        year,
+        _MONTHS.index(parts["month"]) + 1,
+        int(parts["day"]),
+        int(parts["hour"]),
+        int(parts["minute"]),
+        0 if second == _LEAP else second,
+        tzinfo=UTC,
+    )
+    return at + timedelta(minutes=1) if second == _LEAP else at
+
+
+def _until(at: datetime, now: datetime) -> timedelta:
+    return min(max(ZERO, at - now), LONGEST)
+
+
+def _number(digits: str, unit: timedelta) -> timedelta:
+    significant = digits.lstrip("0") or "0"
+    if len(significant) > _COUNTABLE or int(significant) > LONGEST // unit:
+        return LONGEST
+    return int(significant) * unit

@@ -1,0 +1,182 @@
+"""Budgets that are a share of the calls: of the recent ones (Finagle), or of those in flight (Envoy)."""
+
+from __future__ import annotations
+
+from collections import deque
+from datetime import timedelta
+from math import floor
+
+from redrive.errors import PolicyValueError
+from redrive.policy.duration import Duration, parse_duration
+from redrive.policy.failure import Failure
+from redrive.policy.ledger import Budget, Ledger, number, whole
+from redrive.policy.value import freeze
+
+__all__ = ["ConcurrencyBudget", "ConcurrencyLedger", "RatioBudget", "RatioLedger"]
+
+
+_SLICES = 10
+_SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(seconds=60)
+_ROUNDING = 1e-9
+
+
+class RatioBudget(Budget):
+    """At most so many retries as a share of the calls, and a few more so that rare calls may be retried. Finagle's.
+
+    Calls and retries are counted for ``ttl`` and then forgotten, a tenth of it at a time. In any such time there are no
+    more than ``ratio * calls + minimum * ttl`` retries.
+
+    Args:
+        ratio: retries per call; 0.2 for one in five.
+        minimum: retries per second that are granted on top.
+        ttl: how long a call and a retry count, from 1 s to 60 s.
+        hold_back: see `TokenBudget`.
+
+    Raises:
+        PolicyValueError: a value is outside of its range; the message names it.
+    """
+
+    __slots__ = ("minimum", "ratio", "ttl")
+    _fields = ("ratio", "minimum", "ttl", "hold_back")
+    ratio: float
+    minimum: float
+    ttl: timedelta
+
+    def __init__(
+        self, ratio: float = 0.2, *, minimum: float = 10, ttl: Duration = "10s", hold_back: bool = False
+    ) -> None:
+        freeze(self, "ratio", number("ratio", ratio))
+        freeze(self, "minimum", number("minimum", minimum))
+        freeze(self, "ttl", parse_duration(ttl))
+        freeze(self, "hold_back", hold_back)
+        if not _SHORTEST <= self.ttl <= _LONGEST:
+            raise PolicyValueError(f"ttl={ttl!r}: a ratio budget remembers from 1 s to 60 s")
+
+    @property
+    def reserve(self) -> float:
+        """Retries within one ``ttl`` that need no calls."""
+        return self.minimum * self.ttl.total_seconds()
+
+    def open(self) -> RatioLedger:
+        """See `Budget.open`."""
+        return RatioLedger(self)
+
+
+class RatioLedger(Ledger):
+    """What a `RatioBudget` remembers: whole numbers per slice of time, so that no rounding adds up."""
+
+    __slots__ = ("_budget", "_calls", "_retries", "_size", "_slices")
+
+    def __init__(self, budget: RatioBudget) -> None:
+        self._budget = budget
+        self._size = budget.ttl.total_seconds() / _SLICES
+        self._slices: deque[list[int]] = deque()  # number of the slice, calls, retries
+        self._calls = 0
+        self._retries = 0
+
+    def begin(self, now: float) -> None:
+        """See `Ledger.begin`."""
+        self._slice(now)[1] += 1
+        self._calls += 1
+
+    def spend(self, now: float, failure: Failure | None) -> float | None:
+        """See `Ledger.spend`."""
+        if self.left(now) < 1 - _ROUNDING:
+            return None
+        self._slice(now)[2] += 1
+        self._retries += 1
+        return 1
+
+    def left(self, now: float) -> float:
+        """See `Ledger.left`."""
+        self._forget(floor(now / self._size))
+        budget = self._budget
+        return budget.reserve + budget.ratio * self._calls - self._retries
+
+    def _slice(self, now: float) -> list[int]:
+        """Where the present is counted; a reading that was taken just before another one counts with that."""
+        number = floor(now / self._size)
+        self._forget(number)
+        if not self._slices or self._slices[-1][0] < number:
+            self._slices.append([number, 0, 0])
+        return self._slices[-1]
+
+    def _forget(self, number: int) -> None:
+        while self._slices and self._slices[0][0] <= number - _SLICES:
+            _, calls, retries = self._slices.popleft()
+            self._calls -= calls
+            self._retries -= retries
+
+
+class ConcurrencyBudget(Budget):
+    """Retries in flight, as a share of the calls in flight. Envoy's retry budget, and that of failsafe-go.
+
+    A retry is in flight from the moment when it is *decided*, its backoff included. Counted from the sending, all of
+    a thousand calls that fail together would find nobody in flight and pass (Envoy issue 30205).
+
+    As in failsafe-go, one more is let through as long as those in flight do not exceed the share.
+
+    Args:
+        ratio: retries per call in flight.
+        floor: so many retries are always granted.
+        hold_back: see `TokenBudget`.
+
+    Raises:
+        PolicyValueError: a number is negative, or ``floor`` is not whole.
+    """
+
+    __slots__ = ("floor", "ratio")
+    _fields = ("ratio", "floor", "hold_back")
+    ratio: float
+    floor: int
+
+    def __init__(self, ratio: float = 0.2, *, floor: int = 3, hold_back: bool = False) -> None:
+        freeze(self, "ratio", number("ratio", ratio))
+        freeze(self, "floor", whole("floor", floor))
+        freeze(self, "hold_back", hold_back)
+
+    def limit(self, calls: int) -> int:
+        """How many retries the share comes to.
+
+        Args:
+            calls: in flight.
+        """
+        return max(self.floor, floor(self.ratio * calls + _ROUNDING))
+
+    def open(self) -> ConcurrencyLedger:
+        """See `Budget.open`."""
+        return ConcurrencyLedger(self)
+
+
+class ConcurrencyLedger(Ledger):
+    """What is in flight under a `ConcurrencyBudget`."""
+
+    __slots__ = ("_budget", "_calls", "_retries")
+
+    def __init__(self, budget: ConcurrencyBudget) -> None:
+        self._budget = budget
+        self._calls = 0
+        self._retries = 0
+
+    def begin(self, now: float) -> None:
+        """See `Ledger.begin`."""
+        self._calls += 1
+
+    def spend(self, now: float, failure: Failure | None) -> float | None:
+        """See `Ledger.spend`."""
+        if self._retries >= self._budget.floor and self._retries > self._budget.ratio * self._calls + _ROUNDING:
+            return None
+        self._retries += 1
+        return 1
+
+    def release(self, now: float) -> None:
+        """See `Ledger.release`."""
+        self._retries = max(0, self._retries - 1)
+
+    def end(self, now: float) -> None:
+        """See `Ledger.end`."""
+        self._calls = max(0, self._calls - 1)
+
+    def left(self, now: float) -> float:
+        """See `Ledger.left`."""
+        return max(0, self._budget.limit(self._calls) - self._retries)

@@ -1,0 +1,132 @@
+"""Adapter for the group ``hedge.grpc`` of ``inprocess.json``: copies of a call race, under both event loops.
+
+A server answers the attempts at the instants that the case says, and never otherwise; a case in which no attempt is
+answered is watched for an hour of virtual time. In the language of redrive the fatal codes are errors that ``on`` does
+not name, a pushback is an error with a hint, and one that says no is `redrive.errors.GiveUp`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import trio
+import trio.testing
+
+from redrive import Policy
+from redrive.errors import GiveUp
+from redrive.policy.budget import ThrottleBudget
+from redrive.retrying import Hedge, SharedBudget
+from redrive.retrying.context import using
+from tests.conformance.adapters.vocabulary import demand, read
+from tests.retrying.helpers import JumpingLoop, LoopClock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.conformance.loading import Case
+
+_HOUR = 3600.0
+
+
+class _NonFatal(Exception):
+    """A status that lets the race go on."""
+
+
+class _Fatal(Exception):
+    """Any other."""
+
+
+def hedge(case: Case) -> None:
+    """When attempts start, which are cancelled, and what comes out."""
+    data = read(case.data, "policy", "events", "expect")
+    expect = read(data["expect"], "sends", "cancelled", "result")
+    demand(expect, "sends", "cancelled", "result")
+    for run in (_run_asyncio, _run_trio):
+        race = _Race(data)
+        run(race)
+        if "sends" in expect:
+            assert expect["sends"] == race.sends
+        if "cancelled" in expect:
+            assert expect["cancelled"] == sorted(race.cancelled)
+        if "result" in expect:
+            assert expect["result"] == race.result
+
+
+def _run_asyncio(race: _Race) -> None:
+    async def watched() -> None:
+        task = asyncio.ensure_future(race.run())
+        await asyncio.wait([task], timeout=_HOUR)
+        race.is_over = True
+        task.cancel()
+        await asyncio.wait([task])
+
+    with using(clock=LoopClock()), asyncio.Runner(loop_factory=JumpingLoop) as runner:
+        runner.run(watched())
+
+
+def _run_trio(race: _Race) -> None:
+    async def watched() -> None:
+        with trio.move_on_after(_HOUR):
+            await race.run()
+        race.is_over = True
+
+    with using(clock=LoopClock()):
+        trio.run(watched, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+class _Race:
+    def __init__(self, data: Mapping[str, Any]) -> None:
+        given = read(data["policy"], "max_attempts", "hedging_delay", "non_fatal", "deadline", "throttle")
+        self.sends: list[float] = []
+        self.cancelled: list[int] = []
+        self.result: str | None = None
+        self.is_over = False
+        self._non_fatal = given["non_fatal"]
+        self._answers = {attempt: (at, status) for at, attempt, status in data["events"]}
+        budget = None
+        if "throttle" in given:
+            throttle = ThrottleBudget(read(given["throttle"], "tokens", "max")["max"])
+            budget = SharedBudget(throttle, ledger=throttle.open(given["throttle"]["tokens"]))
+        self._policy = Policy(
+            on=_NonFatal,
+            attempts=1,
+            deadline=given.get("deadline"),
+            idempotent=True,
+            hedge=Hedge(given["hedging_delay"], given["max_attempts"]),
+            budget=budget,
+        )
+
+    async def run(self) -> None:
+        """Make the call, and note what comes out."""
+        try:
+            status = await self._policy.acall(self._attempt)
+        except TimeoutError:
+            status = "DEADLINE"
+        except Exception as error:  # noqa: BLE001 - a status of the case
+            status = str(error)
+        self.result = f"{status}@{round(LoopClock().monotonic(), 6):g}"
+
+    async def _attempt(self) -> str:
+        self.sends.append(round(LoopClock().monotonic(), 6))
+        number = len(self.sends)
+        at, status = self._answers.get(number, (2 * _HOUR, "never"))
+        try:
+            await LoopClock().asleep(at - LoopClock().monotonic())
+        except BaseException:
+            if not self.is_over and LoopClock().monotonic() < _HOUR:
+                self.cancelled.append(number)
+            raise
+        return self._answer(status)
+
+    def _answer(self, status: str) -> str:
+        name, _, milliseconds = status.partition(":")
+        if name == "pushback":
+            if not milliseconds.isdigit():
+                raise GiveUp(status)
+            error = _NonFatal(status)
+            error.hint = int(milliseconds) / 1000  # type: ignore[attr-defined]
+            raise error
+        if status == "OK":
+            return status
+        raise (_NonFatal if status in self._non_fatal else _Fatal)(status)

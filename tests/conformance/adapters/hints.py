@@ -1,0 +1,179 @@
+"""Adapters for ``inprocess.json``: what servers say about when to come back, and limits by stage.
+
+Translations that are more than a renaming: "over the limit" is what no deadline of a hundred years has room for; gRPC's
+attempts of a client's own are ``take``; urllib3's counts by stage are rules by reason, beside a total that is joined to
+them by ``&``, since a rule with its own limit is not ended by the policy's.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from redrive.policy import Backoff, Failure, GiveUp, History, Jitter, Policy, Retry, Rule, Stage
+from redrive.policy.hints import Hint, amazon, chosen, grpc_pushback, http_date, rate_limit_reset, retry_after
+from tests.conformance.adapters.policies import FAILURE, MANY, START
+from tests.conformance.adapters.vocabulary import UnknownWord, demand, read, word
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.conformance.loading import Case
+
+Json = dict[str, Any]
+CENTURY = timedelta(days=36_525)
+SAMPLES = [place / 100 for place in range(100)]
+
+
+# -------------------------------------------------------------------------------------------------------------- parsing
+
+
+def parsed(case: Case) -> None:
+    """A ``Retry-After`` is read."""
+    data = read(case.data, "value", "now", "expect", "expect_utc", "response_date", "expect_note", "level")
+    now = datetime.fromisoformat(data["now"])
+    hint = retry_after(data["value"], now=now, response_date=data.get("response_date"))
+    if "expect_utc" in data:
+        assert datetime.fromisoformat(data["expect_utc"]) == http_date(data["value"], now=now)
+    match data["expect"]:
+        case "invalid":
+            assert hint.delay is None
+            assert hint.problem
+        case "over_limit":
+            policy = Policy(deadline=CENTURY, backoff=Backoff.constant(0))
+            decision = policy.decide(History(1, START), FAILURE._replace(hint=hint.delay), START, 0.0)
+            assert isinstance(decision, GiveUp)
+        case None:
+            demand(data, "expect_utc")
+        case int() | float() as seconds:
+            assert timedelta(seconds=seconds) == hint.delay
+        case other:
+            raise UnknownWord(f"{other!r} (known: invalid, over_limit, null, seconds)")
+
+
+def pushback(case: Case) -> None:
+    """A ``grpc-retry-pushback-ms`` is read."""
+    data = read(case.data, "value", "expect")
+    hint = grpc_pushback(data["value"])
+    if data["expect"] == "no_retry":
+        assert hint.stop
+    else:
+        assert Hint(timedelta(seconds=data["expect"])) == hint
+
+
+def clamped(case: Case) -> None:
+    """An ``x-amz-retry-after`` is kept near the client's own delay."""
+    data = read(case.data, "header_ms", "t_i", "expect")
+    assert timedelta(seconds=data["expect"]) == amazon(data["header_ms"], timedelta(seconds=data["t_i"]))
+
+
+# ------------------------------------------------------------------------------------------------------------- policies
+
+
+def hinted(case: Case) -> None:
+    """What a policy makes of a hint."""
+    data = read(
+        case.data, "hint", "deadline_remaining", "max_hint", "next_headers", "jitter", "backoff", "expect",
+        "expect_bounds",
+    )  # fmt: skip
+    demand(data, "expect", "expect_bounds")
+    jitter = word(data.get("jitter", "none"), {"none": "none", "full": "full", "up_only": Jitter.plus(0.5)})
+    policy = Policy(
+        deadline=data.get("deadline_remaining"),
+        max_hint=data.get("max_hint"),
+        backoff=Backoff.constant(data.get("backoff", 0)),
+        jitter=jitter,
+    )
+    hint = chosen([Hint(timedelta(seconds=data["hint"])), *_others(data)], max_hint=policy.max_hint)
+    decisions = [policy.decide(History(1, START), FAILURE._replace(hint=hint.delay), START, u) for u in SAMPLES]
+    if data.get("expect") in ("give_up_now", "invalid"):
+        assert all(isinstance(each, GiveUp) for each in decisions)
+        return
+    waits = [each.delay.total_seconds() for each in decisions if isinstance(each, Retry)]
+    low, high = data.get("expect_bounds", [data.get("expect")] * 2)
+    assert len(decisions) == len(waits)
+    assert low <= min(waits) <= max(waits) <= high
+
+
+def _others(data: Any) -> Iterator[Hint]:
+    for name, value in data.get("next_headers", []):
+        yield word(name, {"X-RateLimit-Reset": rate_limit_reset})(str(value), now=START)
+
+
+def grpc_run(case: Case) -> None:
+    """The delays, or the number of attempts, of a call whose responses are scripted."""
+    data = read(case.data, "policy", "client_cap", "responses", "expect_delays", "expect", "expect_attempts")
+    demand(data, "expect_delays", "expect_attempts")
+    policy = _grpc_policy(data["policy"])
+    if "client_cap" in data:
+        policy = policy.take(data["client_cap"] - 1)
+    for sample in (0.0, 0.5, SAMPLES[-1]):
+        decisions = list(_decisions(policy, [_response(said) for said in data["responses"]], sample))
+        waits = [each.delay.total_seconds() for each in decisions if isinstance(each, Retry)]
+        if "expect_delays" in data:
+            assert len(data["expect_delays"]) == len(waits)
+            for (low, high), wait in zip(data["expect_delays"], waits, strict=True):
+                assert low <= wait + 1e-6
+                assert wait <= high + 1e-6
+        if "expect_attempts" in data:
+            assert data["expect_attempts"] == len(waits) + 1
+        if "expect" in data:
+            assert word(data["expect"], {"fail": GiveUp}) is type(decisions[-1])
+
+
+def _grpc_policy(said: Json) -> Policy:
+    read(said, "base", "factor", "cap", "jitter", "p", "max_attempts")
+    part = said.get("p", 0.0)
+    word(said.get("jitter", "proportional"), {"proportional": None})
+    backoff = Backoff.exponential(
+        said.get("base", 0) * (1 - part), said.get("cap", 0) * (1 - part), said.get("factor", 2)
+    )
+    jitter = Jitter.plus(2 * part / (1 - part))
+    return Policy(attempts=said["max_attempts"], deadline=None, backoff=backoff, jitter=jitter)
+
+
+def _response(said: str) -> Failure:
+    kind, _, value = said.partition(":")
+    if word(kind, {"retryable": False, "pushback": True}):
+        return FAILURE._replace(reason="RETRY_AFTER", candidate=True, hint=grpc_pushback(value).delay)
+    return FAILURE
+
+
+def _decisions(policy: Policy, failures: list[Failure], sample: float) -> Iterator[Any]:
+    history = History(1, START)
+    for failure in failures:
+        decision = policy.decide(history, failure, START, sample)
+        yield decision
+        if not isinstance(decision, Retry):
+            return
+        history = policy.advance(history, failure, decision.delay, now=START, sample=sample)
+
+
+# --------------------------------------------------------------------------------------------------------------- stages
+
+URLLIB3_TOTAL = 10
+_STAGES = {"connect": Stage.NOT_SENT, "read": Stage.IN_FLIGHT, "status": Stage.ANSWERED}
+_IDEMPOTENT = {"GET": True, "POST": False}
+
+
+def stage_counts(case: Case) -> None:
+    """At which failure a policy with a limit for each stage gives up."""
+    data = read(case.data, "policy", "events", "method", "expect_fail_at", "expect")
+    demand(data, "expect_fail_at", "expect")
+    policy = _staged(read(data["policy"], "total", *_STAGES), idempotent=_IDEMPOTENT[data.get("method", "GET")])
+    failures = [FAILURE._replace(reason=event.upper(), stage=word(event, _STAGES)) for event in data["events"]]
+    decisions = list(_decisions(policy, failures, 0.0))
+    failed_at = len(decisions) if isinstance(decisions[-1], GiveUp) else None
+    if "expect" in data:
+        assert data["expect"].startswith("raise original")
+        assert failed_at == 1
+        assert decisions[-1].rule == "not_idempotent"
+    else:
+        assert data["expect_fail_at"] == failed_at
+
+
+def _staged(limits: Any, *, idempotent: bool) -> Policy:
+    total = limits.get("total", URLLIB3_TOTAL)
+    rules = [Rule(stage.upper(), attempts=limits[stage] + 1) for stage in _STAGES if stage in limits]
+    plain = {"deadline": None, "backoff": Backoff.constant(0), "idempotent": idempotent}
+    return Policy(attempts=MANY if total is None else total + 1, **plain) & Policy(attempts=MANY, rules=rules, **plain)

@@ -1,0 +1,226 @@
+"""Retry budgets as arithmetic."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from math import ceil
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive.errors import PolicyValueError
+from redrive.policy import Failure
+from redrive.policy.budget import Budget, ConcurrencyBudget, Ledger, RatioBudget, ThrottleBudget, TokenBudget
+
+FAILURE = Failure(("builtins.OSError", "builtins.Exception"), "it failed")
+THROTTLED = FAILURE._replace(reason="THROTTLED")
+LATE = Failure(("builtins.TimeoutError", "builtins.OSError", "builtins.Exception"), "too late")
+BUDGETS = (TokenBudget(), RatioBudget(), ConcurrencyBudget(), ThrottleBudget())
+
+
+@pytest.mark.parametrize(
+    ("failure", "price"),
+    [(FAILURE, 14), (THROTTLED, 5), (LATE, 20), (LATE._replace(types=FAILURE.types, reason="TIMEOUT"), 20), (None, 14)],
+)
+def test_a_token_budget_has_prices(failure, price):
+    """A retry costs by its failure; a hedge, which nothing has failed for, costs as much as any."""
+    assert price == TokenBudget(timeout_cost=20).open().spend(0, failure)
+
+
+def test_a_throttling_exception_can_be_named():
+    """What counts as throttling can be an exception type."""
+    assert 1 == TokenBudget(throttles=OSError, throttle_cost=1).open().spend(0, FAILURE)
+
+
+def test_success_returns_the_price_of_the_last_retry():
+    """A call that succeeds returns what its last retry cost, and one without retries returns the increment."""
+    ledger = TokenBudget(capacity=100).open(50)
+    price = ledger.spend(0, FAILURE)
+    ledger.succeed(0, price)
+    ledger.succeed(0, None)
+
+    assert 51 == ledger.left(0)
+
+
+@given(st.lists(st.sampled_from(["fail", "throttle", "ok", "retried ok"])))
+def test_tokens_stay_within_the_bucket(events):
+    """Whatever happens, there are never fewer tokens than none nor more than the capacity."""
+    ledger = TokenBudget(capacity=40).open()
+    for event in events:
+        if event in ("fail", "throttle"):
+            ledger.spend(0, FAILURE if event == "fail" else THROTTLED)
+        else:
+            ledger.succeed(0, None if event == "ok" else 14)
+        assert 0 <= ledger.left(0) <= 40
+
+
+@given(st.floats(0, 2), st.integers(0, 400))
+def test_a_ratio_budget_bounds_amplification(ratio, calls):
+    """At one instant an outage costs at most ``ratio`` retries a call, and the reserve."""
+    ledger = RatioBudget(ratio, minimum=1, ttl=2).open()
+    retries = 0
+    for _ in range(calls):
+        ledger.begin(5)
+        while ledger.spend(5, FAILURE) is not None:
+            retries += 1
+
+    assert retries <= ratio * calls + 2 + 1e-6
+    assert not calls or retries > ratio * calls + 2 - 1 - 1e-6
+
+
+@given(st.lists(st.tuples(st.floats(0, 3), st.booleans()), max_size=120), st.floats(0, 1))
+def test_a_ratio_budget_bounds_amplification_over_time(steps, ratio):
+    """Over any time, retries are at most ``ratio`` times the calls, and one reserve for each ``ttl`` begun."""
+    budget = RatioBudget(ratio, minimum=0.5, ttl=4)
+    ledger, now, calls, retries = budget.open(), 0.0, 0, 0
+    for wait, is_call in steps:
+        now += wait
+        if is_call:
+            ledger.begin(now)
+            calls += 1
+        elif ledger.spend(now, FAILURE) is not None:
+            retries += 1
+
+    slices = int(now / 0.4) + 1
+    assert retries <= ratio * calls + budget.reserve * ceil(slices / 10) + 1e-6
+
+
+def test_a_ratio_budget_forgets():
+    """What was counted no longer counts after the time to live, retries no more than calls."""
+    ledger = RatioBudget(1, minimum=0, ttl=10).open()
+    ledger.begin(0)
+    ledger.begin(0)
+    ledger.spend(0, FAILURE)
+
+    assert 1 == pytest.approx(ledger.left(8.9))
+    assert 0 == pytest.approx(ledger.left(10))
+
+
+def test_a_reading_that_comes_late_counts():
+    """Threads read the clock before they take the lock: an older reading is counted with the latest."""
+    ledger = RatioBudget(1, minimum=0, ttl=10).open()
+    ledger.begin(7)
+    ledger.begin(5.5)
+
+    assert 2 == pytest.approx(ledger.left(16.5))
+    assert 0 == pytest.approx(ledger.left(17))
+
+
+@given(st.integers(0, 500), st.floats(0, 1), st.integers(0, 5))
+def test_a_concurrency_budget_bounds_retries_in_flight(calls, ratio, floor):
+    """Retries in flight are a share of the calls in flight, one more, or the floor."""
+    ledger = ConcurrencyBudget(ratio, floor=floor).open()
+    for _ in range(calls):
+        ledger.begin(0)
+    granted = sum(ledger.spend(0, FAILURE) is not None for _ in range(2 * calls + 10))
+
+    assert granted <= max(floor, ratio * calls + 1 + 1e-6)
+    assert granted >= max(floor, ratio * calls - 1e-6)
+
+
+def test_a_concurrency_budget_is_given_back():
+    """A retry that has ended makes room, and a call that has ended takes its share away."""
+    ledger = ConcurrencyBudget(0.5, floor=0).open()
+    for _ in range(4):
+        ledger.begin(0)
+    ledger.spend(0, FAILURE)
+    assert 1 == ledger.left(0)
+
+    ledger.release(0)
+    assert 2 == ledger.left(0)
+
+    ledger.end(0)
+    ledger.end(0)
+    assert 1 == ledger.left(0)
+
+
+def test_a_throttle_is_on_at_half():
+    """Retries are granted while more than half of the tokens are left; a refused failure takes its token too."""
+    ledger = ThrottleBudget(4, ratio=1).open()
+    granted = [ledger.spend(0, FAILURE) is not None for _ in range(3)]
+
+    assert [True, False, False] == granted
+    assert 1 == ledger.left(0)
+
+
+def test_a_throttle_lets_hedges_by_without_a_token():
+    """A hedge is granted as a retry is, but nothing has failed."""
+    ledger = ThrottleBudget(4).open()
+
+    assert 0 == ledger.spend(0, None)
+    assert 4 == ledger.left(0)
+
+
+@given(st.lists(st.booleans()), st.integers(1, 50), st.integers(1, 3000))
+def test_a_throttle_stays_within_its_tokens(successes, tokens, thousandths):
+    """There are never fewer than none nor more than all, to the thousandth."""
+    budget = ThrottleBudget(tokens, ratio=thousandths / 1000)
+    ledger = budget.open()
+    for success in successes:
+        ledger.succeed(0, None) if success else ledger.fail(0)
+        assert 0 <= ledger.left(0) <= tokens
+
+    assert thousandths / 1000 == budget.ratio
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: TokenBudget(capacity=0), "capacity=0: it is a number, above 0"),
+        (lambda: TokenBudget(cost=-1), "cost=-1: it is a number, zero or more"),
+        (lambda: TokenBudget(increment=True), "increment=True"),
+        (lambda: TokenBudget(cost=float("nan")), "cost=nan"),
+        (lambda: TokenBudget(cost=float("inf")), "cost=inf"),
+        (lambda: RatioBudget("0.1"), "ratio='0.1'"),
+        (lambda: RatioBudget(minimum=-1), "minimum=-1"),
+        (lambda: RatioBudget(ttl=0.9), "from 1 s to 60 s"),
+        (lambda: RatioBudget(ttl="61s"), "ttl=.61s.: a ratio budget remembers"),
+        (lambda: ConcurrencyBudget(floor=1.5), "floor=1.5: it is a whole number"),
+        (lambda: ConcurrencyBudget(floor=-1), "floor=-1"),
+        (lambda: ConcurrencyBudget(floor=True), "floor=True"),
+        (lambda: ThrottleBudget(1001), "at most 1000"),
+        (lambda: ThrottleBudget(ratio=0.0004), "at least 0.001"),
+    ],
+)
+def test_numbers_that_mean_nothing_are_refused(make, said):
+    """A budget with a number out of its range is refused, and the number is named."""
+    with pytest.raises(PolicyValueError, match=said):
+        make()
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_budgets_are_values(budget):
+    """A budget is equal to another of the same numbers, and what it has seen is not part of it."""
+    twin = type(budget)(**budget.arguments())
+    twin.open().spend(0, FAILURE)
+
+    assert twin == budget
+    assert twin != budget.with_(hold_back=True)
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_every_ledger_hears_of_everything(budget):
+    """A whole call can be told to any kind of budget."""
+    ledger = budget.open()
+    ledger.begin(0)
+    price = ledger.spend(0, FAILURE)
+    ledger.release(0)
+    ledger.succeed(0, price)
+    ledger.fail(0)
+    ledger.end(0)
+
+    assert ledger.left(0) > 0
+
+
+def test_a_budget_says_how_it_spends():
+    """The base classes leave to each kind what there is and what it costs."""
+    for ask in (Budget().open, lambda: Ledger().spend(0, None), lambda: Ledger().left(0)):
+        with pytest.raises(NotImplementedError):
+            ask()
+
+
+def test_the_reserve_of_a_ratio_budget():
+    """The reserve is what the minimum comes to in the time that a call counts."""
+    assert 100 == RatioBudget().reserve
+    assert timedelta(seconds=10) == RatioBudget().ttl

@@ -1,0 +1,158 @@
+"""Tests of `redrive.policy.hints`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive.policy.duration import LONGEST, ZERO
+from redrive.policy.hints import Hint, amazon, chosen, grpc_pushback, http_date, rate_limit_reset, retry_after
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+instants = st.datetimes(datetime(1000, 1, 1), datetime(9999, 12, 31)).map(  # noqa: DTZ001 - what the strategy takes
+    lambda at: at.replace(microsecond=0, tzinfo=UTC)
+)
+
+DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def fixdate(at: datetime) -> str:
+    """An instant as IMF-fixdate."""
+    return f"{DAYS[at.weekday()][:3]}, {at.day:02} {MONTHS[at.month - 1]} {at.year:04} {at:%H:%M:%S} GMT"
+
+
+def rfc850(at: datetime) -> str:
+    """An instant as RFC 850 wrote it."""
+    return f"{DAYS[at.weekday()]}, {at.day:02}-{MONTHS[at.month - 1]}-{at.year % 100:02} {at:%H:%M:%S} GMT"
+
+
+def asctime(at: datetime) -> str:
+    """An instant as C's asctime writes it."""
+    return f"{DAYS[at.weekday()][:3]} {MONTHS[at.month - 1]} {at.day:2} {at:%H:%M:%S} {at.year:04}"
+
+
+@given(instants)
+def test_dates_are_read_back(at: datetime):
+    """An instant written as IMF-fixdate or asctime is read back; so is one of RFC 850 from a time near it."""
+    assert at == http_date(fixdate(at), now=NOW) == http_date(asctime(at), now=NOW)
+    if at.year < 9890:  # the next century must still be a date
+        assert at == http_date(rfc850(at), now=at)
+
+
+@pytest.mark.parametrize(
+    ("year", "now", "expected"),
+    [
+        ("76", NOW, 2076),
+        ("77", NOW, 1977),
+        ("26", NOW, 2026),
+        ("05", NOW.replace(year=2096), 2105),
+        ("99", NOW.replace(year=2096), 2099),
+        ("47", NOW.replace(year=2096), 2047),
+        ("46", NOW.replace(year=2096), 2146),
+    ],
+)
+def test_a_year_of_two_digits_is_at_most_fifty_years_ahead(year: str, now: datetime, expected: int):
+    """A year of two digits is the latest one that is not more than 50 years ahead."""
+    at = http_date(f"Friday, 01-Jan-{year} 00:00:00 GMT", now=now)
+
+    assert at is not None
+    assert expected == at.year
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "tomorrow",
+        "Mon, 31 Jun 2019 12:00:00 GMT",
+        "Mon, 03 Jun 2019 24:00:00 GMT",
+        "Mon, 03 Jun 2019 12:00:61 GMT",
+        "Mon, 03 Jun 2019 12:00:00 CEST",
+        "mon, 03 jun 2019 12:00:00 gmt",
+        "Mon, 03 Jun 19 12:00:00 GMT",
+        "Monday, 29-Feb-23 12:00:00 GMT",
+        "Fri, 31 Dec 9999 23:59:60 GMT",
+        "Mon, 03 Jun 2019 12:00:00 GMT, Mon, 03 Jun 2019 12:00:00 GMT",
+        "Mon, 0٣ Jun 2019 12:00:00 GMT",
+    ],
+)
+def test_what_is_no_date_is_refused(text: str):
+    """What HTTP does not call a date is none."""
+    assert None is http_date(text, now=NOW)
+    assert None is retry_after(text, now=NOW).delay
+    assert "is neither a whole number of seconds nor a date" in retry_after(text, now=NOW).problem
+
+
+def test_a_leap_second_is_the_next_minute():
+    """The leap second of 2016 is read as the first second of 2017."""
+    assert datetime(2017, 1, 1, tzinfo=UTC) == http_date("Sat, 31 Dec 2016 23:59:60 GMT", now=NOW)
+
+
+@given(st.integers(0))
+def test_seconds_are_read_however_many(number: int):
+    """Whole seconds are a span, at most the longest one."""
+    expected = number * SECOND if number <= LONGEST // SECOND else LONGEST
+
+    assert Hint(expected) == retry_after(f" {number}\t", now=NOW) == rate_limit_reset(f"00{number}", now=NOW)
+
+
+def test_numbers_that_python_would_not_read_are_the_longest_span():
+    """A number of five thousand digits is the longest span, and five thousand zeros are none."""
+    assert Hint(LONGEST) == retry_after("9" * 5000, now=NOW)
+    assert Hint(ZERO) == retry_after("0" * 5000, now=NOW)
+
+
+@given(instants, instants)
+def test_a_date_is_a_span_from_now(at: datetime, now: datetime):
+    """A date is as long as it lies ahead, and no time if it lies behind."""
+    expected = min(max(ZERO, at - now), LONGEST)
+
+    assert Hint(expected) == retry_after(fixdate(at), now=now)
+    assert Hint(expected) == retry_after(fixdate(at), now=NOW, response_date=f" {asctime(now)} ")
+
+
+def test_a_response_date_that_is_none_is_ignored():
+    """Where the response's own date cannot be read, the client's clock has to do."""
+    assert Hint(30 * SECOND) == retry_after(fixdate(NOW + 30 * SECOND), now=NOW, response_date="yesterday")
+    assert Hint(30 * SECOND) == retry_after("30", now=NOW, response_date=fixdate(NOW - 60 * SECOND))
+
+
+def test_a_reset_may_be_an_instant():
+    """A reset counted from 1970 is a span from now, and no time if it has passed."""
+    now = datetime(1970, 1, 1, 0, 1, tzinfo=UTC)
+
+    assert Hint(40 * SECOND) == rate_limit_reset("100", now=now, since_1970=True)
+    assert Hint(ZERO) == rate_limit_reset("50", now=now, since_1970=True)
+    assert Hint(LONGEST) == rate_limit_reset("9" * 30, now=now, since_1970=True)
+    assert Hint(None, "the reset 'soon' is not a whole number of seconds") == rate_limit_reset("soon", now=now)
+
+
+def test_pushback_is_a_span_or_a_stop():
+    """What is no natural number of 32 bits is the server's wish for no retry."""
+    assert Hint(timedelta(milliseconds=2**31 - 1)) == grpc_pushback("2147483647")
+    assert Hint(None, "the server asks for no retry (pushback '-1')", stop=True) == grpc_pushback("-1")
+    assert grpc_pushback("2147483648").stop
+    assert grpc_pushback("9" * 5000).stop
+
+
+@given(st.text() | st.integers().map(str), st.timedeltas(ZERO, timedelta(days=1)))
+def test_amazons_wish_is_kept_within_bounds(value: str, delay: timedelta):
+    """Whatever the server says, the wait is neither shorter than the client's own nor 5 s longer."""
+    assert delay <= amazon(value, delay) <= delay + 5 * SECOND
+
+
+def test_of_several_hints_the_first_that_fits_is_chosen():
+    """A stop rules; then the order, too long hints passed over while there is another."""
+    long, short, unread = Hint(301 * SECOND), Hint(120 * SECOND), Hint(None, "what?")
+    stop = grpc_pushback("no")
+
+    assert short == chosen([unread, long, short], max_hint=300 * SECOND)
+    assert long == chosen([unread, long, short]) == chosen([long, unread], max_hint=300 * SECOND)
+    assert stop == chosen([short, stop])
+    assert unread == chosen([unread])
+    assert Hint(None, "no hint was given") == chosen([])
