@@ -207,6 +207,19 @@ def test_the_durable_decision_is_the_policy_s_own():
     assert decision.nominal == after.closed.nominal
 
 
+def test_a_part_of_a_combination_that_cuts_the_wait_at_its_deadline_ends_the_job():
+    """No call follows such a wait, and the combination's own deadline would not stop one: so the job dies at once."""
+    cut = Policy(attempts=5, backoff=Backoff.constant("1h"), jitter="none", deadline="2h", over_deadline="truncate")
+    endless = Policy(attempts=1)
+    late = claim(policy=(endless | cut).durable())
+    after = decide(late, FAILED, late.started_at + timedelta(minutes=90), 0.0)
+
+    assert late.policy.deadline is None
+    assert after.closed is not None
+    assert (State.DEAD, "deadline") == (after.state, after.closed.rule)
+    assert timedelta(minutes=30) == after.closed.delay
+
+
 def test_a_backoff_that_looks_back_is_told_the_last_delay():
     """A decorrelated backoff draws from the delay before the failed attempt, as the job carries it (I8)."""
     drawing = Policy(attempts=9, backoff=Backoff.decorrelated("1s", "1h")).durable()

@@ -219,6 +219,8 @@ def _failed(claim: Claim, failed: Failed, now: datetime, sample: float) -> Trans
             closed = _close(
                 claim, now, Closing.FAILED, failed=failed, nominal=nominal, delay=delay, rule=rule, verdict=verdict
             )
+            if rule == "deadline" and not _ends_by(claim, now + delay):
+                return _dead(claim, closed)
             return _retry(claim, closed, now + delay, by_rule(delay))
         case Defer(at, rule):
             verdict = f"deferred to {at:%Y-%m-%d %H:%M:%S} UTC ({rule})"
@@ -227,6 +229,16 @@ def _failed(claim: Claim, failed: Failed, now: datetime, sample: float) -> Trans
         case GiveUp(why, rule):  # pragma: no branch - the last one; mypy proves that all are here
             closed = _close(claim, now, Closing.FAILED, failed=failed, rule=rule, verdict=why)
             return _dead(claim, closed)
+
+
+def _ends_by(claim: Claim, due: datetime) -> bool:
+    """Will a claim at this instant find the job expired?
+
+    A wait that is cut at the deadline is not followed by a call. The claim sees to that by the policy's deadline; but
+    of a combination one part may have the earlier one, and then there is nothing to wait for.
+    """
+    deadline = claim.policy.deadline
+    return deadline is not None and due >= claim.started_at + deadline
 
 
 def _retry(claim: Claim, closed: Attempt, due: datetime, by_rule: tuple[int, ...] = ()) -> Transition:
