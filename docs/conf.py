@@ -40,12 +40,14 @@ napoleon_use_ivar = True
 nitpick_ignore_regex = [
     (r"py:.*", r"(collections|concurrent|contextlib|dataclasses|datetime|enum|types|typing|_?asyncio|sqlite3)\..*"),
     (r"py:.*", r"(date|datetime|timedelta|tzinfo|UTC|Path|Any|Callable|Iterable|Iterator|Mapping|Sequence|Self)"),
-    (r"py:.*", r"EllipsisType|msgspec\.Struct|tuple\[str"),  # the last: Sphinx cuts nested generics at the comma
+    # The last one: Sphinx cuts nested generics at the comma.
+    (r"py:.*", r"EllipsisType|msgspec\.(Struct|UnsetType)|tuple\[(str|~redrive\.stores\.query\.Query)"),
     (r"py:.*", r"(couchbase\.exceptions\.)?CouchbaseException"),  # the SDK's pages are on another host too
-    (r"py:.*", r"(redrive\..*\.)?(_\w+|[A-Z])"),  # type variables, which have no page
+    (r"py:.*", r"(redrive\..*\.)?(_\w+|~?[A-Z])"),  # type variables, which have no page
     (r"py:.*", r"Decision|Duration|Mode|On"),  # aliases: where they appear, the text says what they take
     (r"py:.*", r"Decorator|Fields|SQLiteDriver|redrive\.policy\.decider\.Decider"),  # not for users
-    (r"py:.*", r"redrive\.app\.(app\.Register|home\.Home|payload\.Signature)"),  # nor are these
+    (r"py:.*", r"redrive\.stores\.(store\.Driver|loan\.\w+)"),
+    (r"py:.*", r"redrive\.app\.(app\.Register|home\.Home|link\.Link|payload\.Signature)"),  # nor are these
 ]
 
 myst_enable_extensions = ["substitution"]

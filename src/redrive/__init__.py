@@ -10,13 +10,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from redrive import observe
     from redrive.app.app import App
     from redrive.app.catch import CatchRequest
-    from redrive.app.context import Context
+    from redrive.app.context import Context, Stop
     from redrive.app.job import Job
+    from redrive.app.pending import Pending
     from redrive.app.task import Task
     from redrive.engine.select import Filter
-    from redrive.errors import Cancel, GiveUp, RedriveError, RetryAfter, Snooze
+    from redrive.errors import Cancel, GiveUp, RedriveError, RetryAfter, Snooze, SoftTimeout
     from redrive.policy import Backoff, Policy, Rule
     from redrive.retrying import Deferred, GaveUp, Ok, deadline, disabled, resume, retry
 
@@ -32,14 +34,18 @@ __all__ = [
     "GiveUp",
     "Job",
     "Ok",
+    "Pending",
     "Policy",
     "RedriveError",
     "RetryAfter",
     "Rule",
     "Snooze",
+    "SoftTimeout",
+    "Stop",
     "Task",
     "deadline",
     "disabled",
+    "observe",
     "resume",
     "retry",
 ]
@@ -58,14 +64,18 @@ _HOMES = {
     "GiveUp": "redrive.errors",
     "Job": "redrive.app.job",
     "Ok": "redrive.retrying",
+    "Pending": "redrive.app.pending",
     "Policy": "redrive.policy",
     "RedriveError": "redrive.errors",
     "RetryAfter": "redrive.errors",
     "Rule": "redrive.policy",
     "Snooze": "redrive.errors",
+    "SoftTimeout": "redrive.errors",
+    "Stop": "redrive.app.context",
     "Task": "redrive.app.task",
     "deadline": "redrive.retrying",
     "disabled": "redrive.retrying",
+    "observe": "redrive",
     "resume": "redrive.retrying",
     "retry": "redrive.retrying",
 }
@@ -77,7 +87,8 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
     if home is None:
         message = f"module 'redrive' has no attribute {name!r}"
         raise AttributeError(message)
-    value = getattr(importlib.import_module(home), name)
+    is_module = home == __name__
+    value = importlib.import_module(f"{home}.{name}") if is_module else getattr(importlib.import_module(home), name)
     globals()[name] = value
     return value
 

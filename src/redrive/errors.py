@@ -14,12 +14,17 @@
     ├── StoreError                      the database said no
     │   ├── StoreOpenError              not there, not writable, not a database
     │   ├── StoreBusy                   another process holds it locked
+    │   ├── StoreFull                   its disk is full
+    │   ├── StoreUnreachable            the server is away, or the connection was lost
     │   ├── StoreClosed                 used after ``close()``
     │   ├── StoreMismatch               ``using=`` is a connection to some other database
     │   └── SchemaTooNew                a newer redrive has migrated it
+    ├── TokenError                      (also a ValueError) what was given as a token names no attempt
+    ├── SoftTimeout                     (also a TimeoutError) raised *inside* a handler whose soft timeout has passed
     ├── LeaseLost                       this attempt is no longer yours; what it wrote changed nothing
     ├── IllegalMove                     the job's state does not allow what was asked
     ├── JobNotFound                     (also a LookupError)
+    ├── DuplicateJob                    another job holds the key
     ├── JobError                        what ``job.result()`` raises when there is no result
     │   ├── JobDead                     it gave up
     │   ├── JobCancelled                somebody ended it
@@ -31,6 +36,7 @@
         │   ├── ClientClosed            the orchestrator was closed
         │   └── TooManyInRetry          too many others wait already
         ├── CircuitOpen                 the circuit breaker of the endpoint refuses it
+        ├── Overloaded                  a limiter refuses it, since the target refuses so many
         └── TerminalFailure             what ``FailFastOnTerminalError`` makes of a cause that stays
             ├── AuthenticationFailure   the credentials are wrong
             ├── CollectionNotFound      there is no such collection
@@ -63,6 +69,7 @@ __all__ = [
     "ClientClosed",
     "CollectionNotFound",
     "ConfigurationError",
+    "DuplicateJob",
     "GiveUp",
     "IllegalMove",
     "JobCancelled",
@@ -70,6 +77,7 @@ __all__ = [
     "JobError",
     "JobNotFound",
     "LeaseLost",
+    "Overloaded",
     "PayloadError",
     "PolicyError",
     "PolicySyntaxError",
@@ -83,13 +91,17 @@ __all__ = [
     "ScopeNotFound",
     "Signal",
     "Snooze",
+    "SoftTimeout",
     "StoreBusy",
     "StoreClosed",
     "StoreError",
+    "StoreFull",
     "StoreMismatch",
     "StoreOpenError",
+    "StoreUnreachable",
     "TaskDefinitionError",
     "TerminalFailure",
+    "TokenError",
     "TooManyInRetry",
     "UnambiguousTimeout",
 ]
@@ -164,6 +176,14 @@ class StoreBusy(StoreError):
     """The database is locked by another process."""
 
 
+class StoreFull(StoreError):
+    """The disk of the database is full; nothing was written."""
+
+
+class StoreUnreachable(StoreError):
+    """The database server cannot be reached, or the connection to it was lost."""
+
+
 class StoreClosed(StoreError):
     """The store has been closed."""
 
@@ -176,6 +196,14 @@ class SchemaTooNew(StoreError):
     """The database was migrated by a newer version of redrive."""
 
 
+class TokenError(RedriveError, ValueError):
+    """The token does not name an attempt."""
+
+
+class SoftTimeout(RedriveError, TimeoutError):
+    """The soft timeout of the attempt has passed; its handler may clean up until the hard one."""
+
+
 class LeaseLost(RedriveError):
     """The lease of this attempt is no longer current; nothing was written."""
 
@@ -186,6 +214,20 @@ class IllegalMove(RedriveError):
 
 class JobNotFound(RedriveError, LookupError):
     """There is no such job."""
+
+
+class DuplicateJob(RedriveError):
+    """Another job holds the key.
+
+    Attributes:
+        job_id: the job that holds it; None where it is another call of the same `enqueue_many`.
+        key: the key.
+    """
+
+    def __init__(self, message: str | None = None, *, job_id: int | None = None, key: str = "") -> None:
+        super().__init__(message)
+        self.job_id = job_id
+        self.key = key
 
 
 class JobError(RedriveError):
@@ -264,6 +306,18 @@ class CircuitOpen(RequestError):
         super().__init__(message)
         self.retry_after = retry_after
         self.permit = permit
+
+
+class Overloaded(RequestError):
+    """The target refuses too many calls; this one was not sent.
+
+    Attributes:
+        rejection: the part of all calls that is refused so at present, from 0 to 1.
+    """
+
+    def __init__(self, message: str | None = None, *, rejection: float = 0.0) -> None:
+        super().__init__(message)
+        self.rejection = rejection
 
 
 class TerminalFailure(RequestError):

@@ -10,8 +10,8 @@ import pytest
 from tests.acceptance.processes import Stage, stage
 
 
-@pytest.fixture(name="stage")
-def _stage(tmp_path: Path) -> Iterator[Stage]:
-    """An app in a folder of its own; whatever it starts ends with the test."""
-    with stage(tmp_path) as opened:
+@pytest.fixture(name="stage", params=["sqlite", "postgres"])
+def _stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+    """An app in a folder and a database of its own; whatever it starts ends with the test."""
+    with stage(tmp_path, request.param) as opened:
         yield opened

@@ -1,4 +1,4 @@
-"""Real worker processes on a real SQLite file, and a record of executions that does not depend on redrive.
+"""Real worker processes on a real database, and a record of executions that does not depend on redrive.
 
 Every handler writes one line, synced to the disk, before it does anything else. The line names its execution
 (``<job>.<lease>``), so that what redrive says it did can be compared with what really happened.
@@ -23,6 +23,7 @@ from typing import IO
 
 from redrive import App, Filter
 from redrive.engine.records import Attempt, Job
+from tests import postgres
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -36,14 +37,16 @@ WORK = '''
 """The app of the acceptance tests; the workers import it as ``work``."""
 
 import asyncio
+import concurrent.futures
 import os
+import signal
 import time
 from pathlib import Path
 
 from redrive import App, CatchRequest, Context
 
 HERE = Path(__file__).parent
-app = App(f"sqlite:///{HERE}/jobs.db", heartbeat_every="200ms", lease_for=os.environ.get("LEASE_FOR", "15s"))
+app = App((HERE / "url").read_text(), heartbeat_every="200ms", lease_for=os.environ.get("LEASE_FOR", "15s"))
 
 
 def note(*words: object) -> None:
@@ -96,6 +99,53 @@ async def hog(number: int, context: Context) -> str:
     while context.attempt == 1 and not told():
         time.sleep(0.005)
     return f"execution {context.attempt}"
+
+
+@app.task
+def spin(number: int, context: Context) -> str:
+    """Compute until told, in a thread."""
+    note("run", context.attempt_uid)
+    while context.attempt == 1 and not told():
+        sum(range(1000))
+    return f"execution {context.attempt}"
+
+
+def compute() -> None:
+    """Compute until told."""
+    while not told():
+        sum(range(1000))
+
+
+@app.task
+async def spin_in_pool(number: int, context: Context) -> str:
+    """Compute until told, in another process, and say so now and then."""
+    note("run", context.attempt_uid)
+    if context.attempt == 1:
+        with concurrent.futures.ProcessPoolExecutor(1) as pool:
+            computing = asyncio.get_running_loop().run_in_executor(pool, compute)
+            while not computing.done():
+                await context.aheartbeat({"computing": True})
+                await asyncio.wait([computing], timeout=0.01)
+    return f"execution {context.attempt}"
+
+
+@app.task
+def book(number: int, dies: list[str], context: Context) -> str:
+    """Write a row and complete, in one transaction; die at a point that differs from attempt to attempt."""
+    note("run", context.attempt_uid)
+    point = dies[context.attempt - 1] if context.attempt <= len(dies) else "never"
+
+    def pass_by(here: str) -> None:
+        if here == point:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with context.transaction() as connection:
+        pass_by("before the write")
+        connection.execute(f"INSERT INTO orders VALUES ({number}, '{context.attempt_uid}')")
+        pass_by("before the commit")
+        context.set_result(f"order {number}")
+    pass_by("after the commit")
+    return f"order {number}"
 
 
 @app.task
@@ -152,6 +202,7 @@ class Stage:
     module: ModuleType
     processes: list[Process] = field(default_factory=list)
     lease_for: str = SHORT
+    kind: str = "sqlite"
 
     @property
     def app(self) -> App:
@@ -187,6 +238,10 @@ class Stage:
 
         The lock of an SQLite file belongs to a process: one that is stopped while it writes keeps all others waiting.
         """
+        if self.kind != "sqlite":
+            process.send(signal.SIGSTOP)
+            os.waitpid(process.popen.pid, os.WUNTRACED)
+            return
         connection = sqlite3.connect(self.folder / "jobs.db", timeout=PATIENCE, isolation_level=None)
         connection.execute("BEGIN IMMEDIATE")
         process.send(signal.SIGSTOP)
@@ -258,16 +313,17 @@ def _closed(stream: IO[bytes] | None) -> None:
 
 
 @contextlib.contextmanager
-def stage(folder: Path) -> Iterator[Stage]:
-    """Write the app into a folder, and end everything in the end."""
+def stage(folder: Path, kind: str = "sqlite", *, work: str = WORK, url: str | None = None) -> Iterator[Stage]:
+    """Write the app into a folder, on a store of this kind, and end everything in the end."""
+    (folder / "url").write_text(url or (f"sqlite:///{folder}/jobs.db" if kind == "sqlite" else postgres.url()))
     path = folder / "work.py"
-    path.write_text(WORK)
+    path.write_text(work)
     spec = importlib.util.spec_from_file_location("work", path)
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    stage = Stage(folder, module)
+    stage = Stage(folder, module, kind=kind)
     try:
         yield stage
     finally:

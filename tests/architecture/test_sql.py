@@ -26,7 +26,10 @@ DICE = re.compile(
 CLOCK_VIEW = re.compile(r"^\s*CREATE\s+(?:OR\s+REPLACE\s+)?VIEW\s+redrive_clock\b", re.IGNORECASE)
 
 # A migration may draw what a database keeps for ever: here its own uid, when it is created.
-DRAWN_ONCE = {"src/redrive/stores/dialects/sqlite/migrations/0001_pre_jobs.sql": ["randomblob("]}
+DRAWN_ONCE = {
+    "src/redrive/stores/dialects/postgres/migrations/0001_pre_jobs.sql": ["gen_random_uuid("],
+    "src/redrive/stores/dialects/sqlite/migrations/0001_pre_jobs.sql": ["randomblob("],
+}
 
 
 def bare(sql: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from redrive import App, CatchRequest, Job
+from redrive import App, CatchRequest, Context, Job, Pending
 from redrive.cli import cli
 from redrive.errors import JobDead
 from redrive.runtime.worker import Worker
@@ -261,3 +261,48 @@ def test_the_commands_work_in_a_process_of_their_own(ran: App):
 
     assert (0, "") == (done.returncode, done.stderr)
     assert 3 == json.loads(done.stdout)["id"]
+
+
+# ------------------------------------------------------------------------------------------- what a handler says itself
+
+
+@pytest.fixture
+def asking(shop: App) -> App:
+    """A shop with a job that has said how far it is, and waits for an answer from outside."""
+
+    @shop.task
+    async def ask(context: Context) -> Pending:
+        """Say something, and ask somebody else."""
+        await context.aheartbeat({"asked": "the [bank]"})
+        return Pending("1h")
+
+    async def run() -> None:
+        """Work until it waits."""
+        worker = Worker(shop)
+        running = asyncio.create_task(worker.run())
+        while job.refresh().state != "waiting":
+            await asyncio.to_thread(lambda: None)
+        worker.stop()
+        await running
+
+    job = ask.enqueue()
+    asyncio.run(run())
+    return shop
+
+
+def test_what_a_handler_says_is_shown(asking: App):
+    """When, and what; and a waiting job shows the token by which it can be answered."""
+    lines = invoke("show", "shop:app", "1").splitlines()
+    lease = asking.job(1).record.lease_id
+
+    assert lines[1].startswith("waiting: waiting for an answer from outside until ")
+    assert [f"token: 1.{lease}"] == [line for line in lines if line.startswith("token")]
+    assert [True] == [line.endswith('ago: {"asked":"the [bank]"}') for line in lines if line.startswith("progress, ")]
+
+
+def test_what_a_handler_says_is_json(asking: App):
+    """The details are the JSON that they are; a job that has said nothing shows null."""
+    asking.tasks["charge"].enqueue(1)
+    said, silent = (json.loads(invoke("show", "shop:app", number, "--json"))["progress"] for number in ("1", "2"))
+
+    assert ({"asked": "the [bank]"}, None) == (said["details"], silent)

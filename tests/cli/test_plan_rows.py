@@ -285,6 +285,17 @@ def test_a_combination_may_retry_anything():
     assert {"any other failure": ("", [1]), "app.Slow": ("", [5])} == named(policy)
 
 
+def test_what_only_limits_a_policy_has_no_failures_of_its_own():
+    """A bound on all retries, or a minimum of all waits, adds neither a kind of failure nor a note about hints."""
+    ruled = steady(on=OSError, rules=(Rule("app.Slow", attempts=9),), deadline=None).take(2)
+    lifted = steady(on=OSError, attempts=2).at_least(7)
+
+    assert {"OSError": [1, 2], "app.Slow": []} == {name: waits for name, (_, waits) in named(ruled).items()}
+    assert {"OSError": ("", [7])} == named(lifted)
+    assert not [note for note in (*made(ruled).notes, *made(lifted).notes) if "Hints" in note]
+    assert {"any failure": ("", [7])} == named(lifted.right.with_(attempts=2) & lifted.right)
+
+
 # --------------------------------------------------------------------------------------------------------------- notes
 
 
@@ -303,6 +314,7 @@ def test_a_combination_may_retry_anything():
         (steady(budget="the \x1bbank"), "The budget 'the \ufffdbank' can refuse a retry that is drawn here."),
         (steady(breaker="bank"), "The breaker 'bank' can refuse a retry that is drawn here."),
         (steady(rules=(Rule(OSError),)), "Each part is drawn as if all failures were of its kind."),
+        (steady(backoff=Backoff.smooth(1)), "each wait is drawn for the same luck as before"),
     ],
 )
 def test_what_cannot_be_drawn_is_said(policy, note):

@@ -34,6 +34,7 @@ LATER = job(scheduled_at=T0 + seconds(90))
         (CAUGHT_BY, "catching by mend: 3 of 3 attempts failed"),
         (replace(CAUGHT_BY, caught_at=T0), "caught: 3 of 3 attempts failed"),
         (replace(CAUGHT_BY, parent_id=3), "dead: 3 of 3 attempts failed"),
+        (replace(DEAD, skipped_at=T0), "dead, and skipped: 3 of 3 attempts failed"),
         (job(), "due since 1m 30s, waiting for a free worker"),
         (job(note="unused"), "due since 1m 30s, waiting for a free worker"),
         (job(hold=Hold.LOST), "due since 1m 30s, waiting for a free worker; its worker was lost"),
@@ -61,6 +62,8 @@ def test_a_job_says_in_one_line_why_it_is_not_running(row: Job, expected: str):
         (Hold.UNKNOWN_TASK, "unknown task: due in 1m 30s"),
         (Hold.LOST, "its worker was lost: due in 1m 30s"),
         (Hold.REDRIVE, "redriven: due in 1m 30s"),
+        (Hold.DEBOUNCE, "debounced: due in 1m 30s"),
+        (Hold.BREAKER, "circuit open: due in 1m 30s"),
     ],
 )
 def test_each_hold_has_its_words(hold: Hold, expected: str):

@@ -22,8 +22,14 @@ MOVES = {
     ("running", "release"): "ready",
     ("running", "lose"): "ready",
     ("running", "die"): "dead",
+    ("running", "wait"): "waiting",
     ("running", "cancel"): "cancelled",
+    ("waiting", "succeed"): "succeeded",
+    ("waiting", "retry"): "ready",
+    ("waiting", "die"): "dead",
+    ("waiting", "cancel"): "cancelled",
     ("dead", "catch"): "dead",
+    ("dead", "skip"): "dead",
     ("dead", "redrive"): "ready",
     ("cancelled", "redrive"): "ready",
 }
@@ -60,7 +66,7 @@ def test_an_illegal_move_names_the_legal_ones():
     with pytest.raises(IllegalMove) as refusal:
         move(State.DEAD, Event.CLAIM)
 
-    assert "a dead job cannot claim; possible from here: catch, redrive" == str(refusal.value)
+    assert "a dead job cannot claim; possible from here: catch, skip, redrive" == str(refusal.value)
 
 
 def test_nothing_moves_a_succeeded_job():

@@ -8,10 +8,12 @@ from tests.engine.helpers import CATCHING, LATER, closed, failure
 
 
 def test_unfinished_jobs_are_those_that_workers_will_still_end():
-    """Jobs that are due, scheduled, retrying or running are unfinished; all others have ended."""
-    counted = Stats(due=1, scheduled=20, retrying=300, running=4000, succeeded=9, dead=9, caught=9, cancelled=9)
+    """Jobs that are due, scheduled, retrying, running or waiting are unfinished; all others have ended."""
+    counted = Stats(
+        due=1, scheduled=20, retrying=300, running=4000, waiting=50000, succeeded=9, dead=9, caught=9, cancelled=9
+    )
 
-    assert 4321 == counted.unfinished
+    assert 54321 == counted.unfinished
 
 
 def test_a_catch_job_is_one_with_a_parent():

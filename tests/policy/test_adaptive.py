@@ -47,6 +47,38 @@ def test_the_curve_comes_back_to_the_rate_that_was_too_much(most, at):
     assert pytest.approx(most, rel=1e-6) == curve.rate(at + curve.window)
 
 
+@pytest.mark.case("adaptive.cubic.04")
+def test_the_way_back_to_ten_takes_two_seconds():
+    """After a refusal at 10 requests a second the curve is back there after 1.957 s."""
+    curve = Cubic().throttled(10, 100)
+
+    assert pytest.approx(1.9574338205844317) == curve.window
+    assert pytest.approx(10) == curve.rate(101.9574338205844317)
+
+
+@pytest.mark.case("adaptive.cubic.05")
+def test_a_refusal_at_eight_requests_a_second():
+    """A refusal at 8 requests a second, in second 1, is followed by 5.6, and by 8 again after 1.817 s."""
+    curve = Cubic().throttled(8, 1)
+
+    assert (8, 1) == (curve.most, curve.failed_at)
+    assert pytest.approx(5.6) == curve.rate(1)
+    assert pytest.approx(1.8171205928321397) == curve.window
+
+
+def test_a_client_starts_its_curve_at_the_rate_that_was_refused():
+    """What a client has measured when it is refused is where its curve begins, and it goes on at 0.7 times that."""
+    rate = AdaptiveRate()
+    for tick in range(1, 101):
+        rate.report(tick / 8 - 0.01, throttled=False)
+    measured = rate.measured
+    rate.report(12.49, throttled=True)
+
+    assert pytest.approx(8, abs=0.1) == measured
+    assert (measured, 12.49) == (rate.cubic.most, rate.cubic.failed_at)
+    assert pytest.approx(0.7 * measured) == rate.rate
+
+
 @given(st.lists(st.tuples(st.floats(0, 2), st.booleans()), max_size=60))
 def test_the_bucket_never_owes(steps):
     """Whatever is reported and asked, there are never fewer tokens than none, and the rate never falls to nothing."""

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redrive.errors import PolicyValueError
-from redrive.policy import Backoff, Decision, Defer, Failure, GiveUp, History, Policy, Retry, Rule
+from redrive.errors import PolicyValueError, RetryAfter
+from redrive.policy import Backoff, Decision, Defer, Failure, GiveUp, History, Jitter, Policy, Retry, Rule
 from redrive.policy.algebra import Both, Combined, Either, Then
+from redrive.policy.duration import LONGEST
+from redrive.policy.policy import only_limits
 from tests.policy.strategies import START, backoffs, failures, journey, lengths, names, nows, policies, samples
 
 SECOND = timedelta(seconds=1)
@@ -43,7 +45,7 @@ def due(policy: Policy, question: Question) -> datetime | None:
 
 def decide(policy: Policy, attempts: int = 1, failure: Failure = OS_ERROR, **more: object) -> Decision:
     """What a policy decides at the start of a call."""
-    return policy.decide(History(attempts, START, **more), failure, START, 0.5)
+    return policy.decide(History(attempts, **{"started_at": START, **more}), failure, START, 0.5)
 
 
 def delays(policy: Policy, count: int = 9, failure: Failure = OS_ERROR) -> list[float | None]:
@@ -156,6 +158,29 @@ def test_a_wait_that_calls_nothing_is_an_end():
     assert ("deadline", 10 * SECOND) == (decide(cut & told(30)).rule, decide(told(5) & cut).delay)
     assert ("backoff", 30 * SECOND) == (decide(cut | told(30)).rule, decide(told(30) | cut).delay)
     assert [8 * SECOND, 10 * SECOND] == [decide(cut & sooner).delay, decide(cut | sooner).delay]
+
+
+def test_the_longer_wait_must_suit_both():
+    """By `&` the later retry is asked of the other part, too: where that would pass its deadline, it ends the call."""
+    hurried = Policy(on=OSError, deadline=10, backoff=Backoff.constant(1), jitter="none")
+    lasting = hurried.with_(deadline=90, backoff=Backoff.constant(70))
+    deferring = hurried.with_(over_deadline="defer")
+    cut = hurried.with_(over_deadline="truncate")
+
+    assert ["deadline"] * 2 == [decide(each).rule for each in (hurried & told(60), told(60) & hurried)]
+    assert Defer(START + 60 * SECOND, "backoff") == decide(told(60) & deferring)
+    assert ("deadline", 10 * SECOND) == (decide(told(60) & cut).rule, decide(told(60) & cut).delay)
+    assert 70 * SECOND == decide(told(60) & (hurried | lasting)).delay
+    assert "deadline" == decide(told(60) & (hurried | lasting), started_at=START - 30 * SECOND).rule
+    assert 60 * SECOND == decide(told(60) & (hurried >> told(5))).delay
+
+
+def test_the_part_that_is_not_asked_is_the_same_in_the_count():
+    """Where a wait that another part wants is too long for the first policy of `>>`, the second one has granted it."""
+    first = Policy(on=OSError, attempts=9, deadline=10, backoff=Backoff.constant(1), jitter="none")
+    policy = told(60) & (first >> told(5, 6, 7, attempts=3))
+
+    assert [60, 60, None] == delays(policy, 3)
 
 
 def test_each_part_counts_its_own_rules():
@@ -272,6 +297,25 @@ def test_take_bounds_every_journey(a: Policy, b: Policy, failed: list[Failure], 
     assert n >= sum(not isinstance(each, GiveUp) for each in taken)
 
 
+@given(policies(), streams, dice, st.integers(0, 6))
+def test_take_counts_all_retries_of_a_policy(a: Policy, failed: list[Failure], luck: list[float], n: int):
+    """With n retries taken of a policy, a call goes as without for n retries, those of rules included, and then ends.
+
+    A rule with attempts of its own is no way around it: n bounds the executions of the call, not one of its counts.
+    """
+    whole, taken = journey(a, failed, luck), journey(a.take(n), failed, luck)
+
+    assert whole[: min(n, len(whole))] == taken[:n]
+    assert n >= sum(not isinstance(each, GiveUp) for each in taken)
+    assert n + 1 >= (a.take(n).explain().executions or 0)
+
+
+@given(policies(), streams, dice, st.integers(0, 6), st.integers(0, 6))
+def test_the_smaller_take_counts(a: Policy, failed: list[Failure], luck: list[float], n: int, m: int):
+    """Taking n retries and then m of a policy is taking the smaller number of them."""
+    assert journey(a.take(min(n, m)), failed, luck) == journey(a.take(n).take(m), failed, luck)
+
+
 @given(simple, simple, simple)
 def test_then_is_associative(a: Policy, b: Policy, c: Policy):
     """Brackets make no difference to `>>` where policies give up only when their retries are used."""
@@ -309,6 +353,50 @@ def test_cap_limits_a_whole(a: Policy, b: Policy, cap: float, operator: Callable
 
     assert [delay is None for delay in delays(whole)] == [delay is None for delay in capped]
     assert pytest.approx(numbers(whole, cap), abs=1e-6) == [-1 if delay is None else delay for delay in capped]
+
+
+@given(policies(), lengths, questions)
+def test_at_least_lifts_each_wait(a: Policy, minimum: float, question: Question):
+    """A wait is at least the minimum, however it was drawn; one longer than that, and an end, stay as they are."""
+    question = (question[0], question[1]._replace(reason="ERROR"), *question[2:])
+    before, after = a.decide(*question), a.at_least(minimum).decide(*question)
+    least = min(timedelta(seconds=minimum), LONGEST)
+
+    if isinstance(before, GiveUp):
+        assert before == after
+    elif isinstance(after, Retry) and isinstance(before, Retry) and "deadline" not in (before.rule, after.rule):
+        assert max(before.delay, least) == after.delay
+
+
+@given(policies(), policies(), lengths, st.sampled_from([Policy.__and__, Policy.__or__]), questions)
+def test_at_least_distributes(
+    a: Policy, b: Policy, minimum: float, operator: Callable[[Policy, Policy], Policy], question: Question
+):
+    """A minimum of a combination is a minimum of its parts."""
+    assert due(operator(a.at_least(minimum), b.at_least(minimum)), question) == due(
+        operator(a, b).at_least(minimum), question
+    )
+
+
+def test_at_least_lies_over_jitter_and_hints_and_under_the_deadline():
+    """A minimum lifts what luck or a server made short; not what the handler dictates, nor over the deadline."""
+    policy = Policy(on=OSError, deadline=20, backoff=Backoff.constant(2), jitter=Jitter.added(2)).at_least(5)
+    told, longer = OS_ERROR._replace(hint=SECOND), OS_ERROR._replace(hint=10 * SECOND)
+    dictated = Failure.of(RetryAfter(1))
+    late = policy.decide(History(1, START), OS_ERROR, START + 15 * SECOND, 0.5)
+    deferring = policy.with_(over_deadline="defer").decide(History(1, START), OS_ERROR, START + 15 * SECOND, 0.5)
+
+    assert [5, 5, 11] == [decide(policy, failure=each).delay / SECOND for each in (OS_ERROR, told, longer)]
+    assert timedelta(seconds=1.5) <= decide(policy, failure=dictated).delay < 3 * SECOND
+    assert "deadline" == late.rule
+    assert Defer(START + 20 * SECOND, "backoff") == deferring
+    assert 45 * SECOND == Policy(on=OSError).at_least(5).in_process().deadline
+
+
+def test_at_least_wants_a_duration():
+    """A minimum that is no duration is refused by name."""
+    with pytest.raises(PolicyValueError, match="at_least: -1 is not a duration"):
+        Policy().at_least(-1)
 
 
 def numbers(policy: Policy, cap: float) -> list[float]:
@@ -403,6 +491,23 @@ def test_a_limit_leaves_the_rest_to_the_limited():
     assert isinstance(slow.decide(History(1, START), Failure.of(ConnectionError()), START + 60 * SECOND, 0.5), Retry)
 
 
+def test_a_limit_does_not_change_who_retries_where_policies_nest():
+    """What only limits leaves ``nested`` as it is."""
+    both = Policy(on=OSError, nested="both", rules=[Rule(OSError, attempts=9)])
+
+    assert [False, True] == [only_limits(part) for part in (both.take(1).left, both.take(1).right)]
+
+    assert ["both"] * 3 == [each.nested for each in (both.take(1), both.per(OSError), both.at_least(1))]
+    assert "both" == (both >> both).take(1).nested
+
+
+def test_nothing_is_left_of_the_rules_where_no_retry_is():
+    """A policy of which no retry is taken has no rules that could retry, and is as simple as one attempt."""
+    policy = Policy(on=OSError, rules=[Rule(OSError, attempts=9)])
+
+    assert policy.with_(attempts=1, rules=()) == policy.take(0)
+
+
 def test_take_of_what_never_ends():
     """What follows a policy without end is never reached, and nothing is taken of it."""
     forever = Policy(attempts=None, deadline="1h", backoff=Backoff.constant(1), jitter="none")
@@ -421,6 +526,18 @@ def test_only_policies_without_classifiers_combine():
         _ = Policy() & 5
     with pytest.raises(PolicyValueError, match="a policy with a classifier cannot be combined"):
         _ = Policy() | Policy(on=callable)
+    with pytest.raises(PolicyValueError, match="a policy with a classifier cannot be combined"):
+        _ = Policy(on=OSError) & Policy(on=callable)
+
+
+def test_a_policy_with_a_classifier_can_be_limited():
+    """What only limits has no say in candidates, so that the classifier has it alone."""
+    policy = Policy(on=lambda error: "busy" in str(error), rules=[Rule(OSError, attempts=9)], jitter="none").take(2)
+    busy, other = (policy.classify(OSError(text)) for text in ("busy", "broken"))
+
+    assert [True, True, None] == [delay and delay > 0 for delay in delays(policy, 3, busy)]
+    assert "not_matched" == decide(policy, failure=other).rule
+    assert 5 * SECOND == decide(policy.at_least(5), failure=busy).delay
 
 
 def test_an_operator_must_say_what_it_does():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from redrive.errors import PolicyValueError
 from redrive.policy import Backoff
 from redrive.policy.backoff import KINDS, NEVER_MORE, function_named
-from tests.policy.strategies import backoffs, samples
+from tests.policy.strategies import backoffs
 
 
 @pytest.mark.parametrize(
@@ -139,20 +139,3 @@ def test_filling_needs_a_number_of_attempts(attempts: object):
     """A window is filled by a whole number of attempts."""
     with pytest.raises(PolicyValueError, match="a whole number from 1 up"):
         Backoff.filling(60, attempts)
-
-
-@given(st.integers(1, 2000), samples, st.integers(0, 100))
-def test_smooth_delays_are_drawn_below_the_maximum(retry: int, sample: float, initial: int):
-    """A smooth delay is never negative, never above its nominal delay, and never above the maximum."""
-    backoff = Backoff.named("smooth", initial=initial, maximum=30)
-    delay = backoff.draw(retry, None, sample)
-
-    assert 0 <= delay <= backoff.delay(retry) * (1 + 1e-9) <= 30 * (1 + 1e-9)
-
-
-def test_smooth_draws_do_not_pile_up_at_the_maximum():
-    """Late delays spread from half of the maximum to all of it."""
-    backoff = Backoff.named("smooth", initial=1, maximum=30)
-
-    assert pytest.approx([15, 21.2132, 30], abs=1e-3) == [backoff.draw(50, None, sample) for sample in (0, 0.5, 1)]
-    assert NEVER_MORE == Backoff.named("smooth", initial=1).delay(5000)

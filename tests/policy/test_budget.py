@@ -152,6 +152,15 @@ def test_a_throttle_lets_hedges_by_without_a_token():
     assert 4 == ledger.left(0)
 
 
+@pytest.mark.parametrize("failure", [THROTTLED, LATE])
+def test_a_throttle_may_be_free_for_some_failures(failure):
+    """A failure that says that the target has not seen the call takes no token, and its retry is always granted."""
+    ledger = ThrottleBudget(4, free=("THROTTLED", TimeoutError)).open(1)
+
+    assert (0, None, 0) == (ledger.spend(0, failure), ledger.spend(0, FAILURE), ledger.spend(0, failure))
+    assert 0 == ledger.left(0)
+
+
 @given(st.lists(st.booleans()), st.integers(1, 50), st.integers(1, 3000))
 def test_a_throttle_stays_within_its_tokens(successes, tokens, thousandths):
     """There are never fewer than none nor more than all, to the thousandth."""

@@ -11,7 +11,7 @@ from hypothesis import given
 
 from redrive.errors import PolicyValueError
 from redrive.policy import Failure
-from redrive.policy.classify import is_control_flow, matches, names_of
+from redrive.policy.classify import is_control_flow, matches, names_of, reading
 from redrive.policy.failure import qualified_name
 from tests.policy.strategies import failures
 
@@ -177,3 +177,35 @@ def test_naming_nothing_matches_all_that_are_exceptions(failure: Failure):
 
     assert ordinary == matches(None, "all", failure)
     assert (ordinary and not failure.leaves) == matches(None, "never", failure)
+
+
+DESCRIBED = Failure(("app.Answer", "builtins.Exception"), "busy", "HTTP_503")
+
+
+@pytest.mark.parametrize(
+    ("on", "described", "candidate"),
+    [
+        ("HTTP_503", DESCRIBED, True),
+        (("HTTP_429", "app.Answer"), DESCRIBED, True),
+        ("HTTP_429", DESCRIBED, False),
+        (None, DESCRIBED, True),
+        ("HTTP_503", DESCRIBED._replace(candidate=False), False),
+        ("HTTP_429", DESCRIBED._replace(candidate=True), True),
+    ],
+)
+def test_a_described_failure_is_a_candidate_by_name(on: object, described: Failure, candidate: bool):
+    """What is retried is what is named, unless the description has settled it."""
+    assert described._replace(candidate=candidate) == reading(lambda _: described, on)(Busy())
+
+
+def test_what_is_not_described_is_not_retried():
+    """An exception that the function knows nothing of stays without a description."""
+    assert None is reading(lambda _: None, None)(Busy())
+
+
+def test_a_classifier_has_no_names():
+    """Two functions cannot both settle what is retried, and nothing but names can be named."""
+    with pytest.raises(PolicyValueError, match="is a classifier already: give names"):
+        reading(lambda _: None, lambda _: True)
+    with pytest.raises(PolicyValueError, match="names nothing"):
+        reading(lambda _: None, ())

@@ -307,6 +307,42 @@ def test_the_history_advances():
     assert History(2, START, SECOND) == PLAIN.advance(first, OS_ERROR, SECOND, now=START, sample=0.5)
 
 
+def remembered(policy: Policy, luck: list[float], failed: Failure = OS_ERROR) -> tuple[list[float], tuple[int, ...]]:
+    """The delays of one call in seconds, and what its history holds at the end."""
+    history, delays = History(1, START), []
+    for sample in luck:
+        decision = policy.decide(history, failed, START, sample)
+        assert isinstance(decision, Retry)
+        delays.append(decision.delay / SECOND)
+        history = policy.advance(history, failed, decision.delay, now=START, sample=sample)
+    return delays, history.by_rule
+
+
+def test_a_schedule_that_remembers_has_its_sample_kept():
+    """The history of a call keeps the sample before, behind the counts of rules; a call written by hand has none."""
+    smooth = Backoff.smooth(1)
+    policy = PLAIN.with_(backoff=smooth, jitter=None)
+    expected = [smooth.draw(1, None, 0.25), smooth.draw(2, None, 0.75, 0.25), smooth.draw(3, None, 0.5, 0.75)]
+    delays, kept = remembered(policy, [0.25, 0.75, 0.5])
+
+    assert pytest.approx(expected, abs=1e-6) == delays
+    assert ((500_000_001,), 1) == (kept, policy.counters)
+    assert pytest.approx(smooth.draw(2, None, 0.5, 0.5)) == decide(policy, attempts=2).delay / SECOND
+
+
+def test_each_schedule_that_remembers_has_a_memory_of_its_own():
+    """A rule with a schedule of its own does not mix its samples with those of the policy; one without shares them."""
+    smooth, own = Backoff.smooth(1), Backoff.smooth(10)
+    rules = [Rule(TimeoutError, backoff=own), Rule(ConnectionError), Rule(OSError, backoff=Backoff.constant(1))]
+    policy = Policy(attempts=9, deadline=None, backoff=smooth, rules=rules)
+
+    assert 5 == policy.counters
+    assert (1, 0, 0, 0, 250_000_001) == remembered(policy, [0.25], Failure.of(TimeoutError()))[1]
+    assert (0, 2, 0, 750_000_001, 0) == remembered(policy, [0.25, 0.75], Failure.of(ConnectionError()))[1]
+    assert (0, 0, 1, 0, 0) == remembered(policy, [0.25], OS_ERROR)[1]
+    assert (0, 0, 0, 250_000_001, 0) == remembered(policy, [0.25], Failure.of(ValueError()))[1]
+
+
 def test_counts_of_another_policy_do_no_harm():
     """Counts that do not fit the policy or the number of attempts leave at least this failure to be counted."""
     assert SECOND == decide(RULED, VALUE, attempts=2, by_rule=(5, 0, 5, 0, 7)).delay
@@ -481,6 +517,15 @@ def test_there_is_a_quick_answer_for_the_commonest_case(policy: Policy, quick: f
     """A plain failure of a plain policy has a quick answer, at the second attempt after one second."""
     assert quick == policy.quick(OSError(), 2, 1.0, 0.5)
     assert quick == policy.quick(OSError(), 2, 1.0, 0.5)
+
+
+@pytest.mark.parametrize("kind", [OSError, ValueError])
+def test_quick_answers_do_not_depend_on_what_was_asked_before(kind: type[Exception]):
+    """At any attempt, near or far, asked once or again, there is a quick answer if and only if there is a retry."""
+    policy = Policy(on=OSError, attempts=100, deadline=None, backoff=Backoff.linear(1, 1), jitter="none")
+    for attempts in (1, 2, 99, 100, 101, 1):
+        delay = float(attempts) if kind is OSError and attempts < 100 else None
+        assert delay == policy.quick(kind(), attempts, 0.0, 0.5)
 
 
 def test_classes_made_on_the_fly_do_not_fill_the_memory():

@@ -185,9 +185,8 @@ def test_what_nobody_can_bound_is_not_bounded():
 Backoff.register("test any luck", lambda retry, previous, sample: sample, draws=True)
 
 drawing = st.builds(
-    lambda attempts, initial, maximum: Policy(
-        attempts=attempts, deadline=None, backoff=Backoff.decorrelated(initial, maximum)
-    ),
+    lambda kind, attempts, initial, maximum: Policy(attempts=attempts, deadline=None, backoff=kind(initial, maximum)),
+    st.sampled_from([Backoff.decorrelated, Backoff.smooth]),
     st.integers(1, 5),
     st.integers(0, 10),
     st.integers(0, 100),
@@ -200,6 +199,7 @@ wholes = st.recursive(
         st.builds(lambda a, b: a >> b, parts, parts),
         st.builds(lambda a, n: a.take(n), parts, st.integers(0, 6)),
         st.builds(lambda a, t: a.up_to(t), parts, st.integers(1, 10**6)),
+        st.builds(lambda a, t: a.at_least(t), parts, st.integers(0, 100)),
         st.builds(lambda a, name: a.per(name), parts, names),
     ),
     max_leaves=4,

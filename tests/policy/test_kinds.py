@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.errors import PolicyValueError
-from redrive.policy import Backoff
+from redrive.policy import Backoff, Policy
 from redrive.policy.backoff import NEVER_MORE
-from redrive.policy.kinds import Decorrelated, Exponential, Listed, Named
+from redrive.policy.kinds import Decorrelated, Exponential, Listed, Named, Smooth
 from tests.policy.strategies import lengths, samples
 
 factors = st.floats(1, 100)
@@ -118,6 +118,47 @@ def test_decorrelated_has_an_envelope():
     assert backoff.draws
     assert not backoff.envelope.draws
     assert [3, 9, 20] == backoff.delays(3) == backoff.envelope.delays(3)
+
+
+@given(st.integers(1, 2000), samples, st.none() | samples, st.integers(0, 100), st.none() | st.just(30))
+def test_smooth_delays_are_drawn_below_the_maximum(
+    retry: int, sample: float, before: float | None, initial: int, maximum: int | None
+):
+    """A smooth delay is never negative, never above its nominal delay, and never above the maximum."""
+    backoff = Smooth(initial, maximum)
+    delay = backoff.draw(retry, None, sample, before)
+
+    assert 0 <= delay <= backoff.delay(retry) * (1 + 1e-9) <= backoff.longest * (1 + 1e-9)
+
+
+def test_smooth_draws_do_not_pile_up_at_the_maximum():
+    """Late delays spread from nothing to the maximum, about half of it in the mean."""
+    backoff = Smooth(1, 30)
+    drawn = [backoff.draw(50, None, place / 100, before / 100) for place in range(100) for before in range(100)]
+
+    assert (0, 30) == (pytest.approx(backoff.draw(50, None, 0.0, 1.0)), pytest.approx(backoff.draw(50, None, 1.0, 0.0)))
+    assert pytest.approx(30 * 0.481, rel=0.01) == sum(drawn) / len(drawn)
+    assert 9_000 < len(set(drawn))
+    assert NEVER_MORE == Smooth(1).delay(5000) == Smooth(1).longest
+
+
+@given(st.lists(samples, min_size=2, max_size=9))
+def test_smooth_places_do_not_depend_on_the_places_before(luck: list[float]):
+    """Where a retry comes, counted from the start of the waiting, is a matter of its own sample alone."""
+    backoff = Smooth(1)
+    last = len(luck)
+    delays = [backoff.draw(retry, None, luck[retry - 1], ([0.0, *luck])[retry - 1]) for retry in range(1, last + 1)]
+    other = [backoff.draw(retry, None, luck[-1], luck[-1]) for retry in range(1, last + 1)]
+
+    assert pytest.approx(sum(other)) == sum(delays)
+
+
+def test_a_smooth_schedule_is_stored_and_read_back():
+    """A smooth backoff survives being written as data, and cannot be part of another schedule."""
+    for policy in (Policy(backoff=Backoff.smooth("1s", "1m")), Policy(backoff=Backoff.smooth(0.3))):
+        assert policy == Policy.from_dict(policy.to_dict())
+    with pytest.raises(PolicyValueError, match=r"a smooth backoff draws its delays .* its \.envelope can"):
+        Backoff.smooth(1).cap(5)
 
 
 def test_functions_may_draw():

@@ -19,7 +19,7 @@ LAST = GiveUp("3 of 3 attempts failed", "attempts")
 
 def record(*failures, elapsed=3 * SECOND, inner=None, rule="attempts"):
     """A record of attempts that failed so."""
-    decisions = [WAIT] * (len(failures) - 1) + [LAST]
+    decisions = [WAIT] * (len(failures) - 1) + [LAST][: len(failures)]
     timeline = [
         Try(number, number * SECOND, SECOND, failure, decision)
         for number, (failure, decision) in enumerate(zip(failures, decisions, strict=True), 1)
@@ -61,6 +61,14 @@ def test_a_record_counts():
     told = record(BUSY, BUSY, BUSY)
 
     assert (3, (SECOND, SECOND)) == (told.attempts, told.delays)
+
+
+def test_a_record_of_copies_counts_them():
+    """The calls of a hedged call are those of all its copies, and the note says how many copies there were."""
+    told = record(BUSY, BUSY)._replace(copies=(record(BUSY), record()))
+
+    assert (2, 3) == (told.attempts, told.calls)
+    assert told.note.endswith("(Busy x2); there were 3 copies")
 
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -410,6 +410,31 @@ def test_a_layer_that_does_not_retry_is_no_layer(outer):
     assert 6 == script.calls
 
 
+RULED = AT_ONCE.with_(rules=[Rule(Busy, attempts=9)])
+
+
+@pytest.mark.parametrize(
+    "above", [AT_ONCE.with_(attempts=1, rules=[Rule(Busy, backoff=Backoff.constant(1))]), RULED.take(0)], ids=["1", "0"]
+)
+def test_rules_without_a_retry_make_no_layer(above):
+    """A policy whose rules cannot retry either, or of which no retry is taken, leaves the retrying to one below."""
+    script = Script(Busy())
+    with pytest.raises(Busy):
+        redrive.retry(above)(redrive.retry(AT_ONCE)(script))()
+
+    assert 3 == script.calls
+
+
+def test_take_bounds_what_is_called(clock):
+    """With two retries taken a function is called three times, however many attempts a rule has, in every form."""
+    script = Script(Busy())
+    for form in FORMS.values():
+        with suppress(Busy):
+            form(RULED.take(2))(script)()
+
+    assert 3 * len(FORMS) == script.calls
+
+
 def test_a_recursive_call_is_nested():
     """A retried function that calls itself retries at the outermost call only."""
     calls = []

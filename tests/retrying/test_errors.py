@@ -173,7 +173,7 @@ def test_the_traceback_leads_to_the_function():
     frames = traceback.extract_tb(fail(redrive.retry(AT_ONCE)(call)).__traceback__)
 
     assert "call" == frames[-1].name
-    assert ["raise Busy", "return _rd_call()"] == [frames[-1].line, frames[-2].line]
+    assert ["raise Busy", "_rd_result = _rd_call()"] == [frames[-1].line, frames[-2].line]
 
 
 class Payload:

@@ -232,6 +232,46 @@ def test_outcomes_tell_of_the_copy_that_won(jump):
     assert ("won", 1) == (outcome.value, len(outcome.timeline))
 
 
+def test_the_record_tells_of_the_other_copies(jump):
+    """Beside the copy that counted, `copies` has what became of each other one: how often, when and why it ended."""
+    policy = Policy(on=Busy, attempts=2, backoff=Backoff.constant(5), jitter="none", idempotent=True, hedge=Hedge(1, 4))
+    # copy 1 fails at 0.5 s and waits; further copies start a second after one another, and the last one wins
+    server = Server((0.5, Busy()), (9, "slow"), (9, "slow"), (0.1, "won"))
+
+    record = jump(policy.aoutcome, server).record
+    first, second, third = record.copies
+
+    assert (1, 4, "ok") == (record.attempts, record.calls, record.rule)
+    assert ["outrun"] * 3 == [copy.rule for copy in record.copies]
+    assert "another copy of the call was first" == second.why
+    assert ["Busy"] == [each.failure.error_type.rpartition(".")[2] for each in first.timeline]
+    assert ["OUTRUN"] == [each.failure.reason for each in second.timeline]
+    assert [1, 2, 3] == [round(copy.timeline[0].started_after.total_seconds(), 6) for copy in (second, third, record)]
+    assert pytest.approx(2.1) == second.timeline[0].took.total_seconds()
+
+
+def test_the_error_tells_of_the_other_copies(jump):
+    """The record on the error that surfaces has those of the others, and its one note counts them."""
+    server = Server((1, Busy(1)), (0.1, Busy(2)))
+
+    with pytest.raises(Busy) as caught:
+        jump(Policy(hedge=Hedge(0.5), **ONCE).acall, server)
+
+    (other,) = caught.value.__retry__.copies
+    assert ("attempts", 2, ()) == (other.rule, caught.value.__retry__.calls, other.copies)
+    assert [caught.value.__retry__.note] == caught.value.__notes__
+    assert "(Busy); there were 2 copies" in caught.value.__notes__[0]
+
+
+def test_a_call_without_copies_has_none(jump):
+    """A hedged call whose first copy answers in time tells of no other, and neither does its error."""
+    policy = Policy(hedge=Hedge(5), **ONCE)
+
+    assert () == jump(policy.aoutcome, Server((0.1, 1))).record.copies
+    assert () == jump(policy.aoutcome, Server((0.1, Other()))).record.copies
+    assert () == jump(policy.aoutcome, Server((0.1, GiveUp("no")))).error.__retry__.copies
+
+
 def test_a_delay_of_nothing_starts_all_at_once(jump):
     """Without a delay all copies start together."""
     server = Server((3, 1), (2, 2), (1, 3))

@@ -14,7 +14,7 @@ from redrive.engine.outcome import Lost, Succeeded
 from redrive.engine.records import Claim
 from redrive.errors import StoreBusy
 from redrive.runtime.claimer import Claimer
-from redrive.stores.operations import leases
+from redrive.stores.operations import floors, leases
 from redrive.stores.operations.leases import Ending
 from redrive.testing import VirtualClock
 from tests.runtime.helpers import LONG, PATIENCE, register, take
@@ -247,3 +247,45 @@ def test_a_healthy_suspect_is_free_again_after_its_success(app: App):
         app.job(1).record.crashes,
         app.job(1).record.attempt,
     )
+
+
+class Ticking(VirtualClock):
+    """A clock by which everything takes ten milliseconds."""
+
+    def monotonic(self) -> float:
+        """The next instant."""
+        self.advance(timedelta(milliseconds=10))
+        return super().monotonic()
+
+
+class OneByOne(Bench):
+    """A bench with one free slot, always."""
+
+    @property
+    def slots(self) -> int:
+        """One more than are taken."""
+        return len(self.started) + 1
+
+    @slots.setter
+    def slots(self, count: int) -> None:
+        """It stays one."""
+
+
+def test_it_goes_on_where_it_was_and_looks_at_all_now_and_then(app: App, monkeypatch: pytest.MonkeyPatch):
+    """Claims begin at the floors that earlier ones have set, but for one after twenty times what such a one takes."""
+    seen: list[int] = []
+    claim = leases.claim
+
+    def noted(*args: Any, floors: Sequence[floors.Floor], **options: Any) -> Any:
+        """Note how many floors the claimer knows."""
+        seen.append(len(floors))
+        return claim(*args, floors=floors, **options)
+
+    monkeypatch.setattr(leases, "claim", noted)
+    bench = OneByOne(app)
+    bench.claimer._clock = Ticking()
+    enqueue(app, 25)
+    asyncio.run(bench.until(25))
+
+    assert [*range(1, 26)] == bench.jobs
+    assert [0, *[1] * 10, 0, *[1] * 10, 0] == seen[:23]

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import threading
+from collections.abc import AsyncGenerator
 from datetime import timedelta
 from typing import Any
 
@@ -17,7 +18,7 @@ from redrive.errors import StoreBusy, StoreError
 from redrive.runtime import dice, faults
 from redrive.runtime import rescuer as rescuer_module
 from redrive.runtime.keeper import Keeper
-from redrive.runtime.notifier import EVERY, Notifier
+from redrive.runtime.notifier import Notifier
 from redrive.runtime.rescuer import Rescuer
 from redrive.runtime.rests import rest
 from redrive.stores.operations import leases
@@ -189,48 +190,86 @@ def test_a_sweep_that_fails_is_tried_again(app: App, monkeypatch: pytest.MonkeyP
 # ------------------------------------------------------------------------------------------------------------ notifier
 
 
-class Versions:
-    """A store whose versions the test writes."""
+class News:
+    """A store that has news when the test says so."""
 
-    def __init__(self, *versions: int | Exception) -> None:
-        self.versions = list(versions)
+    def __init__(self, *news: str | Exception, lasting: bool = False) -> None:
+        self.news = list(news)
+        self.lasting = lasting
+        self.locks: list[int | None] = []
         self.store = self
+        self.closed = 0
 
-    def version(self) -> int:
-        """The next version; the end of the list ends the test."""
-        if not self.versions:
-            raise EOFError
-        version = self.versions.pop(0)
-        if isinstance(version, Exception):
-            raise version
-        return version
+    async def watch(self, clock: VirtualClock, *, lock_id: int | None, idle: object) -> AsyncGenerator[None, None]:
+        """Tell what there is; the end of the list ends the test."""
+        self.locks.append(lock_id)
+        try:
+            while True:
+                if not self.news:
+                    raise EOFError
+                news = self.news.pop(0)
+                if isinstance(news, Exception):
+                    raise news
+                yield
+        finally:
+            self.closed += 1
 
 
-def watch(*versions: int | Exception) -> tuple[int, float]:
-    """Show these versions to a notifier; answer how often it told of a change, and how long it rested."""
+def watch(store: News) -> tuple[int, float]:
+    """Let a notifier watch this store; answer how often it told of a change, and how long it rested."""
     changes: list[None] = []
     clock = VirtualClock()
-    notifier = Notifier(Versions(*versions), clock, lambda: changes.append(None))  # type: ignore[arg-type]
+    notifier = Notifier(store, clock, lambda: changes.append(None))  # type: ignore[arg-type]
     with pytest.raises(EOFError):
         asyncio.run(notifier.run())
     return len(changes), clock.monotonic()
 
 
-@pytest.mark.parametrize(("versions", "expected"), [((7,), 1), ((7, 7, 7), 1), ((7, 8, 8, 9), 3), ((7, 8, 7), 3)])
-def test_a_change_is_told_once(versions, expected):
-    """The first look counts as a change; then each version that differs from the one before."""
-    changes, rested = watch(*versions)
-
-    assert expected == changes
-    assert pytest.approx(len(versions) * EVERY) == rested
+def test_each_change_is_told():
+    """What the store tells the notifier tells, without a rest of its own."""
+    assert (3, 0.0) == watch(News("a", "b", "c"))
 
 
 def test_a_store_that_is_away_is_looked_at_less_often():
-    """No hundred warnings in a second, and no change is missed."""
-    changes, rested = watch(7, StoreError(), StoreError(), StoreBusy(), 8)
+    """No hundred warnings in a second, no change is missed, and the rests stay short: others believe it dead."""
+    store = News("a", *[StoreError() for _ in range(5)], StoreBusy(), "b", StoreError(), "c")
 
-    assert 2 == changes
-    assert pytest.approx(0.1 + 0.2 + 0.4 + 2 * EVERY) == rested
+    assert (3, pytest.approx(0.1 + 0.2 + 4 * 0.4 + 0.1)) == watch(store)
+    assert 8 == store.closed
+
+
+@pytest.mark.parametrize("lasting", [True, False])
+def test_the_lock_of_a_worker_stays_the_same(lasting: bool):
+    """A session that is opened anew takes the lock that the worker has registered with, if the store has such locks."""
+    store = News("a", StoreError(), "b", lasting=lasting)
+    notifier = Notifier(store, VirtualClock(), lambda: None)  # type: ignore[arg-type]
+
+    async def run() -> None:
+        """Watch from the beginning."""
+        await notifier.open()
+        with pytest.raises(EOFError):
+            await notifier.run()
+        await notifier.close()
+
+    asyncio.run(run())
+
+    assert [notifier.lock_id] * 2 == store.locks
+    assert lasting == (notifier.lock_id is not None)
+
+
+def test_a_notifier_that_never_ran_lets_go():
+    """A worker that could not register closes what it has opened."""
+    store = News("a")
+    notifier = Notifier(store, VirtualClock(), lambda: None)  # type: ignore[arg-type]
+
+    async def run() -> None:
+        """Open and close."""
+        await notifier.open()
+        await notifier.close()
+
+    asyncio.run(run())
+
+    assert 1 == store.closed
 
 
 # ---------------------------------------------------------------------------------------------------------- small ones

@@ -226,7 +226,7 @@ def test_an_attempt_that_is_cancelled_before_its_first_step_gives_its_slot_and_i
         def _start(self, claim: Claim) -> None:
             super()._start(claim)
             if claim.lease_id == 1:
-                self._running[claim.lease_id].cancel()
+                self._cut(claim.lease_id)
 
     task = filed.task(name="double")(lambda number: 2 * number)
 

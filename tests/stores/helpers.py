@@ -16,23 +16,27 @@ from pathlib import Path
 from typing import Any
 
 from redrive.engine.frozen import freeze
-from redrive.engine.outcome import Failed, Outcome, Succeeded
-from redrive.engine.records import Attempt, Claim, Job, NewJob
+from redrive.engine.outcome import Failed, Outcome, Succeeded, Suspended
+from redrive.engine.records import Attempt, Claim, Job, NewJob, Progress
 from redrive.engine.select import Filter
 from redrive.engine.settle import Transition
 from redrive.policy import Failure, Policy
-from redrive.stores.operations import admin, jobs, leases, workers
+from redrive.stores.operations import admin, answers, attempts, jobs, leases, redriving, workers
+from redrive.stores.operations.floors import Floor
 from redrive.stores.operations.leases import Claimed, Ending, Settled
 from redrive.stores.query import Operation
 from redrive.stores.store import Store, open_store
+from tests import postgres
 
 STORES: dict[str, Callable[[Path], str]] = {
     "file": lambda folder: f"sqlite:///{folder / 'jobs.db'}?synchronous=normal",
     "memory": lambda _: "memory://",
+    "postgres": lambda _: postgres.url(),
+    "turso": lambda folder: f"turso:///{folder / 'jobs.db'}?synchronous=normal",
 }
 """URL of each kind of store, in a folder of its own."""
 
-SHARED = ("file",)
+SHARED = ("file", "postgres")
 """The stores that several openings of one URL share, in this process or in another one."""
 
 COLOURS = ("sync", "async")
@@ -119,7 +123,7 @@ class Harness:
         return self._runner.run(_in_tasks(openings, operations))
 
     def _openings(self, count: int) -> list[Store]:
-        if not self.url.startswith("memory"):
+        if not self.url.startswith(("memory", "turso")):
             self._stores += [open_store(self.url) for _ in range(count - len(self._stores))]
         return [self._stores[index % len(self._stores)] for index in range(count)]
 
@@ -150,17 +154,24 @@ class Harness:
 
     def enqueue(self, *wanted: NewJob) -> list[int]:
         """Enqueue jobs together."""
-        return self.do(jobs.enqueue(wanted, now=self.now))
+        return self.do(jobs.enqueue(wanted, now=self.now)).ids
 
     def put(self, wanted: NewJob | None = None) -> int:
         """Enqueue one job."""
         (number,) = self.enqueue(wanted or new())
         return number
 
-    def claimed(self, count: int = 1, *, worker: int | None = None, queues: Sequence[str] | None = None) -> Claimed:
+    def claimed(
+        self,
+        count: int = 1,
+        *,
+        worker: int | None = None,
+        queues: Sequence[str] | None = None,
+        floors: Sequence[Floor] = (),
+    ) -> Claimed:
         """Claim jobs, and hear how long to rest."""
         who, life = (self.me, LONG) if worker is None else (worker, LEASE)
-        return self.do(leases.claim(who, count, lease_for=life, queues=queues, now=self.now))
+        return self.do(leases.claim(who, count, lease_for=life, queues=queues, floors=floors, now=self.now))
 
     def claim(
         self, count: int = 1, *, worker: int | None = None, queues: Sequence[str] | None = None
@@ -188,6 +199,25 @@ class Harness:
         """Sweep."""
         return self.do(leases.sweep(budget, now=self.now, **options))
 
+    def wait_for_answer(self, wanted: NewJob | None = None, *, seconds_at_most: float = 60) -> Claim:
+        """Enqueue a job, claim it, and let its attempt wait for an answer from outside."""
+        claim = self.take(wanted or new())
+        self.end(claim, Suspended(seconds(seconds_at_most)))
+        return claim
+
+    def answer(self, claim: Claim, outcome: Succeeded | Failed = Succeeded(), *, sample: float = 0.0) -> bool:  # noqa: B008
+        """Answer for an attempt."""
+        return self.do(answers.answer(claim.id, claim.lease_id, outcome, sample, now=self.now))
+
+    def lapse(self, budget: int = 100) -> tuple[Transition, ...]:
+        """End the waits that are over."""
+        return self.do(answers.lapse(budget, [0.0] * budget, now=self.now))
+
+    def report(self, *reports: tuple[Claim, str | None]) -> frozenset[int]:
+        """Say how far attempts are; which of them are current?"""
+        said = [attempts.Report(claim.id, claim.lease_id, details) for claim, details in reports]
+        return self.do(attempts.report(said, now=self.now))
+
     def dead(self, wanted: NewJob | None = None) -> int:
         """Enqueue a job and let it die at its first attempt."""
         claim = self.take(wanted or new())
@@ -200,11 +230,13 @@ class Harness:
 
     def retry(self, number: int) -> None:
         """Run a job once more."""
-        self.do(admin.retry(number, now=self.now))
+        self.do(redriving.retry(number, now=self.now))
 
-    def redrive(self, wanted: Filter | None = None, *, dry_run: bool = False) -> admin.Redriven:
+    def redrive(self, wanted: Filter | None = None, *, dry_run: bool = False, **how: Any) -> redriving.Redriven:
         """Start jobs again."""
-        return self.do(admin.redrive(wanted or Filter(), dry_run=dry_run, now=self.now))
+        if dry_run:
+            return self.do(redriving.rehearse(wanted or Filter()))
+        return self.do(redriving.redrive(wanted or Filter(), now=self.now, **how))
 
     # ------------------------------------------------------------------------------------------------- looking
 
@@ -219,6 +251,10 @@ class Harness:
     def history(self, number: int) -> tuple[Attempt, ...]:
         """Read the closed attempts of one job."""
         return self.do(jobs.history(number))
+
+    def progress(self, number: int) -> Progress | None:
+        """Read what the handler of one job last said."""
+        return self.do(attempts.progress(number))
 
     def result(self, number: int) -> bytes | None:
         """Read the result of one job."""

@@ -37,6 +37,7 @@ CLOSINGS = {
     "success": "succeeded",
     "failure": "failed",
     "fatal": "failed",
+    "timeout": "failed",
     "snooze": "snoozed",
     "cancel": "cancelled",
 }
@@ -65,15 +66,30 @@ class ModelJob:
     caught: datetime | None = None
     expired: bool = False
     forgiven: int = 0
+    key: str | None = None
+    until: str | None = None
+    latest: datetime | None = None
+    begun: bool = False
+    payload: bytes = b"{}"
+    finished: datetime | None = None
+    returning: bool = False
     closed: dict[int, str] = field(default_factory=dict)
+    said: dict[int, str] = field(default_factory=dict)
 
     @property
     def row(self) -> tuple[object, ...]:
         """What a store should say of it."""
         return (
             self.state, self.hold, self.due, self.attempt, self.failures, self.crashes, self.snoozes, self.redrives,
-            self.lease, self.worker, self.parent, self.caught,
+            self.lease, self.worker, self.parent, self.caught, self.finished,
         )  # fmt: skip
+
+    @property
+    def holds(self) -> bool:
+        """Does it hold its key?"""
+        if self.key is None or self.returning:
+            return False
+        return self.state == "ready" if self.until == "start" else self.state not in FINAL
 
 
 @dataclass(frozen=True)
@@ -100,14 +116,58 @@ class Model:
         self.now = now
         self.jobs: dict[int, ModelJob] = {}
         self.workers: dict[int, datetime] = {}
+        self.numbers = 0
+        self.requests: dict[str, int] = {}
+        self.limits: dict[str, int] = {}
+        self.paused: set[str] = set()
 
     # ------------------------------------------------------------------------------------------------- arriving
 
     def enqueue(self, kind: Kind, queue: str, priority: int, delay: int, parent: int | None = None) -> int:
         """Insert a job."""
-        number = len(self.jobs) + 1
+        self.numbers += 1
+        number = self.numbers
         hold = "delay" if delay else None
         self.jobs[number] = ModelJob(number, kind, queue, priority, self.after(delay), hold, parent)
+        return number
+
+    def holder(self, key: str | None, but: int = 0) -> int | None:
+        """Who holds a key, other than one job?"""
+        held = (job.id for job in self.jobs.values() if job.holds and job.key == key and job.id != but)
+        return next(held, None)
+
+    def enqueue_keyed(self, kind: Kind, queue: str, key: str, until: str, request: str | None) -> int | None:
+        """Insert a job with a key and perhaps an idempotency key; the job that stands for it, None where refused."""
+        self.numbers += 1
+        if request in self.requests:
+            return self.requests[request]
+        if self.holder(key) is not None:
+            # All or nothing: the number is given back too, where numbers belong to the transaction.
+            return None
+        number = self.numbers
+        self.jobs[number] = ModelJob(number, kind, queue, 0, self.now, key=key, until=until)
+        if request is not None:
+            self.requests[request] = number
+        return number
+
+    def debounce(self, kind: Kind, queue: str, key: str, payload: bytes) -> int | None:
+        """Put a debounced job off, or insert one: quiet for 2 seconds, at most 5; None where refused."""
+        self.numbers += 1
+        number = self.numbers
+        holder = self.holder(key)
+        if holder is not None:
+            other = self.jobs[holder]
+            if other.latest is not None and other.state == "ready" and not other.begun:
+                if other.hold == "debounce":
+                    other.due = min(self.after(2), other.latest)
+                other.payload = payload
+                return holder
+            if other.latest is None or other.state != "ready":
+                return None
+            self._finish(other, "cancelled")
+        job = ModelJob(number, kind, queue, 0, self.after(2), "debounce", key=key, until="start", payload=payload)
+        job.latest = self.after(5)
+        self.jobs[number] = job
         return number
 
     def after(self, delay: int) -> datetime:
@@ -118,17 +178,34 @@ class Model:
         """The jobs that a claim should take, in order, and whether the worker is known."""
         ready = [job for job in self.jobs.values() if job.state == "ready" and job.queue in queues]
         due = sorted((job for job in ready if job.due <= self.now), key=lambda job: (job.priority, job.due, job.id))
+        due = self._with_places(due)
         if due and worker not in self.workers:
             return [], False
         if due:
             self.beat(worker, 15)
         return [job.id for job in due[:count]], True
 
+    def running(self, queue: str) -> int:
+        """How many jobs of a queue run."""
+        return sum(job.state == "running" and job.queue == queue for job in self.jobs.values())
+
+    def _with_places(self, due: list[ModelJob]) -> list[ModelJob]:
+        """Those for whom there is a place in their queue."""
+        places = {queue: limit - self.running(queue) for queue, limit in self.limits.items()}
+        admitted = []
+        for job in due:
+            if job.queue not in self.paused and places.get(job.queue, 1) > 0:
+                admitted.append(job)
+                if job.queue in places:
+                    places[job.queue] -= 1
+        return admitted
+
     def hold(self, number: int, lease: int, worker: int) -> None:
         """Note that a job was claimed."""
         job = self.jobs[number]
         job.state, job.hold, job.lease, job.worker = "running", None, lease, worker
         job.attempt += 1
+        job.begun = True
 
     # -------------------------------------------------------------------------------------------------- leaving
 
@@ -138,9 +215,13 @@ class Model:
         missed: list[Ending] = []
         plain = [each for each in endings if each.how == "success" and self.jobs[each.held.job].parent is None]
         for ending in [*(each for each in endings if each not in plain), *plain]:
+            if ending in plain:
+                self._return()
             job = self.jobs[ending.held.job]
-            if job.lease == ending.held.lease:
-                self._end(job, ending.how, ending.delay)
+            waits = job.state == "waiting"
+            if job.lease == ending.held.lease and (not waits or ending.how == "suspend"):
+                if not waits:
+                    self._end(job, ending.how, ending.delay)
                 settled.add(ending.held.lease)
             else:
                 missed.append(ending)
@@ -148,13 +229,17 @@ class Model:
             line = self.jobs[ending.held.job].closed.get(ending.held.lease)
             if line is not None and line == CLOSINGS.get(ending.how):
                 settled.add(ending.held.lease)
+            if ending.how == "suspend" and line in ("succeeded", "failed"):
+                settled.add(ending.held.lease)
+        self._return()
         return settled, {ending.held.lease for ending in endings} - settled
 
-    def _end(self, job: ModelJob, how: str, delay: int) -> None:
+    def _end(self, job: ModelJob, how: str, delay: int) -> None:  # noqa: C901 - a case for each ending
         lease = job.lease
         assert lease is not None
         if how in CLOSINGS:
             job.closed[lease] = CLOSINGS[how]
+            job.said[lease] = how
         if how not in ("release", "expired"):
             job.crashes = 0
         match how:
@@ -164,6 +249,10 @@ class Model:
                     self.jobs[job.parent].caught = self.now
             case "failure" | "fatal":
                 self._fail(job, final=how == "fatal")
+            case "timeout":
+                self._fail(job, final=not job.kind.idempotent)
+            case "suspend":
+                job.state, job.hold, job.due = "waiting", None, self.after(delay)
             case "snooze":
                 job.attempt -= 1
                 job.snoozes += 1
@@ -193,10 +282,19 @@ class Model:
             self.enqueue(job.kind, job.queue, job.priority, 0, parent=job.id)
 
     def _finish(self, job: ModelJob, state: str) -> None:
-        job.state, job.hold, job.lease, job.worker = state, None, None, None
+        job.state, job.hold, job.lease, job.worker, job.finished = state, None, None, None, self.now
 
     def _ready(self, job: ModelJob, delay: int, hold: str | None) -> None:
         job.state, job.hold, job.due, job.lease, job.worker = "ready", hold, self.after(delay), None, None
+        job.finished, job.returning = None, job.until == "start"
+
+    def _return(self) -> None:
+        """Those that are ready again take their keys, the oldest first, or are superseded."""
+        for job in sorted(self.jobs.values(), key=lambda job: job.id):
+            if job.returning:
+                job.returning = False
+                if self.holder(job.key, but=job.id) is not None:
+                    self._finish(job, "cancelled")
 
     # -------------------------------------------------------------------------------------------------- workers
 
@@ -213,6 +311,7 @@ class Model:
         for job in held:
             job.attempt -= 1
             self._ready(job, 0, "release")
+        self._return()
         self.workers.pop(worker, None)
         return {job.id for job in held}
 
@@ -230,10 +329,32 @@ class Model:
                 self._die(job)
             else:
                 self._ready(job, 0, "lost")
+        self._return()
         return {job.id for job in swept}
 
     def _held_by(self, worker: int) -> list[ModelJob]:
-        return [job for job in self.jobs.values() if job.worker == worker]
+        return [job for job in self.jobs.values() if job.worker == worker and job.state == "running"]
+
+    # ------------------------------------------------------------------------------------------- from outside
+
+    def answer(self, held: Held, how: str) -> bool | None:
+        """Answer for an attempt; was it ended by this? None where that is refused."""
+        job = self.jobs[held.job]
+        if job.lease != held.lease:
+            return False if job.said.get(held.lease) == how else None
+        self._end(job, how, 0)
+        self._return()
+        return True
+
+    def overdue(self) -> set[int]:
+        """The jobs whose wait for an answer is over."""
+        return {job.id for job in self.jobs.values() if job.state == "waiting" and job.due <= self.now}
+
+    def lapse(self, numbers: Iterable[int]) -> None:
+        """End these waits."""
+        for number in numbers:
+            self._end(self.jobs[number], "timeout", 0)
+        self._return()
 
     # ------------------------------------------------------------------------------------------------ operators
 
@@ -255,6 +376,8 @@ class Model:
         family = job.parent or job.id
         if any(each.parent == family and each.state not in FINAL for each in self.jobs.values()):
             return False
+        if job.key is not None and self.holder(job.key) is not None:
+            return False
         parent = self.jobs[family]
         return job.parent is None or (parent.state == "dead" and parent.caught is None)
 
@@ -264,6 +387,7 @@ class Model:
         if job.state == "ready":
             if job.due > self.now:
                 self._ready(job, 0, None)
+                self._return()
             return True
         if not self.may_start(number):
             return False
@@ -282,6 +406,26 @@ class Model:
     def _start(self, job: ModelJob, forgive: int) -> None:
         job.forgiven += forgive
         job.failures -= forgive
-        job.crashes, job.expired = 0, False
+        job.crashes, job.expired, job.begun = 0, False, False
         job.redrives += 1
         self._ready(job, 0, "redrive")
+        self._return()
+
+    # ------------------------------------------------------------------------------------------------ retention
+
+    def prune(self, keep: int) -> int:
+        """Delete, in one pass over all, what ended so many seconds ago and has no catch jobs any more."""
+        until = self.now - timedelta(seconds=keep)
+        parents = {job.parent for job in self.jobs.values()}
+        old = [
+            job
+            for job in self.jobs.values()
+            if job.finished is not None
+            and (job.state != "dead" or job.caught is not None)
+            and (job.caught or job.finished) <= until
+            and job.id not in parents
+        ]
+        for job in old:
+            del self.jobs[job.id]
+        self.requests = {name: number for name, number in self.requests.items() if number in self.jobs}
+        return len(old)

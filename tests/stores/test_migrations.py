@@ -10,6 +10,7 @@ import threading
 from importlib import resources
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from redrive.errors import SchemaTooNew
@@ -18,6 +19,7 @@ from redrive.stores.dialects import loader
 from redrive.stores.migrate import _split, latest
 from redrive.stores.operations import jobs
 from redrive.stores.store import open_store
+from tests import postgres
 from tests.stores.helpers import T0, new
 
 ROOT = Path(__file__).parents[2]
@@ -85,6 +87,45 @@ def test_the_schema_for_readers_is_the_sum_of_the_migrations(cursor: sqlite3.Cur
 
     assert expected == schema(cursor)
     assert len(expected) > 10
+
+
+def test_the_schema_for_readers_is_the_sum_on_postgresql():
+    """A schema made by ``schema.sql`` has the same tables, checks, indexes, views and triggers as a migrated one."""
+    open_store(postgres.url(made := postgres.fresh())).close()
+    with postgres.connect() as connection:
+        connection.execute(f"CREATE SCHEMA {(read := postgres.fresh())}")
+        connection.execute(f"SET search_path TO {read}")
+        for statement in _split((resources.files(dialects) / "postgres" / "schema.sql").read_text()):
+            connection.execute(statement)
+        described = [_described(connection, each) for each in (made, read)]
+
+    assert described[0] == described[1]
+    assert len(described[0]) > 100
+
+
+def _described(connection: psycopg.Connection, schema: str) -> list[tuple[str, ...]]:
+    """All that the catalogs say of a schema, without its name."""
+    questions = """
+        SELECT 'column', c.relname, a.attname, format_type(a.atttypid, a.atttypmod) || a.attnotnull
+            || coalesce(pg_get_expr(d.adbin, d.adrelid), '') || a.attcollation
+        FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0
+        LEFT JOIN pg_attrdef AS d ON d.adrelid = c.oid AND d.adnum = a.attnum
+        WHERE c.relnamespace = %(schema)s::text::regnamespace
+        UNION ALL SELECT 'relation', relname, relkind::text, coalesce(reloptions::text, '')
+        FROM pg_class WHERE relnamespace = %(schema)s::text::regnamespace
+        UNION ALL SELECT 'check', conrelid::regclass::text, conname, pg_get_constraintdef(oid)
+        FROM pg_constraint WHERE connamespace = %(schema)s::text::regnamespace
+        UNION ALL SELECT 'index', tablename, indexname, indexdef FROM pg_indexes WHERE schemaname = %(schema)s::text
+        UNION ALL SELECT 'view', viewname, '', definition FROM pg_views WHERE schemaname = %(schema)s::text
+        UNION ALL SELECT 'function', proname, proconfig::text, prosrc
+        FROM pg_proc WHERE pronamespace = %(schema)s::text::regnamespace
+        UNION ALL SELECT 'trigger', tgname, '', pg_get_triggerdef(t.oid)
+        FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid AND NOT t.tgisinternal
+        WHERE c.relnamespace = %(schema)s::text::regnamespace
+    """
+    connection.execute("SET search_path TO pg_catalog")
+    rows = connection.execute(questions, {"schema": schema}).fetchall()
+    return sorted(tuple(str(value).replace(schema, "here") for value in row) for row in rows)
 
 
 # ---------------------------------------------------------------------------------------------------- running
@@ -250,7 +291,7 @@ def test_processes_that_open_a_new_file_at_once_all_succeed(tmp_path: Path):
     assert [("", "")] * 3 == ended
     for number in range(10):
         store = open_store(f"sqlite:///{tmp_path / str(number)}.db")
-        assert [4] == store.run(jobs.enqueue([new()], now=T0))
+        assert [4] == store.run(jobs.enqueue([new()], now=T0)).ids
         store.close()
 
 
@@ -269,6 +310,7 @@ def test_processes_that_open_a_new_file_at_once_all_succeed(tmp_path: Path):
         ("A -- a remark;\n  B;", ["A -- a remark;\n  B;"]),
         ("-- a remark;\nA;\n-- the end;", ["-- a remark;\nA;"]),
         ("A;   \nB;\n\n\n", ["A;   ", "B;"]),
+        ("F AS $$\n  A;\n  B;\n$$;\nC;", ["F AS $$\n  A;\n  B;\n$$;", "C;"]),
         ("INSERT 'a;b';\nC;", ["INSERT 'a;b';", "C;"]),
     ],
 )

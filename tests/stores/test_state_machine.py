@@ -1,8 +1,9 @@
 """Whatever happens to a store, in whatever order: it does what the model says, and the invariants hold.
 
-Enqueues, claims by several workers, endings of every kind, late endings under lost leases, heartbeats, crashes, sweeps,
-operators, and time that passes; after each step the whole store is compared with `tests.stores.model`, so that a change
-that nobody made (I2), or a job that vanished (I3), shows at once. At the end workers come back and finish everything.
+Enqueues with and without keys, bursts, claims by several workers, endings of every kind, late endings under lost
+leases, heartbeats, crashes, sweeps, operators, pruning, and time that passes; after each step the whole store is
+compared with `tests.stores.model`, so that a change that nobody made (I2), or a job that vanished (I3), shows at once,
+and the invariant checker has to find nothing. At the end workers come back and finish everything.
 """
 
 from __future__ import annotations
@@ -10,26 +11,30 @@ from __future__ import annotations
 import tempfile
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
-from redrive.engine.outcome import Cancelled, Expired, Outcome, Released, Snoozed, Succeeded
-from redrive.engine.records import Claim, Hold, Job
+from redrive.engine.outcome import Cancelled, Expired, Outcome, Released, Snoozed, Succeeded, Suspended
+from redrive.engine.queue import QueueChange
+from redrive.engine.records import Claim, Hold, Job, KeyUntil, NewJob, OnConflict
 from redrive.engine.select import Filter
-from redrive.errors import IllegalMove
-from redrive.stores.operations.admin import Redriven
+from redrive.errors import DuplicateJob, IllegalMove, LeaseLost
+from redrive.stores.operations import checks, jobs, queues, retention
 from redrive.stores.operations.leases import Claimed
+from redrive.stores.operations.redriving import Redriven
 from tests.stores.helpers import FATAL, STORES, T0, Harness, failed, new, seconds
 from tests.stores.model import FINAL, KINDS, Ending, Held, Model
 
 QUEUES = ("a", "b")
 
-ENDINGS = ("success", "failure", "fatal", "snooze", "release", "cancel", "expired")
+ENDINGS = ("success", "failure", "fatal", "snooze", "release", "cancel", "expired", "suspend")
 
 
-def outcome(how: str, delay: int) -> Outcome:
+def outcome(how: str, delay: int) -> Any:
     """The ending of that name."""
     made: dict[str, Outcome] = {
         "success": Succeeded(b"1"),
@@ -38,6 +43,7 @@ def outcome(how: str, delay: int) -> Outcome:
         "snooze": Snoozed(seconds(delay)),
         "release": Released("shutdown", seconds(delay)),
         "cancel": Cancelled("enough"),
+        "suspend": Suspended(seconds(delay)),
         "expired": Expired(),
     }
     return made[how]
@@ -47,6 +53,8 @@ class StoreMachine(RuleBasedStateMachine):
     """A store and its model, side by side."""
 
     kind = "memory"
+    gives_numbers_back = True
+    """Does an enqueue that is refused take no number? Where numbers come from a sequence it does."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,6 +64,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.claims: list[Claim] = []
         self.known: list[int] = []
         self.rows: tuple[Job, ...] = ()
+        self.most: dict[str, int] = {}
 
     @initialize()
     def arrive(self) -> None:
@@ -87,6 +96,55 @@ class StoreMachine(RuleBasedStateMachine):
 
         assert self.model.enqueue(known, queue, priority, delay) == self.store.put(job)
 
+    @rule(
+        queue=st.sampled_from(QUEUES),
+        key=st.sampled_from(["u", "v"]),
+        until=st.sampled_from(["start", "end"]),
+        request=st.sampled_from([None, None, "k"]),
+    )
+    def enqueue_keyed(self, queue: str, key: str, until: str, request: str | None) -> None:
+        """Somebody enqueues a job with a unique key, and perhaps under a request that was made before."""
+        job = replace(
+            new(retry=KINDS["plain"].directive, queue=queue),
+            key=key,
+            key_until=KeyUntil(until),
+            idempotency_key=request,
+        )
+        self._place(self.model.enqueue_keyed(KINDS["plain"], queue, key, until, request), job)
+
+    @rule(queue=st.sampled_from(QUEUES), key=st.sampled_from(["u", "w"]), payload=st.sampled_from([b"1", b"2"]))
+    def debounce(self, queue: str, key: str, payload: bytes) -> None:
+        """Somebody makes one more call of a burst."""
+        job = replace(
+            new(retry=KINDS["plain"].directive, queue=queue, delay=2, payload=payload),
+            key=key,
+            key_until=KeyUntil.START,
+            on_conflict=OnConflict.BOUNCE,
+            latest=seconds(5),
+        )
+        number = self.model.debounce(KINDS["plain"], queue, key, payload)
+        self._place(number, job)
+        if number is not None:
+            assert payload == self.store.do(jobs.payload(number))
+
+    def _place(self, expected: int | None, job: NewJob) -> None:
+        try:
+            actual = self.store.put(job)
+        except DuplicateJob:
+            actual = None
+            if self.gives_numbers_back:
+                self.model.numbers -= 1
+
+        assert expected == actual
+
+    @rule(keep=st.sampled_from([1, 5]))
+    def prune(self, keep: int) -> None:
+        """Ended jobs are deleted."""
+        found = self.store.do(retention.survey(0, retention.Keep(seconds(keep), None), now=self.store.now))
+
+        assert self.model.prune(keep) == self.store.do(retention.prune(found))
+        self.claims = [claim for claim in self.claims if claim.id in self.model.jobs]
+
     @rule(data=st.data(), count=st.integers(1, 4), queues=st.sampled_from([None, None, ("a",), ("b",)]))
     def claim(self, data: st.DataObject, count: int, queues: tuple[str, ...] | None) -> None:
         """A worker, alive or not, claims."""
@@ -117,6 +175,37 @@ class StoreMachine(RuleBasedStateMachine):
 
         assert (settled, lost) == ({each.lease_id for each in answer.moved}, answer.lost)
         assert len(answer.moved) == len(settled)
+
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data(), span=st.sampled_from([1, 5, 40]))
+    def suspend(self, data: st.DataObject, span: int) -> None:
+        """A handler leaves the end of its attempt to somebody else."""
+        claim = data.draw(st.sampled_from(self.claims[-3:]))
+        settled, lost = self.model.settle([Ending(Held(claim.id, claim.lease_id), "suspend", span)])
+        answer = self.store.settle((claim, outcome("suspend", span)))
+
+        assert (settled, lost) == ({each.lease_id for each in answer.moved}, answer.lost)
+
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data(), how=st.sampled_from(["success", "failure", "fatal"]))
+    def answer(self, data: st.DataObject, how: str) -> None:
+        """Somebody outside answers for an attempt, whatever has become of it."""
+        claim = data.draw(st.sampled_from(self.claims[-6:]))
+        try:
+            answered = self.store.answer(claim, outcome(how, 0))
+        except LeaseLost:
+            answered = None
+
+        assert self.model.answer(Held(claim.id, claim.lease_id), how) == answered
+
+    @rule()
+    def lapse(self) -> None:
+        """Somebody ends the waits that are over."""
+        expected = self.model.overdue()
+        moved = [each.job_id for each in self.store.lapse()]
+        self.model.lapse(moved)
+
+        assert expected == set(moved)
 
     @rule(count=st.integers(1, 3), how=st.sampled_from(["success", "failure", "fatal"]))
     def work(self, count: int, how: str) -> None:
@@ -171,6 +260,21 @@ class StoreMachine(RuleBasedStateMachine):
 
         assert self.model.cancel(number) == self.store.cancel(number)
 
+    @rule(queue=st.sampled_from(QUEUES), most=st.sampled_from([None, 1, 1, 2, 3]))
+    def limit(self, queue: str, most: int | None) -> None:
+        """An operator changes how many jobs of a queue may run at once."""
+        self.store.do(queues.change(queue, QueueChange(concurrency=most), now=self.store.now))
+        self.model.limits.pop(queue, None)
+        if most is not None:
+            self.model.limits[queue] = most
+        self.most[queue] = self.model.running(queue)
+
+    @rule(queue=st.sampled_from(QUEUES), paused=st.booleans())
+    def pause(self, queue: str, paused: bool) -> None:
+        """An operator pauses a queue, or resumes it."""
+        self.store.do(queues.change(queue, QueueChange(paused=paused), now=self.store.now))
+        (self.model.paused.add if paused else self.model.paused.discard)(queue)
+
     @precondition(lambda self: self._catching())
     @rule()
     def end_a_catch(self) -> None:
@@ -224,6 +328,8 @@ class StoreMachine(RuleBasedStateMachine):
         self._attempts_are_bounded()
         self._one_death_is_caught_once()
         self._what_is_stored_is_what_happens()
+        self._limits_hold()
+        assert () == self.store.do(checks.check()).findings
 
     def _is_as_the_model_says(self) -> None:
         """No job has vanished (I3), and none has changed but by what was done to it (I2)."""
@@ -231,7 +337,7 @@ class StoreMachine(RuleBasedStateMachine):
         actual = {
             row.id: (
                 row.state.value, row.hold, row.scheduled_at, row.attempt, row.failures, row.crashes, row.snoozes,
-                row.redrives, row.lease_id, row.worker_id, row.parent_id, row.caught_at,
+                row.redrives, row.lease_id, row.worker_id, row.parent_id, row.caught_at, row.finished_at,
             )
             for row in self.rows
         }  # fmt: skip
@@ -239,11 +345,18 @@ class StoreMachine(RuleBasedStateMachine):
         assert expected == actual
 
     def _a_lease_has_one_job(self) -> None:
-        """No lease is held twice, and a job is held exactly if it runs (I1)."""
+        """No lease is held twice, and a job has one exactly if an attempt of it is open (I1)."""
         leases = Counter(row.lease_id for row in self.rows if row.lease_id is not None)
 
         assert all(count == 1 for count in leases.values())
-        assert len(leases) == sum(row.state.value == "running" for row in self.rows)
+        assert len(leases) == sum(row.state.value in ("running", "waiting") for row in self.rows)
+
+    def _limits_hold(self) -> None:
+        """No more jobs of a queue run than its limit, or than ran when that was set (I5)."""
+        for queue, limit in self.model.limits.items():
+            running = sum(row.state.value == "running" and row.queue == queue for row in self.rows)
+            assert running <= max(limit, self.most[queue])
+            self.most[queue] = running
 
     def _attempts_are_bounded(self) -> None:
         """No job has failed more often than its policy allows, with what operators have forgiven (I4)."""
@@ -257,7 +370,8 @@ class StoreMachine(RuleBasedStateMachine):
         for job in self.model.jobs.values():
             children = [row for row in self.rows if row.parent_id == job.id]
             assert sum(row.state.value not in FINAL for row in children) <= 1
-            assert sum(row.state.value == "succeeded" for row in children) == (job.caught is not None)
+            # A catch job that has succeeded may have been deleted before its parent.
+            assert sum(row.state.value == "succeeded" for row in children) <= (job.caught is not None)
 
     def _what_is_stored_is_what_happens(self) -> None:
         """A job that waits for its retry is due exactly when its history says (I7)."""
@@ -278,9 +392,13 @@ class StoreMachine(RuleBasedStateMachine):
             self.folder.cleanup()
 
     def _finish(self) -> None:
+        for queue in QUEUES:
+            self.limit(queue, None)
+            self.pause(queue, paused=False)
         for _ in range(len(self.model.jobs) + 5):
             self.wait(1000)
             self.sweep(100)
+            self.lapse()
             worker = self.store.worker("last:1")
             self.model.workers[worker] = self.model.after(15)
             if not self._work(worker, 100, "success"):
@@ -300,6 +418,19 @@ class FileMachine(StoreMachine):
     kind = "file"
 
 
+class PostgresMachine(StoreMachine):
+    """The same on PostgreSQL, whose numbers come from sequences: a transaction that fails does not give them back."""
+
+    kind = "postgres"
+    gives_numbers_back = False
+
+
+class TursoMachine(StoreMachine):
+    """The same on Turso, where each operation is a transaction of its own."""
+
+    kind = "turso"
+
+
 def budget(walks: int) -> settings:
     """The same walks each time, for as long as one is willing to wait before each push; unless asked to go deep."""
     if settings.get_current_profile_name() == "deep":
@@ -313,3 +444,7 @@ TestMemory = StoreMachine.TestCase
 TestMemory.settings = budget(200)
 TestFile = FileMachine.TestCase
 TestFile.settings = budget(80)
+TestTurso = TursoMachine.TestCase
+TestTurso.settings = budget(5)
+TestPostgres = PostgresMachine.TestCase
+TestPostgres.settings = budget(20)

@@ -48,7 +48,6 @@ def test_a_url_says_which_database_and_how(url: str, expected: Settings):
         "sqlite://app.db",
         "sqlite://host/app.db",
         "sqlite:///app#1.db",
-        "postgresql://localhost/app",
         "memory",
         "memory:",
         "memory:///app.db",
@@ -62,7 +61,8 @@ def test_a_url_that_is_not_understood_is_refused(url: str):
         open_store(url)
 
     assert str(refused.value) == (
-        f"the store URL {url!r} is not understood; forms: sqlite:///relative.db, sqlite:////absolute.db, memory:// "
+        f"the store URL {url!r} is not understood; forms: sqlite:///relative.db, sqlite:////absolute.db, "
+        "turso:///app.db, postgresql://user@host/database, memory:// "
         "(in a path, write # as %23, ? as %3F, % as %25)"
     )
 

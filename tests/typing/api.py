@@ -148,6 +148,34 @@ async def charge_slowly(payment: Payment) -> Receipt:
     return charge(payment)
 
 
+@app.task
+async def ask(payment: Payment) -> Receipt | redrive.Pending:
+    """Leave the end to somebody else: that is no result."""
+    return redrive.Pending("1h")
+
+
+@app.task(queue="slow")
+def ask_slowly(payment: Payment) -> Receipt | redrive.Pending:
+    """The same, with options."""
+    return redrive.Pending("1h")
+
+
+@app.task(soft_timeout="10s", timeout="30s", idempotent=True)
+def book(payment: Payment, ctx: redrive.Context) -> Receipt:
+    """Commit with the completion."""
+    with ctx.transaction() as connection:
+        connection.execute("INSERT INTO orders VALUES (1)")
+        ctx.set_result(Receipt("1"))
+    assert_type(ctx.should_stop, bool)
+    assert_type(ctx.stop_reason, redrive.Stop | None)
+    return Receipt("1")
+
+
+assert_type(ask.enqueue(Payment(1)).result(), Receipt)
+assert_type(ask_slowly.enqueue(Payment(1)).result(), Receipt)
+assert_type(app.complete("3.7", Receipt("1")), bool)
+assert_type(app.fail("3.7", ValueError("declined")), bool)
+assert_type(book.call(Payment(1), policy=policy), Receipt)
 assert_type(charge_slowly.enqueue(Payment(1)), redrive.Job[Receipt])
 assert_type(charge(Payment(1)), Receipt)
 
@@ -165,4 +193,6 @@ async def durable() -> None:
     job = await charge.aenqueue(Payment(1))
     assert_type(job, redrive.Job[Receipt])
     assert_type(await job.aresult(), Receipt)
-    await charge.aenqueue("a payment")  # type: ignore[arg-type]
+    await charge.aenqueue("a payment")  # type: ignore[call-overload]
+    assert_type(await charge_slowly.acall(Payment(1), policy=policy), Receipt)
+    assert_type(await app.acomplete("3.7"), bool)

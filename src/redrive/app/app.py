@@ -5,24 +5,30 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
+from msgspec import UnsetType
 
+from redrive.app.answers import Answers
+from redrive.app.direct import Traits
 from redrive.app.job import Job
+from redrive.app.keeping import FOREVER, keep
+from redrive.app.operator import Operator
 from redrive.app.payload import Signature
+from redrive.app.pending import Pending
+from redrive.app.queue import Queues
 from redrive.app.registry import Registry
 from redrive.app.task import Options, Task
 from redrive.clock import Clock
-from redrive.engine.frozen import freeze
+from redrive.engine.frozen import FrozenPolicy, freeze
 from redrive.engine.lease import LeaseTerms
-from redrive.engine.records import Job as JobRecord
-from redrive.engine.records import Stats, Worker
-from redrive.engine.select import Filter
 from redrive.errors import PolicyError, TaskDefinitionError
 from redrive.policy import Policy, parse_duration
-from redrive.stores.operations import admin, workers
+from redrive.stores.operations import admin
+from redrive.stores.operations.retention import Keep
 from redrive.stores.store import Store, open_store
 
 __all__ = ["App"]
@@ -36,12 +42,14 @@ class Register(Protocol):
     """What ``@app.task(...)`` is: a decorator that keeps the parameters and the result of its function."""
 
     @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R, Coroutine[Any, Any, R]]: ...
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, R | Pending]], /
+    ) -> Task[P, R, Coroutine[Any, Any, R]]: ...
     @overload
-    def __call__(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
+    def __call__(self, function: Callable[P, R | Pending], /) -> Task[P, R, R]: ...
 
 
-class App:
+class App(Operator, Answers, Queues):
     """One database and the tasks whose jobs it keeps.
 
     The database is opened at its first use, so that importing a module with an App costs nothing and cannot fail.
@@ -52,12 +60,14 @@ class App:
         lease_for: how long a silent worker is believed.
         include: modules to import before work starts, for tasks that live elsewhere.
         clock: for tests; without it the database's clock rules.
+        keep_for: how long jobs are kept that succeeded, were cancelled, or were caught; ``"forever"`` keeps them all.
+        keep_dead_for: how long dead jobs are kept that nobody has caught; by default for ever.
 
     Raises:
-        ConfigurationError: the terms are such that a healthy worker would lose its jobs.
+        ConfigurationError: the terms are such that a healthy worker would lose its jobs, or a span is not positive.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the settings of an app, by keyword
         self,
         url: str = "sqlite:///redrive.db",
         *,
@@ -65,8 +75,11 @@ class App:
         lease_for: timedelta | float | str = "15s",
         include: Iterable[str] = (),
         clock: Clock | None = None,
+        keep_for: timedelta | float | str = "7d",
+        keep_dead_for: timedelta | float | str = FOREVER,
     ) -> None:
         self.url = url
+        self.keep = Keep(keep(keep_for, "keep_for"), keep(keep_dead_for, "keep_dead_for"))
         self.terms = LeaseTerms(parse_duration(heartbeat_every), parse_duration(lease_for))
         self._registry = Registry(include)
         self.clock = clock
@@ -82,9 +95,11 @@ class App:
         return self._registry.tasks
 
     @overload
-    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R, Coroutine[Any, Any, R]]: ...
+    def task(
+        self, function: Callable[P, Coroutine[Any, Any, R | Pending]], /
+    ) -> Task[P, R, Coroutine[Any, Any, R]]: ...
     @overload
-    def task(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
+    def task(self, function: Callable[P, R | Pending], /) -> Task[P, R, R]: ...
     @overload
     def task(
         self,
@@ -94,7 +109,9 @@ class App:
         timeout: timedelta | float | str | None = None,
         name: str | None = None,
         priority: int = 0,
-        idempotent: bool = True,
+        idempotent: bool | None = None,
+        soft_timeout: timedelta | float | str | None = None,
+        keep_for: timedelta | float | str | None = None,
     ) -> Register: ...
     def task(  # noqa: PLR0913 - what one may say of a task, by keyword
         self,
@@ -105,7 +122,9 @@ class App:
         timeout: timedelta | float | str | None = None,
         name: str | None = None,
         priority: int = 0,
-        idempotent: bool = True,
+        idempotent: bool | None = None,
+        soft_timeout: timedelta | float | str | None = None,
+        keep_for: timedelta | float | str | None = None,
     ) -> Any:
         """Register a function that may be run durably.
 
@@ -115,18 +134,23 @@ class App:
             function: when used without parentheses.
             retry: a directive such as ``"5 1s catch recover"`` or a `Policy`; without it a failure is final.
             queue: where its jobs wait.
-            timeout: how long one attempt may take.
+            timeout: how long one attempt may take; then it is cut off, and has failed.
             name: unique in the app; by default the function's own name.
             priority: smaller runs first.
             idempotent: may it run again when its worker vanished halfway? With False it runs at most once, and such a
-                job is dead with the reason ``LOST_IN_FLIGHT``.
+                job is dead with the reason ``LOST_IN_FLIGHT``. Jobs of a task that says nothing run again; a `call`
+                in process is repeated in such a case only if the task says True.
+            soft_timeout: when an attempt is asked to come to an end, before ``timeout`` cuts it off: an ``async def``
+                handler meets a `SoftTimeout`, and ``ctx.should_stop`` is true.
+            keep_for: how long its jobs are kept after they ended; without it, as long as the app says.
 
         Returns:
             The task, which can still be called as the function.
 
         Raises:
             PolicyError: the directive cannot be read; the message names the function.
-            TaskDefinitionError: the name is taken, or the parameters cannot be stored.
+            TaskDefinitionError: the name is taken, the parameters cannot be stored, or the soft timeout is not shorter
+                than the hard one.
             CatchDefinitionError: the catch task takes another request, or returns something.
         """
 
@@ -136,7 +160,10 @@ class App:
                 raise TaskDefinitionError(message)
             label = name or target.__name__
             options = Options(queue, priority, freeze(self._policy(retry, target, timeout, idempotent=idempotent)))
-            return self._registry.add(Task(self, label, target, options))
+            traits = _traits(label, retry, idempotent, soft_timeout, options.policy.policy)
+            if keep_for is not None:
+                traits = replace(traits, keep_for=keep(keep_for, f"task {label!r}: keep_for"))
+            return self._registry.add(Task(self, label, target, options, traits=traits))
 
         return register if function is None else register(function)
 
@@ -146,11 +173,11 @@ class App:
         function: Callable[..., Any],
         timeout: timedelta | float | str | None,
         *,
-        idempotent: bool,
+        idempotent: bool | None,
     ) -> Policy:
         where = f"{function.__module__}.{function.__qualname__}"
         policy = self.policy(retry, where)
-        changes: dict[str, Any] = {} if idempotent else {"idempotent": False}
+        changes: dict[str, Any] = {"idempotent": False} if idempotent is False else {}
         if timeout is not None:
             changes["attempt_timeout"] = timeout
         try:
@@ -203,6 +230,18 @@ class App:
             ConfigurationError: something is missing; the message says what.
         """
         self._registry.check()
+
+    def policies(self) -> Mapping[str, FrozenPolicy]:
+        """The present policy of each task, by the name of the task."""
+        return {name: freeze(task.policy) for name, task in self.tasks.items()}
+
+    def keeps(self) -> Mapping[str, Keep]:
+        """How long the ended jobs of each task are kept, by the name of the task."""
+        spans = {name: task.traits.keep_for for name, task in self.tasks.items()}
+        return {
+            name: self.keep if isinstance(span, UnsetType) else Keep(span, self.keep.dead)
+            for name, span in spans.items()
+        }
 
     def check_policy(self, policy: Policy, signature: Signature) -> None:
         """Check that what a policy names is there.
@@ -287,49 +326,6 @@ class App:
         """
         return Job(self, number)
 
-    def jobs(self, wanted: Filter | None = None) -> tuple[JobRecord, ...]:
-        """Read jobs.
-
-        Args:
-            wanted: which; by default the newest 100.
-
-        Returns:
-            Their rows.
-        """
-        return self.store.run(admin.select(wanted or Filter()))
-
-    def redrive(self, wanted: Filter, *, dry_run: bool = False) -> admin.Redriven:
-        """Start dead or cancelled jobs again, with all their failures forgiven.
-
-        Args:
-            wanted: which; jobs in other states are not touched.
-            dry_run: only say which.
-
-        Returns:
-            Which were started, and which were kept and why.
-        """
-        return self.store.run(admin.redrive(wanted, dry_run=dry_run, now=self.now()))
-
-    def stats(self, *, after_id: int = 0, task: str | None = None) -> Stats:
-        """Count jobs by what they are doing.
-
-        Args:
-            after_id: only jobs with a larger id.
-            task: only jobs of this task.
-
-        Returns:
-            The counts.
-        """
-        return self.store.run(admin.stats(after_id=after_id, task=task, now=self.now()))
-
-    def workers(self) -> tuple[Worker, ...]:
-        """Read the workers that have not left.
-
-        Returns:
-            The workers, oldest first.
-        """
-        return self.store.run(workers.workers())
-
     def read_result(self, task: str, raw: bytes | None) -> Any:  # noqa: ANN401 - the user's
         """Read a stored result by the return annotation of its task.
 
@@ -344,3 +340,20 @@ class App:
         if known is not None:
             return known.returns.read(raw)
         return None if raw is None else msgspec.json.decode(raw)
+
+
+def _traits(
+    name: str,
+    retry: Policy | str | None,
+    idempotent: bool | None,  # noqa: FBT001 - as `App.task` was told
+    soft_timeout: timedelta | float | str | None,
+    policy: Policy,
+) -> Traits:
+    said = retry.idempotent if idempotent is None and isinstance(retry, Policy) else idempotent
+    if soft_timeout is None:
+        return Traits(None, said)
+    soft, hard = parse_duration(soft_timeout), policy.attempt_timeout
+    if soft <= timedelta(0) or (hard is not None and soft >= hard):
+        message = f"task {name!r}: its soft timeout ({soft}) must be positive, and shorter than its timeout ({hard})"
+        raise TaskDefinitionError(message)
+    return Traits(soft, said)

@@ -27,6 +27,11 @@ class Home(Protocol):
         """The injected instant, in tests."""
         ...
 
+    @property
+    def actor(self) -> str:
+        """Who operates, where nobody else is named."""
+        ...
+
     def check(self) -> None:
         """Check that the app is whole."""
         ...

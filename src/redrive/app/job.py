@@ -9,11 +9,13 @@ from redrive.app.home import Home
 from redrive.clock import SystemClock
 from redrive.engine.explain import why_not_running
 from redrive.engine.lifecycle import FINAL, State
-from redrive.engine.records import Attempt
+from redrive.engine.queue import Standing
+from redrive.engine.records import Attempt, Progress
 from redrive.engine.records import Job as JobRecord
 from redrive.errors import JobCancelled, JobDead, ResultTimeout
 from redrive.policy import parse_duration
-from redrive.stores.operations import admin, jobs
+from redrive.stores.operations import admin, attempts, jobs, queues, redriving
+from redrive.stores.query import Operation
 
 __all__ = ["Job"]
 
@@ -29,12 +31,19 @@ class Job(Generic[R]):
     Args:
         app: whose.
         number: id of the job.
+        created: was it made by the enqueue that answered this handle?
+
+    Attributes:
+        id: of the job.
+        created: False where an enqueue found that a job with its key was there already.
     """
 
-    def __init__(self, app: Home, number: int) -> None:
+    def __init__(self, app: Home, number: int, *, created: bool = True) -> None:
         self.id = number
+        self.created = created
         self._app = app
         self._record: JobRecord | None = None
+        self._standing: Standing | None = None
 
     def __repr__(self) -> str:
         """Name it as people do."""
@@ -58,12 +67,17 @@ class Job(Generic[R]):
     @property
     def why(self) -> str:
         """Why it is not running, in one line, as last read."""
-        return why_not_running(self.record, self._app.now() or SystemClock().now())
+        return why_not_running(self.record, self._app.now() or SystemClock().now(), self._standing)
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
         """Its closed attempts, oldest first, read now."""
         return self._app.store.run(jobs.history(self.id))
+
+    @property
+    def progress(self) -> Progress | None:
+        """What its handler last said of itself by ``ctx.heartbeat()``, read now."""
+        return self._app.store.run(attempts.progress(self.id))
 
     def refresh(self) -> Job[R]:
         """Read the row again.
@@ -74,12 +88,13 @@ class Job(Generic[R]):
         Raises:
             JobNotFound: there is none, for example because the transaction that enqueued it has not committed.
         """
-        self._record = self._app.store.run(jobs.get(self.id))
+        self._record, self._standing = self._app.store.run(queues.look(self.id, now=self._app.now()))
         return self
 
     async def arefresh(self) -> Job[R]:
         """Read the row again; see `refresh`."""
-        self._record = await self._app.store.arun(jobs.get(self.id))
+        found = await self._app.store.arun(queues.look(self.id, now=self._app.now()))
+        self._record, self._standing = found
         return self
 
     def result(self, timeout: timedelta | float | str | None = None) -> R:
@@ -137,11 +152,12 @@ class Job(Generic[R]):
             raise JobCancelled(message)
         return cast("R", self._app.read_result(record.task, raw))
 
-    def cancel(self, why: str | None = None) -> bool:
+    def cancel(self, why: str | None = None, *, actor: str | None = None) -> bool:
         """End the job if it has not ended; a running one loses its lease, and its handler is told.
 
         Args:
             why: shown on the job.
+            actor: who does it, for the audit log; without it, who runs this process.
 
         Returns:
             Was it cancelled by this call?
@@ -149,20 +165,49 @@ class Job(Generic[R]):
         Raises:
             JobNotFound: there is none.
         """
-        return self._app.store.run(admin.cancel(self.id, why=why, now=self._app.now()))
+        return self._app.store.run(self._cancel(why, actor))
 
-    async def acancel(self, why: str | None = None) -> bool:
+    async def acancel(self, why: str | None = None, *, actor: str | None = None) -> bool:
         """End the job if it has not ended; see `cancel`."""
-        return await self._app.store.arun(admin.cancel(self.id, why=why, now=self._app.now()))
+        return await self._app.store.arun(self._cancel(why, actor))
 
-    def retry(self) -> None:
+    def _cancel(self, why: str | None, actor: str | None) -> Operation[bool]:
+        return admin.cancel(self.id, why=why, actor=actor or self._app.actor, now=self._app.now())
+
+    def retry(self, *, actor: str | None = None) -> None:
         """Run the job once more, now: a waiting one is due at once, a dead or cancelled one starts again.
+
+        Args:
+            actor: who does it, for the audit log; without it, who runs this process.
 
         Raises:
             JobNotFound: there is none.
-            IllegalMove: it runs, has succeeded, was caught, or is being caught.
+            IllegalMove: it runs, has succeeded, was caught, is being caught, or another job holds its unique key.
         """
-        self._app.store.run(admin.retry(self.id, now=self._app.now()))
+        self._app.store.run(redriving.retry(self.id, actor=actor or self._app.actor, now=self._app.now()))
+
+    async def aretry(self, *, actor: str | None = None) -> None:
+        """Run the job once more, now; see `retry`."""
+        await self._app.store.arun(redriving.retry(self.id, actor=actor or self._app.actor, now=self._app.now()))
+
+    def skip(self, *, actor: str | None = None) -> bool:
+        """Let those pass that this dead job of an ordered queue holds up; it stays dead.
+
+        Args:
+            actor: who does it, for the audit log; without it, who runs this process.
+
+        Returns:
+            Was it skipped by this call? One that was skipped before, or was caught, holds up nobody.
+
+        Raises:
+            JobNotFound: there is none.
+            IllegalMove: it is not dead.
+        """
+        return self._app.store.run(admin.skip(self.id, actor=actor or self._app.actor, now=self._app.now()))
+
+    async def askip(self, *, actor: str | None = None) -> bool:
+        """Let those pass that this dead job holds up; see `skip`."""
+        return await self._app.store.arun(admin.skip(self.id, actor=actor or self._app.actor, now=self._app.now()))
 
 
 def _until(timeout: Any, now: float) -> float:  # noqa: ANN401 - see `Job.result`

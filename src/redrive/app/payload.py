@@ -25,9 +25,10 @@ from typing import Any
 import msgspec
 
 from redrive.app.context import Context
+from redrive.app.pending import Pending
 from redrive.errors import PayloadError, TaskDefinitionError
 
-__all__ = ["Returns", "Signature", "dec_hook", "enc_hook", "type_name"]
+__all__ = ["Returns", "Signature", "dec_hook", "enc_hook", "type_name", "write_result"]
 
 SHOWN = 60
 """Characters of a value in a message."""
@@ -260,6 +261,27 @@ class Signature:
             raise PayloadError(message) from error
 
 
+def write_result(value: Any) -> bytes | None:  # noqa: ANN401 - the user's
+    """Write a result.
+
+    Args:
+        value: what a handler returned.
+
+    Returns:
+        JSON; None for None.
+
+    Raises:
+        PayloadError: it cannot be written.
+    """
+    if value is None:
+        return None
+    try:
+        return msgspec.json.encode(value, enc_hook=enc_hook)
+    except Exception as error:  # serialisers are the user's
+        message = f"the result cannot be stored: {_said(error)}"
+        raise PayloadError(message) from error
+
+
 class Returns:
     """The result of a task's function, and its JSON.
 
@@ -272,8 +294,12 @@ class Returns:
 
     @cached_property
     def hint(self) -> Any:  # noqa: ANN401 - a type form
-        """The return annotation; Any without one."""
-        return self._signature.hints.get("return", Any)
+        """The return annotation, without `Pending`, which is no result; Any without one."""
+        hint = self._signature.hints.get("return", Any)
+        parts = typing.get_args(hint)
+        if Pending not in parts:
+            return hint
+        return typing.Union[tuple(part for part in parts if part is not Pending)]  # noqa: UP007 - made at run time
 
     def write(self, value: Any) -> bytes | None:  # noqa: ANN401 - the user's
         """Write a result.
@@ -287,13 +313,23 @@ class Returns:
         Raises:
             PayloadError: it cannot be written.
         """
-        if value is None:
-            return None
-        try:
-            return msgspec.json.encode(value, enc_hook=enc_hook)
-        except Exception as error:  # serialisers are the user's
-            message = f"the result cannot be stored: {_said(error)}"
-            raise PayloadError(message) from error
+        return write_result(value)
+
+    def check(self, value: Any) -> bytes | None:  # noqa: ANN401 - from outside
+        """Write a result that somebody else gives, and see that it can be read as what the handler would return.
+
+        Args:
+            value: the result.
+
+        Returns:
+            JSON; None for None.
+
+        Raises:
+            PayloadError: it cannot be written, or does not fit the annotation.
+        """
+        raw = write_result(value)
+        self._read(b"null" if raw is None else raw, "the result")
+        return raw
 
     def read(self, raw: bytes | None) -> Any:  # noqa: ANN401 - the user's
         """Read a result.
@@ -307,12 +343,13 @@ class Returns:
         Raises:
             PayloadError: it does not fit the present annotation.
         """
-        if raw is None:
-            return None
+        return None if raw is None else self._read(raw, "the stored result")
+
+    def _read(self, raw: bytes, what: str) -> Any:  # noqa: ANN401 - the user's
         try:
             return msgspec.json.decode(raw, type=self.hint, dec_hook=dec_hook)
         except TaskDefinitionError:
             raise
         except Exception as error:  # validators are the user's
-            message = f"the stored result does not match -> {type_name(self.hint)}: {_said(error)}"
+            message = f"{what} does not match -> {type_name(self.hint)}: {_said(error)}"
             raise PayloadError(message) from error

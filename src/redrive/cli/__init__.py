@@ -15,9 +15,12 @@ import sys
 import typer
 
 from redrive import __version__
+from redrive.cli import acting  # noqa: F401 - its commands register themselves with `jobs`
+from redrive.cli.database import check, db
 from redrive.cli.demo import demo
 from redrive.cli.jobs import jobs
 from redrive.cli.plan import plan
+from redrive.cli.queues import queues
 from redrive.cli.worker import worker
 from redrive.errors import ConfigurationError, RedriveError
 
@@ -32,7 +35,10 @@ cli = typer.Typer(
 cli.command()(worker)
 cli.command()(demo)
 cli.command()(plan)
+cli.command()(check)
 cli.add_typer(jobs, name="jobs")
+cli.add_typer(db, name="db")
+cli.add_typer(queues, name="queues")
 
 
 def _version(asked: bool) -> None:

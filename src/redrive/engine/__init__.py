@@ -17,5 +17,7 @@ The flow of one job, each arrow a type, each box a file::
 * `settle`: (claim, outcome, now, sample) -> transition;
 * `lease`: how long a silent worker is believed;
 * `explain`: why a job is not running, in one line;
-* `select`: which jobs a person means.
+* `keys`: who holds a unique key;
+* `select`: which jobs a person means;
+* `upkeep`: what people did, and what should not be so.
 """

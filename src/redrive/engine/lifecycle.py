@@ -19,6 +19,11 @@ which is waiting for its next attempt after a failure. They differ by ``schedule
 inserted the catch job; when that one succeeds, the event ``catch`` stamps ``caught_at`` and the job stays ``dead``.
 A dead job that is not caught can be *redriven*.
 
+``waiting`` is an open attempt that no worker runs: the handler has started something outside and returned `Pending`.
+The lease goes on, because it names the answer that may end the attempt: `App.complete` and `App.fail` bring it back as
+a token, and one of an earlier attempt is refused like any stale lease. ``scheduled_at`` is when the wait is over, at
+which the attempt fails with the reason ``TIMEOUT`` and the policy decides.
+
 ``succeeded`` is the only state with no way out. ``cancelled`` has one, because operators make mistakes.
 """
 
@@ -38,6 +43,8 @@ class State(StrEnum):
     """Runs as soon as it is due and a worker has a free slot."""
     RUNNING = "running"
     """A worker holds its lease."""
+    WAITING = "waiting"
+    """Its attempt is open, but nobody runs it: an answer from outside ends it, or the end of its wait."""
     SUCCEEDED = "succeeded"
     """The handler returned; the result is kept."""
     DEAD = "dead"
@@ -57,6 +64,8 @@ class Event(StrEnum):
     """The attempt failed and the policy grants another one, later."""
     DIE = "die"
     """The attempt failed and the policy grants no other."""
+    WAIT = "wait"
+    """The handler returned `Pending`: somebody else will say how it ended."""
     SNOOZE = "snooze"
     """The handler asked to be called later; nothing is spent."""
     RELEASE = "release"
@@ -69,6 +78,8 @@ class Event(StrEnum):
     """An operator makes a waiting job due now."""
     CATCH = "catch"
     """The catch task has taken the dead job."""
+    SKIP = "skip"
+    """An operator lets those pass that a dead job of an ordered queue holds up."""
     REDRIVE = "redrive"
     """An operator starts an ended job again."""
 
@@ -86,11 +97,19 @@ TABLE: dict[State, dict[Event, State]] = {
         Event.RELEASE: State.READY,
         Event.LOSE: State.READY,
         Event.DIE: State.DEAD,
+        Event.WAIT: State.WAITING,
+        Event.CANCEL: State.CANCELLED,
+    },
+    State.WAITING: {
+        Event.SUCCEED: State.SUCCEEDED,
+        Event.RETRY: State.READY,
+        Event.DIE: State.DEAD,
         Event.CANCEL: State.CANCELLED,
     },
     State.SUCCEEDED: {},
     State.DEAD: {
         Event.CATCH: State.DEAD,
+        Event.SKIP: State.DEAD,
         Event.REDRIVE: State.READY,
     },
     State.CANCELLED: {

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from redrive.policy import Failure
 
-__all__ = ["Cancelled", "Expired", "Failed", "Lost", "Outcome", "Released", "Snoozed", "Succeeded"]
+__all__ = ["Cancelled", "Expired", "Failed", "Lost", "Outcome", "Released", "Snoozed", "Succeeded", "Suspended"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,17 @@ class Snoozed:
 
 
 @dataclass(frozen=True, slots=True)
+class Suspended:
+    """The handler has started something outside; somebody else will say how it ended.
+
+    Attributes:
+        wait_for: how long an answer is waited for; after that the attempt has failed.
+    """
+
+    wait_for: timedelta
+
+
+@dataclass(frozen=True, slots=True)
 class Released:
     """The worker gives the job back without having finished it.
 
@@ -61,11 +72,13 @@ class Released:
         why: "shutdown", "unknown task ...": shown while the job waits.
         delay: how long it should not be claimed again.
         unknown_task: the worker has no such task; another one may.
+        circuit_open: the circuit breaker of its policy lets nobody through.
     """
 
     why: str
     delay: timedelta = timedelta(0)
     unknown_task: bool = False
+    circuit_open: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,4 +108,4 @@ class Lost:
     why: str
 
 
-Outcome: TypeAlias = Succeeded | Failed | Snoozed | Released | Cancelled | Expired | Lost
+Outcome: TypeAlias = Succeeded | Failed | Snoozed | Suspended | Released | Cancelled | Expired | Lost

@@ -4,8 +4,8 @@ Frozen values with the names of the columns. Instants are aware UTC and called `
 called ``*_for`` or ``*_after``. A store decodes rows straight into these (``dialects/*/values.py``); nothing above the
 store ever sees a row.
 
-`Claim` and `Attempt` are structs and not dataclasses: one of each is made for every attempt, and a frozen dataclass of
-this size takes ten times as long to make (3 µs; all of a job takes a worker 25).
+`NewJob`, `Claim` and `Attempt` are structs and not dataclasses: one of each is made for every job or attempt, and a
+frozen dataclass of this size takes ten times as long to make (3 µs; all of a job takes a worker 25).
 
 Three numbers of a job are easily mixed up, so they are three columns:
 
@@ -28,7 +28,20 @@ from redrive.engine.frozen import FrozenPolicy
 from redrive.engine.lifecycle import State
 from redrive.policy import Policy
 
-__all__ = ["Attempt", "Claim", "Closing", "Hold", "Job", "NewJob", "Stats", "Worker"]
+__all__ = [
+    "Attempt",
+    "Claim",
+    "Closing",
+    "Hold",
+    "Job",
+    "KeyUntil",
+    "NewJob",
+    "OnConflict",
+    "Process",
+    "Progress",
+    "Stats",
+    "Worker",
+]
 
 
 class Hold(StrEnum):
@@ -48,6 +61,10 @@ class Hold(StrEnum):
     """Its worker vanished."""
     REDRIVE = "redrive"
     """An operator started it again."""
+    DEBOUNCE = "debounce"
+    """It waits whether it will be enqueued once more."""
+    BREAKER = "breaker"
+    """The circuit breaker of its policy is open."""
 
 
 class Closing(StrEnum):
@@ -60,8 +77,27 @@ class Closing(StrEnum):
     LOST = "lost"
 
 
-@dataclass(frozen=True, slots=True)
-class NewJob:
+class KeyUntil(StrEnum):
+    """How long a job keeps its unique key to itself."""
+
+    START = "start"
+    """Until it starts: a running job does not stand in the way of the next one."""
+    END = "end"
+    """Until it has succeeded, died or been cancelled."""
+
+
+class OnConflict(StrEnum):
+    """What becomes of an enqueue whose unique key another job holds."""
+
+    RAISE = "raise"
+    """`redrive.errors.DuplicateJob`, which names the other job."""
+    EXISTING = "existing"
+    """The other job is the answer."""
+    BOUNCE = "bounce"
+    """The other job waits longer, and gets these arguments: debounce."""
+
+
+class NewJob(msgspec.Struct, frozen=True):
     """A job to be inserted.
 
     Attributes:
@@ -72,6 +108,12 @@ class NewJob:
         policy: the policy, frozen into the job.
         delay: time from the transaction's now until the job is due.
         parent_id: the dead job that this one is to catch.
+        partition: whose turn it is in its queue, for limits by key, fairness and strict order.
+        key: unique in its task.
+        key_until: how long.
+        on_conflict: what becomes of it where another job holds the key.
+        idempotency_key: names this request among all of the app, until the job is pruned.
+        latest: time from the transaction's now beyond which a debounced job is not put off.
     """
 
     task: str
@@ -81,6 +123,12 @@ class NewJob:
     policy: FrozenPolicy
     delay: timedelta = timedelta(0)
     parent_id: int | None = None
+    partition: str | None = None
+    key: str | None = None
+    key_until: KeyUntil | None = None
+    on_conflict: OnConflict = OnConflict.RAISE
+    idempotency_key: str | None = None
+    latest: timedelta | None = None
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -97,13 +145,17 @@ class Claim(msgspec.Struct, frozen=True):
         failures: earlier failed executions, by the policy's reckoning.
         crashes: crashes in a row before this execution.
         snoozes: how often the job was snoozed.
-        by_rule: earlier failures matched by each rule of the policy.
+        by_rule: earlier failures matched by each rule of the policy, and what its schedules remember.
         last_delay: the delay before this attempt, if it is a retry.
         started_at: start of the first attempt; the deadline counts from here.
         claimed_at: start of this attempt.
         parent_id: the dead job that this one is to catch, or None.
+        partition: whose turn it is in its queue.
+        key: unique in its task.
+        key_until: how long.
         payload: the arguments as JSON.
         policy: the policy frozen into the job.
+        scheduled_at: when the job was due; while it waits for an answer, when that is over.
     """
 
     id: int
@@ -121,8 +173,12 @@ class Claim(msgspec.Struct, frozen=True):
     started_at: datetime
     claimed_at: datetime
     parent_id: int | None
+    partition: str | None
+    key: str | None
+    key_until: KeyUntil | None
     payload: bytes | None
     policy: Policy
+    scheduled_at: datetime | None = None
 
     @property
     def catching(self) -> bool:
@@ -148,6 +204,7 @@ class Job:
         claimed_at: start of the present attempt.
         finished_at: when it succeeded, died or was cancelled.
         caught_at: when its catch task succeeded.
+        skipped_at: when an operator let those pass that it held up.
         attempt: executions so far.
         failures: failed executions, by the policy's reckoning.
         crashes: crashes in a row.
@@ -156,6 +213,9 @@ class Job:
         lease_id: the present lease.
         worker_id: the present holder.
         parent_id: the dead job that this one is to catch.
+        partition: whose turn it is in its queue.
+        key: unique in its task.
+        key_until: how long.
         reason: why the last attempt failed, one upper-case word.
         error: the text of the last error.
         policy: the policy frozen into the job.
@@ -174,6 +234,7 @@ class Job:
     claimed_at: datetime | None
     finished_at: datetime | None
     caught_at: datetime | None
+    skipped_at: datetime | None
     attempt: int
     failures: int
     crashes: int
@@ -182,6 +243,9 @@ class Job:
     lease_id: int | None
     worker_id: int | None
     parent_id: int | None
+    partition: str | None
+    key: str | None
+    key_until: KeyUntil | None
     reason: str | None
     error: str | None
     policy: Policy
@@ -233,28 +297,70 @@ class Attempt(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
+class Progress:
+    """What a handler last said of itself.
+
+    Attributes:
+        job_id: whose.
+        lease_id: under which lease.
+        details: what it said, as JSON.
+        at: when.
+    """
+
+    job_id: int
+    lease_id: int
+    details: str
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """The process of a worker: whoever shares its host can see that it is gone.
+
+    Attributes:
+        host: its name.
+        pid: of the process.
+        birth: tells this process from a later one with the same number; None where the system does not say.
+    """
+
+    host: str
+    pid: int
+    birth: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Worker:
     """A worker process.
 
     Attributes:
         id: never reused.
         name: ``host:pid``.
+        host: where its process runs; None where it has none of its own.
+        pid: of its process.
+        birth: tells this process from a later one with the same number; None where the system does not say.
+        lock_id: the lock that its session holds in the database as long as it lives; None where it has none.
         concurrency: attempts it runs at once.
         queues: the queues it serves; None means all.
         started_at: when it registered.
         heartbeat_at: when it was last heard of.
         expires_at: when it is presumed dead.
         stopped_at: when it left in order.
+        locked: does its session hold its lock now? None where it has none.
     """
 
     id: int
     name: str
+    host: str | None
+    pid: int | None
+    birth: str | None
+    lock_id: int | None
     concurrency: int
     queues: tuple[str, ...] | None
     started_at: datetime
     heartbeat_at: datetime
     expires_at: datetime
     stopped_at: datetime | None
+    locked: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +372,7 @@ class Stats:
         scheduled: ready, for later, not after a failure.
         retrying: ready, for later, after a failure.
         running: held by a worker.
+        waiting: for an answer from outside.
         succeeded: done.
         dead: gave up, not caught.
         caught: gave up, and the catch task took it.
@@ -276,6 +383,7 @@ class Stats:
     scheduled: int
     retrying: int
     running: int
+    waiting: int
     succeeded: int
     dead: int
     caught: int
@@ -284,4 +392,4 @@ class Stats:
     @property
     def unfinished(self) -> int:
         """Jobs that workers will still bring to an end."""
-        return self.due + self.scheduled + self.retrying + self.running
+        return self.due + self.scheduled + self.retrying + self.running + self.waiting

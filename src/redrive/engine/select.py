@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from redrive.engine.lifecycle import State
+from redrive.engine.records import Hold
 
 __all__ = ["Filter"]
 
@@ -18,6 +19,7 @@ class Filter:
         state: in this state.
         task: of this task.
         queue: on this queue.
+        hold: that wait for this reason.
         reason: whose last attempt failed for this reason.
         error: whose last error contains this text.
         caught: taken by its catch task, or not.
@@ -30,6 +32,7 @@ class Filter:
     state: State | None = None
     task: str | None = None
     queue: str | None = None
+    hold: Hold | None = None
     reason: str | None = None
     error: str | None = None
     caught: bool | None = None

@@ -12,12 +12,16 @@ outcome        attempt    failures    crashes    note
 succeeded      stays      stays       0
 failed         stays      + 1         0          retry, or dead and its catch job
 snoozed        - 1        stays       0          the attempt is given back
+suspended      stays      stays       0          the attempt stays open, under its lease
 released       - 1        stays       stays      not the handler's doing
 lost           stays      stays       + 1        dead with ``POISON`` at the third
 lost, once     stays      + 1         + 1        ``idempotent=False``: dead, ``LOST_IN_FLIGHT``
 expired        - 1        stays       stays      dead, ``DEADLINE``; the handler never ran
 cancelled      stays      stays       0
 =============  =========  ==========  =========  =======================================
+
+An attempt that is suspended has not ended. What ends it later, an answer from outside or the end of the wait, is an
+outcome like any other, which leads out of ``waiting`` instead of ``running``.
 
 A failing catch job never dies of a failure: it is tried again at the parent policy's last delay until it succeeds or
 somebody ends it (seed 001, `spec/engine.md`). It carries its parent's policy for that reason. Two things do end it: a
@@ -33,7 +37,7 @@ from msgspec.structs import replace
 
 from redrive.engine.lease import POISON_LIMIT
 from redrive.engine.lifecycle import Event, State, move
-from redrive.engine.outcome import Cancelled, Expired, Failed, Lost, Outcome, Released, Snoozed, Succeeded
+from redrive.engine.outcome import Cancelled, Expired, Failed, Lost, Outcome, Released, Snoozed, Succeeded, Suspended
 from redrive.engine.records import Attempt, Claim, Closing, Hold
 from redrive.policy import Defer, Failure, GiveUp, History, Retry, Stage, format_duration
 
@@ -54,11 +58,12 @@ class Transition(msgspec.Struct, frozen=True):
         lease_id: the fence: where it is no longer current, nothing is written.
         event: what happened.
         state: where THE TABLE says it leads.
+        origin: where the job is: nothing is written if it is not there.
         attempt: executions after this.
         failures: failed executions after this.
         crashes: crashes in a row after this.
         snoozes: snoozes after this.
-        by_rule: failures matched by each rule after this.
+        by_rule: failures matched by each rule after this, and what schedules remember.
         scheduled_at: when the job is due again, if it is.
         last_delay: the delay that was decided for the latest retry; an attempt that was given back leaves it as it was.
         hold: why it waits.
@@ -90,9 +95,10 @@ class Transition(msgspec.Struct, frozen=True):
     result: bytes | None = None
     catch: str | None = None
     caught: int | None = None
+    origin: State = State.RUNNING
 
 
-def decide(claim: Claim, outcome: Outcome, now: datetime, sample: float) -> Transition:
+def decide(claim: Claim, outcome: Outcome, now: datetime, sample: float, *, state: State = State.RUNNING) -> Transition:
     """Decide what the end of an attempt means for its job.
 
     Args:
@@ -100,10 +106,19 @@ def decide(claim: Claim, outcome: Outcome, now: datetime, sample: float) -> Tran
         outcome: how the attempt ended.
         now: the transaction's instant, by the store's clock.
         sample: a random number in [0, 1), for jitter.
+        state: where the job is: ``waiting`` for an attempt that was suspended.
 
     Returns:
         What is to be written.
+
+    Raises:
+        IllegalMove: a suspended attempt cannot end so.
     """
+    decided = _decided(claim, outcome, now, sample)
+    return decided if state is State.RUNNING else replace(decided, state=move(state, decided.event), origin=state)
+
+
+def _decided(claim: Claim, outcome: Outcome, now: datetime, sample: float) -> Transition:
     match outcome:
         case Succeeded(result):
             return _succeeded(claim, result, now)
@@ -124,8 +139,11 @@ def decide(claim: Claim, outcome: Outcome, now: datetime, sample: float) -> Tran
                 hold=Hold.SNOOZE,
                 note=closed.verdict,
             )
-        case Released(why, delay, unknown_task):
-            hold = Hold.UNKNOWN_TASK if unknown_task else Hold.RELEASE
+        case Suspended(wait_for):
+            note = f"waits for an answer from outside, {format_duration(wait_for)} at most"
+            return replace(_base(claim, Event.WAIT), scheduled_at=now + wait_for, note=note)
+        case Released(why, delay, unknown_task, circuit_open):
+            hold = Hold.UNKNOWN_TASK if unknown_task else Hold.BREAKER if circuit_open else Hold.RELEASE
             base = _base(claim, Event.RELEASE)
             attempt, due = claim.attempt - 1, now + delay
             return replace(base, attempt=attempt, crashes=claim.crashes, scheduled_at=due, hold=hold, note=why)

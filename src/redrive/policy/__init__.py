@@ -8,6 +8,7 @@ pays for all that is imported here).
 
 from redrive.policy import algebra as _algebra  # noqa: F401 - gives policies and schedules their operators
 from redrive.policy.backoff import Backoff
+from redrive.policy.classify import reading
 from redrive.policy.decision import Decision, Defer, GiveUp, History, Retry
 from redrive.policy.duration import format_duration, parse_duration
 from redrive.policy.failure import Failure, Stage
@@ -31,4 +32,5 @@ __all__ = [
     "Stage",
     "format_duration",
     "parse_duration",
+    "reading",
 ]

@@ -6,19 +6,28 @@ beyond it. That is the congestion control of CUBIC (RFC 9438), on requests inste
 
 `Cubic` is the curve. `AdaptiveRate` is the whole: it measures what is sent, applies the curve and fills a bucket of
 tokens at that rate. It is mutable and has no lock; its owner has. Instants are seconds on one clock that goes forward.
+`Adaptive` is what users give to a `redrive.retrying.Limiter`: the numbers, and which answers are refusals.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import floor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-__all__ = ["AdaptiveRate", "Cubic"]
+from redrive.errors import PolicyValueError
+from redrive.policy.answers import THROTTLES, Answers
+from redrive.policy.classify import On
+from redrive.policy.ledger import number
+from redrive.policy.value import Value, freeze
+
+__all__ = ["Adaptive", "AdaptiveRate", "Cubic"]
 
 _SMOOTH = 0.8  # weight of the latest measurement
 _HALF = 0.5  # seconds: what is sent is measured twice a second
 _LEAST_RATE = 0.5
 _LEAST_ROOM = 1.0
+_ROUNDING = 1e-9
 
 
 class Cubic(NamedTuple):
@@ -55,6 +64,63 @@ class Cubic(NamedTuple):
         return self._replace(most=rate, failed_at=now)
 
 
+class Adaptive(Value):
+    """A rate that follows the target. Give it to a limiter: ``Limiter(rate=Adaptive())``.
+
+    Args:
+        throttles: the failures by which the target says that there was too much: exception types, their names, reasons,
+            or a function that says it of an exception (a policy's classifier will do).
+        on_result: says the same of what is returned; for clients that return an answer 429 and raise nothing.
+        cost: tokens that an attempt takes, of which as many as the rate come in a second.
+        retry_cost: the same for an attempt that is not the first of its call; by default ``cost``. With 5, as the
+            AWS SDK for Rust has it, a rate that is low goes to new calls rather than to repeated ones.
+        beta: the part of the rate that is kept after a refusal.
+        scale: how fast it grows again.
+
+    Raises:
+        PolicyValueError: a value is outside of its range; the message names it.
+    """
+
+    __slots__ = ("answers", "beta", "cost", "on_result", "retry_cost", "scale", "throttles")
+    _fields = ("throttles", "on_result", "cost", "retry_cost", "beta", "scale")
+    throttles: Any
+    on_result: Callable[[Any], bool] | None
+    cost: float
+    retry_cost: float
+    beta: float
+    scale: float
+    answers: Answers
+
+    def __init__(  # noqa: PLR0913 - one parameter a number of the AWS rules
+        self,
+        throttles: On = THROTTLES,
+        *,
+        on_result: Callable[[Any], bool] | None = None,
+        cost: float = 1,
+        retry_cost: float | None = None,
+        beta: float = 0.7,
+        scale: float = 0.4,
+    ) -> None:
+        freeze(self, "answers", Answers(throttles, on_result, "throttles"))
+        freeze(self, "throttles", self.answers.named)
+        freeze(self, "on_result", on_result)
+        freeze(self, "cost", number("cost", cost, above=0))
+        freeze(self, "retry_cost", number("retry_cost", cost if retry_cost is None else retry_cost, above=0))
+        freeze(self, "beta", number("beta", beta, above=0))
+        freeze(self, "scale", number("scale", scale, above=0))
+        if self.beta >= 1:
+            raise PolicyValueError(f"beta={beta!r}: below 1, else a refusal would change nothing")
+
+    def open(self, now: float) -> AdaptiveRate:
+        """A rate that has measured nothing.
+
+        Args:
+            now: the present instant.
+        """
+        cubic = Cubic(beta=self.beta, scale=self.scale)
+        return AdaptiveRate(now, cubic=cubic, room=max(_LEAST_ROOM, self.cost, self.retry_cost))
+
+
 class AdaptiveRate:
     """Measures, adapts, and says how long to wait.
 
@@ -62,6 +128,7 @@ class AdaptiveRate:
         now: the present instant.
         rate: tokens per second from the start; by default nothing is limited before the first refusal.
         cubic: the curve.
+        room: how many tokens there is room for at least; who asks for more than there can be waits for ever.
 
     Attributes:
         measured: requests per second as they were sent lately.
@@ -69,12 +136,15 @@ class AdaptiveRate:
         enabled: whether it limits.
     """
 
-    def __init__(self, now: float = 0.0, *, rate: float | None = None, cubic: Cubic | None = None) -> None:
+    def __init__(
+        self, now: float = 0.0, *, rate: float | None = None, cubic: Cubic | None = None, room: float = _LEAST_ROOM
+    ) -> None:
         self.cubic = (cubic or Cubic())._replace(failed_at=now)
         self.measured = 0.0
         self.enabled = rate is not None
         self.rate = max(rate or 0.0, _LEAST_RATE) if self.enabled else 0.0
-        self._room = max(self.rate, _LEAST_ROOM)
+        self._least_room = room
+        self._room = max(self.rate, room)
         self._tokens = 0.0
         self._filled_at = now
         self._counted_from = _half(now)
@@ -94,8 +164,8 @@ class AdaptiveRate:
         if not self.enabled:
             return 0.0
         self._fill(now)
-        if tokens <= self._tokens:
-            self._tokens -= tokens
+        if tokens <= self._tokens + _ROUNDING:
+            self._tokens = max(0.0, self._tokens - tokens)
             return 0.0
         return (tokens - self._tokens) / self.rate
 
@@ -121,7 +191,7 @@ class AdaptiveRate:
             wanted = self.cubic.rate(now)
         self._fill(now)
         self.rate = max(min(wanted, 2 * self.measured), _LEAST_RATE)
-        self._room = max(self.rate, _LEAST_ROOM)
+        self._room = max(self.rate, self._least_room)
         self._tokens = min(self._tokens, self._room)
 
     def _measure(self, now: float) -> None:

@@ -2,7 +2,8 @@
 
 They combine *decisions*, not fields, so that each part keeps its own candidates, limits, rules and deadline:
 
-* ``a & b``: give up if either gives up; of two retries the later one.
+* ``a & b``: give up if either gives up; of two retries the later one, if the other part can wait that long, too: its
+  deadline is asked again with that wait.
 * ``a | b``: give up if both give up; of two retries the earlier one. (To wait until the deadline and then not to call,
   ``over_deadline="truncate"``, is to give up.)
 * ``a >> b``: what a says, until a gives up; from then on what b says. Each counts the failures that it was asked about:
@@ -10,7 +11,8 @@ They combine *decisions*, not fields, so that each part keeps its own candidates
   of a and those of b. Deadlines are no counts: that of b, too, runs from the start of the call.
 
 These are cats-retry's join, meet and followedBy; on decisions ``&`` and ``|`` obey the laws of a distributive lattice.
-``up_to``, ``cap`` and ``per`` apply to the parts, over which they distribute; so does ``take``, but not over ``>>``.
+``up_to``, ``cap``, ``at_least`` and ``per`` apply to the parts, over which they distribute; so does ``take``, but not
+over ``>>``.
 
 Counters stand in ``History.by_rule``: those of the left part, those of the right one, and for ``>>`` one more, the
 number of retries that the right part has granted. As long as it is 0 the left part is asked first.
@@ -21,17 +23,18 @@ they are for people and for bounds around the call. ``decide`` never looks at th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Self, TypeVar
 
 from redrive.errors import PolicyValueError
 from redrive.policy.backoff import Backoff
+from redrive.policy.classify import On
 from redrive.policy.codec import combined_to_dict
 from redrive.policy.compose import Longer, Shorter
 from redrive.policy.compose import Then as ThenBackoff
 from redrive.policy.decision import Decision, Defer, GiveUp, History, Retry
-from redrive.policy.duration import Duration
+from redrive.policy.duration import ZERO, Duration
 from redrive.policy.failure import Failure
 from redrive.policy.policy import OPERATORS, Policy, gate
 from redrive.policy.value import freeze
@@ -55,7 +58,7 @@ class Combined(Policy):
         for part in (left, right):
             if not isinstance(part, Policy):
                 raise PolicyValueError(f"{part!r} is not a Policy")
-            if callable(part.on):
+            if callable(part.on) and not self._takes_classifier(left, right):
                 raise PolicyValueError("a policy with a classifier cannot be combined: let `on` name types or reasons")
         freeze(self, "left", left)
         freeze(self, "right", right)
@@ -76,10 +79,14 @@ class Combined(Policy):
             hedge=left.hedge or right.hedge,
         )
 
+    def _takes_classifier(self, left: Policy, right: Policy) -> bool:  # noqa: ARG002 - of the parts, not of the whole
+        """Whether one of the parts may have a classifier: where the other one has no say in candidates."""
+        return False
+
     def _check(self) -> None:
         """The parts are checked already; as a whole they are bounded although no single field may say so."""
 
-    def _whole_on(self) -> Iterable[str] | None:
+    def _whole_on(self) -> On | None:
         left, right = self.left.on, self.right.on
         return left + right if isinstance(left, tuple) and isinstance(right, tuple) else None
 
@@ -97,7 +104,9 @@ class Combined(Policy):
         """The whole of two bounds where either part may still go on."""
         return None if left is None or right is None else max(left, right)
 
-    def decide(self, history: History, failure: Failure, now: datetime, sample: float) -> Decision:
+    def decide(
+        self, history: History, failure: Failure, now: datetime, sample: float, least: timedelta = ZERO
+    ) -> Decision:
         """See `redrive.policy.Policy.decide`."""
         raise NotImplementedError
 
@@ -159,6 +168,10 @@ class Combined(Policy):
         """See `redrive.policy.Policy.cap`."""
         return self._each(lambda part: part.cap(maximum))
 
+    def at_least(self, minimum: Duration) -> Policy:
+        """See `redrive.policy.Policy.at_least`."""
+        return self._each(lambda part: part.at_least(minimum))
+
     def per(self, *names: type[BaseException] | str) -> Policy:
         """See `redrive.policy.Policy.per`."""
         return self._each(lambda part: part.per(*names))
@@ -180,10 +193,13 @@ class Both(Combined):
     __slots__ = ()
     op = "&"
 
-    def _whole_on(self) -> Iterable[str] | None:
+    def _takes_classifier(self, left: Policy, right: Policy) -> bool:
+        return _ANYTHING in (left.on, right.on)
+
+    def _whole_on(self) -> On | None:
         if self.left.on == _ANYTHING:
-            return self.right.on  # type: ignore[return-value]  # no classifier: see __init__
-        return self.left.on if self.right.on == _ANYTHING else super()._whole_on()  # type: ignore[return-value]
+            return self.right.on
+        return self.left.on if self.right.on == _ANYTHING else super()._whole_on()
 
     def _whole_idempotent(self) -> bool | None:
         left, right = self.left.idempotent, self.right.idempotent
@@ -200,16 +216,27 @@ class Both(Combined):
     def _bound(self, left: _N | None, right: _N | None) -> _N | None:
         return _known(min, left, right)
 
-    def decide(self, history: History, failure: Failure, now: datetime, sample: float) -> Decision:
+    def decide(
+        self, history: History, failure: Failure, now: datetime, sample: float, least: timedelta = ZERO
+    ) -> Decision:
         """See `redrive.policy.Policy.decide`."""
         for_left, for_right = self._histories(history)
-        left = self.left.decide(for_left, failure, now, sample)
-        if isinstance(left, GiveUp):
-            return left
-        right = self.right.decide(for_right, failure, now, sample)
-        if isinstance(right, GiveUp):
-            return right
-        return right if _rank(right, now) > _rank(left, now) else left
+        chosen: Retry | Defer | None = None
+        while True:
+            left = self.left.decide(for_left, failure, now, sample, least)
+            if isinstance(left, GiveUp):
+                return left
+            right = self.right.decide(for_right, failure, now, sample, least)
+            if isinstance(right, GiveUp):
+                return right
+            before = chosen
+            chosen = right if _rank(right, now) > _rank(left, now) else left
+            if before is not None and _rank(before, now) == _rank(chosen, now):
+                return before  # all agree to wait as long as this part wants, and it has the word
+            ends, wait, _ = _rank(chosen, now)
+            if ends or wait <= least:
+                return chosen
+            least = wait
 
 
 class Either(Combined):
@@ -224,11 +251,13 @@ class Either(Combined):
     def _whole_backoff(self, left: Backoff, right: Backoff) -> Backoff:
         return Shorter(left, right)
 
-    def decide(self, history: History, failure: Failure, now: datetime, sample: float) -> Decision:
+    def decide(
+        self, history: History, failure: Failure, now: datetime, sample: float, least: timedelta = ZERO
+    ) -> Decision:
         """See `redrive.policy.Policy.decide`."""
         for_left, for_right = self._histories(history)
-        left = self.left.decide(for_left, failure, now, sample)
-        right = self.right.decide(for_right, failure, now, sample)
+        left = self.left.decide(for_left, failure, now, sample, least)
+        right = self.right.decide(for_right, failure, now, sample, least)
         if isinstance(left, GiveUp):
             return left if isinstance(right, GiveUp) else right
         if isinstance(right, GiveUp):
@@ -259,21 +288,23 @@ class Then(Combined):
         """See `redrive.policy.decider.Decider.counters`."""
         return super().counters + 1
 
-    def decide(self, history: History, failure: Failure, now: datetime, sample: float) -> Decision:
+    def decide(
+        self, history: History, failure: Failure, now: datetime, sample: float, least: timedelta = ZERO
+    ) -> Decision:
         """See `redrive.policy.Policy.decide`."""
         granted, known = self._granted(history)
         for_left, for_right = self._histories(history)
         if not (granted and known):
-            left = self.left.decide(for_left, failure, now, sample)
+            left = self.left.decide(for_left, failure, now, sample, least)
             if not isinstance(left, GiveUp):
                 return left
-        return self.right.decide(_own(for_right, granted), failure, now, sample)
+        return self.right.decide(_own(for_right, granted), failure, now, sample, least)
 
     def advance(self, history: History, failure: Failure, delay: timedelta, *, now: datetime, sample: float) -> History:
         """See `redrive.policy.decider.Decider.advance`: only the part that was asked has seen the failure."""
         granted, known = self._granted(history)
         left, right = self._histories(history)
-        if not (granted and known) and not isinstance(self.left.decide(left, failure, now, sample), GiveUp):
+        if not (granted and known) and not isinstance(self.left.decide(left, failure, now, sample, delay), GiveUp):
             left = self.left.advance(left, failure, delay, now=now, sample=sample)
         else:
             right = self.right.advance(_own(right, granted), failure, delay, now=now, sample=sample)
@@ -324,12 +355,13 @@ def _known(choose: Callable[[_N, _N], _N], left: _N | None, right: _N | None) ->
     return choose(left, right)
 
 
-def _rank(decision: Retry | Defer, now: datetime) -> tuple[bool, timedelta]:
+def _rank(decision: Retry | Defer, now: datetime) -> tuple[bool, timedelta, bool]:
     """How far a decision stands from going on at once: `&` takes the farther one of two, `|` the nearer one.
 
     A wait until the deadline, after which nothing is called (``truncate``), stands behind all that call again, and the
-    longer ones of them before the shorter ones: it is an end, and ``&`` ends with the first.
+    longer ones of them before the shorter ones: it is an end, and ``&`` ends with the first. Of two equal waits the one
+    that is handed over stands behind the other.
     """
     if isinstance(decision, Defer):
-        return False, decision.at - now
-    return (True, -decision.delay) if decision.rule == "deadline" else (False, decision.delay)
+        return False, decision.at - now, True
+    return (True, -decision.delay, False) if decision.rule == "deadline" else (False, decision.delay, False)

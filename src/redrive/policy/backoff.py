@@ -14,7 +14,7 @@ so the methods here can build kinds without importing the modules that import th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from math import exp, inf, sqrt, tanh
+from math import exp
 from typing import ClassVar
 
 from redrive.errors import PolicyValueError
@@ -54,13 +54,19 @@ class Backoff(Value):
         """Whether the schedule draws its delays by itself, so that no jitter is added."""
         return False
 
-    def draw(self, retry: int, previous: float | None, sample: float) -> float:
+    @property
+    def remembers(self) -> bool:
+        """Whether a schedule that `draws` looks at its sample before; then the history of a call keeps it."""
+        return False
+
+    def draw(self, retry: int, previous: float | None, sample: float, before: float | None = None) -> float:
         """The delay of a schedule that `draws`, in seconds.
 
         Args:
             retry: the number of the retry, from 1.
             previous: the delay before the retry before, in seconds, or None.
             sample: a random number from [0, 1).
+            before: the sample of its retry before, if it `remembers` and somebody kept it.
         """
         raise NotImplementedError
 
@@ -117,6 +123,16 @@ class Backoff(Value):
         return _make("decorrelated", initial, maximum)
 
     @staticmethod
+    def smooth(initial: Duration, maximum: Duration | None = None) -> Backoff:
+        """Drawn so that the retries of many clients come evenly over time, about twice as far apart each time.
+
+        Args:
+            initial: the middle of the first delay, or nearly; it is drawn between nothing and 1.4 times that.
+            maximum: the longest delay.
+        """
+        return _make("smooth", initial, maximum)
+
+    @staticmethod
     def filling(window: Duration, attempts: int, factor: float = 2) -> Backoff:
         """An exponential schedule whose delays between this many attempts add up to a window (as opnieuw's does).
 
@@ -148,8 +164,6 @@ class Backoff(Value):
 
         * ``fibonacci(base)``
         * ``decay(initial, rate)``: ever shorter
-        * ``smooth(initial, maximum)``, drawn: doubles, and spreads the retries of many clients evenly over time (the
-          curve is that of Polly's DecorrelatedJitterBackoffV2)
 
         Raises:
             PolicyValueError: no such function, or it does not take these options.
@@ -164,9 +178,8 @@ class Backoff(Value):
             name: the name for `named`.
             function: ``function(retry, **options) -> seconds``, pure.
             draws: it draws by itself: ``function(retry, previous, sample, **options)`` with the previous delay in
-            seconds
-                or None, and a random number from [0, 1). Then no jitter is added, and its nominal delay is what it
-                gives for a previous delay of None and a sample of 1.
+                seconds or None, and a random number from [0, 1). Then no jitter is added, and its nominal delay is what
+                it gives for a previous delay of None and a sample of 1.
 
         Raises:
             PolicyValueError: the name is taken by another function.
@@ -229,33 +242,10 @@ def _decay(retry: int, initial: float = 1.0, rate: float = 1.0) -> float:
     return initial * exp(-rate * (retry - 1))
 
 
-def _smooth(retry: int, previous: float | None, sample: float, initial: float = 1.0, maximum: float = inf) -> float:
-    """The rise of a curve over one retry, from a place that is drawn.
-
-    Polly remembers where it was before; this draws the place anew, so that a delay depends on nothing but its retry and
-    its sample. And where the longest draw passes the maximum the draws are scaled, not cut: cut ones would pile up.
-    """
-    del previous
-    start = min(retry - 1, _SMOOTH_END)
-    longest = initial * _rise(start + 1.0)
-    drawn = initial * _rise(start + sample)
-    return min(drawn / longest * maximum, maximum) if longest > maximum else drawn
-
-
-def _rise(place: float) -> float:
-    return (_curve(place) - _curve(place - 1.0)) / 1.4
-
-
-def _curve(place: float) -> float:
-    return 2.0**place * tanh(sqrt(4.0 * place)) if place > 0 else 0.0
-
-
-_SMOOTH_END = 500  # from there on it has saturated, and 2 ** 1024 would overflow
 _FIBONACCI_END = 100  # beyond it every sensible base has saturated
 _FUNCTIONS: dict[str, tuple[Callable[..., float], bool]] = {
     "fibonacci": (_fibonacci, False),
     "decay": (_decay, False),
-    "smooth": (_smooth, True),
 }
 
 

@@ -18,7 +18,7 @@ from redrive.errors import PolicyValueError
 from redrive.policy.failure import Failure, qualified_name
 from redrive.policy.reason import is_reason_name
 
-__all__ = ["NEVER", "Classifier", "On", "is_control_flow", "matches", "names_of"]
+__all__ = ["NEVER", "Classifier", "On", "is_control_flow", "matches", "names_of", "reading"]
 
 Classifier: TypeAlias = Callable[[BaseException], "bool | str | Failure | None"]
 """In process only: given the exception, says whether it may be retried, or its reason, or the whole `Failure`."""
@@ -78,6 +78,32 @@ def _name_of(item: object, field: str) -> str:
             return f"builtins.{item}"
     message = f"{field}: {item!r} is neither an exception type, nor its qualified name, nor the name of a reason"
     raise PolicyValueError(message)
+
+
+def reading(read: Callable[[BaseException], Failure | None], on: On | None) -> Classifier:
+    """A classifier that lets a function describe an exception, and has only what is named retried.
+
+    A bare function as ``on`` decides by itself what is retried. With this one names can be what they are in a policy
+    that is stored or that a service has published: ``policy.with_(on=reading(read, policy.on))``.
+
+    Args:
+        read: describes an exception; None: it is not retried.
+        on: exception types, their qualified names or names of reasons; None: any failure that it describes.
+
+    Raises:
+        PolicyValueError: nothing is named, or something that is neither; a classifier, too.
+    """
+    if callable(on) and not isinstance(on, type):
+        raise PolicyValueError(f"on={on!r} is a classifier already: give names, or combine the two functions yourself")
+    names = None if on is None else frozenset(names_of(on, "on"))
+
+    def classify(exception: BaseException) -> Failure | None:
+        failure = read(exception)
+        if failure is None or failure.candidate is not None:
+            return failure
+        return failure._replace(candidate=matches(names, "all", failure))
+
+    return classify
 
 
 def is_control_flow(failure: Failure) -> bool:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from itertools import count
 from math import inf
 from typing import Any
 
@@ -34,7 +35,7 @@ from redrive.policy.jitter import Jitter
 from redrive.policy.limits import past_deadline
 from redrive.policy.reason import Reason
 from redrive.policy.rule import Rule
-from redrive.policy.track import Track
+from redrive.policy.track import NO_WAIT, REMEMBERED, Track, Wait
 from redrive.policy.value import Value, freeze
 
 __all__ = ["Decider"]
@@ -43,7 +44,9 @@ _IN_FLIGHT = Stage.IN_FLIGHT
 _NO = -2  # verdicts: not a candidate; a candidate without a rule; otherwise the index of the rule
 _PLAIN = -1
 _REMEMBERED = 1024
+_FINE = 10**9  # samples are kept as whole numbers of this part, as the other numbers of a history are whole
 _new = tuple.__new__
+_NEVER: dict[int, Wait] = {}  # what `quick` remembers of classes that it leaves to `decide`
 
 
 class Decider(Value):
@@ -52,6 +55,7 @@ class Decider(Value):
     __slots__ = (
         "_by_reason",
         "_full",
+        "_kept",
         "_kinds",
         "_names",
         "_room",
@@ -101,7 +105,8 @@ class Decider(Value):
     _verdicts: dict[object, int]
     _by_reason: bool
     _full: bool
-    _kinds: dict[type, bool]
+    _kept: int
+    _kinds: dict[type, dict[int, Wait]]
     _room: float
 
     def _prepare(self) -> None:
@@ -113,10 +118,9 @@ class Decider(Value):
         freeze(self, "_full", self.jitter.kind == "full")
         freeze(self, "_kinds", {})
         freeze(self, "_room", inf if self.deadline is None else self.deadline.total_seconds())
-        fixed, upward = self.jitter.kind == "none", self.jitter.is_upward
-        tracks = [_track(self, rule, position) for position, rule in enumerate(self.rules, 1)]
-        rest = Track("backoff", self.backoff, self.attempts, fixed=fixed, upward=upward)
-        freeze(self, "_tracks", (*tracks, rest))
+        freeze(self, "_tracks", _tracks(self))
+        memories = {track.memory for track in self._tracks} - {None}
+        freeze(self, "_kept", len(self.rules) + len(memories))
 
     @property
     def retries(self) -> int | None:
@@ -129,7 +133,7 @@ class Decider(Value):
         return None
 
     def decide(  # noqa: C901, PLR0912 - one ordered list of reasons to stop, kept in one frame for speed
-        self, history: History, failure: Failure, now: datetime, sample: float
+        self, history: History, failure: Failure, now: datetime, sample: float, least: timedelta = ZERO
     ) -> Decision:
         """What becomes of a call that has just failed.
 
@@ -138,6 +142,7 @@ class Decider(Value):
             failure: what went wrong.
             now: the present instant, aware.
             sample: a random number from [0, 1).
+            least: no shorter wait is of use to whoever asks, which is another part of a combination.
 
         Returns:
             `Retry`, `Defer` or `GiveUp`. A retry is never earlier than a hint asks.
@@ -180,6 +185,8 @@ class Decider(Value):
             if isinstance(heeded, GiveUp):
                 return heeded
             decision = heeded
+        if decision.delay < least:
+            decision = decision._replace(delay=least)
         if self.deadline is not None:
             elapsed = now - history.started_at
             if elapsed + decision.delay >= self.deadline:
@@ -202,38 +209,37 @@ class Decider(Value):
         Returns:
             The seconds to wait (`decide` would round them to microseconds); None: only `decide` can tell.
         """
-        kind = type(exception)
-        ordinary = self._kinds.get(kind)
-        if ordinary is None:
-            ordinary = self._meet(kind)
+        try:
+            low, spread = self._kinds[type(exception)][attempts]
+        except KeyError:
+            low, spread = self._learn(type(exception), attempts)
         if (
-            not ordinary
-            or exception.__cause__ is not None
+            exception.__cause__ is not None
             or getattr(exception, "hint", None) is not None
             or getattr(exception, "retry_after", None) is not None
         ):
             return None
-        track = self._tracks[0]
-        if track.limit is not None and attempts >= track.limit:
-            return None
-        wait = track.waits.get(attempts) or track.look_up(attempts)
-        if wait is None:
-            return None
-        delay = wait[1]
-        if delay != wait[0]:
-            delay += sample * (wait[0] - delay)
+        delay = low + sample * spread
         return delay if elapsed + delay < self._room else None
 
-    def _meet(self, kind: type[BaseException]) -> bool:
+    def _learn(self, kind: type[BaseException], attempts: int) -> Wait:
+        """Find the wait after so many attempts of which the last failed so, and write it down for `quick`."""
+        waits = self._kinds.get(kind)
+        if waits is None:
+            if len(self._kinds) >= _REMEMBERED:
+                self._kinds.clear()
+            waits = self._kinds[kind] = {} if self._is_simple(kind) else _NEVER
+        wait = NO_WAIT if waits is _NEVER else self._tracks[0].wait(attempts)
+        if attempts <= REMEMBERED:
+            waits[attempts] = wait
+        return wait
+
+    def _is_simple(self, kind: type[BaseException]) -> bool:
         """Whether `quick` may answer for a class of exceptions."""
         types, ordinary = names_of_class(kind)
         track = self._tracks[0]
         simple = not self.rules and not callable(self.on) and (track.fixed or (self._full and not track.draws))
-        verdict = ordinary and simple and self._judge(Failure(types)) == _PLAIN
-        if len(self._kinds) >= _REMEMBERED:
-            self._kinds.clear()
-        self._kinds[kind] = verdict
-        return verdict
+        return ordinary and simple and self._judge(Failure(types)) == _PLAIN
 
     def _draw(
         self, track: Track, wait: tuple[float, float, timedelta], retry: int, history: History, sample: float
@@ -241,7 +247,8 @@ class Decider(Value):
         """The delay with jitter, or as drawn by a backoff that draws."""
         if track.draws:
             previous = None if history.last_delay is None else history.last_delay.total_seconds()
-            return span(track.backoff.draw(retry, previous, sample))
+            kept = 0 if track.memory is None else (*history.by_rule[track.memory :], 0)[0]
+            return span(track.backoff.draw(retry, previous, sample, (kept - 1) / _FINE if kept else None))
         return span(self.jitter.apply(wait[0], sample, wait[1]))
 
     def _heed(self, failure: Failure, told: timedelta, decision: Retry, sample: float) -> Retry | GiveUp:
@@ -303,7 +310,7 @@ class Decider(Value):
     @property
     def counters(self) -> int:
         """How many numbers this policy keeps in `History.by_rule`."""
-        return len(self.rules)
+        return self._kept
 
     def advance(
         self,
@@ -312,27 +319,33 @@ class Decider(Value):
         delay: timedelta,
         *,
         now: datetime,  # noqa: ARG002 - only a combination has to know which of its parts decided
-        sample: float,  # noqa: ARG002
+        sample: float,
     ) -> History:
         """The history of the next attempt, after this failure was retried.
 
         Args:
             history: what `decide` was given.
-            failure: the failure that was decided on; it is counted for the rule that it falls under.
+            failure: the failure that was decided on; it is counted for the rule that it falls under, and a schedule
+                that remembers has its sample kept.
             delay: the wait that comes before the next attempt.
             now: what `decide` was given.
             sample: what `decide` was given.
         """
         by_rule = history.by_rule
-        if self.rules:
-            hits = self.rule_hits(failure)
-            by_rule = tuple([(by_rule[i] if i < len(by_rule) else 0) + hit for i, hit in enumerate(hits)])
+        if self._kept:
+            by_rule = self._counted(by_rule, failure, sample)
         return _new(History, (history.attempts + 1, history.started_at, delay, by_rule))
 
-    def rule_hits(self, failure: Failure) -> list[int]:
-        """For each rule 1 if it counts this failure, else 0."""
+    def _counted(self, by_rule: tuple[int, ...], failure: Failure, sample: float) -> tuple[int, ...]:
+        """The numbers that this policy keeps, after a failure."""
+        kept = [*by_rule[: self._kept], *(0,) * (self._kept - len(by_rule))]
         rule = self.rule_for(failure)
-        return [int(index == rule) for index in range(len(self.rules))]
+        if rule is not None:
+            kept[rule] += 1
+        memory = self._tracks[_PLAIN if rule is None else rule].memory
+        if memory is not None:
+            kept[memory] = 1 + int(sample * _FINE)
+        return tuple(kept)
 
     def classify(self, exception: BaseException, *, stage: Stage = Stage.ANSWERED) -> Failure:
         """Describe an exception, asking the classifier if ``on`` is one (in process).
@@ -350,16 +363,25 @@ class Decider(Value):
         return failure if failure.candidate is not None else failure._replace(candidate=bool(said))
 
 
-def _track(policy: Decider, rule: Rule, position: int) -> Track:
-    return Track(
-        rule.name(position),
-        rule.backoff or policy.backoff,
-        rule.attempts or policy.attempts,
-        own_limit=rule.attempts is not None,
-        own_backoff=rule.backoff is not None,
-        fixed=policy.jitter.kind == "none",
-        upward=policy.jitter.is_upward,
-    )
+def _tracks(policy: Decider) -> tuple[Track, ...]:
+    """One for each rule and one for everything else; what schedules remember is kept behind the counts of the rules."""
+    free = count(len(policy.rules))
+    jitter = {"fixed": policy.jitter.kind == "none", "upward": policy.jitter.is_upward}
+    general = next(free) if policy.backoff.remembers else None
+    tracks = []
+    for position, rule in enumerate(policy.rules, 1):
+        own = next(free) if rule.backoff is not None and rule.backoff.remembers else None
+        track = Track(
+            rule.name(position),
+            rule.backoff or policy.backoff,
+            rule.attempts or policy.attempts,
+            own_limit=rule.attempts is not None,
+            own_backoff=rule.backoff is not None,
+            memory=general if rule.backoff is None else own,
+            **jitter,
+        )
+        tracks.append(track)
+    return (*tracks, Track("backoff", policy.backoff, policy.attempts, memory=general, **jitter))
 
 
 def _unmatched(failure: Failure) -> GiveUp:

@@ -112,6 +112,8 @@ def qualified_name(cls: type) -> str:
 
 def names_of_class(cls: type[BaseException]) -> tuple[tuple[str, ...], bool]:
     """What `Failure.types` is for a class of exceptions, and whether it is neither a signal nor a group."""
+    if (known := _KNOWN.get(cls)) is not None:
+        return known
     hidden = {object, BaseException} if issubclass(cls, Exception) else {object}
     types = tuple(qualified_name(base) for base in cls.__mro__ if base not in hidden)
     if len(_KNOWN) >= _REMEMBERED:

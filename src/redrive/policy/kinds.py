@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from math import isfinite, log
+from math import isfinite, log, sqrt, tanh
 
 from redrive.errors import PolicyValueError
 from redrive.policy.backoff import NEVER_MORE, Backoff, function_named
 from redrive.policy.duration import Duration, seconds
 from redrive.policy.value import freeze
 
-__all__ = ["Constant", "Decorrelated", "Exponential", "Linear", "Listed", "Named"]
+__all__ = ["Constant", "Decorrelated", "Exponential", "Linear", "Listed", "Named", "Smooth"]
 
 
 class Constant(Backoff):
@@ -155,11 +155,78 @@ class Decorrelated(Backoff):
         """See `Backoff.longest`."""
         return self.maximum
 
-    def draw(self, retry: int, previous: float | None, sample: float) -> float:  # noqa: ARG002 - depends on previous
+    def draw(self, retry: int, previous: float | None, sample: float, before: float | None = None) -> float:  # noqa: ARG002 - depends on previous
         """See `Backoff.draw`."""
         low = min(self.initial, self.maximum)
         high = min(self.maximum, 3 * max(low, low if previous is None else previous))
         return low + sample * (high - low)
+
+
+class Smooth(Backoff):
+    """Drawn so that the retries of many clients come evenly over time: Polly's DecorrelatedJitterBackoffV2.
+
+    Jitter that is drawn within each delay leaves waves: first retries come thick at one time, then few, then second
+    ones. Here it is the *place* of a retry on the axis of time that is drawn. With f(t) = 2^t tanh(sqrt(4 t)), retry n
+    comes at ``initial / 1.4 * f(n - 1 + u)`` after the start of the waiting, with a new u from [0, 1) for each; so the
+    places of retry n + 1 begin where those of retry n end, and f thins all of them out alike. A delay is the distance
+    between the place of a retry and that of the retry before, whose u the history of the call remembers
+    (`redrive.policy.History.by_rule`).
+
+    Two differences from Polly, both deliberate:
+
+    * It cuts a delay at its maximum, where late ones then all are. Here all draws of a retry are scaled so that the
+      longest is the maximum; late delays spread from nothing to the maximum, about half of it in the mean.
+    * In a history that was written by hand there is nothing to remember. Then the place before is that of the same u.
+    """
+
+    __slots__ = ("_top", "initial", "maximum")
+    _fields = ("initial", "maximum")
+    kind = "smooth"
+    initial: float
+    maximum: float | None
+    _top: float
+
+    def __init__(self, initial: Duration, maximum: Duration | None = None) -> None:
+        freeze(self, "initial", seconds(initial))
+        freeze(self, "maximum", None if maximum is None else seconds(maximum))
+        freeze(self, "_top", NEVER_MORE if self.maximum is None else min(self.maximum, NEVER_MORE))
+
+    @property
+    def draws(self) -> bool:
+        """See `Backoff.draws`."""
+        return True
+
+    @property
+    def remembers(self) -> bool:
+        """See `Backoff.remembers`."""
+        return True
+
+    @property
+    def longest(self) -> float:
+        """See `Backoff.longest`."""
+        return self._top
+
+    def delay(self, retry: int) -> float:
+        """See `Backoff.delay`: the longest that can be drawn."""
+        return min(self._top, self._distance(retry, 1.0, 0.0))
+
+    def draw(self, retry: int, previous: float | None, sample: float, before: float | None = None) -> float:  # noqa: ARG002 - the place before counts, not the delay
+        """See `Backoff.draw`."""
+        drawn = self._distance(retry, sample, sample if before is None else before)
+        longest = self._distance(retry, 1.0, 0.0)
+        return drawn if longest <= self._top else drawn / longest * self._top
+
+    def _distance(self, retry: int, sample: float, before: float) -> float:
+        """Seconds from the place of the retry before to that of this one."""
+        start = min(retry - 1, _SMOOTH_END)
+        return self.initial / 1.4 * (_curve(start + sample) - _curve(start - 1 + before))
+
+
+_SMOOTH_END = 500  # from there on it has saturated, and 2 ** 1024 would overflow
+
+
+def _curve(place: float) -> float:
+    return 2.0**place * tanh(sqrt(4.0 * place)) if place > 0 else 0.0
 
 
 class Named(Backoff):
@@ -190,7 +257,7 @@ class Named(Backoff):
         """See `Backoff.delay`."""
         return self._ask(retry, None, 1.0) if self._draws else self._ask(retry)
 
-    def draw(self, retry: int, previous: float | None, sample: float) -> float:
+    def draw(self, retry: int, previous: float | None, sample: float, before: float | None = None) -> float:  # noqa: ARG002 - functions do not remember
         """See `Backoff.draw`."""
         return self._ask(retry, previous, sample)
 

@@ -59,6 +59,8 @@ class Record(NamedTuple):
             call above, or ``ok``.
         why: the same as a sentence.
         inner: the record of a call further in, which the last error carried before this one replaced it.
+        copies: of a hedged call, the records of its other copies, in the order of their start. The rest of this record
+            is about the copy whose end was that of the call.
     """
 
     function: str
@@ -67,11 +69,17 @@ class Record(NamedTuple):
     rule: str
     why: str
     inner: Record | None = None
+    copies: tuple[Record, ...] = ()
 
     @property
     def attempts(self) -> int:
-        """How often the function was called."""
+        """How often the function was called; of a hedged call, by this copy."""
         return len(self.timeline)
+
+    @property
+    def calls(self) -> int:
+        """How often the function was called, by all copies of a hedged call together."""
+        return self.attempts + sum(copy.attempts for copy in self.copies)
 
     @property
     def delays(self) -> tuple[timedelta, ...]:
@@ -84,7 +92,8 @@ class Record(NamedTuple):
         count = f"{self.attempts} attempt{'s' if self.attempts != 1 else ''}"
         inner = f"; {self.inner.function} left the retrying to it" if self.inner and self.inner.rule == "nested" else ""
         failures = f" ({self._failures()})" if self.timeline else ""  # a breaker refuses before the first attempt
-        return f"gave up after {count} in {_shown(self.elapsed)}: {self.why}{failures}{inner}"
+        copies = f"; there were {1 + len(self.copies)} copies" if self.copies else ""
+        return f"gave up after {count} in {_shown(self.elapsed)}: {self.why}{failures}{inner}{copies}"
 
     def _failures(self) -> str:
         """The kinds of failures in the order of their first appearance, repeated ones counted."""

@@ -21,12 +21,12 @@ from redrive.policy.duration import Duration, span
 from redrive.policy.explain import Explanation, explain
 from redrive.policy.forms import Forms
 from redrive.policy.jitter import Jitter
-from redrive.policy.kinds import Exponential
+from redrive.policy.kinds import Constant, Exponential
 from redrive.policy.limits import check_attempts
 from redrive.policy.rule import Rule
 from redrive.policy.value import freeze
 
-__all__ = ["OPERATORS", "Policy", "gate"]
+__all__ = ["OPERATORS", "Policy", "gate", "only_limits"]
 
 IN_PROCESS_DEADLINE = timedelta(seconds=45)
 _DEFAULT_BACKOFF = Exponential(0.1, 5.0)
@@ -272,10 +272,13 @@ class Policy(Forms, Decider):
         return OPERATORS[">>"](self, other)
 
     def take(self, n: int) -> Policy:
-        """At most ``n`` retries."""
+        """At most ``n`` retries in all, those of rules with attempts of their own included."""
         if isinstance(n, bool) or not isinstance(n, int) or n < 0:
             raise PolicyValueError(f"take({n!r}): the number of retries is a whole number, zero or more")
-        return self.with_(attempts=n + 1 if self.attempts is None else min(n + 1, self.attempts))
+        taken = self.with_(attempts=n + 1 if self.attempts is None else min(n + 1, self.attempts))
+        if not any(rule.attempts for rule in self.rules):
+            return taken
+        return taken & gate(self, attempts=n + 1) if n else taken.with_(rules=())
 
     def up_to(self, total: Duration) -> Policy:
         """At most this long in all, waits included."""
@@ -286,6 +289,14 @@ class Policy(Forms, Decider):
         """No backoff longer than ``maximum``; hints remain floors."""
         rules = [r if r.backoff is None else r.with_(backoff=r.backoff.cap(maximum)) for r in self.rules]
         return self.with_(backoff=self.backoff.cap(maximum), rules=rules)
+
+    def at_least(self, minimum: Duration) -> Policy:
+        """No wait shorter than ``minimum``, jitter and hints included, unless the handler dictates it (`RetryAfter`).
+
+        Those whose luck was less all wait the minimum itself, and come back together. To spread them above it, give the
+        backoff a floor instead: ``Backoff.floor``.
+        """
+        return self & gate(self, backoff=Constant(fields.span(minimum, "at_least")), jitter="none")
 
     def per(self, *names: type[BaseException] | str) -> Policy:
         """The same, for failures of these reasons or types only; any other failure is given up on."""
@@ -315,12 +326,22 @@ def gate(policy: Policy, **limits: Any) -> Policy:  # noqa: ANN401 - each field 
     """A policy that limits another by ``&`` in one respect, and has no wish of its own in any other.
 
     Args:
-        policy: the one to be limited. A deadline that it leaves to the place is left to the place here, too.
+        policy: the one to be limited. A deadline that it leaves to the place is left to the place here, too, and one of
+            its own is the same here, so that both can be changed together.
         **limits: fields, as of `Policy`.
     """
-    deadline = None if policy.deadline_given else ...
-    fields = {"on": BaseException, "attempts": _ALWAYS, "deadline": deadline, "backoff": Exponential(0), **limits}
+    fields = {"on": BaseException, "attempts": _ALWAYS, "backoff": Exponential(0), "nested": policy.nested, **limits}
+    if policy.deadline_given:
+        fields["deadline"] = policy.deadline if policy.parts is None else None
+    if policy.parts is None:
+        fields["over_deadline"] = policy.over_deadline
     return Policy(hints="ignore", idempotent=True, **fields)
 
 
+def only_limits(policy: Policy) -> bool:
+    """Whether a policy is what `gate` makes: it has a limit, and no wish in any other respect."""
+    return policy.on == _ANYTHING and policy.hints == "ignore" and policy.idempotent is True
+
+
+_ANYTHING = ("builtins.BaseException",)
 _USUAL = Policy()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from datetime import timedelta
 from math import floor
 
@@ -11,11 +10,11 @@ from redrive.policy.duration import Duration, parse_duration
 from redrive.policy.failure import Failure
 from redrive.policy.ledger import Budget, Ledger, number, whole
 from redrive.policy.value import freeze
+from redrive.policy.window import Window
 
 __all__ = ["ConcurrencyBudget", "ConcurrencyLedger", "RatioBudget", "RatioLedger"]
 
 
-_SLICES = 10
 _SHORTEST, _LONGEST = timedelta(seconds=1), timedelta(seconds=60)
 _ROUNDING = 1e-9
 
@@ -63,49 +62,30 @@ class RatioBudget(Budget):
 
 
 class RatioLedger(Ledger):
-    """What a `RatioBudget` remembers: whole numbers per slice of time, so that no rounding adds up."""
+    """What a `RatioBudget` remembers: calls and retries."""
 
-    __slots__ = ("_budget", "_calls", "_retries", "_size", "_slices")
+    __slots__ = ("_budget", "_lately")
 
     def __init__(self, budget: RatioBudget) -> None:
         self._budget = budget
-        self._size = budget.ttl.total_seconds() / _SLICES
-        self._slices: deque[list[int]] = deque()  # number of the slice, calls, retries
-        self._calls = 0
-        self._retries = 0
+        self._lately = Window(budget.ttl.total_seconds())
 
     def begin(self, now: float) -> None:
         """See `Ledger.begin`."""
-        self._slice(now)[1] += 1
-        self._calls += 1
+        self._lately.add(now, first=1)
 
     def spend(self, now: float, failure: Failure | None) -> float | None:
         """See `Ledger.spend`."""
         if self.left(now) < 1 - _ROUNDING:
             return None
-        self._slice(now)[2] += 1
-        self._retries += 1
+        self._lately.add(now, second=1)
         return 1
 
     def left(self, now: float) -> float:
         """See `Ledger.left`."""
-        self._forget(floor(now / self._size))
+        self._lately.forget(now)
         budget = self._budget
-        return budget.reserve + budget.ratio * self._calls - self._retries
-
-    def _slice(self, now: float) -> list[int]:
-        """Where the present is counted; a reading that was taken just before another one counts with that."""
-        number = floor(now / self._size)
-        self._forget(number)
-        if not self._slices or self._slices[-1][0] < number:
-            self._slices.append([number, 0, 0])
-        return self._slices[-1]
-
-    def _forget(self, number: int) -> None:
-        while self._slices and self._slices[0][0] <= number - _SLICES:
-            _, calls, retries = self._slices.popleft()
-            self._calls -= calls
-            self._retries -= retries
+        return budget.reserve + budget.ratio * self._lately.first - self._lately.second
 
 
 class ConcurrencyBudget(Budget):

@@ -122,20 +122,31 @@ class ThrottleBudget(Budget):
     Args:
         max_tokens: at the start and at most; above 0, up to 1000.
         ratio: tokens for a success; digits after the third are dropped, as the proposal says.
+        free: failures that take no token and whose retries are always granted, because the target has not seen the
+            call: exception types, their names, or reasons.
         hold_back: see `TokenBudget`.
 
     Raises:
         PolicyValueError: a number is outside of its range.
     """
 
-    __slots__ = ("max_tokens", "ratio")
-    _fields = ("max_tokens", "ratio", "hold_back")
+    __slots__ = ("free", "max_tokens", "ratio")
+    _fields = ("max_tokens", "ratio", "free", "hold_back")
     max_tokens: float
     ratio: float
+    free: tuple[str, ...]
 
-    def __init__(self, max_tokens: float = 10, *, ratio: float = 0.1, hold_back: bool = False) -> None:
+    def __init__(
+        self,
+        max_tokens: float = 10,
+        *,
+        ratio: float = 0.1,
+        free: type[BaseException] | str | Iterable[type[BaseException] | str] = (),
+        hold_back: bool = False,
+    ) -> None:
         freeze(self, "max_tokens", number("max_tokens", max_tokens, above=0))
         freeze(self, "ratio", floor(number("ratio", ratio) * 1000 + 1e-6) / 1000)
+        freeze(self, "free", () if free == () else names_of(free, "free"))
         freeze(self, "hold_back", hold_back)
         if self.max_tokens > _MOST_TOKENS:
             raise PolicyValueError(f"max_tokens={max_tokens!r}: at most {_MOST_TOKENS}")
@@ -154,9 +165,10 @@ class ThrottleBudget(Budget):
 class ThrottleLedger(Ledger):
     """The tokens of a `ThrottleBudget`, counted in whole thousandths."""
 
-    __slots__ = ("_full", "_gain", "_tokens")
+    __slots__ = ("_free", "_full", "_gain", "_tokens")
 
     def __init__(self, budget: ThrottleBudget, tokens: float) -> None:
+        self._free = frozenset(budget.free)
         self._full = round(budget.max_tokens * 1000)
         self._gain = round(budget.ratio * 1000)
         self._tokens = min(round(tokens * 1000), self._full)
@@ -169,6 +181,8 @@ class ThrottleLedger(Ledger):
     def spend(self, now: float, failure: Failure | None) -> float | None:
         """See `Ledger.spend`. The failure takes its token, granted or not; a hedge takes none."""
         if failure is not None:
+            if failure.reason in self._free or not self._free.isdisjoint(failure.types):
+                return 0
             self.fail(now)
         return 0 if self.allows else None
 

@@ -1,8 +1,8 @@
 """Calls in this process, retried: call, wait, call again, and say what happened.
 
-Answers: how is what `redrive.policy` decides carried out where the caller waits for it? May import: `redrive.policy`
-and below. Must never: decide (law 1), know of a store or of the engine, keep anything from one call to the next, or
-make an undisturbed call dearer than a loop written by hand (law 10).
+Answers: how is what `redrive.policy` decides carried out where the caller waits for it? May import:
+`redrive.observe` and below, but for the engine. Must never: decide (law 1), know of a store or of the engine, keep
+anything from one call to the next, or make an undisturbed call dearer than a loop written by hand (law 10).
 
 There is one loop, `run`, without a colour. The forms put calls and waits into it:
 
@@ -33,6 +33,7 @@ What holds for all of them:
 * **Waiting is the clock's.** Every wait goes through `redrive.clock.Clock`, so that a test can jump. Nothing that waits
   holds the error of the attempt before, and so nothing holds its frames.
 
+* **Who wants to know is told.** Each retry, and each end that is news, is an event of `redrive.observe`.
 * **What is shared is named.** Budgets, breakers and hedging plans are registered under a key (`shared`), and a policy
   names the key; a `Limiter` decorates the function. What stands in `LATER` is loaded by its first use (law 10).
 
@@ -49,13 +50,16 @@ from redrive.retrying.decorator import retry
 from redrive.retrying.generators import resume
 
 if TYPE_CHECKING:
+    from redrive.policy.adaptive import Adaptive
     from redrive.policy.breaker import BreakerSettings
     from redrive.policy.budget import ConcurrencyBudget, RatioBudget, ThrottleBudget, TokenBudget
+    from redrive.policy.shedding import Shedding
     from redrive.retrying.hedging import Hedge
     from redrive.retrying.limiter import Limiter
     from redrive.retrying.shared import SharedBreaker, SharedBudget, breaker, budget, hedge, isolated
 
 __all__ = [
+    "Adaptive",
     "BreakerSettings",
     "ConcurrencyBudget",
     "Deadline",
@@ -69,6 +73,7 @@ __all__ = [
     "Record",
     "SharedBreaker",
     "SharedBudget",
+    "Shedding",
     "ThrottleBudget",
     "TokenBudget",
     "Try",
@@ -83,6 +88,7 @@ __all__ = [
 ]
 
 LATER = {
+    "Adaptive": "redrive.policy.adaptive",
     "BreakerSettings": "redrive.policy.breaker",
     "ConcurrencyBudget": "redrive.policy.budget",
     "Hedge": "redrive.retrying.hedging",
@@ -90,6 +96,7 @@ LATER = {
     "RatioBudget": "redrive.policy.budget",
     "SharedBreaker": "redrive.retrying.shared",
     "SharedBudget": "redrive.retrying.shared",
+    "Shedding": "redrive.policy.shedding",
     "ThrottleBudget": "redrive.policy.budget",
     "TokenBudget": "redrive.policy.budget",
     "breaker": "redrive.retrying.shared",

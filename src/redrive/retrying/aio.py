@@ -62,7 +62,8 @@ async def attempts(run: Run, function: _Function, args: tuple[Any, ...], kwargs:
                 else:
                     result = await function(*args, **kwargs)
             except Exception as error:
-                if not run.failed(error, timed_out=bound is not None and bound.fired):
+                judge = run.failed if bound is None or not bound.fired else run.cut_off
+                if not judge(error):
                     raise
             else:
                 if run.accepts(result):

@@ -16,6 +16,7 @@ from redrive.policy import Failure
 from redrive.retrying.context import Scope
 from redrive.retrying.cut import Cut, cut
 from redrive.retrying.plan import Plan
+from redrive.retrying.record import failure_in
 from redrive.retrying.run import Run, start
 
 __all__ = ["Attempt", "Attempts"]
@@ -34,7 +35,7 @@ class Attempt:
         self.result: Any = None
         self._run = run
         self._number = run.number
-        self._previous = run.previous
+        self._before = run.last
         self._is_async = is_async
         self._cut: Cut | None = None
         self._token: Token[Scope | None] | None = None
@@ -60,7 +61,7 @@ class Attempt:
     @property
     def previous(self) -> Failure | None:
         """Why the attempt before this one failed; None for the first."""
-        return self._previous
+        return None if self._before is None else failure_in(self._before)
 
     @property
     def uid(self) -> str:
@@ -105,7 +106,8 @@ class Attempt:
         if error is None:
             retry = not run.accepts(self.result)
         elif isinstance(error, Exception):
-            retry = run.failed(error, timed_out=self._cut is not None and self._cut.fired)
+            judge = run.failed if self._cut is None or not self._cut.fired else run.cut_off
+            retry = judge(error)
         else:
             return False
         if retry:

@@ -28,7 +28,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, Token
 from datetime import datetime, timedelta
 from types import FrameType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from redrive.clock import Clock, SystemClock
 from redrive.policy import Policy
@@ -42,6 +42,7 @@ __all__ = [
     "Call",
     "Deadline",
     "Scope",
+    "attempt",
     "deadline",
     "disabled",
     "enclosing",
@@ -67,6 +68,11 @@ class Call(Protocol):
         ...
 
     @property
+    def number(self) -> int:
+        """The number of its present attempt, from 1."""
+        ...
+
+    @property
     def ends(self) -> float | None:
         """When its present attempt should have ended, on its clock; None without a bound."""
         ...
@@ -79,8 +85,11 @@ class Signed(Call, Protocol):
     """Whether the first wrapper on the stack is this call's own."""
 
 
-class Scope(NamedTuple):
-    """What is in force.
+class Scope:
+    """What is in force. This one is nothing; `with_` makes others.
+
+    A call that is being made where nothing is in force stands in `SCOPE` itself (`redrive.retrying.run.Run` is a
+    scope, too): to make another object for it took as long as to decide on a retry.
 
     Attributes:
         clock: tells the time and waits.
@@ -88,15 +97,23 @@ class Scope(NamedTuple):
         off: whether retries are switched off.
         trial: attempts, and whether that is only an upper bound, in a scope for tests: nothing is waited for.
         overrides: policies and what is changed in them, the innermost last.
-        call: the innermost retried call that is known here.
     """
 
+    __slots__ = ()
     clock: Clock = SYSTEM
-    roll: Callable[[], float] = roll
+    roll: Callable[[], float] = staticmethod(roll)
     off: bool = False
     trial: tuple[int, bool] | None = None
     overrides: tuple[tuple[Policy, dict[str, Any]], ...] = ()
-    call: Call | None = None
+
+    @property
+    def call(self) -> Call | None:
+        """The innermost retried call that is known here."""
+        return None
+
+    def with_(self, **changes: Any) -> Scope:
+        """The same with some attributes changed."""
+        return _Changed(self, changes)
 
     def applied(self, plan: Plan) -> Plan:
         """The plan under the overrides that are in force."""
@@ -111,6 +128,14 @@ class Scope(NamedTuple):
         return plan.changed(changes) if changes else plan
 
 
+class _Changed(Scope):
+    __slots__ = ("call", "clock", "off", "overrides", "roll", "trial")
+
+    def __init__(self, scope: Scope, changes: dict[str, Any]) -> None:
+        for name in _Changed.__slots__:
+            setattr(self, name, changes[name] if name in changes else getattr(scope, name))
+
+
 SCOPE: ContextVar[Scope | None] = ContextVar("redrive", default=None)
 """What is in force here; None where nothing is, which is nearly always."""
 
@@ -119,7 +144,7 @@ _NOTHING = Scope()
 
 @contextmanager
 def _in_force(**changes: Any) -> Iterator[None]:
-    token: Token[Scope | None] = SCOPE.set((SCOPE.get() or _NOTHING)._replace(**changes))
+    token: Token[Scope | None] = SCOPE.set((SCOPE.get() or _NOTHING).with_(**changes))
     try:
         yield
     finally:
@@ -207,11 +232,27 @@ def deadline() -> Deadline | None:
     return min(found, key=lambda each: each.remaining, default=None)
 
 
-def enclosing(own: Signed, error: BaseException | None) -> str | None:
+def attempt() -> int:
+    """The number of the present attempt of the innermost retried call around this code; 1 if there is none."""
+    published = next(_published(SCOPE.get() or _NOTHING), None)
+    frame: FrameType | None = _here()
+    while frame is not None:
+        if frame.f_globals is SIGN and _read(frame) is not None:
+            run = frame.f_locals.get(RUN)
+            # A wrapper that makes its attempts itself began where nothing was published, so that whatever is now lies
+            # further in. A generator knows the call that it began under.
+            if published is None or (run is not None and run.outer is published):
+                return 1 if run is None else int(run.number)
+            break
+        frame = frame.f_back
+    return 1 if published is None else published.number
+
+
+def enclosing(own: Signed | None, error: BaseException | None) -> str | None:
     """The name of a call around this one that retries, or None.
 
     Args:
-        own: this call, which may be in `SCOPE`.
+        own: this call, which may be in `SCOPE`; None for code that is no such call itself.
         error: what it has just caught, if anything: its traceback begins with the frame that caught it, so that the
             frames of the loop itself need not be looked at.
     """
@@ -220,9 +261,16 @@ def enclosing(own: Signed, error: BaseException | None) -> str | None:
         for call in _published(scope):
             if call is not own and call.plan.retries:
                 return call.name
+    skip = own is not None and own.has_sign
     traceback = None if error is None else error.__traceback__
-    frame: FrameType | None = _here() if traceback is None else traceback.tb_frame
-    sign, skip = SIGN, own.has_sign
+    frame: FrameType | None
+    if traceback is None:
+        frame = _here()
+    elif skip:
+        frame, skip = traceback.tb_frame.f_back, False
+    else:
+        frame = traceback.tb_frame
+    sign = SIGN
     while frame is not None:  # spelt out for speed: each call that has failed once comes here
         if frame.f_globals is sign:
             if skip:

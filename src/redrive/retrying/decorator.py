@@ -15,6 +15,7 @@ from types import FunctionType, MethodType
 from typing import Any, Protocol, TypedDict, TypeVar, Unpack, cast
 
 from redrive.errors import PolicyValueError
+from redrive.observe.audience import AUDIENCE
 from redrive.policy import Backoff, Jitter, Policy, Rule
 from redrive.policy.duration import Duration
 from redrive.policy.fields import On
@@ -146,8 +147,8 @@ def _wrapper(function: Callable[..., Any], plan: Plan, mode: Mode) -> Callable[.
     return wrapper
 
 
-_SYNC = Parts(SCOPE.get, SYSTEM.monotonic, sync.call, Run)
-_ASYNC = Parts(SCOPE.get, SYSTEM.monotonic, aio.call, Run)
+_SYNC = Parts(SCOPE.get, SYSTEM.monotonic, sync.call, Run, AUDIENCE, SCOPE.set, SCOPE.reset)
+_ASYNC = Parts(SCOPE.get, SYSTEM.monotonic, aio.call, Run, AUDIENCE, SCOPE.set, SCOPE.reset)
 
 
 def _flags(function: Any) -> int:

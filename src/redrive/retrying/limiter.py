@@ -16,6 +16,10 @@ One limiter serves threads and tasks of any event loop at once. Who waits for a 
 asking, handed over by the one who leaves, so that a newcomer cannot snatch it. The rate is spread evenly: an instant is
 reserved for each call, a burst may go at once. A wait that would pass the deadline of the call around it is not begun:
 it raises `TimeoutError` at once, and nothing was called.
+
+A limiter can also follow its target, for it hears every answer: ``rate=Adaptive(...)`` sends as much as the target
+bears (`redrive.policy.adaptive`), and ``shed=Shedding(...)`` does not send what would be refused
+(`redrive.policy.shedding`). An attempt that is cancelled has had no answer.
 """
 
 from __future__ import annotations
@@ -29,12 +33,19 @@ from types import TracebackType
 from typing import Any, Protocol, TypeVar, cast
 
 from redrive.clock import Clock, in_trio
-from redrive.errors import PolicyValueError
-from redrive.retrying.context import SCOPE, SYSTEM, deadline
+from redrive.errors import Overloaded, PolicyValueError
+from redrive.policy.adaptive import Adaptive
+from redrive.policy.answers import Answers
+from redrive.policy.shedding import Shedding
+from redrive.retrying.context import SCOPE, SYSTEM, attempt, deadline
+from redrive.retrying.dice import roll
+from redrive.retrying.pace import Even, Following, Pace
 
 __all__ = ["Limiter"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_UNKNOWN = object()  # what a `with` block came to
 
 
 class Limiter:
@@ -42,8 +53,9 @@ class Limiter:
 
     Args:
         concurrency: calls at once; None for no limit.
-        rate: calls per second in the long run; None for no limit.
-        burst: calls that may be started at once after a quiet time.
+        rate: calls per second in the long run, or `Adaptive` for as many as the target bears; None for no limit.
+        burst: calls that may be started at once after a quiet time, if the rate is a number.
+        shed: refuses calls with `redrive.errors.Overloaded` while the target refuses many; None never does.
         name: for messages.
 
     Raises:
@@ -51,20 +63,49 @@ class Limiter:
     """
 
     def __init__(
-        self, *, concurrency: int | None = None, rate: float | None = None, burst: int = 1, name: str = ""
+        self,
+        *,
+        concurrency: int | None = None,
+        rate: float | Adaptive | None = None,
+        burst: int = 1,
+        shed: Shedding | None = None,
+        name: str = "",
     ) -> None:
-        if concurrency is None and rate is None:
-            raise PolicyValueError("a limiter limits something: concurrency=, rate= or both")
-        for field, value in (("concurrency", concurrency), ("rate", rate), ("burst", burst)):
+        if concurrency is None and rate is None and shed is None:
+            raise PolicyValueError("a limiter limits something: concurrency=, rate= or shed=, or several of them")
+        if shed is not None and not isinstance(shed, Shedding):
+            raise PolicyValueError(f"shed={shed!r} of a limiter: give a Shedding(...)")
+        numbers = {"concurrency": concurrency, "burst": burst} | ({} if isinstance(rate, Adaptive) else {"rate": rate})
+        for field, value in numbers.items():
             if value is not None and (isinstance(value, bool) or not value > 0):
                 raise PolicyValueError(f"{field}={value!r} of a limiter: above zero")
+        if isinstance(rate, Adaptive) and burst != 1:
+            raise PolicyValueError(f"burst={burst!r} of a limiter: an adaptive rate has a bucket of its own")
         self.name = name
-        self._gap = None if rate is None else 1 / rate
-        self._burst = burst
         self._free = concurrency
         self._queue: deque[_Waiter] = deque()
-        self._next = float("-inf")  # when the next call may be started, if the burst is used up
         self._lock = Lock()
+        self._pace: Pace | None = None
+        self._following: Following | None = None
+        if isinstance(rate, Adaptive):
+            self._pace = self._following = Following(rate)
+        elif rate is not None:
+            self._pace = Even(rate, burst)
+        self._throttles = rate.answers if isinstance(rate, Adaptive) else None
+        self._shed = shed
+        self._seen = None if shed is None else shed.open()
+
+    @property
+    def rate(self) -> float | None:
+        """Calls per second that it lets through at present; None if it does not limit them."""
+        with self._lock:
+            return None if self._pace is None else self._pace.rate
+
+    @property
+    def rejection(self) -> float:
+        """The part of the calls that it refuses at present, from 0 to 1."""
+        with self._lock:
+            return 0.0 if self._seen is None else self._seen.rejection(_clock().monotonic())
 
     # ------------------------------------------------------------------------------------------------------ its forms
 
@@ -76,30 +117,47 @@ class Limiter:
 
             @functools.wraps(function)
             async def limited_async(*args: Any, **kwargs: Any) -> Any:
-                async with self:
-                    return await function(*args, **kwargs)
+                await self.__aenter__()
+                try:
+                    result = await function(*args, **kwargs)
+                except BaseException as error:
+                    self._over(error)
+                    raise
+                self._over(None, result)
+                return result
 
             return cast("F", limited_async)
 
         @functools.wraps(function)
         def limited(*args: Any, **kwargs: Any) -> Any:
-            with self:
-                return function(*args, **kwargs)
+            self.__enter__()
+            try:
+                result = function(*args, **kwargs)
+            except BaseException as error:
+                self._over(error)
+                raise
+            self._over(None, result)
+            return result
 
         return cast("F", limited)
 
     def __enter__(self) -> None:
+        self._refuse()
         waiter = self._ask(_ThreadWaiter)
         if waiter is not None:
             self._await_in_thread(waiter)
         try:
-            if wait := self._reserve():
+            while wait := self._reserve():
                 _clock().sleep(wait)
+                if self._has_turn:
+                    break
+            self._sent()
         except BaseException:
             self._leave()
             raise
 
     async def __aenter__(self) -> None:
+        self._refuse()
         waiter = self._ask(_TrioWaiter if in_trio() else _AsyncioWaiter)
         if waiter is not None:
             try:
@@ -108,8 +166,11 @@ class Limiter:
                 self._withdraw(waiter)
                 raise
         try:
-            if wait := self._reserve():
+            while wait := self._reserve():
                 await _clock().asleep(wait)
+                if self._has_turn:
+                    break
+            self._sent()
         except BaseException:
             self._leave()
             raise
@@ -117,12 +178,12 @@ class Limiter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
     ) -> None:
-        self._leave()
+        self._over(error)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
     ) -> None:
-        self._leave()
+        self._over(error)
 
     # ------------------------------------------------------------------------------------------------------- its places
 
@@ -170,23 +231,77 @@ class Limiter:
 
     # -------------------------------------------------------------------------------------------------------- its rate
 
+    @property
+    def _has_turn(self) -> bool:
+        """Whether a wait is all that it takes."""
+        return self._pace is None or not self._pace.asks_again
+
     def _reserve(self) -> float:
-        """Reserve an instant; how many seconds it is away.
+        """Take the next turn; how many seconds it is away.
 
         Raises:
-            TimeoutError: it lies behind the deadline; nothing was reserved.
+            TimeoutError: it lies behind the deadline; nothing was taken.
         """
-        if self._gap is None:
+        if self._pace is None:
             return 0.0
+        is_retry = self._following is not None and attempt() > 1
         now, bound = _clock().monotonic(), deadline()
+        room = float("inf") if bound is None else bound.remaining
         with self._lock:
-            # The next instant may lag behind by a burst, and no further: time that was not used is not saved up.
-            start = max(self._next, now - self._gap * (self._burst - 1))
-            wait = max(0.0, start - now)
-            if bound is not None and wait >= bound.remaining and wait:
-                raise TimeoutError(f"the limiter {self.name!r} has no place for another {wait:.3g} s")
-            self._next = start + self._gap
+            wait = self._pace.take(now, room, is_retry=is_retry)
+        if wait and wait >= room:
+            raise TimeoutError(f"the limiter {self.name!r} has no place for another {wait:.3g} s")
         return wait
+
+    # --------------------------------------------------------------------------------------------- what the target says
+
+    def _refuse(self) -> None:
+        """Refuse this call if it would probably be refused by the target.
+
+        Raises:
+            Overloaded: it was not sent.
+        """
+        if self._seen is None:
+            return
+        scope, now = SCOPE.get(), _clock().monotonic()
+        sample = roll() if scope is None else scope.roll()
+        with self._lock:
+            rejection = self._seen.rejection(now)
+            if sample < rejection:
+                self._seen.asked(now)
+        if sample < rejection:
+            raise Overloaded(f"the limiter {self.name!r} refuses {rejection:.0%} of all calls", rejection=rejection)
+
+    def _sent(self) -> None:
+        """A call is let through."""
+        if self._seen is not None:
+            now = _clock().monotonic()
+            with self._lock:
+                self._seen.asked(now)
+
+    def _over(self, error: BaseException | None, result: object = _UNKNOWN) -> None:
+        """A call that was let through has ended: listen to the answer, if there was one, and make room."""
+        try:
+            if (self._following or self._seen) and (error is None or isinstance(error, Exception)):
+                self._hear(error, result)
+        finally:
+            self._leave()
+
+    def _hear(self, error: BaseException | None, result: object) -> None:
+        now = _clock().monotonic()  # judged without the lock, since it is the user's code that judges
+        throttled = self._throttles is not None and _is_one(self._throttles, error, result)
+        accepted = self._shed is not None and not _is_one(self._shed.answers, error, result)
+        with self._lock:
+            if self._following is not None:
+                self._following.hear(now, throttled=throttled)
+            if self._seen is not None and accepted:
+                self._seen.accepted(now)
+
+
+def _is_one(answers: Answers, error: BaseException | None, result: object) -> bool:
+    if error is not None:
+        return answers.has_error(error)
+    return result is not _UNKNOWN and answers.has_result(result)
 
 
 def _clock() -> Clock:

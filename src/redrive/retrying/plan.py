@@ -8,7 +8,7 @@ from typing import Any
 from redrive.errors import PolicyValueError
 from redrive.policy import Policy
 
-__all__ = ["Plan", "name_of"]
+__all__ = ["Plan", "name_of", "thorough"]
 
 _DURABLE = {
     "catch": "a catch task takes over durable jobs; in process, catch the exception",
@@ -79,7 +79,7 @@ class Plan:
         self.limit = None if policy.deadline is None else policy.deadline.total_seconds()
         self.promised = given.deadline_given and self.limit is not None
         self.timeout = None if policy.attempt_timeout is None else policy.attempt_timeout.total_seconds()
-        self.retries = policy.attempts != 1 or bool(policy.rules)
+        self.retries = policy.attempts != 1 or any(rule.attempts not in (None, 1) for rule in policy.rules)
         self.yields = policy.nested == "outer"
         self.shares = policy.budget is not None or policy.breaker is not None
         self.hedged = policy.hedge is not None
@@ -106,6 +106,10 @@ class Plan:
             PolicyValueError: the changed policy would mean nothing sensible.
         """
         return Plan(self.given.with_(**changes), self.name)
+
+
+def thorough(*_: object) -> None:
+    """In place of `Plan.quick` for a call of which every failure is to be looked at."""
 
 
 def name_of(function: Callable[..., Any]) -> str:

@@ -61,8 +61,11 @@ async def race(
         heat = _Heat(run, plan, group, lambda twin: attempts(twin, function, args, kwargs))
         ended = await heat.run_to_the_end()
     if ended.error is None:
+        run.tell_end()
         return ended.value
     if isinstance(ended.error, Exception):
+        run.attach_copies(ended.error)
+        run.tell_end(ended.error)
         return surface(ended.error)
     raise ended.error
 
@@ -95,11 +98,11 @@ class _Heat:
             last = ended
             twin = self._sent[ended.number - 1]
             if self._is_final(ended, twin):
-                self._run.adopt(twin)
+                self._run.adopt(twin, self._sent)
                 return ended
             self._next(twin)
         assert last is not None  # noqa: S101 - the first copy is always started
-        self._run.adopt(self._sent[last.number - 1])
+        self._run.adopt(self._sent[last.number - 1], self._sent)
         return last
 
     def _is_final(self, ended: Ended, twin: Run) -> bool:

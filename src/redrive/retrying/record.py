@@ -1,55 +1,76 @@
 """What a call writes down while it runs, and how that becomes a record on its last error.
 
 A line is written for each attempt, in one of two forms, so that the commonest failure costs no more than a tuple of
-what is at hand. Only a call that is asked for its story (it gave up, or its outcome was wanted) spells the lines out.
+what is at hand. Its first element is the line before it: a list to hold them would cost as much as the lines. Only a
+call that is asked for its story (it gave up, or its outcome was wanted) spells them out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from redrive.policy import Backoff, Decision, Failure, Retry
-from redrive.policy.duration import span
+from redrive.policy.duration import ZERO, span
 from redrive.policy.failure import names_of_class
 from redrive.policy.outcome import Record, Try
 
-__all__ = ["Line", "attach", "spelt_out", "timeline"]
+__all__ = ["Line", "attach", "attach_copies", "failure_in", "lines_since", "timeline", "wait_in"]
 
-_Quick: TypeAlias = tuple[float, float, type[Exception], str, float]
-"""An attempt that `Policy.quick` decided on: start, end, class and text of the error, seconds to wait."""
-_Full: TypeAlias = tuple[float, float, Failure | None, Decision | None]
-"""An attempt that `Policy.decide` decided on: start, end, failure, decision; or one that succeeded, without the two."""
-Line: TypeAlias = _Quick | _Full
+_Quick: TypeAlias = "tuple[Line | None, float, float, type[Exception], str, float]"
+"""An attempt that `Policy.quick` decided on: line before, start, end, class and text of the error, seconds to wait."""
+_Full: TypeAlias = "tuple[Line | None, float, float, Failure | None, Decision | None]"
+"""An attempt that `Policy.decide` decided on: line before, start, end, failure, decision; or success, without the
+two."""
+Line: TypeAlias = "_Quick | _Full"
+_FULL: Final = 5
 
 
-def spelt_out(line: Line, number: int, backoff: Backoff) -> tuple[Failure | None, Decision | None]:
-    """What went wrong in an attempt and what was decided.
+def lines_since(heard: Line | None, last: Line | None) -> list[Line]:
+    """What was written down after a line, in order.
 
     Args:
-        line: what was written down.
-        number: of the attempt.
-        backoff: the policy's, which tells the nominal delay.
+        heard: that line; None for all.
+        last: the last one.
     """
-    if len(line) == 4:  # noqa: PLR2004 - see _Full
-        return line[2], line[3]
-    nominal = backoff.delay(number)
-    return Failure(names_of_class(line[2])[0], line[3]), Retry(span(line[4]), span(nominal or 0.0), "backoff")
+    lines = []
+    line = last
+    while line is not None and line is not heard:
+        lines.append(line)
+        line = line[0]
+    return lines[::-1]
 
 
-def timeline(lines: Sequence[Line], started: float, backoff: Backoff) -> tuple[Try, ...]:
+def failure_in(line: Line) -> Failure | None:
+    """What went wrong in an attempt, if anything did."""
+    return line[3] if len(line) == _FULL else Failure(names_of_class(line[3])[0], line[4])
+
+
+def wait_in(line: Line) -> timedelta:
+    """The wait that was decided on after an attempt."""
+    if len(line) == _FULL:
+        return line[4].delay if isinstance(line[4], Retry) else ZERO
+    return span(line[5])
+
+
+def timeline(last: Line | None, started: float, backoff: Backoff) -> tuple[Try, ...]:
     """All attempts of a call.
 
     Args:
-        lines: what was written down, in order.
+        last: what was written down last.
         started: when the call began, on the clock of the lines.
-        backoff: the policy's.
+        backoff: the policy's, which tells the nominal delays.
     """
     return tuple(
-        Try(number, _after(began - started), _after(ended - began), *spelt_out(line, number, backoff))
-        for number, line in enumerate(lines, 1)
-        for began, ended, *_ in (line,)
+        Try(
+            number,
+            _after(line[1] - started),
+            _after(line[2] - line[1]),
+            failure_in(line),
+            line[4] if len(line) == _FULL else Retry(span(line[5]), span(backoff.delay(number) or 0.0), "backoff"),
+        )
+        for number, line in enumerate(lines_since(None, last), 1)
     )
 
 
@@ -70,6 +91,16 @@ def attach(error: Exception, record: Callable[[Record | None], Record]) -> None:
     # An exception may refuse attributes (a frozen dataclass does); this is how Python itself sets them.
     BaseException.__setattr__(error, "__retry__", told)
     BaseException.__setattr__(error, "__notes__", [*notes, told.note])
+
+
+def attach_copies(error: Exception, copies: tuple[Record, ...]) -> None:
+    """Add to the record on an error, if it has one, what became of the other copies of its call."""
+    alone = getattr(error, "__retry__", None)
+    if isinstance(alone, Record):
+        told = alone._replace(copies=copies)
+        notes: list[str] = [told.note if note == alone.note else note for note in getattr(error, "__notes__", ())]
+        BaseException.__setattr__(error, "__retry__", told)
+        BaseException.__setattr__(error, "__notes__", notes)
 
 
 def _after(seconds: float) -> timedelta:

@@ -29,31 +29,31 @@ sent, so it is asked in `Run.failed`; both through the call's `redrive.retrying.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import Token
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from redrive.clock import Clock
+from redrive.observe.audience import AUDIENCE
 from redrive.policy import Decision, Defer, Failure, GiveUp, History, Retry, Stage, format_duration
 from redrive.policy.duration import ZERO, span
 from redrive.policy.outcome import surface
 from redrive.retrying.context import SCOPE, SYSTEM, Call, Scope, enclosing
 from redrive.retrying.dice import roll
-from redrive.retrying.plan import Plan
+from redrive.retrying.plan import Plan, thorough
 from redrive.retrying.record import Line
-from redrive.retrying.story import Story
+from redrive.retrying.telling import Telling
 
 if TYPE_CHECKING:
     from redrive.retrying.guard import Guard
 
 __all__ = ["Run", "start"]
 
-_new = tuple.__new__
 _MONOTONIC: Callable[[], float] = SYSTEM.monotonic
 
 
-class Run(Story):
+class Run(Telling, Scope):
     """The state of one call.
 
     Args:
@@ -69,14 +69,13 @@ class Run(Story):
         outer: the call above this one, as far as the scope knows.
         has_sign: whether a frame on the stack shows this call to `redrive.retrying.context`.
         result: the last one that was rejected and is retried.
+        last: what was written down about the last attempt that has ended.
         guard: its dealings with a budget and a breaker, if its policy names one.
     """
 
-    # Made after each first failure. What every failure looks at is the instance's own, which CPython reads fastest; the
-    # rest are defaults of the class, which cost nothing until they differ.
+    __slots__ = ("_dice", "_quick", "has_sign", "live")  # see `Story`: one is made after each first failure
     clock: Clock = SYSTEM
     ended: GiveUp | Defer | None = None
-    live = True
     outer: Call | None = None
     result: Any = None
     guard: Guard | None = None
@@ -94,16 +93,21 @@ class Run(Story):
         self.started = self._began = started
         self.number = 1
         self.delay = 0.0
-        self.has_sign = True
+        self.has_sign = self.live = True
         self._monotonic = _MONOTONIC
         self._dice = roll
-        self._common = True
-        self._lines: list[Line] = []
+        self._quick = thorough if AUDIENCE else plan.quick
+        self.last: Line | None = None
 
     @property
     def name(self) -> str:
         """What is called, for messages."""
         return self._name or self.plan.name
+
+    @property
+    def call(self) -> Run:
+        """As a scope, it is that of itself."""
+        return self
 
     # ------------------------------------------------------------------------------------------------------- the loop
 
@@ -134,45 +138,50 @@ class Run(Story):
         Raises:
             Exception: the last one, if no attempt follows.
         """
-        self.clock.sleep(self.delay)
+        with self.wait:
+            self.clock.sleep(self.delay)
         self._began = self._monotonic()
         return self._truncated and self._close()
 
     async def asleep(self) -> bool:
         """The same, letting other tasks run."""
-        await self.clock.asleep(self.delay)
+        with self.wait:
+            await self.clock.asleep(self.delay)
         self._began = self._monotonic()
         return self._truncated and self._close()
 
-    def failed(self, error: Exception, *, timed_out: bool = False) -> bool:
+    def failed(self, error: Exception) -> bool:
         """Decide what becomes of an attempt that raised.
 
         Args:
             error: what it raised.
-            timed_out: redrive itself cut the attempt off, so that nobody knows whether it took effect.
 
         Returns:
             Whether it is retried, after `delay`. If not, the error has got its note and its record.
         """
-        at = self._monotonic()
-        if self._common and not timed_out:
-            plan, number = self.plan, self.number
-            delay = plan.quick(error, number, at - self.started, self._dice())
-            if delay is not None and (number > 1 or not plan.yields or enclosing(self, error) is None):
-                try:
-                    self._lines.append((self._began, at, type(error), str(error), delay))
-                except Exception:  # noqa: BLE001 - a broken `__str__`, which `Failure` can describe
-                    return self._failed(error, at, timed_out=False)
-                self._began = at
-                self.number = number + 1
-                self.delay = delay
-                return True
-        return self._failed(error, at, timed_out=timed_out)
+        monotonic, dice, quick = self._monotonic, self._dice, self._quick  # CPython 3.11 is slow to call attributes
+        at = monotonic()
+        number = self.number
+        delay = quick(error, number, at - self.started, dice())
+        if delay is not None and (number > 1 or not self.plan.yields or enclosing(self, error) is None):
+            try:
+                self.last = (self.last, self._began, at, type(error), str(error), delay)
+            except Exception:  # noqa: BLE001 - a broken `__str__`, which `Failure` can describe
+                return self._failed(error, at, timed_out=False)
+            self._began = at
+            self.number = number + 1
+            self.delay = delay
+            return True
+        return self._failed(error, at, timed_out=False)
+
+    def cut_off(self, error: Exception) -> bool:
+        """The same for an attempt that redrive itself has ended, so that nobody knows whether it took effect."""
+        return self._failed(error, self._monotonic(), timed_out=True)
 
     def _failed(self, error: Exception, at: float, *, timed_out: bool) -> bool:
         policy = self.plan.policy
         if self._off:
-            self._lines.append((self._began, at, Failure.of(error), _OFF))
+            self.last = (self.last, self._began, at, Failure.of(error), _OFF)
             self.ended = _OFF
             return False
         if timed_out:
@@ -193,12 +202,11 @@ class Run(Story):
         """Whether a result is the end of the call: it is good, or bad and not retried."""
         rejects = self.plan.policy.on_result
         if rejects is None or self._off or not rejects(result):
-            if self.guard is not None:
-                self.guard.finish(None)
+            if self.guard is not None or AUDIENCE:
+                self._returned()
             return True
         if not self._decide(Failure.of_result(result), self._monotonic(), None):
-            if self.guard is not None:
-                self.guard.finish(self.ended)
+            self._returned()
             return True
         self.result = result
         return False
@@ -207,10 +215,11 @@ class Run(Story):
         if self.ended is None:
             limit = _span(self.plan.limit)
             self.ended = GiveUp(f"it waited until the deadline of {limit} and did not call again", "deadline")
+        if self._error is None:
+            self._returned()
+            return True
         if self.guard is not None:
             self.guard.finish(self.ended, self._error)
-        if self._error is None:
-            return True
         self._attach(self._error)
         error, self._error = self._error, None
         return surface(error)
@@ -234,7 +243,7 @@ class Run(Story):
                 decision = decision._replace(delay=ZERO)
         if isinstance(decision, Retry) and self.guard is not None and decision.rule != "deadline":
             decision = self._afford(self.guard, failure, decision)
-        self._lines.append((self._began, at, failure, decision))
+        self.last = (self.last, self._began, at, failure, decision)
         if not isinstance(decision, Retry):
             self.ended = decision
             return False
@@ -243,6 +252,8 @@ class Run(Story):
         self.number += 1
         self.delay = decision.delay.total_seconds()
         self._truncated = decision.rule in ("deadline", "budget")
+        if AUDIENCE and not self._truncated:
+            self.tell_retry(failure, decision)
         return True
 
     def _afford(self, guard: Guard, failure: Failure, decision: Retry) -> Decision:
@@ -301,7 +312,8 @@ class Run(Story):
             self._dice = scope.roll
             self._off = scope.off
             self._instant = scope.trial is not None
-            self._common = not (self._off or self._instant)
+            if self._off or self._instant:
+                self._quick = thorough
 
     def watch(self, *, hedging: bool = False) -> None:
         """Take part in what the policy shares with others, unless retries are switched off.
@@ -316,7 +328,7 @@ class Run(Story):
             from redrive.retrying.guard import Guard
 
             self.guard = Guard(self.plan, self.name, self._monotonic, hedging=hedging)
-            self._common = False
+            self._quick = thorough
 
     def copy(self) -> Run:
         """Another call under the same policy that began when this one did: a hedge. It has no guard yet."""
@@ -324,7 +336,7 @@ class Run(Story):
         twin.settle(SCOPE.get(), self._name)
         twin._began = self._monotonic()
         twin._above = self._above
-        twin._common = False
+        twin._quick, twin.is_copy = thorough, True
         return twin
 
     @property
@@ -341,17 +353,16 @@ class Run(Story):
         """Remember a retrying call above: tasks that are started here do not have its sign on their stacks."""
         self._above = enclosing(self, None)
 
-    def adopt(self, twin: Run) -> None:
-        """Tell the story of that copy from now on: it was the one that counted."""
-        self.number, self.ended, self._lines, self._began = twin.number, twin.ended, twin._lines, twin._began
+    def adopt(self, twin: Run, copies: Iterable[Run]) -> None:
+        """Tell the story of that copy from now on: it was the one that counted. That of the others is added."""
+        self._copies = tuple([copy.outrun() for copy in copies if copy is not twin])
+        self.number, self.ended, self.last, self._began = twin.number, twin.ended, twin.last, twin._began
 
     def publish(self) -> Token[Scope | None]:
         """Write this call into the scope, for what is below it."""
         self.live = True
         scope = SCOPE.get()
-        if scope is None:
-            return SCOPE.set(_new(Scope, (SYSTEM, roll, False, None, (), self)))
-        return SCOPE.set(scope._replace(call=self))
+        return SCOPE.set(self if scope is None else scope.with_(call=self))
 
     def retire(self, token: Token[Scope | None]) -> None:
         """Take it out again."""

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from redrive.policy import Defer, Failure, GiveUp
+from redrive.policy import Defer, Failure, GiveUp, Stage
 from redrive.policy.outcome import Deferred, GaveUp, Ok, Outcome, Record
 from redrive.retrying.dice import unique
 from redrive.retrying.plan import Plan
-from redrive.retrying.record import Line, attach, spelt_out, timeline
+from redrive.retrying.record import Line, attach, attach_copies, failure_in, timeline
 
 __all__ = ["Story"]
 
@@ -18,14 +18,19 @@ __all__ = ["Story"]
 class Story:
     """The part of a run that is told afterwards."""
 
+    # What every failure looks at has a slot, which CPython makes and reads fastest; the rest are defaults of the class,
+    # which cost nothing until they differ.
+    __slots__ = ("__dict__", "_began", "_monotonic", "delay", "last", "number", "plan", "started")
     plan: Plan
     number: int
+    delay: float
     started: float
     ended: GiveUp | Defer | None
     _monotonic: Callable[[], float]
     _began: float
-    _lines: list[Line]
+    last: Line | None
     _uid: str | None = None
+    _copies: tuple[Record, ...] = ()
 
     @property
     def name(self) -> str:
@@ -35,9 +40,7 @@ class Story:
     @property
     def previous(self) -> Failure | None:
         """Why the last attempt that has ended failed."""
-        if not self._lines:
-            return None
-        return spelt_out(self._lines[-1], len(self._lines), self.plan.policy.backoff)[0]
+        return None if self.last is None else failure_in(self.last)
 
     @property
     def uid(self) -> str:
@@ -50,13 +53,22 @@ class Story:
         """The story so far."""
         rule = "ok" if self.ended is None else self.ended.rule
         elapsed = timedelta(0, self._monotonic() - self.started)
-        tries = timeline(self._lines, self.started, self.plan.policy.backoff)
-        return Record(self.name, tries, elapsed, rule, _why(self.ended), inner)
+        tries = timeline(self.last, self.started, self.plan.policy.backoff)
+        return Record(self.name, tries, elapsed, rule, _why(self.ended), inner, self._copies)
+
+    def outrun(self) -> Record:
+        """The story of a copy of a call that another copy has ended: it is cancelled now, unless it is over."""
+        if self.ended is None:
+            self.ended = GiveUp("another copy of the call was first", "outrun")
+            if not (self.delay and self.last and self.last[2] == self._began):  # it was not in a wait
+                cut = Failure((), self.ended.why, "OUTRUN", Stage.IN_FLIGHT)
+                self.last = (self.last, self._began, self._monotonic(), cut, self.ended)
+        return self.record()
 
     def succeeded(self, value: Any) -> Outcome[Any]:
         """The outcome of a call that returned."""
         if self.ended is None:
-            self._lines.append((self._began, self._monotonic(), None, None))
+            self.last = (self.last, self._began, self._monotonic(), None, None)
             return Ok(value, self.record())
         return self._outcome(None, value)
 
@@ -69,6 +81,11 @@ class Story:
         if isinstance(self.ended, Defer):
             return Deferred(self.ended.at, error, value, record)
         return GaveUp(error, value, record)
+
+    def attach_copies(self, error: Exception) -> None:
+        """Add the story of the other copies of a hedged call to its error, which has that of its own copy."""
+        if self._copies:
+            attach_copies(error, self._copies)
 
     def _attach(self, error: Exception) -> None:
         """Give an error its record and its note, unless it was none of the policy's business."""

@@ -54,7 +54,7 @@ RUN = "_rd_run"
 _OURS = "_rd_"
 
 _SYNC = """\
-def factory(_rd_call, _rd_plan, _rd_scope, _rd_clock, _rd_scoped, _rd_start):
+def factory(_rd_call, _rd_plan, _rd_scope, _rd_clock, _rd_scoped, _rd_start, _rd_audience, _rd_publish, _rd_reset):
     def wrapper({parameters}):
         if _rd_scope() is not None:
             return _rd_scoped(_rd_plan, _rd_call, {args}, {kwargs})
@@ -69,14 +69,18 @@ def factory(_rd_call, _rd_plan, _rd_scope, _rd_clock, _rd_scoped, _rd_start):
             if _rd_run.delay:
                 _rd_run.sleep()
             try:
-                return _rd_call({passed})
+                _rd_result = _rd_call({passed})
             except Exception as _rd_error:
                 if not _rd_run.failed(_rd_error):
                     raise
+            else:
+                if _rd_audience:
+                    _rd_run.tell_end()
+                return _rd_result
     return wrapper
 """
 _ASYNC = """\
-def factory(_rd_call, _rd_plan, _rd_scope, _rd_clock, _rd_scoped, _rd_start):
+def factory(_rd_call, _rd_plan, _rd_scope, _rd_clock, _rd_scoped, _rd_start, _rd_audience, _rd_publish, _rd_reset):
     async def wrapper({parameters}):
         if _rd_scope() is not None:
             return await _rd_scoped(_rd_plan, _rd_call, {args}, {kwargs})
@@ -87,22 +91,31 @@ def factory(_rd_call, _rd_plan, _rd_scope, _rd_clock, _rd_scoped, _rd_start):
             _rd_run = _rd_start(_rd_plan, _rd_started)
             if not _rd_run.failed(_rd_error):
                 raise
-        _rd_token = _rd_run.publish()
+        _rd_token = _rd_publish(_rd_run) if _rd_scope() is None else _rd_run.publish()
         try:
             while True:
                 if _rd_run.delay:
                     await _rd_run.asleep()
                 try:
-                    return await _rd_call({passed})
+                    _rd_result = await _rd_call({passed})
                 except Exception as _rd_error:
                     if not _rd_run.failed(_rd_error):
                         raise
+                else:
+                    if _rd_audience:
+                        _rd_run.tell_end()
+                    return _rd_result
         finally:
-            _rd_run.retire(_rd_token)
+            _rd_run.live = False
+            try:
+                _rd_reset(_rd_token)
+            except ValueError:
+                pass
     return wrapper
 """
 # A failure is judged inside the `except` clause, where a bare `raise` lets the error go as it came; the next attempt is
-# made outside of it, where Python does not hang the first error on the second as its `__context__`.
+# made outside of it, where Python does not hang the first error on the second as its `__context__`. What a coroutine
+# writes into the scope it writes by itself, as `Run.publish` and `Run.retire` would: two calls are 3 % of a recovery.
 
 _VARARGS, _VARKEYWORDS = 0x04, 0x08  # CO_VARARGS and CO_VARKEYWORDS of `inspect`, whose import costs 10 ms
 
@@ -115,12 +128,18 @@ class Parts(NamedTuple):
         clock: returns seconds.
         scoped: ``(plan, function, args, kwargs)``: makes the whole call under the present scope.
         start: ``(plan, started)``: makes the `Run` of a call whose first attempt has failed.
+        audience: not empty while somebody wants to be told how such a call ends.
+        publish: ``(run)``: sets the present scope, and returns a token.
+        reset: ``(token)``: sets it back.
     """
 
     scope: Callable[[], object]
     clock: Callable[[], float]
     scoped: Callable[..., Any]
     start: Callable[..., Any]
+    audience: list[None]
+    publish: Callable[[Any], object]
+    reset: Callable[[Any], object]
 
 
 class _Shape(NamedTuple):
@@ -155,7 +174,7 @@ def compile_wrapper(function: Callable[..., Any], plan: object, parts: Parts, *,
         A plain function with the function's parameters and defaults, but not yet its name and docstring.
     """
     shape = _shape(function)
-    wrapper = _factory(shape, is_async=is_async)(function, plan, parts.scope, parts.clock, parts.scoped, parts.start)
+    wrapper = _factory(shape, is_async=is_async)(function, plan, *parts)
     if shape is not _ANY and isinstance(function, FunctionType):
         wrapper.__defaults__ = function.__defaults__
         wrapper.__kwdefaults__ = function.__kwdefaults__

@@ -11,5 +11,7 @@ In the order in which a job meets them:
 * `settler` gathers endings and writes them in batches;
 * `keeper` beats, and stops what the worker has lost;
 * `rescuer` sweeps up after workers that died;
+* `coroner` sees that a worker has died before its lease runs out, by its `process` or its session;
+* `pruner` deletes jobs that ended long ago;
 * `worker` starts these, and stops them in order.
 """

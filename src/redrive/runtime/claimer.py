@@ -8,8 +8,16 @@ a crash is charged to all that the worker was running, and nobody knows which of
 together: a worker runs one of them at a time and gives the others back before that one starts. The one that kills dies
 alone, and its former neighbours find out that they are healthy (conformance D19).
 
+Most claims begin where the last one found something: at the floors of `redrive.stores.operations.floors`, which says
+what they are for, and why nothing gets lost below them. Now and then a claim looks without them, and the claimer does
+not rest longer than until then.
+
 Reasons to look again: the notifier saw a change, the settler writes what has ended, the next job known to be due is
 due, or `NET` has passed, because every notification can get lost.
+
+A claim whose reply is lost leaves leases behind that nobody knows, under a worker that lives: nobody would ever take
+them from it. The keeper sees such leases; but it also sees those of a claim that is just coming in. Between two claims
+the claimer can tell the one from the other, and gives back what it did not take.
 """
 
 from __future__ import annotations
@@ -27,8 +35,9 @@ from redrive.engine.records import Claim
 from redrive.errors import StoreError
 from redrive.runtime import faults
 from redrive.runtime.rests import rest
-from redrive.stores.operations import leases
+from redrive.stores.operations import floors, leases, workers
 from redrive.stores.operations.leases import Ending
+from redrive.stores.operations.special import Walk
 
 __all__ = ["Claimer", "suspect"]
 
@@ -57,7 +66,9 @@ class Claimer:
         forgotten: called when the store does not know the worker any more; registers it again.
         give_back: called with each claim that arrives after `stop`; its attempt never starts.
         suspect_runs: does the worker run a suspect?
+        running: the leases that the worker knows.
         queues: from which queues; None means all.
+        idle: set while the claimer waits for news: it has free slots, and nothing is due.
     """
 
     def __init__(  # noqa: PLR0913 - its neighbours
@@ -71,7 +82,9 @@ class Claimer:
         forgotten: Callable[[], Awaitable[None]],
         give_back: Callable[[Claim], None],
         suspect_runs: Callable[[], bool],
+        running: Callable[[], frozenset[int]] = frozenset,
         queues: Sequence[str] | None,
+        idle: asyncio.Event | None = None,
     ) -> None:
         self._app = app
         self._clock = clock
@@ -81,12 +94,23 @@ class Claimer:
         self._forgotten = forgotten
         self._give_back = give_back
         self._suspect_runs = suspect_runs
+        self._running = running
+        self._doubt = False
         self._stopped = False
         self._queues = queues
+        self._walks: tuple[Walk, ...] = ()
+        self._floors: tuple[floors.Floor, ...] = ()
+        self._whole_at = float("-inf")  # by the monotonic clock: when to look without floors again
         self._wake = asyncio.Event()
+        self._idle = idle or asyncio.Event()
 
     def wake(self) -> None:
         """Give a reason to look again."""
+        self._wake.set()
+
+    def doubt(self) -> None:
+        """Look soon whether the worker holds leases that it does not know."""
+        self._doubt = True
         self._wake.set()
 
     def stop(self) -> None:
@@ -100,11 +124,12 @@ class Claimer:
         while not self._stopped:
             self._wake.clear()
             free = self._free()
-            if free <= 0:
+            if free <= 0 and not self._doubt:
                 await self._wake.wait()
                 continue
             try:
-                known = await self._claim(free)
+                await self._forsake()
+                known = await self._claim(free) if free > 0 else None
                 failures = 0
             except StoreError as error:
                 failures += 1
@@ -113,16 +138,35 @@ class Claimer:
             else:
                 await self._rest(known)
 
+    async def _forsake(self) -> None:
+        """Give back what is held and not known. No claim is under way here, so it is not just coming in."""
+        if not self._doubt:
+            return
+        unknown = await self._app.store.arun(workers.held(self._worker_id())) - self._running()
+        if unknown:
+            given = await self._app.store.arun(workers.forsake(self._worker_id(), unknown, now=self._app.now()))
+            log.warning("the reply to a claim was lost; %d jobs are given back", len(given))
+        self._doubt = False
+
     async def _claim(self, free: int) -> timedelta | None:
+        began = self._clock.monotonic()
+        known = self._floors if began < self._whole_at else ()
         claimed = await self._app.store.arun(
             leases.claim(
                 self._worker_id(),
                 free,
                 lease_for=self._app.terms.lease_for,
                 queues=self._queues,
+                walks=self._walks,
+                floors=known,
                 now=self._app.now(),
             )
         )
+        self._walks = claimed.walks
+        self._floors = floors.raised(self._floors, claimed.claims)
+        ended = self._clock.monotonic()
+        if not known:
+            self._whole_at = ended + min(floors.PATIENCE * (ended - began), floors.FULL_LOOK.total_seconds())
         if not claimed.known:
             await self._forgotten()
             return timedelta(0)
@@ -132,7 +176,11 @@ class Claimer:
         take = self._give_back if self._stopped else self._start
         for claim in claims:
             take(claim)
-        return claimed.rest_for
+        if not known:
+            return claimed.rest_for
+        # What is below the floors is due, perhaps: there is a reason to look when it is time to look without them.
+        look = timedelta(seconds=max(self._whole_at - ended, 0.0))
+        return look if claimed.rest_for is None else min(claimed.rest_for, look)
 
     async def _one_suspect(self, claims: Sequence[Claim]) -> Sequence[Claim]:
         """Give back all suspects but the first, or all if one is running; see the module. Answer the rest."""
@@ -154,8 +202,11 @@ class Claimer:
         seconds = (NET if known is None else min(known, NET)).total_seconds()
         if seconds <= 0 or self._stopped:
             return
+        self._idle.set()
         try:
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
         except TimeoutError:
             return
+        finally:
+            self._idle.clear()

@@ -7,6 +7,12 @@ result that cannot be stored, an error whose text cannot be encoded are all outc
 ``async def`` handlers run on the event loop and are cancelled at their attempt timeout. ``def`` handlers run in a
 thread, which Python cannot stop: at the timeout the attempt is over and fenced off, and the thread runs out by itself.
 
+A soft timeout comes before that. An ``async def`` handler meets it as a `SoftTimeout`, raised where it waits, and may
+clean up; a ``def`` handler sees it in ``ctx.should_stop``.
+
+A handler may end its attempt by itself, in its own transaction (`redrive.app.transaction`). Then the end is written,
+and what the handler still does is only looked at to be logged.
+
 A cancellation is two things. Asked for by the worker, it ends the attempt without an outcome. Leaking out of something
 that the handler awaited, it is a failure like any other: were it taken for the worker's, the job would be given back
 and run again at once, for ever, with nothing spent.
@@ -18,32 +24,33 @@ import asyncio
 import contextvars
 import functools
 import inspect
-import traceback
-from collections.abc import Callable
+import logging
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Executor as Pool
 from datetime import timedelta
-from types import TracebackType
 from typing import Any
 
 from redrive.app.app import App
 from redrive.app.catch import CatchRequest, wanted_request
 from redrive.app.context import Context
+from redrive.app.failures import ERROR_TEXT, clean, failed, permanent
+from redrive.app.link import Link, Stop
 from redrive.app.payload import type_name
+from redrive.app.pending import Pending
 from redrive.app.task import Task
 from redrive.engine.lease import UNKNOWN_TASK_DELAY
-from redrive.engine.outcome import Cancelled, Expired, Failed, Outcome, Released, Snoozed, Succeeded
+from redrive.engine.outcome import Cancelled, Expired, Failed, Outcome, Released, Snoozed, Succeeded, Suspended
 from redrive.engine.records import Claim
 from redrive.errors import Cancel, ConfigurationError, JobNotFound, PayloadError, PolicyError, Snooze
 from redrive.policy import Failure, Stage, parse_duration
+from redrive.runtime.circuits import Passage, admit
+from redrive.runtime.softly import softly
 from redrive.stores.operations import jobs
+from redrive.stores.operations.attempts import Report
 
 __all__ = ["Executor", "HandlerCancelled"]
 
-ERROR_TEXT = 4_000
-TRACEBACK_TEXT = 16_000
-"""Characters that are kept: the end of a traceback is the part that matters."""
-
-_OURS = (__name__, "concurrent.futures.thread")
+log = logging.getLogger("redrive.worker")
 
 _TIMEOUT = ("builtins.TimeoutError", "builtins.OSError", "builtins.Exception")
 
@@ -59,6 +66,33 @@ class Executor:
     def __init__(self, app: App, pool: Pool | None) -> None:
         self._app = app
         self._pool = pool
+        self._links: dict[int, Link] = {}
+
+    # ------------------------------------------------------------------------------- what handlers are told, and tell
+
+    def stop(self, why: Stop, lease_ids: Iterable[int] | None = None) -> None:
+        """Tell handlers that they should stop. From any thread.
+
+        Args:
+            why: the reason.
+            lease_ids: the attempts; None means all that run.
+        """
+        for lease_id in list(self._links) if lease_ids is None else lease_ids:
+            link = self._links.get(lease_id)
+            if link is not None:
+                link.stop(why)
+
+    def ends_by_itself(self, lease_id: int) -> bool:
+        """Has the handler of this attempt ended it in its own transaction, or may it be doing so just now?"""
+        link = self._links.get(lease_id)
+        return link is not None and (link.ended or link.lent)
+
+    def unsaid(self) -> list[Report]:
+        """Take what handlers have said of themselves and nobody has written yet. From any thread."""
+        reports = (link.unsaid() for link in list(self._links.values()))
+        return [report for report in reports if report is not None]
+
+    # ------------------------------------------------------------------------------------------------- one attempt
 
     async def run(self, claim: Claim) -> Outcome:
         """Run the handler of a claimed job.
@@ -79,11 +113,50 @@ class Executor:
             return Expired()
         limit = task.policy.attempt_timeout if claim.catching else claim.policy.attempt_timeout
         try:
-            arguments = await self._arguments(task, claim, limit)
+            arguments, link = await self._arguments(task, claim, limit)
         except _UnknownTask as error:
             return _unknown(str(error))
         except (PayloadError, ConfigurationError, JobNotFound) as error:
-            return _permanent("BAD_PAYLOAD", str(error))
+            return permanent("BAD_PAYLOAD", str(error))
+        passage = admit(self._app, task, claim)
+        if isinstance(passage, Released):
+            return passage
+        try:
+            outcome = await self._attempt(task, claim, arguments, limit, link=link, passage=passage)
+        except BaseException:
+            passage.drop()
+            raise
+        passage.tell(outcome)
+        return outcome
+
+    async def _attempt(  # noqa: PLR0913 - what one attempt is made of
+        self,
+        task: Task[Any, Any, Any],
+        claim: Claim,
+        arguments: dict[str, Any],
+        limit: timedelta | None,
+        *,
+        link: Link | None,
+        passage: Passage,
+    ) -> Outcome:
+        if link is None:
+            return await self._outcome(task, arguments, limit, passage)
+        self._links[claim.lease_id] = link
+        try:
+            outcome = await self._outcome(task, arguments, limit, passage)
+        except asyncio.CancelledError:
+            if not link.ended:
+                raise
+            outcome = Succeeded(link.result)
+        finally:
+            link.stop(Stop.LOST)  # for a thread that goes on
+            del self._links[claim.lease_id]
+        return _transacted(link, outcome) if link.ended else outcome
+
+    async def _outcome(
+        self, task: Task[Any, Any, Any], arguments: dict[str, Any], limit: timedelta | None, passage: Passage
+    ) -> Outcome:
+        """Call the handler, and say as a value what came of it."""
         try:
             result = await self._call(task, arguments, limit)
         except (KeyboardInterrupt, GeneratorExit):
@@ -91,30 +164,39 @@ class Executor:
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and _wanted_back():
                 raise
+            passage.error = error
             return _outcome(error)
+        if isinstance(result, Pending):
+            return Suspended(result.timeout)
         try:
             return Succeeded(task.returns.write(result))
         except PayloadError as error:
-            return _permanent("BAD_RESULT", str(error))
+            return permanent("BAD_RESULT", str(error))
 
-    async def _arguments(self, task: Task[Any, Any, Any], claim: Claim, limit: timedelta | None) -> dict[str, Any]:
+    async def _arguments(
+        self, task: Task[Any, Any, Any], claim: Claim, limit: timedelta | None
+    ) -> tuple[dict[str, Any], Link | None]:
         if claim.parent_id is not None:
             request = await self._catch_request(task, claim.parent_id)
             arguments: dict[str, Any] = {task.signature.payload[0]: request}
         else:
             arguments = task.signature.read(claim.payload or b"{}")
-        if task.signature.context is not None:
-            arguments[task.signature.context] = Context(
-                job_id=claim.id,
-                task=claim.task,
-                attempt=claim.attempt,
-                failures=claim.failures,
-                attempt_uid=f"{claim.id}.{claim.lease_id}",
-                idempotency_key=self._app.idempotency_key(claim.id),
-                started_at=claim.started_at,
-                deadline_at=None if limit is None else claim.claimed_at + limit,
-            )
-        return arguments
+        if task.signature.context is None:
+            return arguments, None
+        soft_for = None if task.traits.soft_timeout is None else task.traits.soft_timeout.total_seconds()
+        link = Link(claim, self._app.store, self._app.now, task.returns.check, soft_for)
+        arguments[task.signature.context] = Context(
+            job_id=claim.id,
+            task=claim.task,
+            attempt=claim.attempt,
+            failures=claim.failures,
+            attempt_uid=link.uid,
+            idempotency_key=self._app.idempotency_key(claim.id),
+            started_at=claim.started_at,
+            deadline_at=None if limit is None else claim.claimed_at + limit,
+            link=link,
+        )
+        return arguments, link
 
     async def _catch_request(self, catch: Task[Any, Any, Any], parent_id: int) -> CatchRequest[Any]:
         wanted = wanted_request(catch.signature)
@@ -133,26 +215,31 @@ class Executor:
 
     async def _call(self, task: Task[Any, Any, Any], arguments: dict[str, Any], limit: timedelta | None) -> Any:  # noqa: ANN401 - the user's
         if limit is None:
-            return await self._start(task.function, arguments)
+            return await self._start(task, arguments)
         scope = asyncio.timeout(limit.total_seconds())
         try:
             async with scope:
-                return await self._start(task.function, arguments)
+                return await self._start(task, arguments)
         except TimeoutError as error:
             if scope.expired():
                 raise _AttemptTimeout(limit) from error
             raise
 
-    async def _start(self, function: Callable[..., Any], arguments: dict[str, Any]) -> Any:  # noqa: ANN401 - the user's
+    async def _start(self, task: Task[Any, Any, Any], arguments: dict[str, Any]) -> Any:  # noqa: ANN401 - the user's
+        function = task.function
         if _is_async(function):
-            return await function(**arguments)
+            return await _softly(function(**arguments), task.traits.soft_timeout)
         if self._pool is None:
             result = function(**arguments)
         else:
             call = functools.partial(contextvars.copy_context().run, _in_thread, function, arguments)
             result = await asyncio.get_running_loop().run_in_executor(self._pool, call)
         # A plain decorator around an `async def` makes a function that returns a coroutine.
-        return await result if inspect.isawaitable(result) else result
+        return await _softly(result, task.traits.soft_timeout) if inspect.isawaitable(result) else result
+
+
+def _softly(running: Awaitable[Any], limit: timedelta | None) -> Awaitable[Any]:
+    return running if limit is None else softly(running, limit.total_seconds())
 
 
 _is_async = functools.lru_cache(maxsize=1024)(inspect.iscoroutinefunction)
@@ -185,6 +272,24 @@ def _wanted_back() -> bool:
     return task is not None and task.cancelling() > 0
 
 
+def _transacted(link: Link, outcome: Outcome) -> Outcome:
+    """The attempt has succeeded; say so again, and say aloud what the handler still said and nobody will keep."""
+    match outcome:
+        case Succeeded(None) | Succeeded(link.result):
+            pass
+        case Succeeded():
+            log.error(
+                "job %d: what its handler returned after ctx.transaction() is not kept, because the transaction has "
+                "completed the job: give the result inside the block, by ctx.set_result()",
+                link.claim.id,
+            )
+        case Failed(failure, trace):
+            log.error("job %d: its handler failed after its transaction: %s\n%s", link.claim.id, failure.message, trace)
+        case _:
+            log.error("job %d: its transaction has completed it; it cannot become %s", link.claim.id, outcome)
+    return Succeeded(link.result)
+
+
 def _unknown(name: str) -> Released:
     return Released(f"this worker has no task {name!r}", UNKNOWN_TASK_DELAY, unknown_task=True)
 
@@ -200,7 +305,7 @@ def _outcome(error: BaseException) -> Outcome:
         case Snooze():
             return _snoozed(error)
         case Cancel():
-            return Cancelled(_clean(error.why, ERROR_TEXT))
+            return Cancelled(clean(error.why, ERROR_TEXT))
         case _AttemptTimeout():
             (limit,) = error.args
             text = f"the attempt took longer than {limit.total_seconds():g} s"
@@ -208,41 +313,13 @@ def _outcome(error: BaseException) -> Outcome:
         case asyncio.CancelledError():
             cancelled = HandlerCancelled("something that the handler awaited was cancelled")
             cancelled.__cause__ = error
-            return _failed(cancelled)
+            return failed(cancelled)
         case _:
-            return _failed(error)
+            return failed(error)
 
 
 def _snoozed(signal: Snooze) -> Outcome:
     try:
-        return Snoozed(parse_duration(signal.delay), _clean(signal.why, ERROR_TEXT))
+        return Snoozed(parse_duration(signal.delay), clean(signal.why, ERROR_TEXT))
     except PolicyError as bad_delay:
-        return _failed(bad_delay)
-
-
-def _failed(error: BaseException) -> Failed:
-    try:
-        failure = Failure.of(error)
-    except PolicyError as bad_delay:
-        failure = Failure.of(bad_delay)
-    lines = traceback.format_exception(type(error), error, _users(error.__traceback__))
-    text = _clean("".join(lines), -TRACEBACK_TEXT)
-    permanent = None if failure.permanent is None else _clean(failure.permanent, ERROR_TEXT)
-    return Failed(failure._replace(message=_clean(failure.message, ERROR_TEXT), permanent=permanent), text)
-
-
-def _users(frames: TracebackType | None) -> TracebackType | None:
-    """Leave out the frames that lead to the handler: they are the same for every error."""
-    while frames is not None and frames.tb_frame.f_globals.get("__name__") in _OURS:
-        frames = frames.tb_next
-    return frames
-
-
-def _permanent(reason: str, why: str) -> Failed:
-    return Failed(Failure((), _clean(why, ERROR_TEXT), reason, permanent=_clean(why, ERROR_TEXT)))
-
-
-def _clean(said: object, limit: int) -> str:
-    """Make text storable: lone surrogates replaced, and no longer than what people read."""
-    text = str(said).encode("utf-8", "replace").decode()
-    return text[limit:] if limit < 0 else text[:limit]
+        return failed(bad_delay)

@@ -1,4 +1,7 @@
-"""Beats for the worker, and says what it has lost.
+"""Beats for the worker, says what it has lost, and carries what its handlers say of themselves.
+
+A beat is a write, and one every few seconds is enough. Between two beats the keeper only looks which leases are left,
+twice a second: a handler whose job was cancelled is told within a second. While nothing runs it does not even look.
 
 It has a thread of its own: a handler that keeps the event loop or the GIL busy for a minute is a healthy handler, and
 must not cost the worker its leases. The other side of that coin, a worker that beats while its loop hangs for good, is
@@ -8,16 +11,21 @@ covered by the hard timeout of each attempt (`redrive.engine.lease`).
 from __future__ import annotations
 
 import logging
+import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from redrive.app.app import App
 from redrive.errors import StoreError
-from redrive.stores.operations import workers
+from redrive.stores.operations import attempts, workers
+from redrive.stores.operations.attempts import Report
 
 __all__ = ["Keeper"]
 
 log = logging.getLogger("redrive.worker")
+
+LOOK = 0.5
+"""Seconds between two looks at the leases, at most."""
 
 
 class Keeper:
@@ -29,21 +37,28 @@ class Keeper:
         holding: the lease ids that the worker believes it holds.
         lost: called, in the keeper's thread, with those it does not hold any more.
         forgotten: called, in the keeper's thread, when the store does not know the worker any more.
+        unknown: called, in the keeper's thread, when the worker holds more than it believes.
+        unsaid: takes what handlers have said of themselves and nobody has written yet.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its neighbours
         self,
         app: App,
         worker_id: Callable[[], int],
         holding: Callable[[], frozenset[int]],
         lost: Callable[[frozenset[int]], None],
         forgotten: Callable[[], None],
+        *,
+        unknown: Callable[[], None] = lambda: None,
+        unsaid: Callable[[], Sequence[Report]] = lambda: (),
     ) -> None:
         self._app = app
         self._worker_id = worker_id
         self._holding = holding
         self._lost = lost
         self._forgotten = forgotten
+        self._unknown = unknown
+        self._unsaid = unsaid
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="redrive-keeper", daemon=True)
 
@@ -57,9 +72,17 @@ class Keeper:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._stop.wait(self._app.terms.heartbeat_every.total_seconds()):
+        every = self._app.terms.heartbeat_every.total_seconds()
+        looks = max(1, math.ceil(every / LOOK))
+        looked = 0
+        while not self._stop.wait(every / looks):
+            looked += 1
             try:
-                self._beat()
+                if looked % looks:
+                    self._look()
+                else:
+                    self._beat()
+                self._report()
             except StoreError as error:
                 log.warning("the heartbeat waits: %s", error)
 
@@ -69,6 +92,21 @@ class Keeper:
         pulse = self._app.store.run(workers.beat(self._worker_id(), self._app.terms.lease_for, now=self._app.now()))
         if not pulse.alive:
             self._forgotten()
-        missing = held_before - pulse.leases
+        self._tell(held_before - pulse.leases)
+        if pulse.leases - held_before - self._holding():
+            self._unknown()
+
+    def _look(self) -> None:
+        held_before = self._holding()
+        if held_before:
+            held = self._app.store.run(workers.held(self._worker_id()))
+            self._tell(held_before - held)
+
+    def _tell(self, missing: frozenset[int]) -> None:
         if missing:
             self._lost(missing)
+
+    def _report(self) -> None:
+        reports = self._unsaid()
+        if reports:
+            self._app.store.run(attempts.report(reports, now=self._app.now()))

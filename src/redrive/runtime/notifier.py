@@ -1,54 +1,84 @@
 """Sees that the database has changed, and wakes the claimer.
 
-On SQLite the only news that crosses processes is the file itself: ``PRAGMA data_version`` differs when any connection
-has committed. Looking costs microseconds, so it looks two hundred times a second: an idle worker spends 2 or 3 % of a
-core on it, and a job is picked up after 5 ms at the median (DESIGN, Cost).
+How it sees that is the store's business (`redrive.stores.store.Store.watch`): on SQLite somebody has to look at the
+file, on PostgreSQL a connection listens. That connection also holds a lock, by which other workers see within a few
+seconds that this process has died; it is held before the worker registers, so that nobody ever misses it. When the
+connection is lost, it has to be back sooner than the others give the worker up: hence the short rests.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 
 from redrive.app.app import App
 from redrive.clock import Clock
 from redrive.errors import StoreError
+from redrive.runtime import dice
 from redrive.runtime.rests import rest
 
 __all__ = ["Notifier"]
 
 log = logging.getLogger("redrive.worker")
 
-EVERY = 0.005
-"""Seconds between two looks."""
+PATIENCE = 3
+"""Failures after which rests do not grow any more: the longest is 0.4 s."""
 
 
 class Notifier:
-    """Watches the version of a store.
+    """Watches a store.
 
     Args:
         app: whose store.
         clock: to rest by.
-        changed: called when there was a change.
+        changed: called when there was a change, and after every interruption in which there may have been one.
+        idle: set while the worker waits for news; None: always.
+
+    Attributes:
+        lock_id: the number of the lock that is held while the store is watched; None where it has no such locks.
     """
 
-    def __init__(self, app: App, clock: Clock, changed: Callable[[], None]) -> None:
+    def __init__(self, app: App, clock: Clock, changed: Callable[[], None], idle: asyncio.Event | None = None) -> None:
+        self._idle = idle
+        self.lock_id: int | None = None
         self._app = app
         self._clock = clock
         self._changed = changed
+        self._news: AsyncGenerator[None, None] | None = None
+
+    async def open(self) -> None:
+        """Begin to watch; when this returns the lock is held.
+
+        Raises:
+            StoreError: the store is away.
+        """
+        self.lock_id = dice.number() if self._app.store.lasting else None
+        self._news = self._watch()
+        await anext(self._news)
+
+    async def close(self) -> None:
+        """Watch no more, and let go of the lock."""
+        if self._news is not None:
+            await self._news.aclose()
 
     async def run(self) -> None:
         """Watch until cancelled."""
-        seen, failures = -1, 0
+        failures = 0
         while True:
+            self._news = self._news or self._watch()
             try:
-                version = self._app.store.version()
+                async with contextlib.aclosing(self._news) as news:
+                    async for _ in news:
+                        failures = 0
+                        self._changed()
             except StoreError as error:
                 failures += 1
                 log.warning("watching waits: %s", error)
-            else:
-                failures = 0
-                if version != seen:
-                    seen = version
-                    self._changed()
-            await self._clock.asleep(rest(failures) if failures else EVERY)
+                await self._clock.asleep(rest(min(failures, PATIENCE)))
+            finally:
+                self._news = None
+
+    def _watch(self) -> AsyncGenerator[None, None]:
+        return self._app.store.watch(self._clock, lock_id=self.lock_id, idle=self._idle)

@@ -3,6 +3,8 @@
 Every worker does this; no leader is needed, because a sweep is guarded row by row by the lease ids that it read: of
 two that sweep at once one finds nothing left to do. Its first pass is at start, so a crashed process that is started
 again finds its own jobs as soon as its old lease has run out.
+
+It also ends the attempts that have waited too long for an answer from outside, which no worker holds.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from redrive.app.app import App
 from redrive.clock import Clock
 from redrive.engine.settle import Transition
 from redrive.errors import StoreError
-from redrive.stores.operations import leases
+from redrive.runtime import dice
+from redrive.stores.operations import answers, leases
 
 __all__ = ["Rescuer"]
 
@@ -42,6 +45,8 @@ class Rescuer:
             try:
                 while len(await self._sweep()) == BUDGET:
                     pass
+                while len(await self._lapse()) == BUDGET:
+                    pass
             except StoreError as error:
                 log.warning("sweeping waits: %s", error)
             await self._clock.asleep(self._every)
@@ -51,3 +56,9 @@ class Rescuer:
         for each in swept:
             log.warning("job %d: %s; %s", each.job_id, each.error, each.note)
         return swept
+
+    async def _lapse(self) -> tuple[Transition, ...]:
+        ended = await self._app.store.arun(answers.lapse(BUDGET, iter(dice.roll, None), now=self._app.now()))
+        for each in ended:
+            log.warning("job %d: %s; %s", each.job_id, each.error, each.note)
+        return ended

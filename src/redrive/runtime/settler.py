@@ -5,11 +5,11 @@ is about to end, or `LINGER` has passed, or `BATCH` have gathered. While one bat
 The claimer is told just before each batch, so that its next claim joins the same transaction: a busy worker makes one
 commit for each batch of jobs, not one to take them and one to settle them.
 
-An ending is kept until the store has taken it. Where the store is busy, it is tried again with growing rests; trying
-twice is safe, because a lease settles once (see `redrive.stores.operations.leases`). Where a batch fails for another
-reason, each ending is tried alone; one that fails alone is *set aside* and tried again by itself, so that one odd
-ending delays no other. If it was not even the store that refused, but deciding about the ending that failed (a backoff
-function of the user's that raises), trying again would not help: the job ends with that as its error.
+An ending is kept until the store has taken it. Where the store is busy, full or away, it is tried again with growing
+rests; trying twice is safe, because a lease settles once (see `redrive.stores.operations.leases`). Where a batch fails
+for another reason, each ending is tried alone; one that fails alone is *set aside* and tried again by itself, so that
+one odd ending delays no other. If it was not even the store that refused, but deciding about the ending that failed (a
+backoff function of the user's that raises), trying again would not help: the job ends with that as its error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from redrive.app.app import App
 from redrive.clock import Clock
 from redrive.engine.outcome import Failed, Outcome, Released
-from redrive.errors import StoreBusy, StoreError
+from redrive.errors import StoreBusy, StoreError, StoreFull, StoreUnreachable
 from redrive.policy import Failure
 from redrive.runtime import faults
 from redrive.runtime.rests import rest
@@ -111,7 +111,7 @@ class Settler:
             try:
                 faults.at("before_settle")
                 settled = await self._app.store.arun(leases.settle(batch, now=self._app.now()))
-            except StoreBusy as error:
+            except (StoreBusy, StoreFull, StoreUnreachable) as error:
                 tries += 1
                 log.warning("settling %d attempts waits: %s", len(batch), error)
                 await self._clock.asleep(rest(tries))

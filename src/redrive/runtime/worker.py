@@ -2,7 +2,7 @@
 
 Stopping once *drains*: no new claims, the running handlers may finish for as long as `shutdown_timeout`. Stopping
 twice, or the end of that time, interrupts them: their jobs are given back, due at once, with nothing spent. Either way
-the worker signs off last, so that no lease outlives it.
+the worker signs off last, so that no lease outlives it. Handlers that look at ``ctx.should_stop`` see it at once.
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ from datetime import timedelta
 from typing import Any
 
 from redrive.app.app import App
+from redrive.app.context import Stop
 from redrive.clock import Clock, SystemClock
 from redrive.engine.outcome import Outcome, Released
 from redrive.engine.records import Claim
 from redrive.errors import ConfigurationError, LeaseLost
-from redrive.runtime import dice
+from redrive.runtime import dice, process
 from redrive.runtime.claimer import Claimer, suspect
+from redrive.runtime.coroner import Coroner
 from redrive.runtime.executor import Executor
 from redrive.runtime.keeper import Keeper
 from redrive.runtime.notifier import Notifier
+from redrive.runtime.pruner import Pruner
 from redrive.runtime.rescuer import Rescuer
 from redrive.runtime.settler import Settler
-from redrive.stores.operations import workers
+from redrive.stores.operations import queues, workers
 from redrive.stores.operations.leases import Ending, Settled
 
 __all__ = ["Worker"]
@@ -77,9 +80,11 @@ class Worker:
         self._clock = clock or SystemClock()
         self._id = 0
         self._running: dict[int, asyncio.Task[None]] = {}
+        self._unstarted: dict[int, Claim] = {}
         self._ended = 0
         self._lost: set[int] = set()
         self._suspect = 0
+        self._idle = asyncio.Event()
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
 
@@ -103,7 +108,15 @@ class Worker:
         """
         self._app.check()
         self._loop = asyncio.get_running_loop()
-        self._id = await self._register()
+        self._notifier = Notifier(self._app, self._clock, self._wake, self._idle)
+        await self._notifier.open()
+        try:
+            self._id = await self._register()
+            await self._work()
+        finally:
+            await self._notifier.close()
+
+    async def _work(self) -> None:
         pool = ThreadPoolExecutor(self._concurrency + OVERHANG, "redrive-handler")
         self._executor = Executor(self._app, pool)
         self._settler = Settler(self._app, self._clock, lambda: len(self._running), self._on_settled, self._wake)
@@ -116,10 +129,18 @@ class Worker:
             forgotten=self._register_again,
             give_back=self._give_back,
             suspect_runs=lambda: self._suspect in self._running,
+            running=lambda: frozenset(self._running),
             queues=self._queues,
+            idle=self._idle,
         )
         keeper = Keeper(
-            self._app, lambda: self._id, lambda: frozenset(self._running), self._on_lost, self._on_forgotten
+            self._app,
+            lambda: self._id,
+            lambda: frozenset(self._running),
+            self._on_lost,
+            self._on_forgotten,
+            unknown=self._on_unknown,
+            unsaid=self._executor.unsaid,
         )
         keeper.start()
         try:
@@ -132,14 +153,16 @@ class Worker:
             await self._app.store.arun(workers.leave(self._id, now=self._app.now()))
 
     async def _serve(self) -> None:
-        rescuer, notifier = Rescuer(self._app, self._clock), Notifier(self._app, self._clock, self._claimer.wake)
+        rescuer, coroner = Rescuer(self._app, self._clock), Coroner(self._app, self._clock, lambda: self._id)
+        pruner = Pruner(self._app, self._clock, lambda: self._id)
         settling = asyncio.create_task(self._settler.run())
         claiming = asyncio.create_task(self._claimer.run())
-        duties = [asyncio.create_task(duty.run()) for duty in (rescuer, notifier)]
+        duties = [asyncio.create_task(duty.run()) for duty in (rescuer, coroner, self._notifier, pruner)]
         log.info("worker %d serves %s", self._id, ", ".join(self._queues) if self._queues else "all queues")
         try:
             await _first(self._stopping.wait(), claiming, *duties, settling)
             self._claimer.stop()
+            self._executor.stop(Stop.SHUTDOWN)
             await _first(claiming, settling)
             await self._drain(settling)
         finally:
@@ -154,8 +177,8 @@ class Worker:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._shutdown_timeout.total_seconds()):
                     await _first(emptied, self._hurry.wait(), settling)
-            for attempt in list(self._running.values()):
-                attempt.cancel()
+            for lease_id in list(self._running):
+                self._cut(lease_id)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LAST_WAIT.total_seconds()):
                     await _first(emptied, settling)
@@ -183,9 +206,8 @@ class Worker:
         self._claimer.wake()
 
     def _start(self, claim: Claim) -> None:
-        attempt = self._loop.create_task(self._attempt(claim))
-        attempt.add_done_callback(lambda task: self._interrupted(claim) if task.cancelled() else None)
-        self._running[claim.lease_id] = attempt
+        self._unstarted[claim.lease_id] = claim
+        self._running[claim.lease_id] = self._loop.create_task(self._attempt(claim))
         if suspect(claim):
             self._suspect = claim.lease_id
 
@@ -194,12 +216,24 @@ class Worker:
 
     async def _attempt(self, claim: Claim) -> None:
         outcome: Outcome
+        del self._unstarted[claim.lease_id]
         try:
             outcome = await self._executor.run(claim)
+        except asyncio.CancelledError:
+            self._interrupted(claim)
+            raise
         except Exception:
             log.exception("job %d: the worker itself failed; the job is given back", claim.id)
             outcome = Released("the worker itself failed", timedelta(seconds=5))
         self._end(claim, outcome)
+
+    def _cut(self, lease_id: int) -> None:
+        """Cancel an attempt. One that has not taken its first step never will, and cannot say so itself."""
+        attempt = self._running[lease_id]
+        attempt.cancel()
+        claim = self._unstarted.pop(lease_id, None)
+        if claim is not None:
+            attempt.add_done_callback(lambda _: self._interrupted(claim))
 
     def _interrupted(self, claim: Claim) -> None:
         """An attempt was cancelled, perhaps before its first step: by a stop, or because its lease is lost."""
@@ -220,7 +254,8 @@ class Worker:
                 self._ended -= 1
             self._lost.discard(ending.claim.lease_id)
             if ending.claim.lease_id in settled.lost:
-                why = f"job {ending.claim.id}: its lease was lost; what this attempt did changes nothing"
+                happened = "it was cancelled" if ending.claim.lease_id in settled.cancelled else "its lease was lost"
+                why = f"job {ending.claim.id}: {happened}; what this attempt did changes nothing"
                 log.warning("%s", LeaseLost(why))
         for moved in settled.moved:
             if moved.note:
@@ -230,6 +265,9 @@ class Worker:
     # ---------------------------------------------------------------- from the keeper's thread
 
     def _on_lost(self, lease_ids: frozenset[int]) -> None:
+        # At once, because a handler may keep the loop busy, and be just the one that looks at ctx.should_stop.
+        lease_ids = frozenset(each for each in lease_ids if not self._executor.ends_by_itself(each))
+        self._executor.stop(Stop.LOST, lease_ids)
         self._loop.call_soon_threadsafe(self._interrupt, lease_ids)
 
     def _interrupt(self, lease_ids: frozenset[int]) -> None:
@@ -238,22 +276,29 @@ class Worker:
             if attempt is not None and not attempt.done():
                 log.warning("lease %d was lost; its handler is stopped", lease_id)
                 self._lost.add(lease_id)
-                attempt.cancel()
+                self._cut(lease_id)
 
     def _on_forgotten(self) -> None:
         asyncio.run_coroutine_threadsafe(self._register_again(), self._loop)
+
+    def _on_unknown(self) -> None:
+        self._loop.call_soon_threadsafe(self._claimer.doubt)
 
     async def _register_again(self) -> None:
         log.warning("the store has forgotten worker %d; registering again", self._id)
         self._id = await self._register()
 
     async def _register(self) -> int:
+        if self._app.declared:
+            await self._app.store.arun(queues.declare(self._app.declared, now=self._app.now()))
         return await self._app.store.arun(
             workers.register(
                 f"{socket.gethostname()}:{os.getpid()}",
                 concurrency=self._concurrency,
                 lease_for=self._app.terms.lease_for,
                 queues=self._queues,
+                process=process.present(),
+                lock_id=self._notifier.lock_id,
                 now=self._app.now(),
             )
         )

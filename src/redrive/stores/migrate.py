@@ -3,14 +3,15 @@
 Migrations are files, numbered, and run once each, in order, in one transaction that holds the write lock: of several
 processes that start at once one migrates and the others find it done. The version is a row of ``redrive_meta``.
 
-An SQLite file is migrated when it is opened: it belongs to its app, and there is nobody else to do it. A database of a
+An SQLite file is migrated when it is opened: it belongs to its app, and there is nobody else to do it. So is a schema
+on PostgreSQL, if its role may; where the tables belong to another role, that one opens the app once. A database of a
 *newer* version is never touched: `SchemaTooNew` says which version to install.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from redrive.errors import SchemaTooNew
@@ -43,13 +44,22 @@ def latest(dialect: str) -> int:
     return loader.migrations(dialect)[-1].number
 
 
-def migrate(cursor: Cursor, dialect: str, name: str) -> list[str]:
+def migrate(
+    cursor: Cursor,
+    dialect: str,
+    name: str,
+    *,
+    look: Sequence[str] = (),
+    lock: Sequence[str] = ("BEGIN IMMEDIATE",),
+) -> list[str]:
     """Run the migrations that a database lacks.
 
     Args:
         cursor: in autocommit mode, on the database.
         dialect: of the database.
         name: of the database, for messages.
+        look: statements before the version is read, such as those that say where it is.
+        lock: statements before anything is written; after them the transaction has begun, and nobody else migrates.
 
     Returns:
         The names of the migrations that were run; empty where nothing was to be done.
@@ -57,9 +67,12 @@ def migrate(cursor: Cursor, dialect: str, name: str) -> list[str]:
     Raises:
         SchemaTooNew: the database was migrated by a newer redrive.
     """
+    for statement in look:
+        cursor.execute(statement)
     if _version(cursor, dialect, name) == latest(dialect):
         return []
-    cursor.execute("BEGIN IMMEDIATE")
+    for statement in lock:
+        cursor.execute(statement)
     try:
         version = _version(cursor, dialect, name)
         steps = [step for step in loader.migrations(dialect) if step.number > version]
@@ -93,10 +106,14 @@ def _version(cursor: Cursor, dialect: str, name: str) -> int:
 
 
 def _split(script: str) -> Iterator[str]:
-    """Cut a script into statements: one ends where a line, without its comment, ends with a semicolon."""
+    """Cut a script into statements: one ends where a line, without its comment, ends with a semicolon.
+
+    The body of a function stands between two ``$$``, and what ends there is a statement of its own.
+    """
     lines: list[str] = []
     for line in script.splitlines():
         lines.append(line)
-        if line.partition("--")[0].rstrip().endswith(";"):
+        whole = sum(each.count("$$") for each in lines) % 2 == 0
+        if whole and line.partition("--")[0].rstrip().endswith(";"):
             yield "\n".join(lines)
             lines = []

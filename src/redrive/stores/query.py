@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 
-__all__ = ["Operation", "Query", "Rows", "Steps", "reads", "writes"]
+__all__ = ["Operation", "Query", "Rows", "Steps", "reads", "wakes", "writes"]
 
 R = TypeVar("R")
 P = ParamSpec("P")
@@ -29,7 +29,8 @@ class Query:
     Attributes:
         name: of the statement, which is the name of its file.
         params: its parameters by name.
-        many: where given, the statement runs once for each of these and yields no rows.
+        many: where given, the statement runs for each of these, and yields the rows of all in no particular order: by
+            one after the other, or as one statement over arrays.
         into: the record that each row becomes; without it rows are tuples.
     """
 
@@ -54,11 +55,13 @@ class Operation(Generic[R]):
         name: for logs and errors.
         steps: the generator.
         writes: does it need a write transaction?
+        wakes: may it give workers something to do, so that they should look?
     """
 
     name: str
     steps: Steps[R]
     writes: bool
+    wakes: bool = False
 
 
 def reads(steps: Callable[P, Steps[R]]) -> Callable[P, Operation[R]]:
@@ -85,9 +88,23 @@ def writes(steps: Callable[P, Steps[R]]) -> Callable[P, Operation[R]]:
     return _operation(steps, writes=True)
 
 
-def _operation(steps: Callable[P, Steps[R]], *, writes: bool) -> Callable[P, Operation[R]]:
+def wakes(steps: Callable[P, Steps[R]]) -> Callable[P, Operation[R]]:
+    """Make an operation of a generator function that writes something that workers wait for, such as a due job.
+
+    A settle is none of these: the worker that settles looks by itself afterwards.
+
+    Args:
+        steps: the generator function.
+
+    Returns:
+        A function that builds the operation.
+    """
+    return _operation(steps, writes=True, wakes=True)
+
+
+def _operation(steps: Callable[P, Steps[R]], *, writes: bool, wakes: bool = False) -> Callable[P, Operation[R]]:
     @functools.wraps(steps)
     def build(*args: P.args, **kwargs: P.kwargs) -> Operation[R]:
-        return Operation(steps.__name__, steps(*args, **kwargs), writes)
+        return Operation(steps.__name__, steps(*args, **kwargs), writes, wakes)
 
     return build

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from redrive.clock import Clock
 from redrive.errors import ConfigurationError, PolicyError
 from redrive.policy import parse_duration
 from redrive.stores import migrate
+from redrive.stores.loan import AsyncLoan, Loan
+from redrive.stores.operations.admin import identify
 from redrive.stores.query import Operation
 
 if TYPE_CHECKING:
@@ -21,8 +26,53 @@ __all__ = ["Store", "open_store"]
 
 R = TypeVar("R")
 
-_FORMS = "sqlite:///relative.db, sqlite:////absolute.db, memory:// (in a path, write # as %23, ? as %3F, % as %25)"
+_FORMS = (
+    "sqlite:///relative.db, sqlite:////absolute.db, turso:///app.db, postgresql://user@host/database, memory:// "
+    "(in a path, write # as %23, ? as %3F, % as %25)"
+)
 _LONGEST_WAIT = timedelta(days=1)
+
+
+class Driver(Protocol):
+    """What a store needs of the driver that talks to its database; each member is described at `Store`."""
+
+    @property
+    def dialect(self) -> str:
+        """Whose statements it runs."""
+        ...
+
+    @property
+    def lasting(self) -> bool:
+        """Has a worker a session that lasts as long as its process?"""
+        ...
+
+    def run(self, operation: Operation[R], *, using: Any = None) -> R:  # noqa: ANN401 - a connection of any library
+        """Run an operation and wait for it."""
+        ...
+
+    async def arun(self, operation: Operation[R], *, using: Any = None) -> R:  # noqa: ANN401 - a connection of any library
+        """Run an operation and await it."""
+        ...
+
+    def lend(self) -> Loan:
+        """Lend a connection, in a transaction."""
+        ...
+
+    async def alend(self) -> AsyncLoan:
+        """Lend a connection to a coroutine."""
+        ...
+
+    def version(self) -> int:
+        """A number that changes when there may be a change."""
+        ...
+
+    def watch(self, clock: Clock, lock_id: int | None, idle: asyncio.Event | None) -> AsyncGenerator[None, None]:
+        """Yield whenever there may be a change that workers wait for."""
+        ...
+
+    def close(self) -> None:
+        """Finish what is queued and close the connections."""
+        ...
 
 
 class Store:
@@ -33,7 +83,7 @@ class Store:
         driver: what talks to it.
     """
 
-    def __init__(self, url: str, driver: SQLiteDriver) -> None:
+    def __init__(self, url: str, driver: Driver) -> None:
         self.url = url
         self._driver = driver
 
@@ -50,15 +100,14 @@ class Store:
         Raises:
             StoreError: the database refused.
         """
-        if using is not None:
-            return self._driver.run_on(using, operation)
-        return self._driver.submit(operation).result()
+        return self._driver.run(operation, using=using)
 
-    async def arun(self, operation: Operation[R]) -> R:
+    async def arun(self, operation: Operation[R], *, using: Any = None) -> R:  # noqa: ANN401 - a connection of any library
         """Run an operation and await it.
 
         Args:
             operation: what to run.
+            using: the user's own connection, whose transaction the operation becomes a part of.
 
         Returns:
             Its result.
@@ -66,23 +115,72 @@ class Store:
         Raises:
             StoreError: the database refused.
         """
-        return await asyncio.wrap_future(self._driver.submit(operation))
+        return await self._driver.arun(operation, using=using)
+
+    def lend(self) -> Loan:
+        """Lend a connection of its own to a handler, in a transaction that has begun.
+
+        Returns:
+            The loan; who borrows ends it, by its ``commit()`` or its ``rollback()``.
+
+        Raises:
+            ConfigurationError: this store has no connection to lend.
+            StoreError: the database refused.
+        """
+        return self._driver.lend()
+
+    async def alend(self) -> AsyncLoan:
+        """Lend a connection of its own to a coroutine; see `lend`."""
+        return await self._driver.alend()
 
     def version(self) -> int:
-        """A number that changes when somebody, in this process or another, has committed a change."""
+        """A number that changes when somebody, in this process or another, has committed a change.
+
+        A database that cannot tell changes it every now and then: then it is time to look.
+        """
         return self._driver.version()
+
+    def watch(
+        self, clock: Clock, *, lock_id: int | None = None, idle: asyncio.Event | None = None
+    ) -> AsyncGenerator[None, None]:
+        """Yield at once, and then whenever somebody may have committed a change that workers wait for.
+
+        Args:
+            clock: to rest by between two looks.
+            lock_id: where `lasting`, the number of a lock to be held meanwhile: by it others see that this process
+                lives.
+            idle: set while there is somebody who waits for news. Where each look costs something, nobody looks else.
+
+        Returns:
+            What to iterate over, until it is closed; it raises `StoreError` where the database is away.
+        """
+        return self._driver.watch(clock, lock_id, idle)
+
+    @property
+    def lasting(self) -> bool:
+        """Has a worker a session that lasts as long as its process, so that it can hold a lock?"""
+        return self._driver.lasting
+
+    def schema(self) -> tuple[int, int]:
+        """The version of the schema that the database has, and the one that this redrive wants.
+
+        Raises:
+            StoreError: the database has no tables of redrive.
+        """
+        return int(self.run(identify("schema"))), migrate.latest(self._driver.dialect)
 
     def close(self) -> None:
         """Finish what is queued and close the connections. Idempotent."""
         self._driver.close()
 
 
-def open_store(url: str) -> Store:
+def open_store(url: str, *, migrated: bool = True) -> Store:
     """Open a store and bring it to the present schema.
 
     Args:
         url: ``sqlite:///app.db`` (relative), ``sqlite:////var/lib/app.db`` (absolute), or ``memory://``. SQLite takes
             the settings ``?synchronous=normal`` and ``?busy_timeout=10s``.
+        migrated: bring it to the present schema? Without that, only to look at it.
 
     Returns:
         The store.
@@ -93,17 +191,47 @@ def open_store(url: str) -> Store:
         StoreBusy: another process holds it locked.
         SchemaTooNew: a newer redrive has migrated it.
     """
+    if urlsplit(url).scheme in {"postgresql", "postgres"}:
+        return Store(url, _postgres(url, migrated=migrated))
     settings = _settings(url)
-    # Imported here, since a driver is loaded only when it is used (law 10).
-    from redrive.stores.drivers.sqlite import SQLiteDriver
-
-    driver = SQLiteDriver(settings)
+    driver = _driver(url, settings)
     try:
-        driver.script(lambda cursor: migrate.migrate(cursor, driver.dialect, str(settings)))
+        if migrated:
+            driver.script(lambda cursor: migrate.migrate(cursor, driver.dialect, str(settings)))
     except BaseException:
         driver.close()
         raise
     return Store(url, driver)
+
+
+def _postgres(url: str, *, migrated: bool) -> Driver:
+    try:
+        from redrive.stores.drivers.postgres import PostgresDriver, settings
+    except ImportError as error:
+        message = (
+            f"a store on PostgreSQL needs packages that are not installed: pip install 'redrive[postgres]' ({error})"
+        )
+        raise ConfigurationError(message) from error
+    driver = PostgresDriver(settings(url))
+    if not migrated:
+        return driver
+    with contextlib.closing(driver.script()) as script:
+        migrate.migrate(script, driver.dialect, str(driver.settings), look=script.look, lock=script.lock)
+    return driver
+
+
+def _driver(url: str, settings: Settings) -> SQLiteDriver:
+    # Imported here, since a driver is loaded only when it is used (law 10).
+    if not url.startswith("turso:"):
+        from redrive.stores.drivers.sqlite import SQLiteDriver
+
+        return SQLiteDriver(settings)
+    try:
+        from redrive.stores.drivers.turso import TursoDriver
+    except ImportError as error:
+        message = f"the store {url!r} needs a package that is not installed: pip install 'redrive[turso]' ({error})"
+        raise ConfigurationError(message) from error
+    return TursoDriver(settings)
 
 
 def _settings(url: str) -> Settings:
@@ -112,7 +240,7 @@ def _settings(url: str) -> Settings:
     if url == "memory://":
         return Settings(None)
     parts = urlsplit(url)
-    if parts.scheme != "sqlite" or parts.netloc or "#" in url or len(parts.path) < 2:  # noqa: PLR2004 - slash and name
+    if parts.scheme not in {"sqlite", "turso"} or parts.netloc or "#" in url or len(parts.path) < 2:  # noqa: PLR2004 - slash and name
         message = f"the store URL {url!r} is not understood; forms: {_FORMS}"
         raise ConfigurationError(message)
     settings = Settings(Path(unquote(parts.path[1:])).absolute())

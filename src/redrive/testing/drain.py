@@ -3,6 +3,9 @@
 It is the real engine: the same claims, leases, decisions and transactions as in a worker, on the app's own store. Only
 the waiting is left out: when nothing is due, the app's `VirtualClock` jumps to the next due time.
 
+A job that waits for an answer from outside stays where it is: the drain ends without it, so that a test can give the
+answer and drain again. Where a test lets the clock pass the end of the wait instead, the next drain ends it.
+
 Jobs run one at a time, in the order in which a worker would claim them; ``def`` handlers run in the calling thread.
 """
 
@@ -18,8 +21,9 @@ from redrive.errors import ConfigurationError
 from redrive.policy import parse_duration
 from redrive.runtime import dice
 from redrive.runtime.executor import Executor
-from redrive.stores.operations import leases, workers
+from redrive.stores.operations import answers, leases, queues, workers
 from redrive.stores.operations.leases import Ending
+from redrive.stores.operations.special import Walk
 from redrive.testing.clock import VirtualClock
 
 __all__ = ["Drained", "adrain", "drain"]
@@ -75,11 +79,14 @@ async def adrain(
     app.check()
     began = clock.now()
     horizon = None if within is None else began + parse_duration(within)
+    if app.declared:
+        await app.store.arun(queues.declare(app.declared, now=clock.now()))
     worker = await app.store.arun(workers.register("drain", concurrency=1, lease_for=FOR_EVER, now=clock.now()))
     attempts = 0
+    walks: list[Walk] = []
     try:
         while attempts < ENDLESS:
-            ran, rest = await _step(app, clock, worker, sample)
+            ran, rest = await _step(app, clock, worker, sample, walks)
             attempts += ran
             if rest is None or (horizon is not None and clock.now() + rest > horizon):
                 return Drained(attempts, clock.now() - began, None if rest is None else clock.now() + rest)
@@ -91,12 +98,15 @@ async def adrain(
 
 
 async def _step(
-    app: App, clock: VirtualClock, worker: int, sample: Callable[[], float]
+    app: App, clock: VirtualClock, worker: int, sample: Callable[[], float], walks: list[Walk]
 ) -> tuple[int, timedelta | None]:
     """Run one due job, if there is one; answer how many ran, and how long to wait for the next (None: for ever)."""
-    claimed = await app.store.arun(leases.claim(worker, 1, lease_for=FOR_EVER, now=clock.now()))
+    claimed = await app.store.arun(leases.claim(worker, 1, lease_for=FOR_EVER, walks=walks, now=clock.now()))
+    walks[:] = claimed.walks
     for claim in claimed.claims:
         outcome = await Executor(app, None).run(claim)
         await app.store.arun(leases.settle([Ending(claim, outcome, sample())], now=clock.now()))
         return 1, timedelta(0)
+    if await app.store.arun(answers.lapse(1, iter(sample, None), now=clock.now())):
+        return 0, timedelta(0)
     return 0, claimed.rest_for

@@ -1,4 +1,4 @@
-"""Adapters for the budgets of ``inprocess.json``, and for its adaptive rates.
+"""Adapters for the budgets of ``inprocess.json``, for its client that sheds calls, and for its adaptive rates.
 
 Where a case describes calls, they are made: scripted, under a policy, on a clock that jumps. Where it describes a
 bucket alone, its ledger is told what happens. One translation is more than a renaming: a backoff of its own for
@@ -16,9 +16,9 @@ from redrive.errors import PolicyValueError
 from redrive.policy import Backoff, Failure, Policy
 from redrive.policy.adaptive import AdaptiveRate, Cubic
 from redrive.policy.budget import ConcurrencyBudget, RatioBudget, ThrottleBudget, TokenBudget
-from redrive.retrying import SharedBudget
+from redrive.retrying import SharedBudget, Shedding
 from redrive.retrying.context import using
-from tests.conformance.adapters.vocabulary import UnknownWord, demand, read, word
+from tests.conformance.adapters.vocabulary import demand, read, word
 from tests.retrying.helpers import JumpingClock
 
 if TYPE_CHECKING:
@@ -254,6 +254,23 @@ def _in_flight(data: Mapping[str, Any]) -> None:
             ledger.release(0)
 
 
+# ------------------------------------------------------------------------------------------------------------- shedding
+
+
+def shedding(case: Case) -> None:
+    """With what probability a client that has seen so many requests and accepts refuses the next one."""
+    data = read(case.data, "formula", "rows", notes=_NOTES)
+    word(data["formula"], {"p_reject=max(0,(requests-K*accepts)/(requests+1))": None})
+    for row in data["rows"]:
+        read(row, "requests", "accepts", "K", "expect")
+        ledger = Shedding(row["K"]).open()
+        for _ in range(row["requests"]):
+            ledger.asked(0)
+        for _ in range(row["accepts"]):
+            ledger.accepted(0)
+        assert pytest.approx(row["expect"]) == ledger.rejection(0)
+
+
 # ------------------------------------------------------------------------------------------------------------- adaptive
 
 
@@ -267,7 +284,8 @@ def adaptive_rate(case: Case) -> None:
     elif "rows" in data:
         _curve(read(data, "last_max_rate", "last_throttle", "rows", notes=_NOTES))
     else:
-        _refused(read(data, "expect_k", "expect", "beta", "error_at", notes=_NOTES))
+        demand(data, "error_at")  # cases that name their inputs in words only are told
+        _refused(read(data, "expect", "beta", "error_at", notes=_NOTES))
 
 
 def _curve(data: Mapping[str, Any]) -> None:
@@ -292,25 +310,10 @@ def _client(data: Mapping[str, Any]) -> None:
         assert pytest.approx(row["fill_rate"]) == rate.rate
 
 
-_W_MAX = re.compile(r"k at w_max=([\d.]+)")
-_ERROR = re.compile(r"error at ([\d.]+) tps, t=([\d.]+)")
-
-
 def _refused(data: Mapping[str, Any]) -> None:
-    """What a refusal makes of the curve; two cases say only in their names at which rate."""
-    if "expect_k" in data:
-        found = _W_MAX.fullmatch(data["name"])
-        if found is None:
-            raise UnknownWord(data["name"])
-        assert pytest.approx(data["expect_k"]) == Cubic(float(found[1])).window
-        return
-    error = data.get("error_at")
-    if error is None:
-        found = _ERROR.fullmatch(data["name"])
-        if found is None:
-            raise UnknownWord(data["name"])
-        error = {"rate": float(found[1]), "t": float(found[2])}
-    rate, at = read(error, "rate", "t").values()
+    """What a refusal makes of the curve."""
+    error = read(data["error_at"], "rate", "t")
+    rate, at = error["rate"], error["t"]
     curve = Cubic(beta=data.get("beta", Cubic().beta)).throttled(rate, at)
     seen = {"new_rate": curve.rate(at), "w_max": curve.most, "k": curve.window, "last_fail": curve.failed_at}
     seen |= {f"rate_at_t{at:g}": curve.rate(at)}

@@ -1,11 +1,12 @@
 """The language in which the case files write policies, in redrive's words.
 
 Every name of another system's backoff, jitter or combinator stands in one of the tables below, once, with what it is
-here. Two translations are more than a renaming:
+here. Three translations are more than a renaming:
 
 * *Proportional* jitter, d (1 - p + 2 p u), is jitter on top of a backoff that is shorter by the same factor:
   d (1 - p) (1 + u 2p / (1 - p)). So the lengths are multiplied by 1 - p, and the jitter is ``plus(2p / (1 - p))``.
 * ``U(a, b)`` is a delay of b with a floor of a under full jitter.
+* The floor of *additive* jitter lies over the jitter; that is ``Policy.at_least``, and not ``Backoff.floor``.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def policy_of(data: Json) -> Policy:
     """
     spread = _spread(data)
     backoff = _backoff(data, spread.scale)
-    return Policy(attempts=MANY, deadline=None, backoff=backoff, jitter=spread.jitter)
+    policy = Policy(attempts=MANY, deadline=None, backoff=backoff, jitter=spread.jitter)
+    return policy.at_least(data["floor"]) if _lies_over_jitter(data) else policy
 
 
 def delays(policy: Policy, count: int, draws: Sequence[float] | None) -> list[float | None]:
@@ -83,11 +85,12 @@ def drawn(policy: Policy, draws: Sequence[float], *, first: int = 1) -> Iterator
     Yields:
         The delay in seconds, or None where it gives up.
     """
-    last = None
-    for attempts, sample in enumerate(draws, first):
-        match policy.decide(History(attempts, START, last), FAILURE, START, sample):
-            case Retry(delay=last):
-                yield last.total_seconds()
+    history = History(first, START)
+    for sample in draws:
+        match policy.decide(history, FAILURE, START, sample):
+            case Retry(delay=delay):
+                yield delay.total_seconds()
+                history = policy.advance(history, FAILURE, delay, now=START, sample=sample)
             case GiveUp():
                 yield None
 
@@ -112,7 +115,7 @@ def _exponential(data: Json, scale: float) -> Backoff:
             return Backoff.decorrelated(data["base"] * scale, data["cap"] * scale)
         case "polly_decorrelated_v2":
             options = {"maximum": data["cap"]} if "cap" in data else {}
-            return Backoff.named("smooth", initial=data["base"], **options)
+            return Backoff.smooth(data["base"], **options)
     backoff: Backoff = Backoff.exponential(data["base"] * scale, _scaled(data, "cap", scale), data.get("factor", 2))
     return _floored(backoff, data, scale)
 
@@ -210,7 +213,12 @@ def _scaled(data: Json, name: str, scale: float) -> float | None:
 
 
 def _floored(backoff: Backoff, data: Json, scale: float) -> Backoff:
-    return backoff.floor(data["floor"] * scale) if "floor" in data else backoff
+    return backoff.floor(data["floor"] * scale) if "floor" in data and not _lies_over_jitter(data) else backoff
+
+
+def _lies_over_jitter(data: Json) -> bool:
+    # "additive": max(floor, min(cap, exp + u*j)); in all other formulas the jitter is drawn above the floor.
+    return "floor" in data and data.get("jitter") == "additive"
 
 
 # --------------------------------------------------------------------------------------------------------------- jitter

@@ -73,6 +73,26 @@ def test_a_stale_lease_changes_nothing(fresh_url, moves):
         assert before == everything(walk.app)
 
 
+@pytest.mark.case("I6")
+@walks
+@given(moves=MOVES)
+def test_a_job_ends_once(fresh_url, moves):
+    """No job succeeds twice, no death is caught twice, and only deaths are caught; the invariant checker agrees."""
+    with walking(fresh_url()) as walk:
+        for move in moves:
+            walk.move(*move)
+        jobs = walk.jobs
+        for number, job in jobs.items():
+            lines = [each.outcome for each in walk.app.job(number).attempts]
+            catches = [each.state for each in jobs.values() if each.parent_id == number]
+
+            assert (job.state is State.SUCCEEDED) == lines.count(Closing.SUCCEEDED) <= 1
+            assert (job.caught_at is not None) == catches.count(State.SUCCEEDED) <= 1
+            assert not catches or job.caught_at is None or job.state is State.DEAD
+
+        assert () == walk.app.verify()
+
+
 def _failures(app, number: int) -> int:
     """Attempts that a job has used up: failed ones, and a crash that was the end of it."""
     used = [each for each in app.job(number).attempts if each.outcome in {Closing.FAILED, Closing.LOST}]

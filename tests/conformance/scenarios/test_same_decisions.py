@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
+from itertools import accumulate, count
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -14,13 +16,11 @@ from redrive.engine.lifecycle import State
 from redrive.errors import GiveUp, RetryAfter
 from redrive.policy import Backoff, Policy, Retry
 from redrive.policy.outcome import GaveUp, Ok
-from redrive.retrying.context import using
+from redrive.retrying.context import _in_force, using
 from redrive.testing import VirtualClock, drain
 from tests.policy.strategies import names, policies, samples
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from redrive.policy.outcome import Record
 
 DAY = 86_400
@@ -69,10 +69,13 @@ class Script:
             raise error
 
 
-def in_process(policy: Policy, make: Callable[[VirtualClock], Script], sample: float) -> tuple[list[Decided], bool]:
+Dice = float | Callable[[], float]
+
+
+def in_process(policy: Policy, make: Callable[[VirtualClock], Script], sample: Dice) -> tuple[list[Decided], bool]:
     """The decisions of a call, and whether it succeeded in the end."""
     clock = VirtualClock()
-    with using(clock=clock, sample=sample):
+    with _in_force(clock=clock, roll=sample if callable(sample) else lambda: sample):
         outcome = policy.outcome(make(clock))
     return [*told(outcome.record)], isinstance(outcome, Ok)
 
@@ -91,7 +94,7 @@ def told(record: Record) -> list[Decided]:
     return found
 
 
-def durably(policy: Policy, make: Callable[[VirtualClock], Script], sample: float) -> tuple[list[Decided], bool]:
+def durably(policy: Policy, make: Callable[[VirtualClock], Script], sample: Dice) -> tuple[list[Decided], bool]:
     """The decisions of a job, and whether it succeeded in the end."""
     clock = VirtualClock()
     app = App("memory://", clock=clock)
@@ -103,7 +106,7 @@ def durably(policy: Policy, make: Callable[[VirtualClock], Script], sample: floa
 
     try:
         job = work.enqueue()
-        drain(app, sample=lambda: sample)
+        drain(app, sample=sample if callable(sample) else lambda: sample)
         attempts, state = job.attempts, job.refresh().state
     finally:
         app.close()
@@ -134,6 +137,9 @@ wholes = st.one_of(
     st.builds(lambda a, b: a >> b, plain, plain),
     st.builds(lambda a, b, n: (a >> b).take(n), plain, plain, st.integers(0, 4)),
     st.builds(lambda a, name: a.per(name), plain, names),
+    st.builds(lambda a, n: a.take(n), plain, st.integers(0, 4)),
+    st.builds(lambda a, t: a.at_least(t), plain, st.integers(0, DAY)),
+    st.builds(lambda a: a.with_(backoff=Backoff.smooth(1, DAY), jitter=None), plain),
 )
 errors = st.one_of(
     st.sampled_from([OSError, ConnectionError, ValueError, Transient]).map(lambda kind: kind("again")),
@@ -180,6 +186,20 @@ def test_no_delay_is_decided_after_the_last_attempt(place):
     assert "not_matched" == refused[2].rule
     assert [wait, wait, Decided(None, "attempts", "3 of 3 attempts failed")] == used_up
     assert [3, 3] == [script.calls for script in made]
+
+
+@pytest.mark.parametrize("place", [in_process, durably])
+def test_a_smooth_backoff_remembers_from_attempt_to_attempt(place):
+    """Wherever each retry falls in its own span of time, it does not depend on where those before it fell."""
+    backoff = Backoff.smooth(1)
+    ends = [sum(backoff.draw(retry, None, 0.0, 0.0) for retry in range(1, last + 1)) for last in range(1, 7)]
+    policy = Policy(on=Transient, attempts=6, deadline=None, backoff=backoff, idempotent=True)
+    luck = (number * number * 0.3719 % 1 for number in count(1))  # high and low, in no order
+
+    for _ in range(20):
+        decided, _ = place(policy, lambda clock: Script(clock, [(Transient(), timedelta(0))] * 6), lambda: next(luck))
+        places = list(accumulate(each.delay / timedelta(seconds=1) for each in decided[:-1]))
+        assert all(low - 1e-4 < at < high + 1e-4 for low, at, high in zip(ends, places, ends[1:], strict=False))
 
 
 POLICY = Policy(on=Transient, attempts=3, backoff=Backoff.constant(5), jitter="none")

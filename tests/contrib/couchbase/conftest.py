@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
-from tests.contrib.couchbase.rig.server import Memcached, install_memcached
+from tests.contrib.couchbase.rig.server import Memcached
+from tests.debian import needed, program
 
 
 @pytest.fixture(scope="session")
 def memcached_binary():
-    """The path of memcached. Without it the tests say why they cannot run; in CI that is a failure."""
-    found = install_memcached()
-    if found is None:
-        reason = "memcached is not installed: apt-get install memcached"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return found
+    """The path of memcached."""
+    return needed("memcached", lambda: program("memcached"))
 
 
 @pytest.fixture(scope="session")

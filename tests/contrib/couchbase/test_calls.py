@@ -12,6 +12,8 @@ from redrive.retrying.orchestrator import BreakerSettings, FailFast, Orchestrato
 from tests.contrib.couchbase.sdk_errors import exceptions, kv_error, needed, query_error
 
 calls = needed("redrive.contrib.couchbase.calls")
+couchbase_options = needed("couchbase.options")
+N1QLQuery = needed("couchbase.logic.n1ql").N1QLQuery
 
 AMBIGUOUS, UNAMBIGUOUS = 13, 14
 BUSY = '{"errors":[{"code":99999,"msg":"busy","retry":true}]}'
@@ -62,7 +64,7 @@ class Cluster:
         self.results = list(results)
         self.asked = []
 
-    def query(self, statement, **options):
+    def query(self, statement, *_objects, **options):
         """Ask for rows."""
         self.asked.append((statement, options))
         return self.results.pop(0)
@@ -159,8 +161,39 @@ def test_rows_that_write_are_not_asked_for_again_when_lost():
     cluster, reading = Cluster(Result(lost[0])), Cluster(Result(lost[1]), Result("row"))
 
     assert lost[0] is rows(cluster)
-    assert ["row"] == rows(reading, readonly=True)
-    assert True is reading.asked[1][1]["readonly"]
+    assert ["row"] == rows(reading, read_only=True)
+    assert True is reading.asked[1][1]["read_only"]
+
+
+@pytest.mark.parametrize(
+    ("options", "keywords", "expected"),
+    [
+        ([{"read_only": True}], {}, "row"),
+        ([{"read_only": False}], {"read_only": True}, "row"),
+        ([{"read_only": True}], {"read_only": False}, None),
+        ([{"read_only": True}, {"metrics": True}], {}, None),  # which one counts is not promised
+        ([{}], {}, None),
+    ],
+)
+def test_options_are_read_as_the_sdk_reads_them(options, keywords, expected):
+    """What a statement says about itself counts in an options object, too, and a keyword goes before that."""
+    lost = query_error(2, http_status=0)
+    cluster = Cluster(Result(lost), Result("row"))
+    given = [couchbase_options.QueryOptions(**each) for each in options]
+
+    found = _ended(calls.Calls(AT_ONCE).rows(cluster.query, "SELECT 1", *given, **keywords))
+
+    assert ([expected] if expected else lost) == found
+    sent = N1QLQuery.create_query_object("SELECT 1", *given, **keywords)
+    assert sent.readonly or expected is None
+
+
+def test_a_word_that_the_sdk_would_misread_is_refused():
+    """``readonly`` would become a parameter of the statement, which then may write and be repeated."""
+    cluster = Cluster(Result("row"))
+
+    assert TypeError is type(rows(cluster, readonly=True))
+    assert [] == cluster.asked
 
 
 def test_a_refused_retry_raises_what_the_sdk_said():

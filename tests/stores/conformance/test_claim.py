@@ -13,7 +13,8 @@ from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Lost, Released, Snoozed
 from redrive.engine.records import Claim, Hold, NewJob
 from redrive.policy import Policy
-from redrive.stores.operations import leases
+from redrive.stores.operations import floors, leases
+from tests.engine.helpers import claim
 from tests.stores.helpers import FATAL, LONG, T0, Harness, failed, new, seconds
 
 UNREADABLE = NewJob("send", "default", -9, b"{}", FrozenPolicy(Policy(), '{"version": 2}', "f00d"))
@@ -198,8 +199,12 @@ def test_a_claim_holds_all_that_its_attempt_needs(store: Harness):
         started_at=T0 + seconds(7),
         claimed_at=T0 + seconds(7),
         parent_id=None,
+        partition=None,
+        key=None,
+        key_until=None,
         payload=b"[1]",
         policy=Policy.parse("5 1s").durable(),
+        scheduled_at=T0,
     )
 
     assert expected == claim
@@ -363,3 +368,63 @@ def test_a_policy_that_cannot_be_read_can_be_listed_and_cancelled(store: Harness
     assert [number] == [job.id for job in store.jobs()]
     assert store.cancel(number)
     assert State.CANCELLED == store.job(number).state
+
+
+# --------------------------------------------------------------------------------------------------- with floors
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_claims_with_floors_take_the_same_in_the_same_order(store: Harness, seed: int):
+    """Over many lanes, whether known or not, claims that go on where the last one was walk the same common order."""
+    mixed = [7919 * (n + 31 * seed) % 1009 for n in range(60)]
+    store.enqueue(*[new(queue="abcd"[n % 4], priority=n % 5 - 2, delay=n % 7) for n in mixed])
+    store.wait(5)
+    due = [job for job in store.jobs() if job.scheduled_at <= store.now]
+    expected = [job.id for job in sorted(due, key=lambda job: (job.priority, job.scheduled_at, job.id))]
+
+    actual: list[int] = []
+    known: tuple[floors.Floor, ...] = ()
+    for size in itertools.cycle([3, 1, 7, 2]):
+        claims = store.claimed(size, floors=known).claims
+        known = floors.raised(known, claims)
+        actual += [claim.id for claim in claims]
+        if not claims:
+            break
+
+    assert expected == actual
+
+
+def test_behind_floors_everything_new_is_found_at_once(store: Harness):
+    """A new job, a retry, a released one and one in an unknown lane are taken by the next claim with floors."""
+    first = store.take(new("a", queue="m"))
+    again, given = store.take(new("b", queue="m")), store.take(new("c", queue="m"))
+    known = floors.raised(floors.raised((), [first]), [again, given])
+    store.settle((again, failed()), (given, Released("not now", seconds(1))))
+    store.enqueue(new("d", queue="m", delay=1), new("e", queue="c", delay=1), new("f", queue="z", priority=1, delay=1))
+    rest = store.claimed(9, floors=known).rest_for
+    store.wait(1)
+
+    assert seconds(1) == rest
+    assert {"b", "c", "d", "e", "f"} == set(tasks(store.claimed(9, floors=known).claims))
+
+
+def test_a_late_commit_below_a_floor_is_found_by_the_next_look_without(store: Harness):
+    """A job that was due before the floor, and committed after it was set, is taken when the claimer looks at all."""
+    store.wait(5)
+    known = floors.raised((), [store.take(new("punctual"))])
+    store.wait(-3)
+    store.enqueue(new("late"))
+    store.wait(4)
+    seen = store.claimed(5, floors=known).claims
+
+    assert ["late"] == tasks(seen + store.claim(5))
+
+
+def test_floors_are_of_the_lanes_that_were_used_last():
+    """No more floors are remembered than a claim can do with: those of the lanes that gave jobs last."""
+    known: tuple[floors.Floor, ...] = ()
+    for number in range(floors.LANES + 3):
+        known = floors.raised(known, [claim(id=number, queue=f"q{number}", scheduled_at=T0)])
+    known = floors.raised(known, [claim(id=99, queue="q3", scheduled_at=T0)])
+
+    assert [*range(4, floors.LANES + 3), 99] == [floor.id for floor in known]

@@ -7,8 +7,8 @@ from redrive.engine.outcome import Lost, Succeeded
 from redrive.engine.records import Hold
 from redrive.engine.select import Filter
 from redrive.policy import Rule
-from redrive.stores.operations import admin
-from redrive.stores.operations.admin import Redriven
+from redrive.stores.operations import redriving
+from redrive.stores.operations.redriving import Redriven
 from tests.stores.helpers import FATAL, Harness, failed, new, seconds
 
 
@@ -136,7 +136,7 @@ def test_a_second_redrive_moves_nothing(store: Harness):
 def test_of_redrives_at_once_one_moves_a_job(store: Harness):
     """Of redrives at the same time one starts each job again."""
     ids = [store.dead() for _ in range(5)]
-    answers = store.at_once([admin.redrive(Filter(state=State.DEAD), now=store.now) for _ in range(6)])
+    answers = store.at_once([redriving.redrive(Filter(state=State.DEAD), now=store.now) for _ in range(6)])
 
     assert ids == sorted(number for answer in answers for number in answer.ids)
     assert [1] * 5 == [store.job(number).redrives for number in ids]

@@ -237,7 +237,10 @@ def test_a_stale_ending_changes_nothing(store: Harness, happened, outcome: Outco
     happened(store, claim)
     before = store.everything()
 
-    assert Settled((), frozenset({claim.lease_id})) == store.settle((claim, outcome))
+    settled = store.settle((claim, outcome))
+
+    assert ((), {claim.lease_id}) == (settled.moved, settled.lost)
+    assert (happened is _cancelled) == (claim.lease_id in settled.cancelled)
     assert before == store.everything()
 
 

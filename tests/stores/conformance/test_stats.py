@@ -7,7 +7,7 @@ from redrive.engine.records import Stats
 from redrive.stores.operations import admin
 from tests.stores.helpers import FATAL, Harness, failed, new, seconds
 
-EMPTY = Stats(due=0, scheduled=0, retrying=0, running=0, succeeded=0, dead=0, caught=0, cancelled=0)
+EMPTY = Stats(due=0, scheduled=0, retrying=0, running=0, waiting=0, succeeded=0, dead=0, caught=0, cancelled=0)
 
 
 def counted(store: Harness, **options) -> Stats:
@@ -31,7 +31,7 @@ def test_each_job_is_counted_once(store: Harness):
     store.end(store.take(new()), Cancelled("enough"))
     store.enqueue(new(), new(), new(delay=60))
     store.take()
-    expected = Stats(due=1, scheduled=3, retrying=1, running=1, succeeded=1, dead=1, caught=1, cancelled=1)
+    expected = Stats(due=1, scheduled=3, retrying=1, running=1, waiting=0, succeeded=1, dead=1, caught=1, cancelled=1)
 
     assert expected == counted(store)
     assert 10 == len(store.jobs())

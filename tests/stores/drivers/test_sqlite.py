@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import os
@@ -16,6 +17,7 @@ from redrive.errors import StoreBusy, StoreClosed, StoreOpenError
 from redrive.stores.drivers.sqlite import Settings, SQLiteDriver
 from redrive.stores.operations import admin, jobs
 from redrive.stores.store import Store, open_store
+from redrive.testing import VirtualClock
 from tests.stores.helpers import T0, Harness, new
 
 ROOT = Path(__file__).parents[3]
@@ -143,7 +145,7 @@ def test_a_foreign_writer_makes_the_store_busy(path: Path, foreign: sqlite3.Conn
     )
     assert 0 == impatient.run(admin.stats()).due
     foreign.execute("ROLLBACK")
-    assert [1] == impatient.run(jobs.enqueue([new()]))
+    assert [1] == impatient.run(jobs.enqueue([new()])).ids
     impatient.close()
 
 
@@ -254,7 +256,7 @@ def test_an_error_that_sqlite3_does_not_know_reaches_its_caller(store: Store):
     with pytest.raises(OverflowError):
         store.run(jobs.enqueue([new(priority=2**70)]))
 
-    assert [1] == store.run(jobs.enqueue([new()]))
+    assert [1] == store.run(jobs.enqueue([new()])).ids
 
 
 def test_instants_of_all_ages_are_kept(store: Store):
@@ -264,3 +266,27 @@ def test_instants_of_all_ages_are_kept(store: Store):
     store.run(jobs.enqueue([new()], now=late))
 
     assert [early, late] == [store.run(jobs.get(number)).scheduled_at for number in (1, 2)]
+
+
+def test_nobody_looks_at_the_file_while_nobody_waits_for_news(tmp_path: Path):
+    """A busy worker spends nothing on looking; when it has a free slot again it is told what has changed meanwhile."""
+    store = open_store(f"sqlite:///{tmp_path / 'jobs.db'}?synchronous=normal")
+    idle, told = asyncio.Event(), []
+
+    async def run() -> None:
+        """Commit while nobody waits, and wait then."""
+        news = store.watch(VirtualClock(), idle=idle)
+        await anext(news)
+        second = asyncio.ensure_future(anext(news))
+        for _ in range(3):
+            await store.arun(jobs.enqueue([new()]))
+        told.append(second.done())
+        idle.set()
+        await second
+        told.append(second.done())
+        await news.aclose()
+
+    asyncio.run(run())
+    store.close()
+
+    assert [False, True] == told

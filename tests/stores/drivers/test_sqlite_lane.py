@@ -12,8 +12,7 @@ from typing import Any, Self
 
 import pytest
 
-from redrive.errors import StoreError
-from redrive.stores.drivers.sqlite import lane
+from redrive.errors import StoreClosed, StoreError
 from redrive.stores.operations import admin, jobs
 from redrive.stores.query import Operation, Query
 from redrive.stores.store import Store, open_store
@@ -64,8 +63,14 @@ def submit(store: Store, *operations: Operation[Any]) -> list[Future[Any]]:
 
 
 def put(**options: Any) -> Operation[list[int]]:
-    """The operation that enqueues one job."""
-    return jobs.enqueue([new(**options)])
+    """The operation that enqueues one job, and answers its id."""
+    placing = jobs.enqueue([new(**options)])
+
+    def steps():
+        placed = yield from placing.steps
+        return placed.ids
+
+    return Operation(placing.name, steps(), placing.writes)
 
 
 def test_what_has_gathered_shares_one_transaction(store: Store):
@@ -206,9 +211,34 @@ def test_in_memory_reads_and_writes_take_turns():
     store.close()
 
 
+def test_what_coroutines_ask_in_one_turn_travels_together(store: Store):
+    """Operations that coroutines of a loop await at the same moment share one commit, even if nothing else gathered."""
+    statements: list[str] = []
+    store.run(admin.stats())
+    store._driver._writer._cursor.connection.set_trace_callback(statements.append)
+
+    async def ask():
+        return await asyncio.gather(store.arun(put()), store.arun(put()), store.arun(admin.stats()))
+
+    first, second, _ = asyncio.run(ask())
+
+    assert ([1], [2]) == (first, second)
+    assert 1 == sum(statement.startswith("BEGIN IMMEDIATE") for statement in statements)
+
+
+def test_a_closed_store_answers_every_coroutine(store: Store):
+    """Whoever awaits an operation of a closed store is told so, and does not wait for ever."""
+    store.close()
+
+    async def ask():
+        return await asyncio.gather(store.arun(put()), store.arun(admin.stats()), return_exceptions=True)
+
+    assert [StoreClosed, StoreClosed] == [type(answer) for answer in asyncio.run(ask())]
+
+
 def test_a_group_is_bounded(store: Store, monkeypatch: pytest.MonkeyPatch):
     """No more operations share a transaction than the bound allows, and the rest follow."""
-    monkeypatch.setattr(lane, "GROUP", 8)
+    monkeypatch.setattr(store._driver._writer, "_size", 8)
     with Gate(store) as gate:
         futures = submit(store, *[put() for _ in range(20)])
 

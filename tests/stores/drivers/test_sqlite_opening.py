@@ -61,7 +61,7 @@ def test_an_empty_file_becomes_a_database(path: Path):
     path.touch()
     opened = open_store(url(path))
 
-    assert [1] == opened.run(jobs.enqueue([new()]))
+    assert [1] == opened.run(jobs.enqueue([new()])).ids
     opened.close()
 
 

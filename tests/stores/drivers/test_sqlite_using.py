@@ -168,7 +168,7 @@ def test_the_user_s_row_factory_is_no_concern(store: Store, connect, factory):
     """A row factory of the user's neither disturbs the enqueue nor is disturbed by it."""
     connection = connect()
     connection.row_factory = factory
-    assert [1] == store.run(jobs.enqueue([new()]), using=connection)
+    assert [1] == store.run(jobs.enqueue([new()]), using=connection).ids
     connection.commit()
 
     assert factory is connection.row_factory
@@ -179,7 +179,7 @@ def test_the_user_s_text_factory_is_no_concern(store: Store, connect):
     """A connection that reads text as bytes can enqueue."""
     connection = connect()
     connection.text_factory = bytes
-    assert [1] == store.run(jobs.enqueue([new()]), using=connection)
+    assert [1] == store.run(jobs.enqueue([new()]), using=connection).ids
     connection.commit()
 
     assert (1, 0) == seen(store)

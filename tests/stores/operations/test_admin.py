@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from redrive.engine.lifecycle import State
-from redrive.engine.records import Attempt, Closing, Job, Stats, Worker
+from redrive.engine.records import Attempt, Closing, KeyUntil, Stats, Worker
 from redrive.engine.select import Filter
-from redrive.errors import IllegalMove
 from redrive.stores.operations import admin, workers
-from redrive.stores.operations.admin import Family, Redriven
+from redrive.stores.operations.admin import Cancelled
 from redrive.stores.query import Query
-from tests.engine.helpers import job, policy
+from tests.engine.helpers import job
 from tests.stores.helpers import T0
 from tests.stores.operations.conversing import CLOCK, converse, names
 
@@ -35,11 +32,11 @@ def test_a_filter_becomes_parameters():
         "state": State.DEAD,
         "task": "t",
         "queue": "q",
+        "hold": None,
         "reason": "R",
         "error": "e",
         "caught": True,
         "after_id": 5,
-        "oldest_first": False,
         "count": 100,
     } == asked[0].params
     assert None is converse(admin.select(Filter()), [])[1][0].params["ids"]
@@ -47,7 +44,7 @@ def test_a_filter_becomes_parameters():
 
 def test_counting_is_told_the_instant():
     """Counts are taken at the instant of the transaction."""
-    counts = Stats(1, 2, 3, 4, 5, 6, 7, 8)
+    counts = Stats(1, 2, 3, 4, 5, 6, 7, 8, 9)
     answer, asked = converse(admin.stats(after_id=3, task="t"), CLOCK, [counts])
 
     assert counts == answer
@@ -55,19 +52,20 @@ def test_counting_is_told_the_instant():
 
 
 DEAD = job(state=State.DEAD, reason="ERROR", failures=3, finished_at=T0)
-FREE = Family(7, catching=False, twin=False, pointless=False)
 
 
 @pytest.mark.parametrize("why", [None, "enough"])
 def test_cancelling_a_running_job_closes_its_attempt(why: str | None):
     """A running job that is cancelled gets a line in its history; one that waits does not."""
     running = job(state=State.RUNNING, lease_id=41, worker_id=2, claimed_at=T0, attempt=1)
-    done, asked = converse(admin.cancel(7, why=why), CLOCK, [running], [(7,)], [])
+    done, asked = converse(admin.cancel(7, why=why, actor="ann"), CLOCK, [running], [(7,)], [], [])
     expected = Attempt(7, 41, 1, 2, T0, T0, Closing.CANCELLED, verdict=why or "cancelled by an operator")
 
     assert done
-    assert {each: getattr(expected, each) for each in Attempt.__struct_fields__} == asked[3].params
-    assert 3 == len(converse(admin.cancel(7), CLOCK, [job()], [(7,)])[1])
+    assert [{each: getattr(expected, each) for each in Attempt.__struct_fields__}] == asked[3].many
+    _, plain = converse(admin.cancel(7), CLOCK, [job()], [(7,)], [])
+    assert (T0, "ann", "cancel") == tuple(asked[4].params[key] for key in ("at", "actor", "action"))
+    assert ["clock", "job_lock", "cancel", "audit_insert"] == names(plain)
 
 
 def test_cancelling_what_is_final_changes_nothing():
@@ -75,92 +73,39 @@ def test_cancelling_what_is_final_changes_nothing():
     assert not converse(admin.cancel(7), CLOCK, [DEAD], [])[0]
 
 
-def test_retrying_a_waiting_job_makes_it_due():
-    """A waiting job is made due, and nothing else is asked."""
-    assert Query("hasten", {"id": 7, "now": T0}) == converse(admin.retry(7), CLOCK, [job()], [])[1][2]
-
-
 @pytest.mark.parametrize(
-    ("row", "forgiven"),
+    ("wanted", "statement"),
     [
-        (DEAD, 1),
-        (replace(DEAD, reason="POISON"), 1),
-        (replace(DEAD, reason="DEADLINE"), 0),
-        (replace(DEAD, state=State.CANCELLED), 0),
+        (Filter(), "jobs_select"),
+        (Filter(oldest_first=True), "jobs_oldest"),
+        (Filter(oldest_first=True, state=State.DEAD, caught=False), "jobs_dead"),
+        (Filter(oldest_first=True, state=State.DEAD), "jobs_oldest"),
     ],
-    ids=["failed", "poisoned", "expired", "cancelled"],
 )
-def test_retrying_forgives_the_failure_that_was_final(row: Job, forgiven: int):
-    """A dead job is forgiven its last failure; one that ended without a failure has none to be forgiven."""
-    _, asked = converse(admin.retry(7), CLOCK, [row], [FREE], [(7,)])
-
-    assert {"ids": [7], "forgive": forgiven, "now": T0, "note": "run once more by an operator"} == asked[3].params
+def test_each_order_has_its_statement(wanted: Filter, statement: str):
+    """Newest first, oldest first, and the dead that nobody has caught: each walks an index of its own."""
+    assert [statement] == names(converse(admin.select(wanted), [])[1])
 
 
-@pytest.mark.parametrize("state", [State.RUNNING, State.SUCCEEDED])
-def test_retrying_what_cannot_be_is_refused(state: State):
-    """A job that runs or has succeeded is refused before its family is asked for."""
-    with pytest.raises(IllegalMove, match=f"a {state} job cannot redrive"):
-        converse(admin.retry(7), CLOCK, [job(state=state)])
+def test_cancelling_gives_the_key_back():
+    """A job that is cancelled gives its unique key back, and a job that has none asks nothing for that."""
+    keyed = job(key="u", key_until=KeyUntil.END)
+    _, asked = converse(admin.cancel(7), CLOCK, [keyed], [(7,)], [], [])
+
+    assert Query("keys_drop", {"job_ids": [7]}) == asked[3]
 
 
-OBSTACLES = [
-    (replace(DEAD, caught_at=T0), FREE, "was caught: its catch task has dealt with it"),
-    (
-        replace(DEAD, policy=policy("2 1s catch mend")),
-        replace(FREE, catching=True),
-        "is being caught by mend: cancel the catch job first, or let it finish",
-    ),
-    (
-        replace(DEAD, parent_id=3),
-        replace(FREE, pointless=True),
-        "has nothing to catch: job 3 is not dead any more, or was caught",
-    ),
-    (replace(DEAD, parent_id=3), replace(FREE, twin=True), "has a twin: another catch job of job 3 waits or runs"),
-]
+def test_cancelling_many_passes_over_what_has_ended():
+    """Of the jobs that fit those that have not ended are cancelled, and one line tells of all of them."""
+    rows = [job(id=1), job(id=2, state=State.SUCCEEDED), job(id=3), job(id=4)]
+    done, asked = converse(admin.cancel_all(Filter(limit=4)), CLOCK, rows, [(1,)], [], [(4,)], [])
+
+    assert Cancelled((1, 4), 4) == done
+    assert ["clock", "jobs_oldest", "cancel", "cancel", "cancel", "audit_insert"] == names(asked)
+    assert Cancelled(()) == converse(admin.cancel_all(Filter()), CLOCK, [])[0]
 
 
-@pytest.mark.parametrize(("row", "family", "why"), OBSTACLES)
-def test_an_obstacle_refuses_a_retry(row: Job, family: Family, why: str):
-    """A job that must stay as it is is not run once more, and the refusal says why."""
-    with pytest.raises(IllegalMove) as refused:
-        converse(admin.retry(7), CLOCK, [row], [family])
-
-    assert f"job 7 {why}" == str(refused.value)
-
-
-@pytest.mark.parametrize(("row", "family", "why"), [*OBSTACLES, (job(), FREE, "is ready")])
-def test_an_obstacle_keeps_a_job_from_a_redrive(row: Job, family: Family, why: str):
-    """A job that must stay as it is is kept, with the reason, and nothing is written for it."""
-    redriven, asked = converse(admin.redrive(Filter()), CLOCK, [row], [family])
-
-    assert Redriven((), ((7, why),)) == redriven
-    assert "redrive" not in names(asked)
-
-
-def test_a_redrive_starts_one_of_each_family():
-    """Of a dead job and its catch jobs the oldest is started; the others are kept, each with its reason."""
-    rows = [
-        replace(DEAD, id=1),
-        replace(DEAD, id=2, parent_id=1),
-        replace(DEAD, id=4, parent_id=3),
-        replace(DEAD, id=5, parent_id=3),
-    ]
-    families = [replace(FREE, id=row.id) for row in rows]
-    redriven, asked = converse(admin.redrive(Filter()), CLOCK, rows, families, [(1,), (4,)])
-
-    assert (1, 4) == redriven.ids
-    assert (
-        (2, "has nothing to catch while job 1 starts again"),
-        (5, "has a twin: another catch job of job 3 waits or runs"),
-    ) == redriven.kept
-    assert {"ids": [1, 4], "forgive": None, "now": T0, "note": "redriven by an operator"} == asked[3].params
-    assert asked[1].params["oldest_first"]
-
-
-def test_a_dry_run_writes_nothing():
-    """A dry run answers the same and does not ask for the writing."""
-    redriven, asked = converse(admin.redrive(Filter(), dry_run=True), CLOCK, [DEAD], [FREE])
-
-    assert Redriven((7,)) == redriven
-    assert ["clock", "jobs_select", "families"] == names(asked)
+def test_skipping_what_holds_up_nobody_leaves_no_line():
+    """A skip that changes nothing is not in the audit log; one that does is."""
+    assert (True, 4) == ((answer := converse(admin.skip(7), CLOCK, [DEAD], [(7,)], []))[0], len(answer[1]))
+    assert (False, 3) == ((answer := converse(admin.skip(7), CLOCK, [DEAD], []))[0], len(answer[1]))

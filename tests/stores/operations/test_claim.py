@@ -9,11 +9,12 @@ import pytest
 from redrive.engine.frozen import UNREADABLE
 from redrive.engine.lease import UNKNOWN_TASK_DELAY
 from redrive.stores.operations import leases
-from redrive.stores.operations.leases import Claimed, NextDue
+from redrive.stores.operations.floors import NextDue, parameters
+from redrive.stores.operations.leases import Claimed
 from redrive.stores.query import Operation
 from tests.engine.helpers import claim
 from tests.stores.helpers import T0, seconds
-from tests.stores.operations.conversing import CLOCK, converse, names
+from tests.stores.operations.conversing import converse, names
 
 
 def claiming(count: int = 2, **options: Any) -> Operation[Claimed]:
@@ -24,44 +25,53 @@ def claiming(count: int = 2, **options: Any) -> Operation[Claimed]:
 @pytest.mark.parametrize(("due", "rest"), [(None, None), (T0 + seconds(9), seconds(9))])
 def test_a_claim_without_due_jobs_writes_nothing(due: object, rest: object):
     """Where nothing is due a claim takes no lease and beats for nobody: an idle worker writes nothing."""
-    answer, asked = converse(claiming(), CLOCK, [NextDue(due)])
+    answer, asked = converse(claiming(), [NextDue(T0, due)])
 
     assert Claimed((), rest) == answer
-    assert ["clock", "next_due"] == names(asked)
+    assert ["next_due"] == names(asked)
 
 
 def test_a_claim_takes_a_block_of_leases():
     """A claim beats, takes as many leases as jobs are wanted, and answers what it got in the order of the leases."""
     got = [claim(id=1, lease_id=12), claim(id=2, lease_id=11)]
+    where = {"queues": ["q"], **parameters(())}
     answer, asked = converse(
-        claiming(3, queues=["q"]), CLOCK, [NextDue(T0)], [(5,)], [(10,)], got, [NextDue(T0 + seconds(4))]
+        claiming(3, queues=["q"]), [NextDue(T0, T0)], [(5,)], [(11, 11), (12, 13)], got, [NextDue(T0, T0 + seconds(4))]
     )
 
     assert Claimed((got[1], got[0]), seconds(4)) == answer
-    assert ["clock", "next_due", "worker_beat", "take", "claim", "next_due"] == names(asked)
-    assert {"id": 5, "now": T0, "expires_at": T0 + seconds(15)} == asked[2].params
-    assert {"name": "lease", "count": 3} == asked[3].params
-    assert {"now": T0, "count": 3, "queues": ["q"], "worker_id": 5, "lease_before": 10} == asked[4].params
-    assert {"queues": ["q"]} == asked[1].params == asked[5].params
+    assert ["next_due", "worker_beat", "take", "claim", "next_due"] == names(asked)
+    assert {"id": 5, "now": T0, "expires_at": T0 + seconds(15)} == asked[1].params
+    assert {"name": "lease", "count": 3} == asked[2].params
+    assert {**where, "now": T0, "count": 3, "worker_id": 5, "leases": [11, 12, 13]} == asked[3].params
+    assert [{**where, "now": None}, {**where, "now": T0}] == [asked[0].params, asked[4].params]
 
 
 def test_a_claim_of_all_that_was_asked_does_not_ask_for_more():
     """A claim that was filled answers that there may be more, without looking."""
     got = [claim(id=1, lease_id=11), claim(id=2, lease_id=12)]
 
-    assert Claimed(tuple(got), seconds(0)) == converse(claiming(), CLOCK, [NextDue(T0)], [(5,)], [(10,)], got)[0]
+    assert Claimed(tuple(got), seconds(0)) == converse(claiming(), [NextDue(T0, T0)], [(5,)], [(11, 12)], got)[0]
 
 
 def test_a_claim_that_emptied_the_queue_has_no_rest():
     """Where a claim took the last job, nothing is known to become due."""
     got = [claim()]
 
-    assert None is converse(claiming(), CLOCK, [NextDue(T0)], [(5,)], [(10,)], got, [NextDue(None)])[0].rest_for
+    assert None is converse(claiming(), [NextDue(T0, T0)], [(5,)], [(11, 12)], got, [NextDue(T0, None)])[0].rest_for
+
+
+@pytest.mark.parametrize(("got", "expected"), [([], leases.CONTENDED), ([claim(lease_id=11)], seconds(0))])
+def test_what_others_are_just_taking_is_not_waited_for_busily(got: list[Any], expected: Any):
+    """Where jobs are due and all of them are taken by others, the claimer rests for a moment; else it goes on."""
+    answer, _ = converse(claiming(), [NextDue(T0, T0)], [(5,)], [(11, 12)], got, [NextDue(T0, T0 - seconds(1))])
+
+    assert (expected if not got else seconds(0)) == max(answer.rest_for, seconds(0))
 
 
 def test_a_claim_of_a_worker_that_is_struck_off_takes_no_lease():
     """A worker that is not registered takes no lease and hears so."""
-    answer, asked = converse(claiming(), CLOCK, [NextDue(T0)], [])
+    answer, asked = converse(claiming(), [NextDue(T0, T0)], [])
 
     assert Claimed((), None, known=False) == answer
     assert "take" not in names(asked)
@@ -70,9 +80,9 @@ def test_a_claim_of_a_worker_that_is_struck_off_takes_no_lease():
 def test_a_claim_gives_back_what_it_cannot_read():
     """A claimed row whose policy cannot be read is given back in the same transaction; the others are answered."""
     odd, good = claim(id=1, lease_id=11, policy=UNREADABLE), claim(id=2, lease_id=12)
-    answer, asked = converse(claiming(), CLOCK, [NextDue(T0)], [(5,)], [(10,)], [odd, good], [(1,)])
+    answer, asked = converse(claiming(), [NextDue(T0, T0)], [(5,)], [(11, 12)], [odd, good], [(11,)])
 
     assert Claimed((good,), seconds(0)) == answer
     assert ("settle", 1, 11, "ready", T0 + UNKNOWN_TASK_DELAY) == (
-        asked[-1].name, *(asked[-1].params[name] for name in ("job_id", "lease_id", "state", "scheduled_at")),
+        asked[-1].name, *(asked[-1].many[0][name] for name in ("job_id", "lease_id", "state", "scheduled_at")),
     )  # fmt: skip

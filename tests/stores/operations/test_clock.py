@@ -5,28 +5,34 @@ from __future__ import annotations
 import pytest
 
 from redrive.engine.select import Filter
-from redrive.stores.operations import admin, clock, jobs, leases, workers
+from redrive.stores.operations import admin, clock, jobs, leases, redriving, repolicy, retention, workers
 from redrive.stores.query import Query
 from tests.stores.helpers import T0, seconds
 
 
 @pytest.mark.parametrize("now", [None, T0])
 def test_every_operation_that_writes_asks_for_the_time_first(now: object):
-    """The first question of every operation that writes is the clock, with the injected instant or none."""
+    """The first question of every operation that writes is the clock, with the injected instant or none; those that
+    run all the time ask for something else in the same breath."""
     operations = [
-        jobs.enqueue([], now=now),
-        leases.claim(1, 1, lease_for=seconds(1), now=now),
         leases.settle([], now=now),
         leases.sweep(1, now=now),
         workers.register("w", concurrency=1, lease_for=seconds(1), now=now),
         workers.beat(1, seconds(1), now=now),
         workers.leave(1, now=now),
         admin.cancel(1, now=now),
-        admin.retry(1, now=now),
-        admin.redrive(Filter(), now=now),
+        admin.cancel_all(Filter(), now=now),
+        admin.skip(1, now=now),
+        redriving.retry(1, now=now),
+        redriving.redrive(Filter(), now=now),
+        repolicy.repolicy(Filter(), {}, now=now),
+        retention.forget_workers(left_for=seconds(1), now=now),
     ]
 
     assert {True} == {operation.writes for operation in operations}
     for operation in operations:
         assert Query("clock", {"now": now}, into=clock.Instant) == next(operation.steps)
         operation.steps.close()
+    for busy in (jobs.enqueue([], now=now), leases.claim(1, 1, lease_for=seconds(1), now=now)):
+        assert now == next(busy.steps).params["now"]
+        busy.steps.close()

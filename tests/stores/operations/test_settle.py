@@ -72,10 +72,11 @@ def test_successes_without_results_write_none():
 
 def test_a_failure_is_written_with_its_history():
     """A failure writes its job and its line, and nothing else."""
-    settled, asked = converse(settling((claim(), failed())), CLOCK, [(7,)], [])
+    settled, asked = converse(settling((claim(), failed())), CLOCK, [(41,)], [])
 
     assert ["clock", "settle", "attempt_insert"] == names(asked)
-    assert asked[1].params == {
+    (row,) = asked[1].many
+    assert row == {
         "job_id": 7,
         "lease_id": 41,
         "state": State.READY,
@@ -91,34 +92,35 @@ def test_a_failure_is_written_with_its_history():
         "finished_at": None,
         "reason": "ERROR",
         "error": "boom",
+        "origin": State.RUNNING,
     }
-    assert {each: getattr(settled.moved[0].closed, each) for each in Attempt.__struct_fields__} == asked[2].params
+    assert {each: getattr(settled.moved[0].closed, each) for each in Attempt.__struct_fields__} == asked[2].many[0]
 
 
 def test_a_death_is_written_with_its_catch_job():
     """The last failure writes its job, its line and its catch job in one conversation (law 6)."""
     parent = claim(policy=policy("0 catch mend"))
-    _, asked = converse(settling((parent, failed())), CLOCK, [(7,)], [], [(8,)], [], [])
+    _, asked = converse(settling((parent, failed())), CLOCK, [(41,)], [], [(9, 9)], [], [])
 
     assert ["clock", "settle", "attempt_insert", "take", "policy_put", "job_insert"] == names(asked)
-    assert (State.DEAD, T0) == (asked[1].params["state"], asked[1].params["finished_at"])
+    assert (State.DEAD, T0) == (asked[1].many[0]["state"], asked[1].many[0]["finished_at"])
     (row,) = asked[5].many
     assert (9, "mend", "mail", 3, 7) == tuple(row[each] for each in ("id", "task", "queue", "priority", "parent_id"))
 
 
 def test_a_catch_job_s_success_stamps_its_parent():
     """The success of a catch job writes its job, its line, its result and its parent's stamp."""
-    settled, asked = converse(settling((CATCHING, Succeeded(b"1"))), CLOCK, [(7,)], [], [], [])
+    settled, asked = converse(settling((CATCHING, Succeeded(b"1"))), CLOCK, [(41,)], [], [], [])
 
     assert ["clock", "settle", "attempt_insert", "result_put", "caught"] == names(asked)
-    assert {"job_id": 3, "now": T0} == asked[4].params
+    assert [{"job_id": 3, "now": T0}] == asked[4].many
     assert 3 == settled.moved[0].caught
 
 
 @pytest.mark.parametrize("outcome", [Released("shutdown"), Expired()], ids=["release", "expired"])
 def test_what_was_not_executed_writes_no_history(outcome: object):
     """An attempt that was given back, or never started, writes its job only."""
-    assert ["clock", "settle"] == names(converse(settling((claim(), outcome)), CLOCK, [(7,)])[1])
+    assert ["clock", "settle"] == names(converse(settling((claim(), outcome)), CLOCK, [(41,)])[1])
 
 
 def test_nothing_is_written_for_a_lost_lease():
@@ -145,16 +147,17 @@ def test_an_empty_settle_asks_only_the_time():
     assert (Settled((), frozenset()), 1) == ((answer := converse(settling(), CLOCK))[0], len(answer[1]))
 
 
-def test_a_sweep_strikes_off_and_takes_row_by_row():
-    """A sweep strikes silent workers off, and writes each of their attempts apart, guarded by its lease."""
+def test_a_sweep_strikes_off_and_takes_what_is_lost():
+    """A sweep strikes off who is silent or gone, and writes their attempts, each guarded by its lease."""
     a, b = of(1, 2)
-    moved, asked = converse(leases.sweep(9), CLOCK, [], [a, b], [(1,)], [], [])
+    moved, asked = converse(leases.sweep(9, gone={6, 4}), CLOCK, [], [a, b], [(11,)], [])
 
     assert [1] == [each.job_id for each in moved]
-    assert ["clock", "workers_bury", "lost", "settle", "attempt_insert", "settle"] == names(asked)
+    assert ["clock", "workers_bury", "lost", "settle", "attempt_insert"] == names(asked)
+    assert {"now": T0, "gone": [4, 6]} == asked[1].params
     assert {"now": T0, "grace": GRACE, "budget": 9} == asked[2].params
-    assert [11, 12] == [query.params["lease_id"] for query in asked if query.name == "settle"]
-    assert Closing.LOST == asked[4].params["outcome"]
+    assert [11, 12] == [row["lease_id"] for row in asked[3].many]
+    assert [(1, Closing.LOST)] == [(row["job_id"], row["outcome"]) for row in asked[4].many]
 
 
 @pytest.mark.parametrize(
@@ -170,18 +173,18 @@ def test_a_sweep_strikes_off_and_takes_row_by_row():
 def test_a_sweep_says_which_of_its_two_reasons_it_had(changes: dict[str, Any], why: str):
     """A lost attempt says whether it took too long, grace included, or its worker fell silent."""
     lost = claim(claimed_at=T0 - seconds(30) - GRACE, **changes)
-    _, asked = converse(leases.sweep(9), CLOCK, [], [lost], [(7,)], [])
+    _, asked = converse(leases.sweep(9), CLOCK, [], [lost], [(41,)], [])
 
-    assert why == asked[4].params["error"]
+    assert why == asked[4].many[0]["error"]
 
 
 def test_a_sweep_leaves_what_it_cannot_read():
     """An attempt whose policy cannot be read is left to a worker that can; the sweep goes on with the next."""
     odd, good = claim(id=1, lease_id=11, policy=UNREADABLE), claim(id=2, lease_id=12)
-    moved, asked = converse(leases.sweep(9), CLOCK, [], [odd, good], [(2,)], [])
+    moved, asked = converse(leases.sweep(9), CLOCK, [], [odd, good], [(12,)], [])
 
     assert [2] == [each.job_id for each in moved]
-    assert [12] == [query.params["lease_id"] for query in asked if query.name == "settle"]
+    assert [12] == [row["lease_id"] for row in asked[3].many]
 
 
 def test_a_sweep_of_nothing():

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from redrive.engine.records import KeyUntil
 from redrive.stores.operations import workers
 from redrive.stores.operations.workers import Pulse
 from tests.stores.helpers import T0, seconds
@@ -16,7 +17,7 @@ from tests.stores.operations.conversing import CLOCK, converse, names
 def test_a_worker_is_registered_under_a_new_number(queues: Any, expected: Any):
     """Registering takes a number and writes the worker, alive until its lease runs out."""
     operation = workers.register("host:1", concurrency=4, lease_for=seconds(15), queues=queues)
-    number, asked = converse(operation, CLOCK, [(8,)], [])
+    number, asked = converse(operation, CLOCK, [(9, 9)], [])
 
     assert 9 == number
     assert {
@@ -24,6 +25,10 @@ def test_a_worker_is_registered_under_a_new_number(queues: Any, expected: Any):
         "name": "host:1",
         "concurrency": 4,
         "queues": expected,
+        "host": None,
+        "pid": None,
+        "birth": None,
+        "lock_id": None,
         "now": T0,
         "expires_at": T0 + seconds(15),
     } == asked[2].params
@@ -46,8 +51,17 @@ def test_a_heartbeat_that_promises_nothing_asks_nothing():
 
 def test_leaving_gives_back_first():
     """A leaving worker gives back what it holds, and is struck off then."""
-    given, asked = converse(workers.leave(5), CLOCK, [(1,), (2,)], [])
+    released = [workers.Released(1, "send", None, None), workers.Released(2, "send", "u", KeyUntil.END)]
+    given, asked = converse(workers.leave(5), CLOCK, released, [])
 
     assert [1, 2] == given
     assert ["clock", "worker_release", "worker_stop"] == names(asked)
     assert "worker 5 shut down" == asked[1].params["note"]
+
+
+def test_leaving_takes_keys_again():
+    """A job that gave its key back when it started takes it again when its worker leaves."""
+    released = [workers.Released(1, "send", "u", KeyUntil.START)]
+    _, asked = converse(workers.leave(5), CLOCK, released, [(1,)], [])
+
+    assert [{"kind": "unique", "scope": "send", "key": "u", "job_id": 1}] == asked[2].many

@@ -18,6 +18,7 @@ from redrive.cli.plan.words import clean
 from redrive.policy import Failure, Policy
 from redrive.policy.algebra import Combined
 from redrive.policy.failure import names_of_class
+from redrive.policy.policy import only_limits
 
 __all__ = ["Kind", "kinds", "parts"]
 
@@ -73,9 +74,9 @@ def _of_rules(policy: Policy) -> Iterator[Kind]:
 def _of_combination(policy: Combined) -> list[Kind]:
     each = list(parts(policy))
     names = {name for part in each for rule in part.rules for name in rule.on}
-    names |= {name for part in each if isinstance(part.on, tuple) for name in part.on}
+    names |= {name for part in each if isinstance(part.on, tuple) and not only_limits(part) for name in part.on}
     found = [Kind(_spoken(name), "", _failure(name)) for name in sorted(names)]
-    if all(isinstance(part.on, tuple) for part in each):
+    if found and all(isinstance(part.on, tuple) for part in each):
         return found
     return [Kind("any other failure" if names else "any failure", "", _ANY), *found]
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 from textwrap import wrap
 
 from redrive.policy import Policy, format_duration
+from redrive.policy.policy import only_limits
 
 __all__ = ["clean", "notes", "shown", "wrapped"]
 
@@ -50,6 +51,7 @@ def notes(*parts: Policy) -> list[str]:
             _of_hints(part),
             _of_deadline(part, "The deadline" if len(parts) == 1 else "A deadline"),
             _of_outcome(part),
+            _of_luck(part),
         ]
         for field in ("budget", "breaker"):
             key = getattr(part, field)
@@ -67,7 +69,18 @@ def _of_attempts(parts: tuple[Policy, ...]) -> str:
     return f"Times count from the first failure; attempts are drawn as taking no time{limit}."
 
 
+def _of_luck(policy: Policy) -> str:
+    schedules = [policy.backoff, *(rule.backoff for rule in policy.rules if rule.backoff is not None)]
+    if not any(each.remembers for each in schedules):
+        return ""
+    return (
+        "A smooth backoff draws moments: each wait is drawn for the same luck as before, and may be from 0s to longer."
+    )
+
+
 def _of_hints(policy: Policy) -> str:
+    if only_limits(policy):  # another part obeys
+        return ""
     if policy.hints == "ignore":
         return "Hints (Retry-After) are ignored, except those that a handler raises."
     if policy.max_hint is not None:

@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from couchbase.exceptions import CouchbaseException
+from couchbase.options import AnalyticsOptions, QueryOptions
 
 from redrive.contrib.couchbase.operations import is_idempotent
 from redrive.contrib.couchbase.sdk import TIMEOUTS, report_of, true_error, verdict_of
@@ -103,7 +104,8 @@ class Calls:
 
         Args:
             method: of a cluster, scope or bucket, as in ``cluster.query``.
-            *args: its arguments. Give options as keywords: ``readonly`` decides what may be repeated.
+            *args: its arguments. In ``QueryOptions`` or ``AnalyticsOptions`` among them, as in a keyword, ``read_only``
+                decides what may be repeated; a keyword goes before the options.
             timeout: for all attempts together; None for that of the orchestrator.
             context: of the request, for logs and strategies.
             **options: of the request.
@@ -113,13 +115,15 @@ class Calls:
 
         Raises:
             KeyError: `SERVICE_OF` does not know the method.
+            TypeError: a keyword ``readonly``. The SDK takes it for a parameter of the statement, and lets that write.
             AmbiguousTimeout: the time was up, and nobody knows whether it took effect.
             UnambiguousTimeout: the time was up, and it did not.
             CouchbaseException: what the SDK says, if it is not retried.
         """
         name = method.__name__
         service = SERVICE_OF[name]
-        idempotent = is_idempotent(service, options=options, profile=self.profile)
+        read_only = _read_only(args, options)
+        idempotent = is_idempotent(service, options={"readonly": read_only}, profile=self.profile)
 
         async def _collect(**given: object) -> list[Any]:
             return [row async for row in method(*args, **options, **given).rows()]
@@ -170,3 +174,15 @@ class Calls:
             made.retry_reason = None if is_retried else verdict.classified()  # type: ignore[attr-defined]
         made.add_note(report.note)
         return made
+
+
+def _read_only(args: tuple[object, ...], options: Mapping[str, object]) -> bool:
+    """Whether a request says that it only reads, as the SDK will understand it."""
+    if "readonly" in options:
+        raise TypeError(
+            "readonly= would be a parameter of the statement: say read_only=, or give it with named_parameters="
+        )
+    if "read_only" in options:
+        return options["read_only"] is True
+    objects = [arg for arg in args if isinstance(arg, QueryOptions | AnalyticsOptions)]
+    return bool(objects) and all(each.get("read_only") is True for each in objects)  # which of several counts, varies

@@ -2,6 +2,9 @@
 
 Two events go to the logger ``redrive.orchestrator``, as text and, for programs, as ``record.event``. A retry is DEBUG:
 it is what the orchestrator is for. A refusal is INFO, or DEBUG for an internal request, for which nobody waits.
+
+They are events of `redrive.observe`, and its sinks hear them too. What is special is only that `redrive.observe.log`
+hears them without having been added.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from redrive import observe
+from redrive.observe.audience import AUDIENCE
 from redrive.policy import Reason, format_duration
 from redrive.retrying.orchestrator.request import Request
 
@@ -21,7 +26,7 @@ log = logging.getLogger("redrive.orchestrator")
 
 
 @dataclass(frozen=True, slots=True)
-class RetryEvent:
+class RetryEvent(observe.Event):
     """What was decided about a request.
 
     Attributes:
@@ -44,6 +49,13 @@ class RetryEvent:
     context: Mapping[str, Any]
     cause: BaseException | None
 
+    channel = "redrive.orchestrator"
+
+    @property
+    def name(self) -> str:
+        """The operation."""
+        return self.operation
+
     def _details(self) -> str:
         cause = "" if self.cause is None else f", cause={self.cause!r}"
         return (
@@ -56,6 +68,7 @@ class RequestRetryScheduled(RetryEvent):
     """It will be sent again."""
 
     __slots__ = ()
+    level = logging.DEBUG
 
     def __str__(self) -> str:
         return f"{self.operation} is retried in {format_duration(self.delay or timedelta(0))}: {self._details()}"
@@ -70,15 +83,18 @@ class RequestNotRetried(RetryEvent):
         return f"{self.operation} is not retried: {self._details()}"
 
 
-def log_scheduled(request: Request, reason: Reason, delay: timedelta) -> None:
+def log_scheduled(request: Request, reason: Reason, delay: timedelta) -> observe.Wait:
     """Tell that a request will be sent again.
 
     Args:
         request: with this retry recorded.
         reason: why its attempt failed.
         delay: how long is waited.
+
+    Returns:
+        What sinks want to have around the wait.
     """
-    _log(logging.DEBUG, RequestRetryScheduled, request, reason, delay, request.attempt.error)
+    return _log(logging.DEBUG, RequestRetryScheduled, request, reason, delay, request.attempt.error)
 
 
 def log_refused(request: Request, reason: Reason, cause: BaseException | None) -> None:
@@ -92,7 +108,8 @@ def log_refused(request: Request, reason: Reason, cause: BaseException | None) -
     if request.completed:
         return  # somebody else has ended it in the meantime, so this is no news
     level = logging.DEBUG if request.internal else logging.INFO
-    _log(level, RequestNotRetried, request, reason, None, cause)
+    with _log(level, RequestNotRetried, request, reason, None, cause):
+        """No wait follows."""
 
 
 def _log(  # noqa: PLR0913, PLR0917 - what an event is made of
@@ -102,16 +119,20 @@ def _log(  # noqa: PLR0913, PLR0917 - what an event is made of
     reason: Reason,
     delay: timedelta | None,
     cause: BaseException | None,
-) -> None:
-    if log.isEnabledFor(level):
-        event = kind(
-            reason,
-            delay,
-            request.retry_attempts,
-            request.id,
-            request.operation,
-            request.dispatched_to,
-            dict(request.context),
-            cause,
-        )
-        log.log(level, "%s", event, extra={"event": event})
+) -> observe.Wait:
+    is_logged = log.isEnabledFor(level)
+    if not is_logged and not AUDIENCE:
+        return observe.Wait()
+    event = kind(
+        reason,
+        delay,
+        request.retry_attempts,
+        request.id,
+        request.operation,
+        request.dispatched_to,
+        dict(request.context),
+        cause,
+    )
+    if is_logged:
+        observe.log(event, level=level)
+    return observe.around(event, but=observe.log)

@@ -259,8 +259,8 @@ class Orchestrator:
             raise self._logged(request, reason, TooManyInRetry(reason=reason.name))
         wait = cap(max(delay, request.attempt.hint or delay), request.remaining)  # a hint is a floor (law 9)
         request.record_retry(reason, wait.delay)
-        log_scheduled(request, reason, wait.delay)
-        await self._wait(request, wait.delay)
+        with log_scheduled(request, reason, wait.delay):
+            await self._wait(request, wait.delay)
         if request.completed:
             return
         self._check_open(request, reason)

@@ -36,6 +36,11 @@ class _Under:
         return self._request.operation
 
     @property
+    def number(self) -> int:
+        """The number of its present attempt."""
+        return self._request.attempt.number
+
+    @property
     def ends(self) -> float | None:
         """When it should have ended, on its clock."""
         return self._request.ends
@@ -46,7 +51,7 @@ def published(request: Request) -> Iterator[None]:
     """Have a request be the call around what is done inside a ``with`` block, and in tasks started there."""
     scope = SCOPE.get() or Scope()
     call = _Under(request, scope.call)
-    token = SCOPE.set(scope._replace(call=call))
+    token = SCOPE.set(scope.with_(call=call))
     try:
         yield
     finally:

@@ -1,37 +1,41 @@
-"""What operators do: look, cancel, retry, redrive. PURE.
+"""What operators do: look, cancel, skip. PURE.
 
 None of these needs a lease: the operator outranks the worker (invariant I2 names the three who may change a state: the
-lease, an operator, the sweeper). A worker whose job was cancelled finds its lease gone.
+lease, an operator, the sweeper). A worker whose job was cancelled finds its lease gone. Starting jobs again is the
+subject of `redrive.stores.operations.redriving`.
+
+Each leaves a line in the audit log.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from redrive.engine.lifecycle import Event, State, move
+from redrive.engine.lifecycle import FINAL, Event, State, move
 from redrive.engine.records import Attempt, Closing, Job, Stats
 from redrive.engine.select import Filter
-from redrive.engine.settle import EXPIRED
-from redrive.errors import IllegalMove, JobNotFound
+from redrive.errors import JobNotFound
+from redrive.stores.operations.audit import NOBODY, conditions, record
 from redrive.stores.operations.clock import instant
-from redrive.stores.query import Query, Rows, Steps, reads, writes
+from redrive.stores.operations.keys import drop
+from redrive.stores.query import Query, Rows, Steps, reads, wakes
 
-__all__ = ["Redriven", "cancel", "identify", "redrive", "retry", "select", "stats"]
+__all__ = ["Cancelled", "cancel", "cancel_all", "found", "identify", "select", "selected", "skip", "stats"]
 
 
 @dataclass(frozen=True, slots=True)
-class Redriven:
-    """What a redrive answers.
+class Cancelled:
+    """What a cancel of many answers.
 
     Attributes:
-        ids: the jobs that were started again, or would be in a dry run.
-        kept: the jobs that fit but stay as they are, each with the reason.
+        ids: the jobs that were cancelled by this call.
+        last_id: the last job that was looked at; None when there are no more.
     """
 
     ids: tuple[int, ...]
-    kept: tuple[tuple[int, str], ...] = ()
+    last_id: int | None = None
 
 
 @reads
@@ -44,23 +48,40 @@ def select(wanted: Filter) -> Steps[tuple[Job, ...]]:
     Returns:
         The jobs, in the order asked for.
     """
-    return tuple((yield from _select(wanted)))
+    return tuple((yield from selected(wanted)))
 
 
-def _select(wanted: Filter) -> Generator[Query, Rows, Sequence[Job]]:
+def selected(wanted: Filter) -> Generator[Query, Rows, Sequence[Job]]:
+    """Read the jobs that fit, as a part of a larger operation.
+
+    Each way walks an index in its order, so that what is not asked for is neither read nor sorted: the newest first,
+    the oldest first, and those that redrive asks for, which are dead and not caught.
+
+    Args:
+        wanted: which.
+
+    Returns:
+        The jobs, in the order asked for.
+    """
     params = {
         "ids": list(wanted.ids) if wanted.ids is not None else None,
         "state": wanted.state,
         "task": wanted.task,
         "queue": wanted.queue,
+        "hold": wanted.hold,
         "reason": wanted.reason,
         "error": wanted.error,
         "caught": wanted.caught,
         "after_id": wanted.after_id,
-        "oldest_first": wanted.oldest_first,
         "count": wanted.limit,
     }
-    rows: Sequence[Job] = yield Query("jobs_select", params, into=Job)
+    rows: Sequence[Job]
+    if not wanted.oldest_first:
+        rows = yield Query("jobs_select", params, into=Job)
+    elif wanted.state is State.DEAD and wanted.caught is False:
+        rows = yield Query("jobs_dead", params, into=Job)
+    else:
+        rows = yield Query("jobs_oldest", params, into=Job)
     return rows
 
 
@@ -82,8 +103,8 @@ def stats(*, after_id: int = 0, task: str | None = None, now: datetime | None = 
     return counted
 
 
-@writes
-def cancel(job_id: int, *, why: str | None = None, now: datetime | None = None) -> Steps[bool]:
+@wakes
+def cancel(job_id: int, *, why: str | None = None, actor: str = NOBODY, now: datetime | None = None) -> Steps[bool]:
     """End a job that is not final. One that is final stays as it is.
 
     Whoever runs it loses the lease: a late completion changes nothing (conformance D30).
@@ -91,6 +112,7 @@ def cancel(job_id: int, *, why: str | None = None, now: datetime | None = None) 
     Args:
         job_id: which.
         why: shown on the job.
+        actor: who does it.
         now: the instant, in tests.
 
     Returns:
@@ -100,11 +122,20 @@ def cancel(job_id: int, *, why: str | None = None, now: datetime | None = None) 
         JobNotFound: there is none.
     """
     at = yield from instant(now)
-    job = yield from _get(job_id)
-    if not (yield Query("cancel", {"id": job_id, "note": why or "cancelled by an operator", "now": at})):
+    job = yield from found(job_id)
+    if not (yield from _end(job, at, why)):
         return False
-    if job.state is State.RUNNING:
-        yield Query("attempt_insert", _cancelled_attempt(job, at, why))
+    yield from record(at, actor, "cancel", ids=[job_id], why=why)
+    return True
+
+
+def _end(job: Job, at: datetime, why: str | None) -> Generator[Query, Rows, bool]:
+    if not (yield Query("cancel", {"id": job.id, "note": why or "cancelled by an operator", "now": at})):
+        return False
+    if job.lease_id is not None:
+        yield Query("attempt_insert", many=[_cancelled_attempt(job, at, why)])
+    if job.key is not None:
+        yield from drop([job.id])
     return True
 
 
@@ -122,8 +153,19 @@ def _cancelled_attempt(job: Job, at: datetime, why: str | None) -> dict[str, obj
     }
 
 
-def _get(job_id: int) -> Generator[Query, Rows, Job]:
-    rows = yield Query("job_get", {"id": job_id}, into=Job)
+def found(job_id: int) -> Generator[Query, Rows, Job]:
+    """Read one job that is to be changed, as a part of a larger operation: nobody else changes it meanwhile.
+
+    Args:
+        job_id: which.
+
+    Returns:
+        The job.
+
+    Raises:
+        JobNotFound: there is none.
+    """
+    rows = yield Query("job_lock", {"id": job_id}, into=Job)
     if not rows:
         message = f"there is no job {job_id}"
         raise JobNotFound(message)
@@ -131,105 +173,55 @@ def _get(job_id: int) -> Generator[Query, Rows, Job]:
     return job
 
 
-@writes
-def retry(job_id: int, *, now: datetime | None = None) -> Steps[None]:
-    """Run a job once more, now.
-
-    A waiting job becomes due. A dead one is started again with its last failure forgiven, so that one whose retries
-    are exhausted gets exactly one attempt more (invariant I4: an operator's grant); a cancelled one goes on with the
-    retries that it had left.
+@wakes
+def cancel_all(
+    wanted: Filter, *, why: str | None = None, actor: str = NOBODY, now: datetime | None = None
+) -> Steps[Cancelled]:
+    """End the jobs that fit and have not ended.
 
     Args:
-        job_id: which.
-        now: the instant, in tests.
-
-    Raises:
-        JobNotFound: there is none.
-        IllegalMove: it runs, has succeeded, was caught, is being caught, or is a catch job with nothing to catch.
-    """
-    at = yield from instant(now)
-    job = yield from _get(job_id)
-    if job.state is State.READY:
-        yield Query("hasten", {"id": job_id, "now": at})
-        return
-    move(job.state, Event.REDRIVE)
-    obstacle = _obstacle(job, (yield from _families([job]))[job_id], {})
-    if obstacle is not None:
-        message = f"job {job_id} {obstacle}"
-        raise IllegalMove(message)
-    forgive = int(job.state is State.DEAD and job.reason != EXPIRED)
-    yield Query("redrive", {"ids": [job_id], "forgive": forgive, "now": at, "note": "run once more by an operator"})
-
-
-@writes
-def redrive(wanted: Filter, *, dry_run: bool = False, now: datetime | None = None) -> Steps[Redriven]:
-    """Start dead (or cancelled) jobs again, oldest first, with all their failures forgiven.
-
-    Args:
-        wanted: which; jobs in other states are not touched, even if named by id.
-        dry_run: only say which.
+        wanted: which; at most ``wanted.limit`` are looked at.
+        why: shown on the jobs.
+        actor: who does it.
         now: the instant, in tests.
 
     Returns:
-        Which were started, and which were kept and why.
+        Which were cancelled.
     """
     at = yield from instant(now)
-    jobs = yield from _select(replace(wanted, oldest_first=True))
-    families = yield from _families(jobs)
-    started: dict[int, int] = {}
-    kept: list[tuple[int, str]] = []
+    jobs = yield from selected(replace(wanted, oldest_first=True))
+    ended = []
     for job in jobs:
-        obstacle = _obstacle(job, families[job.id], started)
-        if obstacle is None:
-            started[job.parent_id or job.id] = job.id
-        else:
-            kept.append((job.id, obstacle))
-    ids = list(started.values())
-    if ids and not dry_run:
-        yield Query("redrive", {"ids": ids, "forgive": None, "now": at, "note": "redriven by an operator"})
-    return Redriven(tuple(ids), tuple(kept))
+        if job.state not in FINAL and (yield from _end(job, at, why)):
+            ended.append(job.id)  # noqa: PERF401 - a comprehension cannot yield
+    if ended:
+        yield from record(at, actor, "cancel", ids=ended, filter=conditions(wanted), why=why)
+    return Cancelled(tuple(ended), jobs[-1].id if len(jobs) == wanted.limit else None)
 
 
-@dataclass(frozen=True, slots=True)
-class Family:
-    """A row of the query ``families``.
+@wakes
+def skip(job_id: int, *, actor: str = NOBODY, now: datetime | None = None) -> Steps[bool]:
+    """Let those pass that a dead job of an ordered queue holds up. The job stays dead.
 
-    Attributes:
-        id: a job.
-        catching: a catch job of it waits or runs.
-        twin: it is a catch job, and another one of the same dead job waits or runs.
-        pointless: it is a catch job, and there is nothing to catch any more.
+    Args:
+        job_id: the dead job.
+        actor: who does it.
+        now: the instant, in tests.
+
+    Returns:
+        Was it skipped by this call? One that was skipped before, or was caught, holds up nobody.
+
+    Raises:
+        JobNotFound: there is none.
+        IllegalMove: it is not dead.
     """
-
-    id: int
-    catching: bool
-    twin: bool
-    pointless: bool
-
-
-def _families(jobs: Sequence[Job]) -> Generator[Query, Rows, dict[int, Family]]:
-    rows: Sequence[Family] = yield Query("families", {"ids": [job.id for job in jobs]}, into=Family)
-    return {row.id: row for row in rows}
-
-
-def _obstacle(job: Job, family: Family, started: Mapping[int, int]) -> str | None:
-    """Why a job must not be started again; ``started`` has the one of each family that is being started."""
-    if job.state not in _REDRIVABLE:
-        return f"is {job.state}"
-    if job.caught_at is not None:
-        return "was caught: its catch task has dealt with it"
-    if family.catching:
-        return f"is being caught by {job.policy.catch}: cancel the catch job first, or let it finish"
-    if family.pointless:
-        return f"has nothing to catch: job {job.parent_id} is not dead any more, or was caught"
-    if started.get(job.parent_id or job.id) == job.parent_id is not None:
-        return f"has nothing to catch while job {job.parent_id} starts again"
-    if family.twin or (job.parent_id or job.id) in started:
-        return f"has a twin: another catch job of job {job.parent_id} waits or runs"
-    return None
-
-
-_REDRIVABLE = frozenset({State.DEAD, State.CANCELLED})
+    at = yield from instant(now)
+    job = yield from found(job_id)
+    move(job.state, Event.SKIP)
+    if not (yield Query("skip", {"id": job_id, "now": at})):
+        return False
+    yield from record(at, actor, "skip", ids=[job_id])
+    return True
 
 
 @reads

@@ -15,7 +15,7 @@ lease (conformance D25), and the answer is "already settled" rather than "lost".
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -23,16 +23,24 @@ import msgspec
 
 from redrive.engine.frozen import UNREADABLE, freeze
 from redrive.engine.lease import GRACE, UNKNOWN_TASK_DELAY
-from redrive.engine.lifecycle import FINAL
+from redrive.engine.lifecycle import FINAL, Event
 from redrive.engine.outcome import Lost, Outcome, Released, Succeeded
-from redrive.engine.records import Attempt, Claim, NewJob
+from redrive.engine.queue import Due
+from redrive.engine.records import Attempt, Claim, Closing, NewJob
 from redrive.engine.settle import Transition, decide
 from redrive.policy import format_duration
+from redrive.stores.operations import keys, special
 from redrive.stores.operations.clock import instant
+from redrive.stores.operations.floors import Floor, NextDue, next_due, parameters
 from redrive.stores.operations.jobs import insert
-from redrive.stores.query import Query, Rows, Steps, writes
+from redrive.stores.operations.numbers import take
+from redrive.stores.operations.special import Offer, Walk
+from redrive.stores.query import Query, Rows, Steps, wakes, writes
 
-__all__ = ["Claimed", "Ending", "Settled", "claim", "settle", "sweep"]
+__all__ = ["Claimed", "Ending", "Settled", "claim", "closed_before", "settle", "sweep", "write", "write_all"]
+
+CONTENDED = timedelta(milliseconds=10)
+"""How long a claimer rests where all that is due is just being taken by others."""
 
 _NEWER = Released("its policy cannot be read by this redrive: a newer one may", UNKNOWN_TASK_DELAY, unknown_task=True)
 
@@ -46,18 +54,13 @@ class Claimed:
         rest_for: how long it is until the next job of these queues is due; None where none waits, zero where more are
             due than were asked for.
         known: is the worker registered? If not, nothing was claimed; it must register again.
+        walks: what the worker's next claim should be told, so that it goes on where this one left off.
     """
 
     claims: tuple[Claim, ...]
     rest_for: timedelta | None
     known: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class NextDue:
-    """A row of the query ``next_due``."""
-
-    due_at: datetime | None
+    walks: tuple[Walk, ...] = ()
 
 
 class Ending(msgspec.Struct, frozen=True):
@@ -81,19 +84,23 @@ class Settled:
     Attributes:
         moved: what became of each attempt that was settled.
         lost: lease ids that were not current: nothing was written for them.
+        cancelled: those of the lost whose job was cancelled while they ran.
     """
 
     moved: tuple[Transition, ...]
     lost: frozenset[int]
+    cancelled: frozenset[int] = frozenset()
 
 
 @writes
-def claim(
+def claim(  # noqa: PLR0913 - who, how many, for how long, and from where
     worker_id: int,
     count: int,
     *,
     lease_for: timedelta,
     queues: Sequence[str] | None = None,
+    walks: Sequence[Walk] = (),
+    floors: Sequence[Floor] = (),
     now: datetime | None = None,
 ) -> Steps[Claimed]:
     """Take up to ``count`` due jobs, each under a new lease.
@@ -108,31 +115,61 @@ def claim(
         count: how many at most.
         lease_for: how long the worker is believed from now on.
         queues: from which queues; None means all.
+        walks: what the worker's last claim answered.
+        floors: where to begin in lanes of plain queues; see `redrive.stores.operations.floors`.
         now: the instant, in tests.
 
     Returns:
         The claims and how long to rest.
     """
-    at = yield from instant(now)
     named = list(queues) if queues is not None else None
-    due = yield Query("next_due", {"queues": named}, into=NextDue)
-    earliest: datetime | None = due[0].due_at
-    if earliest is None or earliest > at:
-        return Claimed((), None if earliest is None else earliest - at)
+    where = {"queues": named, **parameters(floors)}
+    due = yield from next_due(where, now)
+    at = due.now
+    offers = (yield from special.offers(named, count, at, walks)) if _is_past(due.special_at, at) else ()
+    going = tuple(offer.walk for offer in offers if offer.walk is not None)
+    if not _is_past(due.due_at, at) and not any(offer.jobs for offer in offers):
+        return Claimed((), (yield from _rest(named, due, offers)), walks=going)
     if not (yield Query("worker_beat", {"id": worker_id, "now": at, "expires_at": at + lease_for})):
         return Claimed((), None, known=False)
-    taken = yield Query("take", {"name": "lease", "count": count})
-    params = {"now": at, "count": count, "queues": named, "worker_id": worker_id, "lease_before": taken[0][0]}
-    rows: Sequence[Claim] = yield Query("claim", params, into=Claim)
-    for odd in rows:
-        if odd.policy is UNREADABLE:
-            yield from _write(odd, decide(odd, _NEWER, at, 0.0), at)
+    rows = yield from _take(worker_id, count, where, at, offers)
+    yield from keys.drop(keys.starters(rows))
+    yield from write_all([(odd, decide(odd, _NEWER, at, 0.0)) for odd in rows if odd.policy is UNREADABLE], at)
     claims = tuple(sorted((each for each in rows if each.policy is not UNREADABLE), key=_by_lease))
     if len(rows) == count:
-        return Claimed(claims, timedelta(0))
-    rest = yield Query("next_due", {"queues": named}, into=NextDue)
-    later: datetime | None = rest[0].due_at
-    return Claimed(claims, None if later is None else later - at)
+        return Claimed(claims, timedelta(0), walks=going)
+    rest = yield from _rest(named, (yield from next_due(where, at)), offers)
+    if rest is None:
+        return Claimed(claims, None, walks=going)
+    # What is due and was not taken is just being taken by others, or let go of: it is not worth a busy look.
+    return Claimed(claims, max(rest, timedelta(0) if claims else CONTENDED), walks=going)
+
+
+def _take(
+    worker_id: int, count: int, where: Mapping[str, object], at: datetime, offers: Sequence[Offer]
+) -> Generator[Query, Rows, Sequence[Claim]]:
+    """Take jobs, of plain queues in one statement, and where special ones have any, of all in a common order."""
+    new = yield from take("lease", count)
+    params = {"now": at, "worker_id": worker_id, "leases": new}
+    rows: Sequence[Claim]
+    if not any(offer.jobs for offer in offers):
+        rows = yield Query("claim", {**params, **where, "count": count}, into=Claim)
+        return rows
+    heads: Sequence[Due] = yield Query("heads", {"now": at, "count": count, "queues": where["queues"]}, into=Due)
+    rows = yield Query("claim_chosen", {**params, "ids": special.choose(heads, offers, at, count)}, into=Claim)
+    yield from special.note(rows, offers, at)
+    return rows
+
+
+def _rest(queues: list[str] | None, due: NextDue, offers: Sequence[Offer]) -> Generator[Query, Rows, timedelta | None]:
+    """How long it is until the next job can start, if nothing happens until then."""
+    other = (yield from special.later(queues, due.now, offers)) if offers else due.special_at
+    earliest = min((each for each in (due.due_at, other) if each is not None), default=None)
+    return None if earliest is None else earliest - due.now
+
+
+def _is_past(instant: datetime | None, now: datetime) -> bool:
+    return instant is not None and instant <= now
 
 
 def _by_lease(claim: Claim) -> int:
@@ -151,23 +188,29 @@ def settle(endings: Sequence[Ending], *, now: datetime | None = None) -> Steps[S
         What became of each, and which leases were lost.
     """
     at = yield from instant(now)
-    moved: list[Transition] = []
-    missed: list[Transition] = []
     plain: list[Transition] = []
+    other: list[tuple[Claim, Transition]] = []
     for ending in endings:
         transition = decide(ending.claim, ending.outcome, at, ending.sample)
         if isinstance(ending.outcome, Succeeded) and not ending.claim.catching:
             plain.append(transition)
         else:
-            written = yield from _write(ending.claim, transition, at)
-            (moved if written else missed).append(transition)
+            other.append((ending.claim, transition))
+    done = yield from write_all(other, at)
     if plain:
-        done = yield from _write_successes(plain, at)
-        for transition in plain:
-            (moved if transition.lease_id in done else missed).append(transition)
-    already = (yield from _closed_before(missed)) if missed else frozenset()
+        current = yield from _write_successes(plain, at)
+        done |= {each.lease_id: each for each in plain if each.lease_id in current}
+        yield from keys.drop([each.claim.id for each in endings if each.claim.key and each.claim.lease_id in current])
+    decided = [*(transition for _, transition in other), *plain]
+    moved = [done[each.lease_id] for each in decided if each.lease_id in done]
+    missed = [each for each in decided if each.lease_id not in done]
+    if not missed:
+        return Settled(tuple(moved), frozenset())
+    before = yield from closed_before(missed)
+    already = {each.lease_id for each in missed if _said_before(each, before.get(each.lease_id))}
     moved += [each for each in missed if each.lease_id in already]
-    return Settled(tuple(moved), frozenset(each.lease_id for each in missed) - already)
+    lost = frozenset(each.lease_id for each in missed) - already
+    return Settled(tuple(moved), lost, frozenset(each for each in lost if before.get(each) == Closing.CANCELLED))
 
 
 def _write_successes(plain: Sequence[Transition], at: datetime) -> Generator[Query, Rows, set[int]]:
@@ -189,21 +232,63 @@ def _write_successes(plain: Sequence[Transition], at: datetime) -> Generator[Que
 _CLOSED = Attempt.__struct_fields__
 
 
-def _write(claim: Claim, transition: Transition, at: datetime) -> Generator[Query, Rows, bool]:
-    """Write one transition whole: job, history, result, catch job, caught parent (law 6)."""
-    rows = yield Query("settle", _columns(transition, at))
-    if not rows:
-        return False
-    closed = transition.closed
-    if closed is not None:
-        yield Query("attempt_insert", {name: getattr(closed, name) for name in _CLOSED})
-    if transition.result is not None:
-        yield Query("result_put", {"job_id": transition.job_id, "result": transition.result})
-    if transition.caught is not None:
-        yield Query("caught", {"job_id": transition.caught, "now": at})
-    if transition.catch is not None:
-        yield from insert([_catch_job(claim, transition.catch)], at)
-    return True
+def write(claim: Claim, transition: Transition, at: datetime) -> Generator[Query, Rows, bool]:
+    """Write one transition whole: job, history, result, catch job, caught parent (law 6).
+
+    Args:
+        claim: the attempt.
+        transition: what is to be written.
+        at: the instant of the transaction.
+
+    Returns:
+        Was its lease current? If not, nothing was written.
+    """
+    return bool((yield from write_all([(claim, transition)], at)))
+
+
+def write_all(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Generator[Query, Rows, dict[int, Transition]]:
+    """Write transitions, each whole or not at all: job, history, result, catch job, caught parent, key (law 6).
+
+    They travel together: what they have in common is one statement each, whatever their number.
+
+    Args:
+        pairs: attempts and what is to be written of them.
+        at: the instant of the transaction.
+
+    Returns:
+        What became of the jobs, by the leases that were current: what was to be, unless another job has the key now.
+    """
+    done: set[int] = set()
+    waiting = [_suspended(each) for _, each in pairs if each.event is Event.WAIT]
+    if waiting:
+        done.update(row[0] for row in (yield Query("suspend", many=waiting)))
+    ended = [pair for pair in pairs if pair[1].event is not Event.WAIT]
+    if ended:
+        current = {row[0] for row in (yield Query("settle", many=[_columns(each, at) for _, each in ended]))}
+        yield from _write_rest([pair for pair in ended if pair[1].lease_id in current], at)
+        done |= current
+    written = [pair for pair in pairs if pair[1].lease_id in done]
+    return {each.lease_id: each for _, each in written} | (yield from keys.follow(written, at))
+
+
+def _write_rest(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Generator[Query, Rows, None]:
+    """Write what belongs to the ends of these attempts beside the job itself."""
+    moved = [transition for _, transition in pairs]
+    closed = [{name: getattr(each.closed, name) for name in _CLOSED} for each in moved if each.closed is not None]
+    if closed:
+        yield Query("attempt_insert", many=closed)
+    results = [{"job_id": each.job_id, "result": each.result} for each in moved if each.result is not None]
+    if results:
+        yield Query("result_put", many=results)
+    caught = [{"job_id": each.caught, "now": at} for each in moved if each.caught is not None]
+    if caught:
+        yield Query("caught", many=caught)
+    yield from insert([_catch_job(claim, each.catch) for claim, each in pairs if each.catch is not None], at)
+
+
+def _suspended(transition: Transition) -> dict[str, object]:
+    wanted = ("job_id", "lease_id", "scheduled_at", "note")
+    return {name: getattr(transition, name) for name in wanted}
 
 
 def _columns(transition: Transition, at: datetime) -> dict[str, object]:
@@ -211,6 +296,7 @@ def _columns(transition: Transition, at: datetime) -> dict[str, object]:
         "job_id": transition.job_id,
         "lease_id": transition.lease_id,
         "state": transition.state,
+        "origin": transition.origin,
         "hold": transition.hold,
         "note": transition.note,
         "attempt": transition.attempt,
@@ -238,24 +324,44 @@ def _catch_job(claim: Claim, task: str) -> NewJob:
     )
 
 
-def _closed_before(missed: Sequence[Transition]) -> Generator[Query, Rows, frozenset[int]]:
-    """Which of these were in truth settled by this very lease, in a commit whose reply was lost?"""
+def closed_before(missed: Sequence[Transition]) -> Generator[Query, Rows, dict[int, str]]:
+    """Read what the history says under these leases, which are not current any more.
+
+    Args:
+        missed: what could not be written.
+
+    Returns:
+        How the attempt ended, for each lease that has a line.
+    """
     params = {"job_ids": [each.job_id for each in missed], "lease_ids": [each.lease_id for each in missed]}
-    outcomes = dict((yield Query("closed_before", params)))
-    return frozenset(
-        each.lease_id for each in missed if each.closed and outcomes.get(each.lease_id) == each.closed.outcome.value
-    )
+    return dict((yield Query("closed_before", params)))
 
 
-@writes
-def sweep(budget: int, *, grace: timedelta = GRACE, now: datetime | None = None) -> Steps[tuple[Transition, ...]]:
+def _said_before(transition: Transition, outcome: str | None) -> bool:
+    """Was this very thing settled by this very lease, in a commit whose reply was lost?
+
+    An attempt that is to wait for its answer may find that the answer was faster.
+    """
+    if transition.event is Event.WAIT:
+        return outcome in _ANSWERS
+    return transition.closed is not None and transition.closed.outcome.value == outcome
+
+
+_ANSWERS = frozenset({Closing.SUCCEEDED, Closing.FAILED})
+
+
+@wakes
+def sweep(
+    budget: int, *, gone: Collection[int] = (), grace: timedelta = GRACE, now: datetime | None = None
+) -> Steps[tuple[Transition, ...]]:
     """Take away the leases of workers that fell silent and of attempts that outlived their hard timeout.
 
-    Row by row, each guarded by the lease id that was read, so one odd row stops no other (poison for FTL's reaper).
+    Each row is guarded by the lease id that was read, so one odd row stops no other (poison for FTL's reaper).
     A row whose policy cannot be read is left to a worker that can: whether the task may run again is written there.
 
     Args:
         budget: how many leases at most; the work of one pass is bounded.
+        gone: workers that are known to be dead, though they are not silent for long enough.
         grace: added to an attempt timeout before a living worker loses the attempt.
         now: the instant, in tests.
 
@@ -263,16 +369,12 @@ def sweep(budget: int, *, grace: timedelta = GRACE, now: datetime | None = None)
         What became of each job; shorter than ``budget`` when nothing is left to sweep.
     """
     at = yield from instant(now)
-    yield Query("workers_bury", {"now": at})
+    yield Query("workers_bury", {"now": at, "gone": sorted(gone)})
     rows: Sequence[Claim] = yield Query("lost", {"now": at, "grace": grace, "budget": budget}, into=Claim)
-    moved = []
-    for lost in rows:
-        if lost.policy is UNREADABLE:
-            continue
-        transition = decide(lost, Lost(_fate(lost, at - grace)), at, 0.0)
-        if (yield from _write(lost, transition, at)):
-            moved.append(transition)
-    return tuple(moved)
+    readable = [lost for lost in rows if lost.policy is not UNREADABLE]
+    decided = [(lost, decide(lost, Lost(_fate(lost, at - grace)), at, 0.0)) for lost in readable]
+    done = yield from write_all(decided, at)
+    return tuple(done[transition.lease_id] for _, transition in decided if transition.lease_id in done)
 
 
 def _fate(lost: Claim, cut_off: datetime) -> str:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from redrive.engine.records import Worker
+from redrive.engine.records import KeyUntil, Process, Worker
 from redrive.stores.operations.clock import instant
-from redrive.stores.query import Query, Steps, reads, writes
+from redrive.stores.operations.keys import Wanted, again
+from redrive.stores.operations.numbers import take
+from redrive.stores.query import Query, Rows, Steps, reads, wakes, writes
 
-__all__ = ["Pulse", "beat", "leave", "register", "workers"]
+__all__ = ["Pulse", "beat", "forsake", "held", "leave", "register", "workers"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +28,32 @@ class Pulse:
     leases: frozenset[int]
 
 
+@dataclass(frozen=True, slots=True)
+class Released:
+    """A row of the query ``worker_release``.
+
+    Attributes:
+        id: a job that was given back.
+        task: its task.
+        key: its unique key.
+        key_until: how long it keeps that to itself.
+    """
+
+    id: int
+    task: str
+    key: str | None
+    key_until: KeyUntil | None
+
+
 @writes
-def register(
+def register(  # noqa: PLR0913 - the columns of its row
     name: str,
     *,
     concurrency: int,
     lease_for: timedelta,
     queues: Sequence[str] | None = None,
+    process: Process | None = None,
+    lock_id: int | None = None,
     now: datetime | None = None,
 ) -> Steps[int]:
     """Make a worker known.
@@ -42,16 +63,19 @@ def register(
         concurrency: attempts it runs at once.
         lease_for: time after which it is presumed dead if it does not beat.
         queues: the queues it serves; None means all.
+        process: where it runs, so that its death can be seen; None where it has no process of its own.
+        lock_id: the lock that its session holds in the database, where it has one.
         now: the instant, in tests.
 
     Returns:
         Its id, never used before.
     """
     at = yield from instant(now)
-    rows = yield Query("take", {"name": "worker", "count": 1})
-    worker_id: int = rows[0][0] + 1
+    (worker_id,) = yield from take("worker", 1)
     named = list(queues) if queues is not None else None
+    host, pid, birth = (process.host, process.pid, process.birth) if process else (None, None, None)
     params = {"id": worker_id, "name": name, "concurrency": concurrency, "queues": named}
+    params |= {"host": host, "pid": pid, "birth": birth, "lock_id": lock_id}
     yield Query("worker_insert", {**params, "now": at, "expires_at": at + lease_for})
     return worker_id
 
@@ -76,11 +100,28 @@ def beat(worker_id: int, lease_for: timedelta, *, now: datetime | None = None) -
         raise ValueError(message)
     at = yield from instant(now)
     alive = yield Query("worker_beat", {"id": worker_id, "now": at, "expires_at": at + lease_for})
-    held = yield Query("leases_of", {"worker_id": worker_id})
-    return Pulse(bool(alive), frozenset(row[0] for row in held))
+    return Pulse(bool(alive), (yield from _held(worker_id)))
 
 
-@writes
+@reads
+def held(worker_id: int) -> Steps[frozenset[int]]:
+    """Look between two heartbeats which leases are left, so that a worker soon hears of a cancelled job.
+
+    Args:
+        worker_id: who looks.
+
+    Returns:
+        The leases that it still holds; what it runs beyond these is lost.
+    """
+    return (yield from _held(worker_id))
+
+
+def _held(worker_id: int) -> Generator[Query, Rows, frozenset[int]]:
+    rows = yield Query("leases_of", {"worker_id": worker_id})
+    return frozenset(row[0] for row in rows)
+
+
+@wakes
 def leave(worker_id: int, *, now: datetime | None = None) -> Steps[list[int]]:
     """Sign off, giving back whatever is still held; nothing is spent.
 
@@ -92,10 +133,37 @@ def leave(worker_id: int, *, now: datetime | None = None) -> Steps[list[int]]:
         The jobs given back.
     """
     at = yield from instant(now)
-    note = f"worker {worker_id} shut down"
-    released = yield Query("worker_release", {"worker_id": worker_id, "now": at, "note": note})
+    released = yield from _release(worker_id, None, f"worker {worker_id} shut down", at)
     yield Query("worker_stop", {"id": worker_id, "now": at})
-    return [row[0] for row in released]
+    return released
+
+
+@wakes
+def forsake(worker_id: int, lease_ids: Collection[int], *, now: datetime | None = None) -> Steps[list[int]]:
+    """Give back leases that a worker holds and does not know: the reply to its claim was lost. Nothing is spent.
+
+    Args:
+        worker_id: who holds them.
+        lease_ids: which.
+        now: the instant, in tests.
+
+    Returns:
+        The jobs given back.
+    """
+    at = yield from instant(now)
+    note = f"worker {worker_id} never heard that it had it"
+    return (yield from _release(worker_id, sorted(lease_ids), note, at))
+
+
+def _release(
+    worker_id: int, lease_ids: Sequence[int] | None, note: str, at: datetime
+) -> Generator[Query, Rows, list[int]]:
+    params = {"worker_id": worker_id, "leases": lease_ids, "now": at, "note": note}
+    released: Sequence[Released] = yield Query("worker_release", params, into=Released)
+    keyed = [Wanted(job.task, job.key, job.id) for job in released if job.key and job.key_until is KeyUntil.START]
+    if keyed:
+        yield from again(keyed, at)
+    return [job.id for job in released]
 
 
 @reads

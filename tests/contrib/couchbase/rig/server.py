@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -12,32 +11,10 @@ from threading import Thread
 from types import TracebackType
 from typing import Self
 
-__all__ = ["Memcached", "find_memcached", "install_memcached"]
+__all__ = ["Memcached"]
 
 _TRIES = 5
 """Somebody else may take the port between our look and the server's start."""
-_PLACES = ("/usr/bin", "/usr/local/bin", "/usr/sbin")
-
-
-def find_memcached() -> str | None:
-    """The path of memcached, if it is installed."""
-    return shutil.which("memcached", path=os.pathsep.join([os.environ.get("PATH", ""), *_PLACES]))
-
-
-def install_memcached() -> str | None:
-    """Find memcached, installing Debian's package first if that is possible.
-
-    Returns:
-        Its path; None if it is not there and cannot be installed.
-    """
-    found = find_memcached()
-    if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        install = ["apt-get", "install", "--yes", "-qq", "--no-install-recommends", "memcached"]
-        if subprocess.run(install, check=False, capture_output=True).returncode:
-            subprocess.run(["apt-get", "update", "-qq"], check=False, capture_output=True)
-            subprocess.run(install, check=False, capture_output=True)
-        found = find_memcached()
-    return found
 
 
 class Memcached:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
 
+from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Succeeded
+from redrive.engine.select import Filter
 from redrive.stores import migrate
 from redrive.stores.dialects import loader
 from redrive.stores.dialects.sqlite.values import encode
 from redrive.stores.drivers.sqlite import Settings
 from redrive.stores.drivers.sqlite.conversation import drive
-from redrive.stores.operations import jobs, leases, workers
+from redrive.stores.operations import admin, checks, jobs, leases, retention, workers
+from redrive.stores.operations.retention import Keep
 from redrive.stores.query import Operation
 from tests.stores.helpers import LONG, T0, failed, new, seconds
 
@@ -181,11 +185,12 @@ def test_a_sweep_costs_the_same_whatever_is_kept(made, kind: str):
 # ---------------------------------------------------------------------------------------------------- plans
 
 ABSENT = """
-    queues hold note attempt failures crashes snoozes by_rule last_delay finished_at reason error forgive
+    queues hold note attempt failures crashes snoozes by_rule last_delay finished_at reason error forgive queue
 """
 
 GIVEN: dict[str, object] = {
-    "now": T0, "count": 10, "worker_id": 1, "lease_before": 0, "job_ids": [1], "lease_ids": [1], "ids": [1], "id": 1,
+    "now": T0, "count": 10, "worker_id": 1, "leases": [1], "origin": "running", "gone": [], "first_at": T0,
+    "spacing": seconds(0), "job_ids": [1], "lease_ids": [1], "ids": [1], "id": 1,
     "job_id": 1, "lease_id": 1, "grace": seconds(10), "budget": 100, "state": "ready", "scheduled_at": T0,
 }  # fmt: skip
 
@@ -214,6 +219,7 @@ HOT = [
 
 ALLOWED = {
     "SCAN redrive_jobs USING INDEX redrive_jobs_ready",  # the first of the lanes: one probe, bounded by LIMIT 1
+    "SCAN redrive_jobs USING INDEX redrive_jobs_parted",  # likewise
     "SCAN job USING INDEX redrive_jobs_running",  # a sweep walks what runs
 }
 
@@ -243,4 +249,37 @@ def test_claims_walk_the_index_of_ready_rows(name: str):
     lines = [line for line in plan(name) if "redrive_jobs_" in line]
 
     assert any("redrive_jobs_ready (queue=? AND priority=?" in line for line in lines)
-    assert [] == [line for line in lines if "redrive_jobs_ready" not in line]
+    assert [] == [line for line in lines if not re.search("redrive_jobs_(ready|parted)", line)]
+
+
+OPERATORS = {
+    "list the newest": lambda: admin.select(Filter(limit=50)),
+    "list the oldest": lambda: admin.select(Filter(limit=50, oldest_first=True)),
+    "find the dead": lambda: admin.select(Filter(limit=50, oldest_first=True, state=State.DEAD, caught=False)),
+    "survey": lambda: retention.survey(0, Keep(LONG, None), stride=500, now=T0),
+    "check": lambda: checks.check(0, stride=500),
+}
+"""What operators and the pruner read; each is bounded by what it asks for."""
+
+
+@pytest.mark.parametrize("kind", ["scheduled", "succeeded"])
+@pytest.mark.parametrize("what", OPERATORS)
+def test_what_operators_read_does_not_grow_with_the_table(made: Callable[[str, int], Counted], what: str, kind: str):
+    """Lists, surveys and checks walk an index as far as they were asked to, and sort nothing."""
+    few, many = (made(kind, count).steps(OPERATORS[what]()) for count in (FEW, MANY))
+
+    assert many <= few * FLAT + 20
+
+
+def test_jobs_without_keys_ask_nothing_of_keys():
+    """Jobs without keys ask nothing of the table of keys, from the enqueue to the end."""
+    asked: list[str] = []
+    database = Counted()
+    database.connection.set_trace_callback(asked.append)
+    database.fill(6)
+    claims = database.run(database.claim(6)).claims
+    database.run(leases.settle([leases.Ending(each, Succeeded(), 0.0) for each in claims], now=T0))
+    database.connection.close()
+
+    assert asked
+    assert [] == [statement for statement in asked if "redrive_keys" in statement]

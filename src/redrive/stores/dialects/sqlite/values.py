@@ -1,17 +1,10 @@
-"""How values look in SQLite: instants and spans are whole microseconds, lists are JSON.
-
-A row becomes a record by the types of the record's fields: the columns are matched by name, so a statement may list
-them in any order, and one that lacks a column fails at its first use, in the tests.
-"""
+"""How values look in SQLite: instants and spans are whole microseconds, lists are JSON."""
 
 from __future__ import annotations
 
 import functools
-import inspect
-import operator
-import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, TypeAlias
@@ -20,11 +13,12 @@ import msgspec
 
 from redrive.engine import frozen
 from redrive.policy import Policy
+from redrive.stores.dialects import rows
+from redrive.stores.dialects.rows import Decoder
 
 __all__ = ["Decoder", "decoder", "encode", "from_micros", "to_micros"]
 
 Value: TypeAlias = str | int | float | bytes | None
-Decoder: TypeAlias = Callable[[Sequence[Any]], Any]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -106,40 +100,19 @@ def decoder(record: type, columns: tuple[str, ...]) -> Decoder:
     Returns:
         A function from a row to the record.
     """
-    hints = typing.get_type_hints(record)
-    names = list(inspect.signature(record).parameters)
-    pick = _picker([columns.index(name) for name in names])
-    steps = [(i, step) for i, name in enumerate(names) if (step := _reader(hints[name]))]
-
-    def read(row: Sequence[Any]) -> Any:  # noqa: ANN401 - an instance of `record`
-        # Once for every job that is claimed: most columns are values already, so only the others are looked at.
-        values = list(pick(row))
-        for i, step in steps:
-            value = values[i]
-            if value is not None:
-                values[i] = step(value)
-        return record(*values)
-
-    return read
-
-
-def _picker(places: list[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    if len(places) == 1:
-        # Of a single index, itemgetter answers the bare value.
-        return operator.itemgetter(slice(places[0], places[0] + 1))
-    return operator.itemgetter(*places)
+    return rows.decoder(record, columns, _reader)
 
 
 def _reader(hint: Any) -> Callable[[Any], Any] | None:  # noqa: ANN401 - a type form
     """Find what turns a column into a value of this type; None where nothing is to be done."""
-    if isinstance(hint, types.UnionType):
-        (hint,) = (each for each in hint.__args__ if each is not types.NoneType)
     if typing.get_origin(hint) is tuple:
         return _list
     if hint is datetime:
         return _instant
     if hint is timedelta:
         return _span
+    if hint is bool:
+        return bool
     if hint is Policy:
         return frozen.read
     if isinstance(hint, type) and issubclass(hint, StrEnum):

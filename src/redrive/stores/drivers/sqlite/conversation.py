@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sqlite3
-from collections.abc import Iterator
-from typing import TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from redrive.stores.dialects import loader
 from redrive.stores.dialects.sqlite.values import decoder, encode
@@ -97,13 +98,24 @@ def drive(cursor: sqlite3.Cursor, steps: Steps[R], settings: Settings) -> R:
 def _execute(cursor: sqlite3.Cursor, query: Query) -> Rows:
     statement = loader.statements("sqlite")[query.name]
     if query.many is not None:
-        cursor.executemany(statement, [encode(params) for params in query.many])
-        return ()
-    rows = cursor.execute(statement, encode(query.params)).fetchall()
+        rows = _execute_many(cursor, statement, query.many)
+    else:
+        rows = cursor.execute(statement, encode(query.params)).fetchall()
     if query.into is None or not rows:
         return rows
     read = decoder(query.into, tuple(column[0] for column in cursor.description))
     return [read(row) for row in rows]
+
+
+def _execute_many(cursor: sqlite3.Cursor, statement: str, many: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
+    """Run a statement for each of these. What answers nothing goes down in one call, which is the cheaper way."""
+    if not _RETURNS.search(statement):
+        cursor.executemany(statement, [encode(params) for params in many])
+        return []
+    return [row for params in many for row in cursor.execute(statement, encode(params)).fetchall()]
+
+
+_RETURNS = re.compile(r"^RETURNING\b", re.MULTILINE)
 
 
 @contextlib.contextmanager

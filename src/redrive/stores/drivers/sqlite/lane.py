@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -16,7 +18,7 @@ from redrive.stores.drivers.sqlite.settings import Settings
 from redrive.stores.drivers.sqlite.trouble import translated
 from redrive.stores.query import Operation, Steps
 
-__all__ = ["Lane"]
+__all__ = ["GROUP", "Errand", "Lane"]
 
 R = TypeVar("R")
 
@@ -31,16 +33,18 @@ class Lane:
         settings: for messages.
         connection: used by this thread only.
         kind: for the name of the thread.
+        size: operations that share one transaction, at most.
 
     Attributes:
         commits: transactions of this lane that changed something.
     """
 
-    def __init__(self, settings: Settings, connection: sqlite3.Connection, kind: str) -> None:
+    def __init__(self, settings: Settings, connection: sqlite3.Connection, kind: str, size: int = GROUP) -> None:
         self.commits = 0
+        self._size = size
         self._settings = settings
         self._cursor = connection.cursor()
-        self._queue: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Sequence[Errand]] = queue.SimpleQueue()
         self._gate = threading.Lock()
         self._closing = False
         self._thread = threading.Thread(target=self._run, name=f"redrive-{kind}", daemon=True)
@@ -58,7 +62,27 @@ class Lane:
         Raises:
             StoreClosed: the lane has been closed.
         """
-        return self._put(_Task(operation.steps, writes=operation.writes))
+        return self.submit_all([Errand(operation.steps, writes=operation.writes)])
+
+    def submit_all(self, errands: Sequence[Errand]) -> Future[Any]:
+        """Queue operations so that they share a transaction, as far as they fit into one.
+
+        Args:
+            errands: each with its future.
+
+        Returns:
+            The future of the last one.
+
+        Raises:
+            StoreClosed: the lane has been closed.
+        """
+        # Whoever comes after the last word of `close` would wait for ever.
+        with self._gate:
+            if self._closing:
+                message = f"{self._settings} has been closed"
+                raise StoreClosed(message)
+            self._queue.put(errands)
+        return errands[-1].future
 
     def call(self, work: Callable[[sqlite3.Cursor], R]) -> Future[R]:
         """Queue free work, to be run between transactions.
@@ -72,51 +96,45 @@ class Lane:
         Raises:
             StoreClosed: the lane has been closed.
         """
-        return self._put(_Task(work=work))
-
-    def _put(self, task: _Task) -> Future[Any]:
-        # Whoever comes after the last word of `close` would wait for ever.
-        with self._gate:
-            if self._closing:
-                message = f"{self._settings} has been closed"
-                raise StoreClosed(message)
-            self._queue.put(task)
-        return task.future
+        return self.submit_all([Errand(work=work)])
 
     def close(self) -> None:
         """Finish what is queued, then close the connection; returns when that is done."""
         with self._gate:
             self._closing = True
-            self._queue.put(None)
+            self._queue.put(())
         self._thread.join()
 
     def _run(self) -> None:
-        while (task := self._queue.get()) is not None:
-            rest: _Task | None = task
-            while rest is not None:
-                rest = self._group(rest)
+        waiting: deque[Errand] = deque()
+        while waiting or self._wait(waiting):
+            self._take(waiting)
+            first = waiting.popleft()
+            if first.work is not None:
+                first.attempt(functools.partial(first.work, self._cursor), self._settings)
+                continue
+            group = [first]
+            while waiting and len(group) < self._size and waiting[0].fits(first):
+                group.append(waiting.popleft())
+            self._transaction(group)
         self._cursor.connection.close()
 
-    def _group(self, first: _Task) -> _Task | None:
-        """Run what has gathered; answer the task that does not fit into the group, if one was taken."""
-        if first.work is not None:
-            first.attempt(lambda: first.work(self._cursor), self._settings)  # type: ignore[misc]
-            return None
-        group, odd = [first], None
-        with contextlib.suppress(queue.Empty):
-            while len(group) < GROUP and odd is None:
-                following = self._queue.get_nowait()
-                if following is None or following.work is not None or following.writes != first.writes:
-                    odd = following
-                    if following is None:
-                        self._queue.put(None)
-                        break
-                else:
-                    group.append(following)
-        self._transaction(group)
-        return odd
+    def _wait(self, waiting: deque[Errand]) -> bool:
+        """Wait for something to do; answer whether there is, or this is the end."""
+        waiting.extend(self._queue.get())
+        return bool(waiting)
 
-    def _transaction(self, group: list[_Task]) -> None:
+    def _take(self, waiting: deque[Errand]) -> None:
+        """Take what else has gathered. The empty word of `close` is the last one and ends the wait after this."""
+        with contextlib.suppress(queue.Empty):
+            while len(waiting) < self._size:
+                more = self._queue.get_nowait()
+                if not more:
+                    self._queue.put(more)
+                    break
+                waiting.extend(more)
+
+    def _transaction(self, group: list[Errand]) -> None:
         group = [task for task in group if task.future.set_running_or_notify_cancel()]
         if not group:
             return
@@ -141,8 +159,17 @@ class Lane:
                 self._cursor.execute("ROLLBACK")
 
 
-class _Task:
-    """One operation on its way through a lane."""
+class Errand:
+    """One operation, or one piece of free work, on its way through a lane.
+
+    Args:
+        steps: the operation.
+        writes: does it write?
+        work: gets a cursor in autocommit mode.
+
+    Attributes:
+        future: of its result.
+    """
 
     def __init__(
         self,
@@ -172,7 +199,12 @@ class _Task:
                 raise
             self.error = error
 
+    def fits(self, other: Errand) -> bool:
+        """May it share a transaction with this one?"""
+        return self.work is None and self.writes == other.writes
+
     def attempt(self, work: Callable[[], Any], settings: Settings) -> None:
+        """Run free work."""
         self.future.set_running_or_notify_cancel()
         try:
             with translated(settings):
@@ -182,6 +214,7 @@ class _Task:
         self.finish()
 
     def finish(self) -> None:
+        """Tell the caller."""
         if self.error is not None:
             self.future.set_exception(self.error)
         else:

@@ -8,7 +8,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from redrive.errors import StoreBusy, StoreError, StoreOpenError
+from redrive.errors import StoreBusy, StoreError, StoreFull, StoreOpenError
 from redrive.stores.drivers.sqlite.settings import Settings
 
 __all__ = ["translated", "translation"]
@@ -52,6 +52,8 @@ def translation(error: sqlite3.Error, settings: Settings, *, opening: bool = Fal
         return StoreBusy(
             f"{settings} is locked by another process or connection for more than {waited:g} s: end what writes to it"
         )
+    if "is full" in text:
+        return StoreFull(f"{settings} cannot grow, its disk is full; nothing was written: make room ({text})")
     if "not a database" in text:
         return StoreOpenError(f"{settings} exists but is not an SQLite database: give another path")
     if "unable to open" in text:

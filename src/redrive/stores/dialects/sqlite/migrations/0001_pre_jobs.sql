@@ -25,6 +25,10 @@ CREATE TABLE redrive_policies (
 CREATE TABLE redrive_workers (
     id INTEGER PRIMARY KEY,
     name TEXT NOT NULL,
+    host TEXT,
+    pid INTEGER,
+    birth TEXT,                           -- tells this process from a later one of the same number on the same host
+    lock_id INTEGER,                      -- PostgreSQL: the lock that its session holds as long as it lives
     concurrency INTEGER NOT NULL CHECK (concurrency > 0),
     queues TEXT,                          -- a JSON list; NULL: all queues
     started_at INTEGER NOT NULL,
@@ -34,6 +38,30 @@ CREATE TABLE redrive_workers (
     CHECK (expires_at >= heartbeat_at)    -- a heartbeat never shortens a life
 ) STRICT;
 
+-- Queues that are not like the others: paused, limited or ordered, or served by turns. People change them while
+-- workers run; the next claim obeys.
+CREATE TABLE redrive_queues (
+    name TEXT PRIMARY KEY CHECK (name <> ''),
+    paused_at INTEGER,
+    concurrency INTEGER CHECK (concurrency >= 0),         -- attempts at once, in all workers together
+    per_partition INTEGER CHECK (per_partition > 0),      -- attempts at once of each partition
+    rate_count INTEGER CHECK (rate_count > 0),            -- starts within any span of rate_for
+    rate_for INTEGER CHECK (rate_for > 0),
+    ordered INTEGER NOT NULL DEFAULT 0 CHECK (ordered IN (0, 1)),  -- each partition strictly one after the other
+    aging_for INTEGER CHECK (aging_for > 0),              -- a job that waited so long counts as one priority higher
+    turn TEXT,                                            -- the partition that was served last; the next one is first
+    changed_at INTEGER,                                   -- by a person; NULL: nobody has set anything, and code may
+    CHECK ((rate_count IS NULL) = (rate_for IS NULL))
+) STRICT, WITHOUT ROWID;
+
+-- The last starts of each queue with a rate, as many as the rate allows.
+CREATE TABLE redrive_starts (
+    queue TEXT NOT NULL REFERENCES redrive_queues (name) ON DELETE CASCADE,
+    lease_id INTEGER NOT NULL,
+    started_at INTEGER NOT NULL,
+    PRIMARY KEY (queue, lease_id)
+) STRICT, WITHOUT ROWID;
+
 -- What is checked in every row is written with OR, which stops at the first hit. For IN, SQLite makes a table of the
 -- list, anew for each row: that was a third of what a job costs the database.
 CREATE TABLE redrive_jobs (
@@ -42,19 +70,27 @@ CREATE TABLE redrive_jobs (
     queue TEXT NOT NULL CHECK (queue <> ''),
     priority INTEGER NOT NULL,
     state TEXT NOT NULL CHECK (
-        state = 'ready' OR state = 'running' OR state = 'succeeded' OR state = 'dead' OR state = 'cancelled'
+        state = 'ready' OR state = 'running' OR state = 'waiting'
+        OR state = 'succeeded' OR state = 'dead' OR state = 'cancelled'
     ),
     hold TEXT CHECK (
-        hold IS NULL OR hold IN ('delay', 'retry', 'snooze', 'release', 'unknown_task', 'lost', 'redrive')
+        hold IS NULL
+        OR hold IN ('delay', 'retry', 'snooze', 'release', 'unknown_task', 'lost', 'redrive', 'debounce', 'breaker')
     ),
     policy TEXT NOT NULL REFERENCES redrive_policies (digest),
+    partition TEXT CHECK (partition <> ''), -- whose turn it is in its queue: a tenant, an account
+    key TEXT,                             -- unique in its task
+    key_until TEXT CHECK (key_until IS NULL OR key_until = 'start' OR key_until = 'end'),
+    slot TEXT,                            -- the limited queue of which this attempt takes up a place
     parent_id INTEGER REFERENCES redrive_jobs (id),
     enqueued_at INTEGER NOT NULL,
     scheduled_at INTEGER NOT NULL,
+    latest_at INTEGER,                    -- a debounced job is not put off beyond this
     started_at INTEGER,
     claimed_at INTEGER,
     finished_at INTEGER,
     caught_at INTEGER,
+    skipped_at INTEGER,
     timeout_for INTEGER CHECK (timeout_for > 0),
     attempt INTEGER NOT NULL DEFAULT 0 CHECK (attempt >= 0),
     failures INTEGER NOT NULL DEFAULT 0 CHECK (failures >= 0),
@@ -68,29 +104,40 @@ CREATE TABLE redrive_jobs (
     reason TEXT,
     error TEXT,
     note TEXT,
-    -- a job has a holder if and only if it runs
-    CHECK ((state = 'running') = (lease_id IS NOT NULL)),
+    -- a job has a lease if and only if an attempt of it is open
+    CHECK ((state = 'running' OR state = 'waiting') = (lease_id IS NOT NULL)),
     CHECK ((lease_id IS NULL) = (worker_id IS NULL)),
-    CHECK (state <> 'running' OR claimed_at IS NOT NULL),
+    CHECK (lease_id IS NULL OR claimed_at IS NOT NULL),
+    -- only what runs takes up a place
+    CHECK (slot IS NULL OR state = 'running'),
+    CHECK ((key IS NULL) = (key_until IS NULL)),
     -- it has a finishing time if and only if it is final
     CHECK ((state = 'succeeded' OR state = 'dead' OR state = 'cancelled') = (finished_at IS NOT NULL)),
     -- only what is ready is held back
     CHECK (hold IS NULL OR state = 'ready'),
     -- only the dead are caught
-    CHECK (caught_at IS NULL OR state = 'dead')
+    CHECK (caught_at IS NULL OR state = 'dead'),
+    CHECK (skipped_at IS NULL OR state = 'dead')
 ) STRICT;
 
 -- What a claim walks: ready rows only, so that a million waiting retries or finished jobs cost it nothing. Within a
--- lane (queue and priority) it leads with the order of the claim.
-CREATE INDEX redrive_jobs_ready ON redrive_jobs (queue, priority, scheduled_at, id) WHERE state = 'ready';
+-- lane (queue and priority) it leads with the order of the claim. Jobs with a partition stand apart: their partitions
+-- are served by turns.
+CREATE INDEX redrive_jobs_ready ON redrive_jobs (queue, priority, scheduled_at, id)
+WHERE state = 'ready' AND partition IS NULL;
+CREATE INDEX redrive_jobs_parted ON redrive_jobs (queue, priority, scheduled_at, id)
+WHERE state = 'ready' AND partition IS NOT NULL;
+CREATE INDEX redrive_jobs_shares ON redrive_jobs (queue, partition, priority, scheduled_at, id)
+WHERE state = 'ready' AND partition IS NOT NULL;
 
--- The lanes that have ready rows, by a loose scan: as many index probes as there are lanes, however long each one is.
+-- The lanes of plain queues that have ready rows, by a loose scan: as many index probes as there are lanes, however
+-- long each one is. A queue is plain if it has no row in redrive_queues, and if its jobs have no partition.
 CREATE VIEW redrive_lanes AS
 WITH RECURSIVE lane (id, queue, priority) AS (
     SELECT first.id, first.queue, first.priority
     FROM (
         SELECT id, queue, priority FROM redrive_jobs
-        WHERE state = 'ready' ORDER BY queue, priority LIMIT 1
+        WHERE state = 'ready' AND partition IS NULL ORDER BY queue, priority LIMIT 1
     ) AS first
     UNION ALL
     SELECT job.id, job.queue, job.priority
@@ -98,27 +145,101 @@ WITH RECURSIVE lane (id, queue, priority) AS (
     JOIN redrive_jobs AS job ON job.id = coalesce(
         (
             SELECT id FROM redrive_jobs
-            WHERE state = 'ready' AND queue = lane.queue AND priority > lane.priority
+            WHERE state = 'ready' AND partition IS NULL AND queue = lane.queue AND priority > lane.priority
             ORDER BY priority LIMIT 1
         ),
         (
             SELECT id FROM redrive_jobs
-            WHERE state = 'ready' AND queue > lane.queue
+            WHERE state = 'ready' AND partition IS NULL AND queue > lane.queue
             ORDER BY queue, priority LIMIT 1
         )
     )
 )
-SELECT queue, priority FROM lane;
+SELECT queue, priority FROM lane
+WHERE NOT EXISTS (SELECT 1 FROM redrive_queues WHERE name = lane.queue);
+
+-- The lanes of the other queues, unless they are paused; for jobs with and without a partition apart.
+CREATE VIEW redrive_special_lanes AS
+WITH RECURSIVE loose (queue, priority) AS (
+    SELECT known.name, (
+        SELECT priority FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NULL AND queue = known.name
+        ORDER BY priority LIMIT 1
+    )
+    FROM redrive_queues AS known
+    WHERE known.paused_at IS NULL
+    UNION ALL
+    SELECT loose.queue, (
+        SELECT priority FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NULL AND queue = loose.queue AND priority > loose.priority
+        ORDER BY priority LIMIT 1
+    )
+    FROM loose
+    WHERE loose.priority IS NOT NULL
+),
+parted (id, queue, priority) AS (
+    SELECT first.id, first.queue, first.priority
+    FROM (
+        SELECT id, queue, priority FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NOT NULL ORDER BY queue, priority LIMIT 1
+    ) AS first
+    UNION ALL
+    SELECT job.id, job.queue, job.priority
+    FROM parted
+    JOIN redrive_jobs AS job ON job.id = coalesce(
+        (
+            SELECT id FROM redrive_jobs
+            WHERE state = 'ready' AND partition IS NOT NULL
+                AND queue = parted.queue AND priority > parted.priority
+            ORDER BY priority LIMIT 1
+        ),
+        (
+            SELECT id FROM redrive_jobs
+            WHERE state = 'ready' AND partition IS NOT NULL AND queue > parted.queue
+            ORDER BY queue, priority LIMIT 1
+        )
+    )
+)
+SELECT queue, priority, 0 AS is_parted FROM loose WHERE priority IS NOT NULL
+UNION ALL
+SELECT queue, priority, 1 AS is_parted FROM parted
+WHERE NOT EXISTS (SELECT 1 FROM redrive_queues WHERE name = parted.queue AND paused_at IS NOT NULL);
 
 -- What the sweep walks.
 CREATE INDEX redrive_jobs_running ON redrive_jobs (worker_id) WHERE state = 'running';
+CREATE INDEX redrive_jobs_waiting ON redrive_jobs (scheduled_at) WHERE state = 'waiting';
+
+-- What a claim of a limited queue counts.
+CREATE INDEX redrive_jobs_slots ON redrive_jobs (slot, partition) WHERE slot IS NOT NULL;
+
+-- What an ordered queue walks: the first of each line, whatever it is doing, blocks those behind it.
+CREATE INDEX redrive_jobs_lines ON redrive_jobs (queue, partition, id)
+WHERE partition IS NOT NULL AND (
+    state = 'ready' OR state = 'running' OR state = 'waiting'
+    OR (state = 'dead' AND caught_at IS NULL AND skipped_at IS NULL)
+);
 
 -- What redrive and people walk.
 CREATE INDEX redrive_jobs_dead ON redrive_jobs (id) WHERE state = 'dead' AND caught_at IS NULL;
 
 -- The catch job of a dead one: at most one that is still unfinished.
 CREATE UNIQUE INDEX redrive_jobs_catching ON redrive_jobs (parent_id)
-WHERE parent_id IS NOT NULL AND state IN ('ready', 'running');
+WHERE parent_id IS NOT NULL AND state IN ('ready', 'running', 'waiting');
+
+-- The catch jobs of a dead one, ended or not: nothing is pruned before its children.
+CREATE INDEX redrive_jobs_children ON redrive_jobs (parent_id) WHERE parent_id IS NOT NULL;
+
+-- Who holds a key. A unique key is held until its job starts or ends; an idempotency key until its job is pruned.
+CREATE TABLE redrive_keys (
+    kind TEXT NOT NULL CHECK (kind = 'unique' OR kind = 'idempotency'),
+    scope TEXT NOT NULL,                  -- of a unique key: its task; idempotency keys have one scope, ''
+    key TEXT NOT NULL,
+    -- deferred, because a job is inserted only after it has its keys
+    job_id INTEGER NOT NULL REFERENCES redrive_jobs (id) ON DELETE CASCADE DEFERRABLE INITIALLY DEFERRED,
+    PRIMARY KEY (kind, scope, key)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX redrive_keys_of ON redrive_keys (job_id);
 
 CREATE TABLE redrive_payloads (
     job_id INTEGER PRIMARY KEY REFERENCES redrive_jobs (id) ON DELETE CASCADE,
@@ -158,3 +279,20 @@ CREATE TABLE redrive_attempts (
 INSERT INTO redrive_sequences (name, value) VALUES ('job', 0), ('lease', 0), ('worker', 0);
 
 INSERT INTO redrive_meta (key, value) VALUES ('uid', lower(hex(randomblob(8))));
+
+-- What a handler last said of itself.
+CREATE TABLE redrive_progress (
+    job_id INTEGER PRIMARY KEY REFERENCES redrive_jobs (id) ON DELETE CASCADE,
+    lease_id INTEGER NOT NULL,
+    details TEXT NOT NULL,                -- JSON
+    at INTEGER NOT NULL
+) STRICT;
+
+-- Every change that a person made.
+CREATE TABLE redrive_audit (
+    id INTEGER PRIMARY KEY,
+    at INTEGER NOT NULL,
+    actor TEXT NOT NULL,
+    action TEXT NOT NULL,
+    details TEXT NOT NULL                 -- JSON
+) STRICT;

@@ -5,7 +5,8 @@ UPDATE redrive_jobs SET
     hold = NULL,
     note = :note,
     finished_at = :now,
+    slot = NULL,
     lease_id = NULL,
     worker_id = NULL
-WHERE id = :id AND state IN ('ready', 'running')
+WHERE id = :id AND state IN ('ready', 'running', 'waiting')
 RETURNING id

@@ -1,4 +1,4 @@
--- Gives the worker the due jobs that come first by priority, due time and id, each under a new lease.
+-- Gives the worker the due jobs of plain queues that come first by priority, due time and id, under new leases.
 -- Called by claim; every row it answers is one new attempt.
 WITH due AS (
     SELECT job.id, row_number() OVER (ORDER BY job.priority, job.scheduled_at, job.id) AS ordinal
@@ -7,7 +7,8 @@ WITH due AS (
             SELECT json_group_array(head.id)
             FROM (
                 SELECT id FROM redrive_jobs
-                WHERE state = 'ready' AND queue = lane.queue AND priority = lane.priority AND scheduled_at <= :now
+                WHERE state = 'ready' AND partition IS NULL AND queue = lane.queue AND priority = lane.priority
+                    AND scheduled_at <= :now
                 ORDER BY scheduled_at, id
                 LIMIT :count
             ) AS head
@@ -20,7 +21,7 @@ WITH due AS (
 UPDATE redrive_jobs SET
     state = 'running',
     hold = NULL,
-    lease_id = :lease_before + due.ordinal,
+    lease_id = :leases ->> (due.ordinal - 1),
     worker_id = :worker_id,
     attempt = attempt + 1,
     started_at = coalesce(started_at, :now),
@@ -30,7 +31,7 @@ WHERE redrive_jobs.id = due.id
 RETURNING
     id, lease_id, task, queue, priority, worker_id, attempt, failures, crashes, snoozes,
     coalesce(by_rule, '[]') AS by_rule,
-    last_delay, started_at, claimed_at, parent_id,
+    last_delay, started_at, claimed_at, parent_id, partition, key, key_until, scheduled_at,
     (SELECT payload FROM redrive_payloads WHERE job_id = redrive_jobs.id) AS payload,
     -- In RETURNING, SQLite looks a text up in an index only if it is an expression: hence the plus.
     (SELECT document FROM redrive_policies WHERE digest = +redrive_jobs.policy) AS policy

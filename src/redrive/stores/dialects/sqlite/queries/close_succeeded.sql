@@ -5,4 +5,5 @@ SELECT id, lease_id, attempt, worker_id, claimed_at, :now, 'succeeded'
 FROM redrive_jobs
 WHERE id IN (SELECT value FROM json_each(:job_ids))
     AND lease_id IN (SELECT value FROM json_each(:lease_ids))
+    AND state = 'running'
 RETURNING lease_id

@@ -4,11 +4,11 @@ SELECT
     job.id,
     EXISTS (
         SELECT 1 FROM redrive_jobs AS child
-        WHERE child.parent_id = job.id AND child.state IN ('ready', 'running')
+        WHERE child.parent_id = job.id AND child.state IN ('ready', 'running', 'waiting')
     ) AS catching,
     EXISTS (
         SELECT 1 FROM redrive_jobs AS twin
-        WHERE twin.parent_id = job.parent_id AND twin.id <> job.id AND twin.state IN ('ready', 'running')
+        WHERE twin.parent_id = job.parent_id AND twin.id <> job.id AND twin.state IN ('ready', 'running', 'waiting')
     ) AS twin,
     job.parent_id IS NOT NULL AND NOT EXISTS (
         SELECT 1 FROM redrive_jobs AS parent

@@ -1,7 +1,9 @@
 -- Inserts one job, ready at its due time.
 -- Called by enqueue, and by settle for a catch job.
 INSERT INTO redrive_jobs (
-    id, task, queue, priority, state, hold, policy, parent_id, enqueued_at, scheduled_at, timeout_for
+    id, task, queue, priority, state, hold, policy, partition, key, key_until, parent_id, enqueued_at,
+    scheduled_at, latest_at, timeout_for
 ) VALUES (
-    :id, :task, :queue, :priority, 'ready', :hold, :policy, :parent_id, :enqueued_at, :scheduled_at, :timeout_for
+    :id, :task, :queue, :priority, 'ready', :hold, :policy, :partition, :key, :key_until, :parent_id, :enqueued_at,
+    :scheduled_at, :latest_at, :timeout_for
 )

@@ -1,10 +1,29 @@
--- Answers when the earliest ready job of these queues is due.
--- Called by claim, so that an idle worker knows how long it may rest.
-SELECT min((
-    SELECT scheduled_at FROM redrive_jobs
-    WHERE state = 'ready' AND queue = lane.queue AND priority = lane.priority
-    ORDER BY scheduled_at
-    LIMIT 1
-)) AS due_at
-FROM redrive_lanes AS lane
-WHERE :queues IS NULL OR lane.queue IN (SELECT value FROM json_each(:queues))
+-- Answers the instant, as the clock does, and when the earliest ready jobs of plain and of special queues are due.
+-- Called by claim, so that an idle worker knows how long it may rest; one question, because it asks so often.
+SELECT
+    coalesce(:now, (SELECT now FROM redrive_clock)) AS now,
+    (
+        SELECT min((
+            SELECT scheduled_at FROM redrive_jobs
+            WHERE state = 'ready' AND partition IS NULL AND queue = lane.queue AND priority = lane.priority
+            ORDER BY scheduled_at
+            LIMIT 1
+        ))
+        FROM redrive_lanes AS lane
+        WHERE :queues IS NULL OR lane.queue IN (SELECT value FROM json_each(:queues))
+    ) AS due_at,
+    (
+        SELECT min(CASE WHEN lane.is_parted THEN (
+            SELECT scheduled_at FROM redrive_jobs
+            WHERE state = 'ready' AND partition IS NOT NULL AND queue = lane.queue AND priority = lane.priority
+            ORDER BY scheduled_at
+            LIMIT 1
+        ) ELSE (
+            SELECT scheduled_at FROM redrive_jobs
+            WHERE state = 'ready' AND partition IS NULL AND queue = lane.queue AND priority = lane.priority
+            ORDER BY scheduled_at
+            LIMIT 1
+        ) END)
+        FROM redrive_special_lanes AS lane
+        WHERE :queues IS NULL OR lane.queue IN (SELECT value FROM json_each(:queues))
+    ) AS special_at

@@ -1,5 +1,5 @@
--- Writes the end of one attempt into its job if the lease is still current, and answers the job's id if so.
--- Called by settle and sweep for everything but a plain success.
+-- Writes the end of one attempt into its job if the lease is still current, and answers that lease if so.
+-- Called by settle, sweep, answer and lapse for everything but a plain success.
 UPDATE redrive_jobs SET
     state = :state,
     hold = :hold,
@@ -12,9 +12,10 @@ UPDATE redrive_jobs SET
     scheduled_at = coalesce(:scheduled_at, scheduled_at),
     last_delay = :last_delay,
     finished_at = :finished_at,
+    slot = NULL,
     lease_id = NULL,
     worker_id = NULL,
     reason = coalesce(:reason, reason),
     error = coalesce(:error, error)
-WHERE id = :job_id AND lease_id = :lease_id
-RETURNING id
+WHERE id = :job_id AND lease_id = :lease_id AND state = :origin
+RETURNING :lease_id

@@ -4,8 +4,10 @@ UPDATE redrive_jobs SET
     state = 'succeeded',
     finished_at = :now,
     crashes = 0,
+    slot = NULL,
     lease_id = NULL,
     worker_id = NULL,
     note = NULL
 WHERE id IN (SELECT value FROM json_each(:job_ids))
     AND lease_id IN (SELECT value FROM json_each(:lease_ids))
+    AND state = 'running'

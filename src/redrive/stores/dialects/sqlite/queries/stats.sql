@@ -5,6 +5,7 @@ SELECT
     count(*) FILTER (WHERE state = 'ready' AND scheduled_at > :now AND hold IS NOT 'retry') AS scheduled,
     count(*) FILTER (WHERE state = 'ready' AND scheduled_at > :now AND hold IS 'retry') AS retrying,
     count(*) FILTER (WHERE state = 'running') AS running,
+    count(*) FILTER (WHERE state = 'waiting') AS waiting,
     count(*) FILTER (WHERE state = 'succeeded') AS succeeded,
     count(*) FILTER (WHERE state = 'dead' AND caught_at IS NULL) AS dead,
     count(*) FILTER (WHERE state = 'dead' AND caught_at IS NOT NULL) AS caught,

@@ -1,6 +1,8 @@
--- Answers the workers that are registered and have not left.
+-- Answers the workers that are registered and have not left; no session of SQLite holds a lock for one.
 -- Called by workers.
-SELECT id, name, concurrency, queues, started_at, heartbeat_at, expires_at, stopped_at
+SELECT
+    id, name, host, pid, birth, lock_id, concurrency, queues, started_at, heartbeat_at, expires_at, stopped_at,
+    NULL AS locked
 FROM redrive_workers
 WHERE stopped_at IS NULL
 ORDER BY id

@@ -1,0 +1,216 @@
+"""A handle on one queue: what is set for it, changed while workers run."""
+
+from __future__ import annotations
+
+import functools
+from datetime import timedelta
+from typing import cast
+
+from msgspec import UNSET, UnsetType
+
+from redrive.app.home import Home
+from redrive.engine.queue import QueueChange, QueueSettings, Rate
+from redrive.errors import ConfigurationError
+from redrive.policy import parse_duration
+from redrive.stores.operations import queues
+from redrive.stores.query import Operation
+from redrive.stores.store import Store
+
+__all__ = ["Queue", "Queues", "wanted"]
+
+Span = timedelta | float | str
+
+
+def wanted(
+    *,
+    concurrency: int | UnsetType | None = UNSET,
+    per_partition: int | UnsetType | None = UNSET,
+    rate: Rate | str | UnsetType | None = UNSET,
+    ordered: bool | UnsetType = UNSET,
+    aging: Span | UnsetType | None = UNSET,
+) -> QueueChange:
+    """Read what somebody wants of a queue; see `Queue.limit`."""
+    return QueueChange(
+        concurrency=concurrency,
+        per_partition=per_partition,
+        rate=Rate.parse(rate) if isinstance(rate, str) else rate,
+        ordered=ordered,
+        aging_for=aging if aging is None or isinstance(aging, UnsetType) else parse_duration(aging),
+    )
+
+
+class Queue:
+    """A handle on one queue: cheap, and nothing is read before something is asked.
+
+    Args:
+        app: whose.
+        name: of the queue.
+    """
+
+    def __init__(self, app: Home, name: str) -> None:
+        if not name:
+            message = "a queue has a name that is not empty"
+            raise ConfigurationError(message)
+        self.name = name
+        self._app = app
+
+    def __repr__(self) -> str:
+        """Name it as people do."""
+        return f"<queue {self.name}>"
+
+    @property
+    def settings(self) -> QueueSettings:
+        """What is set for it, read now."""
+        return self._app.store.run(queues.settings(self.name))
+
+    async def asettings(self) -> QueueSettings:
+        """Read what is set for it."""
+        return await self._app.store.arun(queues.settings(self.name))
+
+    def pause(self, *, actor: str | None = None) -> QueueSettings:
+        """Start nothing of it any more, until `resume`. What runs goes on; what is enqueued waits.
+
+        Args:
+            actor: who does it, for the audit log; without it, who runs this process.
+
+        Returns:
+            What is set for it now.
+        """
+        return self._app.store.run(self._change(QueueChange(paused=True), actor))
+
+    async def apause(self, *, actor: str | None = None) -> QueueSettings:
+        """Start nothing of it any more; see `pause`."""
+        return await self._app.store.arun(self._change(QueueChange(paused=True), actor))
+
+    def resume(self, *, actor: str | None = None) -> QueueSettings:
+        """Take a pause back.
+
+        Args:
+            actor: who does it, for the audit log; without it, who runs this process.
+
+        Returns:
+            What is set for it now.
+        """
+        return self._app.store.run(self._change(QueueChange(paused=False), actor))
+
+    async def aresume(self, *, actor: str | None = None) -> QueueSettings:
+        """Take a pause back; see `resume`."""
+        return await self._app.store.arun(self._change(QueueChange(paused=False), actor))
+
+    def limit(  # noqa: PLR0913 - what one may say of a queue, by keyword
+        self,
+        *,
+        concurrency: int | UnsetType | None = UNSET,
+        per_partition: int | UnsetType | None = UNSET,
+        rate: Rate | str | UnsetType | None = UNSET,
+        ordered: bool | UnsetType = UNSET,
+        aging: Span | UnsetType | None = UNSET,
+        actor: str | None = None,
+    ) -> QueueSettings:
+        """Change its limits; workers obey from their next claim on. What is not given stays, None takes a limit away.
+
+        Args:
+            concurrency: attempts at once, in all workers together. Exact: what runs already counts.
+            per_partition: attempts at once of each partition.
+            rate: starts within any span, such as ``"5/1.8s"``. Exact, by the database's clock.
+            ordered: of each partition strictly one job after the other; a job without a partition is then refused.
+            aging: a job that has been due for so long counts as one priority higher, after twice as long as two.
+            actor: who does it, for the audit log; without it, who runs this process.
+
+        Returns:
+            What is set for it now.
+
+        Raises:
+            ConfigurationError: a limit is not positive, or the rate cannot be read.
+        """
+        change = wanted(concurrency=concurrency, per_partition=per_partition, rate=rate, ordered=ordered, aging=aging)
+        return self._app.store.run(self._change(change, actor))
+
+    async def alimit(  # noqa: PLR0913 - as `limit`
+        self,
+        *,
+        concurrency: int | UnsetType | None = UNSET,
+        per_partition: int | UnsetType | None = UNSET,
+        rate: Rate | str | UnsetType | None = UNSET,
+        ordered: bool | UnsetType = UNSET,
+        aging: Span | UnsetType | None = UNSET,
+        actor: str | None = None,
+    ) -> QueueSettings:
+        """Change its limits; see `limit`."""
+        change = wanted(concurrency=concurrency, per_partition=per_partition, rate=rate, ordered=ordered, aging=aging)
+        return await self._app.store.arun(self._change(change, actor))
+
+    def forget(self, *, actor: str | None = None) -> None:
+        """Take away everything that is set for it; what the code says of it is applied again when a worker starts.
+
+        Args:
+            actor: who does it, for the audit log; without it, who runs this process.
+        """
+        self._app.store.run(self._forget(actor))
+
+    async def aforget(self, *, actor: str | None = None) -> None:
+        """Take away everything that is set for it; see `forget`."""
+        await self._app.store.arun(self._forget(actor))
+
+    def _change(self, change: QueueChange, actor: str | None) -> Operation[QueueSettings]:
+        return queues.change(self.name, change, actor=actor or self._app.actor, now=self._app.now())
+
+    def _forget(self, actor: str | None) -> Operation[None]:
+        return queues.forget(self.name, actor=actor or self._app.actor, now=self._app.now())
+
+
+class Queues:
+    """The part of an App that is about queues."""
+
+    @property
+    def store(self) -> Store:
+        """The database."""
+        raise NotImplementedError
+
+    @functools.cached_property
+    def declared(self) -> dict[str, QueueChange]:
+        """What the code says of its queues, by their names."""
+        return {}
+
+    def queue(  # noqa: PLR0913 - what one may say of a queue, by keyword
+        self,
+        name: str,
+        *,
+        concurrency: int | UnsetType | None = UNSET,
+        per_partition: int | UnsetType | None = UNSET,
+        rate: Rate | str | UnsetType | None = UNSET,
+        ordered: bool | UnsetType = UNSET,
+        aging: Span | UnsetType | None = UNSET,
+    ) -> Queue:
+        """Get a handle on a queue, and say what its limits are unless somebody changes them at run time.
+
+        What is said here is applied when a worker starts. As soon as somebody has changed the queue (by `Queue.limit`,
+        `Queue.pause`, or ``redrive queues``), that holds, whatever the code says, until `Queue.forget`.
+
+        Args:
+            name: of the queue.
+            concurrency: see `Queue.limit`, for the others too.
+            per_partition: attempts at once of each partition.
+            rate: starts within any span, such as ``"5/1.8s"``.
+            ordered: of each partition strictly one after the other?
+            aging: a job that has been due for so long counts as one priority higher.
+
+        Returns:
+            The handle.
+
+        Raises:
+            ConfigurationError: a limit is not positive, or the rate cannot be read.
+        """
+        handle = Queue(cast("Home", self), name)
+        change = wanted(concurrency=concurrency, per_partition=per_partition, rate=rate, ordered=ordered, aging=aging)
+        if change != QueueChange():
+            self.declared[name] = change
+        return handle
+
+    def queues(self) -> tuple[QueueSettings, ...]:
+        """Read what is set for the queues that are not like the others.
+
+        Returns:
+            Their settings, by name.
+        """
+        return self.store.run(queues.queues())

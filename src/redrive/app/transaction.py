@@ -1,0 +1,132 @@
+"""The handler's writes and the end of its attempt, committed together or not at all.
+
+What the handler writes in its own database transaction can be there although the attempt is repeated (it crashed
+before its end was written), or can come from an attempt that had lost its job long ago. Here both are one transaction
+in one database: whoever lost the lease cannot commit, and what was committed is never repeated. This is the only way to
+an effect that takes place exactly once (law 11); effects elsewhere still take place at least once.
+
+The block ends the attempt. Its result is given inside, by ``ctx.set_result()``; what the handler returns afterwards
+comes too late to be stored, and is logged as an error if it says something else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Any
+
+from redrive.app.link import Link
+from redrive.engine.outcome import Succeeded
+from redrive.errors import ConfigurationError
+from redrive.stores.loan import AsyncLoan, Loan
+from redrive.stores.operations import attempts, leases
+from redrive.stores.operations.leases import Ending, Settled
+from redrive.stores.query import Operation
+
+__all__ = ["Transaction"]
+
+
+class Transaction:
+    """What ``ctx.transaction()`` answers: enter it with ``with`` in a ``def`` handler, ``async with`` in a coroutine.
+
+    Args:
+        link: the attempt.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._loan: Loan
+        self._async_loan: AsyncLoan
+
+    def __enter__(self) -> Any:  # noqa: ANN401 - the driver's own connection
+        """Begin."""
+        self._begin()
+        self._loan = self._link.store.lend()
+        try:
+            self._check_current(self._loan.run(self._ask()))
+        except BaseException:
+            self._loan.rollback()
+            raise
+        self._link.lent = True
+        return self._loan.connection
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Commit with the completion, or roll back."""
+        try:
+            if kind is None:
+                self._end()
+            else:
+                self._loan.rollback()
+        finally:
+            self._link.lent = False
+
+    def _end(self) -> None:
+        try:
+            self._check_settled(self._loan.run(self._settle()))
+        except BaseException:
+            self._loan.rollback()
+            raise
+        self._loan.commit()
+        self._link.ended = True
+
+    async def __aenter__(self) -> Any:  # noqa: ANN401 - the driver's own connection
+        """Begin."""
+        self._begin()
+        self._async_loan = await self._link.store.alend()
+        try:
+            self._check_current(await self._async_loan.run(self._ask()))
+        except BaseException:
+            await self._async_loan.rollback()
+            raise
+        self._link.lent = True
+        return self._async_loan.connection
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        """Commit with the completion, or roll back."""
+        try:
+            if kind is None:
+                await self._aend()
+            else:
+                await self._async_loan.rollback()
+        finally:
+            self._link.lent = False
+
+    async def _aend(self) -> None:
+        try:
+            self._check_settled(await self._async_loan.run(self._settle()))
+        except BaseException:
+            await self._async_loan.rollback()
+            raise
+        try:
+            await self._async_loan.commit()
+        except asyncio.CancelledError:
+            self._link.ended = True  # the loan sees its commit through, and raises this only afterwards
+            raise
+        self._link.ended = True
+
+    # ------------------------------------------------------------------------------------------------------ the fence
+
+    def _begin(self) -> None:
+        if self._link.lent:
+            message = "ctx.transaction() is open already: an attempt ends once, so it has one transaction at a time"
+            raise ConfigurationError(message)
+        self._link.check()
+        self._link.result = None
+
+    def _ask(self) -> Operation[bool]:
+        return attempts.is_current(self._link.claim.id, self._link.claim.lease_id)
+
+    def _check_current(self, current: bool) -> None:  # noqa: FBT001 - what the store answered
+        if not current:
+            raise self._link.lost()
+
+    def _settle(self) -> Operation[Settled]:
+        self._link.check()
+        ending = Ending(self._link.claim, Succeeded(self._link.result), 0.0)
+        return leases.settle([ending], now=self._link.now())
+
+    def _check_settled(self, settled: Settled) -> None:
+        if settled.lost:
+            raise self._link.lost()

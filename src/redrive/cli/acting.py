@@ -1,0 +1,178 @@
+"""``redrive jobs``: act on jobs. Each command that changes something leaves a line in the audit log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from redrive.app.app import App
+from redrive.cli.jobs import AsJson, ByError, ByHold, ByQueue, ByReason, ByTask, Limit, Number, Target, jobs
+from redrive.cli.loading import load_app
+from redrive.engine.lifecycle import State
+from redrive.engine.select import Filter
+from redrive.errors import JobNotFound
+
+__all__ = ["audit", "cancel", "redrive", "repolicy", "retry", "skip"]
+
+Numbers = Annotated[list[int] | None, typer.Argument(metavar="[ID]...", help="Ids of jobs.")]
+Actor = Annotated[str | None, typer.Option(help="Who does it, for the audit log; by default user@host.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say which.")]
+
+
+@jobs.command()
+def retry(app: Target, number: Number, *, actor: Actor = None) -> None:
+    """Run a job once more, now: a waiting one is due at once, a dead or cancelled one starts again."""
+    load_app(app).job(number).retry(actor=actor)
+    typer.echo(f"job {number} is due now")
+
+
+@jobs.command()
+def skip(app: Target, number: Number, *, actor: Actor = None) -> None:
+    """Let those pass that a dead job of an ordered queue holds up; it stays dead."""
+    if load_app(app).job(number).skip(actor=actor):
+        typer.echo(f"job {number} holds up nobody any more")
+    else:
+        typer.echo(f"job {number} held up nobody")
+
+
+@jobs.command()
+def cancel(
+    app: Target,
+    numbers: Numbers = None,
+    *,
+    task: ByTask = None,
+    queue: ByQueue = None,
+    hold: ByHold = None,
+    state: Annotated[State | None, typer.Option(help="Only jobs in this state.")] = None,
+    limit: Limit = 1000,
+    why: Annotated[str | None, typer.Option(help="Shown on the jobs.")] = None,
+    actor: Actor = None,
+) -> None:
+    """End jobs that have not ended, by id or by filter; running ones lose their leases, and their handlers stop."""
+    loaded = load_app(app)
+    if numbers is not None and len(numbers) == 1:
+        _cancel_one(loaded, numbers[0], why, actor)
+        return
+    _demand(numbers, {"--task": task, "--queue": queue, "--hold": hold, "--state": state})
+    ids = tuple(numbers) if numbers else None
+    wanted = Filter(ids=ids, state=state, task=task, queue=queue, hold=hold, limit=limit)
+    done = loaded.cancel(wanted, why=why, actor=actor)
+    typer.echo(f"{_count(done)} cancelled")
+
+
+def _cancel_one(app: App, number: int, why: str | None, actor: str | None) -> None:
+    job = app.job(number)
+    if job.cancel(why, actor=actor):
+        typer.echo(f"job {number} is cancelled")
+    else:
+        typer.echo(f"job {number} had ended before: {job.refresh().state}")
+
+
+@jobs.command()
+def redrive(
+    app: Target,
+    numbers: Numbers = None,
+    *,
+    task: ByTask = None,
+    queue: ByQueue = None,
+    reason: ByReason = None,
+    error: ByError = None,
+    limit: Limit = 1000,
+    rate: Annotated[str | None, typer.Option(help="How many are due within how long, for example 100/s.")] = None,
+    to: Annotated[str | None, typer.Option(help="The queue where they go; by default they stay.")] = None,
+    dry_run: DryRun = False,
+    actor: Actor = None,
+) -> None:
+    """Start dead jobs again, by id or by filter, oldest first, with all their failures forgiven.
+
+    The same command again goes on with those that are still dead. What has not started can be cancelled: redrive jobs
+    cancel --hold redrive.
+    """
+    _demand(numbers, {"--task": task, "--queue": queue, "--reason": reason, "--error": error})
+    loaded = load_app(app)
+    wanted = Filter(
+        ids=tuple(numbers) if numbers else None,
+        state=None if numbers else State.DEAD,
+        task=task,
+        queue=queue,
+        reason=reason,
+        error=error,
+        caught=None if numbers else False,
+        oldest_first=True,
+        limit=limit,
+    )
+    done = loaded.redrive(wanted, rate=rate, queue=to, dry_run=dry_run, actor=actor)
+    _say_kept(done.kept)
+    typer.echo(f"{_count(done.ids, dry_run=dry_run)} redriven")
+    _check_known(loaded, numbers, [*done.ids, *(number for number, _ in done.kept)])
+
+
+@jobs.command()
+def repolicy(
+    app: Target,
+    numbers: Numbers = None,
+    *,
+    task: ByTask = None,
+    queue: ByQueue = None,
+    limit: Limit = 1000,
+    dry_run: DryRun = False,
+    actor: Actor = None,
+) -> None:
+    """Give unfinished jobs the present policies of their tasks, by id or by filter; due times stay as they are."""
+    _demand(numbers, {"--task": task, "--queue": queue})
+    loaded = load_app(app)
+    loaded.check()
+    found = [State.READY, State.WAITING, State.RUNNING] if not numbers else [None]
+    ids: list[int] = []
+    for state in found:
+        wanted = Filter(ids=tuple(numbers) if numbers else None, state=state, task=task, queue=queue, limit=limit)
+        done = loaded.repolicy(wanted, dry_run=dry_run, actor=actor)
+        _say_kept(done.kept)
+        ids += done.ids
+    typer.echo(f"{_count(ids, dry_run=dry_run)} given the present policy")
+
+
+@jobs.command()
+def audit(app: Target, *, limit: Limit = 50, json: AsJson = False) -> None:
+    """Show what people have done to jobs and queues, newest first."""
+    lines = load_app(app).audit(limit=limit)
+    if json:
+        for line in lines:
+            plain = {"id": line.id, "at": line.at, "actor": line.actor, "action": line.action}
+            typer.echo(msgspec.json.encode(plain | {"details": msgspec.Raw(line.details.encode())}).decode())
+        return
+    table = Table("at", "actor", "action", "details", box=None, pad_edge=False)
+    for line in lines:
+        table.add_row(f"{line.at:%Y-%m-%d %H:%M:%S} UTC", escape(line.actor), escape(line.action), escape(line.details))
+    Console().print(table)
+
+
+def _demand(numbers: list[int] | None, conditions: dict[str, object]) -> None:
+    """What touches many jobs says which; none means all by accident."""
+    if not numbers and all(given is None for given in conditions.values()):
+        message = f"say which: ids, or at least one of {', '.join(conditions)}"
+        raise typer.BadParameter(message)
+
+
+def _say_kept(kept: Iterable[tuple[int, str]]) -> None:
+    for number, why in kept:
+        typer.echo(f"job {number} {why}", err=True)
+
+
+def _count(ids: Iterable[int], *, dry_run: bool = False) -> str:
+    count = len(list(ids))
+    what, are = ("1 job", "is") if count == 1 else (f"{count} jobs", "are")
+    return f"{what} {'would be' if dry_run else are}"
+
+
+def _check_known(app: App, numbers: list[int] | None, found: list[int]) -> None:
+    missing = sorted(set(numbers or ()) - set(found))
+    if missing:
+        message = f"there is no job {', '.join(map(str, missing))} in {app.url}"
+        raise JobNotFound(message)

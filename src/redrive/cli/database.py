@@ -1,0 +1,72 @@
+"""``redrive db``: the schema of the database. ``redrive check``: is everything in it as it must be?"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import msgspec
+import typer
+
+from redrive.cli.jobs import AsJson, Limit, Target
+from redrive.cli.loading import load_app
+from redrive.stores.dialects import loader
+from redrive.stores.store import open_store
+
+__all__ = ["check", "db"]
+
+db = typer.Typer(help="The schema of the database.", no_args_is_help=True)
+
+
+class Dialect(StrEnum):
+    """Whose SQL."""
+
+    SQLITE = "sqlite"
+    POSTGRES = "postgres"
+
+
+@db.command()
+def migrate(app: Target) -> None:
+    """Bring the database to the schema of this redrive, creating it where it is new. Every first use does the same."""
+    loaded = load_app(app)
+    _, wanted = loaded.store.schema()
+    typer.echo(f"the database has schema {wanted}, which is the present one")
+
+
+@db.command("check")
+def check_schema(app: Target) -> None:
+    """Say whether the database has the schema of this redrive; change nothing. The exit status is 1 if it has not."""
+    store = open_store(load_app(app).url, migrated=False)
+    try:
+        there, wanted = store.schema()
+    finally:
+        store.close()
+    if there == wanted:
+        typer.echo(f"the database has schema {there}, which is the present one")
+        return
+    advice = "redrive db migrate brings it there" if there < wanted else "install the redrive that has migrated it"
+    typer.echo(f"the database has schema {there}, and this redrive wants {wanted}: {advice}", err=True)
+    raise typer.Exit(1)
+
+
+@db.command()
+def sql(
+    dialect: Annotated[Dialect, typer.Argument(help="Whose SQL.")],
+    *,
+    after: Annotated[int, typer.Option(min=0, help="Only what leads from this version to the present one.")] = 0,
+) -> None:
+    """Print the migrations, for those who run them by hand."""
+    for step in loader.migrations(dialect.value):
+        if step.number > after:
+            typer.echo(f"-- {step.name}\n\n{step.script}")
+
+
+def check(app: Target, *, limit: Limit = 100, json: AsJson = False) -> None:
+    """Look for what must not be, in all of the database; it only reads. The exit status is 1 if something is found."""
+    found = load_app(app).verify(limit=limit)
+    for each in found:
+        typer.echo(msgspec.json.encode(each).decode() if json else f"{each.rule}: {each.text}")
+    if found:
+        raise typer.Exit(1)
+    if not json:
+        typer.echo("nothing is wrong")

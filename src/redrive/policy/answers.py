@@ -1,0 +1,56 @@
+"""Which answers of a target say that it gets too much: what a limiter listens to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from redrive.errors import PolicyError, PolicyValueError
+from redrive.policy.classify import Classifier, On, matches, names_of
+from redrive.policy.failure import Failure
+
+__all__ = ["THROTTLES", "Answers"]
+
+THROTTLES = ("THROTTLED", "RETRY_AFTER")
+"""Reasons of failures by which a target asks for patience."""
+
+
+class Answers:
+    """Tells some answers from all others.
+
+    Args:
+        named: exception types, their names, or reasons; or a function that is given the exception and says whether it
+            is one. It may be the classifier of a policy: then it is one if the reason that is returned is in
+            `THROTTLES`.
+        on_result: the same for what is returned; None if no result is one.
+        field: what ``named`` is called, for messages.
+
+    Raises:
+        PolicyValueError: ``named`` names nothing, or ``on_result`` is no function.
+    """
+
+    __slots__ = ("named", "on_result")
+    named: tuple[str, ...] | Classifier
+
+    def __init__(self, named: On, on_result: Callable[[Any], bool] | None, field: str) -> None:
+        if on_result is not None and not callable(on_result):
+            raise PolicyValueError(f"on_result={on_result!r}: it is a function that takes what is returned")
+        self.named = named if callable(named) and not isinstance(named, type) else names_of(named, field)
+        self.on_result = on_result
+
+    def has_error(self, error: BaseException) -> bool:
+        """Whether an exception is one of them."""
+        if isinstance(self.named, tuple):
+            try:
+                failure = Failure.of(error)
+            except PolicyError:  # a signal with a delay that is none: whoever reads the signal says so
+                return False
+            return matches(frozenset(self.named), "any", failure)
+        said = self.named(error)
+        if isinstance(said, Failure):
+            said = said.reason
+        return said in THROTTLES if isinstance(said, str) else bool(said)
+
+    def has_result(self, result: object) -> bool:
+        """Whether what was returned is one of them."""
+        return self.on_result is not None and bool(self.on_result(result))

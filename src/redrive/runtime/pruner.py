@@ -1,0 +1,91 @@
+"""Deletes jobs that ended long ago, in small batches, each a transaction of its own.
+
+One worker does it: the one that has been there longest. If two believe that they are it, one finds nothing left to do.
+Which jobs may go, and when, is the subject of `redrive.stores.operations.retention`.
+
+A *pass* walks all jobs once, a stride at a time. Where there is nothing to delete it only reads, and rests between two
+strides: a pass over ten million jobs takes a quarter of an hour and costs the database less than a hundredth of its
+time. The place is kept in memory; a worker that starts anew walks anew. At the end of a pass it is known which policies
+no job has any more.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+
+from redrive.app.app import App
+from redrive.clock import Clock
+from redrive.errors import StoreError
+from redrive.runtime.rests import rest
+from redrive.stores.operations import retention, workers
+
+__all__ = ["Pruner"]
+
+log = logging.getLogger("redrive.worker")
+
+BETWEEN_STRIDES = 1.0
+"""Seconds of rest after a stride in which nothing was to be deleted."""
+
+BETWEEN_PASSES = 60.0
+"""Seconds of rest after a pass."""
+
+LEFT_FOR = timedelta(days=1)
+"""How long a worker is listed after it left; histories name workers by their ids, and nothing else refers to them."""
+
+POLICIES = 10
+"""Policies that are deleted after one pass: for each one, the database looks at every job."""
+
+
+class Pruner:
+    """Deletes what was kept long enough.
+
+    Args:
+        app: whose store, and whose settings.
+        clock: to rest by.
+        worker_id: of this worker.
+    """
+
+    def __init__(self, app: App, clock: Clock, worker_id: Callable[[], int]) -> None:
+        self._app = app
+        self._clock = clock
+        self._worker_id = worker_id
+
+    async def run(self) -> None:
+        """Walk over the jobs again and again, until cancelled."""
+        failures = 0
+        while True:
+            try:
+                await self._app.store.arun(retention.declare(self._app.keeps()))
+                if await self._is_mine():
+                    await self._pass()
+            except StoreError as error:
+                failures += 1
+                log.warning("pruning waits: %s", error)
+                await self._clock.asleep(rest(failures))
+            else:
+                failures = 0
+                await self._clock.asleep(BETWEEN_PASSES)
+
+    async def _is_mine(self) -> bool:
+        living = await self._app.store.arun(workers.workers())
+        return bool(living) and living[0].id == self._worker_id()
+
+    async def _pass(self) -> None:
+        store, now = self._app.store, self._app.now
+        known = await store.arun(retention.policies())
+        seen: set[str] = set()
+        after: int | None = 0
+        while after is not None:
+            found = await store.arun(retention.survey(after, self._app.keep, now=now()))
+            seen |= found.policies
+            if found.ids:
+                gone = await store.arun(retention.prune(found))
+                log.info("deleted %d jobs that had ended long ago, up to job %d", gone, found.ids[-1])
+            elif found.last_id is not None:
+                await self._clock.asleep(BETWEEN_STRIDES)
+            after = found.last_id
+        await store.arun(retention.forget_workers(left_for=LEFT_FOR, now=now()))
+        for digest in sorted(known - seen)[:POLICIES]:
+            await store.arun(retention.forget_policy(digest))

@@ -1,0 +1,129 @@
+-- Gives the worker the due jobs of plain queues that come first by priority, due time and id, under new leases.
+-- Called by claim; every row it answers is one new attempt.
+WITH RECURSIVE floor AS MATERIALIZED (
+    SELECT queue COLLATE "C" AS queue, priority, scheduled_at, id
+    FROM unnest(:floor_queues::text[], :floor_priorities::bigint[], :floor_times::timestamptz[], :floor_ids::bigint[])
+        AS given (queue, priority, scheduled_at, id)
+    UNION ALL
+    SELECT '', 0, '-infinity', 0
+),
+found AS (
+    -- A loose scan, as the view redrive_lanes, from the last lane to the first. But what stands between two lanes with
+    -- floors is asked for by itself, so that their dead entries are not walked; the empty name is the end.
+    (
+        SELECT queue, priority
+        FROM (
+            (
+                SELECT job.queue, job.priority FROM redrive_jobs AS job
+                WHERE job.state = 'ready' AND job.partition IS NULL AND (job.queue, job.priority) > (
+                    SELECT queue, priority FROM floor ORDER BY queue DESC, priority DESC LIMIT 1
+                )
+                ORDER BY job.queue DESC, job.priority DESC LIMIT 1
+            )
+            UNION ALL
+            SELECT queue, priority FROM floor
+        ) AS last
+        ORDER BY queue DESC, priority DESC LIMIT 1
+    )
+    UNION ALL
+    SELECT before.queue, before.priority
+    FROM found
+    CROSS JOIN LATERAL (
+        SELECT queue, priority FROM floor
+        WHERE (queue, priority) < (found.queue, found.priority)
+        ORDER BY queue DESC, priority DESC LIMIT 1
+    ) AS bound
+    CROSS JOIN LATERAL (
+        (
+            SELECT queue, priority FROM redrive_jobs
+            WHERE state = 'ready' AND partition IS NULL
+                AND (queue, priority) < (found.queue, found.priority) AND (queue, priority) > (bound.queue, bound.priority)
+            ORDER BY queue DESC, priority DESC LIMIT 1
+        )
+        UNION ALL
+        SELECT bound.queue, bound.priority
+        ORDER BY queue DESC, priority DESC LIMIT 1
+    ) AS before
+),
+lane AS MATERIALIZED (
+    SELECT found.queue, found.priority,
+        coalesce(floor.scheduled_at, '-infinity') AS since, coalesce(floor.id, 0) AS since_id
+    FROM found
+    LEFT JOIN floor ON floor.queue = found.queue AND floor.priority = found.priority
+    WHERE found.queue <> '' AND (:queues::text[] IS NULL OR found.queue = ANY (:queues))
+        AND NOT EXISTS (SELECT FROM redrive_queues WHERE name = found.queue)
+),
+share AS MATERIALIZED (
+    -- How many of the first due jobs each lane has. Nothing is locked yet: of a hundred lanes no more rows are locked
+    -- than are taken, and of one lane that others work on, later ones are taken and not none.
+    SELECT first.queue, first.priority, first.since, first.since_id, count(*) AS size
+    FROM (
+        SELECT head.queue, head.priority, lane.since, lane.since_id
+        FROM lane
+        CROSS JOIN LATERAL (
+            SELECT queue, priority, scheduled_at, id FROM redrive_jobs
+            WHERE state = 'ready' AND partition IS NULL AND queue = lane.queue AND priority = lane.priority
+                AND (scheduled_at, id) >= (lane.since, lane.since_id) AND scheduled_at <= :now::timestamptz
+            ORDER BY scheduled_at, id
+            LIMIT :count::bigint
+        ) AS head
+        ORDER BY head.priority, head.scheduled_at, head.id
+        LIMIT :count
+    ) AS first
+    GROUP BY first.queue, first.priority, first.since, first.since_id
+),
+own AS MATERIALIZED (
+    SELECT head.id, head.priority, head.scheduled_at
+    FROM share
+    CROSS JOIN LATERAL (
+        SELECT id, priority, scheduled_at FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NULL AND queue = share.queue AND priority = share.priority
+            AND (scheduled_at, id) >= (share.since, share.since_id) AND scheduled_at <= :now
+        ORDER BY scheduled_at, id
+        LIMIT share.size
+        FOR UPDATE SKIP LOCKED
+    ) AS head
+),
+further AS MATERIALIZED (
+    -- Only where others hold so much of these lanes that too few are left: then what is free, of any lane. Rows are
+    -- locked one by one in the common order, above the sort, until there are enough.
+    SELECT job.id, job.priority, job.scheduled_at
+    FROM redrive_jobs AS job
+    WHERE (SELECT count(*) FROM own) < :count
+        AND job.id = ANY (ARRAY(
+            SELECT head.id
+            FROM lane
+            CROSS JOIN LATERAL (
+                SELECT id FROM redrive_jobs
+                WHERE state = 'ready' AND partition IS NULL AND queue = lane.queue AND priority = lane.priority
+                    AND (scheduled_at, id) >= (lane.since, lane.since_id) AND scheduled_at <= :now
+                ORDER BY scheduled_at, id
+                LIMIT :count + 1000
+            ) AS head
+        ))
+        AND job.state = 'ready' AND job.scheduled_at <= :now AND job.id <> ALL (ARRAY(SELECT id FROM own))
+    ORDER BY job.priority, job.scheduled_at, job.id
+    LIMIT (SELECT :count - count(*) FROM own)
+    FOR UPDATE SKIP LOCKED
+),
+taken AS MATERIALIZED (
+    -- One array and not many rows, for which the planner might choose to read the whole table.
+    SELECT array_agg(id ORDER BY priority, scheduled_at, id) AS ids
+    FROM (SELECT * FROM own UNION ALL SELECT * FROM further) AS locked
+)
+UPDATE redrive_jobs AS job SET
+    state = 'running',
+    hold = NULL,
+    lease_id = (:leases::bigint[])[array_position(taken.ids, job.id)],
+    worker_id = :worker_id::bigint,
+    attempt = job.attempt + 1,
+    started_at = coalesce(job.started_at, :now),
+    claimed_at = :now
+FROM taken
+WHERE job.id = ANY (taken.ids)
+RETURNING
+    job.id, job.lease_id, job.task, job.queue, job.priority, job.worker_id, job.attempt, job.failures, job.crashes,
+    job.snoozes, coalesce(job.by_rule, '{}') AS by_rule, job.last_delay, job.started_at, job.claimed_at, job.parent_id,
+    job.partition, job.key, job.key_until, job.scheduled_at,
+    (SELECT payload FROM redrive_payloads WHERE job_id = job.id) AS payload,
+    (SELECT document FROM redrive_policies WHERE digest = job.policy) AS policy

@@ -1,0 +1,9 @@
+-- Writes the history line of each of these attempts whose lease is still current, and answers which leases these were.
+-- Called by settle, before settle_succeeded; keeps the rows from being changed in between.
+INSERT INTO redrive_attempts (job_id, lease_id, number, worker_id, started_at, finished_at, outcome)
+SELECT id, lease_id, attempt, worker_id, claimed_at, :now::timestamptz, 'succeeded'
+FROM redrive_jobs
+WHERE id = ANY (:job_ids::bigint[]) AND lease_id = ANY (:lease_ids::bigint[]) AND state = 'running'
+ORDER BY id
+FOR UPDATE
+RETURNING lease_id

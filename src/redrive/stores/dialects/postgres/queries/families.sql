@@ -1,0 +1,18 @@
+-- Answers, for each of these jobs, what its family is about: a dead job and its catch jobs are one family.
+-- Called by redrive and retry, to say why a job must stay as it is: one death is caught once.
+SELECT
+    job.id,
+    EXISTS (
+        SELECT FROM redrive_jobs AS child
+        WHERE child.parent_id = job.id AND child.state IN ('ready', 'running', 'waiting')
+    ) AS catching,
+    EXISTS (
+        SELECT FROM redrive_jobs AS twin
+        WHERE twin.parent_id = job.parent_id AND twin.id <> job.id AND twin.state IN ('ready', 'running', 'waiting')
+    ) AS twin,
+    job.parent_id IS NOT NULL AND NOT EXISTS (
+        SELECT FROM redrive_jobs AS parent
+        WHERE parent.id = job.parent_id AND parent.state = 'dead' AND parent.caught_at IS NULL
+    ) AS pointless
+FROM redrive_jobs AS job
+WHERE job.id = ANY (:ids::bigint[])

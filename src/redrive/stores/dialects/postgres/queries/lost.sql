@@ -1,0 +1,15 @@
+-- Answers claims whose worker is struck off, or which outlived their hard timeout.
+-- Called by sweep, at most a budget of them; leaves those alone that another sweep or a settle has in hand.
+SELECT
+    job.id, job.lease_id, job.task, job.queue, job.priority, job.worker_id, job.attempt, job.failures, job.crashes,
+    job.snoozes, coalesce(job.by_rule, '{}') AS by_rule, job.last_delay, job.started_at, job.claimed_at, job.parent_id,
+    job.partition, job.key, job.key_until, job.scheduled_at,
+    NULL::bytea AS payload,
+    (SELECT document FROM redrive_policies WHERE digest = job.policy) AS policy
+FROM redrive_jobs AS job
+LEFT JOIN redrive_workers AS worker ON worker.id = job.worker_id AND worker.stopped_at IS NULL
+WHERE job.state = 'running'
+    AND (worker.id IS NULL OR job.claimed_at + job.timeout_for + :grace::interval <= :now::timestamptz)
+ORDER BY job.worker_id, job.id
+LIMIT :budget::bigint
+FOR UPDATE OF job SKIP LOCKED

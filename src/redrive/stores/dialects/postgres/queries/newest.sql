@@ -1,0 +1,3 @@
+-- Answers the largest id of a job, or NULL where there is none.
+-- Called by survey and check, to know where to stop.
+SELECT max(id) FROM redrive_jobs

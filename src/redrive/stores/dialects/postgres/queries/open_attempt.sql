@@ -1,0 +1,11 @@
+-- Answers the open attempt of one job, if it has this lease.
+-- Called by answer, which ends it; keeps others from ending it first.
+SELECT
+    job.id, job.lease_id, job.task, job.queue, job.priority, job.worker_id, job.attempt, job.failures, job.crashes,
+    job.snoozes, coalesce(job.by_rule, '{}') AS by_rule, job.last_delay, job.started_at, job.claimed_at, job.parent_id,
+    job.partition, job.key, job.key_until, job.scheduled_at,
+    NULL::bytea AS payload,
+    (SELECT document FROM redrive_policies WHERE digest = job.policy) AS policy
+FROM redrive_jobs AS job
+WHERE job.id = :job_id::bigint AND job.lease_id = :lease_id::bigint
+FOR UPDATE

@@ -1,0 +1,13 @@
+-- Answers attempts whose answer from outside has not come in time.
+-- Called by lapse, at most a budget of them, in the order of the index; leaves those alone that others have in hand.
+SELECT
+    job.id, job.lease_id, job.task, job.queue, job.priority, job.worker_id, job.attempt, job.failures, job.crashes,
+    job.snoozes, coalesce(job.by_rule, '{}') AS by_rule, job.last_delay, job.started_at, job.claimed_at, job.parent_id,
+    job.partition, job.key, job.key_until, job.scheduled_at,
+    NULL::bytea AS payload,
+    (SELECT document FROM redrive_policies WHERE digest = job.policy) AS policy
+FROM redrive_jobs AS job
+WHERE job.state = 'waiting' AND job.scheduled_at <= :now::timestamptz
+ORDER BY job.scheduled_at
+LIMIT :budget::bigint
+FOR UPDATE SKIP LOCKED

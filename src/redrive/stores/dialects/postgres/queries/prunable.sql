@@ -1,0 +1,24 @@
+-- Answers the jobs of a stride that ended, were kept as long as their task says, and have no catch jobs any more.
+-- Called by survey; what is written down of a task goes before what the caller says, and an empty text means for ever.
+SELECT job.id
+FROM redrive_jobs AS job
+LEFT JOIN redrive_meta AS kept ON kept.key = 'keep:' || job.task
+LEFT JOIN redrive_meta AS kept_dead ON kept_dead.key = 'keep_dead:' || job.task
+WHERE job.id > :after_id::bigint
+    AND job.id <= :until::bigint
+    AND job.state IN ('succeeded', 'cancelled', 'dead')
+    AND CASE
+        WHEN job.state = 'dead' AND job.caught_at IS NULL THEN
+            job.finished_at + CASE
+                WHEN kept_dead.key IS NULL THEN :keep_dead::interval
+                ELSE nullif(kept_dead.value, '')::bigint * interval '1 microsecond'
+            END
+        ELSE
+            coalesce(job.caught_at, job.finished_at) + CASE
+                WHEN kept.key IS NULL THEN :keep::interval
+                ELSE nullif(kept.value, '')::bigint * interval '1 microsecond'
+            END
+    END <= :now::timestamptz
+    AND NOT EXISTS (SELECT FROM redrive_jobs AS child WHERE child.parent_id = job.id)
+ORDER BY job.id
+LIMIT :count::bigint

@@ -1,0 +1,8 @@
+-- Deletes jobs that had ended when they were looked at, with all that belongs to them, and answers which.
+-- Called by prune.
+DELETE FROM redrive_jobs AS job
+WHERE job.id = ANY (:ids::bigint[])
+    AND job.state IN ('succeeded', 'dead', 'cancelled')
+    AND job.finished_at <= :at::timestamptz
+    AND NOT EXISTS (SELECT FROM redrive_jobs AS child WHERE child.parent_id = job.id)
+RETURNING job.id

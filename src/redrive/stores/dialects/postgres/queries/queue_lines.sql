@@ -1,0 +1,29 @@
+-- Answers the lines of an ordered queue that wait, those after a partition, each with its first job whatever that does.
+-- Called by claim under the lock of the queue, where more is due than it looks through: by a loose scan, so many probes.
+WITH RECURSIVE line AS (
+    (
+        SELECT partition FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NOT NULL AND queue = :queue::text AND partition > :after::text
+        ORDER BY partition LIMIT 1
+    )
+    UNION ALL
+    SELECT following.partition
+    FROM line
+    CROSS JOIN LATERAL (
+        SELECT partition FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NOT NULL AND queue = :queue AND partition > line.partition
+        ORDER BY partition LIMIT 1
+    ) AS following
+)
+SELECT head.id, head.partition, head.priority, head.scheduled_at, head.state
+FROM (SELECT partition FROM line LIMIT :count::bigint) AS waiting
+CROSS JOIN LATERAL (
+    SELECT first.id, first.partition, first.priority, first.scheduled_at, first.state
+    FROM redrive_jobs AS first
+    WHERE first.queue = :queue AND first.partition = waiting.partition AND first.partition IS NOT NULL AND (
+        first.state = 'ready' OR first.state = 'running' OR first.state = 'waiting'
+        OR (first.state = 'dead' AND first.caught_at IS NULL AND first.skipped_at IS NULL)
+    )
+    ORDER BY first.id
+    LIMIT 1
+) AS head

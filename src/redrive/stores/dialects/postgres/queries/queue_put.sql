@@ -1,0 +1,16 @@
+-- Sets everything of one queue but whose turn it is.
+-- Called by every change of a queue, under its lock.
+INSERT INTO redrive_queues (
+    name, paused_at, concurrency, per_partition, rate_count, rate_for, ordered, aging_for, changed_at
+) VALUES (
+    :name, :paused_at, :concurrency, :per_partition, :rate_count, :rate_for, :ordered, :aging_for, :changed_at
+)
+ON CONFLICT (name) DO UPDATE SET
+    paused_at = excluded.paused_at,
+    concurrency = excluded.concurrency,
+    per_partition = excluded.per_partition,
+    rate_count = excluded.rate_count,
+    rate_for = excluded.rate_for,
+    ordered = excluded.ordered,
+    aging_for = excluded.aging_for,
+    changed_at = excluded.changed_at

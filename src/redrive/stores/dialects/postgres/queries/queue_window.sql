@@ -1,0 +1,59 @@
+-- Answers the due jobs of one special queue, of each priority so many without a partition and so many with one.
+-- Called by claim under the lock of the queue; of an ordered queue each comes with the first job of its line.
+WITH RECURSIVE loose AS (
+    (
+        SELECT priority FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NULL AND queue = :queue::text
+        ORDER BY priority LIMIT 1
+    )
+    UNION ALL
+    SELECT following.priority
+    FROM loose
+    CROSS JOIN LATERAL (
+        SELECT priority FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NULL AND queue = :queue AND priority > loose.priority
+        ORDER BY priority LIMIT 1
+    ) AS following
+),
+parted AS (
+    (
+        SELECT priority FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NOT NULL AND queue = :queue::text
+        ORDER BY priority LIMIT 1
+    )
+    UNION ALL
+    SELECT following.priority
+    FROM parted
+    CROSS JOIN LATERAL (
+        SELECT priority FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NOT NULL AND queue = :queue AND priority > parted.priority
+        ORDER BY priority LIMIT 1
+    ) AS following
+)
+SELECT job.id, job.partition, job.priority, job.scheduled_at, NULL::bigint AS head_id
+FROM loose
+CROSS JOIN LATERAL (
+    SELECT id, partition, priority, scheduled_at FROM redrive_jobs
+    WHERE state = 'ready' AND partition IS NULL AND queue = :queue AND priority = loose.priority
+        AND scheduled_at <= :now::timestamptz
+    ORDER BY scheduled_at, id
+    LIMIT :count::bigint
+) AS job
+UNION ALL
+SELECT job.id, job.partition, job.priority, job.scheduled_at, CASE WHEN :ordered::boolean THEN (
+    SELECT line.id FROM redrive_jobs AS line
+    WHERE line.queue = :queue AND line.partition = job.partition AND line.partition IS NOT NULL AND (
+        line.state = 'ready' OR line.state = 'running' OR line.state = 'waiting'
+        OR (line.state = 'dead' AND line.caught_at IS NULL AND line.skipped_at IS NULL)
+    )
+    ORDER BY line.id
+    LIMIT 1
+) END AS head_id
+FROM parted
+CROSS JOIN LATERAL (
+    SELECT id, partition, priority, scheduled_at FROM redrive_jobs
+    WHERE state = 'ready' AND partition IS NOT NULL AND queue = :queue AND priority = parted.priority
+        AND scheduled_at <= :now
+    ORDER BY scheduled_at, id
+    LIMIT :window::bigint
+) AS job

@@ -1,0 +1,21 @@
+-- Starts dead or cancelled jobs again, each so long after the one before, and answers which.
+-- Called by redrive (with all failures forgiven) and retry (with the last one forgiven), for what families allows.
+UPDATE redrive_jobs AS job SET
+    state = 'ready',
+    hold = 'redrive',
+    note = :note::text,
+    queue = coalesce(:queue::text, job.queue),
+    scheduled_at = :first_at::timestamptz + :spacing::interval * (chosen.ordinal - 1),
+    started_at = NULL,
+    finished_at = NULL,
+    skipped_at = NULL,
+    failures = greatest(0, job.failures - coalesce(:forgive::integer, job.failures)),
+    crashes = 0,
+    by_rule = CASE WHEN :forgive IS NULL THEN NULL ELSE job.by_rule END,
+    last_delay = NULL,
+    redrives = job.redrives + 1
+FROM unnest(:ids::bigint[]) WITH ORDINALITY AS chosen (id, ordinal)
+WHERE job.id = ANY (:ids) AND job.id = chosen.id
+    AND job.state IN ('dead', 'cancelled')
+    AND job.caught_at IS NULL
+RETURNING job.id

@@ -1,0 +1,3 @@
+-- Answers 1 if the schema has the tables of redrive, else 0.
+-- Called by migrate, before anything else.
+SELECT (to_regclass('redrive_meta') IS NOT NULL)::integer

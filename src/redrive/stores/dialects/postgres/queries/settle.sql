@@ -1,0 +1,30 @@
+-- Writes the ends of attempts into their jobs, each if its lease is still current, and answers these leases.
+-- Called by settle, sweep, answer and lapse for everything but a plain success.
+UPDATE redrive_jobs AS job SET
+    state = given.state,
+    hold = given.hold,
+    note = given.note,
+    attempt = given.attempt,
+    failures = given.failures,
+    crashes = given.crashes,
+    snoozes = given.snoozes,
+    by_rule = given.by_rule::integer[],
+    scheduled_at = coalesce(given.scheduled_at, job.scheduled_at),
+    last_delay = given.last_delay,
+    finished_at = given.finished_at,
+    slot = NULL,
+    lease_id = NULL,
+    worker_id = NULL,
+    reason = coalesce(given.reason, job.reason),
+    error = coalesce(given.error, job.error)
+FROM unnest(
+    :job_id::bigint[], :lease_id::bigint[], :state::text[], :hold::text[], :note::text[], :attempt::integer[],
+    :failures::integer[], :crashes::integer[], :snoozes::integer[], :by_rule::text[], :scheduled_at::timestamptz[],
+    :last_delay::interval[], :finished_at::timestamptz[], :reason::text[], :error::text[],
+    :origin::text[]
+) AS given (
+    job_id, lease_id, state, hold, note, attempt, failures, crashes, snoozes, by_rule, scheduled_at, last_delay,
+    finished_at, reason, error, origin
+)
+WHERE job.id = ANY (:job_id) AND job.id = given.job_id AND job.lease_id = given.lease_id AND job.state = given.origin
+RETURNING given.lease_id

@@ -1,0 +1,16 @@
+-- Answers the workers that are registered and have not left, and of each whether its session still holds its lock.
+-- Called by workers.
+SELECT
+    id, name, host, pid, birth, lock_id, concurrency, queues, started_at, heartbeat_at, expires_at, stopped_at,
+    CASE WHEN lock_id IS NOT NULL THEN EXISTS (
+        SELECT FROM pg_locks
+        WHERE locktype = 'advisory'
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+            AND classid = 'redrive_meta'::regclass
+            AND objid = worker.lock_id::oid
+            AND objsubid = 2
+            AND granted
+    ) END AS locked
+FROM redrive_workers AS worker
+WHERE stopped_at IS NULL
+ORDER BY id

@@ -1,0 +1,304 @@
+-- The schema of redrive on PostgreSQL, for readers. What runs are the migrations; a test proves both equal.
+--
+-- Everything lives in one schema of the user's choice; names are written without it here, and the driver puts it before
+-- them. Instants are timestamptz and end in _at; spans are intervals and end in _for or _delay; ids are 64 bits wide.
+-- Tables are told apart by how they change: redrive_jobs is narrow and updated often; payloads, results, policies and
+-- attempts are written once. A claim therefore never rewrites a payload.
+--
+-- Tables that grow with every job have no foreign keys. A check of one costs as much as a third of the job, and locks
+-- the row it points to. Rows of jobs are written by one transaction with their job, and deleted by the trigger below.
+
+-- The one place that reads the clock of the database (ADR 0001). Not that of the transaction: one of the user's, which
+-- enqueues at its end, may have begun long ago.
+CREATE VIEW redrive_clock AS
+SELECT clock_timestamp() AS now;
+
+-- Who this database is, and which schema it has.
+CREATE TABLE redrive_meta (
+    key text PRIMARY KEY,
+    value text NOT NULL
+);
+
+-- Numbers that are handed out once and never again. Nobody waits for anybody to get one.
+CREATE SEQUENCE redrive_job_ids AS bigint;
+CREATE SEQUENCE redrive_lease_ids AS bigint;
+CREATE SEQUENCE redrive_worker_ids AS bigint;
+
+-- Policies, frozen into the jobs that name them by the digest of their text.
+CREATE TABLE redrive_policies (
+    digest text COLLATE "C" PRIMARY KEY,
+    document text NOT NULL
+);
+
+CREATE TABLE redrive_workers (
+    id bigint PRIMARY KEY,
+    name text NOT NULL,
+    host text,
+    pid bigint,
+    birth text,                           -- tells this process from a later one of the same number on the same host
+    lock_id integer,                      -- the lock that its session holds as long as it lives
+    concurrency integer NOT NULL CHECK (concurrency > 0),
+    queues text[],                        -- NULL: all queues
+    started_at timestamptz NOT NULL,
+    heartbeat_at timestamptz NOT NULL,
+    expires_at timestamptz NOT NULL,
+    stopped_at timestamptz,
+    CHECK (expires_at >= heartbeat_at)    -- a heartbeat never shortens a life
+) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0);
+
+CREATE INDEX redrive_workers_present ON redrive_workers (id) WHERE stopped_at IS NULL;
+
+-- Queues that are not like the others: paused, limited or ordered, or served by turns. People change them while
+-- workers run; the next claim obeys.
+CREATE TABLE redrive_queues (
+    name text COLLATE "C" PRIMARY KEY CHECK (name <> ''),
+    paused_at timestamptz,
+    concurrency integer CHECK (concurrency >= 0),         -- attempts at once, in all workers together
+    per_partition integer CHECK (per_partition > 0),      -- attempts at once of each partition
+    rate_count integer CHECK (rate_count > 0),            -- starts within any span of rate_for
+    rate_for interval CHECK (rate_for > interval '0'),
+    ordered boolean NOT NULL DEFAULT false,               -- each partition strictly one after the other
+    aging_for interval CHECK (aging_for > interval '0'),  -- a job that waited so long counts as one priority higher
+    turn text COLLATE "C",                                -- the partition that was served last; the next one is first
+    changed_at timestamptz,                               -- by a person; NULL: nobody has set anything, and code may
+    CHECK ((rate_count IS NULL) = (rate_for IS NULL))
+) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0);
+
+-- The last starts of each queue with a rate, as many as the rate allows.
+CREATE TABLE redrive_starts (
+    queue text COLLATE "C" NOT NULL REFERENCES redrive_queues (name) ON DELETE CASCADE,
+    lease_id bigint NOT NULL,
+    started_at timestamptz NOT NULL,
+    PRIMARY KEY (queue, lease_id)
+) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0);
+
+-- A claim and a settle each leave a dead row behind, so this table is cleaned early and at full speed. No update of a
+-- state can be a heap-only one, but one that stays on its page is cheaper: hence the space.
+CREATE TABLE redrive_jobs (
+    id bigint PRIMARY KEY,
+    task text COLLATE "C" NOT NULL CHECK (task <> ''),
+    queue text COLLATE "C" NOT NULL CHECK (queue <> ''),
+    priority bigint NOT NULL,
+    state text COLLATE "C" NOT NULL CHECK (
+        state IN ('ready', 'running', 'waiting', 'succeeded', 'dead', 'cancelled')
+    ),
+    hold text CHECK (
+        hold IN ('delay', 'retry', 'snooze', 'release', 'unknown_task', 'lost', 'redrive', 'debounce', 'breaker')
+    ),
+    policy text COLLATE "C" NOT NULL,
+    partition text COLLATE "C" CHECK (partition <> ''), -- whose turn it is in its queue: a tenant, an account
+    key text COLLATE "C",                 -- unique in its task
+    key_until text CHECK (key_until IN ('start', 'end')),
+    slot text COLLATE "C",                -- the limited queue of which this attempt takes up a place
+    parent_id bigint,
+    enqueued_at timestamptz NOT NULL,
+    scheduled_at timestamptz NOT NULL,
+    latest_at timestamptz,                -- a debounced job is not put off beyond this
+    started_at timestamptz,
+    claimed_at timestamptz,
+    finished_at timestamptz,
+    caught_at timestamptz,
+    skipped_at timestamptz,
+    timeout_for interval CHECK (timeout_for > interval '0'),
+    attempt integer NOT NULL DEFAULT 0 CHECK (attempt >= 0),
+    failures integer NOT NULL DEFAULT 0 CHECK (failures >= 0),
+    crashes integer NOT NULL DEFAULT 0 CHECK (crashes >= 0),
+    snoozes integer NOT NULL DEFAULT 0 CHECK (snoozes >= 0),
+    redrives integer NOT NULL DEFAULT 0 CHECK (redrives >= 0),
+    by_rule integer[],                    -- failures matched by each rule of the policy
+    last_delay interval,
+    lease_id bigint,
+    worker_id bigint,
+    reason text,
+    error text,
+    note text,
+    -- a job has a lease if and only if an attempt of it is open
+    CHECK ((state IN ('running', 'waiting')) = (lease_id IS NOT NULL)),
+    CHECK ((lease_id IS NULL) = (worker_id IS NULL)),
+    CHECK (lease_id IS NULL OR claimed_at IS NOT NULL),
+    -- only what runs takes up a place
+    CHECK (slot IS NULL OR state = 'running'),
+    CHECK ((key IS NULL) = (key_until IS NULL)),
+    -- it has a finishing time if and only if it is final
+    CHECK ((state IN ('succeeded', 'dead', 'cancelled')) = (finished_at IS NOT NULL)),
+    -- only what is ready is held back
+    CHECK (hold IS NULL OR state = 'ready'),
+    -- only the dead are caught
+    CHECK (caught_at IS NULL OR state = 'dead'),
+    CHECK (skipped_at IS NULL OR state = 'dead')
+) WITH (
+    fillfactor = 80,
+    autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_cost_delay = 0,
+    autovacuum_analyze_threshold = 2000, autovacuum_analyze_scale_factor = 0.02
+);
+
+-- What a claim walks: ready rows only, so that a million waiting retries or finished jobs cost it nothing. Within a
+-- lane (queue and priority) they lead with the order of the claim. Jobs with a partition, whose turn is counted, have an
+-- index of their own, and one more by partition.
+CREATE INDEX redrive_jobs_ready ON redrive_jobs (queue, priority, scheduled_at, id)
+WHERE state = 'ready' AND partition IS NULL;
+CREATE INDEX redrive_jobs_parted ON redrive_jobs (queue, priority, scheduled_at, id)
+WHERE state = 'ready' AND partition IS NOT NULL;
+CREATE INDEX redrive_jobs_shares ON redrive_jobs (queue, partition, priority, scheduled_at, id)
+WHERE state = 'ready' AND partition IS NOT NULL;
+
+-- The lanes of plain queues that have ready rows, by a loose scan: as many index probes as there are lanes, however
+-- long each one is. A queue is plain if it has no row in redrive_queues, and if its jobs have no partition.
+CREATE VIEW redrive_lanes AS
+WITH RECURSIVE lane AS (
+    (
+        SELECT queue, priority FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NULL
+        ORDER BY queue, priority LIMIT 1
+    )
+    UNION ALL
+    SELECT following.queue, following.priority
+    FROM lane
+    CROSS JOIN LATERAL (
+        SELECT queue, priority FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NULL AND (queue, priority) > (lane.queue, lane.priority)
+        ORDER BY queue, priority LIMIT 1
+    ) AS following
+)
+SELECT queue, priority FROM lane
+WHERE NOT EXISTS (SELECT FROM redrive_queues WHERE name = lane.queue);
+
+-- The lanes of the other queues, unless they are paused; for jobs with and without a partition apart.
+CREATE VIEW redrive_special_lanes AS
+WITH RECURSIVE loose AS (
+    SELECT known.name AS queue, (
+        SELECT priority FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NULL AND queue = known.name
+        ORDER BY priority LIMIT 1
+    ) AS priority
+    FROM redrive_queues AS known
+    WHERE known.paused_at IS NULL
+    UNION ALL
+    SELECT loose.queue, (
+        SELECT priority FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NULL AND queue = loose.queue AND priority > loose.priority
+        ORDER BY priority LIMIT 1
+    )
+    FROM loose
+    WHERE loose.priority IS NOT NULL
+),
+parted AS (
+    (
+        SELECT queue, priority FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NOT NULL
+        ORDER BY queue, priority LIMIT 1
+    )
+    UNION ALL
+    SELECT following.queue, following.priority
+    FROM parted
+    CROSS JOIN LATERAL (
+        SELECT queue, priority FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NOT NULL AND (queue, priority) > (parted.queue, parted.priority)
+        ORDER BY queue, priority LIMIT 1
+    ) AS following
+)
+SELECT queue, priority, false AS is_parted FROM loose WHERE priority IS NOT NULL
+UNION ALL
+SELECT queue, priority, true AS is_parted FROM parted
+WHERE NOT EXISTS (SELECT FROM redrive_queues WHERE name = parted.queue AND paused_at IS NOT NULL);
+
+-- What the sweep walks.
+CREATE INDEX redrive_jobs_running ON redrive_jobs (worker_id) WHERE state = 'running';
+CREATE INDEX redrive_jobs_waiting ON redrive_jobs (scheduled_at) WHERE state = 'waiting';
+
+-- What a claim of a limited queue counts.
+CREATE INDEX redrive_jobs_slots ON redrive_jobs (slot, partition) WHERE slot IS NOT NULL;
+
+-- What an ordered queue walks: the first of each line, whatever it is doing, blocks those behind it.
+CREATE INDEX redrive_jobs_lines ON redrive_jobs (queue, partition, id)
+WHERE partition IS NOT NULL AND (
+    state = 'ready' OR state = 'running' OR state = 'waiting'
+    OR (state = 'dead' AND caught_at IS NULL AND skipped_at IS NULL)
+);
+
+-- What redrive and people walk.
+CREATE INDEX redrive_jobs_dead ON redrive_jobs (id) WHERE state = 'dead' AND caught_at IS NULL;
+
+-- The catch job of a dead one: at most one that is still unfinished.
+CREATE UNIQUE INDEX redrive_jobs_catching ON redrive_jobs (parent_id)
+WHERE parent_id IS NOT NULL AND state IN ('ready', 'running', 'waiting');
+
+-- The catch jobs of a dead one, ended or not: nothing is pruned before its children.
+CREATE INDEX redrive_jobs_children ON redrive_jobs (parent_id) WHERE parent_id IS NOT NULL;
+
+-- Who holds a key. A unique key is held until its job starts or ends; an idempotency key until its job is pruned.
+CREATE TABLE redrive_keys (
+    kind text COLLATE "C" NOT NULL CHECK (kind IN ('unique', 'idempotency')),
+    scope text COLLATE "C" NOT NULL,      -- of a unique key: its task; idempotency keys have one scope, ''
+    key text COLLATE "C" NOT NULL,
+    job_id bigint NOT NULL,
+    PRIMARY KEY (kind, scope, key)
+) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02);
+
+CREATE INDEX redrive_keys_of ON redrive_keys (job_id);
+
+CREATE TABLE redrive_payloads (
+    job_id bigint PRIMARY KEY,
+    payload bytea NOT NULL
+);
+
+CREATE TABLE redrive_results (
+    job_id bigint PRIMARY KEY,
+    result bytea NOT NULL
+);
+
+-- One line per closed execution, never changed. The present execution is the job row itself.
+CREATE TABLE redrive_attempts (
+    job_id bigint NOT NULL,
+    lease_id bigint NOT NULL,
+    number integer NOT NULL CHECK (number > 0),
+    worker_id bigint NOT NULL,
+    started_at timestamptz NOT NULL,
+    finished_at timestamptz NOT NULL,
+    outcome text NOT NULL CHECK (outcome IN ('succeeded', 'failed', 'snoozed', 'cancelled', 'lost')),
+    reason text,
+    stage text CHECK (stage IN ('not_sent', 'in_flight', 'answered')),
+    error_type text,
+    error text,
+    traceback text,
+    nominal interval CHECK (nominal >= interval '0'),
+    delay interval CHECK (delay >= interval '0'),
+    rule text,
+    verdict text,
+    PRIMARY KEY (job_id, lease_id),
+    -- a failure says why
+    CHECK (outcome NOT IN ('failed', 'lost') OR (reason IS NOT NULL AND rule IS NOT NULL))
+);
+
+-- What a handler last said of itself.
+CREATE TABLE redrive_progress (
+    job_id bigint PRIMARY KEY,
+    lease_id bigint NOT NULL,
+    details text NOT NULL,                -- JSON
+    at timestamptz NOT NULL
+) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02);
+
+-- Every change that a person made.
+CREATE TABLE redrive_audit (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at timestamptz NOT NULL,
+    actor text NOT NULL,
+    action text NOT NULL,
+    details text NOT NULL                 -- JSON
+);
+
+-- What belongs to a job goes with it: one statement for each table, whatever the number of jobs.
+CREATE FUNCTION redrive_forget() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    DELETE FROM redrive_keys WHERE job_id IN (SELECT id FROM gone);
+    DELETE FROM redrive_payloads WHERE job_id IN (SELECT id FROM gone);
+    DELETE FROM redrive_results WHERE job_id IN (SELECT id FROM gone);
+    DELETE FROM redrive_attempts WHERE job_id IN (SELECT id FROM gone);
+    DELETE FROM redrive_progress WHERE job_id IN (SELECT id FROM gone);
+    RETURN NULL;
+END
+$$;
+
+CREATE TRIGGER redrive_jobs_forget AFTER DELETE ON redrive_jobs
+REFERENCING OLD TABLE AS gone
+FOR EACH STATEMENT EXECUTE FUNCTION redrive_forget();

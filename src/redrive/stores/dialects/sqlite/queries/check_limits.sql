@@ -1,0 +1,21 @@
+-- Answers the queues of which more attempts have started than their limits allow, since these were set (I5).
+-- Called by check.
+SELECT min(job.id) AS id,
+    'queue ' || queue.name || ' runs ' || count(*) || ' jobs at once, but its limit is ' || queue.concurrency AS text,
+    'limits' AS rule
+FROM redrive_queues AS queue
+JOIN redrive_jobs AS job ON job.slot = queue.name AND job.claimed_at > queue.changed_at
+WHERE queue.concurrency IS NOT NULL
+GROUP BY queue.name, queue.concurrency
+HAVING count(*) > queue.concurrency
+UNION ALL
+SELECT min(job.id),
+    'queue ' || queue.name || ' runs ' || count(*) || ' jobs of partition ' || job.partition
+    || ' at once, but its limit for each is ' || queue.per_partition,
+    'limits'
+FROM redrive_queues AS queue
+JOIN redrive_jobs AS job ON job.slot = queue.name AND job.claimed_at > queue.changed_at
+WHERE queue.per_partition IS NOT NULL AND job.partition IS NOT NULL
+GROUP BY queue.name, queue.per_partition, job.partition
+HAVING count(*) > queue.per_partition
+LIMIT :count

@@ -1,0 +1,12 @@
+-- Answers what belongs to jobs that are not there.
+-- Called by check.
+SELECT job_id AS id, 'there is ' || what || ' of job ' || job_id || ', which is not there' AS text, 'orphans' AS rule
+FROM (
+    SELECT 'a payload' AS what, job_id FROM redrive_payloads WHERE job_id > :after_id AND job_id <= :until
+    UNION ALL
+    SELECT 'a result', job_id FROM redrive_results WHERE job_id > :after_id AND job_id <= :until
+    UNION ALL
+    SELECT DISTINCT 'a history', job_id FROM redrive_attempts WHERE job_id > :after_id AND job_id <= :until
+) AS part
+WHERE NOT EXISTS (SELECT 1 FROM redrive_jobs AS job WHERE job.id = part.job_id)
+LIMIT :count

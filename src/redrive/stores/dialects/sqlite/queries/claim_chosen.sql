@@ -1,0 +1,23 @@
+-- Gives the worker these jobs, each under a new lease, in this order; an attempt of a limited queue takes up a place.
+-- Called by claim where jobs of special queues are due.
+UPDATE redrive_jobs SET
+    state = 'running',
+    hold = NULL,
+    slot = (
+        SELECT known.name FROM redrive_queues AS known
+        WHERE known.name = redrive_jobs.queue AND (known.concurrency IS NOT NULL OR known.per_partition IS NOT NULL)
+    ),
+    lease_id = :leases ->> chosen.key,
+    worker_id = :worker_id,
+    attempt = attempt + 1,
+    started_at = coalesce(started_at, :now),
+    claimed_at = :now
+FROM json_each(:ids) AS chosen
+WHERE redrive_jobs.id = chosen.value AND redrive_jobs.state = 'ready'
+RETURNING
+    id, lease_id, task, queue, priority, worker_id, attempt, failures, crashes, snoozes,
+    coalesce(by_rule, '[]') AS by_rule,
+    last_delay, started_at, claimed_at, parent_id, partition, key, key_until, scheduled_at,
+    (SELECT payload FROM redrive_payloads WHERE job_id = redrive_jobs.id) AS payload,
+    -- In RETURNING, SQLite looks a text up in an index only if it is an expression: hence the plus.
+    (SELECT document FROM redrive_policies WHERE digest = +redrive_jobs.policy) AS policy

@@ -1,0 +1,18 @@
+-- Answers the jobs that fit, are dead and were not caught, oldest first, whatever else the table holds.
+-- Called by select, and by redrive to find its jobs.
+SELECT
+    id, task, queue, priority, state, hold, note, enqueued_at, scheduled_at, started_at, claimed_at, finished_at,
+    caught_at, skipped_at, attempt, failures, crashes, snoozes, redrives, lease_id, worker_id, parent_id, partition,
+    key, key_until, reason, error,
+    (SELECT document FROM redrive_policies WHERE digest = redrive_jobs.policy) AS policy
+FROM redrive_jobs
+WHERE state = 'dead'
+    AND caught_at IS NULL
+    AND (:ids IS NULL OR id IN (SELECT value FROM json_each(:ids)))
+    AND (:task IS NULL OR task = :task)
+    AND (:queue IS NULL OR queue = :queue)
+    AND (:reason IS NULL OR reason = :reason)
+    AND (:error IS NULL OR instr(error, :error) > 0)
+    AND id > :after_id
+ORDER BY id
+LIMIT :count

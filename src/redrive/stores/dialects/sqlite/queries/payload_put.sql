@@ -1,0 +1,3 @@
+-- Replaces the arguments of one job.
+-- Called by enqueue for a debounced job that is there already.
+UPDATE redrive_payloads SET payload = :payload WHERE job_id = :job_id

@@ -1,0 +1,20 @@
+-- Answers the jobs of a stride that ended, were kept as long as their task says, and have no catch jobs any more.
+-- Called by survey; what is written down of a task goes before what the caller says, and an empty text means for ever.
+SELECT job.id
+FROM redrive_jobs AS job
+LEFT JOIN redrive_meta AS kept ON kept.key = 'keep:' || job.task
+LEFT JOIN redrive_meta AS kept_dead ON kept_dead.key = 'keep_dead:' || job.task
+WHERE job.id > :after_id
+    AND job.id <= :until
+    AND job.state IN ('succeeded', 'cancelled', 'dead')
+    AND CASE
+        WHEN job.state = 'dead' AND job.caught_at IS NULL THEN
+            job.finished_at
+            + CASE WHEN kept_dead.key IS NULL THEN :keep_dead ELSE CAST(nullif(kept_dead.value, '') AS INTEGER) END
+        ELSE
+            coalesce(job.caught_at, job.finished_at)
+            + CASE WHEN kept.key IS NULL THEN :keep ELSE CAST(nullif(kept.value, '') AS INTEGER) END
+    END <= :now
+    AND NOT EXISTS (SELECT 1 FROM redrive_jobs AS child WHERE child.parent_id = job.id)
+ORDER BY job.id
+LIMIT :count

@@ -1,0 +1,8 @@
+-- Deletes jobs that had ended when they were looked at, with all that belongs to them, and answers which.
+-- Called by prune.
+DELETE FROM redrive_jobs
+WHERE id IN (SELECT value FROM json_each(:ids))
+    AND state IN ('succeeded', 'dead', 'cancelled')
+    AND finished_at <= :at
+    AND NOT EXISTS (SELECT 1 FROM redrive_jobs AS child WHERE child.parent_id = redrive_jobs.id)
+RETURNING id

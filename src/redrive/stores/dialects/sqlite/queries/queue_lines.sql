@@ -1,0 +1,29 @@
+-- Answers the lines of an ordered queue that wait, those after a partition, each with its first job whatever that does.
+-- Called by claim under the lock of the queue, where more is due than it looks through: by a loose scan, so many probes.
+WITH RECURSIVE line (partition) AS (
+    SELECT (
+        SELECT partition FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NOT NULL AND queue = :queue AND partition > :after
+        ORDER BY partition LIMIT 1
+    )
+    UNION ALL
+    SELECT (
+        SELECT partition FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NOT NULL AND queue = :queue AND partition > line.partition
+        ORDER BY partition LIMIT 1
+    )
+    FROM line
+    WHERE line.partition IS NOT NULL
+    LIMIT :count
+)
+SELECT head.id, head.partition, head.priority, head.scheduled_at, head.state
+FROM line
+JOIN redrive_jobs AS head ON head.id = (
+    SELECT first.id FROM redrive_jobs AS first
+    WHERE first.queue = :queue AND first.partition = line.partition AND first.partition IS NOT NULL AND (
+        first.state = 'ready' OR first.state = 'running' OR first.state = 'waiting'
+        OR (first.state = 'dead' AND first.caught_at IS NULL AND first.skipped_at IS NULL)
+    )
+    ORDER BY first.id
+    LIMIT 1
+)

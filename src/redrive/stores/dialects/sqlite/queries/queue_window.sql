@@ -1,0 +1,67 @@
+-- Answers the due jobs of one special queue, of each priority so many without a partition and so many with one.
+-- Called by claim under the lock of the queue; of an ordered queue each comes with the first job of its line.
+WITH RECURSIVE loose (priority) AS (
+    SELECT (
+        SELECT priority FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NULL AND queue = :queue
+        ORDER BY priority LIMIT 1
+    )
+    UNION ALL
+    SELECT (
+        SELECT priority FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NULL AND queue = :queue AND priority > loose.priority
+        ORDER BY priority LIMIT 1
+    )
+    FROM loose
+    WHERE loose.priority IS NOT NULL
+),
+parted (priority) AS (
+    SELECT (
+        SELECT priority FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NOT NULL AND queue = :queue
+        ORDER BY priority LIMIT 1
+    )
+    UNION ALL
+    SELECT (
+        SELECT priority FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NOT NULL AND queue = :queue AND priority > parted.priority
+        ORDER BY priority LIMIT 1
+    )
+    FROM parted
+    WHERE parted.priority IS NOT NULL
+)
+SELECT job.id, job.partition, job.priority, job.scheduled_at, NULL AS head_id
+FROM loose,
+    json_each((
+        SELECT json_group_array(first.id)
+        FROM (
+            SELECT id FROM redrive_jobs
+            WHERE state = 'ready' AND partition IS NULL AND queue = :queue AND priority = loose.priority
+                AND scheduled_at <= :now
+            ORDER BY scheduled_at, id
+            LIMIT :count
+        ) AS first
+    )) AS candidate
+JOIN redrive_jobs AS job ON job.id = candidate.value
+UNION ALL
+SELECT job.id, job.partition, job.priority, job.scheduled_at, CASE WHEN :ordered THEN (
+    SELECT line.id FROM redrive_jobs AS line
+    WHERE line.queue = :queue AND line.partition = job.partition AND line.partition IS NOT NULL AND (
+        line.state = 'ready' OR line.state = 'running' OR line.state = 'waiting'
+        OR (line.state = 'dead' AND line.caught_at IS NULL AND line.skipped_at IS NULL)
+    )
+    ORDER BY line.id
+    LIMIT 1
+) END AS head_id
+FROM parted,
+    json_each((
+        SELECT json_group_array(first.id)
+        FROM (
+            SELECT id FROM redrive_jobs
+            WHERE state = 'ready' AND partition IS NOT NULL AND queue = :queue AND priority = parted.priority
+                AND scheduled_at <= :now
+            ORDER BY scheduled_at, id
+            LIMIT :window
+        ) AS first
+    )) AS candidate
+JOIN redrive_jobs AS job ON job.id = candidate.value

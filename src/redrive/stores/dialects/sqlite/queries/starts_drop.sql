@@ -1,0 +1,3 @@
+-- Forgets the starts of a queue that no window reaches any more.
+-- Called by claim under the lock of the queue.
+DELETE FROM redrive_starts WHERE queue = :queue AND started_at <= :before

@@ -1,0 +1,33 @@
+"""PostgreSQL through asyncpg for ``arun`` and psycopg 3 for ``run``, for any number of processes on any hosts.
+
+Two runners, one conversation
+-----------------------------
+
+Each colour has a small runner of its own, with its own connections: `sync` talks psycopg, `aio` talks asyncpg. Both
+drive the same operations over the same statements, whose ``:name`` they write as ``$1``, and both give every operation
+one transaction, READ COMMITTED (READ ONLY and REPEATABLE READ where it only reads). An operation that fails undoes
+itself. Connections are opened when they are needed, at most ``pool`` of each colour (of asyncpg: for each event loop),
+and kept. One that has died while nobody used it is replaced without a word; one that dies within an operation is
+`StoreUnreachable`, because nobody knows how far the operation got.
+
+Nothing is serialised
+---------------------
+
+SQLite has one writer, and operations were first written for it. Here many write at once, so each statement guards
+itself: a claim skips rows that others have locked, a settle names its leases, numbers come from sequences.
+
+News
+----
+
+A transaction that makes a job due ends with NOTIFY, unless this process has sent one in the last few milliseconds;
+who listens looks once more after that time (`listener`). One connection of each worker process listens. It also holds
+a lock, so that others see when its process has died. Where there is none to listen to (``notify=off``), or it is lost,
+workers look every second. Notifications are hints: nothing depends on them but the time until somebody looks.
+"""
+
+from __future__ import annotations
+
+from redrive.stores.drivers.postgres.driver import PostgresDriver
+from redrive.stores.drivers.postgres.settings import Settings, settings
+
+__all__ = ["PostgresDriver", "Settings", "settings"]

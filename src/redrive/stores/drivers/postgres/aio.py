@@ -1,0 +1,259 @@
+"""The asynchronous runner: asyncpg, with connections of its own for each event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any, TypeVar
+
+import asyncpg
+
+from redrive.errors import StoreBusy, StoreClosed
+from redrive.stores.dialects.postgres.values import arguments, decoder
+from redrive.stores.drivers.postgres.settings import Settings
+from redrive.stores.drivers.postgres.statements import begin, prepared
+from redrive.stores.drivers.postgres.trouble import translation
+from redrive.stores.query import Operation, Query, Rows, Steps
+
+__all__ = ["ERRORS", "AsyncRunner", "connect", "drive"]
+
+R = TypeVar("R")
+
+ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
+"""What asyncpg raises when the database says no, or nothing. Of a session that was ended between two messages it says
+that it has made a mistake itself ("cannot switch to state")."""
+
+
+async def connect(settings: Settings, *, direct: str | None = None) -> asyncpg.Connection[Any]:
+    """Open a connection.
+
+    Args:
+        settings: which database, and how.
+        direct: ``host:port`` instead of that of the URL.
+
+    Returns:
+        The connection.
+
+    Raises:
+        StoreError: it cannot be opened.
+    """
+    host, _, port = (direct or "").partition(":")
+    elsewhere: dict[str, Any] = {"host": host, "port": int(port or 5432)} if direct else {}
+    try:
+        return await asyncpg.connect(
+            settings.dsn,
+            timeout=settings.timeout.total_seconds(),
+            command_timeout=settings.timeout.total_seconds(),
+            # Behind a pool that gives each transaction another session, a prepared statement is lost at once.
+            statement_cache_size=0 if settings.pgbouncer and not direct else 200,
+            **elsewhere,
+        )
+    except (*ERRORS, ValueError) as error:
+        raise translation(error, settings, opening=True) from error
+
+
+async def drive(connection: asyncpg.Connection[Any], steps: Steps[R], settings: Settings) -> R:
+    """Run the conversation: statements out, rows in; errors are thrown in.
+
+    Args:
+        connection: in a transaction; after an error PostgreSQL refuses whatever else is said in it.
+        steps: the operation.
+        settings: for messages.
+
+    Returns:
+        The result of the operation.
+
+    Raises:
+        StoreError: the database refused.
+    """
+    try:
+        query = next(steps)
+        while True:
+            try:
+                rows = await _execute(connection, query, settings)
+            except ERRORS as error:
+                query = steps.throw(translation(error, settings))
+            else:
+                query = steps.send(rows)
+    except StopIteration as stop:
+        result: R = stop.value
+        return result
+
+
+async def _execute(connection: asyncpg.Connection[Any], query: Query, settings: Settings) -> Rows:
+    statement = prepared(settings.schema)[query.name]
+    rows: Rows = await connection.fetch(statement.text, *arguments(query, statement.names))
+    if query.into is None or not rows:
+        return rows
+    read = decoder(query.into, tuple(rows[0].keys()))
+    return [read(row) for row in rows]
+
+
+class AsyncRunner:
+    """Runs operations, each on a connection that no other task uses meanwhile.
+
+    Args:
+        settings: which database, and how.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
+        self._closed = False
+
+    async def run(self, operation: Operation[R], *, ending: str) -> R:
+        """Run an operation in a transaction of its own.
+
+        Args:
+            operation: what to run.
+            ending: the statements that end the transaction.
+
+        Returns:
+            Its result.
+
+        Raises:
+            StoreError: the database refused.
+        """
+        if self._closed:
+            message = f"{self._settings} has been closed"
+            raise StoreClosed(message)
+        async with (await self._pool()).lent(begin(writes=operation.writes)) as connection:
+            result = await drive(connection, operation.steps, self._settings)
+            await say(connection, ending, self._settings)
+            return result
+
+    def close(self) -> None:
+        """Close the connections of all loops; one that is in use is closed when it comes back. Idempotent."""
+        self._closed = True
+        for loop, pool in list(self._pools.items()):
+            pool.closed = True
+            # A loop that is closed has closed its connections; see `_Pool.attend`.
+            with contextlib.suppress(RuntimeError):
+                if loop.is_running() and not _is_current(loop):
+                    loop.call_soon_threadsafe(pool.drop)
+                else:
+                    pool.drop()
+
+    async def _pool(self) -> _Pool:
+        loop = asyncio.get_running_loop()
+        pool = self._pools.get(loop)
+        if pool is None:
+            self._pools = {each: kept for each, kept in self._pools.items() if not each.is_closed()}
+            pool = self._pools[loop] = _Pool(self._settings)
+            await pool.attend()
+        return pool
+
+
+def _is_current(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False
+
+
+async def say(connection: asyncpg.Connection[Any], text: str, settings: Settings) -> None:
+    """Run statements without parameters, in one message.
+
+    Args:
+        connection: where.
+        text: the statements.
+        settings: for messages.
+
+    Raises:
+        StoreError: the database refused.
+    """
+    try:
+        await connection.execute(text)
+    except ERRORS as error:
+        raise translation(error, settings) from error
+
+
+class _Pool:
+    """The connections of one event loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.closed = False
+        self._settings = settings
+        self._idle: list[asyncpg.Connection[Any]] = []
+        self._free = asyncio.Semaphore(settings.pool)
+        self._end: AsyncGenerator[None, None] | None = None
+
+    async def attend(self) -> None:
+        """Arrange that the connections are closed when the loop ends, whoever forgets to close the store.
+
+        Whatever runs a loop closes its asynchronous generators at the end, and so the one that waits here.
+        """
+        self._end = self._until_the_end()
+        await anext(self._end)
+
+    async def _until_the_end(self) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            self.closed = True
+            self.drop()
+
+    def drop(self) -> None:
+        """Close what nobody uses."""
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.terminate()
+
+    @contextlib.asynccontextmanager
+    async def lent(self, beginning: str) -> AsyncIterator[asyncpg.Connection[Any]]:
+        """Lend a connection on which a transaction has begun.
+
+        Args:
+            beginning: the statements that begin it.
+        """
+        try:
+            async with asyncio.timeout(self._settings.timeout.total_seconds()):
+                await self._free.acquire()
+        except TimeoutError:
+            message = f"all {self._settings.pool} connections to {self._settings} are in use: set ?pool= higher"
+            raise StoreBusy(message) from None
+        try:
+            connection = await self._begun(beginning)
+            try:
+                yield connection
+            except BaseException as error:
+                await self._undo(connection, error)
+                raise
+            finally:
+                self._give_back(connection)
+        finally:
+            self._free.release()
+
+    async def _begun(self, beginning: str) -> asyncpg.Connection[Any]:
+        """Begin a transaction. Connections that have died while nobody used them are passed over."""
+        while True:
+            fresh = not self._idle
+            connection = await connect(self._settings) if fresh else self._idle.pop()
+            try:
+                await connection.execute(beginning)
+            except ERRORS as error:
+                connection.terminate()
+                if fresh:
+                    raise translation(error, self._settings) from error
+            except BaseException:
+                connection.terminate()
+                raise
+            else:
+                return connection
+
+    async def _undo(self, connection: asyncpg.Connection[Any], error: BaseException) -> None:
+        if isinstance(error, Exception) and not connection.is_closed():
+            with contextlib.suppress(*ERRORS):
+                await connection.execute("ROLLBACK")
+                return
+        # Cancelled, perhaps in the middle of an answer: what is left of the transaction goes with the connection.
+        connection.terminate()
+
+    def _give_back(self, connection: asyncpg.Connection[Any]) -> None:
+        if connection.is_closed():
+            return
+        if self.closed or connection.is_in_transaction():
+            connection.terminate()
+        else:
+            self._idle.append(connection)

@@ -1,0 +1,182 @@
+"""Runs operations on one PostgreSQL database; the essay stands in `redrive.stores.drivers.postgres`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import AsyncGenerator
+from typing import Any, TypeVar
+
+from redrive.clock import Clock, SystemClock
+from redrive.errors import StoreClosed
+from redrive.stores.drivers.postgres import listener
+from redrive.stores.drivers.postgres import using as _using
+from redrive.stores.drivers.postgres.aio import AsyncRunner
+from redrive.stores.drivers.postgres.lending import AsyncPostgresLoan, PostgresLoan, alend, lend
+from redrive.stores.drivers.postgres.script import Script
+from redrive.stores.drivers.postgres.settings import Settings
+from redrive.stores.drivers.postgres.sync import SyncRunner, connect
+from redrive.stores.operations.admin import identify
+from redrive.stores.query import Operation
+
+__all__ = ["PostgresDriver"]
+
+R = TypeVar("R")
+
+LOOKS = 20
+"""How often a second somebody should look who waits for a change and has nobody to tell him."""
+
+_INHERITED: list[object] = []
+"""Connections of the parent, after a fork. The child must not close them: that would end the parent's session."""
+
+
+class PostgresDriver:
+    """Runs operations on one PostgreSQL database.
+
+    Args:
+        settings: which, and how.
+    """
+
+    dialect = "postgres"
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._lock = threading.Lock()
+        self._clock = SystemClock()
+        self._told = float("-inf")
+        self._uid: str | None = None
+        self._closed = False
+        self._open()
+
+    @property
+    def lasting(self) -> bool:
+        """Has a worker a session that lasts as long as its process, so that it can hold a lock?"""
+        return self.settings.listens
+
+    def run(self, operation: Operation[R], *, using: Any = None) -> R:  # noqa: ANN401 - a connection of any library
+        """Run an operation in one transaction, and wait for it.
+
+        Args:
+            operation: what to run; its generator is used up.
+            using: the user's own connection, whose transaction the operation becomes a part of.
+
+        Returns:
+            Its result.
+
+        Raises:
+            StoreError: the database refused.
+        """
+        sync, _ = self._runners()
+        if using is not None:
+            return _using.run_on(using, operation, self.settings, self._name())
+        return sync.run(operation, ending=self._ending(operation))
+
+    async def arun(self, operation: Operation[R], *, using: Any = None) -> R:  # noqa: ANN401 - a connection of any library
+        """Run an operation in one transaction, and await it; see `run`.
+
+        Args:
+            operation: what to run; its generator is used up.
+            using: the user's own connection, whose transaction the operation becomes a part of.
+
+        Returns:
+            Its result.
+
+        Raises:
+            StoreError: the database refused.
+        """
+        _, aio = self._runners()
+        if using is not None:
+            if self._uid is None:
+                self._uid = await aio.run(identify("uid"), ending="COMMIT")
+            return await _using.arun_on(using, operation, self.settings, self._uid)
+        return await aio.run(operation, ending=self._ending(operation))
+
+    def lend(self) -> PostgresLoan:
+        """Lend a connection of psycopg, in a transaction; see `redrive.stores.loan.Loan`.
+
+        Raises:
+            StoreError: it cannot be opened.
+        """
+        self._runners()
+        return lend(self.settings)
+
+    async def alend(self) -> AsyncPostgresLoan:
+        """Lend a connection of asyncpg, in a transaction; see `redrive.stores.loan.AsyncLoan`."""
+        self._runners()
+        return await alend(self.settings)
+
+    def script(self) -> Script:
+        """Open a connection for a migration; the caller closes it.
+
+        Returns:
+            Something to run statements on.
+        """
+        return Script(connect(self.settings), self.settings)
+
+    def version(self) -> int:
+        """A number that differs when it is time to look again whether something has changed.
+
+        PostgreSQL has no number that says so; whoever is to be told, listens.
+
+        Returns:
+            The number; compare it with an earlier one.
+        """
+        return int(self._clock.monotonic() * LOOKS)
+
+    def watch(self, clock: Clock, lock_id: int | None, idle: asyncio.Event | None) -> AsyncGenerator[None, None]:
+        """Yield at once, and then whenever somebody may have committed a change that workers wait for.
+
+        Args:
+            clock: not used: what is waited for comes from outside.
+            lock_id: the number of a lock to be held meanwhile, by which others see that this process lives.
+            idle: not used: to listen costs nothing.
+
+        Returns:
+            What to iterate over; it raises `StoreError` where the connection is lost.
+        """
+        del clock, idle
+        return listener.watch(self.settings, lock_id)
+
+    def close(self) -> None:
+        """Close the connections. Idempotent."""
+        with self._lock:
+            self._closed = True
+            if self._pid == os.getpid():
+                self._sync.close()
+                self._aio.close()
+
+    def _runners(self) -> tuple[SyncRunner, AsyncRunner]:
+        if self._pid != os.getpid():
+            with self._lock:
+                if self._pid != os.getpid():
+                    _INHERITED.append((self._sync, self._aio))
+                    self._open()
+        if self._closed:
+            message = f"{self.settings} has been closed"
+            raise StoreClosed(message)
+        return self._sync, self._aio
+
+    def _open(self) -> None:
+        self._sync = SyncRunner(self.settings)
+        self._aio = AsyncRunner(self.settings)
+        self._pid = os.getpid()
+
+    def _name(self) -> str:
+        """What names the database and no other; compared with what a user's connection says."""
+        if self._uid is None:
+            self._uid = self._sync.run(identify("uid"), ending="COMMIT")
+        return self._uid
+
+    def _ending(self, operation: Operation[Any]) -> str:
+        """End the transaction; tell workers of it, unless they have just been told and will look again by themselves.
+
+        All that notify are committed one after the other, in the whole database server: hence not every one does.
+        """
+        if not (operation.wakes and self.settings.notify):
+            return "COMMIT"
+        now = self._clock.monotonic()
+        if now - self._told < listener.WINDOW:
+            return "COMMIT"
+        self._told = now
+        return f'NOTIFY "{self.settings.channel}"; COMMIT'

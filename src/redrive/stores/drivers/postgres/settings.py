@@ -1,0 +1,131 @@
+"""How to open a PostgreSQL database: what the URL says."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+from redrive.errors import ConfigurationError, PolicyError
+from redrive.policy import parse_duration
+
+__all__ = ["FORM", "Settings", "settings"]
+
+FORM = "postgresql://user@host/database?schema=redrive"
+
+_SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+_DIRECT = re.compile(r"[^:@]+(:\d+)?")
+_MOST = 1000
+
+LIBRARY = frozenset({
+    "application_name", "host", "passfile", "port", "sslcert", "sslcrl", "sslkey", "sslmode", "sslrootcert",
+    "target_session_attrs", "user", "password",
+})  # fmt: skip
+"""Settings that both libraries understand; they are handed on as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to open a PostgreSQL database.
+
+    Attributes:
+        dsn: the URL as the libraries get it, without the settings of redrive.
+        name: the database in messages, without a password.
+        schema: where the tables are.
+        notify: wake workers by NOTIFY?
+        pgbouncer: is there a pool between, which gives each transaction another session?
+        direct: ``host`` or ``host:port`` (or the folder of a socket) for the listening connection, where the others go
+            through such a pool.
+        pool: connections of each colour, at most.
+        timeout: how long to wait for a connection, and for the answer to one statement.
+    """
+
+    dsn: str
+    name: str
+    schema: str = "redrive"
+    notify: bool = True
+    pgbouncer: bool = False
+    direct: str | None = None
+    pool: int = 10
+    timeout: timedelta = timedelta(seconds=30)
+
+    def __str__(self) -> str:
+        """The name of the database in messages."""
+        return self.name
+
+    @property
+    def listens(self) -> bool:
+        """Is there a session that lasts, to listen by and to hold a lock?"""
+        return not self.pgbouncer or self.direct is not None
+
+    @property
+    def channel(self) -> str:
+        """What notifications of this schema are called."""
+        return f"redrive.{self.schema}"
+
+
+def settings(url: str) -> Settings:
+    """Read a store URL.
+
+    Args:
+        url: ``postgresql://user@host/database?schema=name&...``.
+
+    Returns:
+        What it says.
+
+    Raises:
+        ConfigurationError: a setting is not known, or has a value that it cannot have.
+    """
+    parts = urlsplit(url)
+    pairs = parse_qsl(parts.query, keep_blank_values=True)
+    kept = urlencode([pair for pair in pairs if pair[0] in LIBRARY], quote_via=quote)
+    where = f"{parts.netloc.rpartition('@')[2] or dict(pairs).get('host', 'the local server')}/{parts.path.lstrip('/')}"
+    # Not by urlunsplit: it would leave out the slashes of an empty host.
+    dsn = f"postgresql://{parts.netloc}{parts.path or '/'}" + (f"?{kept}" if kept else "")
+    found = Settings(dsn, f"PostgreSQL {where}")
+    for name, value in pairs:
+        if name not in LIBRARY:
+            found = _with_option(found, name, value)
+    return replace(found, name=f"{found.name} (schema {found.schema})")
+
+
+def _with_option(found: Settings, name: str, value: str) -> Settings:
+    read = _OPTIONS.get(name)
+    known = None if read is None else read(value)
+    if known is None:
+        message = (
+            f"the store URL of {found} has a setting {name}={value!r}; settings: schema=name (letters, digits and _), "
+            "notify=on|off, pgbouncer=on|off, direct=host:port, pool=10, timeout=30s, and of the libraries: "
+            f"{', '.join(sorted(LIBRARY))}"
+        )
+        raise ConfigurationError(message)
+    return replace(found, **{name: known})
+
+
+def _switch(value: str) -> bool | None:
+    return {"on": True, "off": False}.get(value)
+
+
+def _count(value: str) -> int | None:
+    return int(value) if value.isdecimal() and 0 < int(value) <= _MOST else None
+
+
+def _span(value: str) -> timedelta | None:
+    try:
+        span = parse_duration(value)
+    except PolicyError:
+        return None
+    return span if timedelta(0) < span <= timedelta(days=1) else None
+
+
+_OPTIONS: dict[str, Callable[[str], Any]] = {
+    "schema": lambda value: value if _SCHEMA.fullmatch(value) and not value.startswith("pg_") else None,
+    "notify": _switch,
+    "pgbouncer": _switch,
+    "direct": lambda value: value if _DIRECT.fullmatch(value) else None,
+    "pool": _count,
+    "timeout": _span,
+}

@@ -1,0 +1,58 @@
+"""PostgreSQL's errors in our words, whichever library says them: what was wrong, where, and what to do."""
+
+from __future__ import annotations
+
+from redrive.errors import StoreBusy, StoreError, StoreFull, StoreOpenError, StoreUnreachable
+from redrive.stores.drivers.postgres.settings import Settings
+
+__all__ = ["translation"]
+
+_AGAIN = {
+    "40001": "could not be serialised with another transaction",
+    "40P01": "was in a deadlock with another transaction",
+    "55P03": "waited too long for a lock",
+    "57014": "was cancelled, or took longer than its timeout",
+}
+_AWAY = ("08", "25P03", "53300", "57P")
+_CLOSED = ("28", "3D000")
+_AWAY_WORDS = ("starting up", "shutting down", "recovery", "too many", "remaining connection slots", "terminating")
+
+
+def translation(error: BaseException, settings: Settings, *, opening: bool = False) -> StoreError:
+    """Turn an error of a library into ours.
+
+    Args:
+        error: what it raised.
+        settings: which database.
+        opening: did it happen while a store was opened?
+
+    Returns:
+        The error to raise.
+    """
+    state = getattr(error, "sqlstate", None) or ""
+    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    if state in _AGAIN:
+        return StoreBusy(f"{settings}: this transaction {_AGAIN[state]}; it changed nothing ({text})")
+    if state == "53100":
+        return StoreFull(f"{settings} cannot grow, its disk is full; nothing was written: make room ({text})")
+    if state.startswith(_CLOSED):
+        return StoreOpenError(f"{settings} cannot be opened: {text}")
+    if state in {"42P01", "3F000", "42883"} and "redrive" in text:
+        return StoreOpenError(f"{settings} has no redrive tables, or not all of them ({text})")
+    if state == "42501":
+        return (StoreOpenError if opening else StoreError)(f"{settings}: this role may not do that: {text}")
+    if state == "25006":
+        return StoreUnreachable(f"{settings} is read only: is it a standby? ({text})")
+    if state.startswith(_AWAY) or not state:
+        return _without_state(error, text, settings)
+    return (StoreOpenError if opening else StoreError)(f"{settings}: {text}")
+
+
+def _without_state(error: BaseException, text: str, settings: Settings) -> StoreError:
+    """An error that the server did not send: the connection is gone, or the library did not like a value."""
+    if isinstance(error, ValueError | TypeError | OverflowError) or type(error).__name__ == "DataError":
+        return StoreError(f"{settings}: {text}")
+    if "FATAL:" in text and not any(word in text for word in _AWAY_WORDS):
+        # It was refused before there was a session; libpq tells no code then.
+        return StoreOpenError(f"{settings} cannot be opened: {text}")
+    return StoreUnreachable(f"{settings} cannot be reached, or the connection was lost: {text}")

@@ -1,0 +1,87 @@
+"""The invariants of the engine as questions to the database. PURE.
+
+Each rule is a statement that answers the rows that break it, with a sentence each; on a healthy database it answers
+nothing, at any moment and whatever has crashed before. Each statement sees one snapshot, so that work that goes on
+meanwhile is no trouble. Rules about all jobs look at a stride of ids at a time, and the others walk small indexes: so
+that it may be asked in production.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from redrive.engine.upkeep import Finding
+from redrive.stores.query import Query, Rows, Steps, reads
+
+__all__ = ["Checked", "check"]
+
+STRIDE = 10_000
+"""Ids that are looked at in one transaction."""
+
+MOST = 100
+"""Findings of one rule in one stride."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What a check answers.
+
+    Attributes:
+        findings: what must not be.
+        last_id: jobs up to this one were looked at; None when there are no more.
+    """
+
+    findings: tuple[Finding, ...]
+    last_id: int | None
+
+
+@reads
+def check(after_id: int = 0, *, stride: int = STRIDE) -> Steps[Checked]:
+    """Look for what must not be.
+
+    Args:
+        after_id: look at jobs with a larger id; at 0 also at what is not about single jobs.
+        stride: how many ids.
+
+    Returns:
+        What was found, and where to go on.
+    """
+    until = after_id + stride
+    found = list((yield from _whole())) if after_id == 0 else []
+    found += yield from _jobs(after_id, until)
+    found += yield from _parts(after_id, until)
+    newest = yield Query("newest")
+    return Checked(tuple(found), until if until < (newest[0][0] or 0) else None)
+
+
+def _whole() -> Generator[Query, Rows, Rows]:
+    """Ask what is not about single jobs, or about running ones only."""
+    bound = {"count": MOST}
+    found = [*(yield Query("check_sequences", bound, into=Finding))]
+    found += yield Query("check_leases", bound, into=Finding)
+    found += yield Query("check_holders", bound, into=Finding)
+    found += yield Query("check_limits", bound, into=Finding)
+    return found
+
+
+def _jobs(after_id: int, until: int) -> Generator[Query, Rows, Rows]:
+    """Ask whether the jobs of a stride are as their histories tell."""
+    stride = {"after_id": after_id, "until": until, "count": MOST}
+    found = [*(yield Query("check_settled", stride, into=Finding))]
+    found += yield Query("check_successes", stride, into=Finding)
+    found += yield Query("check_failures", stride, into=Finding)
+    found += yield Query("check_due", stride, into=Finding)
+    found += yield Query("check_catches", stride, into=Finding)
+    return found
+
+
+def _parts(after_id: int, until: int) -> Generator[Query, Rows, Rows]:
+    """Ask whether the jobs of a stride have what belongs to them, and nothing else has."""
+    stride = {"after_id": after_id, "until": until, "count": MOST}
+    found = [*(yield Query("check_keys_missing", stride, into=Finding))]
+    found += yield Query("check_keys_stray", stride, into=Finding)
+    found += yield Query("check_payloads", stride, into=Finding)
+    found += yield Query("check_results", stride, into=Finding)
+    found += yield Query("check_orphans", stride, into=Finding)
+    return found

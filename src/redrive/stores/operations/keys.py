@@ -1,0 +1,275 @@
+"""Taking keys, giving them back, and what a conflict means. PURE.
+
+A held key is a row; the database sees to it that there is one. So a key is taken by inserting it, and of two that try
+at once one is told who was first. What a conflict means is decided here for new jobs, and in `redrive.engine.keys` for
+jobs that want theirs back.
+
+New jobs take their keys before they are inserted, in one statement for a whole batch and in the order of the keys, so
+that two batches never wait for each other crosswise. Jobs without keys cost nothing here.
+
+A key whose holder gives it back between the two statements that find it taken, and by whom, is tried again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from msgspec import structs
+
+from redrive.engine.keys import SUPERSEDED, Grip, grip, superseded, superseded_note
+from redrive.engine.lifecycle import State
+from redrive.engine.records import Claim, KeyUntil, NewJob, OnConflict
+from redrive.engine.settle import Transition
+from redrive.errors import DuplicateJob, StoreBusy
+from redrive.stores.query import Query, Rows
+
+__all__ = ["UNIQUE", "Holder", "Wanted", "again", "drop", "find", "follow", "place", "starters", "take"]
+
+TURNS = 5
+"""How often a key is tried that is taken, and then held by nobody."""
+
+UNIQUE = "unique"
+IDEMPOTENCY = "idempotency"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A key that a job needs.
+
+    Attributes:
+        scope: among whom it is unique: the task, or "" for the whole app.
+        key: the key.
+        job_id: who needs it.
+    """
+
+    scope: str
+    key: str
+    job_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A row of the query ``keys_find``.
+
+    Attributes:
+        scope: among whom the key is unique.
+        key: the key.
+        job_id: who holds it.
+        task: its task; None where the job is not inserted yet.
+        state: its state.
+        debounced: is it put off by each further enqueue?
+    """
+
+    scope: str
+    key: str
+    job_id: int
+    task: str | None
+    state: State | None
+    debounced: bool
+
+
+def find(kind: str, wanted: Sequence[Wanted]) -> Generator[Query, Rows, dict[tuple[str, str], Holder]]:
+    """Ask who holds keys.
+
+    Args:
+        kind: ``unique`` or ``idempotency``.
+        wanted: which keys.
+
+    Returns:
+        The holders by scope and key; keys that nobody holds are not in it.
+    """
+    scopes, names = sorted({each.scope for each in wanted}), sorted({each.key for each in wanted})
+    rows: Sequence[Holder] = yield Query("keys_find", {"kind": kind, "scopes": scopes, "keys": names}, into=Holder)
+    return {(row.scope, row.key): row for row in rows}
+
+
+def take(kind: str, wanted: Iterable[Wanted]) -> Generator[Query, Rows, dict[int, Holder]]:
+    """Take keys.
+
+    Args:
+        kind: ``unique`` or ``idempotency``.
+        wanted: which keys, for whom; of two that want the same, the one with the smaller id gets it.
+
+    Returns:
+        For each job that did not get its key, who holds it.
+
+    Raises:
+        StoreBusy: a key is given back and taken again faster than it can be had.
+    """
+    rest = sorted(wanted, key=lambda each: (each.scope, each.key, each.job_id))
+    lost: dict[int, Holder] = {}
+    for _ in range(TURNS):
+        rows = [{"kind": kind, "scope": each.scope, "key": each.key, "job_id": each.job_id} for each in rest]
+        won = {row[0] for row in (yield Query("keys_take", many=rows))}
+        rest = [each for each in rest if each.job_id not in won]
+        if not rest:
+            return lost
+        holders = yield from find(kind, rest)
+        lost |= {each.job_id: holders[each.scope, each.key] for each in rest if (each.scope, each.key) in holders}
+        rest = [each for each in rest if each.job_id not in lost]
+        if not rest:
+            return lost
+    message = f"the key {rest[0].key!r} changes hands too quickly: repeat"
+    raise StoreBusy(message)
+
+
+def drop(job_ids: Sequence[int]) -> Generator[Query, Rows, None]:
+    """Give back the unique keys of jobs.
+
+    Args:
+        job_ids: whose; nothing is asked if there are none.
+    """
+    if job_ids:
+        yield Query("keys_drop", {"job_ids": list(job_ids)})
+
+
+# ------------------------------------------------------------------------------------------------------ jobs that move
+
+
+def follow(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Generator[Query, Rows, dict[int, Transition]]:
+    """See to the keys of jobs that were just moved.
+
+    Args:
+        pairs: the jobs as they were held, and the moves, which are written already.
+        at: the instant of the transaction.
+
+    Returns:
+        What became of those whose key another job has now, by lease.
+    """
+    moved = [(job, move, grip(job.key_until, move.origin, move.state)) for job, move in pairs if job.key is not None]
+    yield from drop([job.id for job, _, hand in moved if hand is Grip.DROP])
+    wanted = [Wanted(job.task, job.key or "", job.id) for job, _, hand in moved if hand is Grip.TAKE]
+    lost = (yield from again(wanted, at)) if wanted else {}
+    return {move.lease_id: superseded(move, job.key or "", lost[job.id]) for job, move, _ in moved if job.id in lost}
+
+
+def again(wanted: Sequence[Wanted], at: datetime) -> Generator[Query, Rows, dict[int, int]]:
+    """Take the keys of jobs that are ready again; close those that cannot have theirs.
+
+    Args:
+        wanted: the jobs and their keys.
+        at: the instant of the transaction.
+
+    Returns:
+        For each job that was closed, the one that holds its key.
+    """
+    lost = yield from take(UNIQUE, wanted)
+    if lost:
+        yield Query("supersede", many=[_closing(n, holder.key, holder.job_id, at) for n, holder in lost.items()])
+    return {number: holder.job_id for number, holder in lost.items()}
+
+
+def _closing(number: int, key: str, holder: int, at: datetime) -> dict[str, object]:
+    return {"id": number, "reason": SUPERSEDED, "note": superseded_note(key, holder), "now": at}
+
+
+# ------------------------------------------------------------------------------------------------------------ new jobs
+
+
+def place(new: dict[int, NewJob], at: datetime) -> Generator[Query, Rows, dict[int, int]]:
+    """Take the keys of new jobs, before they are inserted.
+
+    Args:
+        new: the jobs by the numbers that they will have. A debounced one gets the arguments of a later one of the
+            same batch with the same key.
+        at: the instant of the transaction.
+
+    Returns:
+        For each that must not be inserted, the job that stands for it.
+
+    Raises:
+        DuplicateJob: another job holds a key, and the job is not to be content with that.
+    """
+    stands: dict[int, int] = {}
+    named = [Wanted("", job.idempotency_key, n) for n, job in new.items() if job.idempotency_key is not None]
+    if named:
+        for number, holder in (yield from take(IDEMPOTENCY, named)).items():
+            stands[number] = _same_task(new, number, holder)
+    unique = [Wanted(job.task, job.key, n) for n, job in new.items() if job.key is not None and n not in stands]
+    if unique:
+        lost = yield from take(UNIQUE, unique)
+        for number in sorted(lost):
+            other = yield from _conflict(new, number, lost[number], at)
+            if other is not None:
+                stands[number] = other
+                if new[number].idempotency_key is not None:
+                    yield Query("keys_move", {"from_id": number, "to_id": other})
+    return {number: _last(stands, other) for number, other in stands.items()}
+
+
+def _last(stands: dict[int, int], number: int) -> int:
+    """Who stands for one that stands for others."""
+    while number in stands:
+        number = stands[number]
+    return number
+
+
+def _same_task(new: dict[int, NewJob], number: int, holder: Holder) -> int:
+    """An idempotency key names one request of the app, and a request has one task."""
+    job = new[number]
+    task = holder.task or new[holder.job_id].task
+    if task != job.task:
+        message = (
+            f"{job.task}: the idempotency key {job.idempotency_key!r} belongs to job {holder.job_id} of the task "
+            f"{task}: use another key for another request"
+        )
+        raise DuplicateJob(message, job_id=_known(new, holder), key=job.idempotency_key or "")
+    return holder.job_id
+
+
+def _known(new: dict[int, NewJob], holder: Holder) -> int | None:
+    return None if holder.job_id in new else holder.job_id
+
+
+def _conflict(new: dict[int, NewJob], number: int, holder: Holder, at: datetime) -> Generator[Query, Rows, int | None]:
+    """Answer the job that stands for this one; None where this one has the key now."""
+    job = new[number]
+    if job.on_conflict is OnConflict.EXISTING:
+        return holder.job_id
+    if job.on_conflict is OnConflict.BOUNCE:
+        if (earlier := new.get(holder.job_id)) is not None:
+            new[holder.job_id] = structs.replace(earlier, payload=job.payload)
+            return holder.job_id
+        bounced = yield from _bounce(job, holder, at)
+        if bounced:
+            return holder.job_id
+        if holder.debounced and holder.state is State.READY:
+            # It has started, and waits to run once more: the next call after the start makes a new job (D44).
+            yield Query("supersede", many=[_closing(holder.job_id, job.key or "", number, at)])
+            yield from drop([holder.job_id])
+            lost = yield from take(UNIQUE, [Wanted(job.task, job.key or "", number)])
+            if not lost:
+                return None
+            holder = lost[number]
+    by = "another call of the same batch" if _known(new, holder) is None else f"job {holder.job_id}"
+    message = f"{job.task}: the key {job.key!r} is held by {by}{_advice(job)}"
+    raise DuplicateJob(message, job_id=_known(new, holder), key=job.key or "")
+
+
+def _advice(job: NewJob) -> str:
+    if job.on_conflict is OnConflict.BOUNCE:
+        return ", which is not debounced: give debounced jobs keys of their own"
+    return "; with on_conflict='existing' you would get that job"
+
+
+def _bounce(job: NewJob, holder: Holder, at: datetime) -> Generator[Query, Rows, bool]:
+    """Put the other job off, and give it these arguments, if it has not started."""
+    put_off = yield Query("bounce", {"id": holder.job_id, "scheduled_at": at + job.delay})
+    if not put_off:
+        return False
+    yield Query("payload_put", {"job_id": holder.job_id, "payload": job.payload})
+    return True
+
+
+def starters(claims: Iterable[Claim]) -> list[int]:
+    """The jobs among these that held their keys until now.
+
+    Args:
+        claims: jobs that have just started.
+
+    Returns:
+        Their ids.
+    """
+    return [each.id for each in claims if each.key_until is KeyUntil.START]

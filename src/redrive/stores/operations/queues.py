@@ -1,0 +1,224 @@
+"""What people set for queues, and how a job stands in its queue. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from redrive.engine.lifecycle import State
+from redrive.engine.queue import QueueChange, QueueSettings, Standing
+from redrive.engine.records import Job
+from redrive.errors import JobNotFound
+from redrive.stores.operations.audit import NOBODY, record
+from redrive.stores.operations.clock import instant
+from redrive.stores.operations.special import lock, starts
+from redrive.stores.query import Query, Rows, Steps, reads, wakes
+
+__all__ = ["change", "declare", "forget", "holders", "look", "queues", "settings", "standings"]
+
+HOLDERS = 1000
+"""Jobs that are named as holders of places, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A row of the query ``queue_holders``."""
+
+    id: int
+    partition: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A row of the query ``queue_head``."""
+
+    id: int
+    state: State
+
+
+@reads
+def settings(name: str) -> Steps[QueueSettings]:
+    """Read what is set for a queue.
+
+    Args:
+        name: of the queue.
+
+    Returns:
+        Its settings; all open where nothing is set.
+    """
+    found = yield from _settings([name])
+    return found.get(name) or QueueSettings(name)
+
+
+@reads
+def queues() -> Steps[tuple[QueueSettings, ...]]:
+    """Read what is set for all queues that are not like the others.
+
+    Returns:
+        Their settings, by name.
+    """
+    return tuple((yield from _settings(None)).values())
+
+
+def _settings(names: list[str] | None) -> Generator[Query, Rows, dict[str, QueueSettings]]:
+    rows: Sequence[QueueSettings] = yield Query("queues_select", {"names": names}, into=QueueSettings)
+    return {row.name: row for row in rows}
+
+
+@wakes
+def change(name: str, wanted: QueueChange, *, actor: str = NOBODY, now: datetime | None = None) -> Steps[QueueSettings]:
+    """Change what is set for a queue; the next claim obeys. What runs already goes on, and counts.
+
+    Args:
+        name: of the queue.
+        wanted: what should be otherwise.
+        actor: who does it.
+        now: the instant, in tests.
+
+    Returns:
+        The settings as they are now.
+    """
+    at = yield from instant(now)
+    before = yield from lock(name)
+    after = replace(wanted.applied(before, at), changed_at=at)
+    yield from _put(after)
+    yield from record(at, actor, "queue", queue=name, **_told(before, after))
+    return after
+
+
+@wakes
+def declare(wanted: Mapping[str, QueueChange], *, now: datetime | None = None) -> Steps[None]:
+    """Apply what the code says of queues, where nobody has said otherwise at run time.
+
+    Args:
+        wanted: settings by queue.
+        now: the instant, in tests.
+    """
+    at = yield from instant(now)
+    for name in sorted(wanted):
+        before = yield from lock(name)
+        if before.changed_at is None:
+            after = wanted[name].applied(QueueSettings(name, turn=before.turn), at)
+            if after != before:
+                yield from _put(after)
+
+
+@wakes
+def forget(name: str, *, actor: str = NOBODY, now: datetime | None = None) -> Steps[None]:
+    """Take away what is set for a queue; what the code says of it is applied again when a worker starts.
+
+    Args:
+        name: of the queue.
+        actor: who does it.
+        now: the instant, in tests.
+    """
+    at = yield from instant(now)
+    before = yield from lock(name)
+    if before != QueueSettings(name):
+        yield from _put(QueueSettings(name))
+        yield from record(at, actor, "queue", queue=name, forgotten=True)
+
+
+def _put(after: QueueSettings) -> Generator[Query, Rows, None]:
+    params = {field: getattr(after, field) for field in QueueSettings.__slots__ if field != "turn"}
+    yield Query("queue_put", params)
+    if after.limited:
+        yield Query("slots_put", {"queue": after.name})
+
+
+def _told(before: QueueSettings, after: QueueSettings) -> dict[str, object]:
+    """What was changed, for the audit log; a limit that was taken away is ``none``."""
+    names = ("paused_at", "concurrency", "per_partition", "rate", "ordered", "aging_for")
+    values = {name: (getattr(before, name), getattr(after, name)) for name in names}
+    changed = {name: new for name, (old, new) in values.items() if old != new}
+    return {name: "none" if new is None else str(new) if name == "rate" else new for name, new in changed.items()}
+
+
+@reads
+def holders(name: str) -> Steps[tuple[int, ...]]:
+    """Read which jobs take up the places of a limited queue.
+
+    Args:
+        name: of the queue.
+
+    Returns:
+        Their ids, oldest first; the first thousand.
+    """
+    rows: Sequence[Holder] = yield Query("queue_holders", {"queue": name, "count": HOLDERS}, into=Holder)
+    return tuple(row.id for row in rows)
+
+
+@reads
+def look(job_id: int, *, now: datetime | None = None) -> Steps[tuple[Job, Standing | None]]:
+    """Read one job, and what may hold it up.
+
+    Args:
+        job_id: which.
+        now: the instant, in tests.
+
+    Returns:
+        The job, and how it stands in its queue if something is set for that.
+
+    Raises:
+        JobNotFound: there is none.
+    """
+    rows: Sequence[Job] = yield Query("job_get", {"id": job_id}, into=Job)
+    if not rows:
+        message = f"there is no job {job_id}"
+        raise JobNotFound(message)
+    found = yield from _standings(rows, now)
+    return rows[0], found.get(job_id)
+
+
+@reads
+def standings(jobs: Sequence[Job], *, now: datetime | None = None) -> Steps[dict[int, Standing]]:
+    """Find out what may hold up jobs that were read before.
+
+    Args:
+        jobs: as they were read.
+        now: the instant, in tests.
+
+    Returns:
+        How each ready one stands in its queue, if something is set for that.
+    """
+    return (yield from _standings(jobs, now))
+
+
+def _standings(jobs: Iterable[Job], now: datetime | None) -> Generator[Query, Rows, dict[int, Standing]]:
+    ready = [job for job in jobs if job.state is State.READY]
+    if not ready:
+        return {}
+    special = yield from _settings(sorted({job.queue for job in ready}))
+    general = {}
+    for each in special.values():
+        general[each.name] = yield from _general(each, now)
+    lines: dict[tuple[str, str], Standing] = {}
+    found = {}
+    for job in ready:
+        standing = general.get(job.queue)
+        if standing is not None and standing.settings.ordered and job.partition is not None:
+            line = (job.queue, job.partition)
+            if line not in lines:
+                lines[line] = yield from _in_line(standing, *line)
+            standing = lines[line]
+        if standing is not None:
+            found[job.id] = standing
+    return found
+
+
+def _general(each: QueueSettings, now: datetime | None) -> Generator[Query, Rows, Standing]:
+    holders: Sequence[Holder] = ()
+    if each.limited:
+        holders = yield Query("queue_holders", {"queue": each.name, "count": HOLDERS}, into=Holder)
+    next_at = None
+    if each.rate_count is not None and each.rate_for is not None:
+        begun = yield from starts(each, (yield from instant(now)))
+        if begun.count >= each.rate_count and begun.first_at is not None:
+            next_at = begun.first_at + each.rate_for
+    return Standing(each, holders=tuple((row.id, row.partition) for row in holders), next_at=next_at)
+
+
+def _in_line(standing: Standing, queue: str, partition: str) -> Generator[Query, Rows, Standing]:
+    rows: Sequence[Head] = yield Query("queue_head", {"queue": queue, "partition": partition}, into=Head)
+    return replace(standing, head_id=rows[0].id, head_state=rows[0].state) if rows else standing

@@ -1,0 +1,260 @@
+"""Starting ended jobs again: one (`retry`), or many (`redrive`). PURE.
+
+One death is caught once, so of a dead job and its catch jobs at most one may be started again, and none while the
+catch task is at work. A job with a unique key takes its key again; where another job holds it, the job stays as it is,
+and the operator is told which one (conformance D47: elsewhere the second job of two is lost).
+
+A redrive of many is made of batches, each a transaction of its own, and each starts where the one before has ended: so
+one that is interrupted leaves whole batches behind, and the same command again goes on with the rest. At a rate, the
+jobs of a batch are due one after the other. What has not started yet can be cancelled like any job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from redrive.engine.lifecycle import Event, State, move
+from redrive.engine.records import Job
+from redrive.engine.select import Filter
+from redrive.engine.settle import EXPIRED
+from redrive.errors import IllegalMove
+from redrive.stores.operations.admin import found, selected
+from redrive.stores.operations.audit import NOBODY, conditions, record
+from redrive.stores.operations.clock import instant
+from redrive.stores.operations.keys import UNIQUE, Holder, Wanted, find, take
+from redrive.stores.query import Query, Rows, Steps, reads, wakes
+
+__all__ = ["Family", "Redriven", "redrive", "rehearse", "retry"]
+
+PAGE = 100
+"""Jobs that are read at once, at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class Redriven:
+    """What a redrive answers.
+
+    Attributes:
+        ids: the jobs that were started again, or would be in a dry run; oldest first.
+        kept: the jobs that fit but stay as they are, each with the reason.
+        last_id: the last job that was looked at; None when there are no more that fit.
+    """
+
+    ids: tuple[int, ...]
+    kept: tuple[tuple[int, str], ...] = ()
+    last_id: int | None = None
+
+
+@wakes
+def retry(job_id: int, *, actor: str = NOBODY, now: datetime | None = None) -> Steps[None]:
+    """Run a job once more, now.
+
+    A waiting job becomes due. A dead one is started again with its last failure forgiven, so that one whose retries
+    are exhausted gets exactly one attempt more (invariant I4: an operator's grant); a cancelled one goes on with the
+    retries that it had left.
+
+    Args:
+        job_id: which.
+        actor: who does it.
+        now: the instant, in tests.
+
+    Raises:
+        JobNotFound: there is none.
+        IllegalMove: it runs, has succeeded, was caught, is being caught, is a catch job with nothing to catch, or
+            another job holds its key.
+    """
+    at = yield from instant(now)
+    job = yield from found(job_id)
+    if job.state is State.READY:
+        yield Query("hasten", {"id": job_id, "now": at})
+        yield from record(at, actor, "retry", ids=[job_id])
+        return
+    move(job.state, Event.REDRIVE)
+    obstacle = _obstacle(job, (yield from _families([job]))[job_id], {})
+    lost = (yield from _take_keys([job])) if obstacle is None else {}
+    if lost:
+        obstacle = _key_is_held(job, lost[job_id].job_id)
+    if obstacle is not None:
+        message = f"job {job_id} {obstacle}"
+        raise IllegalMove(message)
+    forgive = int(job.state is State.DEAD and job.reason != EXPIRED)
+    yield from _start([job_id], at, forgive=forgive, note="run once more by an operator")
+    yield from record(at, actor, "retry", ids=[job_id])
+
+
+@reads
+def rehearse(wanted: Filter) -> Steps[Redriven]:
+    """Say which jobs a redrive would start, and start none.
+
+    Args:
+        wanted: which; ``limit`` counts those that would be started.
+
+    Returns:
+        What `redrive` would answer.
+    """
+    chosen = yield from _choose(wanted)
+    return Redriven(tuple(job.id for job in chosen.jobs), tuple(chosen.kept), chosen.last_id)
+
+
+@wakes
+def redrive(  # noqa: PLR0913 - what an operator may say, by keyword
+    wanted: Filter,
+    *,
+    queue: str | None = None,
+    spacing: timedelta = timedelta(0),
+    first_after: timedelta = timedelta(0),
+    actor: str = NOBODY,
+    now: datetime | None = None,
+) -> Steps[Redriven]:
+    """Start dead (or cancelled) jobs again, oldest first, with all their failures forgiven.
+
+    Args:
+        wanted: which; jobs in other states are not touched, even if named by id. ``limit`` counts those that start.
+        queue: where they go; None leaves them where they are.
+        spacing: how long after one the next one is due.
+        first_after: how long it is until the first one is due.
+        actor: who does it.
+        now: the instant, in tests.
+
+    Returns:
+        Which were started, and which were kept and why.
+    """
+    at = yield from instant(now)
+    chosen = yield from _choose(wanted)
+    lost = yield from _take_keys(chosen.jobs)
+    kept = chosen.kept + [(job.id, _key_is_held(job, lost[job.id].job_id)) for job in chosen.jobs if job.id in lost]
+    ids = [job.id for job in chosen.jobs if job.id not in lost]
+    if ids:
+        first_at = at + first_after
+        ids = yield from _start(ids, first_at, spacing=spacing, queue=queue, note="redriven by an operator")
+        pace = {"spacing": spacing.total_seconds()} if spacing else {}
+        yield from record(at, actor, "redrive", ids=ids, filter=conditions(wanted), queue=queue, **pace)
+    return Redriven(tuple(ids), tuple(kept), chosen.last_id)
+
+
+def _start(  # noqa: PLR0913 - the parameters of one statement
+    ids: list[int],
+    first_at: datetime,
+    *,
+    note: str,
+    forgive: int | None = None,
+    spacing: timedelta = timedelta(0),
+    queue: str | None = None,
+) -> Generator[Query, Rows, list[int]]:
+    """Start jobs again; answer those that nobody else has started meanwhile, in the order given."""
+    params = {"ids": ids, "first_at": first_at, "spacing": spacing, "queue": queue, "forgive": forgive, "note": note}
+    started = {row[0] for row in (yield Query("redrive", params))}
+    return [number for number in ids if number in started]
+
+
+def _take_keys(jobs: Sequence[Job]) -> Generator[Query, Rows, dict[int, Holder]]:
+    """Take the keys of jobs that are to start again; answer, for those that cannot, who holds theirs."""
+    wanted = [Wanted(job.task, job.key, job.id) for job in jobs if job.key is not None]
+    return (yield from take(UNIQUE, wanted)) if wanted else {}
+
+
+# ------------------------------------------------------------------------------------------------------------ choosing
+
+
+@dataclass(slots=True)
+class _Chosen:
+    """What has been chosen so far.
+
+    Attributes:
+        jobs: to be started.
+        kept: to be left, with the reasons.
+        last_id: the last job that was looked at; None when there are no more.
+        families: the job of each family that is to be started.
+        keys: the job that is to have each key.
+    """
+
+    jobs: list[Job] = field(default_factory=list)
+    kept: list[tuple[int, str]] = field(default_factory=list)
+    last_id: int | None = None
+    families: dict[int, int] = field(default_factory=dict)
+    keys: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def consider(self, job: Job, family: Family) -> None:
+        """Choose or keep one more job."""
+        name = (job.task, job.key or "")
+        obstacle = _obstacle(job, family, self.families)
+        if obstacle is None and job.key is not None and self.keys.get(name, job.id) != job.id:
+            obstacle = _key_is_held(job, self.keys[name])
+        if obstacle is not None:
+            self.kept.append((job.id, obstacle))
+            return
+        self.jobs.append(job)
+        self.families[job.parent_id or job.id] = job.id
+        if job.key is not None:
+            self.keys[name] = job.id
+
+
+def _choose(wanted: Filter) -> Generator[Query, Rows, _Chosen]:
+    """Choose jobs to be started, oldest first, until there are as many as wanted."""
+    chosen = _Chosen(last_id=wanted.after_id)
+    while len(chosen.jobs) < wanted.limit and chosen.last_id is not None:
+        count = max(PAGE, wanted.limit - len(chosen.jobs))
+        page = yield from selected(replace(wanted, after_id=chosen.last_id, oldest_first=True, limit=count))
+        families = yield from _families(page)
+        keyed = [Wanted(job.task, job.key, job.id) for job in page if job.key is not None]
+        if keyed:
+            held = yield from find(UNIQUE, keyed)
+            chosen.keys |= {name: holder.job_id for name, holder in held.items()}
+        for job in page:
+            chosen.consider(job, families[job.id])
+            chosen.last_id = job.id
+            if len(chosen.jobs) == wanted.limit:
+                return chosen
+        if len(page) < count:
+            chosen.last_id = None
+    return chosen
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A row of the query ``families``.
+
+    Attributes:
+        id: a job.
+        catching: a catch job of it waits or runs.
+        twin: it is a catch job, and another one of the same dead job waits or runs.
+        pointless: it is a catch job, and there is nothing to catch any more.
+    """
+
+    id: int
+    catching: bool
+    twin: bool
+    pointless: bool
+
+
+def _families(jobs: Sequence[Job]) -> Generator[Query, Rows, dict[int, Family]]:
+    if not jobs:
+        return {}
+    rows: Sequence[Family] = yield Query("families", {"ids": [job.id for job in jobs]}, into=Family)
+    return {row.id: row for row in rows}
+
+
+def _obstacle(job: Job, family: Family, started: Mapping[int, int]) -> str | None:
+    """Why a job must not be started again; ``started`` has the one of each family that is being started."""
+    if job.state not in _REDRIVABLE:
+        return f"is {job.state}"
+    if job.caught_at is not None:
+        return "was caught: its catch task has dealt with it"
+    if family.catching:
+        return f"is being caught by {job.policy.catch}: cancel the catch job first, or let it finish"
+    if family.pointless:
+        return f"has nothing to catch: job {job.parent_id} is not dead any more, or was caught"
+    if started.get(job.parent_id or job.id) == job.parent_id is not None:
+        return f"has nothing to catch while job {job.parent_id} starts again"
+    if family.twin or (job.parent_id or job.id) in started:
+        return f"has a twin: another catch job of job {job.parent_id} waits or runs"
+    return None
+
+
+def _key_is_held(job: Job, holder: int) -> str:
+    return f"stays {job.state}: its key {job.key!r} is held by job {holder}"
+
+
+_REDRIVABLE = frozenset({State.DEAD, State.CANCELLED})

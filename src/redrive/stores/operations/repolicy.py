@@ -1,0 +1,93 @@
+"""Giving waiting jobs the present policies of their tasks. PURE.
+
+A job keeps the policy that it was enqueued under, so that a deploy changes nothing behind anybody's back. Where a
+person wants the new policy for jobs that wait already, this is how. The policy decides from the next failure on. Due
+times that are stored stay as they are (invariant I7: no delay is computed twice), and counters of rules begin anew,
+since they belong to the rules of the old policy.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from redrive.engine.frozen import FrozenPolicy
+from redrive.engine.lifecycle import FINAL, State
+from redrive.engine.records import Job
+from redrive.engine.select import Filter
+from redrive.stores.operations.admin import selected
+from redrive.stores.operations.audit import NOBODY, conditions, record
+from redrive.stores.operations.clock import instant
+from redrive.stores.query import Query, Steps, writes
+
+__all__ = ["Repolicied", "repolicy"]
+
+
+@dataclass(frozen=True, slots=True)
+class Repolicied:
+    """What a repolicy answers.
+
+    Attributes:
+        ids: the jobs that have another policy now, or would have in a dry run; oldest first.
+        kept: the jobs that fit but stay as they are, each with the reason; those that have the policy already are in
+            neither.
+        last_id: the last job that was looked at; None when there are no more that fit.
+    """
+
+    ids: tuple[int, ...]
+    kept: tuple[tuple[int, str], ...] = ()
+    last_id: int | None = None
+
+
+@writes
+def repolicy(
+    wanted: Filter,
+    policies: Mapping[str, FrozenPolicy],
+    *,
+    dry_run: bool = False,
+    actor: str = NOBODY,
+    now: datetime | None = None,
+) -> Steps[Repolicied]:
+    """Give unfinished jobs the present policies of their tasks.
+
+    Args:
+        wanted: which; at most ``wanted.limit`` are looked at.
+        policies: of each task.
+        dry_run: only say which.
+        actor: who does it.
+        now: the instant, in tests.
+
+    Returns:
+        Which have another policy now, and which were kept and why.
+    """
+    at = yield from instant(now)
+    jobs = yield from selected(replace(wanted, oldest_first=True))
+    kept = [(job.id, why) for job in jobs if (why := _obstacle(job, policies)) is not None]
+    stay = {number for number, _ in kept}
+    changed: dict[FrozenPolicy, list[int]] = defaultdict(list)
+    for job in jobs:
+        if job.id not in stay and policies[job.task].policy != job.policy:
+            changed[policies[job.task]].append(job.id)
+    ids = sorted(number for each in changed.values() for number in each)
+    if ids and not dry_run:
+        rows = [{"digest": policy.digest, "document": policy.document} for policy in changed]
+        yield Query("policy_put", many=rows)
+        for policy, numbers in changed.items():
+            timeout = policy.policy.attempt_timeout
+            yield Query("repolicy", {"ids": numbers, "policy": policy.digest, "timeout_for": timeout})
+        yield from record(at, actor, "repolicy", ids=ids, filter=conditions(wanted))
+    return Repolicied(tuple(ids), tuple(kept), jobs[-1].id if len(jobs) == wanted.limit else None)
+
+
+def _obstacle(job: Job, policies: Mapping[str, FrozenPolicy]) -> str | None:
+    if job.state in FINAL:
+        return f"is {job.state}"
+    if job.state is State.RUNNING:
+        return "runs: it keeps its policy until this attempt has ended"
+    if job.parent_id is not None:
+        return f"is a catch job: it goes by the policy of job {job.parent_id}"
+    if job.task not in policies:
+        return f"has the task {job.task}, which is not in this app"
+    return None

@@ -1,0 +1,116 @@
+"""A PostgreSQL of the test's own, which may be stopped, killed and started again."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import psycopg
+
+from tests import postgres
+from tests.acceptance.processes import PATIENCE
+
+SETTINGS = ("fsync=off", "full_page_writes=off", "max_connections=100", "track_activity_query_size=16384")
+"""The machine stays up whatever happens to the processes on it, so there is nothing to be synced; but a commit must
+have been handed to the operating system when it is acknowledged."""
+
+SESSIONS = "SELECT pid FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND query LIKE %s"
+
+
+class Server:
+    """A running server in a folder.
+
+    Args:
+        folder: for its data and its socket, with a short path.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.chmod(0o755)
+        self._account = postgres._account(folder)
+        self._binaries = Path(postgres.BINARIES) if postgres.BINARIES else postgres._packaged(self._account)
+        self._run("initdb", "--auth=trust", "--encoding=UTF8", "--username=postgres", "--no-sync").check_returncode()
+        self.start()
+
+    def url(self, **options: str) -> str:
+        """The URL of a store in a schema that nobody has used."""
+        wanted = {"host": str(self.folder), "schema": postgres.fresh(), **options}
+        return "postgresql://postgres@/postgres?" + "&".join(f"{name}={quote(text)}" for name, text in wanted.items())
+
+    def connect(self, *, autocommit: bool = True) -> psycopg.Connection:
+        """A connection of the test's own."""
+        return psycopg.connect(host=str(self.folder), user="postgres", dbname="postgres", autocommit=autocommit)
+
+    def ask(self, statement: str, *parameters: object) -> list[tuple]:
+        """Run one statement on a connection of its own."""
+        with self.connect() as connection:
+            return connection.execute(statement, parameters).fetchall()
+
+    # ------------------------------------------------------------------------------------------------- terrible things
+
+    def start(self) -> None:
+        """Start, as often as it takes: one that was killed leaves processes behind, which end in their own time."""
+        options = f"-h '' -k {self.folder} " + " ".join(f"-c {each}" for each in SETTINGS)
+        deadline = time.monotonic() + PATIENCE
+        while self._run("pg_ctl", "start", "-w", "--silent", "-l", str(self.folder / "log"), "-o", options).returncode:
+            assert time.monotonic() < deadline, (self.folder / "log").read_text()
+
+    def restart(self) -> None:
+        """Stop without any farewell, and start: every session is gone, and the log is replayed."""
+        self.stop()
+        self.start()
+
+    def stop(self) -> None:
+        """Stop without any farewell."""
+        self._run("pg_ctl", "stop", "-w", "--mode=immediate", "--silent").check_returncode()
+
+    def kill(self) -> None:
+        """Kill -9 of all its processes, and start."""
+        leader = int((self.folder / "data" / "postmaster.pid").read_text().split()[0])
+        family = [leader, *map(int, Path(f"/proc/{leader}/task/{leader}/children").read_text().split())]
+        for number in family:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+        self.start()
+
+    def kill_sessions(self, like: str) -> None:
+        """Kill -9 of the processes that serve what runs such a statement: the server then throws all sessions out."""
+        for number in self.sessions(like):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+
+    def terminate(self, like: str) -> list[int]:
+        """End the sessions that run such a statement, or ran it last; answer which."""
+        return self._numbers(f"{SESSIONS} AND pg_terminate_backend(pid)", like)
+
+    def sessions(self, like: str) -> list[int]:
+        """Which sessions run such a statement, or ran it last?"""
+        return self._numbers(SESSIONS, like)
+
+    def _numbers(self, statement: str, like: str) -> list[int]:
+        return [row[0] for row in self.ask(statement, like)]
+
+    def _run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+        command = [str(self._binaries / program), "-D", str(self.folder / "data"), *arguments]
+        lower = ["runuser", "-u", self._account, "--", *command] if self._account else command
+        return subprocess.run(
+            lower, check=False, cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=PATIENCE
+        )
+
+
+@contextlib.contextmanager
+def own(folder: Path) -> Iterator[Server]:
+    """Start a server, and stop it in the end."""
+    server = Server(folder)
+    try:
+        yield server
+    finally:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)

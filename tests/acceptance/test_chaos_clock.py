@@ -1,0 +1,121 @@
+"""Clocks step: that of the database, which rules, and that of a worker, which does not matter."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests import postgres
+from tests.acceptance.chaos import audit, ended, everything, load, marks, sized
+from tests.acceptance.processes import LONG, PATIENCE, Process, Stage
+from tests.debian import needed
+
+pytestmark = marks
+
+
+def faketime() -> str | None:
+    """The library that makes a process believe in another time, if it is installed."""
+    return next(map(str, Path("/usr/lib").glob("*/faketime/libfaketime.so.1")), None)
+
+
+SKEWED = """
+import sys
+from datetime import timedelta
+from redrive.clock import SystemClock
+
+real, wrong = SystemClock.now, timedelta(hours=float(sys.argv.pop(1)))
+SystemClock.now = lambda self: real(self) + wrong
+
+from redrive.cli import main
+main()
+"""
+
+
+@pytest.fixture(name="stage", params=["sqlite", "postgres"])
+def _stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+    """The app of the chaos tests."""
+    with load(tmp_path, request.param) as stage:
+        stage.lease_for = LONG
+        yield stage
+
+
+def step(stage: Stage, hours: int) -> None:
+    """Let the clock of the database go wrong by so much, for everybody at once."""
+    if stage.kind == "sqlite":
+        with contextlib.closing(sqlite3.connect(stage.folder / "jobs.db", timeout=PATIENCE)) as db:
+            db.executescript(
+                "BEGIN IMMEDIATE; DROP VIEW redrive_clock; CREATE VIEW redrive_clock AS SELECT"
+                " CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000"
+                f" + {hours} * 3600000000 AS now; COMMIT"
+            )
+        return
+    schema = (stage.folder / "url").read_text().rpartition("schema=")[2]
+    with postgres.connect() as db:
+        db.execute(
+            f"CREATE OR REPLACE VIEW {schema}.redrive_clock AS"
+            f" SELECT clock_timestamp() + make_interval(hours => {hours}) AS now"
+        )
+
+
+def test_the_clock_of_the_database_steps(stage: Stage):
+    """An hour on, and all leases are over at once; two hours back, and it was not yet; what is enqueued in between runs
+    in between, nothing is lost, and nothing ends twice."""
+    held = stage.module.hold.enqueue_many(range(20))
+    for _ in range(2):
+        stage.ready_worker("--concurrency", "20")
+    stage.until(lambda: len(stage.executions) == len(held))
+    jobs = [*held]
+    for _ in range(sized(1, 10)):
+        for hours in (1, -1, 0):
+            step(stage, hours)
+            more = stage.module.flaky.enqueue_many(range(20))
+            stage.until(lambda more=more: {"succeeded"} == {job.refresh().state for job in more})
+            jobs += more
+    stage.go()
+    ended(stage)
+
+    assert list(range(len(held))) == [job.result() for job in held]
+    audit(stage, [job.id for job in jobs])
+
+
+def test_the_clock_of_a_worker_does_not_matter(stage: Stage):
+    """One worker believes that it is five hours later, another one that it is five hours earlier: retries are due when
+    the database says so, and no lease is lost."""
+    _check_work_of(
+        [stage.run(sys.executable, "-c", SKEWED, hours, "worker", "work:app") for hours in ("5", "-5")], stage
+    )
+
+
+def test_the_clock_of_a_workers_machine_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The same where whatever reads a clock in these processes reads a wrong one, and PostgreSQL reads another."""
+    with load(tmp_path, "postgres") as stage:
+        stage.lease_for = LONG
+        workers = []
+        for hours in ("+5h", "-5h"):
+            with monkeypatch.context() as environment:
+                environment.setenv("LD_PRELOAD", needed("libfaketime", faketime))
+                environment.setenv("FAKETIME", hours)
+                environment.setenv("DONT_FAKE_MONOTONIC", "1")
+                workers.append(stage.worker())
+        _check_work_of(workers, stage)
+
+
+def _check_work_of(workers: list[Process], stage: Stage) -> None:
+    began = datetime.now(UTC)
+    for worker in workers:
+        stage.until(lambda worker=worker: worker.says("serves all queues"))
+    jobs = [*stage.module.flaky.enqueue_many(range(20)), *stage.module.hopeless.enqueue_many(range(5))]
+    ended(stage)
+    attempts = [each for _, history in everything(stage.app).values() for each in history]
+    instants = [each.started_at for each in attempts] + [each.finished_at for each in attempts]
+
+    assert {"succeeded", "failed"} == {each.outcome for each in attempts}
+    assert began - timedelta(seconds=1) <= min(instants)
+    assert max(instants) <= datetime.now(UTC) + timedelta(seconds=1)
+    audit(stage, [job.id for job in jobs])

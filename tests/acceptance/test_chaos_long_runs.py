@@ -1,0 +1,85 @@
+"""What a worker must keep up for long: its memory, and its work while somebody looks at an old snapshot."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import postgres
+from tests.acceptance.chaos import audit, ended, load, marks, sized
+from tests.acceptance.processes import LONG, Process, Stage
+
+pytestmark = marks
+
+BATCH = 5_000
+
+
+@pytest.fixture(name="stage", params=["sqlite", "postgres"])
+def _stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+    """The app of the chaos tests."""
+    with load(tmp_path, request.param) as stage:
+        stage.lease_for = LONG
+        yield stage
+
+
+def megabytes(process: Process, field: str) -> float:
+    """What Linux says of a process: ``VmRSS``, its memory now, or ``VmHWM``, the most it ever was."""
+    status = Path(f"/proc/{process.popen.pid}/status").read_text()
+    return int(re.search(rf"^{field}:\s+(\d+) kB", status, re.MULTILINE)[1]) / 1024
+
+
+def test_a_worker_that_drains_many_jobs_stays_small(stage: Stage):
+    """After the first tenth it does not grow by more than a few megabytes, and it never has more than 150."""
+    rounds = sized(10, 200)
+    worker = stage.ready_worker("--concurrency", "100")
+    first = 0.0
+    for number in range(rounds):
+        jobs = stage.module.bare.enqueue_many(range(BATCH))
+        ended(stage, after_id=jobs[0].id - 1)
+        first = first or (megabytes(worker, "VmRSS") if number + 1 >= rounds // 10 else 0.0)
+    most = megabytes(worker, "VmHWM")
+    counted = stage.app.stats()
+    worker.send(signal.SIGTERM)
+
+    assert (0, rounds * BATCH) == (worker.ended(), counted.succeeded)
+    assert first + 15 > most < 150
+
+
+@contextlib.contextmanager
+def held_snapshot(stage: Stage) -> Iterator[None]:
+    """Somebody has begun to read, and does not end."""
+    if stage.kind == "sqlite":
+        with contextlib.closing(sqlite3.connect(stage.folder / "jobs.db", isolation_level=None)) as db:
+            db.execute("BEGIN")
+            seen = db.execute("SELECT count(*) FROM redrive_jobs").fetchone()
+            yield
+            assert seen == db.execute("SELECT count(*) FROM redrive_jobs").fetchone()
+        return
+    schema = (stage.folder / "url").read_text().rpartition("schema=")[2]
+    with postgres.connect(autocommit=False) as db:
+        db.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        db.execute(f"SET LOCAL search_path = {schema}")
+        seen = db.execute("SELECT count(*) FROM redrive_jobs").fetchone()
+        yield
+        assert seen == db.execute("SELECT count(*) FROM redrive_jobs").fetchone()
+
+
+def test_a_held_snapshot_does_not_stop_the_work(stage: Stage):
+    """While a transaction that began before them all stays open, wave after wave of jobs is worked off."""
+    jobs = stage.module.flaky.enqueue_many(range(10))
+    stage.ready_worker("--concurrency", "50")
+    ended(stage)
+    with held_snapshot(stage):
+        for _ in range(sized(5, 100)):
+            jobs += stage.module.flaky.enqueue_many(range(sized(100, 500)))
+            ended(stage)
+    jobs += stage.module.flaky.enqueue_many(range(10))
+    ended(stage)
+
+    audit(stage, [job.id for job in jobs])

@@ -1,0 +1,155 @@
+"""PostgreSQL ends sessions, stops, or is killed, while workers and producers are busy with it."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from redrive.errors import StoreError
+from tests.acceptance.chaos import acknowledged, audit, ended, enough, everything, load, marks, produce, progress, sized
+from tests.acceptance.processes import LONG, Stage
+from tests.acceptance.servers import Server, own
+
+pytestmark = marks
+
+CLAIMING = "%redrive_jobs AS job SET%state = 'running'%"
+SETTLING = "%INSERT INTO%redrive_attempts%"
+LISTENING = "%pg_try_advisory_lock%"
+
+
+@pytest.fixture(scope="module", name="server")
+def _server() -> Iterator[Server]:
+    """A server that only these tests use."""
+    with own(Path(tempfile.mkdtemp(prefix="redrive-chaos-"))) as server:
+        yield server
+
+
+@pytest.fixture(name="stage")
+def _stage(server: Server, tmp_path: Path) -> Iterator[Stage]:
+    """The app of the chaos tests on that server; leases outlast what happens to it."""
+    with load(tmp_path, "postgres", url=server.url()) as stage:
+        stage.lease_for = LONG
+        yield stage
+
+
+def _stop_workers(stage: Stage) -> None:
+    """The processes that have been there all the time end in good order."""
+    for each in stage.processes:
+        if each.alive:
+            each.send(signal.SIGTERM)
+
+    assert {0} == {each.ended() for each in stage.processes}
+
+
+@pytest.mark.parametrize("role", [CLAIMING, SETTLING], ids=["claimer", "settler"])
+def test_sessions_that_are_ended_in_the_middle_cost_nothing(stage: Stage, server: Server, role: str):
+    """pg_terminate_backend of sessions that are just claiming, or just settling: the workers live on, and no attempt
+    is lost for it."""
+    stage.ready_worker("--concurrency", "20")
+    stage.ready_worker("--concurrency", "20")
+    producer = produce(stage, pause=0.001)
+    victims: list[int] = []
+    stage.until(lambda: len(_with(victims, server.terminate(role))) >= sized(10, 300))
+    progress(stage, 50)
+    enough(stage, producer)
+    ended(stage)
+    _stop_workers(stage)
+
+    audit(stage)
+    assert [] == [each for _, history in everything(stage.app).values() for each in history if each.outcome == "lost"]
+
+
+def test_a_listener_that_is_ended_is_replaced(stage: Stage, server: Server):
+    """pg_terminate_backend of the listening session: another one listens soon, and holds the lock."""
+    stage.ready_worker()
+    for number in range(sized(3, 30)):
+        stage.until(lambda: len(server.sessions(LISTENING)) == 1)
+        (before,) = server.sessions(LISTENING)
+        server.terminate(LISTENING)
+        stage.until(lambda before=before: server.sessions(LISTENING) not in ([], [before]))
+        job = stage.module.quick.enqueue(number)
+        ended(stage)
+
+        assert number == job.result()
+    stage.until(lambda: [True] == [worker.locked for worker in stage.app.workers()])
+    _stop_workers(stage)
+    audit(stage)
+
+
+def _with(known: list[int], more: list[int]) -> list[int]:
+    known += more
+    return known
+
+
+DISASTERS: dict[str, Callable[[Server], object]] = {
+    "immediate": Server.restart,
+    "kill -9": Server.kill,
+    "kill -9 of sessions": lambda server: server.kill_sessions(LISTENING),
+}
+
+
+@pytest.mark.case("D24")
+@pytest.mark.parametrize("disaster", DISASTERS)
+def test_postgres_restarts_while_jobs_run(stage: Stage, server: Server, disaster: str):
+    """Jobs run, others wait, producers go on, and the server dies again and again: the workers come back by themselves,
+    nothing acknowledged is lost, no attempt is lost, and nothing that has ended runs again."""
+    running, waiting, workers = sized(40, 500), sized(200, 2_000), sized(2, 4)
+    held = stage.module.hold.enqueue_many(range(running))
+    for _ in range(workers):
+        stage.worker("--concurrency", str(running // workers + 20))
+    stage.until(lambda: len(stage.executions) == running)
+    more = stage.module.brief.enqueue_many(range(waiting))
+    producer = produce(stage, pause=0.01)
+    for _ in range(sized(2, 5)):
+        progress(stage, 20)
+        DISASTERS[disaster](server)
+        progress(stage, 20)
+    stage.go()
+    enough(stage, producer)
+    ended(stage)
+
+    assert list(range(running)) == [job.result() for job in held]
+    assert list(range(waiting)) == [job.result() for job in more]
+    assert workers + 1 == len(stage.processes)
+    _stop_workers(stage)
+    audit(stage, [*acknowledged(stage), *(job.id for job in (*held, *more))])
+    assert [["succeeded"]] * running == [[each.outcome for each in job.attempts] for job in held]
+
+
+def _all_are_mine(server: Server, taken: list[psycopg.Connection]) -> bool:
+    """Throw the others out, and take their connections before they come back; have we all of them?"""
+    others = [[each.info.backend_pid for each in taken]]
+    out = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE backend_type = 'client backend' AND pid <> ALL (%s)"
+    )
+    gone = taken[0].execute(out, others).fetchall()
+    with contextlib.suppress(psycopg.OperationalError):
+        while True:
+            taken.append(server.connect())
+    return not gone
+
+
+def test_an_exhausted_server_is_waited_for(stage: Stage, server: Server):
+    """All connections that the server has are taken: what is enqueued then is refused in words, the worker waits, and
+    goes on when there are connections again."""
+    stage.ready_worker()
+    jobs = stage.module.brief.enqueue_many(range(sized(50, 500)))
+    progress(stage, 10)
+    taken = [server.connect()]
+    stage.until(lambda: _all_are_mine(server, taken))
+    with pytest.raises(StoreError, match="cannot be reached.*too many clients"):
+        stage.module.quick.enqueue(0)
+    stage.until(lambda: stage.processes[0].says("waits: .*too many clients"))
+    for each in taken:
+        each.close()
+    ended(stage)
+    _stop_workers(stage)
+
+    audit(stage, [job.id for job in jobs])

@@ -1,0 +1,85 @@
+"""How soon the jobs of a dead worker run again, by the settings that an app has by default."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.chaos import audit, ended, load, long_only, marks, progress
+from tests.acceptance.processes import Process, Stage
+
+pytestmark = marks
+
+JOBS = 10
+
+
+@pytest.fixture(name="stage", params=["sqlite", "postgres"])
+def _stage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    """The app of the chaos tests, with the default lease and heartbeat."""
+    monkeypatch.setenv("BEAT", "5s")
+    with load(tmp_path, request.param) as stage:
+        stage.lease_for = "15s"
+        yield stage
+
+
+STRANGER = """
+import os, sys
+from redrive.engine.records import Process
+from redrive.runtime import process
+
+process.present = lambda: Process("elsewhere", os.getpid(), None)
+
+from redrive.cli import main
+main()
+"""
+"""A worker that cannot be told to be on this machine."""
+
+
+def _longest_gap(stage: Stage, victim: Process, number: signal.Signals) -> timedelta:
+    """Send a worker that runs ten jobs a signal; how long is it until the last of them runs again elsewhere?"""
+    jobs = stage.module.hold.enqueue_many(range(JOBS))
+    stage.until(lambda: len(stage.executions) == JOBS)
+    stage.ready_worker()
+    sent_at = datetime.now(UTC)
+    victim.send(number)
+    progress(stage, JOBS)
+    ended(stage)
+
+    assert [["lost", "succeeded"]] * JOBS == [[each.outcome for each in job.attempts] for job in jobs]
+    audit(stage, [job.id for job in jobs])
+    return max(job.attempts[1].started_at for job in jobs) - sent_at
+
+
+def test_the_jobs_of_a_killed_worker_run_again_within_three_seconds(stage: Stage):
+    """Another worker sees that the process is gone."""
+    assert timedelta(seconds=3) >= _longest_gap(stage, stage.worker(), signal.SIGKILL)
+
+
+def _stranger(stage: Stage) -> Process:
+    return stage.run(sys.executable, "-c", STRANGER, "worker", "work:app")
+
+
+@pytest.mark.parametrize("stage", ["postgres"], indirect=True)
+def test_the_jobs_of_a_worker_that_was_killed_elsewhere_run_again_within_three_seconds(stage: Stage):
+    """PostgreSQL sees it: the lock of its session is free."""
+    assert timedelta(seconds=3) >= _longest_gap(stage, _stranger(stage), signal.SIGKILL)
+
+
+@long_only
+@pytest.mark.parametrize("stage", ["sqlite"], indirect=True)
+def test_the_jobs_of_a_worker_whose_death_nobody_sees_run_again_within_twenty_seconds(stage: Stage):
+    """Its lease is 15 s, and nobody can tell sooner."""
+    assert timedelta(seconds=20) >= _longest_gap(stage, _stranger(stage), signal.SIGKILL)
+
+
+@long_only
+def test_the_jobs_of_a_silent_worker_run_again_within_twenty_seconds(stage: Stage):
+    """It is not dead at all: its process is there, and its session too."""
+    victim = stage.worker()
+
+    assert timedelta(seconds=20) >= _longest_gap(stage, victim, signal.SIGSTOP)

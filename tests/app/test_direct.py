@@ -1,0 +1,163 @@
+"""Tasks as synchronous calls: here and now, under the caller's policy, which does not know what the callee does."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from redrive import App, Backoff, Policy
+from redrive.errors import PolicyValueError, TaskDefinitionError
+from redrive.testing import VirtualClock, using
+
+QUICK = Policy(on=ConnectionError, attempts=3, backoff=Backoff.constant(0))
+"""Three attempts, without waiting."""
+
+
+@pytest.fixture
+def app():
+    """An app; nothing is ever enqueued."""
+    app = App("memory://")
+    yield app
+    app.close()
+
+
+def failing(times: int, error: Exception):
+    """A function that fails so many times, and a list of its calls."""
+    calls: list[int] = []
+
+    def charge(cents: int) -> int:
+        calls.append(cents)
+        if len(calls) <= times:
+            raise error
+        return cents
+
+    return charge, calls
+
+
+def test_the_callers_policy_says_how_often(app: App):
+    """The task's own is for its jobs."""
+    charge, calls = failing(2, ConnectionError("no route"))
+    task = app.task(retry="9 1s")(charge)
+
+    assert 250 == task.call(250, policy=QUICK)
+    assert [250] * 3 == calls
+
+
+def test_the_last_error_is_the_functions_own(app: App):
+    """It is raised unchanged, and there is no job."""
+    charge, calls = failing(9, ConnectionError("no route"))
+    task = app.task(charge)
+    with pytest.raises(ConnectionError, match="no route"):
+        task.call(250, policy=QUICK)
+
+    assert (3, ()) == (len(calls), app.jobs())
+
+
+def test_a_directive_is_a_policy_too(app: App):
+    """What may be retried is then what the task's own policy says."""
+    charge, calls = failing(1, ConnectionError("no route"))
+    task = app.task(retry=Policy(on=ConnectionError, attempts=9))(charge)
+    with using(clock=VirtualClock()):
+        assert 250 == task.call(250, policy="1 1s")
+
+    assert 2 == len(calls)
+
+
+def test_what_may_be_retried_has_to_be_said(app: App):
+    """By the caller or by the task."""
+    charge, _ = failing(1, ConnectionError("no route"))
+    with pytest.raises(PolicyValueError, match="on"):
+        app.task(charge).call(250, policy="1 1s")
+
+
+def test_a_coroutine_is_called_by_its_own_form(app: App):
+    """Awaited, under the same policy; the plain form says so."""
+    calls = []
+
+    @app.task
+    async def charge(cents: int) -> int:
+        """Fail at first."""
+        calls.append(cents)
+        if len(calls) < 3:
+            raise ConnectionError("no route")
+        return cents
+
+    assert 250 == asyncio.run(charge.acall(250, policy=QUICK))
+    with pytest.raises(TaskDefinitionError, match=r"await charge\.acall"):
+        charge.call(250, policy=QUICK)
+
+
+def test_a_plain_function_awaited_runs_in_a_thread(app: App):
+    """It does not block the loop."""
+    seen = []
+
+    @app.task
+    def charge(cents: int) -> int:
+        """Say where."""
+        seen.append(threading.current_thread() is threading.main_thread())
+        return cents
+
+    assert (250, [False]) == (asyncio.run(charge.acall(250, policy=QUICK)), seen)
+
+
+class Unknown(ConnectionError):
+    """Nobody knows whether the call took effect."""
+
+
+@pytest.mark.parametrize(
+    ("says", "callers", "calls"),
+    [
+        ({"idempotent": True}, None, 3),
+        ({"idempotent": True}, False, 3),
+        ({"idempotent": False}, None, 1),
+        ({"idempotent": False}, True, 1),
+        ({}, None, 1),
+        ({}, True, 1),
+        ({"retry": Policy(idempotent=True)}, None, 3),
+        ({"retry": Policy(idempotent=False)}, True, 1),
+    ],
+    ids=str,
+)
+def test_only_the_callee_knows_whether_it_may_be_repeated(app: App, says, callers, calls):
+    """After an unknown outcome a call is repeated only if the task says idempotent=True, whatever the caller says."""
+    policy = Policy(on="TIMEOUT", attempts=3, backoff=Backoff.constant(0), attempt_timeout=0.001, idempotent=callers)
+    seen = []
+
+    @app.task(**says)
+    async def charge() -> None:
+        """Never answer."""
+        seen.append(None)
+        await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(charge.acall(policy=policy))
+
+    assert calls == len(seen)
+
+
+def test_the_time_limit_of_an_attempt_comes_from_the_task(app: App):
+    """Where the caller leaves it open, the callee knows how long it takes."""
+
+    @app.task(timeout="1ms", idempotent=True)
+    async def charge() -> None:
+        """Never answer."""
+        await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError) as raised:
+        asyncio.run(charge.acall(policy=Policy(on="TIMEOUT", attempts=2, backoff=Backoff.constant(0))))
+
+    assert 2 == raised.value.__retry__.attempts
+
+
+def test_a_parameter_of_that_name_is_in_the_way(app: App):
+    """The message says which call to use instead."""
+
+    @app.task
+    def insure(policy: str) -> str:
+        """Take a policy of another kind."""
+        return policy
+
+    with pytest.raises(TaskDefinitionError, match="a parameter called 'policy'"):
+        insure.call(policy=QUICK)

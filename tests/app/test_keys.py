@@ -1,0 +1,99 @@
+"""Keys as users say them: in options, as texts or as functions of the arguments."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from redrive import App
+from redrive.engine.records import Hold, KeyUntil
+from redrive.errors import ConfigurationError, DuplicateJob, PolicyError
+from redrive.testing import drain
+
+
+@pytest.fixture
+def send(app: App):
+    """A task with two arguments."""
+
+    @app.task(queue="mail")
+    def send(to: str, text: str = "") -> str:
+        return text
+
+    return send
+
+
+def test_a_key_can_be_made_of_the_arguments(send):
+    """A key, an idempotency key and a partition may be functions, which get the arguments of each call."""
+    calls = send.options(
+        key=lambda to, text="": f"key {to}",
+        idempotency_key=lambda to, text="": f"{to} {text}",
+        partition=lambda to, text="": to,
+    )
+    one, two, again = calls.enqueue_many([("ann", "1"), ("bob", "1"), ("ann", "1")])
+    record = one.record
+
+    assert ("key ann", KeyUntil.END, "ann") == (record.key, record.key_until, record.partition)
+    assert (one.id, True, True, False) == (again.id, one.created, two.created, again.created)
+
+
+def test_a_conflict_is_an_error_or_the_existing_job(send):
+    """By default a key that is held raises, and names the holder; with "existing" the holder is the answer."""
+    first = send.options(key="u").enqueue("ann")
+    with pytest.raises(DuplicateJob) as refused:
+        send.options(key="u").enqueue("bob")
+    second = send.options(key="u", on_conflict="existing").enqueue("bob")
+    third = asyncio.run(send.options(key="u", on_conflict="existing").aenqueue("bob"))
+
+    assert first.id == refused.value.job_id == second.id == third.id
+    assert [True, False, False] == [first.created, second.created, third.created]
+
+
+def test_options_add_up(send):
+    """What is not given stays as it was said before."""
+    calls = send.options(key="u", key_until="start").options(priority=3)
+
+    record = calls.enqueue("a").record
+    assert ("u", KeyUntil.START, 3) == (record.key, record.key_until, record.priority)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"key_until": "finish"}, "key_until is 'start' or 'end', not 'finish'"),
+        ({"on_conflict": "bounce"}, "on_conflict is 'raise' or 'existing', not 'bounce'"),
+    ],
+)
+def test_a_word_that_is_none_is_refused(send, wrong, message):
+    """Words that are not known are refused when they are said."""
+    with pytest.raises(ConfigurationError, match=message):
+        send.options(**wrong)
+
+
+@pytest.mark.parametrize("key", ["", lambda to: "", lambda to: 7], ids=["empty", "makes empty", "makes 7"])
+def test_a_key_is_a_text_that_is_not_empty(send, key):
+    """An empty key, or a function that answers something else than a text, is refused at the enqueue."""
+    with pytest.raises(ConfigurationError, match="send: key must be a text that is not empty"):
+        send.options(key=key).enqueue("ann")
+
+
+def test_a_burst_is_one_job(app: App, send):
+    """Debounced calls are one job with the last arguments; options that were said before it hold."""
+    calls = send.options(priority=2).debounce(lambda to, text="": to, quiet="2s", at_most="10s")
+    first = calls.enqueue("ann", "1")
+    app.clock.advance("1s")
+    second = calls.enqueue("ann", text="2")
+    other = calls.enqueue("bob", "3")
+
+    assert (first.id, Hold.DEBOUNCE, 2) == (second.id, second.record.hold, second.record.priority)
+    assert other.created
+    drain(app)
+    assert ("2", "3") == (first.result(0), other.result(0))
+
+
+def test_a_debounce_that_cannot_be_is_refused(send):
+    """The latest start cannot be before the quiet time is over, and spans must be readable."""
+    with pytest.raises(ConfigurationError, match="at_most must not be shorter"):
+        send.debounce("u", quiet="5s", at_most="4s")
+    with pytest.raises(PolicyError):
+        send.debounce("u", quiet="soon", at_most="4s")

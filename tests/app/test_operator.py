@@ -1,0 +1,201 @@
+"""What people do with the jobs of an app, and the lines that it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from redrive import App, CatchRequest, Filter
+from redrive.app import operator
+from redrive.engine.frozen import freeze
+from redrive.engine.outcome import Failed
+from redrive.engine.records import Hold
+from redrive.errors import ConfigurationError, IllegalMove
+from redrive.policy import Failure
+from redrive.stores.operations import leases, workers
+from redrive.stores.operations.leases import Ending
+from redrive.testing import drain
+
+
+@pytest.fixture
+def fail(app: App):
+    """A task that fails."""
+
+    @app.task(retry="2 1m")
+    def fail(number: int = 0) -> None:
+        raise ValueError(number)
+
+    return fail
+
+
+def lines(app: App) -> list[tuple[str, str, object]]:
+    """What the audit log tells, newest first: who, what, which jobs."""
+    return [(line.actor, line.action, msgspec.json.decode(line.details).get("ids")) for line in app.audit()]
+
+
+def test_each_action_leaves_a_line_with_its_actor(app: App, fail):
+    """Cancels, retries, skips and redrives are told with who did them; who is not named is user@host."""
+    one, two = fail.enqueue(), fail.options(retry="0").enqueue()
+    one.retry()
+    one.cancel("enough", actor="ann")
+    asyncio.run(one.acancel(actor="nobody"))
+    drain(app)
+    asyncio.run(two.askip(actor="bob"))
+    assert not two.skip()
+    asyncio.run(two.aretry())
+    app.redrive(Filter(ids=(one.id,)), actor="eve")
+    me = app.actor
+
+    assert "@" in me
+    assert [
+        ("eve", "redrive", [one.id]),
+        (me, "retry", [two.id]),
+        ("bob", "skip", [two.id]),
+        ("ann", "cancel", [one.id]),
+        (me, "retry", [one.id]),
+    ] == lines(app)
+    newest, second, *_ = app.audit()
+    assert (second,) == app.audit(before_id=newest.id, limit=1)
+
+
+def test_only_the_dead_are_skipped(fail):
+    """A job that is not dead holds up nobody for good, and cannot be skipped."""
+    with pytest.raises(IllegalMove, match="a ready job cannot skip"):
+        fail.enqueue().skip()
+
+
+def test_who_has_no_name_has_a_number(monkeypatch: pytest.MonkeyPatch):
+    """Where the user of the process has no name the actor is a number."""
+    operator.whoami.cache_clear()
+
+    def nameless() -> str:
+        raise KeyError
+
+    monkeypatch.setattr(getpass, "getuser", nameless)
+    assert operator.whoami().startswith("uid ")
+    operator.whoami.cache_clear()
+
+
+def test_many_are_done_in_batches(app: App, fail, monkeypatch: pytest.MonkeyPatch):
+    """What touches many jobs does it in several transactions, keeps to its limit, and spaces over all of them."""
+    monkeypatch.setattr(operator, "BATCH", 2)
+    fail.options(retry="0").enqueue_many(range(7))
+    drain(app)
+    now = app.now()
+    done = app.redrive(Filter(limit=5), rate="2/s")
+    rows = app.jobs(Filter(hold=Hold.REDRIVE, oldest_first=True))
+
+    assert ((1, 2, 3, 4, 5), 5) == (done.ids, done.last_id)
+    assert [now + timedelta(milliseconds=500) * n for n in range(5)] == [row.scheduled_at for row in rows]
+    assert 3 == len(lines(app))
+    assert (1, 2, 3, 4, 5) == app.cancel(Filter(hold=Hold.REDRIVE, limit=6))
+    assert (1, 2, 3, 4, 5, 6, 7) == app.redrive(Filter()).ids
+
+
+@pytest.mark.parametrize("rate", ["fast", "0/s", "5/0s"])
+def test_a_rate_that_is_none_is_refused(app: App, rate: str):
+    """A rate that cannot be read is refused, also in a dry run."""
+    with pytest.raises(ConfigurationError, match="is no rate"):
+        app.redrive(Filter(), rate=rate, dry_run=True)
+
+
+def test_jobs_get_the_present_policy(app: App, fail):
+    """Waiting jobs get the policy of their task as it is now; due times stay; the rest is kept, with the reason."""
+    old = fail.options(retry="9 1h", delay="1h").enqueue()
+    present, ended = fail.enqueue(), fail.enqueue()
+    ended.cancel()
+    strange = app.task(name="strange")(lambda: None).enqueue()
+    del app._registry.tasks["strange"]
+    due = old.record.scheduled_at
+    dry = app.repolicy(Filter(), dry_run=True)
+    assert 10 == old.refresh().record.policy.attempts
+    done = app.repolicy(Filter(), actor="ann")
+
+    assert dry == done
+    assert ((old.id,), ("ann", "repolicy", [old.id])) == (done.ids, lines(app)[0])
+    assert ((ended.id, "is cancelled"), (strange.id, "has the task strange, which is not in this app")) == done.kept
+    assert (fail.policy, due) == (old.refresh().record.policy, old.record.scheduled_at)
+    assert () == app.repolicy(Filter()).ids
+    assert present.id not in done.ids
+
+
+def test_what_runs_keeps_its_policy(app: App):
+    """A running job is left until its attempt has ended."""
+    kept = []
+
+    @app.task(retry="0 catch mend")
+    def work(number: int) -> None:
+        kept.extend(app.repolicy(Filter()).kept)
+        raise ValueError(number)
+
+    @app.task
+    def mend(request: CatchRequest[Any]) -> None: ...
+
+    job = work.enqueue(1)
+    drain(app, within="0s")
+
+    assert (job.id, "runs: it keeps its policy until this attempt has ended") == kept[0]
+
+
+def test_a_catch_job_goes_by_the_policy_of_its_parent(app: App):
+    """A catch job that waits is not given the policy of the catch task."""
+    worker = app.store.run(workers.register("w", concurrency=1, lease_for=timedelta(days=1), now=app.now()))
+
+    @app.task(retry="0 catch mend")
+    def work() -> None: ...
+
+    @app.task(retry="9 1h")
+    def mend(request: CatchRequest[Any]) -> None: ...
+
+    job = work.enqueue()
+    (claim,) = app.store.run(leases.claim(worker, 1, lease_for=timedelta(days=1), now=app.now())).claims
+    app.store.run(leases.settle([Ending(claim, Failed(Failure.of(ValueError())), 0.0)], now=app.now()))
+
+    assert ((job.id + 1, f"is a catch job: it goes by the policy of job {job.id}"),) == app.repolicy(
+        Filter(task="mend")
+    ).kept
+
+
+def test_the_policies_of_tasks_are_frozen(app: App, fail):
+    """The app knows the present policy of each task as it would be frozen into a job."""
+    assert {"fail": freeze(fail.policy)} == app.policies()
+
+
+def test_nothing_is_wrong_with_a_healthy_database(app: App, fail):
+    """The invariant checker finds nothing after ordinary work, and what was broken by hand; it stops at its limit."""
+    fail.enqueue_many(range(3))
+    drain(app)
+    assert () == app.verify()
+
+    app.store._driver.script(lambda cursor: cursor.execute("DELETE FROM redrive_attempts"))
+    assert ["failures"] * 3 == [each.rule for each in app.verify()]
+    assert ["failures"] * 2 == [each.rule for each in app.verify(limit=2)]
+
+
+@pytest.mark.parametrize("wrong", [{"keep_for": 0}, {"keep_dead_for": "0s"}])
+def test_jobs_are_kept_for_some_time(wrong: dict[str, object]):
+    """To keep jobs for no time at all is refused, and the message says how to keep them for ever."""
+    with pytest.raises(ConfigurationError, match=f"{next(iter(wrong))} must be longer than nothing"):
+        App("memory://", **wrong)
+
+
+def test_a_task_keeps_as_long_as_its_app_unless_it_says(app: App):
+    """A task takes over how long its app keeps jobs, or says it for itself."""
+
+    @app.task
+    def ordinary() -> None: ...
+
+    @app.task(keep_for="30d")
+    def long() -> None: ...
+
+    @app.task(keep_for="forever")
+    def always() -> None: ...
+
+    spans = {name: keep.ended for name, keep in app.keeps().items()}
+    assert {"ordinary": timedelta(days=7), "long": timedelta(days=30), "always": None} == spans
+    assert {None} == {keep.dead for keep in app.keeps().values()}

@@ -1,0 +1,143 @@
+"""The handle on a queue, in both colours, and what the code says of queues."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from redrive import App
+from redrive.engine.lifecycle import State
+from redrive.engine.queue import QueueSettings, Rate
+from redrive.errors import ConfigurationError
+from redrive.policy import parse_duration
+from redrive.testing import VirtualClock, drain
+
+
+def test_a_handle_changes_what_is_set(app: App, clock: VirtualClock):
+    """A handle pauses, resumes, limits and forgets, and each call answers what is set then."""
+    queue = app.queue("mail")
+    limited = queue.limit(concurrency=5, per_partition=2, rate="10/1m", ordered=True, aging="5m")
+    paused = queue.pause()
+
+    assert Rate(10, parse_duration("1m")) == limited.rate
+    assert (5, 2, True, parse_duration("5m")) == (
+        limited.concurrency, limited.per_partition, limited.ordered, limited.aging_for,
+    )  # fmt: skip
+    assert clock.now() == paused.paused_at
+    assert limited == queue.resume() == queue.settings
+    assert (limited,) == app.queues()
+    queue.forget()
+    assert QueueSettings("mail") == queue.settings
+    assert "<queue mail>" == repr(queue)
+
+
+def test_a_handle_has_both_colours(app: App):
+    """Everything can be awaited as well."""
+    queue = app.queue("mail")
+
+    async def change() -> list[object]:
+        """Change it, and collect what is answered."""
+        paused, resumed, limited = await queue.apause(), await queue.aresume(), await queue.alimit(concurrency=1)
+        read = await queue.asettings()
+        await queue.aforget()
+        return [paused.paused_at, resumed.paused_at, limited.concurrency, read == limited, await queue.asettings()]
+
+    assert [app.now(), None, 1, True, QueueSettings("mail")] == asyncio.run(change())
+
+
+def test_every_change_is_in_the_audit_log(app: App):
+    """Who changed a queue, and how, is kept."""
+    queue = app.queue("mail")
+    queue.limit(concurrency=5, rate="5/1.8s", actor="ann")
+    queue.limit(concurrency=None)
+    queue.pause(actor="bob")
+    queue.forget()
+    told = [(line.actor, line.action, line.details) for line in reversed(app.audit())]
+
+    assert ("ann", "queue", '{"queue":"mail","concurrency":5,"rate":"5/1.8s"}') == told[0]
+    assert (app.actor, "queue", '{"queue":"mail","concurrency":"none"}') == told[1]
+    assert "bob" == told[2][0]
+    assert (app.actor, "queue", '{"queue":"mail","forgotten":true}') == told[3]
+
+
+def test_what_the_code_says_holds_until_somebody_changes_it(app: App):
+    """What an App says of a queue is applied when work starts, until somebody has changed that queue."""
+    queue = app.queue("mail", concurrency=1)
+    before = queue.settings
+    drain(app)
+    declared = queue.settings
+    queue.limit(concurrency=9)
+    drain(app)
+
+    assert QueueSettings("mail") == before
+    assert (1, None) == (declared.concurrency, declared.changed_at)
+    assert 9 == queue.settings.concurrency
+
+
+def test_a_handle_without_limits_declares_nothing(app: App):
+    """To ask for a handle says nothing of the queue."""
+    app.queue("mail", ordered=True)
+    app.queue("slow")
+
+    assert ["mail"] == list(app.declared)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"concurrency": 0}, "must be positive"), ({"rate": "often"}, "is no rate"), ({"per_partition": -1}, "positive")],
+)
+def test_a_limit_that_makes_no_sense_is_refused(app: App, options, message: str):
+    """A limit that is not positive, or a rate that cannot be read, is refused, in the code as at run time."""
+    with pytest.raises(ConfigurationError, match=message):
+        app.queue("mail", **options)
+    with pytest.raises(ConfigurationError, match=message):
+        app.queue("mail").limit(**options)
+
+
+def test_a_queue_needs_a_name(app: App):
+    """A queue without a name is refused."""
+    with pytest.raises(ConfigurationError, match="a queue has a name"):
+        app.queue("")
+
+
+def test_a_job_says_that_its_queue_is_paused(app: App):
+    """The line of a job that is held up by its queue says so, and in both colours."""
+
+    @app.task
+    def work() -> None: ...
+
+    job = work.enqueue()
+    app.queue("default").pause()
+
+    assert "due since 0ms, queue paused since 2026-01-01 00:00:00 UTC" == job.refresh().why
+    assert job.why == asyncio.run(job.arefresh()).why
+
+
+def test_a_drain_waits_for_the_rate(app: App, clock: VirtualClock):
+    """A drain jumps to the next instant that a rate allows."""
+    begun = []
+
+    @app.task
+    def work() -> None:
+        begun.append(clock.monotonic())
+
+    app.queue("default", rate="2/10s")
+    work.enqueue_many([()] * 5)
+    drained = drain(app)
+
+    assert [0, 0, 10, 10, 20] == begun
+    assert (5, None) == (drained.attempts, drained.next_due_at)
+
+
+def test_a_drain_ends_where_everything_is_held_up(app: App):
+    """A drain does not wait for what a pause holds up."""
+
+    @app.task(queue="mail")
+    def work() -> None: ...
+
+    job = work.enqueue()
+    app.queue("mail").pause()
+
+    assert 0 == drain(app).attempts
+    assert State.READY == job.refresh().state

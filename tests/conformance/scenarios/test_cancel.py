@@ -1,0 +1,134 @@
+"""Cancelling: before the start, twice, when it is too late, and while a handler runs.
+
+Of D30, which is about running jobs, the part about the steps of a workflow waits for workflows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from redrive.app.context import Context
+from redrive.app.pending import Pending
+from redrive.engine.lifecycle import State
+from redrive.engine.outcome import Succeeded
+from redrive.errors import GiveUp, JobNotFound
+from redrive.runtime.worker import Worker
+from redrive.testing import drain
+from tests.conformance.scenarios.hands import boom
+
+PATIENCE = 30
+"""Seconds until a test gives up on a worker."""
+
+
+@pytest.mark.case("D29")
+def test_a_cancel_is_for_what_has_not_ended(app, clock, hand):
+    """Ready, retrying and waiting jobs are cancelled once and never run; what has ended stays, and is no error."""
+    ran = []
+
+    @app.task(retry="5 1h")
+    def work(kind: str) -> Pending | None:
+        """Do what its kind says."""
+        ran.append(kind)
+        match kind:
+            case "retrying":
+                raise ValueError("boom")
+            case "waiting":
+                return Pending("1h")
+            case "dead":
+                raise GiveUp("no")
+        return None
+
+    jobs = {kind: work.enqueue(kind) for kind in ("retrying", "waiting", "completed", "dead")}
+    drain(app, within="1s")
+    jobs["ready"] = work.options(delay="1h").enqueue("ready")
+    before = {kind: job.refresh().record for kind, job in jobs.items()}
+    ran.clear()
+    first = {kind: job.cancel() for kind, job in jobs.items()}
+    finished = {kind: job.refresh().record.finished_at for kind, job in jobs.items()}
+    clock.advance("1m")
+    second = {kind: job.cancel() for kind, job in jobs.items()}
+
+    assert {"ready": True, "retrying": True, "waiting": True, "completed": False, "dead": False} == first
+    assert dict.fromkeys(jobs, False) == second
+    assert finished == {kind: job.refresh().record.finished_at for kind, job in jobs.items()}
+    assert [before[kind] for kind in ("completed", "dead")] == [jobs[kind].record for kind in ("completed", "dead")]
+
+    clock.advance("2h")
+    drain(app)
+
+    assert ([], {State.CANCELLED}) == (ran, {jobs[kind].refresh().state for kind in ("ready", "retrying", "waiting")})
+
+    with pytest.raises(JobNotFound):
+        app.job(4711).cancel()
+
+
+@pytest.mark.parametrize("colour", ["async", "sync"])
+def test_a_running_job_is_told(app, other_app, monkeypatch, colour):
+    """A handler that awaits is stopped, one that polls is told; the job stays cancelled whatever it returns (D30)."""
+    from redrive.runtime import keeper
+
+    monkeypatch.setattr(keeper, "LOOK", 0.005)
+    started, told = threading.Event(), threading.Event()
+
+    @app.task(name="work")
+    async def awork() -> str:
+        """Wait for ever, and return a result all the same."""
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            told.set()
+        return "late"
+
+    @app.task(name="poll")
+    def work(context: Context) -> str:
+        """Work until told, and return a result all the same."""
+        started.set()
+        while not context.should_stop:
+            pass
+        told.set()
+        return "late"
+
+    job = (awork if colour == "async" else work).enqueue()
+
+    async def run() -> None:
+        """Run it on an event loop."""
+        worker = Worker(app)
+        running = asyncio.create_task(worker.run())
+        assert await asyncio.to_thread(started.wait, PATIENCE)
+        await asyncio.to_thread(other_app.job(job.id).cancel)
+        assert await asyncio.to_thread(told.wait, PATIENCE)
+        worker.stop()
+        await running
+
+    asyncio.run(asyncio.wait_for(run(), PATIENCE))
+
+    assert (State.CANCELLED, ["cancelled"]) == (job.refresh().state, [each.outcome for each in job.attempts])
+
+
+@pytest.mark.case("D32")
+@pytest.mark.parametrize("outcome", [Succeeded(b"1"), boom()], ids=["succeeds", "fails"])
+def test_a_cancel_frees_the_place_at_once(app, hand, outcome):
+    """In a queue of one, J2 starts as soon as J1 is cancelled; J1's late ending changes nothing, and no place."""
+
+    @app.task(queue="narrow")
+    def work() -> None: ...
+
+    app.queue("narrow").limit(concurrency=1)
+    first, second, third = work.enqueue_many([()] * 3)
+    held = hand.take()
+
+    assert (first.id, ()) == (held.id, hand.claim(2))
+
+    first.cancel()
+    (next_one,) = hand.claim(2)
+
+    assert (second.id, {held.lease_id}) == (next_one.id, hand.settle((held, outcome)).lost)
+    assert ((), State.CANCELLED) == (hand.claim(2), first.refresh().state)
+
+    hand.end(next_one)
+
+    assert (third.id, ()) == (hand.take().id, hand.claim(2))

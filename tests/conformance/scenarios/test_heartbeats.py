@@ -1,0 +1,115 @@
+"""Signs of life: what a stale handler says is refused, and what a lease is extended by.
+
+redrive has no checkpoints yet; what a handler last said of itself stands for one here. A lease is its worker's: a beat
+extends it, and so does a claim.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from redrive.app.context import Context, Stop
+from redrive.errors import LeaseLost
+from redrive.runtime.executor import Executor
+from redrive.stores.operations import workers
+from tests.conformance.scenarios.hands import Hand, execute, sweep
+from tests.conformance.scenarios.test_rescue import worker_row
+
+
+@pytest.mark.case("D16")
+def test_a_stale_heartbeat_is_refused_and_stops_the_handler(app, clock):
+    """B has reclaimed the job and said 'B': what A says is refused, 'B' stays, and A's handler is told to stop."""
+    seen = {}
+
+    @app.task
+    async def work(context: Context) -> None:
+        """Be A at first: lose the job, say something all the same, and look whether to go on."""
+        if context.attempt == 2:
+            await context.aheartbeat("B")
+            return
+        clock.advance("2s")
+        sweep(app)
+        second = living.take()
+        assert second.attempt == 2
+        await Executor(app, None).run(second)
+        before = everything_said(app)
+        for _ in range(2):
+            with pytest.raises(LeaseLost):
+                await context.aheartbeat("A")
+        seen["unchanged"] = before == everything_said(app)
+        seen["told"] = context.should_stop, context.stop_reason
+
+    job = work.enqueue()
+    silent = Hand(app, "A", lease_for="1s")
+    living = Hand(app, "B")
+    claim = silent.take()
+    asyncio.run(Executor(app, None).run(claim))
+
+    assert {"unchanged": True, "told": (True, Stop.LOST)} == seen
+    assert '"B"' == job.progress.details
+
+
+def everything_said(app) -> list[tuple[object, ...]]:
+    """All that handlers have said."""
+    return execute(app, "SELECT * FROM redrive_progress")
+
+
+@pytest.mark.case("D17")
+def test_a_lease_is_extended_and_never_shortened(app, clock):
+    """A 60 s lease ends 90 s after a sign of life at 30 s, 110 s after one at 50 s; a bad extension changes nothing."""
+    began = clock.now()
+    app.task(name="work")(lambda: None).enqueue_many([()] * 2)
+    hand = Hand(app, "A", lease_for="60s")
+    hand.take()
+
+    def expiry() -> timedelta:
+        return worker_row(app, hand.id)[0] - began
+
+    seen = [expiry()]
+    clock.advance("30s")
+    hand.take()
+    seen.append(expiry())
+    clock.advance("20s")
+    hand.beat()
+    seen.append(expiry())
+    for bad in (0, -5):
+        with pytest.raises(ValueError, match="must extend the lease by more than nothing"):
+            app.store.run(workers.beat(hand.id, timedelta(seconds=bad), now=app.now()))
+        seen.append(expiry())
+    app.store.run(workers.beat(hand.id, timedelta(seconds=1), now=app.now()))
+    seen.append(expiry())
+
+    assert [60, 90, 110, 110, 110, 110] == [span.total_seconds() for span in seen]
+
+
+@pytest.mark.case("queue-03")
+def test_only_the_owner_extends(app, clock):
+    """A beat of B does nothing for the lease of A, and does not count it among B's; a beat of A extends it."""
+    began = clock.now()
+    app.task(name="work")(lambda: None).enqueue()
+    owner, other = Hand(app, "A", lease_for="5s"), Hand(app, "B", lease_for="10s")
+    claim = owner.take()
+    clock.advance("1s")
+    others = other.beat().leases
+    before = worker_row(app, owner.id)[0] - began
+    owners = owner.beat().leases
+
+    assert (frozenset(), frozenset({claim.lease_id})) == (others, owners)
+    assert (5, 6) == (before.total_seconds(), (worker_row(app, owner.id)[0] - began).total_seconds())
+
+
+@pytest.mark.case("queue-04")
+def test_an_extended_lease_outlasts_its_first_end(app, clock):
+    """A lease of 1 s that is extended by 3 s ends 3 s from now, and 1.5 s later nobody has taken the job."""
+    app.task(name="work")(lambda: None).enqueue()
+    hand = Hand(app, "A", lease_for="1s")
+    claim = hand.take()
+    app.store.run(workers.beat(hand.id, timedelta(seconds=3), now=app.now()))
+    ahead = worker_row(app, hand.id)[0] - clock.now()
+    clock.advance("1s500ms")
+
+    assert (3, ()) == (ahead.total_seconds(), sweep(app))
+    assert hand.end(claim).lease_id == claim.lease_id

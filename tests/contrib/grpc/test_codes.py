@@ -1,0 +1,61 @@
+"""gRPC's status codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from redrive.contrib.grpc import Code
+from redrive.errors import PolicyValueError
+from redrive.policy import Stage
+
+
+@pytest.mark.parametrize("said", [14, 14.0, "UNAVAILABLE", "unavailable", "Unavailable"])
+def test_a_code_is_read_in_every_form(said):
+    """A code is a number, also a whole float, or a name in any case."""
+    assert Code.UNAVAILABLE is Code.of(said)
+
+
+@pytest.mark.parametrize("code", Code)
+def test_codes_are_read_back(code: Code):
+    """Each code is found by its number and by its name."""
+    assert code is Code.of(code) is Code.of(code.value) is Code.of(code.name.lower())
+
+
+@pytest.mark.parametrize(
+    "said", [17, -1, 1.5, True, False, None, "", "NOPE", "14", "unava\u0131lable", float("nan"), [14]]
+)
+def test_what_is_no_code_is_refused(said):
+    """Numbers and texts that are no code are refused, with what would be right."""
+    with pytest.raises(PolicyValueError, match="is no status code of gRPC: give a number from 0 to 16, or a name"):
+        Code.of(said)
+
+
+def test_a_code_is_a_reason():
+    """A code has a name that policies and rules can use."""
+    assert "GRPC_DEADLINE_EXCEEDED" == Code.DEADLINE_EXCEEDED.reason
+
+
+def test_only_answers_of_the_application_are_answers():
+    """A code that a library on the way may have made up proves nothing."""
+    unproved = {
+        "CANCELLED",
+        "UNKNOWN",
+        "DEADLINE_EXCEEDED",
+        "RESOURCE_EXHAUSTED",
+        "INTERNAL",
+        "UNAVAILABLE",
+        "DATA_LOSS",
+    }
+
+    assert unproved == {code.name for code in Code if code.stage is Stage.IN_FLIGHT}
+
+
+def test_nothing_needs_the_library():
+    """All of it can be imported where gRPC's library is not installed."""
+    code = "import sys; sys.modules['grpc'] = None; import redrive.contrib.grpc as found; print(len(found.__all__))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert (0, "") == (done.returncode, done.stderr)

@@ -1,0 +1,230 @@
+"""How far an RPC got, and what follows."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from redrive.contrib.grpc import Code, Handling, Progress, failure_of, read_retry_policy, row_of, transparently
+from redrive.contrib.grpc.progress import PROGRESS
+from redrive.errors import PolicyValueError
+from redrive.policy import Backoff, GiveUp, History, Policy, Reason, Retry, Rule, Stage, reading
+from redrive.policy.budget import ThrottleBudget
+from redrive.retrying import SharedBudget
+from redrive.retrying.context import using
+from tests.retrying.helpers import START, JumpingClock, Script
+
+LISTED = read_retry_policy(
+    {
+        "maxAttempts": 3,
+        "initialBackoff": "1s",
+        "maxBackoff": "8s",
+        "backoffMultiplier": 2,
+        "retryableStatusCodes": ["UNAVAILABLE"],
+    }
+)
+CAREFUL = Policy(on=("GRPC_UNAVAILABLE", "GRPC_ABORTED"), deadline=None, idempotent=False)
+
+
+class Failed(Exception):
+    """An RPC that has failed.
+
+    Attributes:
+        failure: how.
+    """
+
+    def __init__(self, *args, **options) -> None:
+        super().__init__("it failed")
+        self.failure = failure_of(*args, **options, error=self)
+
+
+def read(policy):
+    """A policy that reads the failures of this page and retries what it names."""
+    return policy.with_(on=reading(lambda error: error.failure, policy.on))
+
+
+def decided(policy, failure, attempts=1):
+    """What a policy says to the first failure, or to a later one."""
+    return policy.decide(History(attempts, START), failure, START, 0.0)
+
+
+def test_every_progress_has_a_row():
+    """Nothing can fail in a way that the table does not know."""
+    assert set(Progress) == set(PROGRESS)
+
+
+def test_only_what_the_policy_sees_counts():
+    """What gRPC repeats by itself counts neither for the policy nor for the throttle."""
+    transparent = {Handling.TRANSPARENT, Handling.TRANSPARENT_ONCE}
+
+    assert transparent == {row.handling for row in PROGRESS.values() if not row.counts_as_attempt}
+    assert transparent | {Handling.FAIL_NOW} == {
+        row.handling for row in PROGRESS.values() if not row.counts_as_throttle_failure
+    }
+
+
+def test_a_refused_stream_is_repeated_once():
+    """At the second time a call that was turned away is the policy's, and counts."""
+    first = row_of(Progress.REACHED_SERVER_NOT_APP)
+    second = row_of(Progress.REACHED_SERVER_NOT_APP, refused=1)
+
+    assert (Handling.TRANSPARENT_ONCE, False, False) == (
+        first.handling,
+        first.counts_as_attempt,
+        first.counts_as_throttle_failure,
+    )
+    assert (Handling.POLICY, True, True) == (
+        second.handling,
+        second.counts_as_attempt,
+        second.counts_as_throttle_failure,
+    )
+    assert row_of(Progress.NEVER_LEFT_CLIENT) is row_of(Progress.NEVER_LEFT_CLIENT, refused=9)
+
+
+@pytest.mark.parametrize(
+    ("progress", "code", "stage", "reason"),
+    [
+        (Progress.SEEN_BY_APP, "UNAVAILABLE", Stage.IN_FLIGHT, "GRPC_UNAVAILABLE"),
+        (Progress.SEEN_BY_APP, "ABORTED", Stage.ANSWERED, "GRPC_ABORTED"),
+        (Progress.LB_TRANSIENT_FAILURE, "UNAVAILABLE", Stage.NOT_SENT, "GRPC_UNAVAILABLE"),
+        (Progress.NEVER_LEFT_CLIENT, "UNAVAILABLE", Stage.NOT_SENT, "GRPC_NEVER_LEFT"),
+        (Progress.REACHED_SERVER_NOT_APP, "UNAVAILABLE", Stage.NOT_SENT, "GRPC_NOT_PROCESSED"),
+        (Progress.LB_DROP, "UNAVAILABLE", Stage.NOT_SENT, "GRPC_UNAVAILABLE"),
+        (Progress.RESPONSE_HEADERS_RECEIVED, "ABORTED", Stage.IN_FLIGHT, "GRPC_ABORTED"),
+        (Progress.BUFFER_OVERFLOW, "UNAVAILABLE", Stage.IN_FLIGHT, "GRPC_UNAVAILABLE"),
+    ],
+)
+def test_an_rpc_is_a_failure(progress, code, stage, reason):
+    """The stage is what the progress or else the code proves; the reason is the code, or a transparent retry."""
+    failure = failure_of(code, progress)
+
+    assert (stage, reason, f"gRPC status {code}") == (failure.stage, failure.reason, failure.message)
+
+
+def test_success_is_no_failure():
+    """An RPC that has succeeded is described by nothing."""
+    assert None is failure_of(0)
+
+
+def test_a_failure_may_stand_for_an_exception():
+    """The classes and the message of an exception are kept."""
+    failure = failure_of(14, error=ConnectionError("reset"))
+
+    assert ("builtins.ConnectionError", "reset", "GRPC_UNAVAILABLE") == (
+        failure.error_type,
+        failure.message,
+        failure.reason,
+    )
+
+
+@pytest.mark.parametrize(
+    ("progress", "retried"),
+    [(Progress.SEEN_BY_APP, False), (Progress.LB_TRANSIENT_FAILURE, True), (Progress.REACHED_SERVER_NOT_APP, True)],
+)
+def test_unavailable_is_split_by_proof(progress, retried):
+    """A call that is not idempotent is repeated only where it is proved that no application has seen it."""
+    policy = CAREFUL.with_(on=(*CAREFUL.on, "GRPC_NOT_PROCESSED"))
+
+    assert retried is isinstance(decided(policy, failure_of("UNAVAILABLE", progress)), Retry)
+
+
+@pytest.mark.parametrize(
+    ("progress", "why"),
+    [
+        (Progress.LB_DROP, "the load balancer dropped the call"),
+        (Progress.RESPONSE_HEADERS_RECEIVED, "the call is committed: its response had begun"),
+        (Progress.BUFFER_OVERFLOW, "the call is committed: its messages are no longer in the buffer"),
+    ],
+)
+def test_some_calls_are_never_repeated(progress, why):
+    """A dropped or committed call fails at once, whatever the policy says, and says why."""
+    assert GiveUp(why, "permanent") == decided(LISTED, failure_of(14, progress))
+
+
+def test_pushback_is_a_floor():
+    """The server's pushback is the shortest wait; a negative one forbids the retry, and attempts remain the limit."""
+    told = failure_of(14, pushback="5000")
+
+    assert Retry(timedelta(seconds=5), timedelta(seconds=0.8), "hint") == decided(LISTED, told)
+    assert "permanent" == decided(LISTED, failure_of(14, pushback="-1")).rule
+    assert "attempts" == decided(LISTED, told, attempts=3).rule
+
+
+def test_an_orchestrator_knows_the_reasons():
+    """What never left is retried whatever a strategy says; what was turned away, if the strategy says so."""
+    assert (True, True) == Reason.of("GRPC_NEVER_LEFT")[1:]
+    assert (True, False) == Reason.of("GRPC_NOT_PROCESSED")[1:]
+
+
+def test_transparent_retries_do_not_spin():
+    """A call that cannot leave is tried at once and then ever more patiently, until its deadline."""
+    policy = read(transparently(LISTED.with_(deadline="3s", jitter="none")))
+    clock = JumpingClock()
+    with using(clock=clock):
+        found = policy.outcome(Script(Failed(14, Progress.NEVER_LEFT_CLIENT)))
+
+    assert [0, 0.001, 0.01, 0.05, 0.1, 0.5, 1, 1] == [0, *clock.slept]
+    assert "deadline" == found.rule
+
+
+def test_transparent_retries_leave_attempts_and_tokens_alone():
+    """A call that never left twice and was turned away once still has all attempts of its policy, and all tokens."""
+    throttle = ThrottleBudget(10, free=("GRPC_NEVER_LEFT", "GRPC_NOT_PROCESSED"))
+    shared = SharedBudget(throttle)
+    policy = read(transparently(LISTED.with_(deadline="1m", budget=shared)))
+    unseen = [
+        Failed(14, Progress.NEVER_LEFT_CLIENT),
+        Failed(14, Progress.NEVER_LEFT_CLIENT),
+        Failed(14, Progress.REACHED_SERVER_NOT_APP),
+    ]
+    script = Script(*unseen, Failed(14, Progress.REACHED_SERVER_NOT_APP, refused=1), Failed(14), "done")
+    with using(clock=JumpingClock(), sample=0.0):
+        assert "done" == policy.call(script)
+
+    assert 6 == script.calls
+    assert 8.1 == shared.left
+
+
+def test_a_caller_who_does_not_count_is_stopped():
+    """A call that is turned away again is given up where the caller does not say that it was the second time."""
+    policy = read(transparently(LISTED.with_(deadline="1m")))
+    script = Script(Failed(14, Progress.REACHED_SERVER_NOT_APP))
+    with using(clock=JumpingClock()):
+        policy.outcome(script)
+
+    assert 2 == script.calls
+
+
+def test_codes_that_are_not_listed_surface():
+    """In process, too, a code that the document does not list passes at its first attempt."""
+    script = Script(Failed("INTERNAL"))
+    with using(clock=JumpingClock()):
+        assert "not_matched" == read(LISTED).outcome(script).rule
+
+    assert 1 == script.calls
+
+
+def test_transparent_retries_come_before_the_rules():
+    """The rules of the policy keep their order behind the two new ones, and `on` names all that may be retried."""
+    policy = transparently(LISTED.with_(deadline="1m", rules=[Rule("GRPC_UNAVAILABLE", backoff=Backoff.constant(1))]))
+
+    assert [("GRPC_NEVER_LEFT",), ("GRPC_NOT_PROCESSED",), ("GRPC_UNAVAILABLE",)] == [rule.on for rule in policy.rules]
+    assert ("GRPC_NEVER_LEFT", "GRPC_NOT_PROCESSED", "GRPC_UNAVAILABLE") == policy.on
+    assert policy == Policy.from_dict(policy.to_dict())
+    assert None is transparently(Policy(deadline="1m")).on
+
+
+def test_transparent_retries_need_an_end():
+    """Without a deadline nothing would end them, and a combination has no rules of its own."""
+    with pytest.raises(PolicyValueError, match="end at the deadline only: give the policy one"):
+        transparently(LISTED)
+    with pytest.raises(PolicyValueError, match=r"call transparently\(\) on one of them"):
+        transparently(LISTED.with_(deadline="1m") & Policy(on=Exception))
+
+
+def test_codes_that_do_not_exist_are_refused():
+    """A code that does not exist is a mistake of the caller."""
+    with pytest.raises(PolicyValueError, match="99 is no status code"):
+        failure_of(99)
+    assert Code.ABORTED.reason == failure_of("aborted").reason

@@ -1,0 +1,110 @@
+"""A whole service config."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from redrive.contrib.grpc import read_service_config
+from redrive.errors import PolicySyntaxError, PolicyValueError
+
+
+def retry(attempts):
+    """A retry policy."""
+    return {
+        "maxAttempts": attempts,
+        "initialBackoff": "0.1s",
+        "maxBackoff": "1s",
+        "backoffMultiplier": 2,
+        "retryableStatusCodes": ["UNAVAILABLE"],
+    }
+
+
+CONFIG = {
+    "loadBalancingPolicy": "round_robin",
+    "methodConfig": [
+        {"name": [{}], "retryPolicy": retry(2)},
+        {"name": [{"service": "shop.Orders"}], "retryPolicy": retry(3)},
+        {
+            "name": [{"service": "shop.Orders", "method": "Place"}, {"service": "shop.Orders", "method": "Pay"}],
+            "timeout": "2.5s",
+            "retryPolicy": retry(4),
+        },
+        {"name": [{"service": "shop.Stock", "method": "Take"}], "timeout": "1s"},
+        {"name": [{"service": "shop.Stock", "method": "Look"}], "hedgingPolicy": {"maxAttempts": 2}},
+        {"retryPolicy": retry(5)},
+    ],
+    "retryThrottling": {"maxTokens": 100, "tokenRatio": 0.1},
+}
+
+
+@pytest.mark.parametrize("form", [dict, json.dumps, lambda said: json.dumps(said).encode()])
+@pytest.mark.parametrize(
+    ("method", "attempts"),
+    [("/shop.Orders/Place", 4), ("shop.Orders/Pay", 4), ("/shop.Orders/List", 3), ("/shop.Carts/List", 2), ("odd", 2)],
+)
+def test_the_nearest_name_wins(form, method, attempts):
+    """A method's own entry comes before its service's, and that before the one for all."""
+    assert attempts == read_service_config(form(CONFIG)).policy_for(method).attempts
+
+
+def test_a_timeout_is_the_deadline():
+    """The timeout of a method bounds all of its attempts together."""
+    config = read_service_config(CONFIG)
+
+    assert timedelta(seconds=2.5) == config.policy_for("/shop.Orders/Place").deadline
+    assert config.policy_for("/shop.Orders/List").deadline_given is False
+
+
+def test_a_method_need_not_be_retried():
+    """A method whose entry has neither policy is not retried, although all others are; nor is one without entry."""
+    assert None is read_service_config(CONFIG).policy_for("/shop.Stock/Take")
+    assert None is read_service_config({}).policy_for("/shop.Stock/Take")
+
+
+def test_a_method_may_be_hedged():
+    """A hedging policy is found in the same way."""
+    assert 2 == read_service_config(CONFIG).policy_for("/shop.Stock/Look").hedge.attempts
+
+
+def test_the_client_may_raise_the_bound():
+    """The bound of attempts that a client sets holds for all methods."""
+    assert 3 == read_service_config(CONFIG, most=3).policy_for("/shop.Orders/Place").attempts
+
+
+def test_the_server_may_have_a_throttle():
+    """The throttle belongs to the server, and may be missing."""
+    assert 100 == read_service_config(CONFIG).throttling.max_tokens
+    assert None is read_service_config({}).throttling
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ([], r"the service config \[\] is not an object of JSON"),
+        ("[]", r"the service config \[\] is not an object of JSON"),
+        ({"methodConfig": {}}, r"methodConfig: {} is not a list"),
+        ({"methodConfig": [1]}, r"methodConfig\[0\]: 1 is not an object of JSON"),
+        ({"methodConfig": [{}, {"retryPolicy": {}}]}, r"methodConfig\[1\].retryPolicy.maxAttempts: it is missing"),
+        ({"methodConfig": [{"retryPolicy": retry(2), "hedgingPolicy": {}}]}, "only one of them may be there"),
+        ({"methodConfig": [{"timeout": "0s"}]}, r"methodConfig\[0\].timeout: '0s' leaves no time at all"),
+        ({"methodConfig": [{"timeout": 1}]}, r"methodConfig\[0\].timeout: 1 is not a duration"),
+        ({"methodConfig": [{"name": {}}]}, r"methodConfig\[0\].name: {} is not a list of names"),
+        ({"methodConfig": [{"name": ["a"]}]}, r"methodConfig\[0\].name\[0\]: 'a' is not of the form"),
+        ({"methodConfig": [{"name": [{"service": 1}]}]}, r"methodConfig\[0\].name\[0\]: .* is not of the form"),
+        ({"methodConfig": [{"name": [{"method": "M"}]}]}, "the method 'M' is named without its service"),
+        ({"methodConfig": [{"name": [{}]}, {"name": [{"service": ""}]}]}, "methodConfig: / is named more than once"),
+    ],
+)
+def test_a_config_that_is_wrong_is_refused(config, message):
+    """What is wrong with a config is said with its place."""
+    with pytest.raises(PolicyValueError, match=message):
+        read_service_config(config)
+
+
+def test_text_that_is_no_json_is_refused():
+    """A text that cannot be read is an error of syntax."""
+    with pytest.raises(PolicySyntaxError, match="the service config is no JSON: .*line 1 column 2"):
+        read_service_config("{")

@@ -1,0 +1,81 @@
+"""One line on what in its queue keeps a due job from running."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from redrive.engine.explain import why_not_running
+from redrive.engine.lifecycle import State
+from redrive.engine.queue import QueueSettings, Standing
+from redrive.engine.records import Hold
+from tests.engine.helpers import T0, job, seconds
+
+NOW = T0 + seconds(90)
+DUE = job(id=7, partition="acme")
+OPEN = QueueSettings("default")
+PAUSED = replace(OPEN, paused_at=T0)
+LIMITED = replace(OPEN, concurrency=2)
+SHARED = replace(OPEN, per_partition=1)
+RATED = replace(OPEN, rate_count=5, rate_for=seconds(1.8))
+ORDERED = replace(OPEN, ordered=True)
+HOLDERS = ((1, None), (2, "acme"))
+
+
+@pytest.mark.parametrize(
+    ("standing", "expected"),
+    [
+        (Standing(PAUSED), f"queue paused since {T0:%Y-%m-%d %H:%M:%S} UTC"),
+        (Standing(LIMITED, holders=HOLDERS), "limit 2/2 held by jobs 1, 2"),
+        (
+            Standing(replace(OPEN, concurrency=7), holders=tuple((n, None) for n in range(1, 8))),
+            "limit 7/7 held by jobs 1, 2, 3, 4, 5 and 2 more",
+        ),
+        (Standing(SHARED, holders=HOLDERS), "limit 1/1 of partition 'acme' held by job 2"),
+        (
+            Standing(RATED, next_at=NOW + seconds(1.5)),
+            f"rate 5/1.8s reached, next at {NOW + seconds(1.5):%Y-%m-%d %H:%M:%S}.5 UTC",
+        ),
+        (
+            Standing(ORDERED, head_id=3, head_state=State.RUNNING),
+            "blocked by job 3 of the same partition, which is running",
+        ),
+        (
+            Standing(ORDERED, head_id=3, head_state=State.DEAD),
+            "blocked by job 3 of the same partition, which is dead: retry, redrive or skip that one",
+        ),
+        (Standing(OPEN), "waiting for a free worker"),
+        (Standing(LIMITED, holders=HOLDERS[:1]), "waiting for a free worker"),
+        (Standing(SHARED, holders=((2, "other"),)), "waiting for a free worker"),
+        (Standing(RATED, next_at=NOW), "waiting for a free worker"),
+        (Standing(ORDERED, head_id=7, head_state=State.READY), "waiting for a free worker"),
+        (Standing(ORDERED), "waiting for a free worker"),
+    ],
+)
+def test_a_due_job_says_what_holds_it_up(standing: Standing, expected: str):
+    """The line of a due job names the pause, the head of its line, the holders of places, or the rate."""
+    assert f"due since 1m 30s, {expected}" == why_not_running(DUE, NOW, standing)
+
+
+def test_a_job_without_a_partition_stands_in_no_line():
+    """In an ordered queue nobody blocks a job that has no partition."""
+    standing = Standing(replace(ORDERED, per_partition=1), head_id=3, head_state=State.RUNNING, holders=((1, None),))
+
+    assert "due since 1m 30s, waiting for a free worker" == why_not_running(job(), NOW, standing)
+
+
+def test_a_job_that_is_not_due_says_so_first():
+    """A job that is due later says when, and that its queue is paused besides."""
+    later = job(scheduled_at=NOW + seconds(60), hold=Hold.RETRY)
+    paused = f"; queue paused since {T0:%Y-%m-%d %H:%M:%S} UTC"
+
+    assert f"retrying: due in 1m{paused}" == why_not_running(later, NOW, Standing(PAUSED))
+    assert "retrying: due in 1m" == why_not_running(later, NOW, Standing(LIMITED, holders=HOLDERS))
+
+
+def test_why_it_waited_stays_in_sight():
+    """A due job that is held up still says what it waited for before."""
+    held_up = why_not_running(job(hold=Hold.LOST), NOW, Standing(LIMITED, holders=HOLDERS))
+
+    assert "due since 1m 30s, limit 2/2 held by jobs 1, 2; its worker was lost" == held_up

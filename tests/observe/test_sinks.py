@@ -1,0 +1,355 @@
+"""Sinks: who hears, what they may have around a wait, and that they break nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from contextlib import contextmanager
+
+import pytest
+
+import redrive
+from redrive import observe
+from redrive.observe import CallSucceeded
+from redrive.observe.audience import AUDIENCE
+from redrive.policy.duration import ZERO
+
+EVENT = CallSucceeded(name="app.fetch", attempts=2, elapsed=ZERO, waited=ZERO)
+
+
+class Log:
+    """A sink that writes down what is done to it.
+
+    Attributes:
+        lines: ``told``, ``enter``, ``exit`` in order.
+    """
+
+    def __init__(self):
+        self.lines = []
+
+    @contextmanager
+    def __call__(self, event):
+        """Be told; the generator runs when the manager is entered."""
+        self.lines.append("enter")
+        try:
+            yield
+        finally:
+            self.lines.append("exit")
+
+
+def test_a_sink_that_was_added_hears_until_it_is_removed():
+    """An event reaches a sink after `add`, and no more after `remove`, which may be repeated."""
+    seen = []
+    registration = observe.add(seen.append)
+    observe.tell(EVENT)
+    registration.remove()
+    registration.remove()
+    observe.tell(EVENT)
+
+    assert [EVENT] == seen
+    assert not AUDIENCE
+
+
+def test_a_registration_is_a_context_manager():
+    """In a `with` statement a sink hears to the end of the block."""
+    seen = []
+    with observe.add(seen.append) as sink:
+        observe.tell(EVENT)
+        assert sink == seen.append
+    observe.tell(EVENT)
+
+    assert [EVENT] == seen
+
+
+def test_a_decorated_sink_can_be_called():
+    """`add` above a function leaves something that can be called like it."""
+    seen = []
+
+    @observe.add
+    def sink(event):
+        seen.append(event)
+
+    sink.remove()
+    sink(EVENT)
+
+    assert [EVENT] == seen
+
+
+def test_a_sink_that_is_added_twice_is_told_once():
+    """Two registrations of one sink make one telling, until both are removed."""
+    seen = []
+    first, second = observe.add(seen.append), observe.add(seen.append)
+    observe.tell(EVENT)
+    first.remove()
+    observe.tell(EVENT)
+    second.remove()
+    observe.tell(EVENT)
+
+    assert [EVENT, EVENT] == seen
+    assert not AUDIENCE
+
+
+def test_sinks_are_told_in_the_order_in_which_they_were_added():
+    """The first one added hears first."""
+    order = []
+    with observe.add(lambda event: order.append("a")), observe.add(lambda event: order.append("b")):
+        observe.tell(EVENT)
+
+    assert ["a", "b"] == order
+
+
+def test_only_silences_everybody_else():
+    """Inside `only` the sinks that it names hear, and those that were added do not."""
+    everywhere, here = [], []
+    with observe.add(everywhere.append), observe.only(here.append):
+        observe.tell(EVENT)
+        with observe.only():
+            observe.tell(EVENT)
+
+    assert ([], [EVENT]) == (everywhere, here)
+    assert not AUDIENCE
+
+
+def test_only_is_for_this_task_and_those_it_starts():
+    """A task started inside `only` tells its sinks; one beside it does not."""
+    here = []
+
+    async def main():
+        told, go = asyncio.Event(), asyncio.Event()
+
+        async def beside():
+            await go.wait()
+            observe.tell(EVENT)
+            told.set()
+
+        task = asyncio.create_task(beside())
+        with observe.only(here.append):
+            go.set()
+            await told.wait()
+            assert [] == here
+            await asyncio.create_task(inside())
+        await task
+
+    async def inside():
+        observe.tell(EVENT)
+
+    asyncio.run(main())
+    assert [EVENT] == here
+
+
+def test_threads_add_and_remove_at_once():
+    """After many threads have added and removed sinks, nobody is left and the audience is empty."""
+
+    def work():
+        for _ in range(300):
+            with observe.add(lambda event: None):
+                observe.tell(EVENT)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    seen = []
+
+    assert not AUDIENCE
+    with observe.add(seen.append):
+        observe.tell(EVENT)
+    assert [EVENT] == seen
+
+
+def test_what_is_no_function_is_no_sink():
+    """Something that cannot be called is refused where it is added."""
+    with pytest.raises(TypeError, match="'stdout' is no sink"):
+        observe.add("stdout")
+    with pytest.raises(TypeError, match="None is no sink"), observe.only(None):
+        raise AssertionError
+    assert not AUDIENCE
+
+
+# ----------------------------------------------------------------------------------------------------- around a wait
+
+
+def test_a_manager_is_around_the_wait():
+    """What a sink returns is entered before the wait and exited after it."""
+    log = Log()
+    with observe.only(log):
+        wait = observe.around(EVENT)
+        assert [] == log.lines
+        with wait:
+            assert ["enter"] == log.lines
+        with wait:
+            """A second time nothing happens."""
+
+    assert ["enter", "exit"] == log.lines
+
+
+def test_without_a_wait_a_manager_is_entered_and_exited_at_once():
+    """An event that no wait follows runs a sink's manager completely."""
+    log = Log()
+    with observe.only(log):
+        observe.tell(EVENT)
+
+    assert ["enter", "exit"] == log.lines
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, asyncio.CancelledError, ValueError])
+def test_an_interrupted_wait_exits_each_manager_once(interruption):
+    """What ends a wait passes through all managers, the last one entered first, and none can swallow it."""
+    order = []
+
+    class Manager:
+        def __init__(self, name):
+            self.name = name
+
+        def __enter__(self):
+            order.append(f"enter {self.name}")
+
+        def __exit__(self, kind, error, traceback):
+            order.append(f"exit {self.name} {kind.__name__}")
+            return True
+
+    with (
+        observe.only(lambda event: Manager("a"), lambda event: Manager("b")),
+        pytest.raises(interruption),
+        observe.around(EVENT),
+    ):
+        raise interruption
+
+    name = interruption.__name__
+    assert ["enter a", "enter b", f"exit b {name}", f"exit a {name}"] == order
+
+
+@pytest.mark.parametrize("where", ["enter", "exit"])
+def test_an_interruption_inside_a_manager_leaves_none_open(where):
+    """A thread that is interrupted while a sink works still exits what was entered."""
+    log = Log()
+
+    class Slow:
+        def __enter__(self):
+            if where == "enter":
+                raise KeyboardInterrupt
+
+        def __exit__(self, *error):
+            raise KeyboardInterrupt
+
+    with observe.only(log, lambda event: Slow()), pytest.raises(KeyboardInterrupt):
+        observe.tell(EVENT)
+
+    assert ["enter", "exit"] == log.lines
+
+
+# ------------------------------------------------------------------------------------------------------------ failures
+
+
+class Broken:
+    """A manager that fails where it is told to."""
+
+    def __init__(self, where):
+        self.where = where
+        self.entered = self.exited = 0
+
+    def __enter__(self):
+        self.entered += 1
+        if self.where == "enter":
+            raise RuntimeError("the collector is down")
+
+    def __exit__(self, *error):
+        self.exited += 1
+        if self.where == "exit":
+            raise RuntimeError("the collector is down")
+
+
+def failing(where):
+    """A sink that fails in the place of that name."""
+
+    def sink(event):
+        if where == "sink":
+            raise RuntimeError("the collector is down")
+        return {"a number": 7}.get(where) or Broken(where)
+
+    return sink
+
+
+@pytest.mark.parametrize("where", ["sink", "enter", "exit", "a number"])
+def test_a_sink_that_fails_is_logged_once(where, caplog):
+    """Wherever a sink fails, nothing comes out, the next sink hears, and the log has one line."""
+    log = Log()
+    with observe.only(failing(where), log):
+        for _ in range(3):
+            observe.tell(EVENT)
+
+    assert ["enter", "exit"] * 3 == log.lines
+    (record,) = caplog.records
+    assert ("redrive.observe", logging.ERROR) == (record.name, record.levelno)
+    text = "it returned 7" if where == "a number" else "the collector is down"
+    assert text in str(record.exc_info[1])
+
+
+def test_a_manager_that_was_not_entered_is_not_exited():
+    """A manager whose enter fails sees no exit."""
+    broken = Broken("enter")
+    with observe.only(lambda event: broken):
+        observe.tell(EVENT)
+
+    assert (1, 0) == (broken.entered, broken.exited)
+
+
+def test_a_sink_does_not_hear_itself():
+    """What is told while a sink works is told to nobody."""
+    seen = []
+
+    def sink(event):
+        seen.append(event)
+        observe.tell(event)
+
+    with observe.add(sink):
+        observe.tell(EVENT)
+
+    assert [EVENT] == seen
+
+
+def test_a_sink_that_is_interrupted_interrupts():
+    """A sink cannot keep Ctrl-C from its program."""
+
+    def sink(event):
+        raise KeyboardInterrupt
+
+    with observe.only(sink), pytest.raises(KeyboardInterrupt):
+        observe.tell(EVENT)
+
+
+# ------------------------------------------------------------------------------------------------------------- logging
+
+
+def test_the_log_sink_writes_one_line(caplog):
+    """`log` writes the event as text to its channel, with the event itself as an attribute."""
+    caplog.set_level(logging.DEBUG, logger="redrive.calls")
+    with observe.only(observe.log):
+        observe.tell(EVENT)
+
+    (record,) = caplog.records
+    assert ("redrive.calls", logging.INFO) == (record.name, record.levelno)
+    assert ("app.fetch succeeded after 2 attempts in 0.00 s", EVENT) == (record.getMessage(), record.event)
+
+
+def test_one_who_has_heard_already_is_left_out():
+    """`but` names a sink that is not told."""
+    seen = []
+    with observe.only(seen.append):
+        observe.tell(EVENT, but=seen.append)
+        observe.tell(EVENT, but=observe.log)
+
+    assert [EVENT] == seen
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    """Loading names late does not hide a misspelt one."""
+    with pytest.raises(AttributeError, match="CallRetired"):
+        _ = observe.CallRetired
+
+
+def test_the_room_is_a_public_name():
+    """`redrive.observe` needs no import of its own."""
+    assert redrive.observe is observe

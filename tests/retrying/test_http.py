@@ -1,0 +1,321 @@
+"""HTTP: what may be repeated, what answers mean, and idempotency keys."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import redrive
+from redrive.policy import Backoff, Failure, GiveUp, History, Policy, Retry, Stage
+from redrive.retrying import http
+from redrive.retrying.context import using
+from redrive.retrying.http import IDEMPOTENCY_KEY, failure_of, idempotency_key, is_idempotent
+from tests.retrying.helpers import START, JumpingClock, Script
+
+NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
+KEYED = {IDEMPOTENCY_KEY: '"k"'}
+AT_ONCE = Backoff.constant(0)
+PLAIN = Policy(deadline=None, backoff=AT_ONCE)
+
+
+class Refused(Exception):
+    """An answer that is no success, as HTTP clients raise it.
+
+    Attributes:
+        method: of the request.
+        sent: headers of the request.
+        status: of the answer.
+        headers: of the answer.
+    """
+
+    def __init__(self, method, status, *, sent=(), headers=()) -> None:
+        super().__init__(f"{status}")
+        self.method, self.status, self.sent, self.headers = method, status, sent, headers
+
+
+def read(error):
+    """The classifier that a user writes."""
+    if not isinstance(error, Refused):
+        return None
+    return failure_of(error.method, error.status, error.headers, sent=error.sent, error=error)
+
+
+def decided(failure, **fields):
+    """What a policy says to it that does not know the request."""
+    return PLAIN.with_(**fields).decide(History(1, START), failure, START, 0.0)
+
+
+# ------------------------------------------------------------------------------------------------------------ requests
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "expected"),
+    [
+        ("GET", {}, True),
+        ("get", {}, True),
+        ("QUERY", {}, True),
+        ("POST", {}, False),
+        ("PATCH", {}, False),
+        ("CONNECT", {}, False),
+        ("LOCK", {}, False),
+        ("MADE-UP", {}, False),
+        ("POST", KEYED, True),
+        ("PATCH", [("accept", "*/*"), ("IDEMPOTENCY-KEY", "k")], True),
+        ("MADE-UP", KEYED, True),
+        ("CONNECT", KEYED, False),
+        ("POST", {IDEMPOTENCY_KEY: ' "" '}, False),
+        ("POST", {IDEMPOTENCY_KEY: ""}, False),
+        ("POST", {"X-Idempotency": "k"}, False),
+    ],
+)
+def test_requests_that_may_be_repeated(method, headers, expected):
+    """A request may be repeated by its method, or by a key that is not empty; unknown methods are not idempotent."""
+    assert expected is is_idempotent(method, headers)
+
+
+# ------------------------------------------------------------------------------------------------------------- answers
+
+
+@given(st.sampled_from(["GET", "POST"]), st.integers(100, 399))
+def test_success_is_no_failure(method, status):
+    """Nothing has failed where the status is below 400."""
+    assert None is failure_of(method, status)
+
+
+@pytest.mark.parametrize(
+    ("status", "get", "post", "keyed"),
+    [
+        (400, "not_matched", "permanent", "not_matched"),
+        (401, "not_matched", "not_matched", "not_matched"),
+        (404, "not_matched", "not_matched", "not_matched"),
+        (408, "retry", "retry", "retry"),
+        (409, "not_matched", "not_matched", "retry"),
+        (412, "not_matched", "not_matched", "not_matched"),
+        (421, "retry", "retry", "retry"),
+        (422, "not_matched", "not_matched", "permanent"),
+        (425, "retry", "retry", "retry"),
+        (429, "retry", "retry", "retry"),
+        (500, "retry", "not_idempotent", "retry"),
+        (501, "not_matched", "not_matched", "not_matched"),
+        (502, "retry", "not_idempotent", "retry"),
+        (503, "retry", "not_idempotent", "retry"),
+        (504, "retry", "not_idempotent", "retry"),
+        (505, "not_matched", "not_matched", "not_matched"),
+        (507, "retry", "not_idempotent", "retry"),
+        (511, "not_matched", "not_matched", "not_matched"),
+        (599, "retry", "not_idempotent", "retry"),
+        (600, "retry", "not_idempotent", "retry"),
+        (99, "retry", "not_idempotent", "retry"),
+    ],
+)
+def test_what_an_answer_means(status, get, post, keyed):
+    """By status: whether a GET, a POST and a POST with a key are repeated, and which rule says no."""
+    answers = [failure_of("GET", status), failure_of("POST", status), failure_of("POST", status, sent=KEYED)]
+    rules = ["retry" if isinstance(each, Retry) else each.rule for each in map(decided, answers)]
+
+    assert [get, post, keyed] == rules
+
+
+def test_who_knows_the_request_is_idempotent_may_say_so():
+    """A policy with ``idempotent=True`` repeats a POST of which nobody knows whether it took effect."""
+    assert isinstance(decided(failure_of("POST", 503), idempotent=True), Retry)
+
+
+def test_an_answer_is_data():
+    """The failure names the status as its reason, and says what was asked."""
+    expected = Failure((), "HTTP status 503 for POST", "HTTP_503", Stage.IN_FLIGHT)
+
+    assert expected == failure_of("post", 503, now=NOW)
+
+
+def test_an_exception_may_stand_for_an_answer():
+    """The classes and the message of an exception are kept, and a hint of its own where the headers have none."""
+    error = Refused("GET", 503)
+    error.retry_after = 7
+    failure = failure_of("GET", 503, error=error)
+    told = failure_of("GET", 503, {"Retry-After": "9"}, error=error)
+
+    assert ("503", "HTTP_503", timedelta(seconds=7)) == (failure.message, failure.reason, failure.hint)
+    assert failure.error_type.endswith(".Refused")
+    assert timedelta(seconds=9) == told.hint
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"Retry-After": "30"}, 30),
+        ([("x", "y"), ("retry-after", "30")], 30),
+        ({"RETRY-AFTER": "Fri, 20 Nov 2026 12:01:00 GMT"}, 60),
+        ({"Retry-After": "Fri, 20 Nov 2026 12:01:00 GMT", "Date": "Fri, 20 Nov 2026 12:00:45 GMT"}, 15),
+        ({"Retry-After": "soon"}, None),
+        ([("Retry-After", "soon"), ("Retry-After", "5")], 5),
+    ],
+)
+def test_the_server_says_when(headers, seconds):
+    """``Retry-After`` becomes the hint, in all its forms; what cannot be read is no hint."""
+    hint = failure_of("GET", 503, headers, now=NOW).hint
+
+    assert seconds == (None if hint is None else hint.total_seconds())
+
+
+def test_the_clock_in_force_dates_an_answer():
+    """Without an instant the present one is taken, on the clock that is in force."""
+    headers = {"Retry-After": "Thu, 01 Jan 2026 00:01:00 GMT"}
+    with using(clock=JumpingClock()):
+        assert timedelta(minutes=1) == failure_of("GET", 429, headers).hint
+    assert None is not failure_of("GET", 429, headers).hint
+
+
+def test_a_policy_obeys_answers():
+    """A decorated function waits as it is told, and repeats what it may."""
+    clock = JumpingClock()
+    script = Script(Refused("GET", 503, headers={"Retry-After": "3"}), Refused("GET", 502), "done")
+    with using(clock=clock):
+        assert "done" == redrive.retry(on=read, backoff=Backoff.constant(1), jitter="none")(script)()
+
+    assert [3, 1] == clock.slept
+
+
+def test_a_wrong_request_passes_without_a_trace():
+    """An answer that a retry would not change surfaces as it came."""
+    script = Script(Refused("GET", 404))
+    with pytest.raises(Refused) as raised:
+        redrive.retry(on=read)(script)()
+
+    assert 1 == script.calls
+    assert not hasattr(raised.value, "__notes__")
+
+
+# ---------------------------------------------------------------------------------------------------------------- keys
+
+
+@pytest.mark.case("stage.http_methods.13")
+def test_what_a_server_says_about_a_key():
+    """409 is retried while the first request runs; 422 and 400 are final and say what is wrong with the key."""
+    running, reused, missing = (
+        failure_of("POST", 409, sent=KEYED),
+        failure_of("POST", 422, sent=KEYED),
+        failure_of("POST", 400),
+    )
+
+    assert (Stage.ANSWERED, None) == (running.stage, running.permanent)
+    assert isinstance(decided(running), Retry)
+    assert GiveUp(
+        "HTTP status 422: the content is wrong, or the Idempotency-Key was used for another one before", "permanent"
+    ) == decided(reused)
+    assert GiveUp(
+        "HTTP status 400: the request is wrong, or the server wants an Idempotency-Key with it", "permanent"
+    ) == decided(missing)
+
+
+class Server:
+    """Processes a POST once for each key, loses its first answers, and remembers the keys.
+
+    Attributes:
+        keys: of all requests, in order.
+        done: of those that it has processed.
+    """
+
+    def __init__(self, lost=2) -> None:
+        self.keys, self.done, self._lost = [], set(), lost
+
+    def post(self, headers):
+        """Process a request."""
+        self.keys.append(headers[IDEMPOTENCY_KEY])
+        self.done.add(headers[IDEMPOTENCY_KEY])
+        if self.keys.count(headers[IDEMPOTENCY_KEY]) <= self._lost:
+            raise Refused("POST", 504, sent=headers)
+        return "done"
+
+
+POLICY = Policy(on=read, attempts=4, backoff=AT_ONCE)
+
+
+def by_call(server):
+    """The key is an argument."""
+    return POLICY.call(server.post, {IDEMPOTENCY_KEY: idempotency_key()})
+
+
+def by_decorator(server):
+    """The same, for a decorated function."""
+    return redrive.retry(POLICY)(server.post)({IDEMPOTENCY_KEY: idempotency_key()})
+
+
+def by_block(server):
+    """The key is that of the loop."""
+    for attempt in POLICY:
+        with attempt:
+            return server.post({IDEMPOTENCY_KEY: idempotency_key(attempt.uid)})
+    return None
+
+
+@pytest.mark.case("stage.http_methods.12")
+@pytest.mark.parametrize("form", [by_call, by_decorator, by_block])
+def test_a_key_belongs_to_a_call(form):
+    """All attempts of one call send the same key, and the next call sends another: each takes effect once."""
+    server = Server()
+
+    assert ["done", "done"] == [form(server), form(server)]
+    first, second = server.keys[:3], server.keys[3:]
+    assert (1, 1, 2) == (len(set(first)), len(set(second)), len(server.done))
+    assert 3 == len(first) == len(second)
+
+
+@pytest.mark.case("stage.http_methods.12")
+def test_a_new_key_is_refused_inside_of_a_retried_call():
+    """A key made inside of the function that is retried would differ between its attempts; it is refused at once."""
+
+    def send():
+        return idempotency_key()
+
+    for form in (redrive.retry(POLICY)(send), lambda: POLICY.call(send), lambda: _in_block(send)):
+        with pytest.raises(RuntimeError, match="inside of .*, which is retried, would be another one for each attempt"):
+            form()
+    with pytest.raises(RuntimeError, match="make it before the call, or from attempt.uid"):
+        asyncio.run(redrive.retry(POLICY)(_asend)())
+
+
+async def _asend():
+    return idempotency_key()
+
+
+def _in_block(function):
+    for attempt in Policy(on=ValueError):
+        with attempt:
+            function()
+
+
+def test_a_call_that_is_not_retried_may_make_a_key():
+    """Under a policy of one attempt there is nothing to differ from."""
+    assert idempotency_key() != Policy(on=ValueError, attempts=1).call(idempotency_key)
+
+
+def test_keys_are_unlike_one_another():
+    """Each new key is a random UUID in quotes."""
+    keys = {idempotency_key() for _ in range(100)}
+
+    assert 100 == len(keys)
+    assert {('"', '"', 38, "4")} == {(key[0], key[-1], len(key), key[15]) for key in keys}
+
+
+@pytest.mark.parametrize(("uid", "expected"), [("job-7", '"job-7"'), ('a"b\\c d', '"a\\"b\\\\c d"')])
+def test_a_key_is_made_of_what_is_there(uid, expected):
+    """The id of a job or a loop becomes the text of a structured header."""
+    assert expected == idempotency_key(uid)
+
+
+@pytest.mark.parametrize("uid", ["", "a\nb", "käse"])
+def test_what_cannot_stand_in_a_header_is_no_key(uid):
+    """A key is printable ASCII and not empty."""
+    with pytest.raises(ValueError, match="cannot be an idempotency key"):
+        idempotency_key(uid)
+
+
+def test_a_key_makes_a_request_repeatable():
+    """What the helper hands out is what the reader looks for."""
+    assert http.is_idempotent("POST", {IDEMPOTENCY_KEY: idempotency_key()})

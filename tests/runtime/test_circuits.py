@@ -1,0 +1,239 @@
+"""While a circuit breaker is open its jobs are parked, visibly, and nothing is spent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+
+from redrive import App, CatchRequest, Snooze
+from redrive.engine.lifecycle import State
+from redrive.engine.outcome import Failed, Released, Snoozed, Succeeded
+from redrive.engine.records import Hold
+from redrive.errors import GiveUp
+from redrive.policy import Policy
+from redrive.policy.breaker import BreakerSettings, BreakerStatus
+from redrive.retrying import breaker
+from redrive.retrying.context import using
+from redrive.retrying.shared import SharedBreaker, isolated
+from redrive.runtime.executor import Executor
+from redrive.testing import VirtualClock, drain
+from tests.runtime.helpers import PATIENCE, run_due, take
+
+SETTINGS = BreakerSettings(volume_threshold=5, error_threshold=50, rolling_window="10s", sleep_window="60s")
+
+
+@pytest.fixture(autouse=True)
+def alone() -> Iterator[None]:
+    """Each test has breakers of its own."""
+    with isolated():
+        yield
+
+
+@pytest.fixture
+def stripe() -> SharedBreaker:
+    """A breaker that opens after 5 failures in 10 s and cools down for 60 s."""
+    return breaker("stripe", SETTINGS)
+
+
+@pytest.fixture
+def calls(app: App) -> list[float]:
+    """When the handler was called, as seconds of the clock; it fails while the service is down."""
+    begun: list[float] = []
+
+    @app.task(retry=Policy.parse("2 1s").with_(breaker="stripe"))
+    async def charge(heals_at: int) -> None:
+        """Call the service, which is down until then."""
+        assert isinstance(app.clock, VirtualClock)
+        begun.append(app.clock.monotonic())
+        if app.clock.monotonic() < heals_at:
+            raise ConnectionError("no route to stripe")
+
+    return begun
+
+
+@pytest.mark.case("D12")
+@pytest.mark.usefixtures("stripe")
+def test_an_outage_burns_no_attempts(app: App, calls: list[float]):
+    """Of 100 jobs with three attempts, during ten minutes of outage and after, one in a cool-down calls the service;
+    the others are parked with attempts unchanged; when it heals, all succeed and none is dead."""
+    charge = app.tasks["charge"]
+    jobs = charge.enqueue_many([570] * 100)
+    drain(app, within="30s")
+    parked = [job.refresh().record for job in jobs]
+    during = len(calls)
+    drain(app, within="500s")
+    probes = [at for at in calls[during:] if at < 570]
+    drain(app)
+
+    assert 5 == during
+    held = [row for row in parked if row.hold is Hold.BREAKER]
+    assert len(held) >= 95
+    assert {(0, 0)} == {(row.attempt, row.failures) for row in held if row.id > 5}
+    assert all("circuit breaker 'stripe' is open" in (row.note or "") for row in held)
+    assert all(later - earlier >= 60 for earlier, later in pairwise(probes))
+    assert 5 <= len(probes) <= 9
+    assert {State.SUCCEEDED} == {job.refresh().state for job in jobs}
+
+
+@pytest.mark.usefixtures("stripe", "calls")
+def test_a_parked_job_says_why(app: App):
+    """A job that is held back by its breaker says so, with how long at least."""
+    charge = app.tasks["charge"]
+    jobs = charge.enqueue_many([999] * 6)
+    drain(app, within="0s")
+
+    assert "circuit open: due in 1m (the circuit breaker 'stripe' is open, for" in jobs[5].refresh().why
+
+
+def test_who_is_refused_is_given_back(app: App, stripe: SharedBreaker, calls: list[float]):
+    """While the breaker is open the handler is not called, and the job comes back when somebody may try."""
+    with using(clock=app.clock):
+        for _ in range(5):
+            stripe.circuit.admit().failed()
+    app.tasks["charge"].enqueue(0)
+    outcome = run_due(app)
+
+    assert isinstance(outcome, Released)
+    assert outcome.circuit_open
+    assert 59 < outcome.delay.total_seconds() <= 61
+    assert [] == calls
+
+
+@pytest.mark.usefixtures("calls")
+def test_a_breaker_that_nobody_registered_parks_the_job(app: App):
+    """Where this process has no breaker of that name, the job waits for a worker that has it, like for its task."""
+    app.tasks["charge"].enqueue(0)
+    outcome = run_due(app)
+
+    assert isinstance(outcome, Released)
+    assert (True, 15) == (outcome.circuit_open, outcome.delay.total_seconds())
+    assert "breaker='stripe' is not registered" in outcome.why
+
+
+def outcomes(app: App, *errors: BaseException | None, retry: Policy) -> list[object]:
+    """Run a job for each of these errors, under a policy, and answer how they ended."""
+    waiting = list(errors)
+
+    @app.task(retry=retry)
+    async def work() -> None:
+        """End as the next one should."""
+        error = waiting.pop(0)
+        if error is not None:
+            raise error
+
+    ended = []
+    for _ in errors:
+        work.enqueue()
+        ended.append(run_due(app))
+    return ended
+
+
+def test_an_answer_is_no_failure_of_the_target(app: App, stripe: SharedBreaker):
+    """What the policy would not retry, because the target has answered, does not open the breaker."""
+    retry = Policy(attempts=3, on=(ConnectionError,), breaker="stripe")
+    ended = outcomes(app, *[ValueError("no")] * 9, *[GiveUp("no")] * 9, retry=retry)
+
+    assert {Failed} == {type(each) for each in ended}
+    assert BreakerStatus.CLOSED is stripe.circuit.status
+
+
+def test_the_last_attempt_counts_as_well(app: App, stripe: SharedBreaker):
+    """A failure counts whether or not the policy grants another attempt."""
+    outcomes(app, *[ConnectionError("no")] * 5, retry=Policy(attempts=1, breaker="stripe"))
+
+    assert BreakerStatus.OPEN is stripe.circuit.status
+
+
+def test_a_breaker_may_say_itself_what_counts(app: App):
+    """Where the breaker says which errors are failures of the target, that rules."""
+    own = breaker("own", SETTINGS, counts=lambda error: isinstance(error, KeyError))
+    outcomes(app, *[ConnectionError("no")] * 9, retry=Policy(attempts=3, breaker="own"))
+
+    assert BreakerStatus.CLOSED is own.circuit.status
+
+
+def test_who_asks_for_something_else_tells_nothing(app: App, stripe: SharedBreaker):
+    """A snooze is neither a success nor a failure: a canary that snoozes leaves the question to the next one."""
+    assert isinstance(app.clock, VirtualClock)
+    ended = outcomes(app, *[ConnectionError("no")] * 5, retry=Policy(attempts=1, breaker="stripe"))
+    app.clock.advance("61s")
+
+    @app.task(retry=Policy(attempts=1, breaker="stripe"))
+    async def snoozes() -> None:
+        """Ask for later."""
+        raise Snooze("1h")
+
+    snoozes.enqueue()
+    snoozed = run_due(app)
+
+    assert 5 == len(ended)
+    assert isinstance(snoozed, Snoozed)
+    with using(clock=app.clock):
+        assert stripe.circuit.admit().is_canary
+
+
+def test_a_success_of_the_canary_closes_the_breaker(app: App, stripe: SharedBreaker, calls: list[float]):
+    """After the cool-down one attempt is let through; when it succeeds everybody is."""
+    assert isinstance(app.clock, VirtualClock)
+    outcomes(app, *[ConnectionError("no")] * 5, retry=Policy(attempts=1, breaker="stripe"))
+    app.clock.advance("61s")
+    app.tasks["charge"].enqueue(0)
+
+    assert Succeeded() == run_due(app)
+    assert BreakerStatus.CLOSED is stripe.circuit.status
+    assert 1 == len(calls)
+
+
+def test_an_attempt_that_is_taken_away_gives_its_permit_back(app: App, stripe: SharedBreaker):
+    """Where the worker takes the slot from a canary, nobody waits for it: the next one is the canary."""
+    assert isinstance(app.clock, VirtualClock)
+    outcomes(app, *[ConnectionError("no")] * 5, retry=Policy(attempts=1, breaker="stripe"))
+    app.clock.advance("61s")
+
+    started = asyncio.Event()
+
+    @app.task(retry=Policy(attempts=1, breaker="stripe"))
+    async def hangs() -> None:
+        """Say that it is there, and hang."""
+        started.set()
+        await asyncio.Event().wait()
+
+    hangs.enqueue()
+    (claim,) = take(app)
+
+    async def interrupt() -> None:
+        """Let the canary start, and take its slot away."""
+        running = asyncio.create_task(Executor(app, None).run(claim))
+        async with asyncio.timeout(PATIENCE):
+            await started.wait()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+    asyncio.run(interrupt())
+    with using(clock=app.clock):
+        assert stripe.circuit.admit().is_canary
+
+
+def test_a_catch_does_not_wait_for_the_breaker_of_its_parent(app: App, stripe: SharedBreaker):
+    """A catch job carries the policy of the job that died, but it does not call what that job called."""
+    caught = []
+
+    @app.task
+    async def mend(request: CatchRequest[int]) -> None:
+        """Take note."""
+        caught.append(request.request)
+
+    @app.task(retry=Policy(attempts=1, breaker="stripe", catch="mend"))
+    async def fails(number: int) -> None:
+        """Fail."""
+        raise ConnectionError("no")
+
+    fails.enqueue_many(range(5))
+    drain(app, within="0s")
+
+    assert BreakerStatus.OPEN is stripe.circuit.status
+    assert [0, 1, 2, 3, 4] == sorted(caught)

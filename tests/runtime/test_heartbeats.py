@@ -1,0 +1,221 @@
+"""What a handler says of itself while it runs: fenced, at most once a second, and no danger to a healthy attempt."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from redrive import App, Context
+from redrive.app import link as link_module
+from redrive.app.link import EVERY, Link
+from redrive.errors import LeaseLost, PayloadError, StoreBusy
+from redrive.runtime.keeper import Keeper
+from redrive.testing import drain
+from tests.runtime.helpers import PATIENCE, take, until, working
+
+
+class Time:
+    """A monotonic clock that is moved by hand."""
+
+    def __init__(self) -> None:
+        self.seconds = 100.0
+
+    def __call__(self) -> float:
+        """The present second."""
+        return self.seconds
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    """The time by which writes are put together."""
+    time = Time()
+    monkeypatch.setattr(link_module, "_monotonic", time)
+    return time
+
+
+@pytest.fixture
+def link(app: App, time: Time) -> Link:
+    """The link of an attempt."""
+    app.task(name="send")(lambda: None).enqueue()
+    (claim,) = take(app)
+    return Link(claim, app.store, app.now, lambda value: None, None)
+
+
+def said(app: App) -> Any:
+    """What was written last."""
+    progress = app.job(1).progress
+    return None if progress is None else json.loads(progress.details)
+
+
+def test_a_heartbeat_is_seen(app: App):
+    """The job shows what its handler said, under which lease, and when."""
+
+    @app.task
+    def work(context: Context) -> None:
+        """Say something."""
+        context.heartbeat({"done": 1, "of": 2})
+
+    job = work.enqueue()
+    before = job.progress
+    drain(app)
+    after = job.progress
+
+    assert before is None
+    assert after is not None
+    assert (job.attempts[0].lease_id, app.now()) == (after.lease_id, after.at)
+    assert {"done": 1, "of": 2} == said(app)
+
+
+def test_a_heartbeat_can_be_awaited(app: App):
+    """A coroutine does not block its loop for it."""
+
+    @app.task
+    async def work(context: Context) -> None:
+        """Say something."""
+        await context.aheartbeat([1, 2])
+
+    work.enqueue()
+    drain(app)
+
+    assert [1, 2] == said(app)
+
+
+def test_more_than_one_a_second_are_put_together(app: App, link: Link, time: Time):
+    """The first is written at once; of the others the latest, when the second is over."""
+    for number in range(3):
+        link.heartbeat(number, force=False)
+    at_once, too_early = said(app), link.unsaid()
+    time.seconds += EVERY
+    late = link.unsaid()
+
+    assert (0, None) == (at_once, too_early)
+    assert (link.claim.id, link.claim.lease_id, "2") == (late.job_id, late.lease_id, late.details)
+    assert None is link.unsaid()
+
+
+def test_the_next_heartbeat_after_a_second_is_written(app: App, link: Link, time: Time):
+    """And nothing older comes after it."""
+    link.heartbeat(0, force=False)
+    link.heartbeat(1, force=False)
+    time.seconds += EVERY
+    link.heartbeat(2, force=False)
+    time.seconds += EVERY
+
+    assert (2, None) == (said(app), link.unsaid())
+
+
+def test_a_forced_heartbeat_is_written_at_once(app: App, link: Link):
+    """As the last words before a long step."""
+    link.heartbeat(0, force=False)
+    link.heartbeat(1, force=True)
+
+    assert (1, None) == (said(app), link.unsaid())
+
+
+def test_a_heartbeat_without_details_leaves_them(app: App, link: Link, time: Time):
+    """It is a question: is the job still mine?"""
+    link.heartbeat("half", force=False)
+    link.heartbeat(None, force=False)
+    time.seconds += EVERY
+    link.heartbeat(None, force=False)
+
+    assert ("half", None) == (said(app), link.unsaid())
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_stale_heartbeat_is_refused(app: App, link: Link, colour: str):
+    """It changes nothing; from then on the handler is told without asking the database (D16)."""
+
+    def beat(details: int) -> None:
+        if colour == "sync":
+            link.heartbeat(details, force=False)
+        else:
+            asyncio.run(link.aheartbeat(details, force=False))
+
+    app.job(1).cancel()
+    for details in (1, 2):
+        with pytest.raises(LeaseLost, match=r"attempt 1\.1 is over"):
+            beat(details)
+
+    assert (None, True) == (said(app), link.reason is not None)
+
+
+def test_details_that_are_no_json_are_refused(link: Link):
+    """At the place where the mistake is."""
+    with pytest.raises(PayloadError, match="the details of a heartbeat cannot be written as JSON"):
+        link.heartbeat(object(), force=False)
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_database_that_is_away_ends_no_attempt(app: App, link: Link, time: Time, monkeypatch, colour: str):
+    """What could not be written is left to the worker; only a forced heartbeat fails."""
+
+    def busy(*_: object, **__: object) -> None:
+        raise StoreBusy("locked")
+
+    async def abusy(*_: object, **__: object) -> None:
+        """The same."""
+        raise StoreBusy("locked")
+
+    monkeypatch.setattr(app.store, "run", busy)
+    monkeypatch.setattr(app.store, "arun", abusy)
+
+    def beat(*, force: bool) -> None:
+        if colour == "sync":
+            link.heartbeat("half", force=force)
+        else:
+            asyncio.run(link.aheartbeat("half", force=force))
+
+    beat(force=False)
+    time.seconds += EVERY
+    report = link.unsaid()
+
+    assert report is not None
+    assert '"half"' == report.details
+    with pytest.raises(StoreBusy):
+        beat(force=True)
+
+
+def test_the_keeper_writes_what_is_left(app: App, link: Link, time: Time):
+    """In one transaction for all handlers of the worker."""
+    link.heartbeat(0, force=False)
+    link.heartbeat(1, force=False)
+    time.seconds += EVERY
+
+    def unsaid():
+        report = link.unsaid()
+        return [] if report is None else [report]
+
+    keeper = Keeper(app, lambda: 1, frozenset, lambda _: None, lambda: None, unsaid=unsaid)
+    keeper._report()
+
+    assert 1 == said(app)
+
+
+def test_a_worker_brings_what_was_said_to_people(filed: App, monkeypatch: pytest.MonkeyPatch):
+    """The handler goes on without waiting for it."""
+    monkeypatch.setattr(link_module, "EVERY", 0.02)
+
+    async def run() -> Any:
+        """Run it on an event loop."""
+        go = asyncio.Event()
+
+        @filed.task
+        async def work(context: Context) -> None:
+            """Say much, and wait."""
+            for number in range(100):
+                await context.aheartbeat(number)
+            await go.wait()
+
+        job = await work.aenqueue()
+        async with working(filed), asyncio.timeout(PATIENCE):
+            await until(lambda: job.progress is not None and job.progress.details == "99")
+            go.set()
+            await job.aresult()
+
+    asyncio.run(run())
+
+    assert 99 == said(filed)

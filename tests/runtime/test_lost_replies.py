@@ -1,0 +1,51 @@
+"""A claim that was committed and whose reply was lost: nobody knows the leases, and its worker lives on."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from redrive import App
+from redrive.errors import StoreUnreachable
+from redrive.stores.store import Store
+from tests.runtime.helpers import PATIENCE, working
+
+
+def lose_a_reply(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Let the reply to the first claim that takes something be lost; answer where it goes instead."""
+    lost: list[object] = []
+    arun = Store.arun
+
+    async def losing(self: Store, operation, **options):
+        result = await arun(self, operation, **options)
+        if getattr(result, "claims", ()) and not lost:
+            lost.append(result)
+            message = "the connection was lost"
+            raise StoreUnreachable(message)
+        return result
+
+    monkeypatch.setattr(Store, "arun", losing)
+    return lost
+
+
+@pytest.mark.parametrize("slots", [1, 5])
+def test_what_was_claimed_without_a_reply_is_given_back(filed: App, monkeypatch: pytest.MonkeyPatch, caplog, slots):
+    """The worker finds leases that it does not know, gives them back, and runs their jobs; nothing is spent."""
+    lost = lose_a_reply(monkeypatch)
+
+    @filed.task
+    async def double(number: int) -> int:
+        """Double."""
+        return 2 * number
+
+    async def run() -> list[int]:
+        jobs = await double.aenqueue_many(range(3))
+        async with working(filed, concurrency=slots):
+            return [await job.aresult(timeout=PATIENCE) for job in jobs]
+
+    assert [0, 2, 4] == asyncio.run(run())
+    assert 1 == len(lost)
+    assert f"the reply to a claim was lost; {min(slots, 3)} jobs are given back" in caplog.messages
+    assert [1, 1, 1] == [len(job.attempts) for job in map(filed.job, (1, 2, 3))]
+    assert [(1, 0)] * 3 == [(job.record.attempt, job.record.crashes) for job in map(filed.job, (1, 2, 3))]

@@ -1,0 +1,268 @@
+"""Handlers that leave the end of their attempt to somebody else."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+
+from redrive import App, CatchRequest, Context, GiveUp, Pending, RetryAfter, Snooze
+from redrive.engine.lifecycle import State
+from redrive.engine.outcome import Suspended
+from redrive.errors import Cancel, JobNotFound, LeaseLost, PayloadError, PolicyError, TokenError
+from redrive.testing import drain
+from tests.engine.helpers import seconds
+from tests.runtime.helpers import PATIENCE, run_due, take, until, working
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What the outside answers."""
+
+    number: str
+
+
+@pytest.fixture
+def tokens(app: App) -> list[str]:
+    """What the handler of the task `charge` has given away."""
+    given: list[str] = []
+
+    @app.task(retry="1 1s")
+    def charge(cents: int, context: Context) -> Receipt | Pending:
+        """Ask somebody else."""
+        given.append(context.attempt_uid)
+        return Pending("1h")
+
+    return given
+
+
+def asked(app: App, tokens: list[str]):
+    """A job whose handler has returned, and its token."""
+    job = app.tasks["charge"].enqueue(250)
+    drain(app)
+    return job, tokens[-1]
+
+
+def test_pending_is_an_outcome(app: App):
+    """With the timeout that it was given, whatever kind of function returned it."""
+
+    async def charge() -> Pending:
+        """Ask somebody else."""
+        return Pending(90)
+
+    app.task(charge).enqueue()
+
+    assert Suspended(seconds(90)) == run_due(app)
+    assert "Pending(datetime.timedelta(seconds=90))" == repr(Pending("1m30s"))
+
+
+def test_a_timeout_that_is_none_is_an_error_of_the_handler(app: App):
+    """It is raised where the mistake was made."""
+    with pytest.raises(PolicyError):
+        Pending("soon")
+
+
+def test_the_answer_is_the_result(app: App, tokens: list[str]):
+    """The job waits, then it has succeeded, and its result is read by the annotation without `Pending`."""
+    job, token = asked(app, tokens)
+    waiting = job.refresh().state, job.why
+
+    assert (State.WAITING, "waiting for an answer from outside until 2026-01-01 01:00:00 UTC") == waiting
+    assert (True, False) == (app.complete(token, Receipt("R1")), app.complete(token, Receipt("R1")))
+    assert Receipt("R1") == job.result()
+
+
+def test_the_answer_can_be_awaited(app: App, tokens: list[str]):
+    """The asynchronous forms do the same."""
+    job, token = asked(app, tokens)
+    other, failing = asked(app, tokens)
+
+    async def answer() -> list[bool]:
+        """Answer for both."""
+        return [await app.acomplete(token, Receipt("R1")), await app.afail(failing, GiveUp("declined"))]
+
+    assert [True, True] == asyncio.run(answer())
+    assert (State.SUCCEEDED, State.DEAD) == (job.refresh().state, other.refresh().state)
+
+
+@pytest.mark.parametrize("result", [None, "R1", {"numbr": "R1"}, object()], ids=repr)
+def test_a_result_that_does_not_fit_is_refused(app: App, tokens: list[str], result: object):
+    """Whoever answers hears it, and the job goes on waiting."""
+    job, token = asked(app, tokens)
+    with pytest.raises(PayloadError, match="the result"):
+        app.complete(token, result)
+
+    assert State.WAITING is job.refresh().state
+
+
+def test_what_looks_like_the_result_is_enough(app: App, tokens: list[str]):
+    """The outside need not have our classes."""
+    job, token = asked(app, tokens)
+    app.complete(token, {"number": "R1"})
+
+    assert Receipt("R1") == job.result()
+
+
+def test_an_app_without_the_task_takes_plain_json(app: App, tokens: list[str]):
+    """A process that only takes webhooks need not know the tasks."""
+    job, token = asked(app, tokens)
+    del app.tasks["charge"]  # type: ignore[attr-defined]
+    app.complete(token, {"number": "R1"})
+
+    assert {"number": "R1"} == job.result()
+
+
+@pytest.mark.parametrize(
+    ("error", "state", "reason"),
+    [
+        ("declined", State.READY, "ERROR"),
+        (ValueError("declined"), State.READY, "ERROR"),
+        (RetryAfter("5m", "declined"), State.READY, "RETRY_AFTER"),
+        (GiveUp("declined"), State.DEAD, "GAVE_UP"),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_an_error_is_decided_as_if_the_handler_had_raised_it(app: App, tokens: list[str], error, state, reason):
+    """Its class, its text and what it signals count."""
+    job, token = asked(app, tokens)
+    answered = app.fail(token, error), app.fail(token, error)
+
+    assert (True, False) == answered
+    assert (state, reason, "declined") == (job.refresh().state, job.record.reason, job.record.error)
+    assert 1 == job.record.failures
+
+
+@pytest.mark.parametrize("error", [Snooze(1), Cancel("enough"), 7, KeyboardInterrupt()], ids=repr)
+def test_what_is_no_error_is_refused(app: App, tokens: list[str], error):
+    """An attempt from outside fails or succeeds; the rest is for handlers."""
+    job, token = asked(app, tokens)
+    with pytest.raises(PayloadError, match=r"fail\(\) takes an error or its text"):
+        app.fail(token, error)
+
+    assert State.WAITING is job.refresh().state
+
+
+@pytest.mark.parametrize(
+    "token", ["", "1", "1.", ".1", "1.2.3", "1.x", "-1.2", "01.2", "1.2 ", "1" * 30 + ".1", None, 1.2]
+)
+def test_what_is_no_token_is_refused(app: App, token):
+    """The message shows what one looks like."""
+    with pytest.raises(TokenError, match=r"is no token.*'3\.7'"):
+        app.complete(token)
+    with pytest.raises(TokenError):
+        app.fail(token, "boom")
+
+
+def test_a_token_of_no_job_is_refused(app: App, tokens: list[str]):
+    """It may be of another database."""
+    with pytest.raises(JobNotFound):
+        app.complete("4711.1", Receipt("R1"))
+    with pytest.raises(JobNotFound):
+        app.fail("4711.1", "boom")
+
+
+def test_a_token_of_an_earlier_attempt_is_refused(app: App, tokens: list[str]):
+    """The job was tried again: the answer to the first question is not one to the second."""
+    job, first = asked(app, tokens)
+    app.fail(first, "boom")
+    drain(app)
+    with pytest.raises(LeaseLost, match=f"attempt {first} has ended before: failed: boom"):
+        app.complete(first, Receipt("R1"))
+    app.complete(tokens[-1], Receipt("R2"))
+
+    assert (2, Receipt("R2")) == (len(set(tokens)), job.result())
+
+
+def test_a_wait_that_nobody_ends_is_a_failure(app: App, tokens: list[str]):
+    """After the timeout the policy decides; a drain does not jump there by itself."""
+    job, token = asked(app, tokens)
+    app.clock.advance("1h")  # type: ignore[union-attr]
+    drain(app)
+
+    assert (State.WAITING, 2, "TIMEOUT") == (job.refresh().state, job.record.attempt, job.record.reason)
+    with pytest.raises(LeaseLost, match=f"attempt {token} has ended before: failed: no answer came in time"):
+        app.complete(token, Receipt("R1"))
+
+    app.clock.advance("1h")  # type: ignore[union-attr]
+    drain(app)
+
+    assert (State.DEAD, 2) == (job.refresh().state, job.record.failures)
+
+
+def test_a_handler_may_be_asked_to_catch_from_outside(app: App):
+    """A catch task waits like any other."""
+    given = []
+
+    @app.task(retry="0 catch recover")
+    def send() -> None:
+        """Fail."""
+        raise ValueError("boom")
+
+    @app.task
+    def recover(request: CatchRequest, context: Context) -> None:
+        """Ask somebody else, whatever the annotation says."""
+        given.append(context.attempt_uid)
+        return Pending("1h")  # type: ignore[return-value]
+
+    job = send.enqueue()
+    drain(app)
+    before = job.refresh().caught_at
+    app.complete(given[0])
+
+    assert (None, True) == (before, job.refresh().caught_at is not None)
+
+
+def test_a_waiting_job_takes_no_slot(filed: App):
+    """A worker with one slot starts the next job while the first one waits, and hears of the answer at once."""
+
+    @filed.task
+    async def ask(number: int) -> int | Pending:
+        """Ask for the first one."""
+        return Pending("1h") if number == 1 else number
+
+    async def run() -> tuple[int, int]:
+        """Run it on an event loop."""
+        first, second = [await ask.aenqueue(number) for number in (1, 2)]
+        async with working(filed, concurrency=1), asyncio.timeout(PATIENCE):
+            result = await second.aresult()
+            record = (await first.arefresh()).record
+            await filed.acomplete(f"{first.id}.{record.lease_id}", 1)
+            return result, await first.aresult()
+
+    assert (2, 1) == asyncio.run(run())
+
+
+def test_a_worker_ends_the_waits_that_are_over(filed: App):
+    """Whoever's job it was: the sweep of any worker does it."""
+
+    @filed.task
+    async def ask() -> Pending:
+        """Ask nobody."""
+        return Pending("20ms")
+
+    async def run() -> None:
+        """Run it on an event loop."""
+        job = await ask.aenqueue()
+        async with working(filed), asyncio.timeout(PATIENCE):
+            await until(lambda: job.refresh().state is State.DEAD)
+
+    asyncio.run(run())
+
+    assert ["TIMEOUT"] == [each.reason for each in filed.job(1).attempts]
+
+
+def test_an_answer_that_is_faster_than_its_question(app: App):
+    """The outside answers before the handler has returned: the job has succeeded, and nothing is lost."""
+
+    @app.task
+    def ask(context: Context) -> str | Pending:
+        """Be answered at once."""
+        app.complete(context.attempt_uid, "quick")
+        return Pending("1h")
+
+    job = ask.enqueue()
+    drain(app)
+
+    assert ("quick", 1) == (job.result(), len(job.attempts))
+    assert () == take(app)

@@ -1,0 +1,119 @@
+"""The pruner: which worker prunes, how far one pass goes, and what it leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from redrive import App
+from redrive.errors import StoreBusy
+from redrive.runtime import pruner
+from redrive.runtime.pruner import BETWEEN_PASSES, Pruner
+from redrive.stores.operations import retention
+from redrive.testing import VirtualClock, drain
+from tests.runtime.helpers import PATIENCE, register
+
+
+@pytest.fixture
+def app():
+    """An app with jobs that have ended, of a task that keeps them for a day and one that keeps them for ever."""
+    app = App("memory://", clock=VirtualClock(), keep_for="1d")
+
+    @app.task
+    def work() -> None: ...
+
+    @app.task(keep_for="forever")
+    def keep() -> None: ...
+
+    work.enqueue_many([()] * 3)
+    keep.enqueue()
+    work.options(retry="7 1s").enqueue()
+    drain(app)
+    yield app
+    app.close()
+
+
+def passes(app: App, worker: int, seconds: float = BETWEEN_PASSES) -> None:
+    """Let a worker's pruner run until it has rested for so long."""
+    clock = VirtualClock()
+
+    async def run() -> None:
+        """Run it on an event loop."""
+        running = asyncio.create_task(Pruner(app, clock, lambda: worker).run())
+        async with asyncio.timeout(PATIENCE):
+            while clock.monotonic() < seconds:
+                await VirtualClock().asleep(0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+def tasks(app: App) -> list[str]:
+    """The tasks of the jobs that are there."""
+    return [job.task for job in app.jobs()]
+
+
+def test_a_pass_deletes_what_was_kept_long_enough(app: App):
+    """Jobs go when the time of their task is over; the next pass finds the policies that nobody has any more."""
+    worker = register(app)
+    app.clock.advance("23h")
+    passes(app, worker)
+    assert 5 == len(tasks(app))
+
+    app.clock.advance("1h")
+    passes(app, worker)
+    assert (["keep"], 2) == (tasks(app), len(app.store.run(retention.policies())))
+    passes(app, worker)
+    assert 1 == len(app.store.run(retention.policies()))
+
+
+def test_a_pass_goes_on_where_one_batch_was_not_enough(app: App, monkeypatch: pytest.MonkeyPatch):
+    """Many jobs go in several transactions, and strides in which nothing is to be done are rested between."""
+    monkeypatch.setattr(retention, "BATCH", 2)
+    worker = register(app)
+    app.clock.advance("2d")
+    passes(app, worker)
+
+    assert ["keep"] == tasks(app)
+
+
+def test_one_worker_prunes(app: App):
+    """Only the worker that has been there longest prunes; the next one does when that one has left."""
+    first, second = register(app), register(app)
+    app.clock.advance("2d")
+    passes(app, second)
+    assert 5 == len(tasks(app))
+
+    passes(app, first)
+    assert ["keep"] == tasks(app)
+
+
+def test_a_pruner_survives_what_the_store_refuses(app: App, monkeypatch: pytest.MonkeyPatch):
+    """While the database is busy the pruner rests and tries again."""
+    refusals = [StoreBusy(), StoreBusy()]
+    survey = retention.survey
+
+    def refuse(*args: object, **options: object) -> object:
+        if refusals:
+            raise refusals.pop()
+        return survey(*args, **options)
+
+    monkeypatch.setattr(pruner.retention, "survey", refuse)
+    worker = register(app)
+    app.clock.advance("2d")
+    passes(app, worker)
+
+    assert ([], ["keep"]) == (refusals, tasks(app))
+
+
+def test_workers_that_left_are_forgotten_after_a_day(app: App):
+    """The list of workers does not grow for ever."""
+    worker = register(app)
+    app.clock.advance(timedelta(days=1))
+    passes(app, worker)
+    rows = app.store._driver.script(lambda cursor: cursor.execute("SELECT id FROM redrive_workers").fetchall())
+
+    assert [(worker,)] == rows

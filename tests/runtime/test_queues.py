@@ -1,0 +1,176 @@
+"""Limited queues under real workers: nobody spins, nobody sleeps too long, and the database's clock rules."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import datetime, timedelta
+
+import pytest
+
+from redrive import App
+from redrive.clock import SystemClock
+from redrive.engine.lifecycle import State
+from redrive.stores.operations import leases
+from tests.runtime.helpers import came, ended, until, working
+
+
+class Skewed(SystemClock):
+    """A clock that is wrong by so much."""
+
+    def __init__(self, seconds: float) -> None:
+        self._skew = timedelta(seconds=seconds)
+
+    def now(self) -> datetime:
+        """A wrong instant."""
+        return super().now() + self._skew
+
+
+@pytest.mark.case("D36")
+def test_a_rate_holds_for_workers_with_wrong_clocks(filed: App):
+    """Under 5 starts in 180 ms, three workers whose clocks are wrong by 10 s start 15 jobs, never six in a window, and
+    the first five at once."""
+
+    @filed.task
+    async def work() -> None: ...
+
+    filed.queue("default").limit(rate="5/0.18s")
+    jobs = work.enqueue_many([()] * 15)
+
+    async def run() -> None:
+        """Work with three workers until all have ended."""
+        async with (
+            working(filed, clock=Skewed(-10)),
+            working(filed, clock=Skewed(0)),
+            working(filed, clock=Skewed(10)),
+        ):
+            await ended(*jobs)
+
+    asyncio.run(run())
+    begun = sorted(job.attempts[0].started_at for job in jobs)
+
+    assert all(later - earlier >= timedelta(milliseconds=180) for earlier, later in zip(begun, begun[5:], strict=False))
+    assert begun[4] - begun[0] < timedelta(milliseconds=180)
+
+
+@pytest.mark.case("D32")
+def test_a_cancelled_handler_that_goes_on_holds_no_place(filed: App):
+    """When a job of a queue with one place is cancelled, the next one starts while the handler of the first still
+    runs; it stays cancelled, and the place is never given twice."""
+    inside, leave, second = threading.Event(), threading.Event(), threading.Event()
+
+    @filed.task
+    def stubborn() -> None:
+        """Ignore everything until it may leave."""
+        inside.set()
+        leave.wait(30)
+
+    @filed.task
+    def follows() -> None:
+        """Say that it runs."""
+        second.set()
+
+    filed.queue("default").limit(concurrency=1)
+    first, following = stubborn.enqueue(), follows.enqueue()
+
+    async def run() -> None:
+        """Cancel the first while it runs."""
+        async with working(filed):
+            await came(inside)
+            first.cancel()
+            await came(second)
+            leave.set()
+            await ended(following)
+
+    asyncio.run(run())
+
+    assert State.CANCELLED is first.refresh().state
+    assert State.SUCCEEDED is following.refresh().state
+
+
+def test_a_worker_does_not_spin_while_a_queue_is_saturated(filed: App, monkeypatch: pytest.MonkeyPatch):
+    """While the only place of a queue is taken and jobs wait, a worker looks when something was written and not all
+    the time; when the place is free again, the next job starts."""
+    looks = 0
+    claim = leases.claim
+
+    def counted(*args, **kwargs):
+        """Claim, and count it."""
+        nonlocal looks
+        looks += 1
+        return claim(*args, **kwargs)
+
+    monkeypatch.setattr(leases, "claim", counted)
+    inside, leave = asyncio.Event(), asyncio.Event()
+
+    @filed.task
+    async def holds() -> None:
+        """Hold the place until it may leave."""
+        inside.set()
+        await leave.wait()
+
+    filed.queue("default").limit(concurrency=1)
+    jobs = holds.enqueue_many([()] * 3)
+    seen = []
+
+    async def run() -> None:
+        """Count the looks during ten sweeps."""
+        async with working(filed):
+            await inside.wait()
+            versions = {filed.store.version()}
+
+            def ten_changes() -> bool:
+                """Has the database changed ten times since?"""
+                versions.add(filed.store.version())
+                return len(versions) > 10
+
+            before = looks
+            await until(ten_changes)
+            seen.append(looks - before)
+            leave.set()
+            await ended(*jobs)
+
+    asyncio.run(run())
+
+    assert seen[0] <= 40
+
+
+def test_a_queue_is_paused_and_resumed_under_a_worker(filed: App):
+    """A job that is enqueued while its queue is paused starts when that is resumed, without another push."""
+    ran = threading.Event()
+
+    @filed.task
+    def work() -> None:
+        """Say that it runs."""
+        ran.set()
+
+    queue = filed.queue("default")
+    queue.pause()
+    job = work.enqueue()
+
+    async def run() -> None:
+        """Resume while the worker rests."""
+        async with working(filed):
+            await until(lambda: bool(filed.workers()))
+            waiting = (await job.arefresh()).state
+            assert State.READY is waiting
+            queue.resume()
+            await ended(job)
+
+    asyncio.run(run())
+
+    assert ran.is_set()
+
+
+def test_what_the_code_says_is_applied_when_a_worker_starts(filed: App):
+    """A worker applies the limits that the code declares."""
+    queue = filed.queue("default", concurrency=3)
+
+    async def run() -> None:
+        """Start a worker and stop it."""
+        async with working(filed):
+            await until(lambda: bool(filed.workers()))
+
+    asyncio.run(run())
+
+    assert 3 == queue.settings.concurrency

@@ -1,0 +1,365 @@
+"""How a handler learns that it should stop: the job was cancelled, its time is up, its worker goes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from redrive import App, Context, SoftTimeout, Stop
+from redrive.app.link import Link
+from redrive.engine.lifecycle import State
+from redrive.engine.outcome import Failed, Succeeded
+from redrive.errors import LeaseLost, TaskDefinitionError
+from redrive.policy import Stage
+from redrive.runtime import keeper as keeper_module
+from redrive.runtime.executor import Executor
+from redrive.runtime.keeper import LOOK, Keeper
+from redrive.stores.operations import leases
+from redrive.stores.operations.leases import Ending
+from tests.runtime.helpers import PATIENCE, app_on, came, failure, register, run_due, take, working
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+def linked(app: App, soft_for: float | None = None) -> Link:
+    """The link of an attempt that nobody runs."""
+    app.task(name="send")(lambda: None).enqueue()
+    (claim,) = take(app)
+    return Link(claim, app.store, app.now, lambda value: None, soft_for)
+
+
+# ------------------------------------------------------------------------------------------------------------ the link
+
+
+def test_a_context_of_ones_own_is_never_stopped():
+    """Handlers can be tested without a worker."""
+    context = Context(1, "send", 1, 0, "1.1", "key", None, None)  # type: ignore[arg-type]
+    context.heartbeat({"done": 1})
+    asyncio.run(context.aheartbeat())
+
+    assert (False, None) == (context.should_stop, context.stop_reason)
+
+
+def test_a_lost_attempt_is_the_last_word(app: App):
+    """A shutdown that comes later does not make it sound harmless; any other reason gives way to the next."""
+    link = linked(app)
+    seen = [link.reason]
+    for why in (Stop.SHUTDOWN, Stop.TIMEOUT, Stop.LOST, Stop.SHUTDOWN):
+        link.stop(why)
+        seen.append(link.reason)
+
+    assert [None, Stop.SHUTDOWN, Stop.TIMEOUT, Stop.LOST, Stop.LOST] == seen
+
+
+def test_a_soft_timeout_needs_nobody_to_tell(app: App):
+    """The link looks at the clock by itself."""
+    assert (None, Stop.TIMEOUT) == (linked(app, 3600).reason, linked(App("memory://"), 0).reason)
+
+
+# ------------------------------------------------------------------------------------------------------------ cancelled
+
+
+def test_a_keeper_looks_twice_a_second_between_its_beats(app: App, monkeypatch: pytest.MonkeyPatch):
+    """By default nine looks to one beat, so that a handler is told of a cancel within a second (D30)."""
+    keeper = Keeper(app, lambda: 1, frozenset, lambda _: None, lambda: None)
+    done: list[str] = []
+    waits: list[float] = []
+    monkeypatch.setattr(keeper, "_look", lambda: done.append("look"))
+    monkeypatch.setattr(keeper, "_beat", lambda: done.append("beat"))
+    monkeypatch.setattr(keeper, "_stop", _Waits(waits, 20))
+    keeper._run()
+
+    assert ["look"] * 9 + ["beat"] + ["look"] * 9 + ["beat"] == done
+    assert {LOOK} == set(waits)
+
+
+class _Waits:
+    """An event that is set after so many waits."""
+
+    def __init__(self, waits: list[float], count: int) -> None:
+        self.waits, self.count = waits, count
+
+    def wait(self, seconds: float) -> bool:
+        """Note for how long."""
+        self.waits.append(seconds)
+        return len(self.waits) > self.count
+
+
+def test_a_keeper_that_holds_nothing_does_not_look(app: App, monkeypatch: pytest.MonkeyPatch):
+    """An idle worker costs the database a beat every few seconds, and nothing else."""
+    asked: list[Any] = []
+    keeper = Keeper(app, lambda: 1, frozenset, lambda _: None, lambda: None)
+    monkeypatch.setattr(app.store, "run", asked.append)
+    keeper._look()
+    keeper._report()
+
+    assert [] == asked
+
+
+def test_a_look_finds_what_was_lost(app: App):
+    """As a beat does, and without writing anything."""
+    worker = register(app)
+    app.task(name="send")(lambda number: None).enqueue_many(range(2))
+    first, second = take(app, 2, worker=worker)
+    app.job(first.id).cancel()
+    lost: list[frozenset[int]] = []
+    believed = frozenset({first.lease_id, second.lease_id})
+    before = app.workers()
+    Keeper(app, lambda: worker, lambda: believed, lost.append, lambda: None)._look()
+
+    assert ([frozenset({first.lease_id})], before) == (lost, app.workers())
+
+
+@pytest.fixture
+def calm(tmp_path):
+    """An app whose worker beats once an hour, so that only looks can tell of a cancel."""
+    app = app_on(tmp_path, heartbeat_every="1h", lease_for="2h")
+    yield app
+    app.close()
+
+
+def test_a_handler_in_a_thread_sees_that_its_job_was_cancelled(calm: App, monkeypatch: pytest.MonkeyPatch):
+    """It polls ctx.should_stop; what it returns afterwards changes nothing (D30)."""
+    monkeypatch.setattr(keeper_module, "LOOK", 0.005)
+    started, seen = threading.Event(), []
+
+    @calm.task
+    def work(context: Context) -> str:
+        """Work until told."""
+        started.set()
+        while not context.should_stop:
+            pass
+        seen.append(context.stop_reason)
+        with pytest.raises(LeaseLost):
+            context.heartbeat()
+        stopped.set()
+        return "late"
+
+    stopped = threading.Event()
+    job = work.enqueue()
+
+    async def run() -> None:
+        """Run it on an event loop."""
+        async with working(calm, concurrency=1), asyncio.timeout(PATIENCE):
+            await came(started)
+            await job.acancel("enough")
+            await came(stopped)
+
+    asyncio.run(run())
+
+    assert ([Stop.LOST], State.CANCELLED) == (seen, job.refresh().state)
+    assert ["cancelled"] == [each.outcome for each in job.attempts]
+
+
+def test_a_coroutine_is_cancelled_and_its_slot_is_free(calm: App, monkeypatch: pytest.MonkeyPatch):
+    """It need not poll anything."""
+    monkeypatch.setattr(keeper_module, "LOOK", 0.005)
+    seen = []
+
+    async def run() -> str:
+        """Run it on an event loop."""
+        started = asyncio.Event()
+
+        @calm.task
+        async def work(number: int, context: Context) -> str:
+            """Wait for ever, at first."""
+            if number == 2:
+                return "next"
+            started.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                seen.append(context.stop_reason)
+            return "never"
+
+        job = await work.aenqueue(1)
+        async with working(calm, concurrency=1), asyncio.timeout(PATIENCE):
+            await started.wait()
+            await job.acancel()
+            return await (await work.aenqueue(2)).aresult()
+
+    assert ("next", [Stop.LOST]) == (asyncio.run(run()), seen)
+
+
+# ------------------------------------------------------------------------------------------------------------ shutdown
+
+
+def test_a_shutdown_is_seen_at_once(filed: App):
+    """Handlers may finish, and those that look can hurry: nothing is interrupted before the time is up."""
+    started, seen = threading.Event(), []
+
+    @filed.task
+    def work(context: Context) -> str:
+        """Work until told."""
+        started.set()
+        while not context.should_stop:
+            pass
+        seen.append(context.stop_reason)
+        return "finished"
+
+    job = work.enqueue()
+
+    async def run() -> None:
+        """Run it on an event loop."""
+        from redrive.runtime.worker import Worker
+
+        worker = Worker(filed, shutdown_timeout=timedelta(hours=1))
+        async with asyncio.timeout(PATIENCE):
+            running = asyncio.create_task(worker.run())
+            await came(started)
+            worker.stop()
+            await running
+
+    asyncio.run(run())
+
+    assert ([Stop.SHUTDOWN], "finished") == (seen, job.result())
+
+
+# ------------------------------------------------------------------------------------------------------------- timeouts
+
+
+def test_a_coroutine_is_interrupted_by_its_soft_timeout(app: App):
+    """It may clean up, and what it returns then is its result."""
+    seen = []
+
+    @app.task(timeout="1h", soft_timeout="1ms")
+    async def work(context: Context) -> str:
+        """Wait for ever, and clean up."""
+        try:
+            await asyncio.Event().wait()
+        except SoftTimeout:
+            seen.append(context.stop_reason)
+        return "half of it"
+
+    work.enqueue()
+
+    assert (Succeeded(b'"half of it"'), [Stop.TIMEOUT]) == (run_due(app), seen)
+
+
+def test_a_soft_timeout_that_is_not_caught_is_a_timeout(app: App):
+    """Nobody knows how far it got, as after a hard one; the text says which it was."""
+
+    @app.task(soft_timeout="1ms")
+    async def work() -> None:
+        """Wait for ever."""
+        await asyncio.Event().wait()
+
+    work.enqueue()
+    outcome = run_due(app)
+    failed = failure(outcome)
+
+    assert ("TIMEOUT", Stage.IN_FLIGHT, "redrive.errors.SoftTimeout") == (
+        failed.reason,
+        failed.stage,
+        failed.error_type,
+    )
+    assert "the soft timeout of 0.001 s has passed" == failed.message
+    assert isinstance(outcome, Failed)
+    assert "softly" not in outcome.traceback.partition("work")[0]
+
+
+def test_a_hard_timeout_comes_after_a_soft_one(app: App):
+    """A handler that does not take the hint is cut off."""
+
+    @app.task(timeout="20ms", soft_timeout="1ms")
+    async def work() -> None:
+        """Ignore the hint."""
+        try:
+            await asyncio.Event().wait()
+        except SoftTimeout:
+            await asyncio.Event().wait()
+
+    work.enqueue()
+    failed = failure(run_due(app))
+
+    assert ("TIMEOUT", "the attempt took longer than 0.02 s") == (failed.reason, failed.message)
+
+
+def test_a_thread_sees_its_soft_timeout(app: App):
+    """It cannot be interrupted; it looks."""
+
+    @app.task(timeout="1h", soft_timeout="1ms")
+    def work(context: Context) -> str:
+        """Work until told."""
+        while not context.should_stop:
+            pass
+        return str(context.stop_reason)
+
+    work.enqueue()
+    with ThreadPoolExecutor(1) as pool:
+        assert Succeeded(b'"timeout"') == run_due(app, pool)
+
+
+def test_a_thread_that_outlives_its_hard_timeout_is_told(app: App):
+    """It runs on, and whatever it does is not its job any more."""
+    ended, seen = threading.Event(), []
+
+    @app.task(timeout="1ms")
+    def work(context: Context) -> None:
+        """Work until told."""
+        while not context.should_stop:
+            pass
+        seen.append(context.stop_reason)
+        ended.set()
+
+    work.enqueue()
+    with ThreadPoolExecutor(1) as pool:
+        failed = failure(run_due(app, pool))
+        assert ended.wait(PATIENCE)
+
+    assert ("TIMEOUT", [Stop.LOST]) == (failed.reason, seen)
+
+
+def test_a_decorated_coroutine_has_a_soft_timeout_too(app: App):
+    """A plain function that returns a coroutine is awaited like one."""
+
+    def decorated():
+        """Return a coroutine."""
+        return asyncio.Event().wait()
+
+    app.task(name="work", soft_timeout="1ms")(decorated).enqueue()
+
+    assert "TIMEOUT" == failure(run_due(app)).reason
+
+
+@pytest.mark.parametrize(("soft", "hard"), [("30s", "30s"), ("31s", "30s"), ("0s", None), (0, "1s")])
+def test_a_soft_timeout_that_cannot_be_soft_is_refused(app: App, soft, hard):
+    """It has to be positive and to come before the hard one; the message says of which task."""
+    with pytest.raises(TaskDefinitionError, match=r"'work'.*soft timeout"):
+        app.task(name="work", timeout=hard, soft_timeout=soft)(lambda: None)
+
+
+# ------------------------------------------------------------------------------------------------- a stop of nobody
+
+
+def test_telling_an_attempt_that_is_not_there_does_nothing(app: App):
+    """It may have ended just now."""
+    executor = Executor(app, None)
+    executor.stop(Stop.LOST, [4711])
+
+    assert ([], False) == (executor.unsaid(), executor.ends_by_itself(4711))
+
+
+def test_a_job_that_ended_otherwise_is_only_logged(filed: App, caplog):
+    """Settling under a lease that is gone says why: cancelled, or lost."""
+    filed.task(name="send")(lambda number: None).enqueue_many(range(2))
+    worker = register(filed)
+    first, second = take(filed, 2, worker=worker)
+    filed.job(first.id).cancel()
+    filed.store.run(leases.settle([Ending(second, Succeeded(), 0.0)]))
+    again = [Ending(first, Succeeded(), 0.0), Ending(second, Failed(failure_of("x")), 0.0)]
+    settled = filed.store.run(leases.settle(again))
+
+    assert ({first.lease_id, second.lease_id}, {first.lease_id}) == (settled.lost, settled.cancelled)
+
+
+def failure_of(message: str):
+    """A failure."""
+    from redrive.policy import Failure
+
+    return Failure((), message)

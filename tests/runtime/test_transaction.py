@@ -1,0 +1,554 @@
+"""The handler's writes and its completion: both or neither, and never under a lost lease (D26)."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from redrive import App, CatchRequest, Context, Snooze
+from redrive.app.link import Link
+from redrive.engine.lifecycle import State
+from redrive.engine.outcome import Failed, Succeeded
+from redrive.errors import ConfigurationError, LeaseLost
+from redrive.stores.drivers.sqlite.lending import SQLiteLoan
+from redrive.testing import VirtualClock, drain
+from tests.runtime.helpers import PATIENCE, came, run_due, take, until, working
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Iterator[App]:
+    """An app on a file, whose time stands still until told otherwise."""
+    app = App(f"sqlite:///{tmp_path / 'jobs.db'}?synchronous=normal", clock=VirtualClock())
+    app.open()
+    with sqlite3.connect(tmp_path / "jobs.db") as connection:
+        connection.execute("CREATE TABLE orders (number INTEGER)")
+    connection.close()
+    yield app
+    app.close()
+
+
+def orders(app: App) -> list[int]:
+    """What handlers have written."""
+    loan = app.store.lend()
+    rows = loan.connection.execute("SELECT number FROM orders ORDER BY number").fetchall()
+    loan.rollback()
+    return [row[0] for row in rows]
+
+
+def settled(app: App) -> list[tuple[State, object]]:
+    """What became of the jobs, oldest first."""
+    return [(job.state, job.reason) for job in sorted(app.jobs(), key=lambda job: job.id)]
+
+
+# ------------------------------------------------------------------------------------------------------------- (a) both
+
+
+@pytest.mark.case("D26")
+def test_a_thread_commits_both(app: App):
+    """The row is there and the job has succeeded with the result that was given inside (a)."""
+
+    @app.task
+    def work(number: int, context: Context) -> str:
+        """Write and complete."""
+        with context.transaction() as connection:
+            connection.execute("INSERT INTO orders VALUES (?)", [number])
+            context.set_result(f"order {number}")
+        return f"order {number}"
+
+    job = work.enqueue(7)
+    drain(app)
+
+    assert ([7], "order 7") == (orders(app), job.result())
+    assert ["succeeded"] == [each.outcome for each in job.attempts]
+
+
+@pytest.mark.case("D26")
+def test_a_coroutine_commits_both(app: App):
+    """The same with ``async with``; a handler that returns nothing afterwards is fine."""
+
+    @app.task
+    async def work(number: int, context: Context) -> str | None:
+        """Write and complete."""
+        async with context.transaction() as connection:
+            connection.execute("INSERT INTO orders VALUES (?)", [number])
+            context.set_result(f"order {number}")
+        return None
+
+    job = work.enqueue(7)
+    drain(app)
+
+    assert ([7], "order 7") == (orders(app), job.result())
+
+
+def test_it_is_there_when_the_block_ends(app: App):
+    """Code after the block sees the job completed, and may do what need not be done twice."""
+    seen = []
+
+    @app.task
+    def work(context: Context) -> None:
+        """Look after the block."""
+        with context.transaction():
+            pass
+        seen.append(app.job(context.job_id).state)
+
+    work.enqueue()
+    drain(app)
+
+    assert [State.SUCCEEDED] == seen
+
+
+def test_a_job_can_be_enqueued_with_both(app: App):
+    """The next step exists if and only if this one is complete."""
+    tries: list[None] = []
+
+    @app.task
+    def following() -> None:
+        """Be the next step."""
+
+    @app.task
+    def work(context: Context) -> None:
+        """Enqueue the next step over the same connection."""
+        with context.transaction() as connection:
+            following.enqueue(using=connection)
+            tries.append(None)
+            if len(tries) == 1:
+                raise Snooze(0)
+
+    work.enqueue()
+    drain(app)
+
+    assert [("work", State.SUCCEEDED), ("following", State.SUCCEEDED)] == [
+        (job.task, job.state) for job in sorted(app.jobs(), key=lambda job: job.id)
+    ]
+
+
+def test_a_catch_takes_its_job_with_both(app: App):
+    """The dead job is caught in the same transaction."""
+
+    @app.task(retry="0 catch recover")
+    def work() -> None:
+        """Fail."""
+        raise ValueError("boom")
+
+    @app.task
+    def recover(request: CatchRequest, context: Context) -> None:
+        """Write and complete."""
+        with context.transaction() as connection:
+            connection.execute("INSERT INTO orders VALUES (1)")
+
+    job = work.enqueue()
+    drain(app)
+
+    assert ([1], True) == (orders(app), job.refresh().caught_at is not None)
+
+
+# ---------------------------------------------------------------------------------------------------------- (b) neither
+
+
+@pytest.mark.case("D26")
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_an_error_undoes_both(app: App, colour: str):
+    """Raised inside the block, it undoes the writes and is decided by the policy; the next attempt writes once (b)."""
+
+    def write(connection: sqlite3.Connection, context: Context) -> None:
+        connection.execute("INSERT INTO orders VALUES (?)", [context.attempt])
+        if context.attempt == 1:
+            raise ValueError("boom")
+
+    def work(context: Context) -> None:
+        with context.transaction() as connection:
+            write(connection, context)
+
+    async def awork(context: Context) -> None:
+        """The same."""
+        async with context.transaction() as connection:
+            write(connection, context)
+
+    app.task(name="work", retry="1 1s")(work if colour == "sync" else awork).enqueue()
+    drain(app)
+
+    assert ([2], [(State.SUCCEEDED, "ERROR")]) == (orders(app), settled(app))
+    assert ["failed", "succeeded"] == [each.outcome for each in app.job(1).attempts]
+
+
+def test_a_result_that_cannot_be_stored_undoes_both(app: App):
+    """It is refused where it is given."""
+
+    @app.task
+    def work(context: Context) -> object:
+        """Give what is no result."""
+        with context.transaction() as connection:
+            connection.execute("INSERT INTO orders VALUES (1)")
+            context.set_result(object())
+
+    work.enqueue()
+    drain(app)
+
+    assert ([], [State.DEAD]) == (orders(app), [state for state, _ in settled(app)])
+
+
+def test_a_transaction_may_be_tried_again(app: App):
+    """One that was undone leaves the attempt open; a result of the first try is forgotten."""
+
+    @app.task
+    def work(context: Context) -> str | None:
+        """Try twice."""
+        for number in (1, 2):
+            try:
+                with context.transaction() as connection:
+                    connection.execute("INSERT INTO orders VALUES (?)", [number])
+                    if number == 1:
+                        context.set_result("first")
+                        raise KeyError("once more")  # noqa: TRY301 - as handlers do
+            except KeyError:
+                continue
+        return None
+
+    job = work.enqueue()
+    drain(app)
+
+    assert ([2], None) == (orders(app), job.result())
+
+
+def test_a_cancelled_coroutine_undoes_both(app: App):
+    """The hard timeout interrupts the block: nothing stays, and nothing stays locked."""
+
+    @app.task(timeout="20ms")
+    async def work(context: Context) -> None:
+        """Write, and wait for ever."""
+        async with context.transaction() as connection:
+            connection.execute("INSERT INTO orders VALUES (1)")
+            await asyncio.Event().wait()
+
+    work.enqueue()
+    drain(app)
+
+    assert ([], [(State.DEAD, "TIMEOUT")]) == (orders(app), settled(app))
+
+
+# ------------------------------------------------------------------------------------------------------- (d) lease lost
+
+
+@pytest.mark.case("D26")
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_lost_attempt_cannot_begin(app: App, colour: str):
+    """On SQLite a lease can be lost only before the transaction begins, which holds the lock (d)."""
+    seen: list[str] = []
+
+    def work(context: Context) -> None:
+        app.job(context.job_id).cancel()
+        try:
+            with context.transaction():
+                seen.append("inside")
+        except LeaseLost as error:
+            seen.append(str(error))
+            raise
+
+    async def awork(context: Context) -> None:
+        """The same."""
+        app.job(context.job_id).cancel()
+        try:
+            async with context.transaction():
+                seen.append("inside")
+        except LeaseLost as error:
+            seen.append(str(error))
+            raise
+
+    app.task(name="work", retry="1 1s")(work if colour == "sync" else awork).enqueue()
+    drain(app)
+
+    assert (["attempt 1.1 is over: what it does from now on changes nothing"], State.CANCELLED) == (
+        seen,
+        app.job(1).state,
+    )
+    app.store.lend().rollback()
+
+
+@pytest.mark.case("D26")
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_lease_that_is_lost_in_the_block_undoes_everything(app: App, colour: str):
+    """Elsewhere it can be lost meanwhile: the completion finds it gone, and takes the writes with it (d)."""
+
+    def lose(connection: sqlite3.Connection) -> None:
+        connection.execute("INSERT INTO orders VALUES (1)")
+        connection.execute("UPDATE redrive_jobs SET lease_id = lease_id + 100")
+
+    def work(context: Context) -> None:
+        with context.transaction() as connection:
+            lose(connection)
+
+    async def awork(context: Context) -> None:
+        """The same."""
+        async with context.transaction() as connection:
+            lose(connection)
+
+    app.task(name="work")(work if colour == "sync" else awork).enqueue()
+    outcome = run_due(app)
+
+    assert isinstance(outcome, Failed)
+    assert ("redrive.errors.LeaseLost", []) == (outcome.failure.error_type, orders(app))
+
+
+def test_a_thread_that_outlived_its_time_commits_nothing(app: App):
+    """The attempt has failed by its timeout: what its thread still wants to commit is undone."""
+    inside, go, ended, seen = threading.Event(), threading.Event(), threading.Event(), []
+
+    @app.task(timeout="1ms")
+    def work(context: Context) -> None:
+        """Commit too late."""
+        try:
+            with context.transaction() as connection:
+                connection.execute("INSERT INTO orders VALUES (1)")
+                inside.set()
+                go.wait(PATIENCE)
+        except LeaseLost as error:
+            seen.append(error)
+        finally:
+            ended.set()
+
+    work.enqueue()
+    with ThreadPoolExecutor(1) as pool:
+        outcome = run_due(app, pool)
+        go.set()
+        assert ended.wait(PATIENCE)
+
+    assert isinstance(outcome, Failed)
+    assert ("TIMEOUT", inside.is_set(), []) == (outcome.failure.reason, len(seen) == 1 or not seen, orders(app))
+
+
+# -------------------------------------------------------------------------------------------------- what comes after it
+
+
+def after(app: App, caplog: pytest.LogCaptureFixture, handler) -> list[str]:
+    """Run a handler whose transaction has completed the job with the result 1; what is logged?"""
+
+    @app.task(name="work", retry="3 1s")
+    async def work(context: Context):
+        """Complete, and go on."""
+        async with context.transaction():
+            context.set_result(1)
+        return await handler(context)
+
+    job = work.enqueue()
+    drain(app)
+
+    assert (1, ["succeeded"]) == (job.result(), [each.outcome for each in job.attempts])
+    return [record.getMessage() for record in caplog.records if record.name == "redrive.worker"]
+
+
+def test_another_result_is_not_lost_in_silence(app: App, caplog):
+    """It comes too late to be stored: an error in the log says how to do it."""
+
+    async def handler(_: Context) -> int:
+        """Return something else."""
+        return 2
+
+    (said,) = after(app, caplog, handler)
+
+    assert "job 1: what its handler returned after ctx.transaction() is not kept" in said
+    assert "ctx.set_result()" in said
+
+
+def test_the_same_result_is_no_trouble(app: App, caplog):
+    """A handler may return what it has given inside, as its annotation promises."""
+
+    async def handler(_: Context) -> int:
+        """Return the same."""
+        return 1
+
+    assert [] == after(app, caplog, handler)
+
+
+def test_an_error_afterwards_is_logged_only(app: App, caplog):
+    """The job has succeeded; there is nothing to retry."""
+
+    async def handler(_: Context) -> int:
+        """Fail."""
+        raise ValueError("boom")
+
+    (said,) = after(app, caplog, handler)
+
+    assert "job 1: its handler failed after its transaction: boom" in said
+
+
+def test_a_signal_afterwards_is_logged_only(app: App, caplog):
+    """It cannot be snoozed any more."""
+
+    async def handler(_: Context) -> int:
+        """Want to come back."""
+        raise Snooze("1h")
+
+    (said,) = after(app, caplog, handler)
+
+    assert "job 1: its transaction has completed it; it cannot become Snoozed" in said
+
+
+def test_a_second_transaction_is_refused(app: App, caplog):
+    """An attempt ends once; so is a heartbeat afterwards."""
+
+    async def handler(context: Context) -> int:
+        """Begin another."""
+        with pytest.raises(LeaseLost, match=r"attempt 1\.1 was completed by its own transaction"):
+            async with context.transaction():
+                pass
+        with pytest.raises(LeaseLost):
+            await context.aheartbeat()
+        return 1
+
+    assert [] == after(app, caplog, handler)
+
+
+def test_a_transaction_in_a_transaction_is_refused(app: App):
+    """It would wait for its own lock."""
+
+    @app.task
+    def work(context: Context) -> None:
+        """Nest."""
+        with context.transaction(), pytest.raises(ConfigurationError, match="open already"), context.transaction():
+            pass
+
+    work.enqueue()
+
+    assert Succeeded(None) == run_due(app)
+
+
+def test_a_result_belongs_into_the_block(app: App):
+    """Elsewhere it is returned."""
+
+    @app.task
+    def work(context: Context) -> None:
+        """Give it too early."""
+        context.set_result(1)
+
+    work.enqueue()
+    outcome = run_due(app)
+
+    assert isinstance(outcome, Failed)
+    assert "set_result() belongs inside `with ctx.transaction()`" in outcome.failure.message
+
+
+def test_a_context_of_ones_own_has_no_transaction():
+    """There is no job that it could complete."""
+    context = Context(1, "send", 1, 0, "1.1", "key", None, None)  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="belongs to no attempt"):
+        context.transaction()
+    with pytest.raises(ConfigurationError, match="belongs to no attempt"):
+        context.set_result(1)
+
+
+# ------------------------------------------------------------------------------------------------------- with a worker
+
+
+def test_a_handler_that_has_completed_its_job_is_not_stopped(filed: App):
+    """Its lease is gone, because the attempt has ended well: it may go on, and is not told to stop."""
+    completed, go, seen = threading.Event(), threading.Event(), []
+
+    @filed.task
+    def work(context: Context) -> str:
+        """Complete, and go on."""
+        with context.transaction():
+            context.set_result("done")
+        completed.set()
+        assert go.wait(PATIENCE)
+        seen.append(context.stop_reason)
+        return "done"
+
+    async def run() -> None:
+        """Run it on an event loop."""
+        job = await work.aenqueue()
+        async with working(filed) as worker, asyncio.timeout(PATIENCE):
+            await came(completed)
+            first = filed.workers()[0].heartbeat_at
+            await until(lambda: filed.workers()[0].heartbeat_at > first + 3 * filed.terms.heartbeat_every)
+            go.set()
+            await until(lambda: not worker._running)
+            assert "done" == await job.aresult()
+
+    asyncio.run(run())
+
+    assert [None] == seen
+
+
+def test_an_interrupt_after_the_commit_has_nothing_to_give_back(filed: App, caplog):
+    """The worker stops in a hurry while the handler still tidies up: the job stays completed."""
+
+    async def run() -> None:
+        """Run it on an event loop."""
+        completed = asyncio.Event()
+
+        @filed.task
+        async def work(context: Context) -> str:
+            """Complete, and wait."""
+            async with context.transaction():
+                context.set_result("done")
+            completed.set()
+            await asyncio.Event().wait()
+            return "never"
+
+        await work.aenqueue()
+        async with working(filed), asyncio.timeout(PATIENCE):
+            await completed.wait()
+
+    asyncio.run(run())
+
+    assert ("done", ["succeeded"]) == (filed.job(1).result(), [each.outcome for each in filed.job(1).attempts])
+    assert [] == [said for said in caplog.messages if "lease" in said]
+
+
+def test_a_cancellation_in_the_middle_of_a_commit_knows_how_it_went(app: App, monkeypatch: pytest.MonkeyPatch):
+    """The commit is seen through: the attempt counts as ended, although its task was cancelled."""
+    committing, go = threading.Event(), threading.Event()
+    real = SQLiteLoan.commit
+
+    def slowly(loan: SQLiteLoan) -> None:
+        committing.set()
+        assert go.wait(PATIENCE)
+        real(loan)
+
+    monkeypatch.setattr(SQLiteLoan, "commit", slowly)
+    app.task(name="work")(lambda: None).enqueue()
+    (claim,) = take(app)
+    link = Link(claim, app.store, app.now, lambda value: None, None)
+    context = Context(1, "work", 1, 0, link.uid, "key", claim.started_at, None, link)
+
+    async def run() -> None:
+        """Cancel the task while it commits."""
+
+        async def complete() -> None:
+            """Only complete."""
+            async with context.transaction():
+                pass
+
+        task = asyncio.ensure_future(complete())
+        await came(committing)
+        task.cancel()
+        asyncio.get_running_loop().call_soon(go.set)
+        await asyncio.wait([task])
+        assert task.cancelled()
+
+    asyncio.run(run())
+
+    assert (True, State.SUCCEEDED) == (link.ended, app.job(1).state)
+
+
+def test_a_store_without_a_second_connection_says_so():
+    """In memory there is one connection; the message says what to use."""
+    app = App("memory://", clock=VirtualClock())
+
+    @app.task
+    def work(context: Context) -> None:
+        """Ask for a transaction."""
+        with context.transaction():
+            pass
+
+    job = work.enqueue()
+    drain(app)
+
+    assert "ctx.transaction() needs sqlite:///app.db" in str(job.refresh().record.error)
+    app.close()

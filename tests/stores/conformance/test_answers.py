@@ -1,0 +1,311 @@
+"""Attempts that wait for an answer from outside: nobody runs them, and only their own answer ends them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from redrive.engine.lifecycle import State
+from redrive.engine.outcome import Released, Snoozed, Succeeded, Suspended
+from redrive.engine.records import Claim, Closing, Hold, Job
+from redrive.errors import JobNotFound, LeaseLost
+from redrive.stores.operations import admin, answers
+from redrive.stores.operations.leases import Settled
+from tests.stores.helpers import FATAL, Harness, failed, new, seconds
+
+
+def held(job: Job) -> tuple[object, ...]:
+    """What a job says of its open attempt."""
+    return job.state, job.lease_id, job.worker_id, job.attempt, job.failures, job.crashes
+
+
+def test_a_suspended_attempt_stays_open(store: Harness):
+    """The job waits until the end of the wait under its lease; nothing is written into its history."""
+    claim = store.take(new())
+    moved = store.end(claim, Suspended(seconds(60)))
+    job = store.job(claim.id)
+
+    assert State.WAITING is moved.state
+    assert (State.WAITING, claim.lease_id, store.me, 1, 0, 0) == held(job)
+    assert (store.now + seconds(60), None) == (job.scheduled_at, job.hold)
+    assert "waits for an answer from outside, 1m at most" == job.note
+    assert ((), 1) == (store.history(claim.id), store.jobs()[0].attempt)
+
+
+def test_what_waits_is_not_claimed_swept_or_given_back(store: Harness):
+    """Neither a claim, nor the death of the worker that started it, nor its leaving touches a waiting attempt."""
+    worker = store.worker()
+    claim = store.take(new(), worker=worker)
+    store.end(claim, Suspended(seconds(3600)))
+    before = store.everything()
+    gone = store.leave(worker)
+    store.wait(3000)
+
+    assert ([], (), (), ()) == (gone, store.claim(), store.sweep(), store.lapse())
+    assert before == store.everything()
+
+
+def test_crashes_before_a_wait_are_forgiven(store: Harness):
+    """A handler that came as far as to wait has not crashed."""
+    worker = store.worker(lease_for=seconds(1))
+    store.take(new(), worker=worker)
+    store.wait(20)
+    store.sweep()
+    claim = store.take()
+    store.end(claim, Suspended(seconds(60)))
+
+    assert (1, 0) == (claim.crashes, store.job(claim.id).crashes)
+
+
+def test_a_wait_that_is_said_twice_began_once(store: Harness):
+    """A settle whose reply got lost is sent again: the wait ends when the first one said (I7)."""
+    claim = store.wait_for_answer()
+    before = store.everything()
+    store.wait(1)
+
+    assert frozenset() == store.settle((claim, Suspended(seconds(60)))).lost
+    assert before == store.everything()
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [Succeeded(b"1"), failed(), Released("shutdown"), Snoozed(seconds(1))],
+    ids=lambda each: type(each).__name__,
+)
+def test_a_worker_does_not_end_what_waits(store: Harness, outcome):
+    """Once it waits, the attempt is out of its worker's hands."""
+    claim = store.wait_for_answer()
+    before = store.everything()
+
+    assert Settled((), frozenset({claim.lease_id})) == store.settle((claim, outcome))
+    assert before == store.everything()
+
+
+# -------------------------------------------------------------------------------------------------------------- answers
+
+
+def test_a_completion_ends_the_attempt(store: Harness):
+    """The job has succeeded with the result, and the history has one line under the lease of the attempt."""
+    claim = store.wait_for_answer()
+    store.wait(10)
+
+    assert True is store.answer(claim, Succeeded(b'"paid"'))
+    assert (State.SUCCEEDED, None, None, 1, 0, 0) == held(store.job(claim.id))
+    assert b'"paid"' == store.result(claim.id)
+    (line,) = store.history(claim.id)
+    assert (Closing.SUCCEEDED, claim.lease_id, store.me) == (line.outcome, line.lease_id, line.worker_id)
+    assert (claim.claimed_at, store.now) == (line.started_at, line.finished_at)
+
+
+def test_a_failure_is_decided_by_the_policy(store: Harness):
+    """A retry is due after its backoff, under a new attempt; after the last one the job is dead."""
+    claim = store.wait_for_answer(new(retry="1 5s"))
+    store.answer(claim, failed("card declined"))
+    job = store.job(claim.id)
+
+    assert (State.READY, Hold.RETRY, store.now + seconds(5)) == (job.state, job.hold, job.scheduled_at)
+    assert (1, 1, "card declined") == (job.attempt, job.failures, job.error)
+
+    store.wait(5)
+    again = store.take()
+    store.end(again, Suspended(seconds(60)))
+    store.answer(again, failed("card declined"))
+
+    assert (State.DEAD, 2) == (store.job(claim.id).state, store.job(claim.id).failures)
+
+
+def test_a_permanent_failure_calls_the_catch(store: Harness):
+    """An answer that says so is as final as a handler that does."""
+    claim = store.wait_for_answer(new(retry="5 1s catch mend"))
+    store.answer(claim, FATAL)
+
+    assert [("send", State.DEAD), ("mend", State.READY)] == [(job.task, job.state) for job in store.jobs()]
+
+
+def test_a_catch_job_may_wait_too(store: Harness):
+    """Its completion from outside takes the dead parent."""
+    parent = store.dead(new(retry="0 catch mend"))
+    catch = store.take()
+    store.end(catch, Suspended(seconds(60)))
+    store.answer(catch)
+
+    assert (State.SUCCEEDED, store.now) == (store.job(catch.id).state, store.job(parent).caught_at)
+
+
+@pytest.mark.parametrize("outcome", [Succeeded(b"1"), Succeeded(), failed()], ids=["result", "nothing", "failure"])
+def test_an_answer_may_come_before_the_wait_begins(store: Harness, outcome):
+    """The outside was faster than the handler: its answer ends the attempt, and the wait that follows is no loss."""
+    claim = store.take(new())
+    answered = store.answer(claim, outcome)
+    before = store.everything()
+    settled = store.settle((claim, Suspended(seconds(60))))
+
+    assert (True, frozenset()) == (answered, settled.lost)
+    assert before == store.everything()
+
+
+@pytest.mark.parametrize("outcome", [Succeeded(b"1"), Succeeded(), failed()], ids=["result", "nothing", "failure"])
+def test_the_same_answer_twice_counts_once(store: Harness, outcome):
+    """Its reply may have been lost: the second one has not ended the attempt, and is not refused (D25)."""
+    claim = store.wait_for_answer(new(retry="3 1s catch mend"))
+    first = store.answer(claim, outcome)
+    before = store.everything()
+
+    assert (True, False) == (first, store.answer(claim, outcome))
+    assert before == store.everything()
+
+
+def other_answer(store: Harness, claim: Claim) -> str:
+    """Somebody else has answered otherwise."""
+    store.answer(claim, Succeeded(b"2"))
+    return f"attempt {claim.id}.{claim.lease_id} has ended before: succeeded, with another result"
+
+
+def failure_before(store: Harness, claim: Claim) -> str:
+    """It has failed before."""
+    store.answer(claim, failed("boom"))
+    return f"attempt {claim.id}.{claim.lease_id} has ended before: failed: boom \\(ERROR\\)"
+
+
+def cancelled(store: Harness, claim: Claim) -> str:
+    """The job was cancelled."""
+    store.cancel(claim.id, "ordered twice")
+    return f"attempt {claim.id}.{claim.lease_id} has ended before: cancelled: ordered twice"
+
+
+def too_late(store: Harness, claim: Claim) -> str:
+    """The wait was over."""
+    store.wait(60)
+    store.lapse()
+    return f"attempt {claim.id}.{claim.lease_id} has ended before: failed: no answer came in time \\(TIMEOUT\\)"
+
+
+def runs_again(store: Harness, claim: Claim) -> str:
+    """A later attempt is open."""
+    store.answer(claim, failed("boom"))
+    store.wait(1)
+    store.end(store.take(), Suspended(seconds(60)))
+    return "failed: boom"
+
+
+@pytest.mark.parametrize("happened", [other_answer, failure_before, cancelled, too_late, runs_again])
+def test_a_stale_answer_changes_nothing(store: Harness, happened: Callable[[Harness, Claim], str]):
+    """An attempt that is over is not ended again: the answer is refused, and told what ended it (I2)."""
+    claim = store.wait_for_answer()
+    why = happened(store, claim)
+    before = store.everything()
+
+    with pytest.raises(LeaseLost, match=why):
+        store.answer(claim, Succeeded(b"1"))
+    with pytest.raises(LeaseLost):
+        store.answer(claim, failed("another"))
+    assert before == store.everything()
+
+
+def test_an_answer_to_what_was_given_back_is_refused(store: Harness):
+    """An attempt without a line in the history is over too: the job runs under another one."""
+    claim = store.take(new())
+    store.end(claim, Released("shutdown"))
+    again = store.take()
+
+    with pytest.raises(
+        LeaseLost,
+        match=rf"{claim.id}\.{claim.lease_id} names no open attempt: job {claim.id} is running under another ",
+    ):
+        store.answer(claim)
+    assert again.lease_id == store.job(claim.id).lease_id
+
+
+def test_an_answer_to_no_job_is_an_error(store: Harness):
+    """There is no such job."""
+    with pytest.raises(JobNotFound, match="no job 4711"):
+        store.do(answers.answer(4711, 1, Succeeded(), 0.0, now=store.now))
+
+
+# ------------------------------------------------------------------------------------------------------ end of the wait
+
+
+def test_a_wait_that_is_over_has_failed(store: Harness):
+    """At its end, and not before, the attempt has failed with the reason TIMEOUT, and the policy decides."""
+    claim = store.wait_for_answer(new(retry="1 5s"))
+    store.wait(59.999)
+    early = store.lapse()
+    store.wait(0.001)
+    (moved,) = store.lapse()
+    job = store.job(claim.id)
+
+    assert ((), claim.id) == (early, moved.job_id)
+    assert (State.READY, Hold.RETRY, 1, "TIMEOUT") == (job.state, job.hold, job.failures, job.reason)
+    assert store.now + seconds(5) == job.scheduled_at
+    (line,) = store.history(claim.id)
+    assert (Closing.FAILED, "TIMEOUT", "in_flight") == (line.outcome, line.reason, line.stage)
+
+
+def test_what_must_not_be_repeated_dies_at_the_end_of_its_wait(store: Harness):
+    """Nobody knows whether what was started outside took effect."""
+    claim = store.wait_for_answer(new(retry="5 1s", idempotent=False))
+    store.wait(60)
+    store.lapse()
+
+    assert (State.DEAD, "TIMEOUT") == (store.job(claim.id).state, store.job(claim.id).reason)
+    assert "not_idempotent" == store.history(claim.id)[0].rule
+
+
+def test_waits_end_in_pieces_and_in_order(store: Harness):
+    """A pass ends no more than its budget, those first that were over first."""
+    claims = [store.wait_for_answer(new(), seconds_at_most=60 - number) for number in range(3)]
+    store.wait(60)
+
+    assert [claims[2].id, claims[1].id] == [moved.job_id for moved in store.lapse(2)]
+    assert [claims[0].id] == [moved.job_id for moved in store.lapse(2)]
+    assert () == store.lapse(2)
+
+
+def test_jitter_parts_those_that_end_together(store: Harness):
+    """Each job has a random number of its own."""
+    for _ in range(2):
+        store.wait_for_answer(new(retry="1 10s", jitter="full"))
+    store.wait(60)
+    store.do(answers.lapse(2, [0.25, 0.5], now=store.now))
+
+    assert [2.5, 5.0] == sorted((job.scheduled_at - store.now).total_seconds() for job in store.jobs())
+
+
+# --------------------------------------------------------------------------------------------------------------- others
+
+
+def test_a_waiting_job_can_be_cancelled(store: Harness):
+    """Its attempt is closed as cancelled, and the time is not moved by the second call."""
+    claim = store.wait_for_answer()
+    first = store.cancel(claim.id)
+    at = store.now
+    store.wait(1)
+
+    assert (True, False) == (first, store.cancel(claim.id))
+    assert (State.CANCELLED, at, None) == (
+        store.job(claim.id).state,
+        store.job(claim.id).finished_at,
+        store.job(claim.id).lease_id,
+    )
+    assert [Closing.CANCELLED] == [line.outcome for line in store.history(claim.id)]
+
+
+def test_answers_at_once_end_an_attempt_once(store: Harness):
+    """Of eight that say something else at the same moment one is heard."""
+    claim = store.wait_for_answer()
+    said = [Succeeded(str(number).encode()) for number in range(8)]
+    results = store.at_once([answers.answer(claim.id, claim.lease_id, each, 0.0, now=store.now) for each in said])
+
+    assert (1, 7) == (results.count(True), sum(isinstance(each, LeaseLost) for each in results))
+    assert said[results.index(True)].result == store.result(claim.id)
+    assert 1 == len(store.history(claim.id))
+
+
+def test_stats_count_what_waits(store: Harness):
+    """It is neither due nor running, and not finished."""
+    store.wait_for_answer()
+
+    stats = store.do(admin.stats(now=store.now))
+
+    assert (0, 0, 1, 1) == (stats.due, stats.running, stats.waiting, stats.unfinished)

@@ -1,0 +1,83 @@
+"""What operators do to many jobs, and the log of it, on every store."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from redrive.engine.frozen import freeze
+from redrive.engine.lifecycle import State
+from redrive.engine.records import Closing, Hold
+from redrive.engine.select import Filter
+from redrive.errors import IllegalMove
+from redrive.policy import Policy
+from redrive.stores.operations import admin, audit, repolicy
+from redrive.stores.operations.admin import Cancelled
+from tests.stores.helpers import Harness, failed, new, seconds
+
+
+def log(store: Harness) -> list[tuple[str, str, object]]:
+    """The audit log, newest first: who, what, which jobs."""
+    lines = store.do(audit.audit())
+    assert {store.now} == {line.at for line in lines}
+    return [(line.actor, line.action, msgspec.json.decode(line.details)["ids"]) for line in lines]
+
+
+def test_many_are_cancelled_at_once(store: Harness):
+    """Those that fit and have not ended are cancelled, a running one with a line in its history; the log tells it."""
+    running, dead = store.take(new()), store.dead()
+    waiting, other = store.enqueue(new(delay=5), new("mail"))
+    done = store.do(admin.cancel_all(Filter(task="send", limit=3), why="enough", actor="ann", now=store.now))
+
+    assert Cancelled((running.id, waiting), waiting) == done
+    assert [State.DEAD, State.READY] == [store.job(dead).state, store.job(other).state]
+    assert [Closing.CANCELLED] == [line.outcome for line in store.history(running.id)]
+    assert [("ann", "cancel", [running.id, waiting])] == log(store)
+    assert Cancelled(()) == store.do(admin.cancel_all(Filter(hold=Hold.DELAY), now=store.now))
+
+
+def test_the_log_is_read_in_pages(store: Harness):
+    """The newest lines come first, and those before one line can be asked for."""
+    for number in store.enqueue(new(), new(), new()):
+        store.cancel(number)
+    newest, *_ = store.do(audit.audit(limit=1))
+
+    assert [[3], [2], [1]] == [ids for _, _, ids in log(store)]
+    assert [2, 1] == [line.id for line in store.do(audit.audit(before_id=newest.id))]
+
+
+def test_a_dead_job_is_skipped_once(store: Harness):
+    """A skip stamps a dead job; one that was skipped or caught is left alone, one that is not dead is refused."""
+    dead, caught = store.dead(), store.dead(new(retry="0 catch mend"))
+    store.end(store.take())
+
+    assert [True, False, False] == [store.do(admin.skip(n, actor="ann", now=store.now)) for n in (dead, dead, caught)]
+    assert (store.now, None) == (store.job(dead).skipped_at, store.job(caught).skipped_at)
+    assert [("ann", "skip", [dead])] == log(store)
+    with pytest.raises(IllegalMove):
+        store.do(admin.skip(store.put(), now=store.now))
+    store.redrive()
+    assert None is store.job(dead).skipped_at
+
+
+def test_waiting_jobs_get_another_policy(store: Harness):
+    """The policy and its hard timeout are replaced; due times, states and what runs are left."""
+    present = freeze(Policy.parse("9 5s").with_(attempt_timeout="7s").durable())
+    first = store.take(new(retry="2 1m"))
+    store.end(first, failed())
+    running = store.take(new())
+    before = store.job(first.id)
+    done = store.do(repolicy.repolicy(Filter(), {"send": present}, actor="ann", now=store.now))
+    after = store.job(first.id)
+
+    assert ((first.id,), [(running.id, "runs: it keeps its policy until this attempt has ended")]) == (
+        done.ids,
+        list(done.kept),
+    )
+    assert (before.scheduled_at, before.state, before.hold) == (after.scheduled_at, after.state, after.hold)
+    assert (present.policy, [("ann", "repolicy", [first.id])]) == (after.policy, log(store))
+
+    store.wait(60)
+    again = store.take()
+    assert seconds(10) == store.end(again, failed()).last_delay
+    assert () == store.do(repolicy.repolicy(Filter(), {"send": present}, now=store.now)).ids

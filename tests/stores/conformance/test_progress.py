@@ -1,0 +1,89 @@
+"""What handlers say of themselves, and that only the present attempt may say anything."""
+
+from __future__ import annotations
+
+from redrive.engine.outcome import Suspended
+from redrive.engine.records import Progress
+from redrive.stores.operations import attempts, workers
+from tests.stores.helpers import Harness, failed, new, seconds
+
+
+def test_what_was_said_last_is_kept(store: Harness):
+    """The details, under which lease, and when."""
+    claim = store.take(new())
+    before = store.progress(claim.id)
+    store.report((claim, '{"done":1}'))
+    store.wait(5)
+
+    assert (None, frozenset({claim.lease_id})) == (before, store.report((claim, '{"done":2}')))
+    assert Progress(claim.id, claim.lease_id, '{"done":2}', store.now) == store.progress(claim.id)
+
+
+def test_nothing_new_leaves_what_was_said(store: Harness):
+    """A heartbeat without details moves the time only."""
+    claim = store.take(new())
+    store.report((claim, "[1]"))
+    store.wait(5)
+    store.report((claim, None))
+
+    assert Progress(claim.id, claim.lease_id, "[1]", store.now) == store.progress(claim.id)
+
+
+def test_nothing_at_all_is_null(store: Harness):
+    """A first heartbeat without details is a sign of life."""
+    claim = store.take(new())
+    store.report((claim, None))
+
+    assert Progress(claim.id, claim.lease_id, "null", store.now) == store.progress(claim.id)
+
+
+def test_a_stale_attempt_says_nothing(store: Harness):
+    """What is said under a lost lease changes nothing, and the others of the batch are heard (D16)."""
+    zombie = store.take(new(retry="3 1s"))
+    store.end(zombie, failed())
+    store.wait(1)
+    claim, other = store.take(), store.take(new())
+    store.report((claim, '"B"'))
+
+    assert frozenset({other.lease_id}) == store.report((zombie, '"A"'), (other, '"C"'))
+    assert ('"B"', '"C"') == (_said(store, claim.id), _said(store, other.id))
+
+
+def _said(store: Harness, number: int) -> str | None:
+    progress = store.progress(number)
+    return progress and progress.details
+
+
+def test_what_was_said_outlives_the_attempt(store: Harness):
+    """The next attempt, and people, see how far the last one was."""
+    claim = store.take(new())
+    store.report((claim, "50"))
+    store.end(claim)
+
+    assert "50" == _said(store, claim.id)
+    assert frozenset() == store.report((claim, "60"))
+
+
+def test_an_attempt_can_ask_whether_it_is_current(store: Harness):
+    """It is until it ends, whoever ends it; also while it waits."""
+    claim = store.take(new())
+    ask = [(claim.id, claim.lease_id), (claim.id, claim.lease_id + 1), (claim.id + 1, claim.lease_id)]
+
+    assert [True, False, False] == [store.do(attempts.is_current(*each)) for each in ask]
+
+    store.end(claim, Suspended(seconds(1)))
+    waiting = store.do(attempts.is_current(claim.id, claim.lease_id))
+    store.cancel(claim.id)
+
+    assert (True, False) == (waiting, store.do(attempts.is_current(claim.id, claim.lease_id)))
+
+
+def test_a_look_shows_what_is_left(store: Harness):
+    """Between two beats a worker sees which of its leases are gone; a waiting attempt is not its concern."""
+    worker = store.worker()
+    claims = [store.take(new(), worker=worker) for _ in range(3)]
+    store.cancel(claims[0].id)
+    store.end(claims[1], Suspended(seconds(60)))
+
+    assert frozenset({claims[2].lease_id}) == store.do(workers.held(worker))
+    assert frozenset() == store.do(workers.held(worker + 1))

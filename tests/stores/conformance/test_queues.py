@@ -1,0 +1,626 @@
+"""Queues that are paused, limited, ordered, or served by turns: exact, fair, and without a busy look."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from redrive.engine.lifecycle import State
+from redrive.engine.outcome import Released, Succeeded
+from redrive.engine.queue import QueueChange, QueueSettings, Rate
+from redrive.engine.records import Claim, NewJob
+from redrive.errors import ConfigurationError
+from redrive.stores.operations import admin, leases, queues, special
+from tests.stores.helpers import FATAL, LEASE, LONG, T0, Harness, failed, new, seconds
+
+
+def of(partition: str, task: str = "send", **options: Any) -> NewJob:
+    """A job of a partition."""
+    return replace(new(task, **options), partition=partition)
+
+
+def limit(store: Harness, name: str = "default", **changes: Any) -> QueueSettings:
+    """Change a queue."""
+    return store.do(queues.change(name, QueueChange(**changes), now=store.now))
+
+
+def ids(claims: tuple[Claim, ...]) -> list[int]:
+    """Which jobs were claimed."""
+    return [claim.id for claim in claims]
+
+
+def partitions(claims: tuple[Claim, ...]) -> list[str | None]:
+    """Of which partitions they are."""
+    return [claim.partition for claim in claims]
+
+
+def running(store: Harness) -> int:
+    """How many attempts are open."""
+    return sum(job.state is State.RUNNING for job in store.jobs())
+
+
+# ---------------------------------------------------------------------------------------------------- settings
+
+
+def test_a_queue_begins_without_settings(store: Harness):
+    """Of a queue nothing is set until somebody does, and it is in no list."""
+    assert QueueSettings("mail") == store.do(queues.settings("mail"))
+    assert () == store.do(queues.queues())
+
+
+def test_what_is_not_given_stays_and_none_takes_away(store: Harness):
+    """A change changes what it names; None takes a limit away, and each change is stamped."""
+    limit(store, concurrency=5, rate=Rate(10, seconds(60)), aging_for=seconds(300))
+    store.wait(1)
+    after = limit(store, rate=None, ordered=True, per_partition=2)
+
+    assert after == store.do(queues.settings("default"))
+    assert QueueSettings(
+        "default",
+        concurrency=5,
+        per_partition=2,
+        ordered=True,
+        aging_for=seconds(300),
+        changed_at=T0 + seconds(1),
+    ) == after  # fmt: skip
+    assert (after,) == store.do(queues.queues())
+
+
+def test_code_declares_until_somebody_has_changed_the_queue(store: Harness):
+    """A declaration holds, and a later one replaces it, until a person has changed the queue; after forget it holds
+    again."""
+
+    def declare(concurrency: int) -> int | None:
+        store.do(queues.declare({"default": QueueChange(concurrency=concurrency)}, now=store.now))
+        return store.do(queues.settings("default")).concurrency
+
+    assert [3, 4] == [declare(3), declare(4)]
+    limit(store, concurrency=9)
+    assert 9 == declare(4)
+    store.do(queues.forget("default", now=store.now))
+    assert None is store.do(queues.settings("default")).concurrency
+    assert 4 == declare(4)
+
+
+# ---------------------------------------------------------------------------------------------------- pause
+
+
+def test_a_paused_queue_starts_nothing(store: Harness):
+    """While a queue is paused none of its jobs is claimed and nobody waits for them; what runs may end."""
+    first, second = store.enqueue(new(), new())
+    claim = store.take()
+    limit(store, paused=True)
+
+    assert leases.Claimed((), None) == store.claimed(9)
+    assert State.SUCCEEDED is store.end(claim).state
+    limit(store, paused=False)
+    assert [second] == ids(store.claim(9))
+    assert first == claim.id
+
+
+def test_a_pause_remembers_its_beginning(store: Harness):
+    """Pausing a paused queue changes nothing about since when it is."""
+    limit(store, paused=True)
+    store.wait(5)
+
+    assert T0 == limit(store, paused=True).paused_at
+
+
+def test_a_paused_queue_with_partitions_starts_nothing(store: Harness):
+    """A pause holds jobs of partitions too."""
+    store.enqueue(of("a"), of("b"))
+    limit(store, paused=True)
+
+    assert leases.Claimed((), None) == store.claimed(9)
+
+
+# ---------------------------------------------------------------------------------------------------- concurrency
+
+
+@pytest.mark.case("I5")
+def test_no_more_than_the_limit_run(store: Harness):
+    """Of a limited queue no more are claimed than its limit, and a saturated queue is nothing to wait for."""
+    limit(store, concurrency=2)
+    store.enqueue(*[new() for _ in range(5)])
+    claims = store.claimed(9)
+
+    assert ([1, 2], None) == (ids(claims.claims), claims.rest_for)
+    assert leases.Claimed((), None) == store.claimed(9)
+    store.end(claims.claims[0])
+    assert [3] == ids(store.claim(9))
+
+
+def test_the_jobs_of_other_queues_pass(store: Harness):
+    """Jobs of a saturated queue keep no others waiting, however many there are and however early they are due."""
+    limit(store, "slow", concurrency=1)
+    store.enqueue(*[new(queue="slow", priority=-1) for _ in range(50)], new(queue="fast"))
+
+    assert ["slow", "fast"] == [claim.queue for claim in store.claim(9)]
+    assert [] == ids(store.claim(9))
+
+
+def test_jobs_of_all_queues_stand_in_one_order(store: Harness):
+    """Across queues with and without limits the order is priority, due time, id."""
+    limit(store, "b", concurrency=9)
+    limit(store, "c", concurrency=9)
+    made = store.enqueue(*[new(queue="abc"[n % 3], priority=n % 2, delay=n % 5) for n in range(30)])
+    store.wait(5)
+    order = sorted(made, key=lambda number: ((number - 1) % 2, (number - 1) % 5, number))
+
+    assert order[:8] == ids(store.claim(8))
+    assert order[8:18] == ids(store.claim(10))
+
+
+def test_a_limit_counts_what_runs_already(store: Harness):
+    """A limit that is set while jobs run counts them."""
+    store.enqueue(*[new() for _ in range(4)])
+    first = store.claim(2)
+    limit(store, concurrency=2)
+
+    assert () == store.claim(9)
+    store.end(first[0])
+    assert [3] == ids(store.claim(9))
+
+
+def test_a_lower_limit_takes_nothing_away(store: Harness):
+    """Where more run than a new limit allows, they go on, and the next starts when few enough are left."""
+    limit(store, concurrency=3)
+    store.enqueue(*[new() for _ in range(5)])
+    claims = store.claim(9)
+    limit(store, concurrency=1)
+    ended = [ids(store.claim(9)) for claim in claims if store.end(claim)]
+
+    assert [[], [], [4]] == ended
+
+
+@pytest.mark.parametrize("how", ["success", "failure", "death", "release", "cancel", "leave", "lost"])
+def test_whatever_ends_an_attempt_frees_its_place(store: Harness, how: str):
+    """A place comes back with the attempt that took it, whatever became of that."""
+    limit(store, concurrency=1)
+    store.enqueue(new(), new(priority=1))
+    worker = store.worker()
+    (claim,) = store.claim(1, worker=worker)
+    match how:
+        case "success" | "failure" | "death" | "release":
+            outcome = {"success": Succeeded(), "failure": failed(), "death": FATAL, "release": Released("x", LONG)}[how]
+            store.end(claim, outcome)
+        case "cancel":
+            store.cancel(claim.id)
+        case "leave":
+            store.leave(worker)
+        case "lost":
+            store.wait(15)
+            store.sweep()
+
+    assert 1 == len(store.claim(9))
+    assert 1 == running(store)
+
+
+@pytest.mark.case("D32")
+def test_cancel_frees_the_place_at_once(store: Harness):
+    """When a running job of a queue with one place is cancelled, the next one starts; the late end changes nothing."""
+    limit(store, concurrency=1)
+    first, second, third = store.enqueue(new(), new(), new())
+    claim = store.take()
+    store.cancel(first)
+    following = store.take()
+    late = store.settle((claim, Succeeded(b"1")))
+
+    assert second == following.id
+    assert {claim.lease_id} == late.lost
+    assert State.CANCELLED == store.job(first).state
+    assert () == store.claim(9)
+    assert State.READY == store.job(third).state
+
+
+@pytest.mark.slow
+@pytest.mark.case("D34")
+@pytest.mark.parametrize(("most", "claimers", "trials"), [(1, 2, 1000), (5, 32, 60)])
+def test_a_global_limit_holds_every_time(shared: Harness, most: int, claimers: int, trials: int):
+    """Claimers that come at the same instant, each through a store of its own, get as many jobs as the limit allows,
+    never more, and never none; over two partitions."""
+    limit(shared, concurrency=most)
+    shared.enqueue(*[of("ab"[n % 2]) for n in range(trials * most)])
+    rivals = [shared.worker(f"rival:{n}", lease_for=LONG) for n in range(claimers)]
+    totals = []
+    for _ in range(trials):
+        answers = shared.at_once([leases.claim(rival, 3, lease_for=LONG, now=shared.now) for rival in rivals])
+        claims = [claim for answer in answers for claim in answer.claims]
+        totals.append(len(claims))
+        shared.settle(*[(claim, Succeeded()) for claim in claims])
+
+    assert [most] * trials == totals
+
+
+@pytest.mark.case("D34")
+def test_claimers_never_get_more_than_the_limit_in_any_colour(store: Harness):
+    """Eight claimers at the same instant get five jobs of a queue with five places, in 40 trials."""
+    limit(store, concurrency=5)
+    store.enqueue(*[new() for _ in range(200)])
+    rivals = [store.worker(f"rival:{n}", lease_for=LONG) for n in range(8)]
+    totals = []
+    for _ in range(40):
+        answers = store.at_once([leases.claim(rival, 4, lease_for=LONG, now=store.now) for rival in rivals])
+        claims = [claim for answer in answers for claim in answer.claims]
+        totals.append(len(claims))
+        store.settle(*[(claim, Succeeded()) for claim in claims])
+
+    assert [5] * 40 == totals
+
+
+@pytest.mark.case("D35")
+def test_the_place_of_a_crashed_worker_comes_back(store: Harness):
+    """Over 100 crashes of workers that hold the only place it is there again each time, and never twice; a crashed job
+    runs again when its turn comes."""
+    limit(store, concurrency=1)
+    store.enqueue(*[new() for _ in range(60)])
+    held = []
+    for number in range(100):
+        worker = store.worker(f"doomed:{number}")
+        (claim,) = store.claim(9, worker=worker)
+        held.append(claim.id)
+        assert () == store.claim(9, worker=store.worker())
+        store.wait(LEASE.total_seconds())
+        store.sweep()
+
+    # A job that was lost is due from then on: it comes behind those that are due for longer.
+    assert [*range(1, 61), *range(1, 41)] == held
+    assert [41] == ids(store.claim(9))
+    assert () == store.claim(9)
+
+
+# ---------------------------------------------------------------------------------------------------- partitions
+
+
+def test_each_partition_has_its_limit(store: Harness):
+    """Of each partition no more run than its limit; jobs without a partition are not limited by it."""
+    limit(store, per_partition=2)
+    store.enqueue(*[of(name) for name in "aaaabbbc"], new(), new(), new())
+    claims = store.claim(20)
+
+    assert Counter({"a": 2, "b": 2, "c": 1, None: 3}) == Counter(partitions(claims))
+    store.end(next(claim for claim in claims if claim.partition == "a"))
+    assert ["a"] == partitions(store.claim(20))
+
+
+def test_both_limits_hold_together(store: Harness):
+    """The limit of the queue and that of each partition hold at the same time."""
+    limit(store, concurrency=3, per_partition=2)
+    store.enqueue(*[of("a") for _ in range(9)], *[of("b") for _ in range(9)])
+
+    assert Counter("aab") == Counter(partitions(store.claim(20)))
+    assert () == store.claim(20)
+
+
+def test_a_saturated_partition_is_nothing_to_wait_for(store: Harness):
+    """Where all that is due belongs to saturated partitions, a worker waits for the next due job only."""
+    limit(store, per_partition=1)
+    store.enqueue(of("a"), of("a"), of("b", delay=30))
+    store.claim(1)
+
+    assert leases.Claimed((), seconds(30)) == store.claimed(9)
+
+
+@pytest.mark.case("D37")
+def test_a_tenant_with_ten_thousand_jobs_does_not_starve_another(store: Harness):
+    """Of ten places at a time, a tenant with ten jobs gets its share: they are done within the first hundred; without
+    partitions the order is that of the ids."""
+    store.enqueue(*[of("big") for _ in range(10_000)])
+    store.enqueue(*[of("small") for _ in range(10)])
+    done: list[str | None] = []
+    while len(done) < 100:
+        claims = store.claim(10)
+        store.settle(*[(claim, Succeeded()) for claim in claims])
+        done += partitions(claims)
+    plain = store.enqueue(*[new(queue="plain") for _ in range(20)])
+
+    assert 10 == done.count("small")
+    assert 10 == done[:20].count("small")
+    assert plain == ids(store.claim(20, queues=["plain"]))
+
+
+@pytest.mark.parametrize("size", [1, 3, 7])
+def test_partitions_are_served_by_turns(store: Harness, size: int):
+    """Over claims of any size no partition is served twice before each other has been served once."""
+    store.enqueue(*[of(name) for name in "ddddbbbbccccaaaa"])
+    order: list[str | None] = []
+    while claims := store.claim(size):
+        order += partitions(claims)
+
+    assert list("abcd") * 4 == order
+
+
+def test_within_a_partition_the_order_is_as_ever(store: Harness):
+    """Within a partition the order is priority, due time, id; a better priority does not overtake another partition."""
+    store.enqueue(of("a", "a3", priority=1), of("a", "a1", priority=-1), of("a", "a2"), of("b", "b1", priority=9))
+
+    assert ["a1", "b1", "a2", "a3"] == [claim.task for claim in store.claim(9)]
+
+
+def walk(store: Harness, *, until: int) -> tuple[list[Claim], list[timedelta | None]]:
+    """Claim as a worker does, which brings its walks along, until it has so many or is through; also the rests."""
+    found: list[Claim] = []
+    rests: list[timedelta | None] = []
+    walks: tuple[special.Walk, ...] = ()
+    while len(found) < until and (not rests or walks):
+        answer = store.do(leases.claim(store.me, until - len(found), lease_for=LONG, walks=walks, now=store.now))
+        found += answer.claims
+        walks = answer.walks
+        rests.append(answer.rest_for)
+    return found, rests
+
+
+CROWD = special.VISITS + 50
+
+
+def test_a_partition_behind_a_crowd_is_found(store: Harness):
+    """Where more is due than a claim looks through, and all of it is blocked but the last partition, that is found."""
+    limit(store, per_partition=1)
+    store.enqueue(*[of(f"p{n:04}", priority=k) for k in range(2) for n in range(CROWD)])
+    taken, _ = walk(store, until=CROWD)
+    store.enqueue(of("z"), of("z", priority=5))
+    found, rests = walk(store, until=1)
+
+    assert CROWD == len(taken) == len({claim.partition for claim in taken})
+    assert ["z"] == [claim.partition for claim in found]
+    assert len(rests) <= 4
+
+
+def test_a_walk_that_finds_nothing_comes_to_rest(store: Harness):
+    """Where hundreds of partitions are blocked a worker looks through them piece by piece, then waits for an event."""
+    limit(store, per_partition=1)
+    store.enqueue(*[of(f"p{n:04}") for n in range(CROWD)] * 2)
+    walk(store, until=CROWD)
+    store.put(new(queue="other", delay=3600))
+
+    assert ([], [special.LOOK_ON, seconds(3600)]) == walk(store, until=5)
+
+
+# ---------------------------------------------------------------------------------------------------- order
+
+
+@pytest.mark.case("D33")
+def test_the_head_of_a_line_blocks_it(store: Harness):
+    """Of an ordered queue the first job of each partition blocks the others while it runs and while it waits for its
+    retry; then they follow in the order of their ids."""
+    limit(store, ordered=True)
+    a1, a2, b1 = store.enqueue(of("a", priority=5), of("a"), of("b"))
+    claims = store.claim(2)
+    head = next(claim for claim in claims if claim.id == a1)
+    blocked = [store.claim(9)]
+    store.end(head, failed())
+    blocked.append(store.claim(9))
+    rest = store.claimed(9).rest_for
+    store.wait(1)
+    again = store.take()
+    blocked.append(store.claim(9))
+    store.end(again)
+
+    assert sorted([a1, b1]) == sorted(ids(claims))
+    assert [(), (), ()] == blocked
+    assert (seconds(1), a1) == (rest, again.id)
+    assert [a2] == ids(store.claim(9))
+
+
+@pytest.mark.case("D33")
+def test_an_ordered_queue_refuses_a_job_without_a_partition(store: Harness):
+    """An ordered queue takes no job that says not in which line it stands; nothing of that enqueue is there."""
+    limit(store, ordered=True)
+    with pytest.raises(ConfigurationError, match="queue 'default' is ordered"):
+        store.enqueue(of("a"), new())
+
+    assert () == store.jobs()
+
+
+@pytest.mark.case("D33")
+@pytest.mark.parametrize("how", ["retry", "redrive", "skip"])
+def test_a_dead_head_blocks_its_line_until_an_operator_acts(store: Harness, how: str):
+    """When the head is dead, those behind it stay blocked until it is retried and has succeeded, or is skipped."""
+    limit(store, ordered=True)
+    first, second = store.enqueue(of("a"), of("a"))
+    store.end(store.take(), FATAL)
+
+    assert leases.Claimed((), None) == store.claimed(9)
+    match how:
+        case "retry":
+            store.retry(first)
+        case "redrive":
+            store.redrive()
+        case "skip":
+            assert store.do(admin.skip(first, now=store.now))
+    if how != "skip":
+        claims = store.claim(9)
+        assert [first] == ids(claims)
+        store.end(claims[0])
+    assert [second] == ids(store.claim(9))
+
+
+@pytest.mark.case("D33")
+def test_the_catch_of_a_dead_head_runs_and_frees_its_line(store: Harness):
+    """The catch job of a dead head stands in no line; when it has succeeded, the next of the line runs."""
+    limit(store, ordered=True)
+    _, second = store.enqueue(of("a", retry="0 catch mend"), of("a"))
+    store.end(store.take(), FATAL)
+    mend = store.take()
+
+    assert ("mend", None) == (mend.task, mend.partition)
+    assert () == store.claim(9)
+    store.end(mend)
+    assert [second] == ids(store.claim(9))
+
+
+def test_a_cancelled_head_blocks_nobody(store: Harness):
+    """A job that was cancelled makes way."""
+    limit(store, ordered=True)
+    first, second = store.enqueue(of("a"), of("a"))
+    store.cancel(first)
+
+    assert [second] == ids(store.claim(9))
+
+
+def test_a_delayed_head_blocks_its_line(store: Harness):
+    """The order is that of enqueueing: a head that is due later is waited for."""
+    limit(store, ordered=True)
+    first, second = store.enqueue(of("a", delay=60), of("a"))
+
+    assert leases.Claimed((), seconds(60)) == store.claimed(9)
+    store.wait(60)
+    claim = store.take()
+    assert first == claim.id
+    store.end(claim)
+    assert [second] == ids(store.claim(9))
+
+
+def test_a_free_line_behind_many_blocked_ones_is_found(store: Harness):
+    """Where hundreds of lines are blocked by heads that wait for their retry, a free line is found piece by piece."""
+    limit(store, ordered=True)
+    store.enqueue(*[of(f"p{n:04}", retry="5 1h") for n in range(CROWD)])
+    heads, _ = walk(store, until=CROWD)
+    store.settle(*[(claim, failed()) for claim in heads])
+    store.enqueue(*[of(f"p{n:04}") for n in range(CROWD)], of("z"))
+    found, rests = walk(store, until=1)
+
+    assert CROWD == len(heads)
+    assert (["z"], True) == ([claim.partition for claim in found], len(rests) <= 3)
+
+
+def test_blocked_lines_are_nothing_to_spin_for(store: Harness):
+    """Where all of hundreds of lines are blocked, a worker waits until the first head is due again."""
+    limit(store, ordered=True)
+    store.enqueue(*[of(f"p{n:04}", retry="5 1h") for n in range(CROWD)])
+    heads, _ = walk(store, until=CROWD)
+    store.settle(*[(claim, failed()) for claim in heads])
+    store.enqueue(*[of(f"p{n:04}") for n in range(CROWD)])
+
+    assert ([], [special.LOOK_ON, seconds(3600)]) == walk(store, until=5)
+
+
+# ---------------------------------------------------------------------------------------------------- rate
+
+
+@pytest.mark.case("D36")
+def test_a_rate_holds_in_every_window(store: Harness):
+    """Of 15 jobs under 5 in 1.8 s, claimed by three workers in steps of 0.1 s, no six start within 1.8 s, the first
+    five start at once, and all have started after two more windows."""
+    limit(store, rate=Rate.parse("5/1.8s"))
+    store.enqueue(*[new() for _ in range(15)])
+    workers = [store.worker(f"w{n}", lease_for=LONG) for n in range(3)]
+    begun = []
+    for step in range(150):
+        for claim in store.claim(2, worker=workers[step % 3]):
+            begun.append(claim.claimed_at)
+            store.end(claim)
+        if step % 3 == 2 and step > 5:
+            store.wait(0.1)
+
+    assert 15 == len(begun)
+    assert all(later - earlier >= seconds(1.8) for earlier, later in zip(begun, begun[5:], strict=False))
+    assert [T0] * 5 == begun[:5]
+    assert begun[-1] - T0 <= 2 * seconds(1.8) + seconds(0.2)
+
+
+def test_a_worker_rests_until_the_rate_allows_more(store: Harness):
+    """Where a rate is used up, a worker rests until its window lets go of the oldest start, neither longer nor less."""
+    limit(store, rate=Rate(2, seconds(10)))
+    store.enqueue(new(), new(), new(), new())
+    first = store.claimed(1)
+    store.wait(4)
+    second = store.claimed(9)
+
+    assert (seconds(0), 1) == (first.rest_for, len(first.claims))
+    assert (seconds(6), 1) == (second.rest_for, len(second.claims))
+    store.now += seconds(6) - timedelta(milliseconds=1)
+    assert leases.Claimed((), timedelta(milliseconds=1)) == store.claimed(9)
+    store.now += timedelta(milliseconds=1)
+    third = store.claimed(9)
+    assert (seconds(4), 1) == (third.rest_for, len(third.claims))
+
+
+def test_retries_count_as_starts(store: Harness):
+    """Every attempt counts for the rate, a retry like a first one."""
+    limit(store, rate=Rate(2, seconds(10)))
+    store.put(new(retry="9 1s"))
+    store.end(store.take(), failed())
+    store.wait(1)
+    store.end(store.take(), failed())
+    store.wait(2)
+
+    assert leases.Claimed((), seconds(7)) == store.claimed(9)
+
+
+# ---------------------------------------------------------------------------------------------------- priority
+
+
+@pytest.mark.case("D38")
+@pytest.mark.parametrize("limited", [False, True])
+def test_a_rescued_job_with_high_priority_comes_first(store: Harness, limited: bool):
+    """A job with a high priority that was rescued is claimed before fresh ones with a low one; with equal priorities
+    the one that has been due for longer comes first."""
+    if limited:
+        limit(store, concurrency=9)
+    urgent = store.put(new(priority=-1))
+    store.claim(1, worker=store.worker())
+    store.enqueue(*[new(priority=5) for _ in range(3)])
+    store.wait(15)
+    store.sweep()
+
+    assert [urgent, 2, 3, 4] == [store.take().id for _ in range(4)]
+
+
+@pytest.mark.case("D38")
+def test_aging_lifts_a_job_that_waits(store: Harness):
+    """With aging a job counts as one priority higher for each span that it has been due, and overtakes fresh ones."""
+    limit(store, aging_for=seconds(60))
+    old = store.put(new(priority=2))
+    store.wait(119)
+    fresh = store.put(new(priority=0))
+    early = store.take().id
+    store.wait(1)
+    also_fresh = store.put(new(priority=0))
+
+    assert fresh == early
+    assert [old, also_fresh] == ids(store.claim(9))
+
+
+# ---------------------------------------------------------------------------------------------------- why
+
+
+def test_a_job_says_what_holds_it_up(store: Harness):
+    """What a job's line is made of: its queue's settings, the head of its line, the holders of places, the rate."""
+    limit(store, "limited", concurrency=1)
+    limit(store, "rated", rate=Rate(1, seconds(10)))
+    limit(store, "ordered", ordered=True)
+    made = store.enqueue(
+        *[new(queue="limited"), new(queue="limited"), new(queue="rated"), new(queue="rated")],
+        *[of("a", queue="ordered"), of("a", queue="ordered"), new(queue="plain", delay=9)],
+    )
+    store.claim(9)
+    found = {number: store.do(queues.look(number, now=store.now)) for number in made}
+
+    assert all(found[number][0].id == number for number in made)
+    assert [1] == [number for number, _ in found[2][1].holders]
+    assert T0 + seconds(10) == found[4][1].next_at
+    assert (5, State.RUNNING) == (found[6][1].head_id, found[6][1].head_state)
+    assert [None, None] == [found[1][1], found[7][1]]
+    assert (1,) == store.do(queues.holders("limited"))
+    jobs = tuple(found[number][0] for number in made)
+    assert {number: found[number][1] for number in (2, 4, 6)} == store.do(queues.standings(jobs, now=store.now))
+
+
+def test_starts_are_never_more_than_the_rate_over_many_claims(store: Harness):
+    """Over irregular claims of random sizes no window holds more starts than the rate."""
+    limit(store, rate=Rate(3, seconds(5)))
+    store.enqueue(*[new() for _ in range(40)])
+    begun = []
+    for step in range(80):
+        begun += [claim.claimed_at for claim in store.claim(1 + step % 4)]
+        store.wait((step * 7 % 11) / 5)
+
+    assert 40 == len(begun)
+    assert all(later >= earlier for earlier, later in pairwise(begun))
+    assert all(later - earlier >= seconds(5) for earlier, later in zip(begun, begun[3:], strict=False))

@@ -1,0 +1,177 @@
+"""Retention: what is deleted when, what goes with it, and what never goes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from redrive.engine.lifecycle import State
+from redrive.errors import JobNotFound
+from redrive.stores.operations import retention
+from redrive.stores.operations.retention import Keep, Survey
+from tests.stores.helpers import LEASE, Harness, failed, new, seconds
+
+WEEK = Keep(seconds(7), None)
+"""A short one: ended jobs are kept for seven seconds, dead ones for ever."""
+
+
+def survey(store: Harness, keep: Keep = WEEK, **options: int) -> Survey:
+    """Look for what may go, from the first job on."""
+    return store.do(retention.survey(options.pop("after_id", 0), keep, now=store.now, **options))
+
+
+def prune(store: Harness, keep: Keep = WEEK) -> int:
+    """One pass."""
+    return store.do(retention.prune(survey(store, keep)))
+
+
+def succeeded(store: Harness) -> int:
+    """A job that has succeeded."""
+    claim = store.take(new())
+    store.end(claim)
+    return claim.id
+
+
+def test_what_ended_long_enough_ago_is_deleted(store: Harness):
+    """Succeeded and cancelled jobs are deleted when they were kept as long as was said, and not before."""
+    ended = succeeded(store)
+    gone = store.put()
+    store.cancel(gone)
+    store.wait(6)
+
+    assert 0 == prune(store)
+    store.wait(1)
+    assert (ended, gone) == survey(store).ids
+    assert (2, ()) == (prune(store), store.jobs())
+    assert ((), None) == (store.history(ended), store.result(ended))
+    with pytest.raises(JobNotFound):
+        store.job(ended)
+
+
+def test_what_has_not_ended_is_never_deleted(store: Harness):
+    """Jobs that are due, wait for a retry or run, and dead ones that nobody caught, stay for ever."""
+    store.dead()
+    store.end(store.take(new()), failed())
+    store.take(new())
+    store.put(new(delay=1))
+    store.wait(10**6)
+
+    assert 0 == prune(store, Keep(seconds(1), None))
+    assert 4 == len(store.jobs())
+
+
+def test_the_dead_go_where_the_app_says_so(store: Harness):
+    """Dead jobs that nobody has caught are deleted only where it was said for how long they are kept."""
+    store.dead()
+    store.wait(10)
+
+    assert (0, 0, 1) == tuple(prune(store, Keep(None, span)) for span in (None, seconds(11), seconds(10)))
+
+
+def test_a_task_may_say_for_itself(store: Harness):
+    """What is written down of a task goes before what the pruner says; for ever is a span too."""
+    store.enqueue(new("short"), new("long"), new("always"), new("other"))
+    for claim in store.claim(4):
+        store.end(claim)
+    keeps = {"short": Keep(seconds(1), None), "long": Keep(seconds(60), None), "always": Keep(None, None)}
+    store.do(retention.declare(keeps))
+    store.do(retention.declare({"always": Keep(None, seconds(1))}))
+    store.wait(30)
+
+    assert 2 == prune(store)
+    assert ["long", "always"] == [job.task for job in store.jobs()]
+
+
+def test_a_parent_goes_after_its_children(store: Harness):
+    """A caught job is kept until its catch job has been deleted, and its time counts from when it was caught."""
+    parent = store.dead(new(retry="0 catch mend"))
+    store.wait(5)
+    store.end(store.take())
+    child = parent + 1
+    store.wait(3)
+
+    assert () == survey(store).ids
+    store.wait(4)
+    assert (child,) == survey(store).ids
+    assert (1, 1, 0) == (prune(store), prune(store), prune(store))
+    assert () == store.jobs()
+
+
+def test_a_dead_parent_outlives_its_cancelled_catch_job(store: Harness):
+    """Where a catch job was cancelled only that one is deleted: the dead job waits for somebody."""
+    parent = store.dead(new(retry="0 catch mend"))
+    store.cancel(parent + 1)
+    store.wait(10)
+
+    assert (1, [parent]) == (prune(store), [job.id for job in store.jobs()])
+
+
+def test_what_was_started_again_meanwhile_stays(store: Harness):
+    """A cancelled job that is redriven between the look and the deletion is not deleted, nor if it has died again."""
+    number = store.put()
+    store.cancel(number)
+    store.wait(10)
+    found = survey(store)
+    store.redrive()
+
+    assert 0 == store.do(retention.prune(found))
+    store.wait(1)
+    store.cancel(number)
+    assert 0 == store.do(retention.prune(found))
+    assert [number] == [job.id for job in store.jobs()]
+
+
+def test_an_idempotency_key_is_free_when_its_job_is_deleted(store: Harness):
+    """A request makes a new job when the one that it made before is not kept any more."""
+    request = replace(new(), idempotency_key="k")
+    first = store.put(request)
+    store.end(store.take())
+
+    assert first == store.put(request)
+    store.wait(10)
+    prune(store)
+    assert first < store.put(request)
+
+
+def test_a_survey_walks_in_strides(store: Harness):
+    """A survey looks at so many ids, says where to go on, and at the end that there are no more."""
+    numbers = [succeeded(store) for _ in range(5)]
+    store.wait(10)
+    first = survey(store, stride=2)
+    last = survey(store, after_id=numbers[3], stride=2)
+
+    assert (tuple(numbers[:2]), numbers[1], None) == (first.ids, first.last_id, last.last_id)
+    assert 1 == len(first.policies)
+    assert Survey(store.now, (), frozenset(), None) == survey(store, after_id=numbers[-1])
+
+
+def test_a_policy_goes_when_no_job_has_it(store: Harness):
+    """A policy that no job has is deleted; one that a job has stays, and the job can be read."""
+    number = store.put(new(retry="9 1s"))
+    (digest,) = store.do(retention.policies())
+    store.do(retention.forget_policy(digest))
+
+    assert frozenset({digest}) == store.do(retention.policies())
+    store.cancel(number)
+    store.wait(10)
+    prune(store)
+    store.do(retention.forget_policy(digest))
+    store.do(retention.forget_policy(digest))
+    assert frozenset() == store.do(retention.policies())
+    assert 10 == store.job(store.put(new(retry="9 1s"))).policy.attempts
+
+
+def test_workers_that_left_long_ago_are_forgotten(store: Harness):
+    """A worker that left is forgotten after a while, one that lives and one whose leases nobody has swept are not."""
+    gone, alive = store.worker("gone"), store.worker("alive", lease_for=timedelta(days=2))
+    store.leave(gone)
+    store.wait(100)
+    store.do(retention.forget_workers(left_for=seconds(100), now=store.now))
+    holder = store.worker("silent", lease_for=LEASE)
+    claim = store.take(new(), worker=holder)
+
+    assert not store.beat(gone).alive
+    assert store.beat(alive).alive
+    assert State.RUNNING is store.job(claim.id).state

@@ -1,0 +1,149 @@
+"""Claims and settles find their rows by the indexes made for them, whatever else the table holds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from redrive.engine.outcome import Succeeded
+from redrive.stores.drivers.postgres.statements import begin, prepared
+from redrive.stores.operations import floors, jobs, leases, workers
+from redrive.stores.operations.leases import Ending
+from redrive.stores.store import open_store
+from tests import postgres
+from tests.stores.helpers import LONG, T0, new
+
+VALUES: dict[str, str] = {
+    "now": f"'{T0}'", "count": "10", "queues": "NULL", "leases": "ARRAY[1,2,3,4,5,6,7,8,9,10]", "worker_id": "1",
+    "job_ids": "ARRAY[1,2,3]", "lease_ids": "ARRAY[1,2,3]", "ids": "ARRAY[1,2,3]", "job_id": "1", "id": "1",
+    "grace": "'10 s'", "budget": "100", "gone": "'{}'", "expires_at": f"'{T0}'",
+    "floor_queues": "'{}'", "floor_priorities": "'{}'", "floor_times": "'{}'", "floor_ids": "'{}'",
+}  # fmt: skip
+
+HOT = ["claim", "claim_chosen", "next_due", "close_succeeded", "settle_succeeded", "closed_before", "leases_of", "lost"]
+
+FEW, MANY = 501, 200_001
+
+
+class Plans:
+    """A schema with so many jobs of a kind, and what statements would do there."""
+
+    def __init__(self, connection: psycopg.Connection, schema: str) -> None:
+        self.connection = connection
+        self.schema = schema
+
+    def explain(self, name: str, **changes: str) -> list[dict[str, Any]]:
+        """Run a statement as a cached plan, undo it, and answer the nodes of its plan."""
+        statement = prepared(self.schema)[name]
+        values = ", ".join({**VALUES, **changes}[each] for each in statement.names)
+        self.connection.execute(begin(writes=True))
+        self.connection.execute("SET LOCAL plan_cache_mode = force_generic_plan")
+        self.connection.execute(f"PREPARE statement AS {statement.text}")
+        rows = self.connection.execute(
+            f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE statement({values})"
+        ).fetchall()
+        self.connection.execute("ROLLBACK")
+        self.connection.execute("DEALLOCATE statement")
+        return list(_nodes(rows[0][0][0]["Plan"]))
+
+    def cost(self, name: str, **changes: str) -> int:
+        """How many pages a statement touches."""
+        top = self.explain(name, **changes)[0]
+        return top["Shared Hit Blocks"] + top["Shared Read Blocks"]
+
+
+def _nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for each in node.get("Plans", ()):
+        yield from _nodes(each)
+
+
+def made(count: int, *, kind: str = "ready") -> str:
+    """A schema with so many jobs in six lanes; those that have ended or wait are beside twenty that are due."""
+    url = postgres.url()
+    store = open_store(url)
+    store.run(jobs.enqueue([new(queue=f"q{n % 3}", priority=n % 2, payload=None) for n in range(20)], now=T0))
+    delay = 0 if kind == "ready" else 9999
+    for lane in range(3):
+        store.run(jobs.enqueue([new(queue=f"q{lane}", delay=delay, payload=None)] * (count // 3), now=T0))
+    store.close()
+    schema = url.partition("schema=")[2]
+    with postgres.connect() as connection:
+        if kind == "succeeded":
+            connection.execute(
+                f"UPDATE {schema}.redrive_jobs SET state = 'succeeded', hold = NULL, finished_at = '{T0}'"  # noqa: S608 - of our own making
+                " WHERE scheduled_at > enqueued_at"
+            )
+            connection.execute(f"VACUUM {schema}.redrive_jobs")
+    return schema
+
+
+@pytest.mark.parametrize("name", HOT)
+def test_no_everyday_statement_walks_the_jobs(name: str):
+    """Nothing is read from end to end, though the planner has never looked at the table and thinks that it is small."""
+    with postgres.connect() as connection:
+        nodes = Plans(connection, made(FEW)).explain(name)
+
+    big = [
+        each
+        for each in nodes
+        if each["Node Type"] == "Seq Scan" and re.match(r"redrive_(jobs|attempts|payloads)", each["Relation Name"])
+    ]
+    assert [] == big
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ready", "scheduled", "succeeded"])
+def test_a_claim_costs_the_same_whatever_is_kept(kind: str):
+    """With four hundred times as many jobs of a kind a claim of ten touches at most 1.5 times the pages."""
+    with postgres.connect() as connection:
+        few, many = (Plans(connection, made(count, kind=kind)).cost("claim") for count in (FEW, MANY))
+
+    assert many <= 1.5 * few
+
+
+def test_a_claim_locks_no_more_than_it_takes():
+    """Of thousands in six lanes, ten are taken, and ten rows are locked."""
+    with postgres.connect() as connection:
+        nodes = Plans(connection, made(FEW)).explain("claim")
+
+    locked = [each["Actual Rows"] * each["Actual Loops"] for each in nodes if each["Node Type"] == "LockRows"]
+    # Older versions say the rows of each loop without a fraction.
+    assert 9 <= sum(locked) <= 10
+
+
+@pytest.mark.case("D40")
+@pytest.mark.parametrize("left", [100, 0])
+def test_a_held_snapshot_does_not_make_claims_dearer(left: int):
+    """After 3,000 jobs whose dead entries nobody may clean, a claim walks no more of them than the first one did."""
+    url = postgres.url()
+    store = open_store(url)
+    worker = store.run(workers.register("h:1", concurrency=1, lease_for=LONG, now=T0))
+    store.run(jobs.enqueue([new(queue=f"q{n % 3}", payload=None) for n in range(3000 + left)], now=T0))
+    with postgres.connect(autocommit=False) as other, postgres.connect() as connection:
+        other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        other.execute("SELECT 1 FROM pg_class LIMIT 1")
+        plans = Plans(connection, url.partition("schema=")[2])
+        first = {name: plans.cost(name) for name in ("next_due", "claim")}
+        known: tuple[floors.Floor, ...] = ()
+        for _ in range(30):
+            claims = store.run(leases.claim(worker, 100, lease_for=LONG, floors=known, now=T0)).claims
+            store.run(leases.settle([Ending(claim, Succeeded(), 0.0) for claim in claims], now=T0))
+            known = floors.raised(known, claims)
+        last = {name: plans.cost(name, **_written(known)) for name in first}
+        without = {name: plans.cost(name) for name in first}
+    store.close()
+
+    # Pages: some entries of the last claim are in the way, and not all three thousand of them.
+    assert [] == [name for name in first if last[name] > first[name] + 40]
+    assert [] == [name for name in first if without[name] < last[name] + 150], "nothing was in the way"
+
+
+def _written(known: tuple[floors.Floor, ...]) -> dict[str, str]:
+    """Floors as values of SQL."""
+    arrays = floors.parameters(known).items()
+    return {name: "'{" + ", ".join(f'"{each}"' for each in values) + "}'" for name, values in arrays}

@@ -1,0 +1,93 @@
+"""PostgreSQL behind pgbouncer in transaction mode, where each transaction may get another session."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from redrive.clock import SystemClock
+from redrive.engine.outcome import Succeeded
+from redrive.stores.operations import admin, jobs, leases, workers
+from redrive.stores.operations.leases import Ending
+from redrive.stores.store import Store, open_store
+from tests import debian, postgres
+from tests.debian import needed
+from tests.stores.helpers import LONG, new
+
+
+@pytest.fixture
+def url() -> str:
+    """The URL of a store behind pgbouncer."""
+    program = needed("pgbouncer", lambda: debian.program("pgbouncer"))
+    return postgres.url(host=postgres.pool(program), port="6432", pgbouncer="on")
+
+
+@pytest.fixture(params=["sync", "async"])
+def store(request: pytest.FixtureRequest, url: str) -> Iterator[Store]:
+    """A store behind pgbouncer, whose `run` has one of the colours."""
+    opened = open_store(url)
+    with asyncio.Runner() as runner:
+        if request.param == "async":
+            opened.run = lambda operation: runner.run(opened.arun(operation))  # type: ignore[method-assign,assignment]
+        yield opened
+        opened.close()
+
+
+def test_jobs_are_enqueued_claimed_and_settled(store: Store):
+    """Everything works, though no session is ever the same: many times, so that statements would have been prepared."""
+    worker = store.run(workers.register("w", concurrency=1, lease_for=LONG))
+    for _ in range(20):
+        store.run(jobs.enqueue([new(), new()]))
+        claims = store.run(leases.claim(worker, 2, lease_for=LONG)).claims
+        store.run(leases.settle([Ending(claim, Succeeded(b"1"), 0.0) for claim in claims]))
+
+    assert 40 == store.run(admin.stats()).succeeded
+
+
+def test_operations_at_once_share_few_sessions(url: str):
+    """Ten operations at the same time go through three sessions, and none is mixed up with another."""
+    store = open_store(url)
+
+    async def run() -> list[int]:
+        """Enqueue ten times at once, twenty times over."""
+        ids = []
+        for _ in range(20):
+            placed = await asyncio.gather(*(store.arun(jobs.enqueue([new()])) for _ in range(10)))
+            ids += [number for each in placed for number in each.ids]
+        return ids
+
+    ids = asyncio.run(run())
+    due = store.run(admin.stats()).due
+    store.close()
+
+    assert (200, 200) == (due, len(set(ids)))
+
+
+def test_nobody_listens_through_it(url: str):
+    """No session lasts, so workers poll; with a direct way to the server one listens there, and has a lock."""
+    store, direct = open_store(url), open_store(f"{url}&direct={postgres.server()}:5432")
+    lasting = (store.lasting, direct.lasting)
+
+    async def watch(watched: Store) -> list[bool]:
+        """Watch from the start, and after an enqueue."""
+        news = watched.watch(SystemClock(), lock_id=5)
+        heard = []
+        for _ in range(2):
+            try:
+                async with asyncio.timeout(0.3):
+                    await anext(news)
+                heard.append(True)
+            except TimeoutError:
+                heard.append(False)
+            await watched.arun(jobs.enqueue([new()]))
+        await news.aclose()
+        return heard
+
+    heard = (asyncio.run(watch(store)), asyncio.run(watch(direct)))
+    store.close()
+    direct.close()
+
+    assert (False, True) == lasting
+    assert ([True, False], [True, True]) == heard

@@ -1,0 +1,442 @@
+"""The driver for PostgreSQL: connections that die are replaced, and errors say what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from redrive.clock import SystemClock
+from redrive.errors import ConfigurationError, StoreBusy, StoreClosed, StoreError, StoreOpenError, StoreUnreachable
+from redrive.stores.drivers.postgres import Settings, listener, settings
+from redrive.stores.drivers.postgres.statements import compiled
+from redrive.stores.operations import admin, clock, jobs, workers
+from redrive.stores.query import Query, reads, writes
+from redrive.stores.store import Store, open_store
+from tests import postgres
+from tests.stores.helpers import LONG, T0, new
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    """A store in a schema of its own."""
+    opened = open_store(postgres.url())
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(params=["sync", "async"])
+def both(request: pytest.FixtureRequest, store: Store) -> Iterator[Any]:
+    """What runs an operation of the store, in each colour, always on the same loop."""
+    with asyncio.Runner() as runner:
+        yield store.run if request.param == "sync" else lambda operation: runner.run(store.arun(operation))
+        store.close()
+
+
+def schema(store: Store) -> str:
+    """The schema of a store."""
+    return store.url.partition("schema=")[2].partition("&")[0]
+
+
+def kill_sessions() -> None:
+    """End all sessions of the server but this one, as a restart of the server does."""
+    with postgres.connect() as connection:
+        connection.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+
+
+# ------------------------------------------------------------------------------------------------------------ settings
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("postgresql://u@h/d", Settings("postgresql://u@h/d", "PostgreSQL h/d (schema redrive)")),
+        ("postgres://u:p@h:1,i:2/d", Settings("postgresql://u:p@h:1,i:2/d", "PostgreSQL h:1,i:2/d (schema redrive)")),
+        (
+            "postgresql://u@h/d?schema=jobs&sslmode=require",
+            Settings("postgresql://u@h/d?sslmode=require", "PostgreSQL h/d (schema jobs)", "jobs"),
+        ),
+        (
+            "postgresql:///d?host=%2Frun%2Fpg&notify=off&pool=3&timeout=5s",
+            Settings(
+                "postgresql:///d?host=%2Frun%2Fpg",
+                "PostgreSQL /run/pg/d (schema redrive)",
+                notify=False,
+                pool=3,
+                timeout=timedelta(seconds=5),
+            ),
+        ),
+        (
+            "postgresql://u@h:6432/d?pgbouncer=on&direct=h:5432",
+            Settings(
+                "postgresql://u@h:6432/d", "PostgreSQL h:6432/d (schema redrive)", pgbouncer=True, direct="h:5432"
+            ),
+        ),
+    ],
+)
+def test_a_url_says_which_database_and_how(url: str, expected: Settings):
+    """Our settings are taken out of the URL, those of the libraries stay in it, and no password is in the name."""
+    assert expected == settings(url)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "schema=a%20b",
+        "schema=",
+        "schema=pg_x",
+        "schema=a;b",
+        "notify=yes",
+        "pool=0",
+        "pool=x",
+        "timeout=0s",
+        "typo=1",
+        "direct=@",
+    ],
+)
+def test_a_setting_that_is_not_known_is_refused(setting: str):
+    """A setting that does not exist, or with a value that it cannot have, is refused; the password is not shown."""
+    with pytest.raises(ConfigurationError, match=r"the store URL of PostgreSQL h/d has a setting") as refused:
+        open_store(f"postgresql://u:secret@h/d?{setting}")
+
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "listens"), [("pgbouncer=on", False), ("pgbouncer=on&direct=h", True), ("notify=off", True)]
+)
+def test_through_a_pool_of_sessions_nobody_listens(url: str, listens: bool):
+    """A session that changes with every transaction can neither listen nor hold a lock."""
+    assert listens == settings(f"postgresql://u@h/d?{url}").listens
+
+
+# ---------------------------------------------------------------------------------------------------------- statements
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("SELECT 1 -- of :what", ("SELECT 1", ())),
+        ("SELECT :a::bigint, :b, :a", ("SELECT $1::bigint, $2, $1", ("a", "b"))),
+        ("FROM redrive_jobs AS j, redrive_lanes", ('FROM "s".redrive_jobs AS j, "s".redrive_lanes', ())),
+        ("nextval('redrive_job_ids'::regclass)", ("nextval('\"s\".redrive_job_ids'::regclass)", ())),
+    ],
+)
+def test_a_statement_is_written_as_the_libraries_want_it(text: str, expected: tuple[str, tuple[str, ...]]):
+    """Parameters have numbers, a name its number wherever it stands, and our tables the name of the schema."""
+    made = compiled(text, "s")
+
+    assert expected == (made.text, made.names)
+
+
+# ------------------------------------------------------------------------------------------------------------- opening
+
+
+def test_a_server_that_is_not_there_is_told():
+    """The message says which database, and nothing of the password."""
+    with pytest.raises(StoreUnreachable, match="PostgreSQL 127.0.0.1:1/d .* cannot be reached") as refused:
+        open_store("postgresql://u:secret@127.0.0.1:1/d")
+
+    assert "secret" not in str(refused.value)
+
+
+def test_a_database_that_is_not_there_is_told():
+    """A database that does not exist is not made."""
+    with pytest.raises(StoreOpenError, match='database "nowhere" does not exist'):
+        open_store(postgres.url(database="nowhere"))
+
+
+def test_a_role_that_may_not_make_tables_is_told():
+    """Without the right to make a schema the first opening is refused; once the owner has opened it, the role works."""
+    role, name = postgres.fresh(), postgres.fresh()
+    mine = postgres.url(name)
+    theirs = mine.replace("postgresql://postgres@", f"postgresql://{role}@")
+    with postgres.connect() as connection:
+        connection.execute(f"CREATE ROLE {role} LOGIN")
+        with pytest.raises(StoreOpenError, match="this role may not do that: permission denied for database"):
+            open_store(theirs)
+        open_store(mine).close()
+        connection.execute(f"GRANT USAGE ON SCHEMA {name} TO {role}")
+        connection.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {name} TO {role}")
+        connection.execute(f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {name} TO {role}")
+    store = open_store(theirs)
+    store.run(jobs.enqueue([new()]))
+    due = store.run(admin.stats()).due
+    store.close()
+
+    assert 1 == due
+
+
+def test_many_that_open_a_new_schema_at_once_all_succeed():
+    """One makes the tables, the others find them made."""
+    url, errors = postgres.url(), []
+    start = threading.Barrier(6)
+
+    def run() -> None:
+        """Open it together with the others."""
+        start.wait()
+        try:
+            open_store(url).close()
+        except StoreError as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(6)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+
+    assert [] == errors
+
+
+def test_two_schemas_are_two():
+    """Apps in different schemas of one database have nothing in common."""
+    one, other = open_store(postgres.url()), open_store(postgres.url())
+    one.run(jobs.enqueue([new()]))
+    uids = {each.run(admin.identify("uid")) for each in (one, other)}
+    counts = [each.run(admin.stats()).due for each in (one, other)]
+    for each in (one, other):
+        each.close()
+
+    assert ([1, 0], 2) == (counts, len(uids))
+
+
+# ------------------------------------------------------------------------------------------------------------- running
+
+
+@writes
+def _nap(number: int):
+    yield Query("hasten", {"id": number, "now": T0})
+    message = "the operation itself"
+    raise RuntimeError(message)
+
+
+def test_an_operation_that_raises_undoes_itself(store: Store, both: Any):
+    """What it wrote is not there, and the connection serves the next one."""
+    (number,) = store.run(jobs.enqueue([new(delay=60)], now=T0)).ids
+    with pytest.raises(RuntimeError, match="the operation itself"):
+        both(_nap(number))
+
+    assert T0 + timedelta(seconds=60) == both(jobs.get(number)).scheduled_at
+
+
+def test_connections_that_died_while_idle_are_replaced(both: Any):
+    """After a restart of the server the next operation works as if nothing had happened."""
+    both(jobs.enqueue([new()]))
+    kill_sessions()
+
+    assert 1 == both(admin.stats()).due
+
+
+@reads
+def _killed():
+    rows = yield Query("clock", {"now": None}, into=clock.Instant)
+    kill_sessions()
+    return (yield Query("clock", {"now": rows[0].now}, into=clock.Instant))
+
+
+def test_a_connection_that_dies_in_the_middle_is_told(both: Any):
+    """An operation that loses its connection is not repeated by itself; the next one has a new connection."""
+    with pytest.raises(StoreUnreachable):
+        both(_killed())
+
+    assert 0 == both(admin.stats()).due
+
+
+def test_a_text_may_hold_anything(both: Any):
+    """PostgreSQL has no place for a zero byte; what a handler says of its error must not be lost for that."""
+    (number,) = both(jobs.enqueue([new()])).ids
+    both(admin.cancel(number, why="a\0b"))
+
+    assert "a\N{REPLACEMENT CHARACTER}b" == both(jobs.get(number)).note
+
+
+def test_a_value_that_does_not_fit_is_told(both: Any):
+    """A number that no column holds is an error of that operation, not of the connection."""
+    with pytest.raises(StoreError) as refused:
+        both(jobs.enqueue([new(priority=2**63)]))
+
+    assert not isinstance(refused.value, StoreUnreachable | StoreBusy)
+
+
+def test_a_closed_store_is_closed(store: Store):
+    """It says so, in both colours, however often it is closed."""
+    store.run(admin.stats())
+    store.close()
+    store.close()
+    with pytest.raises(StoreClosed):
+        store.run(admin.stats())
+    with pytest.raises(StoreClosed):
+        asyncio.run(store.arun(admin.stats()))
+
+
+def test_each_loop_has_its_own_connections(store: Store):
+    """A store serves loops that come and go, and closes the connections of each with it."""
+    for _ in range(3):
+        asyncio.run(store.arun(jobs.enqueue([new()])))
+    with postgres.connect() as connection:
+        open_ones = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE %s AND pid <> pg_backend_pid()"
+        left = connection.execute(open_ones, [f"%{schema(store)}%"]).fetchone()
+
+    assert (3, (0,)) == (store.run(admin.stats()).due, left)
+
+
+def test_no_more_connections_than_the_pool():
+    """Operations wait for each other's connections; one that waits for too long says what to set."""
+    store = open_store(postgres.url(pool="1", timeout="100ms"))
+    held = threading.Event()
+    leave = threading.Event()
+
+    @reads
+    def long():
+        yield Query("clock", {"now": None})
+        held.set()
+        leave.wait(30)
+        return ()
+
+    thread = threading.Thread(target=lambda: store.run(long()))
+    thread.start()
+    held.wait(30)
+    with pytest.raises(StoreBusy, match=r"all 1 connections to PostgreSQL .* are in use: set \?pool= higher"):
+        store.run(admin.stats())
+    leave.set()
+    thread.join()
+    due = store.run(admin.stats()).due
+    store.close()
+
+    assert 0 == due
+
+
+def test_after_a_fork_the_child_has_connections_of_its_own(store: Store):
+    """The child uses and ends its own session; that of the parent lives on."""
+    store.run(jobs.enqueue([new()]))
+    child = os.fork()
+    if not child:
+        status = 1
+        with contextlib.suppress(BaseException):
+            store.run(jobs.enqueue([new()]))
+            store.close()
+            status = 0
+        os._exit(status)
+    _, status = os.waitpid(child, 0)
+
+    assert (0, 2) == (status, store.run(admin.stats()).due)
+
+
+# ------------------------------------------------------------------------------------------------------------ listening
+
+
+class Watching:
+    """What a store tells who watches it."""
+
+    def __init__(self, store: Store, lock_id: int | None = None) -> None:
+        self.news = store.watch(SystemClock(), lock_id=lock_id)
+
+    async def next(self) -> bool:
+        """Are there any news within two seconds?"""
+        try:
+            async with asyncio.timeout(2):
+                await anext(self.news)
+        except TimeoutError:
+            return False
+        return True
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_an_enqueue_is_news(store: Store, colour: str):
+    """Who watches hears at once of an enqueue of anybody, and looks once more shortly after."""
+
+    async def run() -> list[bool]:
+        """Watch, and enqueue from elsewhere."""
+        watching = Watching(store)
+        heard = [await watching.next()]
+        other = open_store(store.url)
+        if colour == "sync":
+            await asyncio.to_thread(other.run, jobs.enqueue([new()]))
+        else:
+            await other.arun(jobs.enqueue([new()]))
+        heard += [await watching.next(), await watching.next()]
+        other.close()
+        await watching.news.aclose()
+        return heard
+
+    assert [True, True, True] == asyncio.run(run())
+
+
+def test_a_burst_is_one_notification(store: Store, monkeypatch: pytest.MonkeyPatch):
+    """Of the transactions of a process within the window the first one notifies; none does with notify=off."""
+    quiet = open_store(store.url + "&notify=off")
+    monkeypatch.setattr(listener, "WINDOW", 3600)
+    with postgres.connect() as connection:
+        connection.execute(f'LISTEN "redrive.{schema(store)}"')
+        for _ in range(5):
+            quiet.run(jobs.enqueue([new()]))
+            store.run(jobs.enqueue([new()]))
+            store.run(workers.register("w", concurrency=1, lease_for=LONG))
+        heard = len(list(connection.notifies(timeout=0.2)))
+    quiet.close()
+
+    assert 1 == heard
+
+
+def test_a_lost_listener_is_told(store: Store):
+    """The connection that listens was ended: who watches hears so at once."""
+
+    async def run() -> None:
+        """Watch until the connection is lost."""
+        watching = Watching(store)
+        await watching.next()
+        await asyncio.to_thread(kill_sessions)
+        with pytest.raises(StoreUnreachable):
+            await watching.next()
+
+    asyncio.run(run())
+
+
+def test_a_silent_listener_is_asked(store: Store, monkeypatch: pytest.MonkeyPatch):
+    """A connection that says nothing is asked whether it lives, again and again, without news being made of it."""
+    monkeypatch.setattr(listener, "PING", 0.01)
+    asked = []
+    ask = listener._ask
+
+    async def count(*arguments: Any) -> None:
+        """Count the questions, and enqueue after some."""
+        await ask(*arguments)
+        asked.append(None)
+        if len(asked) == 5:
+            await store.arun(jobs.enqueue([new()]))
+
+    monkeypatch.setattr(listener, "_ask", count)
+
+    async def run() -> bool:
+        """Watch for two news: that it began, and the enqueue."""
+        watching = Watching(store)
+        await watching.next()
+        heard = await watching.next()
+        await watching.news.aclose()
+        return heard
+
+    assert (True, True) == (asyncio.run(run()), len(asked) >= 5)
+
+
+def test_the_lock_is_held_as_long_as_it_is_watched(store: Store):
+    """Others see whether the session of a worker lives; of one without a lock they see nothing."""
+    store.run(workers.register("a", concurrency=1, lease_for=LONG, lock_id=7))
+    store.run(workers.register("b", concurrency=1, lease_for=LONG))
+
+    async def run() -> list[Any]:
+        """Look before and while it is watched."""
+        seen = [[each.locked for each in store.run(workers.workers())]]
+        watching = Watching(store, lock_id=7)
+        await watching.next()
+        seen.append([each.locked for each in store.run(workers.workers())])
+        await watching.news.aclose()
+        return seen
+
+    assert [[False, None], [True, None]] == asyncio.run(run())

@@ -1,0 +1,291 @@
+"""Enqueueing in the user's own transaction on PostgreSQL: the job exists if and only if that one commits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from typing import Any
+
+import asyncpg
+import psycopg
+import pytest
+import sqlalchemy
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+
+from redrive.errors import StoreError, StoreMismatch
+from redrive.stores.operations import admin, jobs
+from redrive.stores.store import Store, open_store
+from tests import postgres
+from tests.stores.helpers import new
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    """A store in a schema of its own."""
+    opened = open_store(postgres.url())
+    yield opened
+    opened.close()
+
+
+def count(store: Store) -> int:
+    """How many jobs others can see."""
+    return store.run(admin.stats()).unfinished
+
+
+# ------------------------------------------------------------------------------------------------- synchronous ones
+
+
+@contextlib.contextmanager
+def _psycopg() -> Iterator[tuple[Any, Any]]:
+    with postgres.connect(autocommit=False) as connection:
+        yield connection, connection
+
+
+@contextlib.contextmanager
+def _alchemy_connection() -> Iterator[tuple[Any, Any]]:
+    engine = sqlalchemy.create_engine("postgresql+psycopg://", creator=lambda: postgres.connect(autocommit=False))
+    with engine.connect() as connection:
+        yield connection, connection
+    engine.dispose()
+
+
+@contextlib.contextmanager
+def _alchemy_session() -> Iterator[tuple[Any, Any]]:
+    engine = sqlalchemy.create_engine("postgresql+psycopg://", creator=lambda: postgres.connect(autocommit=False))
+    with Session(engine) as session:
+        yield session, session
+    engine.dispose()
+
+
+SYNC = {"psycopg": _psycopg, "sqlalchemy connection": _alchemy_connection, "sqlalchemy session": _alchemy_session}
+
+
+@pytest.fixture(params=list(SYNC))
+def mine(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """A connection of each library, on which nothing has been done yet, with ``commit`` and ``rollback``."""
+    with SYNC[request.param]() as (connection, _):
+        yield connection
+
+
+@pytest.mark.case("D27")
+def test_the_job_is_there_after_the_commit(store: Store, mine: Any):
+    """Before the commit nobody else sees the job, after it everybody; also if the enqueue was the first statement."""
+    store.run(jobs.enqueue([new()]), using=mine)
+    before = count(store)
+    mine.commit()
+
+    assert (0, 1) == (before, count(store))
+
+
+@pytest.mark.case("D27")
+def test_the_job_is_gone_with_the_rollback(store: Store, mine: Any):
+    """What is rolled back was never enqueued."""
+    store.run(jobs.enqueue([new()]), using=mine)
+    mine.rollback()
+
+    assert 0 == count(store)
+
+
+def test_an_error_does_not_poison_the_transaction(store: Store, mine: Any):
+    """Where the enqueue is refused, the user's transaction goes on, with what it had done before."""
+    store.run(jobs.enqueue([new()]), using=mine)
+    with pytest.raises(StoreError):
+        store.run(jobs.enqueue([new(queue="")]), using=mine)
+    store.run(jobs.enqueue([new()]), using=mine)
+    mine.commit()
+
+    assert 2 == count(store)
+
+
+def test_a_connection_in_autocommit_mode_stores_at_once(store: Store):
+    """Outside of a transaction the enqueue is one of its own; inside of a block it is a part of that."""
+    with postgres.connect() as connection:
+        store.run(jobs.enqueue([new()]), using=connection)
+        seen = [count(store)]
+        with contextlib.suppress(RuntimeError), connection.transaction():
+            store.run(jobs.enqueue([new()]), using=connection)
+            raise RuntimeError
+        seen.append(count(store))
+
+    assert [1, 1] == seen
+
+
+def test_rows_of_the_user_stay_as_the_user_wants_them(store: Store):
+    """A connection with a row factory and a cursor factory of its own serves as well, and keeps them."""
+    with postgres.connect() as connection:
+        connection.row_factory = psycopg.rows.dict_row
+        connection.cursor_factory = psycopg.ClientCursor
+        placed = store.run(jobs.enqueue([new()]), using=connection)
+        row = connection.execute("SELECT 1 AS one").fetchone()
+
+    assert ([1], {"one": 1}) == (placed.ids, row)
+
+
+def test_another_database_is_refused(store: Store):
+    """A connection to a database without these tables, or with those of another app, enqueues nothing."""
+    with postgres.connect() as connection:
+        connection.execute(f"CREATE DATABASE {(name := postgres.fresh())}")
+    other = open_store(postgres.url(schema="same", database=name))
+    here = open_store(postgres.url(schema="same"))
+    with postgres.connect(database=name) as connection:
+        with pytest.raises(StoreMismatch, match="using= is a connection to another database than PostgreSQL"):
+            here.run(jobs.enqueue([new()]), using=connection)
+        with pytest.raises(StoreMismatch, match="using= is a connection to another database than PostgreSQL"):
+            store.run(jobs.enqueue([new()]), using=connection)
+        other.run(jobs.enqueue([new()]), using=connection)
+    counts = [count(each) for each in (here, other)]
+    for each in (here, other):
+        each.close()
+
+    assert [0, 1] == counts
+
+
+@pytest.mark.parametrize(("given", "what"), [({}, "builtins.dict"), (object(), "builtins.object")])
+def test_what_is_no_connection_is_refused(store: Store, given: object, what: str):
+    """The message says what was given, and what is wanted."""
+    with pytest.raises(StoreMismatch, match=f"not a {what}; enqueue takes synchronous connections"):
+        store.run(jobs.enqueue([new()]), using=given)
+    with pytest.raises(StoreMismatch, match=f"not a {what}; enqueue takes synchronous connections"):
+        asyncio.run(store.arun(jobs.enqueue([new()]), using=given))
+
+
+@pytest.mark.case("D27")
+def test_nobody_is_woken_by_what_is_rolled_back(store: Store):
+    """A listener hears of the committed enqueue, and of nothing else."""
+    with postgres.connect() as listener, postgres.connect(autocommit=False) as connection:
+        listener.execute(f'LISTEN "redrive.{_schema(store)}"')
+        store.run(jobs.enqueue([new()]), using=connection)
+        connection.rollback()
+        silent = list(listener.notifies(timeout=0, stop_after=1))
+        store.run(jobs.enqueue([new()]), using=connection)
+        store.run(jobs.enqueue([new()]), using=connection)
+        connection.commit()
+        heard = [each.payload for each in listener.notifies(timeout=5, stop_after=1)]
+        heard += [each.payload for each in listener.notifies(timeout=0)]
+
+    assert ([], [""]) == (silent, heard)
+
+
+def _schema(store: Store) -> str:
+    return store.url.partition("schema=")[2].partition("&")[0]
+
+
+# ------------------------------------------------------------------------------------------------------------- Django
+
+
+@pytest.mark.case("D27")
+def test_django_s_connection_serves(store: Store):
+    """In ``atomic()`` the job is a part of Django's transaction; outside it is stored at once."""
+    from django.conf import settings
+    from django.db import transaction
+    from django.db.utils import ConnectionHandler
+
+    if not settings.configured:
+        settings.configure(USE_TZ=False)
+    server = {"ENGINE": "django.db.backends.postgresql", "NAME": "postgres", "USER": "postgres"}
+    connection = ConnectionHandler({"default": server | {"HOST": postgres.server()}})["default"]
+    store.run(jobs.enqueue([new()]), using=connection)
+    seen = [count(store)]
+    with contextlib.suppress(RuntimeError), _atomic(transaction, connection):
+        store.run(jobs.enqueue([new()]), using=connection)
+        raise RuntimeError
+    seen.append(count(store))
+    with _atomic(transaction, connection):
+        store.run(jobs.enqueue([new()]), using=connection)
+        seen.append(count(store))
+    seen.append(count(store))
+    connection.close()
+
+    assert [1, 1, 1, 2] == seen
+
+
+@contextlib.contextmanager
+def _atomic(transaction: Any, connection: Any) -> Iterator[None]:
+    """``transaction.atomic``, which looks its connection up by name, on this one."""
+    block = transaction.Atomic("default", True, False)
+    found, transaction.get_connection = transaction.get_connection, lambda _: connection
+    try:
+        with block:
+            yield
+    finally:
+        transaction.get_connection = found
+
+
+# ------------------------------------------------------------------------------------------------ asynchronous ones
+
+Block = Callable[[Any], Awaitable[None]]
+
+
+@contextlib.asynccontextmanager
+async def _asyncpg() -> AsyncIterator[Any]:
+    connection = await asyncpg.connect(host=postgres.server(), user="postgres", database="postgres")
+    begun = connection.transaction()
+    await begun.start()
+    yield connection, begun.commit, begun.rollback
+    await connection.close()
+
+
+@contextlib.asynccontextmanager
+async def _asyncpg_pool() -> AsyncIterator[Any]:
+    async with (
+        asyncpg.create_pool(host=postgres.server(), user="postgres", database="postgres", min_size=1) as pool,
+        pool.acquire() as connection,
+    ):
+        begun = connection.transaction()
+        await begun.start()
+        yield connection, begun.commit, begun.rollback
+
+
+@contextlib.asynccontextmanager
+async def _apsycopg() -> AsyncIterator[Any]:
+    where = {"host": postgres.server(), "user": "postgres", "dbname": "postgres"}
+    async with await psycopg.AsyncConnection.connect(**where) as connection:
+        yield connection, connection.commit, connection.rollback
+
+
+@contextlib.asynccontextmanager
+async def _alchemy(library: str, *, session: bool) -> AsyncIterator[Any]:
+    engine = create_async_engine(f"postgresql+{library}://postgres@/postgres?host={postgres.server()}")
+    if session:
+        async with AsyncSession(engine) as given:
+            yield given, given.commit, given.rollback
+    else:
+        async with engine.connect() as given:
+            yield given, given.commit, given.rollback
+    await engine.dispose()
+
+
+ASYNC: dict[str, Callable[[], Any]] = {
+    "asyncpg": _asyncpg,
+    "asyncpg pool": _asyncpg_pool,
+    "psycopg": _apsycopg,
+    "sqlalchemy connection on asyncpg": lambda: _alchemy("asyncpg", session=False),
+    "sqlalchemy session on asyncpg": lambda: _alchemy("asyncpg", session=True),
+    "sqlalchemy session on psycopg": lambda: _alchemy("psycopg", session=True),
+}
+
+
+@pytest.mark.case("D27")
+@pytest.mark.parametrize("library", list(ASYNC))
+def test_an_asynchronous_connection_serves(store: Store, library: str):
+    """The job is there after the commit, not before it and not after a rollback; an error undoes only itself."""
+    seen = []
+
+    async def enqueue(*, commit: bool) -> None:
+        """Enqueue in a transaction, with a refusal in the middle of it."""
+        async with ASYNC[library]() as (connection, committed, rolled_back):
+            await store.arun(jobs.enqueue([new()]), using=connection)
+            with pytest.raises(StoreError):
+                await store.arun(jobs.enqueue([new(queue="")]), using=connection)
+            await store.arun(jobs.enqueue([new()]), using=connection)
+            seen.append(count(store))
+            await (committed if commit else rolled_back)()
+
+    asyncio.run(enqueue(commit=False))
+    seen.append(count(store))
+    asyncio.run(enqueue(commit=True))
+    seen.append(count(store))
+
+    assert [0, 0, 0, 2] == seen

@@ -1,0 +1,58 @@
+"""What answers do with rows that are not as they should be."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from redrive.engine.frozen import UNREADABLE
+from redrive.engine.lifecycle import State
+from redrive.engine.outcome import Succeeded
+from redrive.engine.settle import decide
+from redrive.errors import LeaseLost, StoreError
+from redrive.stores.operations import answers
+from tests.engine.helpers import claim as a_claim
+from tests.engine.helpers import job as a_job
+from tests.stores.helpers import T0, failed
+from tests.stores.operations.conversing import CLOCK, converse, names
+
+CLAIM = a_claim()
+WAITING = a_job(id=7, state=State.WAITING, lease_id=CLAIM.lease_id)
+
+
+def test_a_completion_needs_no_policy():
+    """One that this redrive cannot read does not stop it."""
+    operation = answers.answer(7, CLAIM.lease_id, Succeeded(), 0.0)
+    odd = replace(CLAIM, policy=UNREADABLE)
+    answered, asked = converse(operation, CLOCK, [WAITING], [odd], [(CLAIM.lease_id,)], [])
+
+    assert True is answered
+    assert ["clock", "job_get", "open_attempt", "settle", "attempt_insert"] == names(asked)
+
+
+def test_a_failure_needs_its_policy():
+    """Nothing is decided by a policy that cannot be read: a newer redrive may."""
+    operation = answers.answer(7, CLAIM.lease_id, failed(), 0.0)
+
+    with pytest.raises(StoreError, match="cannot be read by this redrive"):
+        converse(operation, CLOCK, [WAITING], [replace(CLAIM, policy=UNREADABLE)])
+
+
+def test_what_ends_under_the_answers_hands_is_told():
+    """Where somebody else ends the attempt between the look and the write, the answer looks again."""
+    operation = answers.answer(CLAIM.id, CLAIM.lease_id, Succeeded(b"1"), 0.0)
+    line = decide(CLAIM, failed("boom"), T0, 0.0).closed
+    ended = a_job(id=7, state=State.READY)
+
+    with pytest.raises(LeaseLost, match="failed: boom"):
+        converse(operation, CLOCK, [WAITING], [CLAIM], [], [ended], [line])
+
+
+def test_an_unreadable_policy_waits_for_a_newer_worker():
+    """The end of its wait is decided by nobody else; the others of the pass are."""
+    operation = answers.lapse(2, [0.0, 0.0])
+    odd = replace(CLAIM, policy=UNREADABLE, lease_id=CLAIM.lease_id + 1)
+    moved, asked = converse(operation, CLOCK, [odd, CLAIM], [(CLAIM.lease_id,)], [])
+
+    assert [CLAIM.lease_id] == [each.lease_id for each in moved]
+    assert 1 == len(asked[2].many or ())

@@ -1,0 +1,72 @@
+"""Queues and floors, where a conversation takes a turn that a whole store seldom takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from msgspec.structs import replace as changed
+
+from redrive.engine.queue import QueueChange, QueueSettings
+from redrive.engine.select import Filter
+from redrive.stores.operations import admin, floors, jobs, queues, special
+from redrive.stores.store import Store, open_store
+from tests.engine.helpers import claim
+from tests.stores.helpers import T0, new
+
+
+@pytest.fixture
+def memory() -> Iterator[Store]:
+    """A store in memory."""
+    store = open_store("memory://")
+    yield store
+    store.close()
+
+
+def test_what_is_claimed_by_turns_or_without_its_due_time_sets_no_floor():
+    """A floor is of a plain lane, and of a job whose due time is known."""
+    parted = claim(partition="ann", scheduled_at=T0)
+    unknown = claim(scheduled_at=None)
+    plain = claim(scheduled_at=T0)
+
+    assert () == floors.raised((), [parted, unknown])
+    assert (floors.Floor("mail", 3, T0, 7),) == floors.raised((), [plain])
+
+
+def test_a_declaration_that_says_nothing_new_writes_nothing(memory: Store):
+    """A worker that starts again finds its declarations as they are."""
+    wanted = {"mail": QueueChange(concurrency=2)}
+    memory.run(queues.declare(wanted, now=T0))
+    before = memory.run(queues.settings("mail"))
+    memory.run(queues.declare(wanted, now=T0))
+
+    assert before == memory.run(queues.settings("mail"))
+    assert 2 == before.concurrency
+
+
+def test_to_forget_what_nobody_has_set_is_no_event(memory: Store):
+    """A queue without settings stays so, and the audit log has no line of it."""
+    memory.run(queues.forget("mail", now=T0))
+
+    assert QueueSettings("mail") == memory.run(queues.settings("mail"))
+
+
+def test_jobs_of_one_line_are_looked_up_once(memory: Store):
+    """Two jobs of the same partition of an ordered queue stand behind the same head."""
+    memory.run(queues.change("mail", QueueChange(ordered=True), now=T0))
+    line = [changed(new(queue="mail"), partition="ann")] * 2
+    memory.run(jobs.enqueue(line, now=T0))
+    rows = memory.run(admin.select(Filter(oldest_first=True)))
+    found = memory.run(queues.standings(rows, now=T0))
+
+    assert [1, 1] == [found[row.id].head_id for row in rows]
+
+
+def test_a_queue_that_is_paused_meanwhile_offers_nothing():
+    """Between the look at what is due and the look at the queue somebody may have paused it."""
+    offering = special._offer("mail", 5, T0, None)
+    next(offering)
+    with pytest.raises(StopIteration) as end:
+        offering.send([QueueSettings("mail", paused_at=T0)])
+
+    assert (True, T0) == (end.value.value.full, end.value.value.settings.paused_at)

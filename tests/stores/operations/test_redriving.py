@@ -1,0 +1,166 @@
+"""Starting ended jobs again, driven by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from redrive.engine.lifecycle import State
+from redrive.engine.records import Job, KeyUntil
+from redrive.engine.select import Filter
+from redrive.errors import IllegalMove
+from redrive.stores.operations import redriving
+from redrive.stores.operations.keys import Holder
+from redrive.stores.operations.redriving import Family, Redriven
+from redrive.stores.query import Query
+from tests.engine.helpers import job, policy
+from tests.stores.helpers import T0, seconds
+from tests.stores.operations.conversing import CLOCK, converse, names
+
+DEAD = job(state=State.DEAD, reason="ERROR", failures=3, finished_at=T0)
+FREE = Family(7, catching=False, twin=False, pointless=False)
+KEYED = replace(DEAD, key="u", key_until=KeyUntil.END)
+
+
+def family(number: int) -> Family:
+    """Nothing is in the way of this job."""
+    return replace(FREE, id=number)
+
+
+def test_retrying_a_waiting_job_makes_it_due():
+    """A waiting job is made due, and nothing else is asked."""
+    assert Query("hasten", {"id": 7, "now": T0}) == converse(redriving.retry(7), CLOCK, [job()], [], [])[1][2]
+
+
+@pytest.mark.parametrize(
+    ("row", "forgiven"),
+    [
+        (DEAD, 1),
+        (replace(DEAD, reason="POISON"), 1),
+        (replace(DEAD, reason="DEADLINE"), 0),
+        (replace(DEAD, state=State.CANCELLED), 0),
+    ],
+    ids=["failed", "poisoned", "expired", "cancelled"],
+)
+def test_retrying_forgives_the_failure_that_was_final(row: Job, forgiven: int):
+    """A dead job is forgiven its last failure; one that ended without a failure has none to be forgiven."""
+    _, asked = converse(redriving.retry(7), CLOCK, [row], [FREE], [(7,)], [])
+    start = {"ids": [7], "first_at": T0, "spacing": timedelta(0), "queue": None, "forgive": forgiven}
+
+    assert start | {"note": "run once more by an operator"} == asked[3].params
+
+
+@pytest.mark.parametrize("state", [State.RUNNING, State.SUCCEEDED])
+def test_retrying_what_cannot_be_is_refused(state: State):
+    """A job that runs or has succeeded is refused before its family is asked for."""
+    with pytest.raises(IllegalMove, match=f"a {state} job cannot redrive"):
+        converse(redriving.retry(7), CLOCK, [job(state=state)])
+
+
+OBSTACLES = [
+    (replace(DEAD, caught_at=T0), FREE, "was caught: its catch task has dealt with it"),
+    (
+        replace(DEAD, policy=policy("2 1s catch mend")),
+        replace(FREE, catching=True),
+        "is being caught by mend: cancel the catch job first, or let it finish",
+    ),
+    (
+        replace(DEAD, parent_id=3),
+        replace(FREE, pointless=True),
+        "has nothing to catch: job 3 is not dead any more, or was caught",
+    ),
+    (replace(DEAD, parent_id=3), replace(FREE, twin=True), "has a twin: another catch job of job 3 waits or runs"),
+]
+
+
+@pytest.mark.parametrize(("row", "kin", "why"), OBSTACLES)
+def test_an_obstacle_refuses_a_retry(row: Job, kin: Family, why: str):
+    """A job that must stay as it is is not run once more, and the refusal says why."""
+    with pytest.raises(IllegalMove) as refused:
+        converse(redriving.retry(7), CLOCK, [row], [kin])
+
+    assert f"job 7 {why}" == str(refused.value)
+
+
+@pytest.mark.parametrize(("row", "kin", "why"), [*OBSTACLES, (job(), FREE, "is ready")])
+def test_an_obstacle_keeps_a_job_from_a_redrive(row: Job, kin: Family, why: str):
+    """A job that must stay as it is is kept, with the reason, and nothing is written for it."""
+    redriven, asked = converse(redriving.redrive(Filter()), CLOCK, [row], [kin])
+
+    assert Redriven((), ((7, why),)) == redriven
+    assert "redrive" not in names(asked)
+
+
+def test_a_redrive_starts_one_of_each_family():
+    """Of a dead job and its catch jobs the oldest is started; the others are kept, each with its reason."""
+    rows = [
+        replace(DEAD, id=1),
+        replace(DEAD, id=2, parent_id=1),
+        replace(DEAD, id=4, parent_id=3),
+        replace(DEAD, id=5, parent_id=3),
+    ]
+    families = [replace(FREE, id=row.id) for row in rows]
+    redriven, asked = converse(redriving.redrive(Filter()), CLOCK, rows, families, [(1,), (4,)], [])
+
+    assert (1, 4) == redriven.ids
+    assert (
+        (2, "has nothing to catch while job 1 starts again"),
+        (5, "has a twin: another catch job of job 3 waits or runs"),
+    ) == redriven.kept
+    start = {"ids": [1, 4], "first_at": T0, "spacing": timedelta(0), "queue": None, "forgive": None}
+    assert start | {"note": "redriven by an operator"} == asked[3].params
+    assert "jobs_oldest" == asked[1].name
+
+
+def test_a_dry_run_writes_nothing():
+    """A dry run answers the same and does not ask for the writing."""
+    redriven, asked = converse(redriving.rehearse(Filter()), [DEAD], [FREE])
+
+    assert Redriven((7,)) == redriven
+    assert ["jobs_oldest", "families"] == names(asked)
+
+
+def test_a_key_that_is_held_refuses_a_retry():
+    """A dead job whose key another one holds is not run once more, and the refusal names the other one."""
+    holder = Holder(KEYED.task, "u", 9, KEYED.task, State.READY, debounced=False)
+    with pytest.raises(IllegalMove, match="job 7 stays dead: its key 'u' is held by job 9"):
+        converse(redriving.retry(7), CLOCK, [KEYED], [FREE], [], [holder])
+
+
+def test_a_key_that_is_taken_in_the_last_moment_keeps_the_job():
+    """A job whose key was free when it was looked at, and is not when it is to be taken, stays dead."""
+    holder = Holder(KEYED.task, "u", 9, KEYED.task, State.READY, debounced=False)
+    redriven, asked = converse(redriving.redrive(Filter()), CLOCK, [KEYED], [FREE], [], [], [holder])
+
+    assert Redriven((), ((7, "stays dead: its key 'u' is held by job 9"),)) == redriven
+    assert "redrive" not in names(asked)
+
+
+def test_a_redrive_goes_on_reading_until_it_has_enough():
+    """The limit counts what is started: where jobs are kept, more are read, and the answer says where it stopped."""
+    kept = [replace(DEAD, id=number, caught_at=T0) for number in range(1, 101)]
+    free = [replace(DEAD, id=number) for number in (101, 102)]
+    kin = [family(number) for number in range(1, 103)]
+    answers = CLOCK, kept, kin[:100], free, kin[100:], [(101,)], []
+    redriven, asked = converse(redriving.redrive(Filter(limit=1)), *answers)
+
+    assert ((101,), 100, 101) == (redriven.ids, len(redriven.kept), redriven.last_id)
+    assert 100 == asked[3].params["after_id"]
+
+
+def test_a_rate_spaces_due_times_out():
+    """The first one is due after so long, the next ones each so much later, on another queue if one is named."""
+    operation = redriving.redrive(Filter(), queue="q2", spacing=seconds(2), first_after=seconds(5))
+    _, asked = converse(operation, CLOCK, [DEAD], [FREE], [(7,)], [])
+
+    start = tuple(asked[3].params[key] for key in ("first_at", "spacing", "queue"))
+    assert (T0 + seconds(5), seconds(2), "q2") == start
+
+
+def test_a_redrive_of_nothing_leaves_no_line():
+    """Where nothing fits nothing is written, neither to jobs nor to the audit log."""
+    redriven, asked = converse(redriving.redrive(Filter()), CLOCK, [])
+
+    assert (Redriven(()), ["clock", "jobs_oldest"]) == (redriven, names(asked))
