@@ -14,10 +14,10 @@ PURE = src/redrive/errors.py,src/redrive/policy/*,src/redrive/engine/*,src/redri
 FLOOR = 90
 
 .DEFAULT_GOAL = help
-.PHONY: help venv demo test soak check lint types layers docstrings pages docs bench format pins wheel clean
+.PHONY: help venv demo test soak chaos check lint types layers docstrings pages docs bench bench-peers format pins wheel clean
 
 help: ## say what each target does
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # --- environment -----------------------------------------------------------------------------------------------------
 
@@ -67,6 +67,9 @@ endif
 soak: $(VENV)/test.stamp ## walk the store's state machine for minutes instead of seconds
 	@$(BIN)/python -m pytest tests/stores/test_state_machine.py --hypothesis-profile=deep $(ARGS)
 
+chaos: $(VENV)/test.stamp ## kill, stop, starve and fill up for an hour what `make test` does for a minute
+	@REDRIVE_CHAOS=long $(BIN)/python -m pytest tests/acceptance -m chaos $(ARGS)
+
 check: lint types layers docstrings pages ## lint, format, types, layers, docstrings, pages; -k shows all failures
 
 lint: $(VENV)/check.stamp
@@ -93,6 +96,16 @@ docs: $(VENV)/check.stamp ## build the documentation into docs/_build/html
 bench: $(VENV)/bench.stamp ## measure redrive, its peers and the raw limit side by side
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+# Each peer has an environment of its own, so that nobody's pins hold another one back.
+PEERS = $(patsubst requirements/peers/%.txt,build/peers/%/stamp,$(wildcard requirements/peers/*.txt))
+
+bench-peers: $(PEERS) ## make an environment for each peer that `make bench` measures
+
+build/peers/%/stamp: requirements/peers/%.txt
+	$(PYTHON) -m venv build/peers/$*
+	build/peers/$*/bin/python -m pip --quiet --disable-pip-version-check install -r $<
+	@touch $@
+
 # --- upkeep ----------------------------------------------------------------------------------------------------------
 
 format: $(VENV)/check.stamp ## format the code and repair what ruff can repair
@@ -108,6 +121,10 @@ pins: $(BIN)/python ## resolve requirements/*.in anew into requirements/*.txt
 			--constraint ../build.pins --output-file $$name.txt $$name.in || exit 1; \
 		cat $$name.txt >> ../build.pins; \
 	done; rm -f ../build.pins
+	cd requirements/peers && for name in *.in; do \
+		../../$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --upgrade --no-header --no-annotate \
+			--no-emit-index-url --no-emit-find-links --output-file $${name%.in}.txt $$name || exit 1; \
+	done
 
 wheel: $(VENV)/demo.stamp ## build the wheel into dist/
 	$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,15 +14,30 @@ __all__ = ["GOALS", "Goal", "Met", "judge"]
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One ratio that redrive should reach.
+    """One figure of redrive, and what it is held against.
 
     Attributes:
-        against: the name of the other subject.
-        at_least: redrive's jobs per second, until settled, divided by the other's.
+        figure: a field of `Figures`.
+        against: the subject whose same figure it is divided by; None where the figure itself is meant.
+        at_least: the ratio should not be lower.
+        at_most: the ratio, or the figure, should not be higher.
+        of: the subject that has the goal.
     """
 
-    against: str
-    at_least: float
+    figure: str
+    against: str | None = None
+    at_least: float = -math.inf
+    at_most: float = math.inf
+    of: str = "redrive"
+
+    @property
+    def wanted(self) -> str:
+        """What it should be, in words."""
+        return f"at least {self.at_least:.3g}" if math.isfinite(self.at_least) else f"at most {self.at_most:g}"
+
+    def __str__(self) -> str:
+        """What is compared, in words."""
+        return f"{self.of}: {self.figure}" + (f" / {self.against}" if self.against else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,26 +46,47 @@ class Met:
 
     Attributes:
         goal: which.
-        ratio: what was measured.
-        lowest: the lowest ratio of a round.
-        highest: the highest.
+        value: what was measured.
+        lowest: in any round.
+        highest: in any round.
     """
 
     goal: Goal
-    ratio: float
+    value: float
     lowest: float
     highest: float
 
     @property
     def reached(self) -> bool:
         """Was it reached?"""
-        return self.ratio >= self.goal.at_least
+        return self.goal.at_least <= self.value <= self.goal.at_most
 
+
+LATENCY = (Goal("p50", at_most=5.0), Goal("p99", at_most=20.0))
+WEIGHTY = tuple(
+    Goal("settled", "redrive", at_least=1 / 1.2, of=f"redrive, {condition}")
+    for condition in ("a million waiting", "ten million finished", "held snapshot")
+)
 
 GOALS = {
-    "sqlite": (Goal("raw sqlite3", 0.20), Goal("huey", 8.0)),
+    "sqlite": (
+        Goal("settled", "raw sqlite3", at_least=0.20),
+        Goal("settled", "huey", at_least=8.0),
+        Goal("settled", "dbos", at_least=100.0),
+        Goal("bulk", "raw sqlite3", at_least=0.30),
+        *LATENCY,
+        *WEIGHTY,
+    ),
+    "postgres": (
+        Goal("settled", "raw asyncpg", at_least=0.40),
+        Goal("settled", "procrastinate", at_least=20.0),
+        Goal("settled", "pgqueuer", at_least=1.5),
+        Goal("bulk", "raw asyncpg", at_least=0.30),
+        *LATENCY,
+        *WEIGHTY,
+    ),
 }
-"""By store. The raw loop runs no handler, starts nothing, keeps no history; see its module."""
+"""By store. The raw loops run no handler, start nothing, keep no history; see their modules."""
 
 
 def judge(store: str, rounds: Sequence[Mapping[str, Figures]]) -> list[Met]:
@@ -62,11 +99,20 @@ def judge(store: str, rounds: Sequence[Mapping[str, Figures]]) -> list[Met]:
         rounds: the figures of each round by the name of the subject.
 
     Returns:
-        What became of each goal whose subject was measured.
+        What became of each goal whose subjects were measured.
     """
     judged = []
     for goal in GOALS[store]:
-        ratios = [each["redrive"].settled / each[goal.against].settled for each in rounds if goal.against in each]
-        if ratios:
-            judged.append(Met(goal, statistics.median(ratios), min(ratios), max(ratios)))
+        values = [value for each in rounds if (value := _value(goal, each)) is not None]
+        if values:
+            judged.append(Met(goal, statistics.median(values), min(values), max(values)))
     return judged
+
+
+def _value(goal: Goal, figures: Mapping[str, Figures]) -> float | None:
+    if goal.of not in figures or (goal.against is not None and goal.against not in figures):
+        return None
+    value: float = getattr(figures[goal.of], goal.figure)
+    if goal.against is not None:
+        value /= getattr(figures[goal.against], goal.figure)
+    return None if math.isnan(value) else value

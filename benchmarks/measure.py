@@ -9,23 +9,25 @@ What is counted and what is not:
 * *Latency* runs from just before the call that enqueues to the handler, at a steady rate far below what the subject can
   do; so it contains one commit, and the worker finds each job alone.
 * *Enqueueing* is measured in this process, while no worker runs.
+* *The server's side*, where there is one: bytes of log and commits per job while draining, and the rows that are left
+  to be cleaned up when the last job has ended.
 """
 
 from __future__ import annotations
 
 import statistics
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.meter import METER, Meter
-from benchmarks.processes import cpu_seconds, running, wait
+from benchmarks.place import Place, Server, Tally, fresh
+from benchmarks.processes import Process, cpu_seconds, running, wait
 from benchmarks.subjects import Subject
 
-__all__ = ["Figures", "Sizes", "measure"]
+__all__ = ["NOTHING", "Drained", "Figures", "Sizes", "drain", "measure"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,10 @@ class Sizes:
     rate: float = 50.0
 
 
+NOTHING = float("nan")
+"""Of what a subject or its store does not have."""
+
+
 @dataclass(frozen=True, slots=True)
 class Figures:
     """What was measured.
@@ -54,27 +60,57 @@ class Figures:
         bulk: enqueued many at once, per second.
         handled: drained, per second, from the first handler to the last.
         settled: drained, per second, from the first handler until the last end was written.
+        settled_by_two: the same, by two worker processes.
         cpu: processor time of the worker process per job, microseconds.
         p50: latency, milliseconds.
         p99: the same.
+        wal: bytes of the server's log per job, while draining.
+        commits: per job, while draining.
+        dead: dead rows per job, when the last one has ended.
     """
 
-    single: float
+    single: float = NOTHING
+    bulk: float = NOTHING
+    handled: float = NOTHING
+    settled: float = NOTHING
+    settled_by_two: float = NOTHING
+    cpu: float = NOTHING
+    p50: float = NOTHING
+    p99: float = NOTHING
+    wal: float = NOTHING
+    commits: float = NOTHING
+    dead: float = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """What one draining showed.
+
+    Attributes:
+        bulk: enqueued per second, before.
+        handled: per second.
+        settled: per second.
+        cpu: microseconds per job, all workers together.
+        before: the server's counts when the first job ran.
+        after: the same, when the last end was written.
+    """
+
     bulk: float
     handled: float
     settled: float
     cpu: float
-    p50: float
-    p99: float
+    before: Tally | None
+    after: Tally | None
 
 
-def measure(subject: Subject, sizes: Sizes, home: Path) -> Figures:
+def measure(subject: Subject, sizes: Sizes, home: Path, server: Server | None = None) -> Figures:
     """Measure one subject once.
 
     Args:
         subject: what.
         sizes: how much.
         home: a folder on the disk that is meant.
+        server: PostgreSQL, where the subject wants it.
 
     Returns:
         The figures.
@@ -82,54 +118,99 @@ def measure(subject: Subject, sizes: Sizes, home: Path) -> Figures:
     Raises:
         Stuck: its worker got nowhere.
     """
-    single = _singles(subject, sizes, home)
-    bulk, handled, settled, cpu = _drain(subject, sizes, home)
-    p50, p99 = _latency(subject, sizes, home)
-    return Figures(single, bulk, handled, settled, cpu, p50, p99)
+    single = _singles(subject, sizes, home, server)
+    one = drain(subject, sizes, home, server)
+    two = drain(subject, sizes, home, server, workers=2)
+    p50, p99 = _latency(subject, sizes, home, server)
+    wal = commits = dead = NOTHING
+    if one.before is not None and one.after is not None:
+        wal = (one.after.wal - one.before.wal) / sizes.jobs
+        commits = (one.after.commits - one.before.commits) / sizes.jobs
+        dead = one.after.dead / sizes.jobs
+    return Figures(
+        single, one.bulk, one.handled, one.settled, two.settled, one.cpu, p50, p99, wal=wal, commits=commits, dead=dead
+    )
 
 
 @contextmanager
-def _fresh(subject: Subject, home: Path) -> Iterator[Path]:
-    """A new database in a folder of its own, removed afterwards."""
-    with tempfile.TemporaryDirectory(dir=home) as name:
-        subject.create(Path(name))
+def _fresh(subject: Subject, home: Path, server: Server | None) -> Iterator[Place]:
+    """A new database, in which the subject has its tables."""
+    with fresh(home, server) as place:
+        subject.create(place)
         with closing(subject):
-            yield Path(name)
+            yield place
 
 
-def _singles(subject: Subject, sizes: Sizes, home: Path) -> float:
-    with _fresh(subject, home):
+def _singles(subject: Subject, sizes: Sizes, home: Path, server: Server | None) -> float:
+    with _fresh(subject, home, server):
+        subject.enqueue(0.0)
         began = time.monotonic()
         for _ in range(sizes.singles):
             subject.enqueue(0.0)
         return sizes.singles / (time.monotonic() - began)
 
 
-def _drain(subject: Subject, sizes: Sizes, home: Path) -> tuple[float, float, float, float]:
-    """Answers: enqueued in bulk per second, handled per second, settled per second, microseconds of CPU per job."""
-    with _fresh(subject, home) as folder:
+def drain(subject: Subject, sizes: Sizes, home: Path, server: Server | None = None, *, workers: int = 1) -> Drained:
+    """Fill a new database, and let worker processes drain it.
+
+    Args:
+        subject: what.
+        sizes: how much.
+        home: a folder on the disk that is meant.
+        server: PostgreSQL, where the subject wants it.
+        workers: how many processes.
+
+    Returns:
+        What it showed.
+
+    Raises:
+        Stuck: a worker got nowhere.
+    """
+    with _fresh(subject, home, server) as place:
         began = time.monotonic()
         subject.enqueue_many(sizes.jobs)
         filled = time.monotonic() - began
-        meter = Meter.create(folder / "meter")
-        command, env = subject.worker()
-        with running(command, {**env, METER: str(folder / "meter")}, folder / "log") as process:
-            wait("the first job", lambda: meter.count > 0, process)
-            before = cpu_seconds(process)
-            wait("the last job", lambda: meter.count >= sizes.jobs, process)
-            settled_at = wait("the end of the last job", lambda: not subject.unfinished(), process)
-            used = cpu_seconds(process) - before
-        assert meter.count == sizes.jobs, f"{subject.name} ran {meter.count} of {sizes.jobs} jobs"
-        handled, settled = meter.last_at - meter.first_at, settled_at - meter.first_at
-        return sizes.jobs / filled, sizes.jobs / handled, sizes.jobs / settled, used / sizes.jobs * 1e6
+        subject.prepare(place)
+        place.settle_down()
+        return _run_dry(subject, sizes, place, sizes.jobs / filled, workers)
 
 
-def _latency(subject: Subject, sizes: Sizes, home: Path) -> tuple[float, float]:
+def _run_dry(subject: Subject, sizes: Sizes, place: Place, bulk: float, workers: int) -> Drained:
+    meters = [Meter.create(place.folder / f"meter-{number}") for number in range(workers)]
+    command, env = subject.worker()
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(
+                running(command, {**env, METER: str(place.folder / f"meter-{number}")}, place.folder / f"log-{number}")
+            )
+            for number in range(workers)
+        ]
+        before = place.tally()
+        wait("the first job", lambda: any(meter.count for meter in meters), *processes)
+        used = _cpu(processes)
+        wait("the last job", lambda: sum(meter.count for meter in meters) >= sizes.jobs, *processes)
+        settled_at = wait("the end of the last job", lambda: not subject.unfinished(), *processes)
+        used = _cpu(processes) - used
+    # A session tells the server's statistics what it did at the latest when it ends.
+    after = place.tally()
+    ran = sum(meter.count for meter in meters)
+    assert ran == sizes.jobs, f"{subject.name} ran {ran} of {sizes.jobs} jobs"
+    first_at = min(meter.first_at for meter in meters if meter.count)
+    last_at = max(meter.last_at for meter in meters)
+    handled, settled = sizes.jobs / (last_at - first_at), sizes.jobs / (settled_at - first_at)
+    return Drained(bulk, handled, settled, used / sizes.jobs * 1e6, before, after)
+
+
+def _cpu(processes: Sequence[Process]) -> float:
+    return sum(cpu_seconds(process) for process in processes)
+
+
+def _latency(subject: Subject, sizes: Sizes, home: Path, server: Server | None) -> tuple[float, float]:
     """Answers: median and 99th percentile, milliseconds."""
-    with _fresh(subject, home) as folder:
-        meter = Meter.create(folder / "meter")
+    with _fresh(subject, home, server) as place:
+        meter = Meter.create(place.folder / "meter")
         command, env = subject.worker()
-        with running(command, {**env, METER: str(folder / "meter")}, folder / "log") as process:
+        with running(command, {**env, METER: str(place.folder / "meter")}, place.folder / "log") as process:
             subject.enqueue(0.0)
             wait("the first job", lambda: meter.count > 0, process)
             _send(subject, sizes)

@@ -8,8 +8,12 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
-__all__ = ["Stuck", "cpu_seconds", "running", "wait"]
+__all__ = ["Process", "Stuck", "cpu_seconds", "running", "wait"]
+
+Process: TypeAlias = "subprocess.Popen[bytes]"
+"""A worker process."""
 
 LOOK = 0.001
 """Seconds between two looks at a worker: short against what is measured, and idle in between (it has its own core)."""
@@ -23,7 +27,7 @@ class Stuck(Exception):
 
 
 @contextlib.contextmanager
-def running(command: Sequence[str], env: Mapping[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def running(command: Sequence[str], env: Mapping[str, str], log: Path) -> Iterator[Process]:
     """Run a worker process for the length of a ``with`` block.
 
     Args:
@@ -49,7 +53,7 @@ def running(command: Sequence[str], env: Mapping[str, str], log: Path) -> Iterat
         _end(process)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: Process) -> None:
     process.terminate()
     try:
         process.wait(5)
@@ -58,13 +62,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def wait(what: str, reached: Callable[[], bool], process: subprocess.Popen[bytes]) -> float:
-    """Wait for a worker to get somewhere.
+def wait(what: str, reached: Callable[[], bool], *processes: Process) -> float:
+    """Wait for workers to get somewhere.
 
     Args:
         what: is waited for, for messages.
         reached: has it happened?
-        process: the worker.
+        *processes: the workers.
 
     Returns:
         The instant at which it was seen to have happened, by ``time.monotonic``.
@@ -74,15 +78,16 @@ def wait(what: str, reached: Callable[[], bool], process: subprocess.Popen[bytes
     """
     until = time.monotonic() + PATIENCE
     while not reached():
-        if process.poll() is not None:
-            raise Stuck(f"the worker ended with {process.returncode}, before {what}")
+        for process in processes:
+            if process.poll() is not None:
+                raise Stuck(f"a worker ended with {process.returncode}, before {what}")
         if time.monotonic() > until:
             raise Stuck(f"{PATIENCE:g} s have passed without {what}")
         time.sleep(LOOK)
     return time.monotonic()
 
 
-def cpu_seconds(process: subprocess.Popen[bytes]) -> float:
+def cpu_seconds(process: Process) -> float:
     """The processor time that a process has used, all its threads together.
 
     Args:

@@ -1,17 +1,28 @@
-"""Durable jobs: ``python -m benchmarks.queue --store sqlite [--json]``.
+"""Durable jobs: ``python -m benchmarks.queue --store sqlite|postgres [--deep] [--json]``.
+
+Each subject runs in an interpreter of its own: redrive and the raw loops in this one, each peer in the virtual
+environment that ``make bench-peers`` has made for it, so that nobody's pins hold another one back. A peer whose
+environment is missing is left out, and named.
 
 Each round measures every subject once, in turns, because a shared machine is fast in one minute and slow in the next.
 Figures are medians over the rounds.
+
+``--deep`` adds redrive under load: with a million jobs that wait for tomorrow, with ten million finished ones, and (on
+PostgreSQL) while another session holds a snapshot open.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
+import math
 import statistics
+import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import msgspec
@@ -19,19 +30,30 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.goals import GOALS, Met, judge
-from benchmarks.measure import Figures, Sizes, measure
-from benchmarks.subjects import SUBJECTS, Subject, subjects
+from benchmarks.measure import Figures, Sizes
+from benchmarks.place import Server
+from benchmarks.subjects import DEEP, SUBJECTS
 
-__all__ = ["Report", "main", "run"]
+__all__ = ["PEERS", "Report", "main", "run"]
+
+PEERS = Path("build/peers")
+"""Where the virtual environments of the peers are, each under the name of the subject."""
+
+OURS = ("raw ", "redrive")
+"""How the names of the subjects begin that need nothing but our own packages."""
 
 HEADINGS = {
-    "single": "single\nenqueues/s",
-    "bulk": "bulk\nenqueues/s",
-    "handled": "drained/s,\nuntil handled",
-    "settled": "drained/s,\nuntil settled",
+    "single": "single\nenq./s",
+    "bulk": "bulk\nenq./s",
+    "handled": "drained/s,\nhandled",
+    "settled": "drained/s,\nsettled",
+    "settled_by_two": "by two\nworkers",
     "cpu": "CPU\nµs/job",
     "p50": "pick-up\np50 ms",
     "p99": "pick-up\np99 ms",
+    "wal": "WAL\nB/job",
+    "commits": "commits\n/job",
+    "dead": "dead rows\n/job",
 }
 
 
@@ -46,6 +68,7 @@ class Report:
         kept: what each leaves of a finished job.
         goals: what became of them.
         rounds: the figures of each round.
+        missing: peers that have no environment.
     """
 
     store: str
@@ -54,9 +77,10 @@ class Report:
     kept: dict[str, str]
     goals: list[Met]
     rounds: list[dict[str, Figures]]
+    missing: list[str]
 
 
-def run(store: str, sizes: Sizes, rounds: int, only: Sequence[str] = ()) -> Report:
+def run(store: str, sizes: Sizes, rounds: int, only: Sequence[str] = (), *, deep: bool = False) -> Report:
     """Measure all subjects of a store.
 
     Args:
@@ -64,35 +88,69 @@ def run(store: str, sizes: Sizes, rounds: int, only: Sequence[str] = ()) -> Repo
         sizes: how much.
         rounds: how often.
         only: the names of the subjects that are wanted; all without it.
+        deep: redrive under load, too.
 
     Returns:
         The report.
 
     Raises:
-        Stuck: a worker got nowhere.
+        subprocess.CalledProcessError: a subject failed; what it said stands above.
     """
-    chosen = [each for each in subjects(store) if not only or each.name in only]
-    measured = [_round(_turned(chosen, number), sizes, number) for number in range(1, rounds + 1)]
-    medians = {each.name: _median([figures[each.name] for figures in measured]) for each in chosen}
-    return Report(store, sizes, medians, {each.name: each.kept for each in chosen}, judge(store, measured), measured)
+    names = [name for name in SUBJECTS[store] if (deep or name not in DEEP) and (not only or name in only)]
+    missing = [name for name in names if not _python(name).exists()]
+    chosen = [name for name in names if name not in missing]
+    measured, kept = [], {}
+    with _home() as home, _server(store, home) as server:
+        for number in range(1, rounds + 1):
+            figures = {}
+            for name in _turned(chosen, number):
+                print(f"round {number}: {name}", file=sys.stderr, flush=True)
+                figures[name], kept[name] = _measure(store, name, sizes, home, server)
+            measured.append(figures)
+    medians = {name: _median([figures[name] for figures in measured]) for name in chosen}
+    return Report(store, sizes, medians, kept, judge(store, measured), measured, missing)
 
 
-def _turned(chosen: Sequence[Subject], number: int) -> Sequence[Subject]:
+@contextlib.contextmanager
+def _home() -> Iterator[Path]:
+    # Not in the system's folder for temporary files: where that is memory, a sync to disk costs nothing.
+    build = Path("build")
+    build.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=build, prefix="bench-") as name:
+        home = Path(name).absolute()
+        home.chmod(0o755)
+        yield home
+
+
+@contextlib.contextmanager
+def _server(store: str, home: Path) -> Iterator[Server | None]:
+    if store != "postgres":
+        yield None
+        return
+    from benchmarks.server import server
+
+    with server(home) as running:
+        yield running
+
+
+def _python(name: str) -> Path:
+    return Path(sys.executable) if name.startswith(OURS) else PEERS / name / "bin" / "python"
+
+
+def _measure(store: str, name: str, sizes: Sizes, home: Path, server: Server | None) -> tuple[Figures, str]:
+    command = [str(_python(name).absolute()), "-m", "benchmarks.single", store, name, "--home", str(home)]
+    command += ["--sizes", json.dumps(asdict(sizes))]
+    if server is not None:
+        command += ["--server", json.dumps(asdict(server))]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    said = json.loads(done.stdout.splitlines()[-1])
+    return Figures(**said["figures"]), said["kept"]
+
+
+def _turned(chosen: Sequence[str], number: int) -> Sequence[str]:
     """Another one begins in each round."""
     first = number % len(chosen)
     return [*chosen[first:], *chosen[:first]]
-
-
-def _round(chosen: Sequence[Subject], sizes: Sizes, number: int) -> dict[str, Figures]:
-    # Not in the system's folder for temporary files: where that is memory, a sync to disk costs nothing.
-    home = Path("build")
-    home.mkdir(exist_ok=True)
-    figures = {}
-    with tempfile.TemporaryDirectory(dir=home, prefix="bench-") as folder:
-        for subject in chosen:
-            print(f"round {number}: {subject.name}", file=sys.stderr, flush=True)
-            figures[subject.name] = measure(subject, sizes, Path(folder).absolute())
-    return figures
 
 
 def _median(measured: Sequence[Figures]) -> Figures:
@@ -101,7 +159,7 @@ def _median(measured: Sequence[Figures]) -> Figures:
 
 
 def _show(report: Report) -> None:
-    console = Console(width=150)
+    console = Console(width=170)
     table = Table(title=f"{report.store}: {report.sizes.jobs:,} no-op jobs, one worker process, synced commits")
     table.add_column("subject")
     for heading in HEADINGS.values():
@@ -113,14 +171,16 @@ def _show(report: Report) -> None:
     console.print(table)
     for met in report.goals:
         verdict = "reached" if met.reached else "not reached"
-        console.print(
-            f"redrive / {met.goal.against}: {met.ratio:.3g} (rounds: {met.lowest:.3g} to {met.highest:.3g}), "
-            f"goal {met.goal.at_least:g}: {verdict}"
-        )
+        rounds = f"rounds: {met.lowest:.3g} to {met.highest:.3g}"
+        console.print(f"{met.goal}: {met.value:.3g} ({rounds}), {met.goal.wanted}: {verdict}")
+    for name in report.missing:
+        console.print(f"{name}: left out, it has no {PEERS / name}: make bench-peers")
 
 
 def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+    if math.isnan(value):
+        return "-"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}" if value < 1 else f"{value:.1f}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -134,9 +194,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", action="store_true", help="print the report as JSON instead of a table")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=20_000)
+    parser.add_argument("--deep", action="store_true", help="redrive under load, too; takes long")
     parser.add_argument("--only", action="append", default=[], metavar="SUBJECT", help="may be repeated")
     chosen = parser.parse_args(arguments)
-    report = run(chosen.store, Sizes(jobs=chosen.jobs), chosen.rounds, chosen.only)
+    report = run(chosen.store, Sizes(jobs=chosen.jobs), chosen.rounds, chosen.only, deep=chosen.deep)
     if chosen.json:
         print(msgspec.json.encode(report).decode())
     else:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Protocol
 
-__all__ = ["SUBJECTS", "Subject", "subjects"]
+from benchmarks.place import Place
+
+__all__ = ["DEEP", "SUBJECTS", "Subject", "subject"]
 
 
 class Subject(Protocol):
@@ -25,13 +26,20 @@ class Subject(Protocol):
     name: str
     kept: str
 
-    def create(self, folder: Path) -> None:
-        """Make a new, empty database, and connect to it.
+    def create(self, place: Place) -> None:
+        """Make what is needed in a new, empty place, and connect to it.
 
         Args:
-            folder: an empty folder, for what is kept in files.
+            place: where jobs are to be kept.
         """
         ...
+
+    def prepare(self, place: Place) -> None:
+        """Do what is to be done between filling and draining; nothing for most.
+
+        Args:
+            place: where jobs are kept.
+        """
 
     def enqueue(self, sent_at: float) -> None:
         """Put one job in; it is durable when this returns.
@@ -67,22 +75,46 @@ class Subject(Protocol):
 
 
 SUBJECTS = {
-    "sqlite": ("raw_sqlite:RawSQLite", "redrive:Redrive", "huey:Huey"),
+    "sqlite": {
+        "raw sqlite3": "raw_sqlite:RawSQLite",
+        "redrive": "redrive:RedriveOnSQLite",
+        "huey": "huey:Huey",
+        "dbos": "dbos:DBOSOnSQLite",
+        "redrive, a million waiting": "redrive:SQLiteWithWaiting",
+        "redrive, ten million finished": "redrive:SQLiteWithFinished",
+    },
+    "postgres": {
+        "raw asyncpg": "raw_postgres:RawPostgres",
+        "redrive": "redrive:RedriveOnPostgres",
+        "pgqueuer": "pgqueuer:PgQueuer",
+        "pgqrs": "pgqrs:PgQRS",
+        "procrastinate": "procrastinate:Procrastinate",
+        "dbos": "dbos:DBOSOnPostgres",
+        "redrive, a million waiting": "redrive:PostgresWithWaiting",
+        "redrive, ten million finished": "redrive:PostgresWithFinished",
+        "redrive, held snapshot": "redrive:PostgresWithSnapshot",
+    },
 }
-"""The subjects by store, the limit first."""
+"""The subjects by store and name, the limit first.
+
+Absurd is not among them: its SDK is on PyPI, but the SQL that it needs is not in it.
+"""
 
 
-def subjects(store: str) -> list[Subject]:
-    """Make the subjects that use a store.
+DEEP = frozenset({"redrive, a million waiting", "redrive, ten million finished", "redrive, held snapshot"})
+"""The subjects that are measured only when asked for."""
+
+
+def subject(store: str, name: str) -> Subject:
+    """Make a subject. Only here is its module loaded, which may need packages that only its interpreter has.
 
     Args:
         store: a key of `SUBJECTS`.
+        name: a key of that.
 
     Returns:
-        The subjects, the limit first.
+        The subject.
     """
-    made = []
-    for place in SUBJECTS[store]:
-        module, _, name = place.partition(":")
-        made.append(getattr(import_module(f"{__name__}.{module}"), name)())
+    module, _, kind = SUBJECTS[store][name].partition(":")
+    made: Subject = getattr(import_module(f"{__name__}.{module}"), kind)()
     return made

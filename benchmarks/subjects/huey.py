@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from huey import SqliteHuey
 from huey.api import TaskWrapper
 
 from benchmarks.meter import Meter
+from benchmarks.place import Place
+from benchmarks.subjects import Subject
 
 __all__ = ["Huey", "huey"]
 
@@ -60,15 +61,15 @@ if FILE in os.environ:
     define(huey)
 
 
-class Huey:
+class Huey(Subject):
     """One consumer process."""
 
     name = "huey"
     kept = "nothing; the row is gone before the handler runs"
 
-    def create(self, folder: Path) -> None:
+    def create(self, place: Place) -> None:
         """Make the database."""
-        self._path = os.fspath(folder / "huey.sqlite")
+        self._path = os.fspath(place.folder / "huey.sqlite")
         self._huey = connect(self._path)
         self._task = define(self._huey)
 

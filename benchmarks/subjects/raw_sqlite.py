@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.meter import Meter
+from benchmarks.place import Place
+from benchmarks.subjects import Subject
 
 __all__ = ["RawSQLite", "work"]
 
@@ -50,15 +52,15 @@ SELECT EXISTS (SELECT 1 FROM jobs WHERE state = 0) OR EXISTS (SELECT 1 FROM jobs
 """
 
 
-class RawSQLite:
+class RawSQLite(Subject):
     """The raw loop."""
 
     name = "raw sqlite3"
     kept = "row"
 
-    def create(self, folder: Path) -> None:
+    def create(self, place: Place) -> None:
         """Make the table."""
-        self._path = folder / "raw.sqlite"
+        self._path = place.folder / "raw.sqlite"
         self._connection = _connect(self._path)
         self._connection.executescript(_SCHEMA)
 

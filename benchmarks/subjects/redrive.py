@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import closing
-from pathlib import Path
 
 from benchmarks.meter import Meter
+from benchmarks.place import Place
+from benchmarks.subjects import Subject
 from redrive.app.app import App
 from redrive.app.task import Task
 
-__all__ = ["Redrive", "app"]
+__all__ = ["Redrive", "RedriveOnPostgres", "RedriveOnSQLite", "app"]
 
 URL = "REDRIVE_BENCH_URL"
 BATCH = 1000
-CONCURRENCY = 100
-"""Attempts at once: as many as the raw loop takes in a batch."""
+CONCURRENCY = 400
+"""Attempts at once: its best of 100, 200 and 400 on two cores, as for the peers."""
 
 _UNFINISHED = """
-SELECT EXISTS (SELECT 1 FROM redrive_jobs WHERE state = 'ready')
-    OR EXISTS (SELECT 1 FROM redrive_jobs WHERE state = 'running')
+SELECT EXISTS (
+    SELECT 1 FROM redrive_jobs
+    WHERE state = 'ready' AND queue = 'default' AND priority = 0 AND scheduled_at <= (SELECT now FROM redrive_clock)
+) OR EXISTS (SELECT 1 FROM redrive_jobs WHERE state = 'running')
 """
+
+_PATH = "SET search_path TO redrive;"
+
+WAITING, FINISHED = 1_000_000, 10_000_000
+"""How many jobs there are besides those that are measured, with ``--deep``."""
 
 
 def define(app: App) -> Task:
@@ -52,19 +61,22 @@ app = App(os.environ.get(URL, "memory://"))
 define(app)
 
 
-class Redrive:
-    """One worker process, all settings as they are without being told; only the concurrency is that of the raw loop."""
+class Redrive(Subject):
+    """One worker process, all settings as they are without being told; only the concurrency is chosen."""
 
     name = "redrive"
     kept = "row, and a line of history"
 
-    def create(self, folder: Path) -> None:
+    def create(self, place: Place) -> None:
         """Make the database by using it."""
-        self._path = folder / "redrive.sqlite"
-        self._app = App(f"sqlite:///{self._path}")
+        self._place = place
+        self._url = self._locate(place)
+        self._app = App(self._url)
         self._task = define(self._app)
-        self._app.check()
-        self._app.stats()
+        self._app.open()
+
+    def _locate(self, place: Place) -> str:
+        raise NotImplementedError
 
     def enqueue(self, sent_at: float) -> None:
         """Put one job in."""
@@ -78,13 +90,119 @@ class Redrive:
     def worker(self) -> tuple[Sequence[str], dict[str, str]]:
         """``redrive worker``."""
         command = (sys.executable, "-m", "redrive", "worker", f"{__name__}:app", "--concurrency", str(CONCURRENCY))
-        return command, {URL: f"sqlite:///{self._path}"}
+        return command, {URL: self._url}
+
+    def close(self) -> None:
+        """Close the store."""
+        self._app.close()
+
+
+class RedriveOnSQLite(Redrive):
+    """On a file."""
+
+    def _locate(self, place: Place) -> str:
+        self._path = place.folder / "redrive.sqlite"
+        return f"sqlite:///{self._path}"
 
     def unfinished(self) -> bool:
         """Two probes of the partial indexes."""
         with closing(sqlite3.connect(self._path)) as connection:
             return bool(connection.execute(_UNFINISHED).fetchone()[0])
 
+
+class RedriveOnPostgres(Redrive):
+    """On PostgreSQL."""
+
+    def _locate(self, place: Place) -> str:
+        return place.url
+
+    def unfinished(self) -> bool:
+        """Two probes of the partial indexes."""
+        return self._place.ask(_PATH + _UNFINISHED) == "t"
+
+
+def _copies(numbers: str, instant: str, state: str) -> str:
+    """Copies of the job with the smallest id, which the subject has enqueued, under ids that no sequence reaches."""
+    due, finished = (f"{instant} + 86400 * {{second}}", "NULL") if state == "ready" else (instant, instant)
+    return f"""
+INSERT INTO redrive_jobs (id, task, queue, priority, state, policy, enqueued_at, scheduled_at, finished_at)
+SELECT n, task, queue, priority, '{state}', policy, {instant}, {due}, {finished}
+FROM redrive_jobs CROSS JOIN {numbers} WHERE redrive_jobs.id = (SELECT min(id) FROM redrive_jobs)
+"""
+
+
+FAR = 1_000_000_000
+"""Added to the ids of those jobs."""
+
+
+class _OnSQLiteAmong(RedriveOnSQLite):
+    count: int
+    state: str
+
+    def prepare(self, place: Place) -> None:
+        """Put the others in, by SQL: what is measured is what they cost later."""
+        numbers = (
+            f"(WITH RECURSIVE counter (n) AS (SELECT {FAR} UNION ALL SELECT n + 1 FROM counter "
+            f"WHERE n < {FAR + self.count - 1}) SELECT n FROM counter)"
+        )
+        statement = _copies(numbers, "enqueued_at", self.state).format(second=1_000_000)
+        with closing(sqlite3.connect(place.folder / "redrive.sqlite")) as connection:
+            connection.execute(statement)
+            connection.commit()
+
+
+class SQLiteWithWaiting(_OnSQLiteAmong):
+    """Among a million jobs that are due tomorrow."""
+
+    name, count, state = "redrive, a million waiting", WAITING, "ready"
+
+
+class SQLiteWithFinished(_OnSQLiteAmong):
+    """Among ten million jobs that have succeeded."""
+
+    name, count, state = "redrive, ten million finished", FINISHED, "succeeded"
+
+
+class _OnPostgresAmong(RedriveOnPostgres):
+    count: int
+    state: str
+
+    def prepare(self, place: Place) -> None:
+        """Put the others in, by SQL: what is measured is what they cost later."""
+        numbers = f"generate_series({FAR}, {FAR + self.count - 1}) AS n"
+        place.ask(_PATH + _copies(numbers, "enqueued_at", self.state).format(second="interval '1 second'"))
+
+
+class PostgresWithWaiting(_OnPostgresAmong):
+    """Among a million jobs that are due tomorrow."""
+
+    name, count, state = "redrive, a million waiting", WAITING, "ready"
+
+
+class PostgresWithFinished(_OnPostgresAmong):
+    """Among ten million jobs that have succeeded."""
+
+    name, count, state = "redrive, ten million finished", FINISHED, "succeeded"
+
+
+class PostgresWithSnapshot(RedriveOnPostgres):
+    """While another session holds a snapshot open, so that no dead row can be cleaned up."""
+
+    name = "redrive, held snapshot"
+
+    def prepare(self, place: Place) -> None:
+        """Open the snapshot; it is held until `close`."""
+        assert place.server is not None
+        self._holder = subprocess.Popen(
+            [place.server.psql, "-X", "-q", place.url], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        )
+        assert self._holder.stdin is not None
+        self._holder.stdin.write("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM redrive.redrive_jobs;\n")
+        self._holder.stdin.flush()
+
     def close(self) -> None:
-        """Close the store."""
-        self._app.close()
+        """Let go of the snapshot, and close the store."""
+        if hasattr(self, "_holder"):
+            self._holder.terminate()
+            self._holder.wait()
+        super().close()
