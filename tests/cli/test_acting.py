@@ -7,12 +7,14 @@ import itertools
 import json
 import sqlite3
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from redrive import App
 from redrive.cli import cli
+from redrive.errors import StoreOpenError
 
 
 def said(*words: str, status: int = 0) -> Result:
@@ -99,6 +101,15 @@ def test_a_schema_is_made_and_checked(shop: App):
         with tables(shop) as connection:
             connection.execute("UPDATE redrive_meta SET value = ? WHERE key = 'schema'", (version,))
         assert advice in said("db", "check", "shop:app", status=1).stderr
+
+
+def test_a_database_that_is_not_there_is_not_made_by_a_check(shop: App):
+    """`db check` looks at a database and makes none, not even an empty file."""
+    with pytest.raises(StoreOpenError, match="does not exist; redrive db migrate creates it"):
+        CliRunner().invoke(cli, ["db", "check", "shop:app"], catch_exceptions=False)
+
+    path = Path(shop.url.removeprefix("sqlite:///").partition("?")[0])
+    assert not path.exists()
 
 
 @pytest.mark.parametrize("dialect", ["sqlite", "postgres"])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from redrive.clock import Clock
-from redrive.errors import ConfigurationError, PolicyError
+from redrive.errors import ConfigurationError, PolicyError, StoreOpenError
 from redrive.policy import parse_duration
 from redrive.stores import migrate
 from redrive.stores.loan import AsyncLoan, Loan
@@ -194,6 +194,8 @@ def open_store(url: str, *, migrated: bool = True) -> Store:
     if urlsplit(url).scheme in {"postgresql", "postgres"}:
         return Store(url, _postgres(url, migrated=migrated))
     settings = _settings(url)
+    if not migrated and settings.path is not None and not settings.path.exists():
+        raise StoreOpenError(f"{settings} does not exist; redrive db migrate creates it")
     driver = _driver(url, settings)
     try:
         if migrated:
