@@ -38,14 +38,23 @@ napoleon_use_ivar = True
 
 # The standard library's pages are on another host and no build may need the network, so its names are not linked.
 nitpick_ignore_regex = [
-    (r"py:.*", r"(collections|concurrent|contextlib|dataclasses|datetime|enum|types|typing|_?asyncio|sqlite3)\..*"),
+    (
+        r"py:.*",
+        r"(collections|concurrent|contextlib|dataclasses|datetime|enum|random|threading|types|typing|wsgiref|zoneinfo|_?asyncio|sqlite3)\..*",
+    ),
     (r"py:.*", r"(date|datetime|timedelta|tzinfo|UTC|Path|Any|Callable|Iterable|Iterator|Mapping|Sequence|Self)"),
     # The last one: Sphinx cuts nested generics at the comma.
     (r"py:.*", r"EllipsisType|msgspec\.(Struct|UnsetType)|tuple\[(str|~redrive\.stores\.query\.Query)"),
     (r"py:.*", r"(couchbase\.exceptions\.)?CouchbaseException"),  # the SDK's pages are on another host too
+    (r"py:.*", r"redis\.(asyncio\.)?client\.Redis|grpc\..*"),  # and those of redis-py and gRPC
+    (r"py:.*", r"prometheus_client\..*|(opentelemetry\..*\.)?(Tracer|Meter)Provider"),  # and theirs
     (r"py:.*", r"(redrive\..*\.)?(_\w+|~?[A-Z])"),  # type variables, which have no page
     (r"py:.*", r"Decision|Duration|Mode|On"),  # aliases: where they appear, the text says what they take
     (r"py:.*", r"Decorator|Fields|SQLiteDriver|redrive\.policy\.decider\.Decider"),  # not for users
+    (r"py:.*", r"(django|django_tasks|fastapi|starlette)\..*|CommandError|TaskResultDoesNotExist"),  # elsewhere
+    (r"py:.*", r"redrive\.contrib\.django\.(home\.DjangoApp|orm\.AtomicEnd)"),  # what they answer is described there
+    (r"py:.*", r"httpx\.\w+|KeyOption"),  # httpx's pages are on another host; an alias that the text explains
+    (r"py:.*", r"(asyncpg|psycopg|sqlalchemy)\..*"),  # nor are the pages of these here
     (r"py:.*", r"redrive\.stores\.(store\.Driver|loan\.\w+)"),
     (r"py:.*", r"redrive\.app\.(app\.Register|home\.Home|link\.Link|payload\.Signature)"),  # nor are these
 ]

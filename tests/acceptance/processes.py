@@ -262,13 +262,13 @@ class Stage:
 
     # -------------------------------------------------------------------------------------------------- waiting
 
-    def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until something holds; where it does not, show what the processes have logged."""
-        deadline = time.monotonic() + PATIENCE
+    def until(self, holds: Callable[[], bool], *, patience: float = PATIENCE) -> None:
+        """Wait some seconds until something holds; where it does not, show what the processes have logged."""
+        deadline = time.monotonic() + patience
         while not holds():
             if time.monotonic() > deadline:
                 logs = "\n".join(f"--- {each.log.name}\n{each.log.read_text()}" for each in self.processes)
-                message = f"waited for {PATIENCE} s\n{self.app.stats()}\n{logs}"
+                message = f"waited for {patience} s\n{self.app.stats()}\n{logs}"
                 raise AssertionError(message)
             time.sleep(0.005)
 

@@ -34,7 +34,7 @@ cli = typer.Typer(
 )
 cli.command()(worker)
 cli.command()(demo)
-cli.command()(plan)
+cli.command(context_settings={"ignore_unknown_options": True})(plan)  # a policy in English may begin with "- "
 cli.command()(check)
 cli.add_typer(jobs, name="jobs")
 cli.add_typer(db, name="db")

@@ -17,18 +17,23 @@ from __future__ import annotations
 
 import io
 import sys
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from redrive.cli.plan import gantt
+from redrive.cli.plan.gantt import Chart
 from redrive.cli.plan.mermaid import as_mermaid
 from redrive.cli.plan.plain import as_json
+from redrive.cli.plan.refreshing import chart_of, is_english
 from redrive.cli.plan.rows import Plan, plan_of
 from redrive.cli.plan.source import read_policy
 from redrive.cli.plan.svg import as_svg
 from redrive.cli.plan.text import as_text, glyphs_for
+from redrive.clock import SystemClock
 from redrive.errors import ConfigurationError
 
 __all__ = ["plan"]
@@ -43,7 +48,7 @@ def plan(
         typer.Argument(
             metavar="POLICY",
             help='A directive such as "5 1s catch recover", a policy as JSON, the path of a .json file, @FILE for any '
-            "other file, or - for standard input.",
+            'other file, - for standard input; or a refresh policy in English, such as "Refresh every 2 hours".',
         ),
     ],
     *,
@@ -52,11 +57,24 @@ def plan(
     mermaid: Annotated[bool, typer.Option("--mermaid", help="A Mermaid gantt diagram instead of the table.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object in a line instead of the table.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Read the directive exactly as FTL does.")] = False,
+    answers: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help='What the attempts of a refresh come to: "fail 4m, timeout, ok 2m".'),
+    ] = None,
+    start: Annotated[datetime | None, typer.Option(help="When a refresh begins; by default now.")] = None,
 ) -> None:
     """Show what a policy does: each retry, how long it waits, when it comes, the worst case, and the catch."""
     if json and mermaid:
         message = "say --json or --mermaid, not both"
         raise ConfigurationError(message)
+    if is_english(policy):
+        if json or strict:
+            message = "--json and --strict are about retry policies; a refresh has --mermaid and --svg"
+            raise ConfigurationError(message)
+        _draw(
+            chart_of(policy, answers=answers, start=start, most=retries, now=SystemClock().now()), svg, mermaid=mermaid
+        )
+        return
     read = read_policy(policy, strict=strict)
     made = plan_of(read.policy, title=read.name, retries=retries)
     _tolerate()
@@ -68,6 +86,21 @@ def plan(
         typer.echo(as_mermaid(made), nl=False)
     else:
         _show(made)
+
+
+def _draw(chart: Chart, svg: Path | None, *, mermaid: bool) -> None:
+    """A refresh policy has charts of its own."""
+    _tolerate()
+    if svg is not None:
+        _write(svg, gantt.as_svg(chart))
+    if mermaid:
+        typer.echo(gantt.as_mermaid(chart), nl=False)
+        return
+    console = Console(highlight=False)
+    width = console.width if console.is_terminal else PLAIN_WIDTH
+    plain = glyphs_for(console.encoding) is not glyphs_for("utf-8")
+    for line in gantt.as_text(chart, width=width, plain=plain):
+        console.print(line, soft_wrap=True, markup=False)
 
 
 def _show(made: Plan) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
-from html import escape
 
+from redrive.cli.drawing import rules, tag
 from redrive.cli.plan.axis import Axis, axis_of
 from redrive.cli.plan.rows import Band, Plan, Row, Section
 from redrive.cli.plan.table import catching, columns, legend, titled
@@ -63,28 +63,16 @@ def as_svg(plan: Plan) -> str:
     size = f'width="{_WIDTH}" height="{sheet.y}" viewBox="0 0 {_WIDTH} {sheet.y}"'
     head = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="redrive-plan" role="img" {size}>',
-        _tag("title", plan.title),
-        _tag("desc", plan.sentence),
+        tag("title", plan.title),
+        tag("desc", plan.sentence),
         f"<style>\n{_rules(_LIGHT)}\n@media (prefers-color-scheme: dark) {{\n{_rules(_DARK)}\n}}\n</style>",
-        _tag("rect", class_="page", width="100%", height="100%"),
+        tag("rect", class_="page", width="100%", height="100%"),
     ]
     return "\n".join([*head, *sheet.parts, "</svg>", ""])
 
 
 def _rules(styles: dict[str, str]) -> str:
-    """Rules that touch nothing else, should the drawing be pasted into a page."""
-    return "\n".join(f".redrive-plan {selector} {{ {style}; }}" for selector, style in styles.items())
-
-
-def _tag(name: str, content: str = "", **attributes: object) -> str:
-    said = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(_number(value))}"' for key, value in attributes.items()
-    )
-    return f"<{name}{said}>{escape(content)}</{name}>" if content else f"<{name}{said}/>"
-
-
-def _number(value: object) -> str:
-    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
+    return rules(".redrive-plan", styles)
 
 
 class _Sheet:
@@ -117,7 +105,7 @@ class _Sheet:
             self.y += _LINE
 
     def _put(self, name: str, content: str = "", **attributes: object) -> None:
-        self.parts.append(_tag(name, content, **attributes))
+        self.parts.append(tag(name, content, **attributes))
 
     def _section(self, section: Section) -> None:
         found = columns(section)
@@ -198,7 +186,7 @@ class _Chart:
         yield from self._box("wait", since, row.at.nominal, y, thin=not row.at.certain)
         x = self.x(max(row.at.high, row.at.nominal)) + 4
         if hinted:
-            yield _tag("path", class_="hint", d=_arrow(x, y + _ROW / 2))
+            yield tag("path", class_="hint", d=_arrow(x, y + _ROW / 2))
 
     def _box(self, class_: str, start: timedelta, end: timedelta, y: int, *, thin: bool = False) -> Iterator[str]:
         if start >= self.axis.end < end:
@@ -207,7 +195,7 @@ class _Chart:
         width = max(2.0, self.x(end) - x)
         left = min(x, self._right - width)
         top = y + (_ROW - height) / 2
-        yield _tag("rect", class_=class_, x=left, y=top, width=width, height=height, rx=2)
+        yield tag("rect", class_=class_, x=left, y=top, width=width, height=height, rx=2)
 
 
 def _rights(found: list[list[str]]) -> Iterator[float]:
@@ -220,13 +208,13 @@ def _rights(found: list[list[str]]) -> Iterator[float]:
 def _swatch(shape: str, x: float, y: float) -> Iterator[str]:
     """A shape of the legend, 24 wide, its middle at ``y``."""
     if shape == "deadline":
-        yield _tag("line", class_=shape, x1=x, x2=x + 24, y1=y, y2=y)
+        yield tag("line", class_=shape, x1=x, x2=x + 24, y1=y, y2=y)
     elif shape == "catch":
-        yield _tag("path", class_=shape, d=_diamond(x + 12, y))
+        yield tag("path", class_=shape, d=_diamond(x + 12, y))
     elif shape == "hint":
-        yield _tag("path", class_=shape, d=_arrow(x + 10, y))
+        yield tag("path", class_=shape, d=_arrow(x + 10, y))
     else:
-        yield _tag("rect", class_=shape, x=x, y=y - _BAR / 2, width=24, height=_BAR, rx=2)
+        yield tag("rect", class_=shape, x=x, y=y - _BAR / 2, width=24, height=_BAR, rx=2)
 
 
 def _diamond(x: float, y: float) -> str:

@@ -1,0 +1,195 @@
+"""A refresh policy that was played, as a Gantt chart: for terminals, as SVG, and as Mermaid. PURE.
+
+Each attempt is a bar from its start to its end, on a line of its own; a stroke through all lines is a planned refresh.
+The charts of seed 004 are of this kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from redrive.cli.drawing import rules, tag
+from redrive.policy import format_duration
+from redrive.schedule import RefreshPolicy
+from redrive.schedule.play import Attempt, Ending, Play
+
+__all__ = ["Chart", "as_mermaid", "as_svg", "as_text"]
+
+_BAR, _SLOT, _DOT = "█", "│", "·"
+_PLAIN = str.maketrans({_BAR: "#", _SLOT: "|", _DOT: "."})
+_MIDNIGHT, _HOUR = timedelta(days=1), timedelta(hours=1)
+_WIDTH, _EDGE, _ROW, _NAMES = 880, 24, 26, 250
+_STYLES = {
+    "text": "font: 13px system-ui, sans-serif; fill: #1f2328",
+    ".title": "font-size: 17px; font-weight: 600",
+    ".faint": "fill: #59636e",
+    ".page": "fill: #ffffff",
+    ".slot": "stroke: #59636e; stroke-dasharray: 3 3",
+    ".success": "fill: #1a7f37",
+    ".failure": "fill: #9a6700",
+    ".timeout": "fill: #cf222e",
+}
+_DARK = {"text": "fill: #f0f6fc", ".faint": "fill: #9198a1", ".page": "fill: #0d1117", ".slot": "stroke: #9198a1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """What is drawn.
+
+    Attributes:
+        title: above it.
+        policy: what was played.
+        played: what it did.
+    """
+
+    title: str
+    policy: RefreshPolicy
+    played: Play
+
+    @property
+    def begin(self) -> datetime:
+        """The left edge."""
+        return self.played.attempts[0].began
+
+    @property
+    def end(self) -> datetime:
+        """The right edge: the end of the last attempt, or what follows if that is near."""
+        last = self.played.attempts[-1].ended
+        following = self.played.state.refresh_at
+        is_near = following is not None and following - last <= max(last - self.begin, _HOUR)
+        return max(last, following) if is_near and following else last
+
+    def place(self, at: datetime, width: float) -> float:
+        """Where an instant lies in a width, from 0."""
+        span = max(self.end - self.begin, timedelta(seconds=1))
+        return min(max((at - self.begin) / span, 0.0), 1.0) * width
+
+    def clock(self, at: datetime) -> str:
+        """An instant, as the clocks of the schedule's place show it."""
+        schedule = self.policy.schedule
+        local = at if schedule is None else at.astimezone(schedule.place)
+        seconds = any(each.began.second or each.ended.second for each in self.played.attempts)
+        clock = f"{local:%H:%M:%S}" if seconds else f"{local:%H:%M}"
+        return f"{local:%a %d} {clock}" if self.end - self.begin >= _MIDNIGHT else clock
+
+
+def name(attempt: Attempt) -> str:
+    """What an attempt is called."""
+    if attempt.number == 1:
+        return "Refresh"
+    return f"Scheduled refresh (retry {attempt.number - 1})" if attempt.is_planned else f"Retry {attempt.number - 1}"
+
+
+def said(attempt: Attempt) -> str:
+    """What it came to."""
+    length = format_duration(attempt.ended - attempt.began)
+    words = {Ending.SUCCESS: "succeeded", Ending.FAILURE: "failed", Ending.TIMEOUT: "timed out"}
+    return f"{words[attempt.ending]} after {length}"
+
+
+def ending(chart: Chart) -> str:
+    """What follows the last attempt."""
+    state = chart.played.state
+    if state.disabled_until_update:
+        told = ", ".join(" ".join(filter(None, [each.name, each.to, each.text])) for each in chart.policy.on_give_up)
+        return f"then it gives up: {state.disabled_reason}" + (f"; {told}" if told else "")
+    if state.refresh_at is None:
+        return "then nothing is planned"
+    what = "the next refresh" if not state.attempt_no else f"retry {state.attempt_no}"
+    return f"then {what} at {chart.clock(state.refresh_at)}"
+
+
+def as_text(chart: Chart, *, width: int, plain: bool) -> Iterator[str]:
+    """The chart as lines.
+
+    Args:
+        chart: what is drawn.
+        width: columns.
+        plain: with ASCII only?
+
+    Yields:
+        The lines, without ends.
+    """
+    attempts = chart.played.attempts
+    heads = [f"{chart.clock(each.began)}  {name(each)}" for each in attempts]
+    tails = [said(each) for each in attempts]
+    left, right = max(map(len, heads)) + 2, max(map(len, tails)) + 2
+    room = max(width - left - right, 16)
+    yield chart.title
+    yield ""
+    for attempt, head, tail in zip(attempts, heads, tails, strict=True):
+        line = [" "] * (room + 1)
+        for slot in chart.played.slots:
+            if slot <= chart.end:
+                line[round(chart.place(slot, room))] = _SLOT
+        begin, end = (round(chart.place(each, room)) for each in (attempt.began, attempt.ended))
+        line[begin : end + (begin == end)] = _BAR * max(end - begin, 1)
+        drawn = f"{head:{left}}{''.join(line[: room + 1])} {tail}"
+        yield drawn.translate(_PLAIN) if plain else drawn
+    yield ""
+    if chart.played.slots:
+        mark = _SLOT.translate(_PLAIN) if plain else _SLOT
+        yield f"{mark} a planned refresh"
+    yield ending(chart)
+
+
+def as_mermaid(chart: Chart) -> str:
+    """The chart as the text of a Mermaid gantt diagram, with a line break at its end."""
+    lines = ["gantt", f"    title {_named(chart.title)}", "    dateFormat YYYY-MM-DD HH:mm:ss", "    axisFormat %H:%M"]
+    for each in chart.played.attempts:
+        tag_ = {Ending.SUCCESS: "done, ", Ending.FAILURE: "", Ending.TIMEOUT: "crit, "}[each.ending]
+        begin, end = _instant(chart, each.began), _instant(chart, each.ended)
+        lines.append(f"    {_named(name(each))} :{tag_}{begin}, {end}")
+        lines.append(f"    {_named(said(each))} :milestone, {end}, 0m")
+    lines += [
+        f"    planned :milestone, {_instant(chart, each)}, 0m" for each in chart.played.slots if each <= chart.end
+    ]
+    return "\n".join([*lines, f"%% {ending(chart)}", ""])
+
+
+def _instant(chart: Chart, at: datetime) -> str:
+    schedule = chart.policy.schedule
+    local = at if schedule is None else at.astimezone(schedule.place)
+    return f"{local:%Y-%m-%d %H:%M:%S}"
+
+
+def _named(text: str) -> str:
+    return " ".join(text.translate(str.maketrans("#:;", "   ")).split())
+
+
+def as_svg(chart: Chart) -> str:
+    """The chart as an SVG document, with a line break at its end."""
+    attempts = chart.played.attempts
+    top = 3 * _ROW
+    height = top + _ROW * (len(attempts) + 2)
+    room = _WIDTH - 2 * _EDGE - _NAMES - 150
+    parts = [
+        tag("text", chart.title, class_="title", x=_EDGE, y=_ROW + 8),
+        *(
+            tag("line", class_="slot", x1=x, x2=x, y1=top - 8, y2=top + _ROW * len(attempts))
+            for each in chart.played.slots
+            if each <= chart.end
+            for x in [_EDGE + _NAMES + chart.place(each, room)]
+        ),
+    ]
+    for number, each in enumerate(attempts):
+        y = top + _ROW * number
+        begin, end = (_EDGE + _NAMES + chart.place(at, room) for at in (each.began, each.ended))
+        parts += [
+            tag("text", f"{chart.clock(each.began)}  {name(each)}", x=_EDGE, y=y + 14),
+            tag("rect", class_=each.ending.value, x=begin, y=y + 3, width=max(end - begin, 2.0), height=14, rx=2),
+            tag("text", said(each), class_="faint", x=max(end, begin + 2) + 6, y=y + 14),
+        ]
+    parts.append(tag("text", ending(chart), class_="faint", x=_EDGE, y=height - _ROW // 2))
+    size = f'width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}"'
+    light, dark = (rules(".redrive-refresh", each) for each in (_STYLES, _DARK))
+    style = f"{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}"
+    head = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="redrive-refresh" role="img" {size}>',
+        tag("title", chart.title),
+        f"<style>\n{style}\n</style>",
+        tag("rect", class_="page", width="100%", height="100%"),
+    ]
+    return "\n".join([*head, *parts, "</svg>", ""])

@@ -1,0 +1,79 @@
+"""``redrive plan "- Refresh the model every 2 hours ..."``: a refresh policy, played and drawn."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+
+from redrive.cli.plan.gantt import Chart
+from redrive.errors import ConfigurationError, PolicyError
+from redrive.policy import parse_duration
+from redrive.schedule import RefreshPolicy
+from redrive.schedule.play import Answer, Ending, play
+
+__all__ = ["chart_of", "is_english"]
+
+_WORDS = {"ok": Ending.SUCCESS, "fail": Ending.FAILURE, "timeout": Ending.TIMEOUT}
+_FORM = 'write "fail 4m, timeout, ok 2m": ok, fail or timeout, and how long after the start'
+_ENGLISH = re.compile(r"\s*(?:[-*•]\s|\d+[.)]\s|(?!catch\b)[A-Za-z]+\s+\S)")
+_TITLE = 60
+
+
+def is_english(text: str) -> bool:
+    """Whether a text is sentences, and no directive, JSON or file.
+
+    Args:
+        text: what was typed. A directive begins with a number or with ``catch``.
+    """
+    return bool(_ENGLISH.match(text))
+
+
+def chart_of(text: str, *, answers: str | None, start: datetime | None, most: int, now: datetime) -> Chart:
+    """Read a refresh policy, and play it.
+
+    Args:
+        text: its sentences.
+        answers: what its attempts come to; by default each of them times out, until it gives up.
+        start: when it begins, naive on the wall clock of its place, or aware; by default now.
+        most: attempts that are played at most.
+        now: the present instant.
+
+    Returns:
+        What is to be drawn.
+
+    Raises:
+        ScheduleSyntaxError: a sentence is not understood.
+        ConfigurationError: the answers are not understood, or nothing is ever started.
+    """
+    policy = RefreshPolicy.parse(text)
+    begin = now.replace(second=0, microsecond=0) if start is None else _placed(policy, start)
+    listed: Iterable[Answer] = _read(answers) if answers is not None else itertools.repeat(Answer(Ending.TIMEOUT))
+    played = play(policy, itertools.islice(listed, most), start=begin)
+    if not played.attempts:
+        raise ConfigurationError(f"nothing is ever started after {begin:%Y-%m-%d %H:%M}: the schedule has ended")
+    first = text.strip().splitlines()[0].strip()
+    title = re.sub(r"^(?:[-*•]|\d+[.)])\s+", "", first)
+    return Chart(title if len(title) <= _TITLE else f"{title[:_TITLE]}...", policy, played)
+
+
+def _placed(policy: RefreshPolicy, start: datetime) -> datetime:
+    if start.tzinfo is not None:
+        return start.astimezone(UTC)
+    return start.replace(tzinfo=UTC if policy.schedule is None else policy.schedule.place).astimezone(UTC)
+
+
+def _read(text: str) -> list[Answer]:
+    found = []
+    for part in text.split(","):
+        word, _, after = part.strip().partition(" ")
+        ending = _WORDS.get(word.lower())
+        try:
+            span = parse_duration(after.strip()) if after.strip() else timedelta(0)
+        except PolicyError as error:
+            raise ConfigurationError(f"{part.strip()!r} is no answer of an attempt: {error}") from error
+        if ending is None:
+            raise ConfigurationError(f"{part.strip()!r} is no answer of an attempt; {_FORM}")
+        found.append(Answer(ending, span))
+    return found

@@ -1,0 +1,16 @@
+"""The root of the tree. See `redrive.errors`."""
+
+from __future__ import annotations
+
+__all__ = ["RedriveError"]
+
+
+class RedriveError(Exception):
+    """Something in redrive went wrong."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or _first_line(type(self)))
+
+
+def _first_line(cls: type) -> str:
+    return (cls.__doc__ or cls.__name__).strip().splitlines()[0]

@@ -1,0 +1,84 @@
+"""The program is wrong. See `redrive.errors`."""
+
+from __future__ import annotations
+
+from redrive.errors.base import RedriveError
+
+__all__ = [
+    "AppLoadError",
+    "CatchDefinitionError",
+    "ConfigurationError",
+    "PolicyError",
+    "PolicySyntaxError",
+    "PolicyValueError",
+    "ScheduleError",
+    "ScheduleSyntaxError",
+    "TaskDefinitionError",
+]
+
+
+class ConfigurationError(RedriveError):
+    """The program is configured in a way that cannot work."""
+
+
+class PolicyError(ConfigurationError, ValueError):
+    """The retry policy is not valid.
+
+    Attributes:
+        text: the text that was read, or "" where there was none.
+        at: offset of the fault in ``text`` in characters, or None.
+        problem: the message without the drawing of the text and without a position.
+    """
+
+    def __init__(
+        self, message: str | None = None, *, text: str = "", at: int | None = None, problem: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.text = text
+        self.at = at
+        self.problem = problem or str(self)
+
+
+class PolicySyntaxError(PolicyError):
+    """The text of the policy cannot be read."""
+
+
+class PolicyValueError(PolicyError):
+    """The policy can be read but asks for something impossible."""
+
+
+class ScheduleError(ConfigurationError, ValueError):
+    """The schedule means nothing sensible."""
+
+
+class ScheduleSyntaxError(ScheduleError):
+    """A sentence about a schedule is not understood.
+
+    Attributes:
+        problem: what is wrong.
+        line: where, from 1.
+        column: where, from 1.
+    """
+
+    problem: str
+    line: int
+    column: int
+
+    @classmethod
+    def at(cls, problem: str, line: int, column: int) -> ScheduleSyntaxError:
+        """Say where it is wrong."""
+        error = cls(f"line {line}, column {column}: {problem}")
+        error.problem, error.line, error.column = problem, line, column
+        return error
+
+
+class TaskDefinitionError(ConfigurationError):
+    """This function cannot be registered as a task."""
+
+
+class CatchDefinitionError(ConfigurationError):
+    """The catch task is missing or does not accept the request."""
+
+
+class AppLoadError(ConfigurationError):
+    """The reference does not lead to a redrive App."""

@@ -1,0 +1,117 @@
+"""Requests that end without an answer of their own. See `redrive.errors`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from redrive.errors.base import RedriveError
+
+__all__ = [
+    "AmbiguousTimeout",
+    "AuthenticationFailure",
+    "CircuitOpen",
+    "ClientClosed",
+    "CollectionNotFound",
+    "OutcomeUnknown",
+    "Overloaded",
+    "RequestCancelled",
+    "RequestError",
+    "ScopeNotFound",
+    "TerminalFailure",
+    "TooManyInRetry",
+    "UnambiguousTimeout",
+]
+
+
+class RequestError(RedriveError):
+    """The request has ended without an answer.
+
+    What is known of the request stands in ``__retry__``: its attempts, reasons and endpoint.
+    """
+
+
+class OutcomeUnknown(RequestError):
+    """Nobody knows whether the request took effect."""
+
+
+class AmbiguousTimeout(OutcomeUnknown, TimeoutError):
+    """The time was up, and nobody knows whether the request took effect."""
+
+
+class UnambiguousTimeout(RequestError, TimeoutError):
+    """The time was up, and the request did not take effect."""
+
+
+class RequestCancelled(RequestError):
+    """The request is not sent again.
+
+    Attributes:
+        cancellation: why, as a stable word: ``NO_MORE_RETRIES``, ``CANCELLED``, ``SHUTDOWN``,
+            ``TOO_MANY_REQUESTS_IN_RETRY``.
+        reason: name of the reason that was not retried, or None.
+    """
+
+    default_cancellation = "CANCELLED"
+
+    def __init__(
+        self, message: str | None = None, *, cancellation: str | None = None, reason: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.cancellation = cancellation or self.default_cancellation
+        self.reason = reason
+
+
+class ClientClosed(RequestCancelled):
+    """The client was closed while the request waited for its next attempt."""
+
+    default_cancellation = "SHUTDOWN"
+
+
+class TooManyInRetry(RequestCancelled):
+    """Too many requests wait for their next attempt already."""
+
+    default_cancellation = "TOO_MANY_REQUESTS_IN_RETRY"
+
+
+class CircuitOpen(RequestError):
+    """The circuit breaker of the endpoint is open; the request was not sent.
+
+    Attributes:
+        retry_after: how long until the breaker lets something through, at the earliest; None if nobody knows.
+        permit: `redrive.retrying.orchestrator.Permit` of the probe that the client owes, or None.
+    """
+
+    def __init__(
+        self, message: str | None = None, *, retry_after: timedelta | None = None, permit: object = None
+    ) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+        self.permit = permit
+
+
+class Overloaded(RequestError):
+    """The target refuses too many calls; this one was not sent.
+
+    Attributes:
+        rejection: the part of all calls that is refused so at present, from 0 to 1.
+    """
+
+    def __init__(self, message: str | None = None, *, rejection: float = 0.0) -> None:
+        super().__init__(message)
+        self.rejection = rejection
+
+
+class TerminalFailure(RequestError):
+    """The request failed from a cause that will not go away by itself."""
+
+
+class AuthenticationFailure(TerminalFailure):
+    """The credentials were refused."""
+
+
+class CollectionNotFound(TerminalFailure):
+    """There is no such collection."""
+
+
+class ScopeNotFound(TerminalFailure):
+    """There is no such scope."""

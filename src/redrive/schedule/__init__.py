@@ -1,0 +1,44 @@
+"""When things are due: recurrences, cron expressions, and refreshes with retries between them. PURE.
+
+Answers: when is the next occurrence; what becomes of a refresh that has failed? May import: `redrive.policy` and below,
+python-dateutil, cronsim. Must never: read a clock, or store anything. Time zones come from the IANA database of the
+system or of the package tzdata.
+
+===========  =======================================================================================================
+module       is about
+===========  =======================================================================================================
+`rule`       recurrence rules of RFC 5545, read strictly
+`cron`       cron expressions; `ftl` reads them as FTL does
+`schedule`   the union of both, in one place: instants, strictly increasing
+`calendar`   how rules that are daily or slower are walked
+`elapsed`    how faster ones are counted
+`wall`       wall clocks, and the nights in which they are changed
+`policy`     what is to be done to keep something fresh
+`state`      where that stands
+`refresh`    the moves from one state to the next (seed 004)
+`english`    policies as sentences
+===========  =======================================================================================================
+"""
+
+from redrive.schedule.cron import Cron
+from redrive.schedule.policy import RefreshPolicy
+from redrive.schedule.rule import Rule
+from redrive.schedule.schedule import Schedule
+from redrive.schedule.state import Effect, Move, Outcome, RefreshState
+from redrive.schedule.terms import Action, Exhausted, Strategy
+from redrive.schedule.wall import Gap
+
+__all__ = [
+    "Action",
+    "Cron",
+    "Effect",
+    "Exhausted",
+    "Gap",
+    "Move",
+    "Outcome",
+    "RefreshPolicy",
+    "RefreshState",
+    "Rule",
+    "Schedule",
+    "Strategy",
+]

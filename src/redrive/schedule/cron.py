@@ -1,0 +1,222 @@
+"""Cron expressions: five, six or seven fields, names, ``@daily``, and FTL's shorthands.
+
+=======================  ===============================================================================================
+form                     means
+=======================  ===============================================================================================
+five fields              minute, hour, day of the month, month, day of the week
+six fields               seconds before these; or a year after them, if the last field has a number from 1000
+seven fields             seconds before these and a year after them
+``@daily`` and so on     ``@hourly``, ``@midnight``, ``@weekly``, ``@monthly``, ``@yearly``, ``@annually``
+``30s``, ``5m``, ``2h``  FTL's: whenever the seconds, minutes or hours divide by that; ``5h`` is 00:00, 05:00 ... 20:00
+``Mon``                  FTL's: midnight of that day of the week
+=======================  ===============================================================================================
+
+Fields are those of cron: ``*``, numbers, names of months and days, lists, ranges, steps (``2/5`` begins at 2 and goes
+on to the end), Sunday as 0 and as 7, ``L`` for the last day of a month, ``LW`` for its last working day, ``5L`` for
+its last Friday and ``1#2`` for its second Monday. If both days are restricted, one of them is enough; a field that
+begins with ``*`` does not restrict (Debian's cron, and cronsim, which reads the fields).
+
+When clocks are changed, an expression that names its minutes and hours fires once each day: at the first instant after
+the gap for a time that does not exist, and at the first of both for one that exists twice. One with ``*`` in its
+minutes or its hours counts real time: every ten minutes stays every ten minutes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from redrive.errors import ScheduleError
+from redrive.schedule.wall import instant, wall
+
+__all__ = ["Cron"]
+
+_NAMED = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+_DAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+_SHORT = re.compile(r"(\d+)([smh])", re.IGNORECASE)
+_SHORTHANDS = {"s": ("*/{} * * * * *", 60), "m": ("0 */{} * * * *", 60), "h": ("0 0 */{} * * *", 24)}
+_YEARS = range(1970, 2100)
+_YEAR = re.compile(r"\d{4}")
+_FIELDS = ("second", "minute", "hour", "day of the month", "month", "day of the week", "year")
+_FORMS = 'write "minute hour day month weekday", such as "*/5 * * * *", or @daily, 30s, 12h, Mon'
+_STEPPED_DAY = re.compile(r"([0-6])/(\d+)")
+_CALLED = ("second", "minute", "hour", "day-of-month", "month", "day-of-week")  # by cronsim
+_MARGIN = timedelta(days=2)
+_SOME_DAY = datetime(2000, 1, 1)  # noqa: DTZ001 - naive is the wall clock
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """A cron expression that was read.
+
+    Attributes:
+        text: as it was written.
+        fields: seconds, minutes, hours, days of the month, months, days of the week.
+        years: in which it occurs; None means in all.
+    """
+
+    text: str
+    fields: tuple[str, ...]
+    years: frozenset[int] | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Cron:
+        """Read an expression.
+
+        Args:
+            text: in one of the forms above.
+
+        Returns:
+            The expression.
+
+        Raises:
+            ScheduleError: it is none, or can never occur.
+        """
+        parts = _written_out(text).split()
+        years = None
+        if len(parts) == len(_FIELDS) or (len(parts) == len(_FIELDS) - 1 and _YEAR.search(parts[-1])):
+            years = _read_years(parts.pop(), text)
+        if len(parts) == len(_FIELDS) - 2:
+            parts.insert(0, "0")
+        if len(parts) != len(_FIELDS) - 1:
+            raise _wrong(text, f"it has {len(text.split())} fields; {_FORMS}")
+        parts[5] = ",".join(_STEPPED_DAY.sub(r"\1-6/\2", each) for each in parts[5].split(","))
+        found = cls(text, tuple(parts), years)
+        found._check()
+        return found
+
+    def __str__(self) -> str:
+        """As it was written."""
+        return self.text
+
+    @property
+    def is_elapsed(self) -> bool:
+        """Does it count real time when clocks are changed?"""
+        return self.fields[1].startswith("*") or self.fields[2].startswith("*")
+
+    def since(self, at: datetime, place: ZoneInfo) -> Generator[datetime, None, None]:
+        """The occurrences from an instant on.
+
+        Args:
+            at: aware; one at this very instant belongs to them.
+            place: whose wall clock the fields mean.
+
+        Returns:
+            Instants in UTC, strictly increasing.
+        """
+        before = at - timedelta.resolution
+        if self.is_elapsed:
+            for each in self._walk(before.astimezone(place)):
+                yield each.astimezone(UTC)
+            return
+        last = before
+        for local in self._walk(wall(at, place) - _MARGIN):
+            found = _after_gap(local, place)
+            if found > last:
+                last = found
+                yield found
+
+    def _check(self) -> None:
+        try:
+            CronSim(" ".join(self.fields), _SOME_DAY)
+        except CronSimError as error:
+            raise self._refused(str(error)) from error
+        first = _SOME_DAY.replace(year=min(self.years)) if self.years else _SOME_DAY
+        if next(self._walk(first - timedelta(seconds=1)), None) is None:
+            raise _never(self.text)
+
+    def _refused(self, message: str) -> ScheduleError:
+        """Cronsim names the field that it cannot read; or that of the days, if no such month has such a day."""
+        place = next(number for number, name in enumerate(_CALLED) if message.endswith(name))
+        alone = ["*"] * len(self.fields)
+        alone[place] = self.fields[place]
+        try:
+            CronSim(" ".join(alone), _SOME_DAY)
+        except CronSimError:
+            return _wrong(self.text, f"{self.fields[place]!r} is no {_FIELDS[place]}")
+        return _never(self.text)
+
+    def _walk(self, local: datetime) -> Iterator[datetime]:
+        """The occurrences later than a time, in its own kind of time."""
+        if self.years is None:
+            return CronSim(" ".join(self.fields), local)
+        return itertools.chain.from_iterable(self._walk_year(each, local) for each in sorted(self.years))
+
+    def _walk_year(self, year: int, local: datetime) -> Iterator[datetime]:
+        begin = local.replace(year=year, month=1, day=1, hour=0, minute=0, second=0, microsecond=0)
+        found = CronSim(" ".join(self.fields), max(local, begin - timedelta(seconds=1)))
+        return itertools.takewhile(lambda each: each.year == year, found)
+
+
+def _never(text: str) -> ScheduleError:
+    return ScheduleError(f"the cron expression {text!r} never occurs")
+
+
+def _wrong(text: str, why: str) -> ScheduleError:
+    return ScheduleError(f"the cron expression {text!r} is not understood: {why}")
+
+
+def _written_out(text: str) -> str:
+    """The fields that a short form stands for."""
+    bare = text.strip()
+    if bare.startswith("@"):
+        if bare.lower() not in _NAMED:
+            raise _wrong(text, f"of these names there are {', '.join(_NAMED)}")
+        return _NAMED[bare.lower()]
+    if bare.upper() in _DAYS:
+        return f"0 0 * * {bare}"
+    short = _SHORT.fullmatch(bare)
+    if short is None:
+        return bare
+    number, (form, most) = int(short[1]), _SHORTHANDS[short[2].lower()]
+    if not 0 < number < most:
+        raise _wrong(text, f"the number lies between 1 and {most - 1}; longer ones are written with fields")
+    return form.format(number)
+
+
+def _read_years(field: str, text: str) -> frozenset[int] | None:
+    if field == "*":
+        return None
+    found: set[int] = set()
+    for term in field.split(","):
+        span, _, step = term.partition("/")
+        low, dash, high = span.partition("-")
+        try:
+            first = _YEARS[0] if span == "*" else int(low)
+            last = int(high) if dash else (_YEARS[-1] if step or span == "*" else first)
+            found.update(range(first, last + 1, int(step or 1)))
+        except ValueError as error:
+            raise _wrong(text, f"{term!r} is no year") from error
+    if not found or not found <= set(_YEARS):
+        raise _wrong(text, f"{field!r} names no years between {_YEARS[0]} and {_YEARS[-1]}")
+    return frozenset(found)
+
+
+def _after_gap(local: datetime, place: ZoneInfo) -> datetime:
+    """The instant of a time on the wall clock; the first one after the gap for one that does not exist."""
+    found = instant(local, place)
+    assert found is not None  # noqa: S101 - a gap is shifted
+    if wall(found, place) == local:
+        return found
+    before = local.replace(tzinfo=place, fold=1).astimezone(UTC)
+    while found - before > timedelta(seconds=1):
+        middle = before + (found - before) // 2
+        if wall(middle, place) < local:
+            before = middle
+        else:
+            found = middle
+    return found.replace(microsecond=0)

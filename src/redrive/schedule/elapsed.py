@@ -1,0 +1,156 @@
+"""The occurrences of rules that count elapsed time: hourly and faster.
+
+"Every two hours" means two hours, in the night of a clock change too: libraries that count such rules on the wall clock
+then repeat an instant, go backwards, or leave a real hour without any (dateutil #1351). So these are instants, reckoned
+from the start in closed form, whatever lies between.
+
+What the rule says of days, hours and minutes beside that is a filter, and is about the wall clock: "between 9 and 5 on
+weekdays". Where the filter refuses, the search leaps to the next day or hour that it allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from redrive.schedule.calendar import Walk, walk
+from redrive.schedule.rule import Freq, Rule
+from redrive.schedule.wall import instant, wall
+
+__all__ = ["Count", "count"]
+
+DAYS = 4000
+"""Days that a search looks at, at most: a rule whose steps have not met its filter by then never does. What is counted
+in hours and minutes comes round within 1,440 days."""
+
+_UNITS = {Freq.HOURLY: timedelta(hours=1), Freq.MINUTELY: timedelta(minutes=1), Freq.SECONDLY: timedelta(seconds=1)}
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A rule with its start, ready to be counted from anywhere.
+
+    Attributes:
+        rule: which.
+        place: whose wall clock it filters by.
+        base: the instant of the beginning of the first period.
+        start: nothing occurs before it.
+        step: from one period to the next.
+        offsets: where in each period occurrences are.
+        days: the days that the rule allows; None means all.
+    """
+
+    rule: Rule
+    place: ZoneInfo
+    base: datetime
+    start: datetime
+    step: timedelta
+    offsets: tuple[timedelta, ...]
+    days: Walk | None
+
+    def since(self, at: datetime) -> Iterator[datetime]:
+        """Count the occurrences.
+
+        Args:
+            at: where to begin.
+
+        Returns:
+            Those at this instant and later, in order, until a horizon; without regard to ``COUNT`` and ``UNTIL``.
+        """
+        begin = max(at, self.start)
+        # An occurrence may lie in a period that began before.
+        number = max((begin - self.base) // self.step, 0)
+        last = begin + timedelta(days=DAYS)
+        allowed: date | None = None
+        while (period := self.base + number * self.step) <= last:
+            local = wall(period, self.place)
+            if self.days is not None and allowed != local.date():
+                day = next(self.days.since(local.replace(hour=0, minute=0, second=0, microsecond=0)), None)
+                if day is None:
+                    return
+                if day.date() != local.date():
+                    number = self._at(day, number)
+                    continue
+                allowed = day.date()
+            following = self._next_hour(local)
+            if following is not None:
+                number = self._at(following, number)
+                continue
+            for offset in self.offsets:
+                if self._is_allowed(local + offset) and period + offset >= begin:
+                    last = period + offset + timedelta(days=DAYS)
+                    yield period + offset
+            number += 1
+
+    def _at(self, local: datetime, number: int) -> int:
+        """The first period that begins at a time or later, and is a later one than this."""
+        at = instant(local, self.place) or self.base
+        return max(-((self.base - at) // self.step), number + 1)
+
+    def _next_hour(self, local: datetime) -> datetime | None:
+        """When the wall clock shows an hour that is allowed; None if it does."""
+        hours = self.rule.by_hour
+        if not hours or local.hour in hours:
+            return None
+        day = local.replace(hour=0, minute=0, second=0, microsecond=0)
+        later = next((hour for hour in hours if hour > local.hour), None)
+        return day + timedelta(days=1) if later is None else day.replace(hour=later)
+
+    def _is_allowed(self, local: datetime) -> bool:
+        if self.rule.freq >= Freq.MINUTELY and self.rule.by_minute and local.minute not in self.rule.by_minute:
+            return False
+        return self.rule.freq < Freq.SECONDLY or not self.rule.by_second or local.second in self.rule.by_second
+
+
+def count(rule: Rule, start: datetime, place: ZoneInfo) -> Count:
+    """Make a rule countable.
+
+    Args:
+        rule: hourly or faster.
+        start: naive.
+        place: whose wall clock it starts and filters by.
+
+    Returns:
+        What can be counted from anywhere.
+    """
+    first = start.replace(
+        minute=0 if rule.freq is Freq.HOURLY else start.minute,
+        second=start.second if rule.freq is Freq.SECONDLY else 0,
+        microsecond=0,
+    )
+    begun = instant(start, place)
+    base = instant(first, place)
+    assert begun is not None  # noqa: S101 - a gap is shifted
+    assert base is not None  # noqa: S101
+    selects = (rule.by_month, rule.by_month_day, rule.by_year_day, rule.by_day)
+    return Count(
+        rule,
+        place,
+        base,
+        begun,
+        _UNITS[rule.freq] * rule.interval,
+        _offsets(rule, start),
+        _days(rule, start) if any(selects) else None,
+    )
+
+
+def _offsets(rule: Rule, start: datetime) -> tuple[timedelta, ...]:
+    """Where in each period occurrences are: what is finer than the frequency expands, and the start stands for it."""
+    minutes = (rule.by_minute or (start.minute,)) if rule.freq is Freq.HOURLY else (0,)
+    seconds = (rule.by_second or (start.second,)) if rule.freq < Freq.SECONDLY else (0,)
+    found = [timedelta(minutes=minute, seconds=second) for minute in minutes for second in seconds]
+    if not rule.by_set_pos:
+        return tuple(found)
+    places = {each - 1 if each > 0 else len(found) + each for each in rule.by_set_pos}
+    return tuple(offset for place, offset in enumerate(found) if place in places)
+
+
+def _days(rule: Rule, start: datetime) -> Walk:
+    """The days that a rule allows, as a daily rule of their own."""
+    midnight = start.replace(hour=0, minute=0, second=0, microsecond=0)
+    daily = replace(
+        rule, freq=Freq.DAILY, interval=1, count=None, until=None, by_hour=(), by_minute=(), by_second=(), by_set_pos=()
+    )
+    return walk(daily, midnight)

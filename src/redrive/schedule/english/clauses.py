@@ -1,0 +1,176 @@
+"""Sentences of a refresh policy, one function for each kind; what they say is noted down in a `Notes`.
+
+The grammar stands in the reference, with examples. It is read by recursive descent: each function takes what it
+understands, or gives its place back (ADR 0009 says why).
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from redrive.schedule.english import recurrences
+from redrive.schedule.english.endings import action, giving_up, terminal, waits
+from redrive.schedule.english.notes import Header, Notes
+from redrive.schedule.english.retries import on_failure, retries
+from redrive.schedule.english.spans import some
+from redrive.schedule.english.tokens import Reader
+from redrive.schedule.terms import Strategy
+
+__all__ = ["clause", "ended", "nested"]
+
+_START = ("start refresh", "refresh should start", "refresh is configured to run", "refresh", "run")
+_GUARDS = frozenset({"allow", "on", "give", "but", "do", "keep", "ignore", "time", "then"})
+_STRATEGIES = {
+    "keep refreshes aligned with the schedule": Strategy.ALIGN,
+    "ignore retries that overlap with the original timing": Strategy.ALIGN,
+    "keep retrying until it succeeds": Strategy.UNTIL_SUCCESS,
+    "retry until success": Strategy.UNTIL_SUCCESS,
+    "retry until the next scheduled refresh": Strategy.UNTIL_PLANNED,
+    "retry or refresh whichever comes first": Strategy.WHICHEVER_FIRST,
+    "retry only at scheduled refreshes": Strategy.PLANNED_ONLY,
+}
+
+
+def clause(reader: Reader, notes: Notes) -> Header | None:
+    """Read one clause.
+
+    Args:
+        reader: where it begins.
+        notes: what it says goes there.
+
+    Returns:
+        The header that it is, if lines below belong to it.
+
+    Raises:
+        ScheduleSyntaxError: it is not understood.
+    """
+    reader.take("but")
+    for read in (_heading, _overlap, _timeout, _lateness, _spread, on_failure, retries, _schedule):
+        if read(reader, notes):
+            return None
+    header = terminal(reader, notes) or giving_up(reader, notes)
+    if header is not None:
+        return header if reader.take(":") else None
+    if action(reader, notes) or _task(reader):
+        return None
+    misplaced = reader.take("reset attempt_no", "wait until", "wait for")
+    return reader.fail('reset belongs under "On the Nth failure:"' if misplaced else None)
+
+
+def nested(reader: Reader, notes: Notes, header: Header) -> None:
+    """Read a clause below a header.
+
+    Args:
+        reader: where it begins.
+        notes: what it says goes there.
+        header: what it belongs to.
+
+    Raises:
+        ScheduleSyntaxError: it is not understood there.
+    """
+    if header.of_failure is not None and waits(reader, notes):
+        return
+    if action(reader, notes) or reader.take("give up"):
+        return
+    reader.fail()
+
+
+def ended(reader: Reader) -> bool:
+    """Go on after a clause: to the end of its line, or past what stands before the next one.
+
+    Args:
+        reader: behind a clause.
+
+    Returns:
+        Is the line at its end?
+
+    Raises:
+        ScheduleSyntaxError: something follows that is neither.
+    """
+    if reader.next is None or reader.take(";"):
+        return reader.next is None
+    following = reader.line.tokens[reader.place + 1 : reader.place + 2]
+    if reader.word == "," and following and following[0].word in _GUARDS:
+        reader.place += 1
+        return False
+    reader.want("; and a further sentence", "the end of the line")
+    return reader.fail()
+
+
+def _heading(reader: Reader, notes: Notes) -> bool:
+    """What introduces others and says nothing by itself."""
+    del notes
+    return bool(reader.take("retry policy :", "retry policy", "do retries"))
+
+
+def _overlap(reader: Reader, notes: Notes) -> bool:
+    phrase = reader.take(*_STRATEGIES)
+    if phrase is None:
+        return False
+    if notes.strategy is not None:
+        reader.fail("two overlap strategies")
+    notes.strategy = _STRATEGIES[phrase]
+    return True
+
+
+# ------------------------------------------------------------------------------------------------------------- schedule
+
+
+def _schedule(reader: Reader, notes: Notes) -> bool:
+    begin = reader.place
+    if reader.take(*_START):
+        while reader.next is not None and reader.word not in {";", ","} and not recurrences.begins(reader):
+            reader.place += 1
+    if reader.next is None or not recurrences.begins(reader):
+        reader.place = begin
+        return False
+    found = recurrences.recurrence(reader, notes.start)
+    if notes.schedule is not None:
+        reader.fail("two schedules")
+    notes.schedule = found
+    return True
+
+
+def _task(reader: Reader) -> bool:
+    """What is done is the program's affair; a person may say it."""
+    if not reader.take("send", "make", "create"):
+        return False
+    return bool(reader.rest())
+
+
+def _timeout(reader: Reader, notes: Notes) -> bool:
+    begin = reader.place
+    reader.take("the")
+    if not (
+        reader.take("allow", "time out after")
+        or (
+            reader.take("time limit", "timeout")
+            and (reader.take("for a refresh process") or True)
+            and reader.take("is set to", "is")
+        )
+    ):
+        reader.place = begin
+        return False
+    found = some(reader)
+    if found <= timedelta(0):
+        reader.fail("the timeout must be positive")
+    if notes.timeout is not None:
+        reader.fail("two timeouts")
+    notes.timeout = found
+    reader.take("to complete", "to finish", "to respond", "for a response")
+    return True
+
+
+def _lateness(reader: Reader, notes: Notes) -> bool:
+    if not reader.take("start at most"):
+        return False
+    notes.catch_up = some(reader)
+    reader.need("late")
+    return True
+
+
+def _spread(reader: Reader, notes: Notes) -> bool:
+    if not reader.take("spread starts over"):
+        return False
+    notes.jitter = some(reader)
+    return True

@@ -1,0 +1,192 @@
+"""A text as lines of words, each of which knows where it stands."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NoReturn
+
+from redrive.errors import ScheduleSyntaxError
+
+__all__ = ["Line", "Reader", "Token", "lines"]
+
+_SAME = str.maketrans({"“": '"', "”": '"', "„": '"', "\u2019": "'", "\u00a0": " ", "`": " ", "\t": " "})
+_BULLET = re.compile(r"(?:[-*•]|\d+[.)])(?=\s)\s*")
+_TOKEN = re.compile(
+    r"""(?P<quoted>"[^"]*")
+    |(?P<clock>\d{1,2}:\d{2}(?!\d))
+    |(?P<ordinal>\d+(?:st|nd|rd|th)\b)
+    |(?P<date>\d{4}-\d{2}-\d{2})
+    |(?P<number>\d+(?:\.\d+)?)
+    |(?P<word>[^\W\d][\w'@/+_-]*(?:\.[\w@/+_-]+)*)
+    |(?P<mark>\S)""",
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A word, a number, a mark, or something in quotes.
+
+    Attributes:
+        kind: ``word``, ``number``, ``ordinal``, ``clock``, ``date``, ``quoted`` or ``mark``.
+        text: as it was written.
+        column: where it begins, from 1.
+    """
+
+    kind: str
+    text: str
+    column: int
+
+    @property
+    def word(self) -> str:
+        """In small letters, as words are compared."""
+        return self.text.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line that says something.
+
+    Attributes:
+        number: from 1.
+        indent: how deep it stands, its bullet included.
+        text: as it was written, without Markdown's marks.
+        tokens: its words, without its bullet and its full stop.
+    """
+
+    number: int
+    indent: int
+    text: str
+    tokens: tuple[Token, ...]
+
+
+def lines(text: str) -> list[Line]:
+    """Take a text apart.
+
+    Args:
+        text: sentences, perhaps as a list.
+
+    Returns:
+        The lines that are not empty.
+    """
+    found = []
+    for number, raw in enumerate(text.splitlines(), 1):
+        plain = raw.translate(_SAME).replace("**", "  ")
+        indent = len(plain) - len(plain.lstrip())
+        bullet = _BULLET.match(plain, indent)
+        begin = bullet.end() if bullet else indent
+        tokens = tuple(Token(str(each.lastgroup), each[0], each.start() + 1) for each in _TOKEN.finditer(plain, begin))
+        if tokens and tokens[-1].text == ".":
+            tokens = tokens[:-1]
+        if tokens:
+            found.append(Line(number, indent, plain, tokens))
+    return found
+
+
+class Reader:
+    """Reads the words of a line one after the other, and remembers what it would have understood instead.
+
+    Args:
+        line: which.
+    """
+
+    def __init__(self, line: Line) -> None:
+        self.line = line
+        self.place = 0
+        self._furthest = 0
+        self._wanted: dict[str, None] = {}
+
+    @property
+    def next(self) -> Token | None:
+        """The next token, if there is one."""
+        return self.line.tokens[self.place] if self.place < len(self.line.tokens) else None
+
+    @property
+    def word(self) -> str:
+        """The next word in small letters; empty at the end."""
+        return self.next.word if self.next else ""
+
+    def take(self, *phrases: str) -> str | None:
+        """Take one of some phrases.
+
+        Args:
+            *phrases: words in small letters, with single blanks between them; the longest should come first.
+
+        Returns:
+            The phrase that was there, or None.
+        """
+        for phrase in phrases:
+            words = phrase.split()
+            there = self.line.tokens[self.place : self.place + len(words)]
+            if [each.word for each in there] == words:
+                self.place += len(words)
+                return phrase
+        self.want(*phrases)
+        return None
+
+    def take_kind(self, kind: str, name: str) -> Token | None:
+        """Take a token of a kind.
+
+        Args:
+            kind: which.
+            name: what it is, for messages.
+
+        Returns:
+            The token that was there, or None.
+        """
+        token = self.next
+        if token is not None and token.kind == kind:
+            self.place += 1
+            return token
+        self.want(name)
+        return None
+
+    def need(self, *phrases: str) -> str:
+        """Take one of some phrases, of which one must be there; see `take`."""
+        found = self.take(*phrases)
+        if found is None:
+            self.fail()
+        return found
+
+    def want(self, *names: str) -> None:
+        """Remember what would have been understood here.
+
+        Args:
+            *names: phrases, or names of what they stand for.
+        """
+        if self.place > self._furthest:
+            self._furthest, self._wanted = self.place, {}
+        if self.place == self._furthest:
+            self._wanted.update(dict.fromkeys(names))
+
+    def rest(self) -> str:
+        """Take all that is left, as it was written, up to a semicolon; without its full stop."""
+        begin = self.next
+        if begin is None:
+            return ""
+        while self.next is not None and self.next.text != ";":
+            self.place += 1
+        last = self.line.tokens[self.place - 1]
+        text = self.line.text[begin.column - 1 : last.column - 1 + len(last.text)]
+        return " ".join(text.split()).rstrip(".")
+
+    def fail(self, problem: str | None = None) -> NoReturn:
+        """Say that this is not understood, or what is wrong with it.
+
+        Args:
+            problem: what is wrong; by default, that the word is not understood at which reading stopped.
+
+        Raises:
+            ScheduleSyntaxError: always.
+        """
+        place = self._furthest if problem is None else max(self.place - 1, 0)
+        tokens = self.line.tokens
+        here = tokens[min(place, len(tokens) - 1)]
+        at_end = place >= len(tokens)
+        column = here.column + len(here.text) if at_end else here.column
+        if problem is None:
+            what = "the end of the line" if at_end else repr(here.text)
+            wanted = ", ".join(self._wanted) if self._furthest == place else ""
+            problem = f"not understood: {what}" + (f"; here could stand: {wanted}" if wanted else "")
+        raise ScheduleSyntaxError.at(problem, self.line.number, column)

@@ -1,0 +1,213 @@
+"""When something is due: rules, cron expressions and single times together, on the wall clock of one place.
+
+A `Schedule` is the union of its parts without what it excludes. "At 6:30 AM and 4 PM" needs that: hours and minutes of
+one rule multiply, so it is two rules (RFC 5545, 3.3.10). Occurrences are instants, strictly increasing, each once, also
+where two parts meet, and in the nights in which clocks are changed (see `redrive.schedule.wall`).
+
+The start (``DTSTART``) is stored once, when a person says the schedule. Whoever reckons it anew at each question gets
+schedules that drift, "every two weeks" that means nothing, and counts that never end: all three are defects of the
+original of seed 004.
+
+A question costs the same however long ago the start lies; see `redrive.schedule.calendar`. A rule that never occurs is
+refused when the schedule is made, after a bounded search.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+from zoneinfo import ZoneInfo
+
+from redrive.errors import ScheduleError
+from redrive.schedule.calendar import Walk, walk
+from redrive.schedule.cron import Cron
+from redrive.schedule.elapsed import count
+from redrive.schedule.rule import Rule
+from redrive.schedule.wall import Gap, instant, wall, zone
+
+__all__ = ["ANCHOR", "Schedule"]
+
+MOST = 100_000
+"""How many occurrences a rule with ``COUNT`` may have. They are counted once, when the schedule is made."""
+
+_MARGIN = timedelta(days=2)
+"""How far the wall clock of a place can be from where it was: a place may even leave out a day."""
+
+
+ANCHOR = datetime(2001, 1, 1)  # noqa: DTZ001 - naive is the wall clock
+"""Where schedules begin that say nothing of it: a Monday, at midnight, long ago. What is written in a program must mean
+the same after each deployment."""
+
+
+class _Source(Protocol):
+    """Something that occurs."""
+
+    def since(self, at: datetime) -> Iterator[datetime]:
+        """Instants at this one and later, in order; perhaps a few before it, or twice."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Local:
+    """A rule on the wall clock."""
+
+    walk: Walk
+    place: ZoneInfo
+    gap: Gap
+
+    def since(self, at: datetime) -> Iterator[datetime]:
+        shifted: list[datetime] = []  # over a gap, and so perhaps past occurrences that follow
+        for local in self.walk.since(_earlier(wall(at, self.place))):
+            found = instant(local, self.place, self.gap)
+            if found is None:
+                continue
+            if wall(found, self.place) != local:
+                heapq.heappush(shifted, found)
+                continue
+            while shifted and shifted[0] < found:
+                yield heapq.heappop(shifted)
+            yield found
+        yield from sorted(shifted)
+
+
+def _earlier(local: datetime) -> datetime:
+    return local - _MARGIN if local.year > 1 else local
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A source with an end."""
+
+    source: _Source
+    until: datetime
+
+    def since(self, at: datetime) -> Iterator[datetime]:
+        return itertools.takewhile(lambda each: each <= self.until, self.source.since(at))
+
+
+@dataclass(frozen=True, slots=True)
+class _Cron:
+    """A cron expression."""
+
+    cron: Cron
+    place: ZoneInfo
+
+    def since(self, at: datetime) -> Iterator[datetime]:
+        return self.cron.since(at, self.place)
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """Single times."""
+
+    at: tuple[datetime, ...]
+
+    def since(self, at: datetime) -> Iterator[datetime]:
+        return (each for each in self.at if each >= at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """When something is due.
+
+    Attributes:
+        start: the beginning, naive on the wall clock of the place; rules take from it what they leave open, and count
+            every second day or third week from it.
+        rules: of RFC 5545.
+        crons: cron expressions; these have no start, and ``gap`` is not for them.
+        times: more times, naive on the wall clock (``RDATE``).
+        except_times: times at which nothing is due after all, naive on the wall clock (``EXDATE``).
+        tz: the place, by its name in the IANA database.
+        gap: what becomes of times that its clock leaps over.
+
+    Raises:
+        ScheduleError: a part can never occur, or there is no part.
+    """
+
+    start: datetime = ANCHOR
+    rules: tuple[Rule, ...] = ()
+    crons: tuple[Cron, ...] = ()
+    times: tuple[datetime, ...] = ()
+    except_times: frozenset[datetime] = frozenset()
+    tz: str = "UTC"
+    gap: Gap = Gap.SHIFT
+    _sources: tuple[_Source, ...] = field(init=False, repr=False, compare=False)
+    _excluded: frozenset[datetime] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        place = zone(self.tz)
+        for each in (self.start, *self.times, *self.except_times):
+            if each.tzinfo is not None:
+                raise ScheduleError(
+                    f"{each} has a time zone of its own: times of a schedule are those of tz={self.tz!r}"
+                )
+        if not (self.rules or self.crons or self.times):
+            raise ScheduleError("a schedule needs a rule, a cron expression or a time")
+        sources: list[_Source] = [_source(each, self.start, place, self.gap) for each in self.rules]
+        sources += [_Cron(each, place) for each in self.crons]
+        single = [found for each in self.times if (found := instant(each, place, self.gap))]
+        object.__setattr__(self, "_sources", (*sources, _Times(tuple(sorted(set(single))))))
+        excluded = [found for each in self.except_times if (found := instant(each, place))]
+        object.__setattr__(self, "_excluded", frozenset(excluded))
+
+    @property
+    def place(self) -> ZoneInfo:
+        """The time zone of the place."""
+        return zone(self.tz)
+
+    def since(self, at: datetime) -> Iterator[datetime]:
+        """The occurrences from an instant on.
+
+        Args:
+            at: aware; one at this very instant belongs to them.
+
+        Returns:
+            Instants in UTC, strictly increasing, perhaps for a hundred years. Take what is needed.
+        """
+        last: datetime | None = None
+        for each in heapq.merge(*(source.since(at) for source in self._sources)):
+            if each >= at and each != last and each not in self._excluded:
+                last = each
+                yield each
+
+    def next(self, at: datetime, *, after: datetime | None = None) -> datetime | None:
+        """The first occurrence at an instant or later.
+
+        Args:
+            at: aware.
+            after: it is later than this too; by default nothing more is asked.
+
+        Returns:
+            The instant in UTC, or None where there is none any more.
+        """
+        begin = at if after is None else max(at, after + timedelta.resolution)
+        return next(self.since(begin), None)
+
+
+def _source(rule: Rule, start: datetime, place: ZoneInfo, gap: Gap) -> _Source:
+    source: _Source = count(rule, start, place) if rule.freq.is_elapsed else _Local(walk(rule, start), place, gap)
+    begin = instant(start, place)
+    assert begin is not None  # noqa: S101 - a gap is shifted
+    first = next(iter(source.since(begin)), None)
+    if first is None:
+        raise ScheduleError(f"the recurrence rule {str(rule)!r} never occurs after {start}")
+    end = _end(rule, source, begin, place)
+    return source if end is None else _Ended(source, end)
+
+
+def _end(rule: Rule, source: _Source, begin: datetime, place: ZoneInfo) -> datetime | None:
+    """The last instant at which a rule can occur. A count is counted once, here: it cannot be moved with the rule."""
+    if rule.until is not None:
+        return rule.until.astimezone(UTC) if rule.until.tzinfo else instant(rule.until, place)
+    if rule.count is None:
+        return None
+    if rule.count > MOST:
+        raise ScheduleError(
+            f"the recurrence rule {str(rule)!r} has more than {MOST:,} occurrences: say UNTIL, or no end"
+        )
+    *_, last = itertools.islice((each for each in source.since(begin) if each >= begin), rule.count)
+    return last

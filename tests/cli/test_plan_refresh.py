@@ -1,0 +1,109 @@
+"""`redrive plan` of a refresh policy in English: the charts of seed 004."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from typer.testing import CliRunner
+
+from redrive.cli import cli
+from redrive.cli.plan.refreshing import is_english
+
+POLICY = """- Refresh the model every 2 hours in Europe/Kyiv
+- Allow 1 hour for a response
+- On the first failure, retry immediately
+- On the second failure, retry after 10 minutes
+- Panic
+"""
+START = ("--start", "2025-01-01T08:00:00")
+
+
+def said(*words: str, encoding: str = "utf-8") -> str:
+    """What a command prints."""
+    result = CliRunner(charset=encoding).invoke(cli, ["plan", *words], catch_exceptions=False)
+    assert 0 == result.exit_code, result.output
+    return result.stdout
+
+
+def test_attempts_are_bars_on_the_wall_clock():
+    """Success, retry, and what follows, as the seed draws them."""
+    lines = said(POLICY, "--answers", "fail 4m, timeout, ok 2m", *START).splitlines()
+
+    assert "Refresh the model every 2 hours in Europe/Kyiv" == lines[0]
+    assert ["08:00  Refresh", "08:04  Retry 1", "10:00  Scheduled refresh (retry 2)"] == [
+        line.partition("  ")[0] + "  " + line.partition("  ")[2].split("  ")[0].rstrip("│█ ") for line in lines[2:5]
+    ]
+    assert ["failed after 4m", "timed out after 1h", "succeeded after 2m"] == [
+        line[line.rindex("█") + 1 :].strip(" │") for line in lines[2:5]
+    ]
+    assert "then the next refresh at 12:00" == lines[-1]
+
+
+def test_without_answers_the_worst_case_is_shown():
+    """Each attempt times out, until it gives up; a chart of more than a day has dates."""
+    lines = said("Refresh daily; allow 20 hours; retry immediately; panic", *START).splitlines()
+    assert "then it gives up: Cannot refresh after 2 attempt(s); panic" == lines[-1]
+    assert lines[2].startswith("Thu 02 00:00  Refresh")
+
+
+def test_a_refresh_on_demand_begins_at_once():
+    """Without a schedule there are no planned refreshes to be drawn, and a success is the end of it."""
+    lines = said(
+        "Send a request; allow 90 seconds", "--answers", "ok 1s", "--start", "2025-01-01T08:00:00+00:00"
+    ).splitlines()
+    assert lines[2].startswith("08:00:00  Refresh")
+    assert "then nothing is planned" == lines[-1]
+
+
+def test_a_retry_that_is_due_is_announced():
+    """What follows the last answer may be a retry."""
+    assert "then retry 2 at 08:24" in said(POLICY, "--answers", "fail 4m, fail 10m", *START)
+
+
+def test_mermaid_and_svg_show_the_same(tmp_path: Path):
+    """Both have a bar for each attempt, and the planned refreshes."""
+    words = (POLICY, "--answers", "fail 4m, timeout, ok 2m", *START)
+    mermaid = said(*words, "--mermaid")
+    said(*words, "--svg", str(tmp_path / "refresh.svg"))
+    drawn = ET.parse(tmp_path / "refresh.svg").getroot()  # noqa: S314 - it was written one line before
+    bars = [each.get("class") for each in drawn.iter("{http://www.w3.org/2000/svg}rect")]
+
+    assert "    Retry 1 :crit, 2025-01-01 08:04:00, 2025-01-01 09:04:00" in mermaid.splitlines()
+    assert 3 == mermaid.count(" planned :milestone")
+    assert ["page", "failure", "timeout", "success"] == bars
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("Refresh every moon",), "line 1, column 15: not understood"),
+        (("Refresh hourly", "--answers", "maybe"), "'maybe' is no answer of an attempt; write"),
+        (("Refresh hourly", "--answers", "fail soon"), "'fail soon' is no answer of an attempt: a duration"),
+        (("Refresh hourly", "--json"), "a refresh has --mermaid and --svg"),
+        (('Refresh by rule "FREQ=DAILY;COUNT=1"', *START), "nothing is ever started after 2025-01-01 08:00"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(words: tuple[str, ...], message: str):
+    """The error says what was wrong and what would be right."""
+    with pytest.raises(Exception, match=message):
+        CliRunner().invoke(cli, ["plan", *words], catch_exceptions=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("- Refresh hourly", True),
+        ("1. Refresh hourly", True),
+        ("Refresh hourly", True),
+        ("5 1s catch recover", False),
+        ("catch recover", False),
+        ("policy.json", False),
+        ("@file", False),
+        ('{"on": []}', False),
+    ],
+)
+def test_sentences_are_told_from_directives(text: str, expected: bool):
+    """A directive begins with a number or with its catch."""
+    assert expected is is_english(text)

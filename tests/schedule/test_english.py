@@ -1,0 +1,210 @@
+"""Refresh policies in English: what is read, what is refused and where, and that they are written back."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive.errors import ScheduleSyntaxError
+from redrive.schedule import Action, Cron, Exhausted, Gap, RefreshPolicy, Rule, Schedule, Strategy
+
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+START = datetime(2026, 1, 31, 8, 30)  # noqa: DTZ001 - naive is the wall clock
+
+
+def rules(text: str) -> list[str]:
+    """The rules that a text means."""
+    schedule = RefreshPolicy.parse(text).schedule
+    return [] if schedule is None else [str(each) for each in schedule.rules]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("weekdays at 6:30 AM and 4 PM", ["FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR;BYHOUR=16;BYMINUTE=0;BYSECOND=0",
+                                          "FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR;BYHOUR=6;BYMINUTE=30;BYSECOND=0"]),
+        ("once a day at 6 AM", ["FREQ=DAILY;BYHOUR=6;BYMINUTE=0;BYSECOND=0"]),
+        ("once per day at midnight", ["FREQ=DAILY;BYHOUR=0;BYMINUTE=0;BYSECOND=0"]),
+        ("daily", ["FREQ=DAILY;BYHOUR=0;BYMINUTE=0;BYSECOND=0"]),
+        ("every second week on Monday to Wednesday at 9:00",
+         ["FREQ=WEEKLY;INTERVAL=2;BYDAY=MO,TU,WE;BYHOUR=9;BYMINUTE=0;BYSECOND=0"]),
+        ("every 10 seconds", ["FREQ=SECONDLY;INTERVAL=10"]),
+        ("every second", ["FREQ=SECONDLY"]),
+        ("every 0.5 hours from 10 PM to 2 AM", ["FREQ=MINUTELY;INTERVAL=30;BYHOUR=0,1,22,23"]),
+        ("monthly on the last Friday of every month at 5 p.m.",
+         ["FREQ=MONTHLY;BYDAY=-1FR;BYHOUR=17;BYMINUTE=0;BYSECOND=0"]),
+        ("every month on the second Tuesday and the last Friday at noon",
+         ["FREQ=MONTHLY;BYDAY=2TU,-1FR;BYHOUR=12;BYMINUTE=0;BYSECOND=0"]),
+        ("hourly on Mondays", ["FREQ=HOURLY;BYDAY=MO"]),
+        ("Saturday and Sunday at 8:00", ["FREQ=WEEKLY;BYDAY=SA,SU;BYHOUR=8;BYMINUTE=0;BYSECOND=0"]),
+        ("every Friday through Monday at 8:00", ["FREQ=WEEKLY;BYDAY=MO,FR,SA,SU;BYHOUR=8;BYMINUTE=0;BYSECOND=0"]),
+        ("4 times a day at 0:00, 6:00, 12:00, and at 18:00", ["FREQ=DAILY;BYHOUR=0,6,12,18;BYMINUTE=0;BYSECOND=0"]),
+    ],
+)  # fmt: skip
+def test_when(text: str, expected: list[str]):
+    """Sentences about time are rules."""
+    assert sorted(expected) == sorted(rules(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        ("Timeout is 1 week, 2 days and 3 hours", {"timeout": 9 * DAY + 3 * HOUR}),
+        ("The time limit for a refresh process is set to PT1H30M", {"timeout": 90 * MINUTE}),
+        ("Allow an hour and a half to finish", {"timeout": 90 * MINUTE}),
+        ("Retry after 1 minute, then after 5 minutes, 10 minutes and 1 hour",
+         {"delays": (MINUTE, 5 * MINUTE, 10 * MINUTE, HOUR)}),
+        ("retry immediately, then at once", {"delays": (timedelta(0), timedelta(0))}),
+        ("Retry 2 times", {"delays": (timedelta(0), timedelta(0))}),
+        ("Retry twenty times with exponential backoff starting at 1 week",
+         {"delays": tuple(2**n * 7 * DAY for n in range(20))}),
+        ("On the first to third failures, retry in 5 minutes", {"delays": (5 * MINUTE,) * 3}),
+        ("On the first failure, retry immediately\nThen every 2 hours",
+         {"delays": (timedelta(0), 2 * HOUR), "repeat_last": True}),
+        ("Give up after 3 attempts\nRetry 2 times", {"delays": (timedelta(0), timedelta(0))}),
+        ("On the first failure, give up", {}),
+        ("But give up", {}),
+        ("Give up after the last failed retry:\n  - Notify ops that it is down\n  - Panic",
+         {"on_give_up": (Action("notify", "ops", "it is down"), Action("panic"))}),
+        ("Send the owner an email that it stopped", {"on_give_up": (Action("email", "owner", "it stopped"),)}),
+        ('Mark the row as "stale"', {"on_give_up": (Action("mark", "row", "stale"),)}),
+        ("Make a report; start at most 5 minutes late; spread starts over 1 minute",
+         {"catch_up": 5 * MINUTE, "jitter": MINUTE}),
+        ("Start at most 0 seconds late", {"catch_up": timedelta(0)}),
+        ("Retry until success", {"strategy": Strategy.UNTIL_SUCCESS}),
+        ("Retry or refresh whichever comes first", {"strategy": Strategy.WHICHEVER_FIRST}),
+        ("Retry only at scheduled refreshes", {"strategy": Strategy.PLANNED_ONLY}),
+        ("Ignore retries that overlap with the original timing", {}),
+        ("  \n* **Allow** `2 hours` to respond.\n", {"timeout": 2 * HOUR}),
+    ],
+)  # fmt: skip
+def test_what(text: str, fields: dict):
+    """Sentences about attempts and their end are fields; lists, quotes and Markdown do not matter."""
+    assert RefreshPolicy(**fields) == RefreshPolicy.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "line 1, column 1: not understood: there is nothing"),
+        ("Allow", "line 1, column 6: not understood: the end of the line; here could stand: half an hour, a number"),
+        ("every 2 hours\n  - Panic\nevery blue moon", "line 3, column 7: not understood: 'blue'"),
+        ("every day at 6", "line 1, column 14: not understood: '6' is no time of day; write 6 AM, 6:30 PM or 16:30"),
+        ("every day at 6:75", "'6:75' is no time of day"),
+        ("every day at 1.5 PM", "'1.5' is no time of day"),
+        ("every month at 6:00", "say on which day of the month"),
+        ("every month on the 40th of the month", "a month has no day 40"),
+        ("every month on the 1st and the last Friday of the month", "not both at once"),
+        ("every 2 days on Friday", "days of the week go with weeks"),
+        ("every 15 minutes between 9:00 and 10:30", "a window has whole hours"),
+        ("every day between 9:00 and 10:00", "a window of hours belongs to minutes or hours"),
+        ("every hour on the 1st of the month", "days of the month need a period of a day or longer"),
+        ("every 0.3 seconds", "no whole number of seconds"),
+        ("every hour in Europe/Kiew", "'Europe/Kiew' is no time zone"),
+        ("every hour starting 2026-02-31", "'2026-02-31' is no time; write it as"),
+        ("every hour starting soon", "here could stand: a date such as 2026-01-31"),
+        ("every decade", "seconds, minutes, hours, days, weeks or months"),
+        ("every month on the 31st of the day", "the month, each month, every month"),
+        ('Refresh by rule "FREQ=DAILY;BYMONTH=2;BYMONTHDAY=30"', "never occurs"),
+        ("Refresh by rule FREQ", "something in quotes"),
+        ("Retry some times", "not understood"),
+        ("Retry 1.5 times", "not understood"),
+        ("On the second failure, retry at once", "failure 1 is not described, but failure 2 is"),
+        ("On the first failure, retry at once; retry 3 times", "retries described twice"),
+        ("On any further failure, retry at once; on any further failure, retry at once", "described twice"),
+        ("On the first failure, give up; on the second failure, give up", "two last failures"),
+        ("On the first failure, sing", "not understood: 'sing'"),
+        ("On the first failure:\n  - Sing", "line 2, column 5: not understood: 'Sing'"),
+        ("Give up after blue attempts", "not understood: 'blue'"),
+        ("On the first failure, retry whenever", "not understood: 'whenever'"),
+        ("Then every blue moon", "not understood: 'blue'"),
+        ("Mark the row", "with, as"),
+        ("Mark the row with stale", "a text in quotes"),
+        ("every month on the blue day", "first, second"),
+        ("On the blue failure, retry at once", "not understood: 'blue'"),
+        ("On the first 3 attempts, retry at once", "not understood: 'attempts'; here could stand: failures"),
+        ("On the first to blue failure, retry at once", "not understood: 'blue'"),
+        ("every hour and a half", "not understood: 'and'"),
+        ("every other decade", "seconds, minutes, hours"),
+        ("Allow 1 hour to complete quickly", "not understood: 'quickly'"),
+        ("Send", "not understood"),
+        ("Give up after a week; on the first failure, reset attempt_no and wait for the next refresh",
+         "scheduled, planned"),
+        ("every hour; then every 2 hours; on the first failure, wait for the next scheduled refresh",
+         "never exhausted"),
+    ],
+)  # fmt: skip
+def test_what_is_not_understood_is_shown_with_its_place(text: str, message: str):
+    """The line, the column, what stands there, and what could."""
+    with pytest.raises(ScheduleSyntaxError) as refused:
+        RefreshPolicy.parse(text)
+    assert message in str(refused.value)
+    assert f"line {refused.value.line}, column {refused.value.column}: {refused.value.problem}" == str(refused.value)
+
+
+def test_a_schedule_counts_from_where_it_is_told_to():
+    """What a person typed in counts from the day of saving; what a program says, from a day that never changes."""
+    today = RefreshPolicy.parse("every 2 weeks on Friday at 17:00", start=START)
+    told = RefreshPolicy.parse("every 2 weeks on Friday at 17:00 starting on 2026-01-31")
+
+    assert (START, START.replace(hour=0, minute=0)) == (today.schedule.start, told.schedule.start)
+    assert [today, told] == [RefreshPolicy.parse(str(each)) for each in (today, told)]
+
+
+SPANS = st.sampled_from([timedelta(seconds=1.5), MINUTE, 90 * MINUTE, 26 * HOUR, 8 * DAY])
+SCHEDULES = st.builds(
+    Schedule,
+    start=st.sampled_from([START, datetime(2001, 1, 1)]),  # noqa: DTZ001 - naive is the wall clock
+    rules=st.lists(
+        st.sampled_from(
+            [
+                "FREQ=DAILY", "FREQ=DAILY;INTERVAL=3;BYHOUR=6,16;BYMINUTE=0;BYSECOND=0", "FREQ=YEARLY;BYMONTH=3",
+                "FREQ=WEEKLY;BYDAY=SA,SU;BYHOUR=8;BYMINUTE=30;BYSECOND=0", "FREQ=HOURLY;BYDAY=MO;BYHOUR=9,10,11",
+                "FREQ=MONTHLY;INTERVAL=2;BYMONTHDAY=1,-1;BYHOUR=0;BYMINUTE=0;BYSECOND=0", "FREQ=MINUTELY;BYHOUR=1,9",
+                "FREQ=MONTHLY;BYDAY=-2FR;BYHOUR=0;BYMINUTE=0;BYSECOND=0", "FREQ=MINUTELY;INTERVAL=10;BYHOUR=0,22,23",
+                "FREQ=WEEKLY;BYHOUR=6;BYMINUTE=0;BYSECOND=0", "FREQ=HOURLY;COUNT=7",
+            ]
+        ).map(Rule.parse),
+        min_size=1, max_size=2, unique=True,
+    ).map(tuple),
+    crons=st.sampled_from([(), (Cron.parse("*/5 * * * *"),)]),
+    times=st.sampled_from([(), (START,)]),
+    except_times=st.sampled_from([frozenset(), frozenset({START})]),
+    tz=st.sampled_from(["UTC", "Europe/Kyiv"]),
+    gap=st.sampled_from(list(Gap)),
+)  # fmt: skip
+POLICIES = st.builds(
+    RefreshPolicy,
+    schedule=SCHEDULES,
+    timeout=SPANS,
+    delays=st.lists(st.one_of(SPANS, st.just(timedelta(0))), max_size=23).map(tuple),
+    strategy=st.sampled_from(list(Strategy)),
+    on_exhausted=st.sampled_from(list(Exhausted)),
+    give_up_after=st.one_of(st.none(), SPANS),
+    catch_up=st.one_of(st.none(), SPANS),
+    jitter=st.one_of(st.just(timedelta(0)), SPANS),
+    on_give_up=st.sampled_from(
+        [(), (Action("panic"), Action("email", "ops@example.com"), Action("mark", "row", "stale, really"))]
+    ),
+)
+
+
+@given(POLICIES)
+def test_every_policy_is_written_and_read_back(policy: RefreshPolicy):
+    """Whatever a policy says, its sentences mean it; what no sentence says is quoted."""
+    assert policy == RefreshPolicy.parse(str(policy))
+
+
+def test_sentences_are_plain_where_there_are_such():
+    """A person reads back words, and not rules."""
+    text = (
+        "Refresh every month on the first and last day of the month at 00:00\n"
+        "Allow 10 minutes to complete\n"
+        "On the first failure, retry after 1.5 seconds\n"
+        "On any further failure, retry immediately\n"
+        "Keep retrying until it succeeds"
+    )
+    assert text == str(RefreshPolicy.parse(text))

@@ -1,0 +1,242 @@
+"""The moves of a refresh: laws that hold in every history, and the moves that no time line shows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive.errors import ScheduleError
+from redrive.schedule import (
+    Action,
+    Effect,
+    Exhausted,
+    Move,
+    Outcome,
+    RefreshPolicy,
+    RefreshState,
+    Rule,
+    Schedule,
+    Strategy,
+    refresh,
+)
+
+T0 = datetime(2026, 3, 28, 12, tzinfo=UTC)
+"""The day before Europe's clocks are advanced."""
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+DAILY = Schedule(rules=(Rule.parse("FREQ=DAILY;BYHOUR=2,6,16;BYMINUTE=30"),), tz="Europe/Kyiv")
+FEW = Schedule(start=datetime(2026, 3, 28), rules=(Rule.parse("FREQ=HOURLY;COUNT=20"),))  # noqa: DTZ001 - wall clock
+
+POLICIES = st.builds(
+    RefreshPolicy,
+    schedule=st.sampled_from([DAILY, FEW]),
+    timeout=st.sampled_from([MINUTE, HOUR, 5 * HOUR]),
+    delays=st.lists(st.sampled_from([timedelta(0), MINUTE, HOUR, 9 * HOUR]), max_size=4).map(tuple),
+    strategy=st.sampled_from(list(Strategy)),
+    on_exhausted=st.sampled_from(list(Exhausted)),
+    give_up_after=st.sampled_from([None, 3 * HOUR, timedelta(days=2)]),
+    catch_up=st.sampled_from([None, HOUR]),
+    jitter=st.sampled_from([timedelta(0), 5 * MINUTE]),
+)
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from(
+            [
+                "start",
+                "start",
+                "start",
+                "success",
+                "failure",
+                "failure",
+                "sweep",
+                "sweep",
+                "trigger",
+                "update",
+                "pause",
+                "resume",
+                "final",
+            ]
+        ),
+        st.sampled_from([timedelta(0), MINUTE, HOUR, 7 * HOUR, -MINUTE]),
+        st.floats(0, 1),
+    ),
+    max_size=40,
+)
+
+
+def moved(policy: RefreshPolicy, state: RefreshState, event: str, now: datetime, **given: Any) -> Move:
+    """What an event leads to; answers are those of the attempt that runs."""
+    uid = state.attempt_uid or "none"
+    new = f"u{state.attempts_since_success}-{now.isoformat()}"
+    if event == "pause":
+        return refresh.pause(state)
+    how, more = {
+        "start": (refresh.start, {"uid": new}),
+        "trigger": (refresh.trigger, {"uid": new}),
+        "success": (refresh.success, {"uid": uid}),
+        "failure": (refresh.failure, {"uid": uid}),
+        "final": (refresh.failure, {"uid": uid, "permanent": "the address is wrong"}),
+        "sweep": (refresh.sweep, {}),
+        "update": (refresh.update, {"at_once": False}),
+        "resume": (refresh.resume, {}),
+    }[event]
+    return how(policy, state, now=now, **more, **given)
+
+
+@given(POLICIES, EVENTS)
+def test_what_holds_in_every_history(policy: RefreshPolicy, events: list[tuple[str, timedelta, float]]):
+    """Attempts grow by one at each start until something resets them; nothing is due while it is disabled, paused or
+    running; a retry comes no earlier than its delay; and whatever waits has a time, a reason, or its end."""
+    now, state = T0, RefreshState()
+    for event, step, luck in [("update", timedelta(0), 0.0), *events]:
+        now += step
+        given_luck = {} if event == "pause" else {"luck": luck}
+        before, move = state, moved(policy, state, event, now, **given_luck)
+        state = move.state
+        clock = now if before.started_at is None else max(now, before.started_at)
+
+        if move.outcome is Outcome.STARTED:
+            assert (before.attempt_no + 1, clock) == (state.attempt_no, state.started_at)
+            assert (clock + policy.timeout, clock) == (state.deadline_at, max(clock, state.failing_since))
+        else:
+            assert state.attempt_no in {0, before.attempt_no}
+        if move.outcome is Outcome.RETRY_SCHEDULED:
+            delay = policy.delay(before.attempt_no)
+            failed_at = before.deadline_at if event == "sweep" else clock
+            aligned = policy.strategy in {Strategy.WHICHEVER_FIRST, Strategy.ALIGN, Strategy.PLANNED_ONLY}
+            assert aligned or state.refresh_at >= failed_at + delay
+        if state.disabled_until_update:
+            assert state.disabled_reason
+            assert state.refresh_at is None
+        if state.disabled_until_update or state.paused or state.attempt_uid:
+            assert not refresh.is_due(state, now + timedelta(days=9999))
+        assert (state.attempt_uid is None) == (state.deadline_at is None)
+        assert state.refresh_at or state.disabled_until_update or state.completed or state.attempt_uid, (
+            "it waits for nothing"
+        )
+        assert (Effect.DISABLE in move.effects) == (move.outcome is Outcome.GAVE_UP)
+
+
+@given(POLICIES, st.timedeltas(timedelta(0), timedelta(days=30)))
+def test_a_late_sweep_changes_nothing(policy: RefreshPolicy, late: timedelta):
+    """A timeout happens at its deadline, and what it leads to was written down at the start."""
+    started = refresh.trigger(policy, RefreshState(), now=T0, uid="u1").state
+    swept = refresh.sweep(policy, started, now=started.deadline_at + late)
+
+    assert swept == refresh.sweep(policy, started, now=started.deadline_at)
+    assert started.refresh_at == swept.state.refresh_at
+
+
+def test_an_answer_with_another_token_changes_nothing():
+    """Late, double and superseded answers are stale."""
+    policy = RefreshPolicy(schedule=DAILY)
+    first = refresh.trigger(policy, RefreshState(), now=T0, uid="u1").state
+    second = refresh.trigger(policy, first, now=T0, uid="u2").state
+
+    for how in (refresh.success, refresh.failure):
+        assert Move(second, Outcome.STALE) == how(policy, second, now=T0, uid="u1")
+
+
+def test_the_other_side_may_ask_for_more_time_and_not_for_less():
+    """A retry comes after its delay and after what the other side wants, whichever is later."""
+    policy = RefreshPolicy(delays=(HOUR, HOUR))
+    running = refresh.trigger(policy, RefreshState(), now=T0, uid="u1").state
+
+    def retried(wanted: timedelta) -> datetime | None:
+        return refresh.failure(policy, running, now=T0, uid="u1", retry_after=wanted).state.refresh_at
+
+    assert [T0 + HOUR, T0 + 2 * HOUR] == [retried(MINUTE), retried(2 * HOUR)]
+
+
+def test_a_trigger_starts_what_is_paused_and_not_what_is_disabled():
+    """A person wants it now; one that was given up wants an update first."""
+    paused = refresh.pause(RefreshState()).state
+    disabled = RefreshState(disabled_until_update=True, disabled_reason="no")
+
+    assert Outcome.STARTED is refresh.trigger(RefreshPolicy(), paused, now=T0, uid="u").outcome
+    assert Outcome.DISABLED is refresh.trigger(RefreshPolicy(), disabled, now=T0, uid="u").outcome
+
+
+def test_a_retry_that_became_due_in_a_pause_is_made_after_it():
+    """Planned refreshes of the pause are left out; a retry is owed."""
+    policy = RefreshPolicy(schedule=DAILY, delays=(MINUTE,))
+    running = refresh.trigger(policy, RefreshState(), now=T0, uid="u1").state
+    failed = refresh.failure(policy, running, now=T0, uid="u1").state
+    resumed = refresh.resume(policy, refresh.pause(failed).state, now=T0 + HOUR).state
+
+    assert failed.refresh_at == resumed.refresh_at
+    assert refresh.is_due(resumed, T0 + HOUR)
+
+
+def test_the_last_refresh_that_was_missed_completes():
+    """Where the one that is too late was the last one of its schedule, nothing is left to wait for."""
+    policy = RefreshPolicy(schedule=FEW, catch_up=MINUTE)
+    state = refresh.update(policy, RefreshState(), now=T0, at_once=False).state
+    late = refresh.start(policy, state, now=T0 + timedelta(days=1), uid="u")
+
+    assert (Outcome.COMPLETED, (Effect.MISSED,)) == (late.outcome, late.effects)
+
+
+def test_a_start_on_demand_is_not_missed():
+    """An update starts at once, however late the program comes to it."""
+    policy = RefreshPolicy(schedule=DAILY, catch_up=MINUTE)
+    state = refresh.update(policy, RefreshState(), now=T0).state
+
+    assert Outcome.STARTED is refresh.start(policy, state, now=T0 + HOUR, uid="u").outcome
+
+
+def test_jitter_delays_planned_refreshes_and_no_others():
+    """Not all start at once; a retry keeps its time."""
+    policy = RefreshPolicy(schedule=DAILY, jitter=HOUR, delays=(MINUTE,))
+    waiting = refresh.update(policy, RefreshState(), now=T0, at_once=False, luck=0.5).state
+    running = refresh.trigger(policy, waiting, now=T0, uid="u", luck=0.5).state
+    retried = refresh.failure(policy, running, now=T0, uid="u", luck=0.5).state
+
+    assert [waiting.planned_at + HOUR / 2, T0 + MINUTE] == [waiting.refresh_at, retried.refresh_at]
+
+
+def test_a_sweep_of_a_pause_gives_nothing_up():
+    """Nobody could have refreshed it."""
+    policy = RefreshPolicy(schedule=DAILY, give_up_after=MINUTE, delays=(HOUR,))
+    state = RefreshState(failing_since=T0, refresh_at=T0 + HOUR, attempt_no=1)
+
+    assert Outcome.GAVE_UP is refresh.sweep(policy, state, now=T0 + HOUR).outcome
+    assert Outcome.NOTHING is refresh.sweep(policy, replace(state, paused=True), now=T0 + HOUR).outcome
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"timeout": timedelta(0)}, "the timeout must be positive"),
+        ({"delays": (-MINUTE,)}, "a span of time is negative"),
+        ({"give_up_after": timedelta(0)}, "give_up_after=0:00:00"),
+        ({"repeat_last": True}, "needs a delay to repeat"),
+        ({"on_exhausted": Exhausted.WAIT_NEXT}, "there is no scheduled refresh to wait for"),
+        (
+            {"on_exhausted": Exhausted.WAIT_NEXT, "schedule": DAILY, "delays": (MINUTE,), "repeat_last": True},
+            "never exhausted",
+        ),
+    ],
+)
+def test_a_policy_that_contradicts_itself_is_refused(fields: dict, message: str):
+    """The message names the field."""
+    with pytest.raises(ScheduleError, match=message):
+        RefreshPolicy(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (("shout",), "no action 'shout'"),
+        (("email",), "email whom"),
+        (("mark", "banner"), "mark banner with what"),
+    ],
+)
+def test_an_action_that_says_too_little_is_refused(fields: tuple[str, ...], message: str):
+    """It needs somebody to be told, or a text to be marked with."""
+    with pytest.raises(ScheduleError, match=message):
+        Action(*fields)

@@ -1,0 +1,57 @@
+"""Recurrence rules are read strictly, and written as they were."""
+
+from __future__ import annotations
+
+import pytest
+
+from redrive.errors import ScheduleError
+from redrive.schedule import Rule
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "FREQ=DAILY",
+        "FREQ=YEARLY;INTERVAL=2;UNTIL=20301231T235959Z;BYMONTH=1,12;BYMONTHDAY=-1;BYHOUR=0",
+        "FREQ=MONTHLY;COUNT=3;BYDAY=MO,-1FR;BYSETPOS=-1,1",
+        "FREQ=YEARLY;BYWEEKNO=-1,20;BYDAY=MO;WKST=SU",
+        "FREQ=YEARLY;BYYEARDAY=-1,100",
+        "FREQ=MINUTELY;INTERVAL=15;UNTIL=20301231T000000;BYDAY=MO,TU;BYHOUR=9,10",
+    ],
+)
+def test_a_rule_is_written_as_it_was(text: str):
+    """What was read in its usual order comes out again."""
+    assert text == str(Rule.parse(text))
+
+
+def test_case_order_blanks_and_doubles_do_not_matter():
+    """A rule is the same in small letters, with its name, in another order, and with a value said twice."""
+    assert Rule.parse("FREQ=DAILY;BYHOUR=6,16") == Rule.parse(" RRULE:byhour=16,6,6;freq=daily; ")
+
+
+def test_an_end_without_a_time_is_the_end_of_that_day():
+    """UNTIL may be a date; the whole of that day belongs to it."""
+    assert "FREQ=DAILY;UNTIL=20301231T235959" == str(Rule.parse("FREQ=DAILY;UNTIL=20301231"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("FREQ=DAILY;FREQ=DAILY", "FREQ is there twice"),
+        ("FREQ=DAILY;COUNT=2;UNTIL=20300101", "exclude each other"),
+        ("FREQ=DAILY;UNTIL=tomorrow", "'UNTIL=tomorrow': an end is written"),
+        ("FREQ=DAILY;BYDAY=XX", "'BYDAY=XX': days are MO"),
+        ("FREQ=MONTHLY;BYDAY=60MO", "'BYDAY=60MO': days are MO"),
+        ("FREQ=DAILY;BYMONTHDAY=0", "days of a month are numbers"),
+        ("FREQ=DAILY;WKST=XX", "a week starts on"),
+        ("FREQ=MONTHLY;BYWEEKNO=2", "BYWEEKNO belongs to FREQ=YEARLY"),
+        ("FREQ=DAILY;BYYEARDAY=2", "BYYEARDAY does not go with"),
+        ("FREQ=WEEKLY;BYMONTHDAY=2", "BYMONTHDAY does not go with FREQ=WEEKLY"),
+        ("FREQ=WEEKLY;BYDAY=1MO", "a numbered day such as 1MO"),
+        ("FREQ=YEARLY;BYWEEKNO=2;BYDAY=1MO", "a numbered day such as 1MO"),
+    ],
+)
+def test_what_a_rule_cannot_say_is_refused(text: str, message: str):
+    """The error shows the rule, the part, and what would be right."""
+    with pytest.raises(ScheduleError, match=message):
+        Rule.parse(text)
