@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 from redrive import App
 from redrive.cli import cli
 from redrive.cli.worker import _stuck
+from redrive.contrib import prometheus
 from redrive.runtime.worker import Worker
 
 CHECKOUT = Path(__file__).parents[2]
@@ -133,3 +135,25 @@ def test_a_worker_is_a_process(shop: App, tmp_path: Path):
 
     assert (0, "succeeded") == (done.returncode, shop.job(1).state)
     assert "worker 1 serves all queues" in done.stderr
+
+
+def test_a_worker_serves_its_metrics(shop: App, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
+    """`--metrics` counts from then on, and serves the numbers where it says."""
+    seen: list[object] = []
+    monkeypatch.setattr(prometheus, "metrics", seen.append)
+    monkeypatch.setattr(prometheus, "serve", lambda address: seen.append(address) or SimpleNamespace(url="there"))
+    shop.tasks["stop"].enqueue()
+    with caplog.at_level(logging.INFO):
+        result = CliRunner().invoke(cli, ["worker", "shop:app", "--metrics", "127.0.0.1:9464"])
+
+    assert (0, [shop, "127.0.0.1:9464"]) == (result.exit_code, seen)
+    assert "metrics are at there" in caplog.text
+
+
+def test_metrics_need_their_package(shop: App, monkeypatch: pytest.MonkeyPatch):
+    """Where it is missing, one line says what to install."""
+    monkeypatch.setitem(sys.modules, "redrive.contrib.prometheus", None)
+    result = CliRunner().invoke(cli, ["worker", "shop:app", "--metrics", ":0"])
+
+    assert 0 != result.exit_code
+    assert "pip install 'redrive[prometheus]'" in str(result.exception) + result.output

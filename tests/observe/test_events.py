@@ -15,7 +15,7 @@ SECOND = timedelta(seconds=1)
 FAILURE = Failure(("builtins.ConnectionError", "builtins.OSError", "builtins.Exception"), "nobody there")
 RESULT = Failure((), "", "RESULT")
 SCHEDULED = CallRetryScheduled(
-    name="app.fetch", attempt=2, failure=FAILURE, delay=2 * SECOND, rule="backoff", waited=SECOND
+    name="app.fetch", attempt=2, failure=FAILURE, delay=2 * SECOND, rule="backoff", waited=SECOND, elapsed=2 * SECOND
 )
 SUCCEEDED = CallSucceeded(name="app.fetch", attempts=3, elapsed=4 * SECOND, waited=3 * SECOND)
 GAVE_UP = CallGaveUp(

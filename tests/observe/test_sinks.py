@@ -353,3 +353,42 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
 def test_the_room_is_a_public_name():
     """`redrive.observe` needs no import of its own."""
     assert redrive.observe is observe
+
+
+class Carrier:
+    """A sink that leaves something."""
+
+    carries = True
+
+    def __init__(self, left):
+        self.left = left
+
+    @contextmanager
+    def __call__(self, event):
+        """Leave it."""
+        yield self.left
+
+
+@pytest.mark.parametrize(("sinks", "kept"), [([], None), ([Carrier("a")], "a"), ([Carrier("a"), Carrier("b")], "b")])
+def test_what_a_sink_that_carries_is_entered_as_is_kept(sinks, kept):
+    """Its text is there inside the block; of several the last one counts, and an ordinary sink leaves nothing."""
+    with observe.only(*sinks, Log()):
+        assert bool(sinks) is observe.carried()
+        around = observe.around(EVENT)
+        with around:
+            assert kept == around.kept
+
+
+def test_a_sink_that_carries_nothing_leaves_what_is_there():
+    """None, or something that is no text, is not kept."""
+    with observe.only(Carrier("a"), Carrier(None), Carrier(7)):
+        around = observe.around(EVENT)
+        with around:
+            assert "a" == around.kept
+
+
+def test_who_carries_is_known_everywhere():
+    """A sink that was added for the whole process counts, until it is removed."""
+    with observe.add(Carrier("a")):
+        assert observe.carried()
+    assert not observe.carried()

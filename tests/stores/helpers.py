@@ -207,7 +207,7 @@ class Harness:
 
     def answer(self, claim: Claim, outcome: Succeeded | Failed = Succeeded(), *, sample: float = 0.0) -> bool:  # noqa: B008
         """Answer for an attempt."""
-        return self.do(answers.answer(claim.id, claim.lease_id, outcome, sample, now=self.now))
+        return self.do(answers.answer(claim.id, claim.lease_id, outcome, sample, now=self.now)) is not None
 
     def lapse(self, budget: int = 100) -> tuple[Transition, ...]:
         """End the waits that are over."""

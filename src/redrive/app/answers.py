@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 from redrive.app.failures import ERROR_TEXT, clean, failed
 from redrive.app.payload import write_result
 from redrive.engine.outcome import Failed, Succeeded
+from redrive.engine.settle import Transition
 from redrive.errors import Cancel, PayloadError, Snooze, TokenError
+from redrive.observe.audience import AUDIENCE
 from redrive.policy import Failure
 from redrive.retrying import dice
 from redrive.stores.operations import answers, jobs
@@ -64,13 +66,13 @@ class Answers:
         """
         job_id, lease_id = _read(token)
         task = self.store.run(jobs.get(job_id)).task
-        return self.store.run(self._answer(job_id, lease_id, self._succeeded(task, result)))
+        return _told(self.store.run(self._answer(job_id, lease_id, self._succeeded(task, result))))
 
     async def acomplete(self, token: str, result: object = None) -> bool:
         """Say that an attempt whose handler returned `Pending` has succeeded; see `complete`."""
         job_id, lease_id = _read(token)
         task = (await self.store.arun(jobs.get(job_id))).task
-        return await self.store.arun(self._answer(job_id, lease_id, self._succeeded(task, result)))
+        return _told(await self.store.arun(self._answer(job_id, lease_id, self._succeeded(task, result))))
 
     def fail(self, token: str, error: Exception | str) -> bool:
         """Say that an attempt whose handler returned `Pending` has failed; the job's policy decides what follows.
@@ -90,11 +92,11 @@ class Answers:
             PayloadError: the error is none: a `Snooze` or a `Cancel`.
             StoreError: the database refused; repeat it.
         """
-        return self.store.run(self._answer(*_read(token), _failed(error)))
+        return _told(self.store.run(self._answer(*_read(token), _failed(error))))
 
     async def afail(self, token: str, error: Exception | str) -> bool:
         """Say that an attempt whose handler returned `Pending` has failed; see `fail`."""
-        return await self.store.arun(self._answer(*_read(token), _failed(error)))
+        return _told(await self.store.arun(self._answer(*_read(token), _failed(error))))
 
     def _succeeded(self, task: str, result: object) -> Succeeded:
         known = self.tasks.get(task)
@@ -102,8 +104,17 @@ class Answers:
             return Succeeded(known.returns.check(result))
         return Succeeded(write_result(result))
 
-    def _answer(self, job_id: int, lease_id: int, outcome: Succeeded | Failed) -> Operation[bool]:
+    def _answer(self, job_id: int, lease_id: int, outcome: Succeeded | Failed) -> Operation[Transition | None]:
         return answers.answer(job_id, lease_id, outcome, dice.roll(), now=self.now())
+
+
+def _told(moved: Transition | None) -> bool:
+    """Tell what an answer has done, if it has done anything, and say whether it has."""
+    if AUDIENCE and moved is not None:
+        from redrive.app.telling import tell_moved
+
+        tell_moved([moved])
+    return moved is not None
 
 
 def _read(token: str) -> tuple[int, int]:

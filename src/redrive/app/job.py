@@ -13,6 +13,7 @@ from redrive.engine.queue import Standing
 from redrive.engine.records import Attempt, Progress
 from redrive.engine.records import Job as JobRecord
 from redrive.errors import JobCancelled, JobDead, ResultTimeout
+from redrive.observe.audience import AUDIENCE
 from redrive.policy import parse_duration
 from redrive.stores.operations import admin, attempts, jobs, queues, redriving
 from redrive.stores.query import Operation
@@ -165,11 +166,17 @@ class Job(Generic[R]):
         Raises:
             JobNotFound: there is none.
         """
-        return self._app.store.run(self._cancel(why, actor))
+        done = self._app.store.run(self._cancel(why, actor))
+        if done and AUDIENCE:
+            _tell_cancelled(self._app.store.run(jobs.get(self.id)))
+        return done
 
     async def acancel(self, why: str | None = None, *, actor: str | None = None) -> bool:
         """End the job if it has not ended; see `cancel`."""
-        return await self._app.store.arun(self._cancel(why, actor))
+        done = await self._app.store.arun(self._cancel(why, actor))
+        if done and AUDIENCE:
+            _tell_cancelled(await self._app.store.arun(jobs.get(self.id)))
+        return done
 
     def _cancel(self, why: str | None, actor: str | None) -> Operation[bool]:
         return admin.cancel(self.id, why=why, actor=actor or self._app.actor, now=self._app.now())
@@ -208,6 +215,12 @@ class Job(Generic[R]):
     async def askip(self, *, actor: str | None = None) -> bool:
         """Let those pass that this dead job holds up; see `skip`."""
         return await self._app.store.arun(admin.skip(self.id, actor=actor or self._app.actor, now=self._app.now()))
+
+
+def _tell_cancelled(record: JobRecord) -> None:
+    from redrive.app.telling import tell_cancelled
+
+    tell_cancelled([record])
 
 
 def _until(timeout: Any, now: float) -> float:  # noqa: ANN401 - see `Job.result`

@@ -21,6 +21,7 @@ from redrive.engine.records import Job as JobRecord
 from redrive.engine.records import Stats, Worker
 from redrive.engine.select import Filter
 from redrive.engine.upkeep import Finding, Operated
+from redrive.observe.audience import AUDIENCE
 from redrive.stores.operations import admin, audit, checks, redriving, repolicy, workers
 from redrive.stores.store import Store
 
@@ -150,10 +151,17 @@ class Operator:
         while after is not None and left > 0:
             batch = replace(wanted, after_id=after, limit=min(BATCH, left))
             done = self.store.run(admin.cancel_all(batch, why=why, actor=actor or self.actor, now=self.now()))
+            if done.ids and AUDIENCE:
+                self._tell_cancelled(done.ids)
             ended += done.ids
             after = done.last_id
             left -= batch.limit
         return tuple(ended)
+
+    def _tell_cancelled(self, ids: tuple[int, ...]) -> None:
+        from redrive.app.telling import tell_cancelled
+
+        tell_cancelled(self.jobs(Filter(ids=ids, limit=len(ids), oldest_first=True)))
 
     def redrive(
         self,

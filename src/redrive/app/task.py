@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
-from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, overload
 
 from msgspec import structs
 
@@ -18,10 +18,14 @@ from redrive.app.payload import Returns, Signature
 from redrive.engine.frozen import FrozenPolicy, freeze
 from redrive.engine.records import KeyUntil, NewJob, OnConflict
 from redrive.errors import ConfigurationError, PayloadError
+from redrive.observe.audience import AUDIENCE
 from redrive.policy import Policy, parse_duration
 from redrive.stores.operations import jobs
 from redrive.stores.operations.jobs import Placed
 from redrive.stores.query import Operation
+
+if TYPE_CHECKING:
+    from redrive.app.telling import Enqueue
 
 __all__ = ["Call", "Name", "Options", "Task"]
 
@@ -200,7 +204,7 @@ class Call(Generic[P, R]):
     async def aenqueue(self, *args: Any, using: Any, **kwargs: Any) -> Job[R]: ...  # noqa: ANN401 - P cannot name `using`
     async def aenqueue(self, *args: Any, using: Any = None, **kwargs: Any) -> Job[R]:
         """Make a durable job of this call; see `enqueue`. ``using`` is an asynchronous connection on PostgreSQL."""
-        (job,) = self._handles(await self.app.store.arun(self._operation([self._new(args, kwargs)]), using=using))
+        (job,) = await self._aput([self._new(args, kwargs)], using)
         return job
 
     def enqueue_many(self, calls: Iterable[Any], *, using: Any = None) -> list[Job[R]]:  # noqa: ANN401 - any library
@@ -222,7 +226,7 @@ class Call(Generic[P, R]):
 
     async def aenqueue_many(self, calls: Iterable[Any], *, using: Any = None) -> list[Job[R]]:  # noqa: ANN401 - any library
         """Make durable jobs of many calls, all or none; see `enqueue_many`."""
-        return self._handles(await self.app.store.arun(self._operation(self._many(calls)), using=using))
+        return await self._aput(self._many(calls), using)
 
     def _many(self, calls: Iterable[Any]) -> list[NewJob]:
         single = len(self.signature.payload) == 1
@@ -268,13 +272,31 @@ class Call(Generic[P, R]):
         message = f"{self.name}: {what} must be a text that is not empty, got {found!r}"
         raise ConfigurationError(message)
 
-    def _operation(self, new: list[NewJob]) -> Operation[Placed]:
+    def _operation(self, new: list[NewJob], trace: str | None = None) -> Operation[Placed]:
         self.app.check()
         self.app.check_policy(self._options.policy.policy, self.signature)
-        return jobs.enqueue(new, now=self.app.now())
+        return jobs.enqueue(new, trace=trace, now=self.app.now())
 
     def _put(self, new: list[NewJob], using: Any) -> list[Job[R]]:  # noqa: ANN401 - a connection of any library
-        return self._handles(self.app.store.run(self._operation(new), using=using))
+        if not AUDIENCE:
+            return self._handles(self.app.store.run(self._operation(new), using=using))
+        with self._watched(new, using) as watched:
+            placed = self.app.store.run(self._operation(new, watched.trace), using=using)
+        watched.tell(placed)
+        return self._handles(placed)
+
+    async def _aput(self, new: list[NewJob], using: Any) -> list[Job[R]]:  # noqa: ANN401 - a connection of any library
+        if not AUDIENCE:
+            return self._handles(await self.app.store.arun(self._operation(new), using=using))
+        with self._watched(new, using) as watched:
+            placed = await self.app.store.arun(self._operation(new, watched.trace), using=using)
+        watched.tell(placed)
+        return self._handles(placed)
+
+    def _watched(self, new: list[NewJob], using: object) -> Enqueue:
+        from redrive.app.telling import Enqueue
+
+        return Enqueue(self.name, self._options.queue, new, using)
 
     def _handles(self, placed: Placed) -> list[Job[R]]:
         if not placed.existing:

@@ -41,7 +41,7 @@ class Transaction:
     def __enter__(self) -> Any:  # noqa: ANN401 - the driver's own connection
         """Begin."""
         self._begin()
-        self._loan = self._link.store.lend()
+        self._loan = self._lend()
         try:
             self._check_current(self._loan.run(self._ask()))
         except BaseException:
@@ -72,7 +72,7 @@ class Transaction:
     async def __aenter__(self) -> Any:  # noqa: ANN401 - the driver's own connection
         """Begin."""
         self._begin()
-        self._async_loan = await self._link.store.alend()
+        self._async_loan = await self._alend()
         try:
             self._check_current(await self._async_loan.run(self._ask()))
         except BaseException:
@@ -105,6 +105,14 @@ class Transaction:
             self._link.ended = True  # the loan sees its commit through, and raises this only afterwards
             raise
         self._link.ended = True
+
+    # ------------------------------------------------------------------------------------------------------ the lender
+
+    def _lend(self) -> Loan:
+        return self._link.store.lend()
+
+    async def _alend(self) -> AsyncLoan:
+        return await self._link.store.alend()
 
     # ------------------------------------------------------------------------------------------------------ the fence
 

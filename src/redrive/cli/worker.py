@@ -10,13 +10,14 @@ import signal
 import sys
 import threading
 from datetime import timedelta
+from importlib import import_module
 from typing import Annotated, NoReturn
 
 import typer
 
 from redrive.app.app import App
 from redrive.cli.loading import load_app
-from redrive.errors import PolicyError
+from redrive.errors import ConfigurationError, PolicyError
 from redrive.policy import parse_duration
 from redrive.runtime.worker import Worker
 
@@ -37,6 +38,10 @@ def worker(
     shutdown_timeout: Annotated[
         str, typer.Option(help="How long running handlers may take to finish after the first Ctrl-C or SIGTERM.")
     ] = "30s",
+    metrics: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Let Prometheus scrape it there; without a host, on loopback only."),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Log warnings only.")] = False,
 ) -> None:
     """Run the jobs of an app.
@@ -50,11 +55,24 @@ def worker(
     )
     patience = _duration(shutdown_timeout, "--shutdown-timeout")
     loaded = load_app(app)
+    if metrics is not None:
+        _serve_metrics(loaded, metrics)
     runner = Worker(loaded, concurrency=concurrency, queues=queue or None, shutdown_timeout=patience)
     _calm_the_collector()
     asyncio.run(_serve(loaded, runner))
     if _stuck():
         _leave("leaving; handlers in threads end with the process")
+
+
+def _serve_metrics(app: App, address: str) -> None:
+    try:
+        # By name, as the app is: an integration is nothing that the command line knows.
+        prometheus = import_module("redrive.contrib.prometheus")
+    except ImportError as error:
+        message = f"metrics need a package that is not installed: pip install 'redrive[prometheus]' ({error})"
+        raise ConfigurationError(message) from error
+    prometheus.metrics(app)
+    logging.getLogger("redrive.worker").info("metrics are at %s", prometheus.serve(address).url)
 
 
 def _calm_the_collector() -> None:

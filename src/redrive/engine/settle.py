@@ -54,6 +54,8 @@ class Transition(msgspec.Struct, frozen=True):
     """Everything that the end of one attempt writes.
 
     Attributes:
+        task: whose job it is.
+        queue: where the job is.
         job_id: whose.
         lease_id: the fence: where it is no longer current, nothing is written.
         event: what happened.
@@ -76,6 +78,8 @@ class Transition(msgspec.Struct, frozen=True):
         caught: the dead parent that this success takes.
     """
 
+    task: str
+    queue: str
     job_id: int
     lease_id: int
     event: Event
@@ -163,6 +167,8 @@ def _base(
     caught: int | None = None,
 ) -> Transition:
     return Transition(
+        task=claim.task,
+        queue=claim.queue,
         job_id=claim.id,
         lease_id=claim.lease_id,
         event=event,

@@ -28,22 +28,33 @@ event                      is told when
 `CallDeferred`             a call has ended because its next attempt lies beyond the deadline
 ``RequestRetryScheduled``  a request under RFC 0049 is sent again (`redrive.retrying.orchestrator`)
 ``RequestNotRetried``      it is not
+``Job...``, ``Worker...``  see the table of `redrive.observe.jobs`
 =========================  ============================================================================
 
 Classes are named by who it is about and what became of it: ``Call...`` in process, ``Request...`` under the
 orchestrator, ``Job...`` for durable work. A call that succeeds at once tells nothing. Neither does an error that is
-none of its policy's business, nor a call that leaves the retrying to another one above: that one tells.
+none of its policy's business, nor a call that leaves the retrying to another one above: that one tells. A job tells
+each of its attempts, since somebody else may be asking for each.
 
-**Around a wait.** A sink may return a context manager. It is entered before the wait that the event is about and exited
-once after it, also when the wait is cancelled or interrupted; each event has its own, so that calls at the same time
-share none. Where no wait follows it is entered and exited at once. What its exit returns is ignored: a sink cannot
-swallow a cancellation. ::
+**Around a wait, or an attempt.** A sink may return a context manager. It is entered before the wait that the event is
+about and exited once after it, also when the wait is cancelled or interrupted; each event has its own, so that calls at
+the same time share none. That of `JobStarted` is around the handler, and meets what the handler raises; that of
+`JobsEnqueuing` is around the storing. Where nothing follows it is entered and exited at once. What its exit returns is
+ignored: a sink cannot swallow an error or a cancellation. ::
 
     @observe.add
     @contextmanager
     def span(event):
         with tracer.start_as_current_span(type(event).__name__):
             yield
+
+**A sink that carries** has an attribute ``carries = True``. What its manager is entered as (a text, such as the W3C
+``traceparent``) is kept with the job: from `JobsEnqueuing` on with those that are new, from `JobStarted` on for the
+next attempt, in whatever process that runs. There it finds it in ``JobStarted.trace``. Where several sinks carry, the
+last one is kept.
+
+**Few values, many values.** ``Event.labels`` names the fields that are fit for the labels of a metric. `Bounded` keeps
+even these from growing without end, and `redrive.observe.measures` makes the numbers for all systems of metrics.
 
 **A sink that fails** breaks nothing. Its first error goes to the logger ``redrive.observe``, and the call goes on; the
 sink is told further events. What a sink does itself is not told to it, so that one that calls a retried function does
@@ -59,27 +70,74 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from redrive.observe.attempts import (
+        JobDied,
+        JobLeaseLost,
+        JobReleased,
+        JobRescued,
+        JobRetryScheduled,
+        JobSnoozed,
+        JobStarted,
+        JobSucceeded,
+        JobSuspended,
+    )
     from redrive.observe.events import CallDeferred, CallEvent, CallGaveUp, CallRetryScheduled, CallSucceeded, Event
-    from redrive.observe.sinks import Registration, Sink, Wait, add, around, log, only, tell
+    from redrive.observe.jobs import JobCancelled, JobCaught, JobEnqueued, JobEvent, JobsEnqueuing
+    from redrive.observe.labels import Bounded
+    from redrive.observe.sinks import Registration, Sink, Wait, add, around, carried, log, only, tell
+    from redrive.observe.workers import WorkerStarted, WorkerStopped
 
 __all__ = [
+    "Bounded",
     "CallDeferred",
     "CallEvent",
     "CallGaveUp",
     "CallRetryScheduled",
     "CallSucceeded",
     "Event",
+    "JobCancelled",
+    "JobCaught",
+    "JobDied",
+    "JobEnqueued",
+    "JobEvent",
+    "JobLeaseLost",
+    "JobReleased",
+    "JobRescued",
+    "JobRetryScheduled",
+    "JobSnoozed",
+    "JobStarted",
+    "JobSucceeded",
+    "JobSuspended",
+    "JobsEnqueuing",
     "Registration",
     "Sink",
     "Wait",
+    "WorkerStarted",
+    "WorkerStopped",
     "add",
     "around",
+    "carried",
     "log",
     "only",
     "tell",
 ]
 
-_EVENTS = {"CallDeferred", "CallEvent", "CallGaveUp", "CallRetryScheduled", "CallSucceeded", "Event"}
+_HOMES = {
+    "Event": "events",
+    "Bounded": "labels",
+    "JobCancelled": "jobs",
+    "JobCaught": "jobs",
+    "JobEnqueued": "jobs",
+    "JobEvent": "jobs",
+    "JobsEnqueuing": "jobs",
+}
+
+
+def _home(name: str) -> str:
+    for start, home in (("Call", "events"), ("Worker", "workers"), ("Job", "attempts")):
+        if name.startswith(start):
+            return _HOMES.get(name, home)
+    return _HOMES.get(name, "sinks")
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
@@ -88,6 +146,6 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
         raise AttributeError(f"module 'redrive.observe' has no attribute {name!r}")
     from importlib import import_module
 
-    home = import_module(f"redrive.observe.{'events' if name in _EVENTS else 'sinks'}")
+    home = import_module(f"redrive.observe.{_home(name)}")
     globals().update({each: getattr(home, each) for each in home.__all__ if each in __all__})
     return globals()[name]

@@ -10,7 +10,7 @@ from redrive.policy.value import Value, freeze
 
 __all__ = ["CallDeferred", "CallEvent", "CallGaveUp", "CallRetryScheduled", "CallSucceeded", "Event"]
 
-_DEBUG, _INFO, _WARNING = 10, 20, 30  # of `logging`, which is imported by those who log
+_INFO, _WARNING = 20, 30  # of `logging`, which is imported by those who log
 
 
 class Event:
@@ -19,11 +19,16 @@ class Event:
     Attributes:
         channel: the name of the logger for such events.
         level: how loud they are, as a number of `logging`.
+        labels: which of their fields have few values, so that they are fit for the labels of a metric. Ids, texts and
+            numbers are not; and where programs make up names, not even these (`redrive.observe.Bounded`).
+        outcome: what became of whom, as one word; empty where nothing has ended.
     """
 
     __slots__ = ()
     channel: ClassVar[str] = "redrive"
     level: ClassVar[int] = _INFO
+    labels: ClassVar[tuple[str, ...]] = ("name",)
+    outcome: ClassVar[str] = ""
 
     @property
     def name(self) -> str:
@@ -52,18 +57,29 @@ class CallRetryScheduled(CallEvent):
         delay: how long is waited now.
         rule: what chose the delay: ``backoff``, ``hint``, ``rule 2 (httpx.ReadTimeout)``.
         waited: how long the call has waited before, in all.
+        elapsed: how long it has taken so far, waits included.
     """
 
-    __slots__ = ("attempt", "delay", "failure", "rule", "waited")
-    _fields = ("name", "attempt", "failure", "delay", "rule", "waited")
+    __slots__ = ("attempt", "delay", "elapsed", "failure", "rule", "waited")
+    _fields = ("name", "attempt", "failure", "delay", "rule", "waited", "elapsed")
+    labels = ("name", "rule")
     attempt: int
     failure: Failure
     delay: timedelta
     rule: str
     waited: timedelta
+    elapsed: timedelta
 
     def __init__(  # noqa: PLR0913 - one parameter a field
-        self, *, name: str, attempt: int, failure: Failure, delay: timedelta, rule: str, waited: timedelta
+        self,
+        *,
+        name: str,
+        attempt: int,
+        failure: Failure,
+        delay: timedelta,
+        rule: str,
+        waited: timedelta,
+        elapsed: timedelta,
     ) -> None:
         freeze(self, "name", name)
         freeze(self, "attempt", attempt)
@@ -71,6 +87,7 @@ class CallRetryScheduled(CallEvent):
         freeze(self, "delay", delay)
         freeze(self, "rule", rule)
         freeze(self, "waited", waited)
+        freeze(self, "elapsed", elapsed)
 
     def __str__(self) -> str:
         return (
@@ -116,6 +133,7 @@ class CallSucceeded(_CallEnded):
     """
 
     __slots__ = ()
+    outcome = "succeeded"
 
     def __str__(self) -> str:
         return f"{self.name} succeeded after {self._count}"
@@ -137,6 +155,8 @@ class CallGaveUp(_CallEnded):
 
     __slots__ = ("error", "failure", "rule", "why")
     _fields = ("name", "attempts", "elapsed", "waited", "rule", "why", "failure", "error")
+    labels = ("name", "rule")
+    outcome = "gave up"
     level = _WARNING
     rule: str
     why: str
@@ -181,6 +201,8 @@ class CallDeferred(_CallEnded):
 
     __slots__ = ("at", "error", "failure", "rule")
     _fields = ("name", "attempts", "elapsed", "waited", "at", "rule", "failure", "error")
+    labels = ("name", "rule")
+    outcome = "deferred"
     at: datetime
     rule: str
     failure: Failure | None

@@ -13,10 +13,10 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from redrive.observe.audience import AUDIENCE
 from redrive.observe.events import Event
 
-__all__ = ["Registration", "Sink", "Wait", "add", "around", "log", "only", "tell"]
+__all__ = ["Registration", "Sink", "Wait", "add", "around", "carried", "log", "only", "tell"]
 
 Sink: TypeAlias = Callable[[Any], "AbstractContextManager[Any] | None"]
-"""Takes an event, and may return a context manager to have around the wait that follows."""
+"""Takes an event, and may return a context manager to have around the wait, or the attempt, that follows."""
 
 S = TypeVar("S", bound=Sink)
 
@@ -24,17 +24,18 @@ S = TypeVar("S", bound=Sink)
 class _Hearer:
     """A sink, and whether its failing is known."""
 
-    __slots__ = ("_is_known_to_fail", "count", "sink")
+    __slots__ = ("_is_known_to_fail", "carries", "count", "sink")
 
     def __init__(self, sink: Sink) -> None:
         if not callable(sink):
             raise TypeError(f"{sink!r} is no sink: give a function that takes an event")
         self.sink = sink
+        self.carries = getattr(sink, "carries", False) is True
         self.count = 0
         self._is_known_to_fail = False
 
     def told(self, event: Event) -> AbstractContextManager[Any] | None:
-        """Tell it something; what it wants to have around the wait."""
+        """Tell it something; what it wants to have around what follows."""
         answer = self.safely(self.sink, event)
         if answer is None or answer is _FAILED:
             return None
@@ -158,11 +159,16 @@ def only(*sinks: Sink) -> Iterator[None]:
 
 
 class Wait:
-    """What sinks have around one wait. A ``with`` block enters and exits it; a second one does nothing."""
+    """What sinks have around one wait, or one attempt. A ``with`` block enters and exits it; a second one does nothing.
 
-    __slots__ = ("_entered", "_managers")
+    Attributes:
+        kept: once it is entered, what a sink that carries wants to be kept with the jobs in question; None for nothing.
+    """
+
+    __slots__ = ("_entered", "_managers", "kept")
 
     def __init__(self, managers: tuple[tuple[_Hearer, AbstractContextManager[Any]], ...] = ()) -> None:
+        self.kept: str | None = None
         self._managers = managers
         self._entered: list[tuple[_Hearer, AbstractContextManager[Any]]] = []
 
@@ -173,8 +179,11 @@ class Wait:
         self._managers = ()
         try:
             for hearer, manager in managers:
-                if hearer.safely(manager.__enter__) is not _FAILED:
+                entered = hearer.safely(manager.__enter__)
+                if entered is not _FAILED:
                     self._entered.append((hearer, manager))
+                if hearer.carries and isinstance(entered, str):
+                    self.kept = entered
         except BaseException:  # an interruption of the thread: it is not the sink's, and goes on
             self.__exit__(*sys.exc_info())
             raise
@@ -192,14 +201,14 @@ class Wait:
 
 
 def around(event: Event, *, but: Sink | None = None) -> Wait:
-    """Tell something that a wait follows.
+    """Tell something that a wait follows, or an attempt.
 
     Args:
         event: what has happened.
         but: a sink that has heard it already.
 
     Returns:
-        What to have around the wait.
+        What to have around it.
     """
     hearers = _HERE.get()
     managers = []
@@ -222,10 +231,18 @@ def tell(event: Event, *, but: Sink | None = None) -> None:
         """What a sink wants to have around a wait is around nothing."""
 
 
+def carried() -> bool:
+    """Does a sink hear, here, that leaves something with jobs and wants it back at each attempt?"""
+    hearers = _HERE.get()
+    return any(hearer.carries for hearer in (_EVERYWHERE if hearers is None else hearers))
+
+
 def log(event: Event, *, level: int | None = None) -> None:
     """The sink that writes events to the standard library's loggers, by `Event.channel`.
 
-    The message is the event as text; for programs the event itself is the log record's attribute ``event``.
+    The message is the event as text. For programs each of its facts is an attribute of the log record, by the name of
+    the field (``record.job_id``, ``record.delay`` in seconds; see `redrive.observe.facts`), and the event itself is
+    ``record.event``.
 
     Args:
         event: what has happened.
@@ -233,5 +250,11 @@ def log(event: Event, *, level: int | None = None) -> None:
     """
     import logging
 
-    loudness = event.level if level is None else level
-    logging.getLogger(event.channel).log(loudness, "%s", event, extra={"event": event})
+    from redrive.observe.facts import facts
+
+    logger, loudness = logging.getLogger(event.channel), event.level if level is None else level
+    if logger.isEnabledFor(loudness):
+        # A field of somebody's own event may be called like what a log record has already, which would be an error.
+        taken = vars(logging.makeLogRecord({})).keys() | {"message", "asctime"}
+        extra = {name: fact for name, fact in facts(event) if name not in taken}
+        logger.log(loudness, "%s", event, extra={**extra, "event": event})

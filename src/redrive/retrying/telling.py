@@ -51,6 +51,7 @@ class Telling(Story):
                 delay=decision.delay,
                 rule=decision.rule,
                 waited=waited,
+                elapsed=self._elapsed,
             )
         )
         if not decision.delay:

@@ -7,7 +7,7 @@ In the order in which a job meets them:
 
 * `notifier` sees that the database has changed, and wakes the claimer;
 * `claimer` takes due jobs, as many as there are free slots;
-* `executor` runs a handler and says how it ended;
+* `executor` runs a handler and says how it ended; while somebody listens, `watching` is around it;
 * `settler` gathers endings and writes them in batches;
 * `keeper` beats, and stops what the worker has lost;
 * `rescuer` sweeps up after workers that died;

@@ -58,6 +58,7 @@ class Passage:
         app: whose clock tells the time, in tests.
 
     Attributes:
+        claim: the attempt.
         error: what the handler raised, if it did.
     """
 
@@ -65,7 +66,7 @@ class Passage:
         self, claim: Claim, policy: Policy, breaker: SharedBreaker | None, permit: Permit | None, app: App
     ) -> None:
         self.error: BaseException | None = None
-        self._claim = claim
+        self.claim = claim
         self._policy = policy
         self._breaker = breaker
         self._permit = permit
@@ -100,7 +101,7 @@ class Passage:
         counts = self._breaker.counts if self._breaker else None
         if counts is not None and self.error is not None:
             return counts(self.error)
-        claim = self._claim
+        claim = self.claim
         history = History(claim.failures + 1, claim.started_at, claim.last_delay, claim.by_rule)
         try:
             decision = self._policy.decide(history, failed.failure, claim.claimed_at, 0.0)

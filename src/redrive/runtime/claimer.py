@@ -28,11 +28,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 from redrive.app.app import App
+from redrive.app.telling import tell_settled
 from redrive.clock import Clock
 from redrive.engine.lease import POISON_LIMIT
 from redrive.engine.outcome import Released
 from redrive.engine.records import Claim
 from redrive.errors import StoreError
+from redrive.observe.audience import AUDIENCE
 from redrive.runtime import faults
 from redrive.runtime.rests import rest
 from redrive.stores.operations import floors, leases, workers
@@ -191,11 +193,13 @@ class Claimer:
         out = Released("its worker was lost twice while it ran; it waits for its turn to run alone", SUSPECT_DELAY)
         endings = [Ending(claim, out, 0.0) for claim in spare]
         try:
-            await self._app.store.arun(leases.settle(endings, now=self._app.now()))
+            settled = await self._app.store.arun(leases.settle(endings, now=self._app.now()))
         except StoreError:
             for claim in claims:
                 self._give_back(claim)
             return ()
+        if AUDIENCE:
+            tell_settled(endings, settled)
         return [claim for claim in claims if claim not in spare]
 
     async def _rest(self, known: timedelta | None) -> None:

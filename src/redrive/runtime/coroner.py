@@ -16,9 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from redrive.app.app import App
+from redrive.app.telling import tell_moved
 from redrive.clock import Clock
 from redrive.engine.records import Process, Worker
 from redrive.errors import StoreError
+from redrive.observe.audience import AUDIENCE
 from redrive.runtime.process import is_gone
 from redrive.stores.operations import leases, workers
 
@@ -72,8 +74,11 @@ class Coroner:
             return
         for number, why in gone.items():
             log.warning("worker %d is dead: %s", number, why)
-        for each in await self._app.store.arun(leases.sweep(BUDGET, gone=gone, now=self._app.now())):
+        swept = await self._app.store.arun(leases.sweep(BUDGET, gone=gone, now=self._app.now()))
+        for each in swept:
             log.warning("job %d: %s; %s", each.job_id, each.error, each.note)
+        if AUDIENCE:
+            tell_moved(swept)
 
     def _unlocked_twice(self, others: Sequence[Worker]) -> list[int]:
         unlocked = {each.id: each.heartbeat_at for each in others if each.locked is False}

@@ -42,9 +42,11 @@ from redrive.engine.lease import UNKNOWN_TASK_DELAY
 from redrive.engine.outcome import Cancelled, Expired, Failed, Outcome, Released, Snoozed, Succeeded, Suspended
 from redrive.engine.records import Claim
 from redrive.errors import Cancel, ConfigurationError, JobNotFound, PayloadError, PolicyError, Snooze
+from redrive.observe.audience import AUDIENCE
 from redrive.policy import Failure, Stage, parse_duration
 from redrive.runtime.circuits import Passage, admit
 from redrive.runtime.softly import softly
+from redrive.runtime.watching import watched
 from redrive.stores.operations import jobs
 from redrive.stores.operations.attempts import Report
 
@@ -158,7 +160,10 @@ class Executor:
     ) -> Outcome:
         """Call the handler, and say as a value what came of it."""
         try:
-            result = await self._call(task, arguments, limit)
+            if AUDIENCE:
+                result = await watched(self._app.store, passage.claim, lambda: self._call(task, arguments, limit))
+            else:
+                result = await self._call(task, arguments, limit)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:

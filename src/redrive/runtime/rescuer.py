@@ -12,9 +12,11 @@ from __future__ import annotations
 import logging
 
 from redrive.app.app import App
+from redrive.app.telling import tell_moved
 from redrive.clock import Clock
 from redrive.engine.settle import Transition
 from redrive.errors import StoreError
+from redrive.observe.audience import AUDIENCE
 from redrive.runtime import dice
 from redrive.stores.operations import answers, leases
 
@@ -55,10 +57,14 @@ class Rescuer:
         swept = await self._app.store.arun(leases.sweep(BUDGET, now=self._app.now()))
         for each in swept:
             log.warning("job %d: %s; %s", each.job_id, each.error, each.note)
+        if AUDIENCE:
+            tell_moved(swept)
         return swept
 
     async def _lapse(self) -> tuple[Transition, ...]:
         ended = await self._app.store.arun(answers.lapse(BUDGET, iter(dice.roll, None), now=self._app.now()))
         for each in ended:
             log.warning("job %d: %s; %s", each.job_id, each.error, each.note)
+        if AUDIENCE:
+            tell_moved(ended)
         return ended

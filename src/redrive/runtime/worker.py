@@ -19,10 +19,12 @@ from typing import Any
 
 from redrive.app.app import App
 from redrive.app.context import Stop
+from redrive.app.telling import tell_lost, tell_settled
 from redrive.clock import Clock, SystemClock
 from redrive.engine.outcome import Outcome, Released
 from redrive.engine.records import Claim
 from redrive.errors import ConfigurationError, LeaseLost
+from redrive.observe.audience import AUDIENCE
 from redrive.runtime import dice, process
 from redrive.runtime.claimer import Claimer, suspect
 from redrive.runtime.coroner import Coroner
@@ -32,6 +34,7 @@ from redrive.runtime.notifier import Notifier
 from redrive.runtime.pruner import Pruner
 from redrive.runtime.rescuer import Rescuer
 from redrive.runtime.settler import Settler
+from redrive.runtime.watching import kept, tell_worker_started, tell_worker_stopped
 from redrive.stores.operations import queues, workers
 from redrive.stores.operations.leases import Ending, Settled
 
@@ -112,9 +115,13 @@ class Worker:
         await self._notifier.open()
         try:
             self._id = await self._register()
+            if AUDIENCE:
+                tell_worker_started(self._id, self._queues, self._concurrency)
             await self._work()
         finally:
             await self._notifier.close()
+        if AUDIENCE:
+            tell_worker_stopped(self._id, self._queues, self.abandoned)
 
     async def _work(self) -> None:
         pool = ThreadPoolExecutor(self._concurrency + OVERHANG, "redrive-handler")
@@ -240,13 +247,15 @@ class Worker:
         if claim.lease_id in self._lost:
             self._lost.discard(claim.lease_id)
             self._running.pop(claim.lease_id, None)
+            if AUDIENCE:
+                tell_lost(claim)
             self._claimer.wake()
         else:
             self._end(claim, Released(f"worker {self._id} shut down"))
 
     def _end(self, claim: Claim, outcome: Outcome) -> None:
         self._ended += 1
-        self._settler.put(Ending(claim, outcome, dice.roll()))
+        self._settler.put(Ending(claim, outcome, dice.roll(), kept() if AUDIENCE else None))
 
     def _on_settled(self, endings: Sequence[Ending], settled: Settled) -> None:
         for ending in endings:
@@ -257,6 +266,8 @@ class Worker:
                 happened = "it was cancelled" if ending.claim.lease_id in settled.cancelled else "its lease was lost"
                 why = f"job {ending.claim.id}: {happened}; what this attempt did changes nothing"
                 log.warning("%s", LeaseLost(why))
+        if AUDIENCE:
+            tell_settled(endings, settled)
         for moved in settled.moved:
             if moved.note:
                 log.info("job %d: %s: %s", moved.job_id, moved.error or moved.event, moved.note)

@@ -17,10 +17,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from redrive.app.app import App
+from redrive.app.telling import tell_moved, tell_settled
 from redrive.errors import ConfigurationError
+from redrive.observe.audience import AUDIENCE
 from redrive.policy import parse_duration
 from redrive.runtime import dice
 from redrive.runtime.executor import Executor
+from redrive.runtime.watching import kept
 from redrive.stores.operations import answers, leases, queues, workers
 from redrive.stores.operations.leases import Ending
 from redrive.stores.operations.special import Walk
@@ -105,8 +108,14 @@ async def _step(
     walks[:] = claimed.walks
     for claim in claimed.claims:
         outcome = await Executor(app, None).run(claim)
-        await app.store.arun(leases.settle([Ending(claim, outcome, sample())], now=clock.now()))
+        ending = Ending(claim, outcome, sample(), kept())
+        settled = await app.store.arun(leases.settle([ending], now=clock.now()))
+        if AUDIENCE:
+            tell_settled([ending], settled)
         return 1, timedelta(0)
-    if await app.store.arun(answers.lapse(1, iter(sample, None), now=clock.now())):
+    lapsed = await app.store.arun(answers.lapse(1, iter(sample, None), now=clock.now()))
+    if lapsed and AUDIENCE:
+        tell_moved(lapsed)
+    if lapsed:
         return 0, timedelta(0)
     return 0, claimed.rest_for

@@ -26,7 +26,7 @@ def test_a_completion_needs_no_policy():
     odd = replace(CLAIM, policy=UNREADABLE)
     answered, asked = converse(operation, CLOCK, [WAITING], [odd], [(CLAIM.lease_id,)], [])
 
-    assert True is answered
+    assert State.SUCCEEDED == answered.state
     assert ["clock", "job_get", "open_attempt", "settle", "attempt_insert"] == names(asked)
 
 

@@ -24,7 +24,7 @@ from redrive.engine.settle import Transition, decide
 from redrive.errors import JobNotFound, LeaseLost, StoreError
 from redrive.policy import Failure, Stage
 from redrive.stores.operations.clock import instant
-from redrive.stores.operations.leases import write, write_all
+from redrive.stores.operations.leases import write_all
 from redrive.stores.query import Query, Rows, Steps, wakes
 
 __all__ = ["UNANSWERED", "answer", "lapse"]
@@ -43,7 +43,7 @@ UNANSWERED = Failed(
 @wakes
 def answer(
     job_id: int, lease_id: int, outcome: Succeeded | Failed, sample: float, *, now: datetime | None = None
-) -> Steps[bool]:
+) -> Steps[Transition | None]:
     """End an open attempt from outside.
 
     Args:
@@ -54,7 +54,7 @@ def answer(
         now: the instant, in tests.
 
     Returns:
-        Was it ended by this call? False where the same answer has ended it before.
+        What became of the job; None where the same answer has ended the attempt before.
 
     Raises:
         JobNotFound: there is no such job.
@@ -68,11 +68,13 @@ def answer(
         if claim.policy is UNREADABLE and isinstance(outcome, Failed):
             message = f"the policy of job {job_id} cannot be read by this redrive: a newer one may"
             raise StoreError(message)
-        if (yield from write(claim, decide(claim, outcome, at, sample, state=job.state), at)):
-            return True
+        decided = decide(claim, outcome, at, sample, state=job.state)
+        done = yield from write_all([(claim, decided)], at)
+        if done:
+            return done[claim.lease_id]
         job = yield from _get(job_id)
     yield from _check_said_before(job, lease_id, outcome)
-    return False
+    return None
 
 
 def _get(job_id: int) -> Generator[Query, Rows, Job]:

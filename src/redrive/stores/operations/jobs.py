@@ -10,7 +10,7 @@ from datetime import datetime
 
 from redrive.engine.records import Attempt, Hold, Job, NewJob
 from redrive.errors import ConfigurationError, JobNotFound
-from redrive.stores.operations import keys
+from redrive.stores.operations import keys, traces
 from redrive.stores.operations.numbers import take
 from redrive.stores.query import Query, Rows, Steps, reads, wakes
 
@@ -63,11 +63,12 @@ class Gate:
 
 
 @wakes
-def enqueue(jobs: Sequence[NewJob], *, now: datetime | None = None) -> Steps[Placed]:
+def enqueue(jobs: Sequence[NewJob], *, trace: str | None = None, now: datetime | None = None) -> Steps[Placed]:
     """Insert jobs, all or none; but one whose key another job holds may be that other job.
 
     Args:
         jobs: what to insert.
+        trace: what links those that are new to the traces of whoever watches; see `redrive.stores.operations.traces`.
         now: the instant, in tests.
 
     Returns:
@@ -82,7 +83,10 @@ def enqueue(jobs: Sequence[NewJob], *, now: datetime | None = None) -> Steps[Pla
     if rows[0].ordered is not None:
         message = f"queue {rows[0].ordered!r} is ordered: say of which partition a job is, by options(partition=...)"
         raise ConfigurationError(message)
-    return (yield from insert(jobs, rows[0].now))
+    placed = yield from insert(jobs, rows[0].now)
+    if trace is not None:
+        yield from traces.put((number, trace) for i, number in enumerate(placed.ids) if i not in placed.existing)
+    return placed
 
 
 def insert(jobs: Sequence[NewJob], at: datetime) -> Generator[Query, Rows, Placed]:

@@ -23,13 +23,13 @@ import msgspec
 
 from redrive.engine.frozen import UNREADABLE, freeze
 from redrive.engine.lease import GRACE, UNKNOWN_TASK_DELAY
-from redrive.engine.lifecycle import FINAL, Event
+from redrive.engine.lifecycle import FINAL, Event, State
 from redrive.engine.outcome import Lost, Outcome, Released, Succeeded
 from redrive.engine.queue import Due
 from redrive.engine.records import Attempt, Claim, Closing, NewJob
 from redrive.engine.settle import Transition, decide
 from redrive.policy import format_duration
-from redrive.stores.operations import keys, special
+from redrive.stores.operations import keys, special, traces
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.floors import Floor, NextDue, next_due, parameters
 from redrive.stores.operations.jobs import insert
@@ -37,7 +37,7 @@ from redrive.stores.operations.numbers import take
 from redrive.stores.operations.special import Offer, Walk
 from redrive.stores.query import Query, Rows, Steps, wakes, writes
 
-__all__ = ["Claimed", "Ending", "Settled", "claim", "closed_before", "settle", "sweep", "write", "write_all"]
+__all__ = ["Claimed", "Ending", "Settled", "claim", "closed_before", "settle", "sweep", "write_all"]
 
 CONTENDED = timedelta(milliseconds=10)
 """How long a claimer rests where all that is due is just being taken by others."""
@@ -70,11 +70,13 @@ class Ending(msgspec.Struct, frozen=True):
         claim: the attempt.
         outcome: how it ended.
         sample: a random number in [0, 1), for jitter.
+        trace: what links the next attempt to this one; see `redrive.stores.operations.traces`.
     """
 
     claim: Claim
     outcome: Outcome
     sample: float
+    trace: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +203,7 @@ def settle(endings: Sequence[Ending], *, now: datetime | None = None) -> Steps[S
         current = yield from _write_successes(plain, at)
         done |= {each.lease_id: each for each in plain if each.lease_id in current}
         yield from keys.drop([each.claim.id for each in endings if each.claim.key and each.claim.lease_id in current])
+    yield from traces.put((e.claim.id, e.trace) for e in endings if e.trace is not None and _goes_on(done, e))
     decided = [*(transition for _, transition in other), *plain]
     moved = [done[each.lease_id] for each in decided if each.lease_id in done]
     missed = [each for each in decided if each.lease_id not in done]
@@ -211,6 +214,12 @@ def settle(endings: Sequence[Ending], *, now: datetime | None = None) -> Steps[S
     moved += [each for each in missed if each.lease_id in already]
     lost = frozenset(each.lease_id for each in missed) - already
     return Settled(tuple(moved), lost, frozenset(each for each in lost if before.get(each) == Closing.CANCELLED))
+
+
+def _goes_on(done: Mapping[int, Transition], ending: Ending) -> bool:
+    """Was it written, and may another attempt follow?"""
+    moved = done.get(ending.claim.lease_id)
+    return moved is not None and moved.state is not State.SUCCEEDED
 
 
 def _write_successes(plain: Sequence[Transition], at: datetime) -> Generator[Query, Rows, set[int]]:
@@ -230,20 +239,6 @@ def _write_successes(plain: Sequence[Transition], at: datetime) -> Generator[Que
 
 
 _CLOSED = Attempt.__struct_fields__
-
-
-def write(claim: Claim, transition: Transition, at: datetime) -> Generator[Query, Rows, bool]:
-    """Write one transition whole: job, history, result, catch job, caught parent (law 6).
-
-    Args:
-        claim: the attempt.
-        transition: what is to be written.
-        at: the instant of the transaction.
-
-    Returns:
-        Was its lease current? If not, nothing was written.
-    """
-    return bool((yield from write_all([(claim, transition)], at)))
 
 
 def write_all(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Generator[Query, Rows, dict[int, Transition]]:

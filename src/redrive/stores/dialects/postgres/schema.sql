@@ -278,6 +278,12 @@ CREATE TABLE redrive_progress (
     at timestamptz NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02);
 
+-- What links the attempts of a job to where it was enqueued, in the traces of whoever watches; most jobs have none.
+CREATE TABLE redrive_traces (
+    job_id bigint PRIMARY KEY,
+    trace text NOT NULL
+) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02);
+
 -- Every change that a person made.
 CREATE TABLE redrive_audit (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -295,6 +301,7 @@ BEGIN
     DELETE FROM redrive_results WHERE job_id IN (SELECT id FROM gone);
     DELETE FROM redrive_attempts WHERE job_id IN (SELECT id FROM gone);
     DELETE FROM redrive_progress WHERE job_id IN (SELECT id FROM gone);
+    DELETE FROM redrive_traces WHERE job_id IN (SELECT id FROM gone);
     RETURN NULL;
 END
 $$;

@@ -288,6 +288,12 @@ CREATE TABLE redrive_progress (
     at INTEGER NOT NULL
 ) STRICT;
 
+-- What links the attempts of a job to where it was enqueued, in the traces of whoever watches; most jobs have none.
+CREATE TABLE redrive_traces (
+    job_id INTEGER PRIMARY KEY REFERENCES redrive_jobs (id) ON DELETE CASCADE,
+    trace TEXT NOT NULL
+) STRICT;
+
 -- Every change that a person made.
 CREATE TABLE redrive_audit (
     id INTEGER PRIMARY KEY,

@@ -1,0 +1,64 @@
+"""What an event says, as plain values by name: what goes into a log line of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import TypeAlias
+
+from redrive.observe.events import Event
+from redrive.policy import Failure
+from redrive.policy.value import Value
+
+__all__ = ["Fact", "facts"]
+
+Fact: TypeAlias = str | int | float | bool | None
+
+_OTHER_NAMES = {"name": "call"}
+"""What is called so is in the way of the loggers."""
+
+
+def facts(event: Event) -> Iterator[tuple[str, Fact]]:
+    """Say what is in an event.
+
+    Spans become seconds, instants ISO 8601, an error its repr; a `Failure` becomes ``reason``, ``error_type`` and
+    ``error``. The ``name`` of a call is called ``call``. What a sink has left with a job is left out: it is nobody
+    else's.
+
+    Args:
+        event: what has happened.
+
+    Yields:
+        Names and values.
+    """
+    for name in _names(event):
+        value = getattr(event, name)
+        if isinstance(value, Failure):
+            yield from (("reason", value.reason), ("error_type", value.error_type), ("error", value.message))
+        elif not (name == "trace" or (name == "error" and isinstance(value, BaseException))):
+            yield _OTHER_NAMES.get(name, name), _plain(value)
+
+
+def _names(event: Event) -> Iterator[str]:
+    if isinstance(event, Value):
+        yield from event.arguments()
+    elif is_dataclass(event):
+        yield from (field.name for field in fields(event))
+
+
+def _plain(value: object) -> Fact:
+    match value:
+        case Enum():
+            return value.name
+        case str() | bool() | int() | float() | None:
+            return value
+        case timedelta():
+            return value.total_seconds()
+        case datetime():
+            return value.isoformat()
+        case tuple():
+            return ", ".join(map(str, value))
+        case _:
+            return repr(value)

@@ -1,0 +1,155 @@
+"""The events of durable jobs; those of their attempts are in `redrive.observe.attempts`.
+
+What is decided about a job is told after the transaction has committed that decided it, by the process that ran the
+transaction: nothing is told that did not happen, and nothing twice. Only two events come before what they are about,
+because a sink may want to have something around it: `JobsEnqueuing` and `JobStarted`.
+
+One attempt tells `JobStarted` once, and how it ended at most once. Its end is told by whoever ended it, which may be
+another process than the one that began it: after a crash the worker that sweeps up tells `JobRescued` or `JobDied`.
+
+=====================  =======================================================================  ==========
+event                  is told when                                                             outcome
+=====================  =======================================================================  ==========
+`JobsEnqueuing`        jobs are about to be stored; around that
+`JobEnqueued`          a new job has been stored                                                enqueued
+`JobStarted`           its handler is about to be called; around the call
+`JobSucceeded`         it has succeeded                                                         succeeded
+`JobRetryScheduled`    it has failed, and another attempt follows                               retried
+`JobDied`              it gave up: its policy, its deadline, a bad payload, too many crashes    died
+`JobSnoozed`           its handler wants to be called later                                     snoozed
+`JobSuspended`         its handler leaves its end to an answer from outside                     suspended
+`JobReleased`          its worker gave it back: a stop, an unknown task, an open breaker        released
+``JobCancelled``       somebody ended it, or its own handler                                    cancelled
+`JobRescued`           its worker vanished; it runs again                                       rescued
+`JobLeaseLost`         an attempt ended that had no lease any more: it changed nothing          lost
+`JobCaught`            the catch task has taken a dead job                                      caught
+`WorkerStarted`        a worker takes jobs from now on
+`WorkerStopped`        it takes none any more
+=====================  =======================================================================  ==========
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import ClassVar
+
+from redrive.observe.events import Event
+from redrive.policy import format_duration
+
+__all__ = [
+    "JobCancelled",
+    "JobCaught",
+    "JobEnqueued",
+    "JobEvent",
+    "JobsEnqueuing",
+]
+
+_DEBUG = 10  # of `logging`, which is imported by those who log
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobsEnqueuing(Event):
+    """Jobs of one task are about to be stored, all in one transaction.
+
+    Attributes:
+        task: name of the task.
+        queue: name of the queue.
+        count: how many.
+    """
+
+    channel: ClassVar[str] = "redrive.jobs"
+    level: ClassVar[int] = _DEBUG
+    labels: ClassVar[tuple[str, ...]] = ("task", "queue")
+    task: str
+    queue: str
+    count: int
+
+    @property
+    def name(self) -> str:
+        """The task."""
+        return self.task
+
+    def __str__(self) -> str:
+        return f"{self.count} job{'s' if self.count != 1 else ''} of {self.task} on queue {self.queue}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEvent(Event):
+    """Something that became of a job.
+
+    Attributes:
+        task: name of the task.
+        queue: name of the queue.
+        job_id: the job.
+    """
+
+    channel: ClassVar[str] = "redrive.jobs"
+    labels: ClassVar[tuple[str, ...]] = ("task", "queue")
+    task: str
+    queue: str
+    job_id: int
+
+    @property
+    def name(self) -> str:
+        """The task."""
+        return self.task
+
+    @property
+    def _who(self) -> str:
+        return f"job {self.job_id} ({self.task})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEnqueued(JobEvent):
+    """A new job has been stored. One whose key led to a job that was there already is not told.
+
+    Attributes:
+        delay: how long until it is due.
+        in_transaction: was it stored in a transaction of the caller's (``using=``)? Then it exists only if and when
+            that one commits, of which nobody is told.
+    """
+
+    level: ClassVar[int] = _DEBUG
+    outcome: ClassVar[str] = "enqueued"
+    delay: timedelta
+    in_transaction: bool
+
+    def __str__(self) -> str:
+        when = f", due in {format_duration(self.delay)}" if self.delay else ""
+        return f"{self._who} is enqueued on {self.queue}{when}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobCancelled(JobEvent):
+    """A job was ended by somebody, or by its own handler.
+
+    Attributes:
+        attempt: the number of its present or last attempt; 0 if it had none.
+        why: what was said.
+    """
+
+    outcome: ClassVar[str] = "cancelled"
+    attempt: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self._who} is cancelled: {self.why}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobCaught(JobEvent):
+    """A catch task has taken a dead job.
+
+    Attributes:
+        task: the catch task.
+        queue: where it ran.
+        job_id: the dead job.
+        catch_id: the job that caught it.
+    """
+
+    outcome: ClassVar[str] = "caught"
+    catch_id: int
+
+    def __str__(self) -> str:
+        return f"job {self.job_id} is caught by job {self.catch_id} ({self.task})"

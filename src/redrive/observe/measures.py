@@ -1,0 +1,96 @@
+"""What is counted and measured of events: the same numbers for every system of metrics.
+
+A sink for one of them makes its instruments of `METRICS`, and books what `measures` says of each event. Labels are the
+fields that an event declares as such, so that no id and no text of an error becomes one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from redrive.observe.attempts import JobStarted
+from redrive.observe.events import CallDeferred, CallGaveUp, CallRetryScheduled, CallSucceeded, Event
+from redrive.observe.jobs import JobCaught, JobEnqueued, JobEvent
+
+__all__ = ["BUCKETS", "METRICS", "Measure", "Metric", "measures"]
+
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0)
+"""Seconds, where histograms are cut: from a local query to an hour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """What is counted or measured.
+
+    Attributes:
+        name: with dots.
+        labels: in this order.
+        help: for people.
+        seconds: is it a distribution of spans? If not, it counts.
+    """
+
+    name: str
+    labels: tuple[str, ...]
+    help: str
+    seconds: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What one event adds to a metric.
+
+    Attributes:
+        metric: which.
+        amount: 1, or seconds.
+        values: of the metric's labels, in their order.
+    """
+
+    metric: Metric
+    amount: float
+    values: tuple[str, ...]
+
+
+ENQUEUED = Metric("redrive.jobs.enqueued", ("task", "queue"), "Jobs that were stored.")
+CAUGHT = Metric("redrive.jobs.caught", ("task", "queue"), "Dead jobs that a catch task has taken.")
+ATTEMPTS = Metric(
+    "redrive.job.attempts", ("task", "queue", "outcome", "reason"), "Attempts of jobs, by what became of them."
+)
+TOOK = Metric("redrive.job.duration", ("task", "queue", "outcome"), "How long attempts took.", seconds=True)
+WAITED = Metric("redrive.job.waiting", ("task", "queue"), "How long attempts waited after they were due.", seconds=True)
+RETRIES = Metric("redrive.call.retries", ("call", "rule"), "Retries of calls in process.")
+CALLS = Metric("redrive.calls", ("call", "outcome", "rule"), "Calls in process that were retried, by how they ended.")
+
+METRICS = (ENQUEUED, CAUGHT, ATTEMPTS, TOOK, WAITED, RETRIES, CALLS)
+
+
+def measures(event: Event) -> Iterator[Measure]:
+    """Say what an event adds to which metrics.
+
+    Args:
+        event: what has happened.
+
+    Yields:
+        The additions; none for an event that nothing is made of.
+    """
+    match event:
+        case JobStarted(task=task, queue=queue):
+            yield Measure(WAITED, event.waited.total_seconds(), (task, queue))
+        case JobEnqueued(task=task, queue=queue):
+            yield Measure(ENQUEUED, 1, (task, queue))
+        case JobCaught(task=task, queue=queue):
+            yield Measure(CAUGHT, 1, (task, queue))
+        case JobEvent(task=task, queue=queue):
+            why = next((getattr(event, label) for label in ("reason", "hold") if label in event.labels), "")
+            yield Measure(ATTEMPTS, 1, (task, queue, event.outcome, why))
+            took = getattr(event, "took", None)
+            if took is not None:
+                yield Measure(TOOK, took.total_seconds(), (task, queue, event.outcome))
+        case CallRetryScheduled(name=name, rule=rule):
+            yield Measure(RETRIES, 1, (name, rule))
+        case CallSucceeded(name=name):
+            yield Measure(CALLS, 1, (name, event.outcome, ""))
+        case CallGaveUp(name=name, rule=rule) | CallDeferred(name=name, rule=rule):
+            yield Measure(CALLS, 1, (name, event.outcome, rule))
+        case _:
+            return

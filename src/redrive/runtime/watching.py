@@ -1,0 +1,100 @@
+"""Attempts while somebody listens: `JobStarted` is told, and what sinks want around the handler is around it.
+
+Nothing of this is run while nobody listens (`redrive.observe.audience.AUDIENCE`).
+
+A sink that carries may leave something with the job for its next attempt, such as the trace of this one. Where the
+attempt runs on its own, in a task of the event loop, that waits in a variable of the task until the attempt's end is
+written; so it belongs to this attempt and to no other, and is gone with it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
+from datetime import timedelta
+from typing import TypeVar
+
+from redrive import observe
+from redrive.engine.records import Claim
+from redrive.errors import StoreError
+from redrive.stores.operations import traces
+from redrive.stores.store import Store
+
+__all__ = ["kept", "tell_worker_started", "tell_worker_stopped", "watched"]
+
+R = TypeVar("R")
+
+log = logging.getLogger("redrive.worker")
+
+_KEPT: ContextVar[str | None] = ContextVar("redrive.runtime.watching", default=None)
+
+
+async def watched(store: Store, claim: Claim, call: Callable[[], Awaitable[R]]) -> R:
+    """Call a handler, and tell that it starts.
+
+    Args:
+        store: where its job is.
+        claim: the attempt.
+        call: calls the handler.
+
+    Returns:
+        What it returns; what it raises is raised.
+    """
+    _KEPT.set(None)
+    trace = await _trace(store, claim) if observe.carried() else None
+    due_at = claim.scheduled_at or claim.claimed_at
+    event = observe.JobStarted(
+        task=claim.task,
+        queue=claim.queue,
+        job_id=claim.id,
+        attempt=claim.attempt,
+        lease_id=claim.lease_id,
+        worker_id=claim.worker_id,
+        waited=max(claim.claimed_at - due_at, timedelta(0)),
+        delay=claim.last_delay,
+        trace=trace,
+    )
+    around = observe.around(event)
+    with around:
+        _KEPT.set(around.kept)
+        return await call()
+
+
+async def _trace(store: Store, claim: Claim) -> str | None:
+    try:
+        return await store.arun(traces.trace(claim.id, claim.parent_id))
+    except StoreError as error:
+        log.warning("job %d: its trace cannot be read, and the attempt runs without: %s", claim.id, error)
+        return None
+
+
+def kept() -> str | None:
+    """Take what a sink has left for the next attempt, in the task of the attempt."""
+    trace = _KEPT.get()
+    _KEPT.set(None)
+    return trace
+
+
+def tell_worker_started(worker_id: int, queues: Sequence[str] | None, concurrency: int) -> None:
+    """Tell that a worker is registered.
+
+    Args:
+        worker_id: which.
+        queues: the queues it serves; None means all.
+        concurrency: attempts at once.
+    """
+    served = None if queues is None else tuple(queues)
+    observe.tell(observe.WorkerStarted(worker_id=worker_id, queues=served, concurrency=concurrency))
+
+
+def tell_worker_stopped(worker_id: int, queues: Sequence[str] | None, abandoned: int) -> None:
+    """Tell that a worker has signed off.
+
+    Args:
+        worker_id: which.
+        queues: the queues it served; None means all.
+        abandoned: handlers that ignored that they were told to stop.
+    """
+    served = None if queues is None else tuple(queues)
+    observe.tell(observe.WorkerStopped(worker_id=worker_id, queues=served, abandoned=abandoned))

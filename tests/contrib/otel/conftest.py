@@ -1,0 +1,43 @@
+"""An SDK in memory, and what it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from redrive import App, observe
+from redrive.contrib import otel
+from redrive.testing import VirtualClock
+
+
+@pytest.fixture
+def app() -> Iterator[App]:
+    """An app in memory, whose time jumps."""
+    app = App("memory://", clock=VirtualClock())
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def exporter() -> InMemorySpanExporter:
+    """Where spans go when they have ended."""
+    return InMemorySpanExporter()
+
+
+@pytest.fixture
+def provider(exporter: InMemorySpanExporter) -> TracerProvider:
+    """Makes tracers."""
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    return provider
+
+
+@pytest.fixture
+def spans(exporter: InMemorySpanExporter, provider: TracerProvider) -> Iterator[InMemorySpanExporter]:
+    """Traced: what has ended is in `get_finished_spans`."""
+    with observe.only(otel.Tracing(provider)):
+        yield exporter

@@ -1,0 +1,157 @@
+"""Spans of calls in process: one for each attempt of a call that was retried."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+
+from redrive import Backoff, Policy, observe
+from redrive.contrib import otel
+from redrive.policy import Failure
+
+MOMENT = timedelta(milliseconds=1)
+POLICY = Policy(on=ConnectionError, attempts=3, backoff=Backoff.constant("1ms"))
+
+
+def failing(times: int):
+    """A function that fails so often."""
+    left = [times]
+
+    def fetch() -> str:
+        if left[0]:
+            left[0] -= 1
+            raise ConnectionError("nobody there")
+        return "done"
+
+    return fetch
+
+
+def told(spans: InMemorySpanExporter) -> list[tuple[int, StatusCode, bool]]:
+    """Of each span its number, its status, and whether it is linked to the one before it."""
+    before = [None, *spans.get_finished_spans()]
+    return [
+        (
+            span.attributes["redrive.attempt"],
+            span.status.status_code,
+            [link.context.span_id for link in span.links] == [previous.context.span_id] if previous else not span.links,
+        )
+        for previous, span in zip(before, spans.get_finished_spans(), strict=False)
+    ]
+
+
+def test_each_attempt_of_a_retried_call_is_a_span(spans: InMemorySpanExporter):
+    """Those that failed are errors, each is linked to the one before, and they follow one another in time."""
+    POLICY.call(failing(2))
+    times = [at for span in spans.get_finished_spans() for at in (span.start_time, span.end_time)]
+
+    assert [(1, StatusCode.ERROR, True), (2, StatusCode.ERROR, True), (3, StatusCode.UNSET, True)] == told(spans)
+    assert sorted(times) == times
+    assert "nobody there" == spans.get_finished_spans()[0].events[0].attributes["exception.message"]
+
+
+def test_in_asyncio_it_is_the_same(spans: InMemorySpanExporter):
+    """Calls at the same time do not take each other's attempts for their own."""
+
+    async def scenario() -> None:
+        async def fetch(left: list[int]) -> None:
+            if left[0]:
+                left[0] -= 1
+                raise ConnectionError
+
+        await asyncio.gather(*[POLICY.acall(fetch, [1]) for _ in range(3)])
+
+    asyncio.run(scenario())
+    finished = {span.context.span_id: span for span in spans.get_finished_spans()}
+    linked = [link.context.span_id for span in finished.values() for link in span.links]
+
+    assert [1, 1, 1, 2, 2, 2] == sorted(span.attributes["redrive.attempt"] for span in finished.values())
+    assert 3 == len(set(linked))
+    assert [1, 1, 1] == [finished[span_id].attributes["redrive.attempt"] for span_id in linked]
+
+
+def test_a_call_that_gives_up_ends_with_its_last_attempt(spans: InMemorySpanExporter):
+    """The last one says why; a later call of the same function knows nothing of this one."""
+    fetch = failing(9)
+    for _ in range(2):
+        with pytest.raises(ConnectionError):
+            POLICY.call(fetch)
+    finished = spans.get_finished_spans()
+
+    assert [1, 2, 3] * 2 == [span.attributes["redrive.attempt"] for span in finished]
+    assert ("gave up", ()) == (finished[2].attributes["redrive.outcome"], finished[3].links)
+
+
+def test_an_interrupted_call_leaves_nothing_to_the_next(spans: InMemorySpanExporter):
+    """A call that was cancelled while it waited has told no end; the next of that name does not link to it."""
+    slow = POLICY.with_(backoff=Backoff.constant("1h"))
+
+    async def scenario() -> None:
+        async def fetch() -> None:
+            raise ConnectionError
+
+        for _ in range(2):
+            call = asyncio.ensure_future(slow.acall(fetch))
+            while not call.done() and len(spans.get_finished_spans()) <= len(finished):
+                await asyncio.tasks.sleep(0)
+            finished.append(1)
+            call.cancel()
+            await asyncio.gather(call, return_exceptions=True)
+
+    finished: list[int] = []
+    asyncio.run(scenario())
+
+    assert [(1, ()), (1, ())] == [
+        (span.attributes["redrive.attempt"], span.links) for span in spans.get_finished_spans()
+    ]
+
+
+def test_a_call_that_succeeds_at_once_has_no_span(spans: InMemorySpanExporter):
+    """It tells nothing."""
+    POLICY.call(failing(0))
+
+    assert () == spans.get_finished_spans()
+
+
+def test_a_sink_that_comes_late_begins_where_it_can(provider, exporter: InMemorySpanExporter):
+    """Of a call whose first attempt it has not heard of it knows no beginning: that span has no length and no link."""
+    event = observe.CallSucceeded(name="fetch", attempts=2, elapsed=POLICY.backoff.delay, waited=POLICY.backoff.delay)
+    with observe.only(otel.Tracing(provider)):
+        observe.tell(event)
+    (span,) = exporter.get_finished_spans()
+
+    assert (2, ()) == (span.attributes["redrive.attempt"], span.links)
+
+
+def test_a_call_that_was_never_made_has_no_span(spans: InMemorySpanExporter):
+    """A breaker that refuses it ends the call, but no attempt was made."""
+    observe.tell(
+        observe.CallGaveUp(
+            name="fetch", attempts=0, elapsed=timedelta(0), waited=timedelta(0), rule="breaker", why="it is open"
+        )
+    )
+
+    assert () == spans.get_finished_spans()
+
+
+def test_an_interrupted_call_of_another_number_is_no_link(spans: InMemorySpanExporter):
+    """Its first attempt is known, but what ends now is the third of another call."""
+    POLICY.call(failing(1))
+    failure = Failure((), "bad", "RESULT")
+    first = observe.CallRetryScheduled(
+        name="fetch",
+        attempt=1,
+        failure=failure,
+        delay=timedelta(0),
+        rule="backoff",
+        waited=timedelta(0),
+        elapsed=MOMENT,
+    )
+    observe.tell(first)
+    observe.tell(observe.CallSucceeded(name="fetch", attempts=3, elapsed=MOMENT, waited=timedelta(0)))
+    last = spans.get_finished_spans()[-1]
+
+    assert (3, ()) == (last.attributes["redrive.attempt"], last.links)

@@ -1,0 +1,172 @@
+"""Prometheus: counters from the events, gauges of the database, and where they are scraped."""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.request
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from redrive import App, observe
+from redrive.contrib import prometheus
+from redrive.errors import ConfigurationError, StoreUnreachable
+from redrive.stores.operations import workers
+from redrive.testing import VirtualClock, drain
+
+
+@pytest.fixture
+def registry() -> CollectorRegistry:
+    """A registry of the test's own."""
+    return CollectorRegistry()
+
+
+@pytest.fixture
+def app() -> Iterator[App]:
+    """An app in memory, whose time jumps."""
+    app = App("memory://", clock=VirtualClock())
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def collector(app: App, registry: CollectorRegistry) -> prometheus.Collector:
+    """Gauges of that app, by its clock."""
+    collector = prometheus.Collector(app, clock=app.clock, limit=3)
+    registry.register(collector)
+    return collector
+
+
+def test_attempts_are_counted_by_what_became_of_them(app: App, registry: CollectorRegistry):
+    """Two jobs of which each is retried once and then dies make these numbers."""
+
+    @app.task(retry="1 1s", queue="mail")
+    def work() -> None:
+        raise ConnectionError
+
+    with prometheus.metrics(registry=registry):
+        work.enqueue_many([(), ()])
+        drain(app)
+    labels = {"task": "work", "queue": "mail"}
+
+    def value(name: str, **more: str) -> float | None:
+        return registry.get_sample_value(name, labels | more)
+
+    assert 2 == value("redrive_jobs_enqueued_total")
+    assert 2 == value("redrive_job_attempts_total", outcome="retried", reason="ERROR")
+    assert 2 == value("redrive_job_attempts_total", outcome="died", reason="ERROR")
+    assert 2 == value("redrive_job_duration_seconds_count", outcome="died")
+    assert 4 == value("redrive_job_waiting_seconds_count")
+
+
+def test_the_number_of_series_is_bounded(registry: CollectorRegistry):
+    """Of ten thousand tasks a hundred are counted by name, and the others together."""
+    with prometheus.metrics(registry=registry):
+        for number in range(10_000):
+            observe.tell(observe.JobCaught(task=f"task-{number}", queue="q", job_id=number, catch_id=number))
+    lines = [
+        line for line in generate_latest(registry).decode().splitlines() if line.startswith("redrive_jobs_caught_t")
+    ]
+
+    assert 101 == len(lines)
+    assert 'redrive_jobs_caught_total{queue="q",task="other"} 9900.0' in lines
+
+
+def test_the_gauges_say_how_full_the_queues_are(app: App, registry: CollectorRegistry, collector):
+    """Jobs by queue and by what they are doing, how long the first has been due, and who is there to run them."""
+
+    @app.task
+    def work() -> None:
+        """Not run."""
+
+    work.enqueue_many([(), ()])
+    work.options(delay="1h").enqueue()
+    app.store.run(workers.register("w", concurrency=7, lease_for=timedelta(seconds=15), now=app.now()))
+    app.clock.advance(10)
+
+    assert 2 == registry.get_sample_value("redrive_queue_jobs", {"queue": "default", "standing": "due"})
+    assert 1 == registry.get_sample_value("redrive_queue_jobs", {"queue": "default", "standing": "later"})
+    assert 10 == registry.get_sample_value("redrive_queue_oldest_due_seconds", {"queue": "default"})
+    assert (1, 7) == tuple(registry.get_sample_value(name) for name in ("redrive_workers", "redrive_worker_slots"))
+    app.clock.advance(10)
+    assert 0 == registry.get_sample_value("redrive_workers")
+
+
+def test_queues_beyond_the_limit_are_added_up(app: App, registry: CollectorRegistry, collector):
+    """With room for three names, the jobs of the other seven queues are one number, and so is their age."""
+
+    @app.task
+    def work() -> None:
+        """Not run."""
+
+    for number in range(10):
+        work.options(queue=f"q{number}").enqueue()
+    counts = [sample for metric in collector.collect() for sample in metric.samples if "jobs" in sample.name]
+
+    assert {"q0": 1, "q1": 1, "q2": 1, "other": 7} == {each.labels["queue"]: each.value for each in counts}
+    assert 0 == registry.get_sample_value("redrive_queue_oldest_due_seconds", {"queue": "other"})
+
+
+def test_the_database_is_read_now_and_then_however_often_it_is_scraped(app: App, collector, monkeypatch):
+    """Within ten seconds the same is given out again."""
+    reads = []
+    monkeypatch.setattr(app.store, "run", lambda operation: reads.append(operation.name) or real(operation))
+    real = type(app.store).run.__get__(app.store)
+    for _ in range(3):
+        list(collector.collect())
+    app.clock.advance(9.9)
+    list(collector.collect())
+    within = len(reads)
+    app.clock.advance(0.1)
+    list(collector.collect())
+
+    assert (2, 4) == (within, len(reads))
+
+
+def test_a_database_that_is_away_fails_no_scrape(app: App, registry: CollectorRegistry, collector, monkeypatch):
+    """One gauge says so, the others are left out, and the counters are there."""
+
+    def away(_: object) -> None:
+        raise StoreUnreachable("away")
+
+    monkeypatch.setattr(app.store, "run", away)
+
+    assert 0 == registry.get_sample_value("redrive_store_up")
+    assert None is registry.get_sample_value("redrive_workers")
+
+
+def test_registering_opens_no_database(tmp_path, registry: CollectorRegistry):
+    """It is opened by the first scrape."""
+    app = App(f"sqlite:///{tmp_path}/jobs.db")
+    with prometheus.metrics(app, registry=registry):
+        assert [] == list(tmp_path.iterdir())
+        generate_latest(registry)
+        assert [] != list(tmp_path.iterdir())
+    app.close()
+
+
+@pytest.mark.parametrize("address", [":0", "127.0.0.1:0"])
+def test_it_is_served_on_loopback_unless_told_otherwise(registry: CollectorRegistry, address):
+    """Without a host it is the loopback interface; the answer is Prometheus's text."""
+    prometheus.Metrics(registry)
+    with prometheus.serve(address, registry=registry) as served:
+        assert served.url.startswith("http://127.0.0.1:")
+        with urllib.request.urlopen(served.url, timeout=30) as reply:  # noqa: S310 - our own
+            assert "redrive_job_attempts" in reply.read().decode()
+
+
+@pytest.mark.parametrize("address", ["", "nowhere", "127.0.0.1:", "127.0.0.1:99999", "localhost:http"])
+def test_an_address_that_cannot_be_served_is_named(registry: CollectorRegistry, address):
+    """The message has it, in one line."""
+    with pytest.raises(ConfigurationError) as raised:
+        prometheus.serve(address, registry=registry)
+
+    assert address in str(raised.value)
+    assert 1 == len(str(raised.value).splitlines())
+
+
+def test_the_gauges_can_be_read_in_any_thread(app: App, registry: CollectorRegistry, collector):
+    """A scrape comes in a thread of the server's, and not in the one in which the app was made."""
+    assert 1 == asyncio.run(asyncio.to_thread(registry.get_sample_value, "redrive_store_up"))

@@ -1,0 +1,88 @@
+"""structlog: events as log lines, and what a handler logs tied to its job."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from structlog.testing import LogCapture
+
+from redrive import Backoff, Policy, observe
+from redrive.contrib.structlog import log
+from tests.runtime.helpers import app_on, ended, working
+
+WHO = ("job_id", "task", "attempt")
+
+
+@pytest.fixture
+def lines() -> Iterator[list[Any]]:
+    """What was logged while redrive's sink hears."""
+    capture = LogCapture()
+    structlog.configure(processors=[structlog.contextvars.merge_contextvars, capture])
+    with observe.only(log):
+        yield capture.entries
+    structlog.reset_defaults()
+
+
+def test_an_event_is_a_line_with_its_facts_as_keys(lines: list[Any]):
+    """The text is for people, the keys for programs: spans in seconds, the failure as reason, type and text."""
+
+    def fetch() -> None:
+        raise ConnectionError("nobody there")
+
+    Policy(on=ConnectionError, attempts=2, backoff=Backoff.constant(0)).outcome(fetch)
+    retried, gave_up = lines
+
+    assert ("info", "warning") == (retried["log_level"], gave_up["log_level"])
+    assert retried["event"].endswith("attempt 1 failed: ConnectionError: nobody there")
+    assert (1, 0.0, "backoff") == (retried["attempt"], retried["delay"], retried["rule"])
+    assert ("builtins.ConnectionError", "nobody there") == (gave_up["error_type"], gave_up["error"])
+
+
+@pytest.mark.parametrize("threaded", [False, True])
+def test_what_a_handler_logs_says_whose_it_is(tmp_path: Path, lines: list[Any], threaded):
+    """The job, its task and the attempt are bound while the handler runs, on the event loop or in a thread."""
+    app = app_on(tmp_path)
+
+    def plain() -> None:
+        structlog.get_logger().info("mine")
+
+    async def coroutine() -> None:
+        plain()
+
+    work = app.task(name="work")(plain if threaded else coroutine)
+
+    async def scenario() -> None:
+        async with working(app):
+            await ended(work.enqueue())
+        structlog.get_logger().info("mine")
+
+    asyncio.run(scenario())
+    app.close()
+    inside, outside = [line for line in lines if line["event"] == "mine"]
+
+    assert (1, "work", 1) == tuple(inside[name] for name in WHO)
+    assert {"event", "log_level"} == outside.keys()
+
+
+def test_an_event_of_ones_own_may_have_any_field(lines: list[Any]):
+    """A field that is called like structlog's own key is left out, and breaks nothing."""
+
+    class Own(observe.CallEvent):
+        _fields = ("name", "event")
+        name = "fetch"
+        event = "in the way"
+
+        def __init__(self) -> None:
+            """No arguments."""
+
+        def __str__(self) -> str:
+            return "own"
+
+    observe.tell(Own())
+
+    assert [{"event": "own", "call": "fetch", "log_level": "info"}] == lines

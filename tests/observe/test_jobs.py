@@ -1,0 +1,211 @@
+"""The events of durable jobs: what they say, to people, to programs and to metrics."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from redrive import observe
+from redrive.observe import Event
+from redrive.observe.facts import facts
+from redrive.observe.labels import OTHER, Bounded
+from redrive.observe.measures import METRICS, measures
+from redrive.policy import Failure, Stage
+
+SECOND = timedelta(seconds=1)
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+JOB = {"task": "charge", "queue": "mail", "job_id": 7}
+ATTEMPT = JOB | {"attempt": 2, "lease_id": 5}
+ENDED = ATTEMPT | {"took": 3 * SECOND}
+FAILED = ENDED | {
+    "rule": "backoff",
+    "reason": "CONNECTION",
+    "error_type": "builtins.ConnectionError",
+    "error": "nobody there",
+}
+WORKER = {"worker_id": 3, "queues": None}
+EVENTS = {
+    "1 job of charge on queue mail": observe.JobsEnqueuing(task="charge", queue="mail", count=1),
+    "2 jobs of charge on queue mail": observe.JobsEnqueuing(task="charge", queue="mail", count=2),
+    "job 7 (charge) is enqueued on mail": observe.JobEnqueued(**JOB, delay=0 * SECOND, in_transaction=False),
+    "job 7 (charge) is enqueued on mail, due in 5s": observe.JobEnqueued(**JOB, delay=5 * SECOND, in_transaction=True),
+    "job 7 (charge) starts: attempt 2 on worker 3": observe.JobStarted(**ATTEMPT, worker_id=3, waited=SECOND),
+    "job 7 (charge) succeeded at attempt 2": observe.JobSucceeded(**ENDED),
+    "job 7 (charge) is retried in 1s (backoff): attempt 2 failed: ConnectionError: nobody there": (
+        observe.JobRetryScheduled(**FAILED, delay=SECOND)
+    ),
+    "job 7 (charge) died at attempt 2: 2 of 2 attempts failed; last failure: ConnectionError: nobody there": (
+        observe.JobDied(**FAILED, why="2 of 2 attempts failed", catch=None)
+    ),
+    "job 7 (charge) died at attempt 2: it crashes; last failure: POISON; recover catches it": observe.JobDied(
+        **FAILED | {"reason": "POISON", "error_type": None, "error": None}, why="it crashes", catch="recover"
+    ),
+    "job 7 (charge) is snoozed for 1s: not yet": observe.JobSnoozed(**ENDED, delay=SECOND, why="not yet"),
+    "job 7 (charge) waits for an answer from outside, until 2026-01-01 00:00:00 UTC": (
+        observe.JobSuspended(**ATTEMPT, until=AT)
+    ),
+    "job 7 (charge) is given back: shut down": (
+        observe.JobReleased(**ATTEMPT, due_at=AT, hold="release", why="shut down")
+    ),
+    "job 7 (charge) is cancelled: enough": observe.JobCancelled(**JOB, attempt=2, why="enough"),
+    "job 7 (charge) runs again: nobody there": observe.JobRescued(**FAILED, worker_id=3),
+    "job 7 (charge) was taken away from attempt 2, which changes nothing": observe.JobLeaseLost(**ATTEMPT),
+    "job 6 is caught by job 7 (charge)": observe.JobCaught(**JOB | {"job_id": 6}, catch_id=7),
+    "worker 3 starts, 9 at once, on all queues": observe.WorkerStarted(**WORKER, concurrency=9),
+    "worker 3 starts, 9 at once, on a, b": observe.WorkerStarted(worker_id=3, queues=("a", "b"), concurrency=9),
+    "worker 3 has stopped": observe.WorkerStopped(**WORKER, abandoned=0),
+    "worker 3 has stopped; 2 handlers do not stop": observe.WorkerStopped(**WORKER, abandoned=2),
+}
+LOUD = {observe.JobDied, observe.JobRescued, observe.JobLeaseLost}
+QUIET = {observe.JobsEnqueuing, observe.JobEnqueued, observe.JobStarted}
+
+
+@pytest.mark.parametrize("text", EVENTS)
+def test_an_event_says_itself(text: str):
+    """In one line; what goes wrong is a warning, what goes on all the time is for debugging."""
+    event = EVENTS[text]
+    level = logging.WARNING if type(event) in LOUD else logging.DEBUG if type(event) in QUIET else logging.INFO
+
+    assert (text, level) == (str(event), event.level)
+    assert event.name in {"charge", "worker 3"}
+
+
+@pytest.mark.parametrize("text", EVENTS)
+def test_labels_are_fields_with_few_values(text: str):
+    """Each label is a field; none is an id, a number, an instant or a text of an error."""
+    event = EVENTS[text]
+    known = {field.name for field in fields(event)}
+
+    assert set(event.labels) <= known & {"task", "queue", "reason", "rule", "hold"}
+
+
+def test_every_event_of_the_room_is_known_by_name():
+    """The names that `redrive.observe` offers are there, whichever is asked for first."""
+    assert [] == [name for name in observe.__all__ if not hasattr(observe, name)]
+
+
+def test_facts_are_plain_values():
+    """Spans are seconds, instants ISO 8601, lists words; what was left with a job is nobody's business."""
+    started = EVENTS["job 7 (charge) starts: attempt 2 on worker 3"]
+    suspended = observe.JobSuspended(**ATTEMPT, until=AT)
+    told = dict(facts(started)) | dict(facts(suspended)) | dict(facts(EVENTS["worker 3 starts, 9 at once, on a, b"]))
+
+    assert (1.0, "2026-01-01T00:00:00+00:00", "a, b") == (told["waited"], told["until"], told["queues"])
+    assert (None, "mail", 7) == (told["delay"], told["queue"], told["job_id"])
+    assert "trace" not in told
+
+
+def test_facts_of_a_call_name_the_call_and_its_failure():
+    """The name is called `call`, the failure becomes three facts, and the exception itself is left out."""
+    event = observe.CallGaveUp(
+        name="fetch",
+        attempts=1,
+        elapsed=SECOND,
+        waited=0 * SECOND,
+        rule="attempts",
+        why="1 of 1",
+        failure=Failure(("builtins.ValueError",), "bad"),
+        error=ValueError("bad"),
+    )
+    told = dict(facts(event))
+
+    assert ("fetch", "builtins.ValueError", "bad") == (told["call"], told["error_type"], told["error"])
+    assert "name" not in told
+
+
+def test_facts_of_anything_else_are_what_it_shows():
+    """An enumeration is its name, any other object its repr, and an event without fields has none."""
+
+    class Own(observe.CallEvent):
+        _fields = ("kind", "blob")
+        kind = Stage.IN_FLIGHT
+        blob = b"x"
+
+        def __init__(self) -> None:
+            """No arguments."""
+
+    assert {"kind": "IN_FLIGHT", "blob": "b'x'"} == dict(facts(Own()))
+    assert [] == list(facts(Event()))
+
+
+def test_the_logging_sink_gives_programs_the_facts(caplog: pytest.LogCaptureFixture):
+    """Each fact is an attribute of the record; where a record has that name already, it keeps its own."""
+    with caplog.at_level(logging.DEBUG, "redrive.jobs"):
+        observe.log(
+            EVENTS["job 7 (charge) is retried in 1s (backoff): attempt 2 failed: ConnectionError: nobody there"]
+        )
+    (record,) = caplog.records
+
+    assert (7, "charge", 2, 1.0, "CONNECTION") == (
+        record.job_id,
+        record.task,
+        record.attempt,
+        record.delay,
+        record.reason,
+    )
+    assert "redrive.jobs" == record.name
+
+
+def test_a_label_has_room_for_so_many_values():
+    """Those that come first keep their names; the others share one, and each label counts for itself."""
+    bounded = Bounded(limit=2)
+
+    assert ["a", "b", OTHER, "a", OTHER] == [bounded.value("queue", value) for value in "abcac"]
+    assert "c" == bounded.value("task", "c")
+
+
+def test_a_label_without_room_is_refused():
+    """One value is the least."""
+    with pytest.raises(ValueError, match="at least, got limit=0"):
+        Bounded(limit=0)
+
+
+@pytest.mark.parametrize("text", EVENTS)
+def test_measures_fit_their_metrics(text: str):
+    """Each has a value for each label of its metric, and no number is negative."""
+    booked = list(measures(EVENTS[text]))
+
+    assert [] == [each for each in booked if len(each.values) != len(each.metric.labels) or each.amount < 0]
+    assert {each.metric.name for each in booked} <= {metric.name for metric in METRICS}
+
+
+def test_an_attempt_is_counted_once():
+    """Started it is not counted but measured; ended it is counted by its outcome, and measured where it took time."""
+    booked = [(each.metric.name, each.values[2:]) for event in EVENTS.values() for each in measures(event)]
+    attempts = [values for name, values in booked if name == "redrive.job.attempts"]
+
+    assert [
+        ("succeeded", ""),
+        ("retried", "CONNECTION"),
+        ("died", "CONNECTION"),
+        ("died", "POISON"),
+        ("snoozed", ""),
+        ("suspended", ""),
+        ("released", "release"),
+        ("cancelled", ""),
+        ("rescued", "CONNECTION"),
+        ("lost", ""),
+    ] == attempts
+    assert 6 == sum(name == "redrive.job.duration" for name, _ in booked)
+
+
+def test_the_logging_sink_is_quiet_where_nobody_reads(caplog: pytest.LogCaptureFixture):
+    """An event that is not loud enough for its logger is not written."""
+    with caplog.at_level(logging.WARNING, "redrive.jobs"):
+        observe.log(EVENTS["job 7 (charge) succeeded at attempt 2"])
+
+    assert [] == caplog.records
+
+
+def test_calls_that_were_retried_are_counted_by_their_end():
+    """One that succeeded has no rule; one that is deferred has that which chose the instant."""
+    succeeded = observe.CallSucceeded(name="fetch", attempts=2, elapsed=SECOND, waited=SECOND)
+    assert [("fetch", "succeeded", "")] == [each.values for each in measures(succeeded)]
+    event = observe.CallDeferred(
+        name="fetch", attempts=1, elapsed=SECOND, waited=SECOND, at=AT, rule="hint", failure=None
+    )
+
+    assert [("fetch", "deferred", "hint")] == [each.values for each in measures(event)]

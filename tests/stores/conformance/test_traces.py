@@ -1,0 +1,93 @@
+"""What links the attempts of a job to the traces of whoever watches: kept with the job, for those who ask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from redrive.engine.outcome import Outcome, Snoozed, Succeeded, Suspended
+from redrive.engine.records import Claim
+from redrive.stores.operations import jobs, leases, retention, traces
+from redrive.stores.operations.leases import Ending
+from redrive.stores.operations.retention import Keep
+from tests.stores.helpers import FATAL, Harness, failed, new, seconds
+
+
+def put(store: Harness, trace: str | None, **options: Any) -> int:
+    """Enqueue a job with a trace."""
+    (number,) = store.do(jobs.enqueue([new(**options)], trace=trace, now=store.now)).ids
+    return number
+
+
+def end(store: Harness, claim: Claim, outcome: Outcome, trace: str | None) -> None:
+    """Settle an attempt that has left a trace."""
+    store.do(leases.settle([Ending(claim, outcome, 0.0, trace)], now=store.now))
+
+
+def test_a_trace_is_kept_from_the_enqueue_on(store: Harness):
+    """All new jobs of an enqueue have its trace; a job that was enqueued without one has none."""
+    together = store.do(jobs.enqueue([new(), new()], trace="a", now=store.now)).ids
+    alone = put(store, None)
+
+    assert ["a", "a", None] == [store.do(traces.trace(number)) for number in (*together, alone)]
+
+
+def test_a_failed_attempt_leaves_its_trace_for_the_next(store: Harness):
+    """Whatever leads to another attempt replaces the trace, if the attempt has left one; and nothing else does."""
+    number = put(store, "a")
+    end(store, store.take(), failed(), "b")
+    after_failure = store.do(traces.trace(number))
+    store.wait(5)
+    end(store, store.take(), Snoozed(seconds(0)), None)
+    after_snooze = store.do(traces.trace(number))
+    end(store, store.take(), Suspended(seconds(9)), "c")
+
+    assert ("b", "b", "c") == (after_failure, after_snooze, store.do(traces.trace(number)))
+
+
+def test_a_success_leaves_no_trace(store: Harness):
+    """No attempt follows that would ask for it."""
+    number = put(store, "a")
+    end(store, store.take(), Succeeded(), "b")
+
+    assert "a" == store.do(traces.trace(number))
+
+
+def test_an_attempt_without_a_lease_leaves_no_trace(store: Harness):
+    """What it says is not written, and neither is its trace."""
+    number = put(store, "a")
+    lost = msgspec.structs.replace(store.take(), lease_id=999)
+    end(store, lost, failed(), "b")
+
+    assert "a" == store.do(traces.trace(number))
+
+
+def test_a_catch_job_has_the_trace_of_the_job_that_it_catches(store: Harness):
+    """Until it has one of its own."""
+    number = put(store, "a", retry="1 1s catch recover")
+    end(store, store.take(), FATAL, "b")
+    catch = store.take()
+    inherited = store.do(traces.trace(catch.id, catch.parent_id))
+    end(store, catch, failed(), "c")
+
+    assert ("b", "c") == (inherited, store.do(traces.trace(catch.id, number)))
+
+
+def test_an_enqueue_that_finds_its_job_leaves_that_jobs_trace(store: Harness):
+    """A job whose key leads to another one is not new, and the other keeps its own trace."""
+    keyed = msgspec.structs.replace(new(), idempotency_key="once")
+    (first,) = store.do(jobs.enqueue([keyed], trace="a", now=store.now)).ids
+    (second,) = store.do(jobs.enqueue([keyed], trace="b", now=store.now)).ids
+
+    assert (first, "a") == (second, store.do(traces.trace(first)))
+
+
+def test_a_pruned_job_takes_its_trace_with_it(store: Harness):
+    """Nothing of a deleted job is left."""
+    number = put(store, "a")
+    store.end(store.take())
+    store.wait(10)
+    store.do(retention.prune(store.do(retention.survey(0, Keep(seconds(1), None), now=store.now))))
+
+    assert None is store.do(traces.trace(number))
