@@ -54,11 +54,13 @@ opnieuw 4.0: the cause of a user's `raise X from Y` is replaced by the error of 
     here::test_an_awaited_error_keeps_its_cause
 httpx-retries 0.6: told to come back after an hour it comes after two minutes, its longest wait
     here::test_a_hint_that_is_too_long_is_never_cut_short
+    tests/contrib/httpx/test_times.py::test_no_limit_makes_a_call_early
 httpx-retries 0.6: `total_timeout` counts sleeps and not calls
     tests/retrying/test_run.py::test_the_time_of_attempts_counts_for_the_deadline
     here::test_the_time_is_read_after_the_attempt
 urllib3 2.8: a hint over `retry_after_max` is cut, so that it comes early
     here::test_a_hint_that_is_too_long_is_never_cut_short
+    tests/contrib/httpx/test_times.py::test_no_limit_makes_a_call_early
 retryhttp 1.5: of a date more than a day away only the part of a day counts, and one form of three is read
     here::test_a_date_days_away_is_days_away
 google-api-core 2.44: with less than a second left the next attempt gets the whole timeout again

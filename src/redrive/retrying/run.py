@@ -290,7 +290,7 @@ class Run(Telling, Scope):
     def overrun(self) -> TimeoutError:
         """The error of an attempt that was cut off."""
         limit, timeout = self.plan.limit, self.plan.timeout
-        if timeout is not None and self.room == timeout:
+        if timeout is not None and (limit is None or self._began + timeout <= self.started + limit):
             return TimeoutError(f"attempt {self.number} of {self.name} took longer than {_span(timeout)}")
         return TimeoutError(f"the deadline of {_span(limit)} came during attempt {self.number} of {self.name}")
 

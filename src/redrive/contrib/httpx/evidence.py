@@ -1,0 +1,222 @@
+"""How far an attempt got, and what that makes of its error.
+
+Evidence is taken in this order:
+
+1. The class says that there was no connection to send on: ``ConnectError``, ``ConnectTimeout``, ``PoolTimeout``,
+   ``ProxyError``, ``UnsupportedProtocol``. (httpcore looks for another connection after it has begun to send on one
+   only where the server has proved that it did nothing.)
+2. HTTP/2 proves that the server did nothing: a GOAWAY whose last stream comes before ours, RST_STREAM with
+   ``REFUSED_STREAM`` (RFC 9113, 6.8 and 8.7).
+3. httpcore told its steps to the ``trace`` callback, and to write the request was not one of them. The CONNECT that
+   opens a tunnel through a proxy is not the request.
+4. Otherwise it was in flight. A transport that tells nothing has to raise what httpx would.
+
+What an attempt learns is written on the error that leaves it, so that `failure_of` can read it there; also on the
+cancellation by which a timeout of the policy ends an attempt, which is the cause of its `TimeoutError`.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import httpx
+
+from redrive.policy import Failure, Stage
+from redrive.policy.classify import Classifier, On, reading
+from redrive.retrying import http
+
+__all__ = ["BY_DEFAULT", "Evidence", "Trail", "classifier", "failure_of", "mark"]
+
+BY_DEFAULT = (httpx.TransportError, httpx.HTTPStatusError, TimeoutError)
+"""What is retried where a policy names nothing, as far as it can help at all."""
+
+_NO_CONNECTION = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.ProxyError,
+    httpx.UnsupportedProtocol,
+)
+_HOPELESS = (httpx.UnsupportedProtocol, httpx.LocalProtocolError)
+_REFUSED_STREAM = 7  # RFC 9113, 7
+_SENDING = ".send_request_headers.started"
+_SPENT = "the body of the request is a stream that has been read and cannot be read again"
+
+
+class Evidence(NamedTuple):
+    """What an attempt knows when it fails.
+
+    Attributes:
+        request: that was sent, or not.
+        stage: how far it got.
+        spent: its body has been read, and cannot be read again.
+    """
+
+    request: httpx.Request
+    stage: Stage
+    spent: bool = False
+
+
+class Trail:
+    """What httpcore tells of one attempt.
+
+    Attributes:
+        heard: anything at all.
+        sent: the request was being written.
+        stream: the number of its HTTP/2 stream.
+        answered: the head of the answer was there.
+    """
+
+    __slots__ = ("answered", "heard", "sent", "stream")
+
+    def __init__(self) -> None:
+        self.heard = self.sent = self.answered = False
+        self.stream: int | None = None
+
+    def hear(self, event: str, info: Mapping[str, Any]) -> None:
+        """Listen to a step, as it is told to the ``trace`` extension."""
+        self.heard = True
+        if event.endswith(_SENDING) and info["request"].method != b"CONNECT":
+            self.sent = True
+            self.stream = info.get("stream_id")
+
+    def stage(self, error: BaseException) -> Stage:
+        """How far the attempt got that ended in an error."""
+        if self.answered:
+            return Stage.IN_FLIGHT
+        if isinstance(error, _NO_CONNECTION) or self._refused(error) or (self.heard and not self.sent):
+            return Stage.NOT_SENT
+        return Stage.IN_FLIGHT
+
+    def _refused(self, error: BaseException) -> bool:
+        """Whether HTTP/2 proves that nothing was done; httpcore hands on the event of h2 as the argument of its own."""
+        event = next(iter(getattr(error.__cause__, "args", ())), None)
+        last = getattr(event, "last_stream_id", None)
+        if last is not None:
+            return self.stream is not None and self.stream > last
+        reset = getattr(event, "stream_id", None)
+        return reset is not None and getattr(event, "error_code", None) == _REFUSED_STREAM
+
+
+def mark(error: BaseException, evidence: Evidence) -> None:
+    """Write on an error what is known about it."""
+    if isinstance(error, httpx.RequestError):
+        error.request = evidence.request
+    BaseException.__setattr__(error, "__http__", evidence)
+
+
+def failure_of(error: BaseException) -> Failure | None:
+    """What an error of httpx means for a retry: for functions that call httpx, and are retried as a whole.
+
+    ::
+
+        @redrive.retry("5 100ms 5s", on=redrive.contrib.httpx.failure_of)
+        def fetch():
+            return httpx.get("https://example.org/").raise_for_status()
+
+    As with `redrive.retrying.http.failure_of`, the policy need not know the request: a failure is *in flight* only if
+    the request may not be repeated. Of a plain client nothing is known but the class of its exceptions; a
+    `RetryTransport` under the function leaves the retrying to it, and knows more.
+
+    Args:
+        error: what was raised: by httpx, by ``raise_for_status``.
+
+    Returns:
+        None if it is no error of httpx. Otherwise the failure; it is no candidate where a retry would fail in the same
+        way.
+    """
+    if not isinstance(error, BY_DEFAULT) or (isinstance(error, TimeoutError) and _evidence(error) is None):
+        return None
+    failure = _described(error)
+    request = _request(error)
+    if request is not None and http.is_idempotent(request.method, request.headers) and failure.candidate is not False:
+        return failure._replace(stage=Stage.ANSWERED)
+    return failure
+
+
+def classifier(on: On | None) -> Classifier:
+    """What a transport has for the ``on`` of its policy.
+
+    Args:
+        on: the policy's own: names, which say what of that is retried which can be; or a function, which says it
+            too, or gives the whole failure. None: all that can be.
+    """
+    if not callable(on) or isinstance(on, type):
+        return reading(_described, on or BY_DEFAULT)
+    return _asking(on)
+
+
+def _asking(ask: Callable[[BaseException], bool | str | Failure | None]) -> Classifier:
+    def classify(error: BaseException) -> Failure | None:
+        said = ask(error)
+        if isinstance(said, Failure) or not said:
+            return said or None
+        failure = _described(error)
+        if failure.candidate is None:
+            failure = failure._replace(candidate=True)
+        return failure._replace(reason=said) if isinstance(said, str) else failure
+
+    return classify
+
+
+def _described(error: BaseException) -> Failure:
+    evidence = _evidence(error)
+    failure = _answer(error) if isinstance(error, httpx.HTTPStatusError) else _broken(error, evidence)
+    if evidence is not None and evidence.spent and failure.candidate is not False:
+        return failure._replace(permanent=failure.permanent or _SPENT)
+    return failure
+
+
+def _answer(error: httpx.HTTPStatusError) -> Failure:
+    request, response = error.request, error.response
+    given, sent = response.headers.multi_items(), request.headers.multi_items()
+    failure = http.failure_of(request.method, response.status_code, given, sent=sent, error=error)
+    return failure or Failure.of(error)._replace(candidate=False)  # a redirect, of which `raise_for_status` complains
+
+
+def _broken(error: BaseException, evidence: Evidence | None) -> Failure:
+    stage = Trail().stage(error) if evidence is None else evidence.stage
+    timed_out = isinstance(error, httpx.TimeoutException | TimeoutError)
+    failure = Failure.of(error, reason="TIMEOUT" if timed_out else None, stage=stage)
+    hopeless = isinstance(error, _HOPELESS) or _is_distrusted(error)
+    return failure._replace(candidate=False) if hopeless else failure
+
+
+def _is_distrusted(error: BaseException) -> bool:
+    """Whether a certificate was not believed; httpcore keeps that as the context of its own error, or only its text."""
+    if not isinstance(error, httpx.ConnectError):
+        return False
+    believed = not any(isinstance(link, ssl.SSLCertVerificationError) for link in _chain(error))
+    return not believed or "CERTIFICATE_VERIFY_FAILED" in str(error)
+
+
+def _evidence(error: BaseException) -> Evidence | None:
+    """What was written on an error, or on the cancellation that became a `TimeoutError`."""
+    for link in (error, error.__cause__ if isinstance(error, TimeoutError) else None):
+        found = getattr(link, "__http__", None)
+        if isinstance(found, Evidence):
+            return found
+    return None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An error and what led to it."""
+    seen: set[int] = set()
+    link: BaseException | None = error
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__ or link.__context__
+
+
+def _request(error: BaseException) -> httpx.Request | None:
+    evidence = _evidence(error)
+    if evidence is not None:
+        return evidence.request
+    try:
+        request: httpx.Request | None = getattr(error, "request", None)
+    except RuntimeError:  # httpx: it was raised outside of a client
+        return None
+    return request

@@ -1,0 +1,123 @@
+"""A real gRPC server whose methods do what a test says, one step for each call, and which writes its calls down.
+
+No service is compiled: any method is there, of the kind that its name begins with (``Stream...`` answers with many
+messages, ``Collect...`` takes many, any other takes and gives one), and messages are bytes. Run as a program it is a
+server that can be killed: it prints its port, then every request before it answers, and a request ``die`` ends it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+
+__all__ = ["Server", "fail"]
+
+Step = Callable[[bytes, Any], Any]
+
+
+def fail(
+    code: str, details: str = "no", *, trailers: tuple[Any, ...] = (), headers: tuple[Any, ...] = (), after: int = 0
+) -> Step:
+    """A step that ends a call with a status.
+
+    Args:
+        code: by name.
+        details: for people.
+        trailers: metadata behind it.
+        headers: metadata before it, sent at once.
+        after: messages before it.
+    """
+
+    def step(request: bytes, context: Any) -> Iterator[bytes]:
+        if headers:
+            context.send_initial_metadata(headers)
+        yield from [request] * after
+        context.set_trailing_metadata(trailers)
+        context.abort(grpc.StatusCode[code], details)
+
+    return step
+
+
+def echo(request: bytes, _: Any) -> Iterator[bytes]:
+    """The step after all others: answers with what was asked, three times where many are wanted."""
+    yield from [request] * 3
+
+
+@dataclass
+class Server:
+    """A server on the loopback interface.
+
+    Attributes:
+        steps: what the next calls do; then they are answered.
+        calls: the requests that reached a method, joined where there were many.
+        metadata: of each call.
+        remaining: seconds that each call had; None without a deadline.
+    """
+
+    steps: list[Step] = field(default_factory=list)
+    calls: list[bytes] = field(default_factory=list)
+    metadata: list[dict[str, Any]] = field(default_factory=list)
+    remaining: list[float | None] = field(default_factory=list)
+    address: str = ""
+
+    def __enter__(self) -> Self:
+        self._pool = ThreadPoolExecutor(4)
+        self._server = grpc.server(self._pool, handlers=[_Methods(self)], options=[("grpc.so_reuseport", 0)])
+        self.port = self._server.add_insecure_port("127.0.0.1:0")
+        self.address = f"127.0.0.1:{self.port}"
+        self._server.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.stop(None).wait()
+        self._pool.shutdown()
+
+    def answer(self, request: bytes, context: Any) -> Iterator[bytes]:
+        """One call."""
+        self.calls.append(request)
+        self.metadata.append(dict(context.invocation_metadata()))
+        left = context.time_remaining()
+        self.remaining.append(left if left is not None and left < 10**6 else None)  # the library's "none" is very long
+        yield from (self.steps.pop(0) if self.steps else echo)(request, context)
+
+
+class _Methods(grpc.GenericRpcHandler):
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def service(self, details: Any) -> Any:
+        name = details.method.rpartition("/")[2]
+        if name.startswith("Stream"):
+            return grpc.unary_stream_rpc_method_handler(self._server.answer)
+        if name.startswith("Collect"):
+            return grpc.stream_unary_rpc_method_handler(
+                lambda requests, context: next(self._server.answer(b"".join(requests), context))
+            )
+        if name.startswith("Talk"):
+            return grpc.stream_stream_rpc_method_handler(
+                lambda requests, context: self._server.answer(b"".join(requests), context)
+            )
+        return grpc.unary_unary_rpc_method_handler(lambda request, context: next(self._server.answer(request, context)))
+
+
+def _mortal(request: bytes, _: Any) -> Iterator[bytes]:
+    print(request.decode(), flush=True)  # noqa: T201 - how it tells
+    if request == b"die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    yield request
+
+
+if __name__ == "__main__":
+    with Server(steps=[_mortal] * 100) as running:
+        print(running.port, flush=True)  # noqa: T201 - the same
+        sys.stdin.read()

@@ -1,0 +1,433 @@
+"""Channels whose calls are retried, before a real server: what it has seen is the judge."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import grpc
+import pytest
+
+from redrive import observe
+from redrive.contrib.grpc import channel, describe, read_service_config
+from redrive.errors import PolicyValueError
+from redrive.policy import Backoff, Policy, Stage
+from redrive.retrying import Hedge
+from tests.contrib.grpc.conftest import AT_ONCE
+from tests.contrib.grpc.rig.server import fail
+
+PATIENT = Policy(attempts=2000, backoff=Backoff.constant("10ms"))
+ROOT = Path(__file__).parents[3]
+
+
+@contextlib.contextmanager
+def healing(heal):
+    """Do something at the first retry, and note the failures of all."""
+    failures = []
+
+    def hear(event):
+        if isinstance(event, observe.CallRetryScheduled):
+            failures.append(event.failure)
+            if len(failures) == 1:
+                heal()
+
+    with observe.add(hear):
+        yield failures
+
+
+# --------------------------------------------------------------------------------------- what is repeated, and what not
+
+
+def test_a_call_that_nobody_has_answered_for_sure_is_made_once(colour, server):
+    """UNAVAILABLE may come from anybody: the call may have taken effect."""
+    server.steps = [fail("UNAVAILABLE", "try elsewhere")]
+
+    with pytest.raises(grpc.RpcError) as caught:
+        colour.call(colour.channel(server.port))
+
+    assert server.calls == [b"order"]
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert describe(caught.value).stage is Stage.IN_FLIGHT
+    assert "not idempotent" in caught.value.__notes__[-1]
+
+
+def test_an_idempotent_call_is_made_again(colour, server):
+    """And says how often it was made before."""
+    server.steps = [fail("UNAVAILABLE")] * 2
+
+    assert colour.call(colour.channel(server.port, AT_ONCE.with_(idempotent=True))) == b"order"
+    assert [seen.get("grpc-previous-rpc-attempts") for seen in server.metadata] == [None, "1", "2"]
+
+
+def test_the_users_metadata_stays(colour, server):
+    """On every attempt."""
+    server.steps = [fail("UNAVAILABLE")]
+
+    colour.call(colour.channel(server.port, AT_ONCE.with_(idempotent=True)), metadata=(("tenant", "a"),))
+
+    assert [seen["tenant"] for seen in server.metadata] == ["a", "a"]
+
+
+def test_a_refused_connection_is_proof(colour, server, proxy):
+    """Nothing was sent, so even a call that is not idempotent is repeated."""
+    port = proxy.port
+    proxy.refuse()
+
+    with healing(proxy.accept) as failures:
+        assert colour.call(colour.channel(port, PATIENT)) == b"order"
+
+    assert {failure.stage for failure in failures} == {Stage.NOT_SENT}
+    assert server.calls == [b"order"]
+
+
+def test_the_words_of_a_refused_connection_are_no_proof(colour, server):
+    """A gateway hands on the details of a call of its own: this call did arrive."""
+    details = "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.7:443: Connection refused"
+    server.steps = [fail("UNAVAILABLE", details)]
+
+    with pytest.raises(grpc.RpcError) as caught:
+        colour.call(colour.channel(server.port))
+
+    assert describe(caught.value).stage is Stage.IN_FLIGHT
+    assert server.calls == [b"order"]
+
+
+def test_a_connection_that_is_lost_with_the_call_is_no_proof(colour, server, proxy):
+    """Here the method was running."""
+
+    def cut(request, context):
+        proxy.cut()
+        yield request
+
+    server.steps = [cut]
+
+    with pytest.raises(grpc.RpcError) as caught:
+        colour.call(colour.channel(proxy.port))
+
+    assert describe(caught.value).stage is Stage.IN_FLIGHT
+    assert server.calls == [b"order"]
+
+
+def test_a_killed_server_is_in_flight_first_and_not_sent_then(colour):
+    """The call that it died with may have taken effect; as soon as the library knows, the next ones find nobody."""
+    program = Path("tests/contrib/grpc/rig/server.py")
+    command = [sys.executable, str(ROOT / program)]
+    failed = []
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as running:
+        made = colour.channel(int(running.stdout.readline()))
+        failed.append(failure(colour, made, b"die"))
+        running.wait()
+        said = running.stdout.read().split()
+    while describe(failed[-1]).stage is Stage.IN_FLIGHT and len(failed) < 1000:
+        failed.append(failure(colour, made, b"again"))
+
+    assert said == ["die"]
+    assert describe(failed[0]).stage is Stage.IN_FLIGHT
+    assert describe(failed[-1]).stage is Stage.NOT_SENT
+    assert "after 4 attempts" in failed[-1].__notes__[-1]
+
+
+def failure(colour, made, request):
+    """The error that a call ends with."""
+    with pytest.raises(grpc.RpcError) as caught:
+        colour.call(made, request)
+    return caught.value
+
+
+def test_other_codes_are_not_repeated(colour, server):
+    """Unless the policy names them: ABORTED is an answer, so it needs no proof."""
+    server.steps = [fail("ABORTED"), fail("ABORTED")]
+
+    with pytest.raises(grpc.RpcError):
+        colour.call(colour.channel(server.port))
+    assert colour.call(colour.channel(server.port, AT_ONCE.with_(on="GRPC_ABORTED"))) == b"order"
+    assert len(server.calls) == 3
+
+
+# ------------------------------------------------------------------------------------------------ what the server wants
+
+
+@pytest.mark.parametrize(
+    "trailer",
+    [
+        ("grpc-retry-pushback-ms", "20"),
+        (
+            "grpc-status-details-bin",
+            b"\x08\x0e\x1a\x33\x0a\x28type.googleapis.com/google.rpc.RetryInfo\x12\x07\x0a\x05\x10\x80\xda\xc4\x09",
+        ),
+    ],
+    ids=["pushback", "RetryInfo"],
+)
+def test_a_server_that_says_when_has_not_carried_it_out(colour, server, trailer):
+    """Its time is a floor, and its invitation an answer: no proof is needed for the retry."""
+    server.steps = [fail("UNAVAILABLE", trailers=(trailer,))]
+
+    with healing(lambda: None) as failures:
+        assert colour.call(colour.channel(server.port)) == b"order"
+
+    assert failures[0].stage is Stage.ANSWERED
+    assert failures[0].hint.total_seconds() == 0.02
+
+
+def test_a_server_that_wants_no_retry_gets_none(colour, server):
+    """A negative pushback is final, also for calls that may be repeated."""
+    server.steps = [fail("UNAVAILABLE", trailers=(("grpc-retry-pushback-ms", "-1"),))]
+
+    with pytest.raises(grpc.RpcError):
+        colour.call(colour.channel(server.port, AT_ONCE.with_(idempotent=True)))
+
+    assert len(server.calls) == 1
+
+
+def test_a_response_that_has_begun_is_committed(colour, server):
+    """The caller may have seen the headers (gRFC A6)."""
+    server.steps = [fail("UNAVAILABLE", headers=(("shard", "7"),))]
+
+    with pytest.raises(grpc.RpcError) as caught:
+        colour.call(colour.channel(server.port, AT_ONCE.with_(idempotent=True)))
+
+    assert "committed" in describe(caught.value).permanent
+
+
+# ----------------------------------------------------------------------------------------------------------------- time
+
+
+def test_what_is_left_goes_to_the_server(colour, server):
+    """The policy's deadline is each attempt's timeout."""
+    server.steps = [fail("UNAVAILABLE")]
+
+    colour.call(colour.channel(server.port, AT_ONCE.with_(idempotent=True, deadline="300s")))
+
+    assert all(290 < left < 301 for left in server.remaining)
+
+
+def test_a_timeout_of_the_call_is_for_all_its_attempts(colour, server):
+    """It is the deadline of the policy then, so that no wait goes beyond it."""
+    server.steps = [fail("UNAVAILABLE")] * 9
+    made = colour.channel(
+        server.port, Policy(attempts=9, backoff=Backoff.constant("1h"), jitter="none", idempotent=True)
+    )
+
+    with pytest.raises(grpc.RpcError) as caught:
+        colour.call(made, timeout=200)
+
+    assert len(server.calls) == 1
+    assert 190 < server.remaining[0] < 201
+    assert "deadline" in caught.value.__notes__[-1]
+
+
+def test_a_slow_call_ends_in_time_and_is_not_repeated(colour, server):
+    """The method may still be at work."""
+    released = threading.Event()
+
+    def slow(request, context):
+        released.wait(60)
+        yield request
+
+    server.steps = [slow]
+    made = colour.channel(server.port, AT_ONCE.with_(on=("GRPC_DEADLINE_EXCEEDED", "TIMEOUT")))
+
+    with pytest.raises((grpc.RpcError, TimeoutError)):
+        colour.call(made, timeout=0.2)
+
+    released.set()
+    assert len(server.calls) == 1
+
+
+# -------------------------------------------------------------------------------------------------------------- streams
+
+
+def test_a_stream_is_begun_again_until_its_first_message(colour, server):
+    """Then all its messages come, in order, once."""
+    server.steps = [fail("UNAVAILABLE")]
+
+    assert colour.stream(colour.channel(server.port, AT_ONCE.with_(idempotent=True))) == ([b"order"] * 3, None)
+    assert len(server.calls) == 2
+
+
+def test_a_stream_that_breaks_is_the_callers(colour, server):
+    """It has seen a message."""
+    server.steps = [fail("UNAVAILABLE", after=1)]
+
+    got, error = colour.stream(colour.channel(server.port, AT_ONCE.with_(idempotent=True)))
+
+    assert got == [b"order"]
+    assert error.code() is grpc.StatusCode.UNAVAILABLE
+    assert len(server.calls) == 1
+
+
+def test_a_stream_that_never_begins_fails_as_itself(colour, server):
+    """With the error of the last attempt."""
+    server.steps = [fail("UNAVAILABLE", f"attempt {number}") for number in range(1, 5)]
+
+    got, error = colour.stream(colour.channel(server.port, AT_ONCE.with_(idempotent=True)))
+
+    assert ([], "attempt 4") == (got, error.details())
+
+
+def test_an_empty_stream_is_a_success(colour, server):
+    """Without a message there is nothing to wait for."""
+    server.steps = [lambda request, context: iter(())]
+
+    assert colour.stream(colour.channel(server.port)) == ([], None)
+
+
+def test_a_stream_is_not_ended_by_a_deadline_that_nobody_gave(colour, server):
+    """The 45 s of a policy without one are for its retries."""
+    colour.stream(colour.channel(server.port))
+    colour.stream(colour.channel(server.port, AT_ONCE.with_(deadline="300s")))
+
+    assert server.remaining[0] is None
+    assert 290 < server.remaining[1] < 301
+
+
+def test_requests_that_can_be_gone_through_again_are(colour, server):
+    """As from a list."""
+    server.steps = [fail("UNAVAILABLE")]
+
+    assert colour.collect(colour.channel(server.port, AT_ONCE.with_(idempotent=True)), [b"a", b"b"]) == b"ab"
+    assert server.calls == [b"ab", b"ab"]
+
+
+def test_requests_that_come_once_are_sent_once(colour, server):
+    """An iterator is empty the second time: such a call would be another one."""
+    server.steps = [fail("UNAVAILABLE")]
+
+    with pytest.raises(grpc.RpcError):
+        colour.collect(colour.channel(server.port, AT_ONCE.with_(idempotent=True)), iter([b"a", b"b"]))
+
+    assert server.calls == [b"ab"]
+
+
+def test_requests_that_are_written_one_by_one_are_sent_once(server):
+    """The library wants the call before the first of them."""
+
+    async def story():
+        """The calls."""
+        from redrive.contrib.grpc import aio_channel
+
+        async with aio_channel(server.address, AT_ONCE) as made:
+            call = made.stream_unary("/shop.Orders/Collect")()
+            await call.write(b"a")
+            await call.write(b"b")
+            await call.done_writing()
+            return await call
+
+    assert asyncio.run(story()) == b"ab"
+
+
+def test_a_conversation_is_left_alone(server):
+    """What was said cannot be said again by anybody else."""
+    with channel(server.address, AT_ONCE.with_(idempotent=True)) as made:
+        assert list(made.stream_stream("/shop.Orders/Talk")(iter([b"a"]))) == [b"a"] * 3
+
+
+# ------------------------------------------------------------------------------------------------------ service configs
+
+CONFIG = """{
+    "methodConfig": [{
+        "name": [{"service": "shop.Orders", "method": "Place"}],
+        "retryPolicy": {
+            "maxAttempts": 4, "initialBackoff": "0.001s", "maxBackoff": "0.001s", "backoffMultiplier": 1,
+            "retryableStatusCodes": ["UNAVAILABLE"]
+        }
+    }],
+    "retryThrottling": {"maxTokens": 4, "tokenRatio": 0.5}
+}"""
+
+
+def test_a_config_says_which_methods_are_retried(colour, server):
+    """Its owner has chosen the codes, so they are repeated without proof; other methods are not."""
+    made = colour.channel(server.port, read_service_config(CONFIG))
+    server.steps = [fail("UNAVAILABLE")]
+
+    assert colour.call(made) == b"order"
+    server.steps = [fail("UNAVAILABLE")]
+    with pytest.raises(grpc.RpcError):
+        colour.call(made, method="/shop.Orders/Cancel")
+
+    assert len(server.calls) == 3
+
+
+def test_the_throttle_is_shared_by_all_calls_to_a_server(colour, server):
+    """At half of its tokens retries stop: four, three, and at two no more."""
+    server.steps = [fail("UNAVAILABLE")] * 9
+    made = [colour.channel(server.port, read_service_config(CONFIG)) for _ in range(2)]
+
+    for each in made:
+        with pytest.raises(grpc.RpcError):
+            colour.call(each)
+
+    assert len(server.calls) == 3
+
+
+def test_a_hedge_is_made_where_calls_can_be_cancelled(server):
+    """The first copy hangs, the second one answers."""
+    released = threading.Event()
+
+    def hang(request, context):
+        released.wait(60)
+        yield request
+
+    server.steps = [hang]
+
+    async def story():
+        """The calls."""
+        from redrive.contrib.grpc import aio_channel
+
+        policy = Policy(attempts=1, idempotent=True, hedge=Hedge("10ms", 2))
+        async with aio_channel(server.address, policy) as made:
+            return await made.unary_unary("/shop.Orders/Place")(b"order")
+
+    try:
+        assert asyncio.run(story()) == b"order"
+    finally:
+        released.set()
+    assert len(server.calls) == 2
+
+
+# ------------------------------------------------------------------------------------------------------ being a channel
+
+
+def test_a_future_is_one_that_has_ended(server):
+    """In sync code the retries happen where the call is made."""
+    server.steps = [fail("ABORTED"), fail("ABORTED")]
+    with channel(server.address, AT_ONCE.with_(on="GRPC_ABORTED", attempts=2)) as made:
+        future = made.unary_unary("/shop.Orders/Place").future(b"order")
+        response, call = made.unary_unary("/shop.Orders/Place").with_call(b"order")
+
+    assert future.done()
+    assert future.exception().code() is grpc.StatusCode.ABORTED
+    assert (b"order", grpc.StatusCode.OK) == (response, call.code())
+
+
+def test_a_stream_is_a_call_as_well(server):
+    """Its metadata and its status can be asked for."""
+    with channel(server.address, AT_ONCE) as made:
+        stream = made.unary_stream("/shop.Orders/Stream")(b"order")
+        assert list(stream) == [b"order"] * 3
+        assert stream.code() is grpc.StatusCode.OK
+
+
+def test_what_cannot_be_is_refused(colour):
+    """Each message says what would be right."""
+    with pytest.raises(PolicyValueError, match="leave it out"):
+        colour.channel(1, options=[("grpc.enable_retries", 1)])
+    with pytest.raises(PolicyValueError, match="a combination"):
+        colour.channel(1, Policy(on="GRPC_ABORTED") >> AT_ONCE.with_(on="GRPC_ABORTED"))
+    with pytest.raises(PolicyValueError, match="aio_channel"):
+        channel("localhost:1", Policy(attempts=1, idempotent=True, hedge=Hedge("10ms", 2)))
+
+
+def test_a_secure_channel_is_made_with_credentials(colour):
+    """Like the library's own."""
+    made = colour.channel(1, AT_ONCE.with_(attempts=1), credentials=grpc.ssl_channel_credentials())
+
+    with pytest.raises(grpc.RpcError) as caught:
+        colour.call(made, timeout=5)
+
+    assert describe(caught.value).stage is Stage.NOT_SENT

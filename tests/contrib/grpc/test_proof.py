@@ -1,0 +1,124 @@
+"""What an error of gRPC's library proves."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import grpc
+import pytest
+
+from redrive.contrib.grpc import describe
+from redrive.contrib.grpc.proof import mark, retry_info
+from redrive.policy import Stage
+from redrive.policy.duration import LONGEST
+
+TYPE = b"type.googleapis.com/google.rpc.RetryInfo"
+
+
+class Ended(grpc.RpcError):
+    """An error as the library makes them."""
+
+    def __init__(self, code=grpc.StatusCode.UNAVAILABLE, details="", *, trailers=(), headers=()):
+        super().__init__()
+        self.code = lambda: code
+        self.details = lambda: details
+        self.trailing_metadata = lambda: trailers
+        self.initial_metadata = lambda: headers
+
+
+def field(number, content):
+    """A field of a protobuf message that holds bytes."""
+    return bytes([number << 3 | 2, len(content)]) + content
+
+
+def status(duration, kind=TYPE):
+    """A ``google.rpc.Status`` with one detail, in which other fields are to be skipped."""
+    detail = field(1, kind) + field(2, field(1, duration))
+    skipped = b"\x08\x0e" + b"\x25aaaa" + b"\x29aaaaaaaa" + field(2, b"words")
+    return [("other", "x"), ("grpc-status-details-bin", skipped + field(3, detail))]
+
+
+@pytest.mark.parametrize(
+    ("details", "connected", "stage"),
+    [
+        ("failed to connect to all addresses; last error: ...", False, Stage.NOT_SENT),
+        ("errors resolving nowhere.example:1: [...]", False, Stage.NOT_SENT),
+        ("failed to connect to all addresses; last error: ...", True, Stage.IN_FLIGHT),
+        ("Socket closed", False, Stage.IN_FLIGHT),
+        ("", False, Stage.IN_FLIGHT),
+    ],
+)
+def test_only_words_and_state_together_prove_it(details, connected, stage):
+    """That nothing was sent."""
+    error = Ended(details=details)
+    mark(error, connected=connected)
+
+    assert describe(error).stage is stage
+
+
+@pytest.mark.parametrize(
+    ("address", "stage"), [("ipv4:10.0.0.7:443", Stage.NOT_SENT), ("ipv4:10.0.0.8:443", Stage.IN_FLIGHT)]
+)
+def test_words_that_name_the_channels_own_address_are_enough(address, stage):
+    """The channel may have found its server again a moment after the call had failed; a gateway names others."""
+    error = Ended(details="failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.7:443: refused")
+    mark(error, connected=True, address=address)
+
+    assert describe(error).stage is stage
+
+
+def test_without_a_channel_of_ours_nothing_is_proved():
+    """Nobody has looked at its state."""
+    assert describe(Ended(details="failed to connect to all addresses")).stage is Stage.IN_FLIGHT
+
+
+def test_an_error_that_says_nothing_is_left_alone():
+    """As one that an interceptor of the user raises."""
+    error = grpc.RpcError("mine")
+    mark(error, connected=False)
+
+    assert vars(error) == {}
+
+
+def test_an_answer_is_one_by_its_code():
+    """Whatever else is known."""
+    failure = describe(Ended(grpc.StatusCode.NOT_FOUND, "no such order"))
+
+    assert (Stage.ANSWERED, "GRPC_NOT_FOUND", "NOT_FOUND: no such order") == (
+        failure.stage,
+        failure.reason,
+        failure.message,
+    )
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), Ended(grpc.StatusCode.OK), grpc.RpcError(), Ended(None)])
+def test_other_errors_are_not_described(error):
+    """Nor is a success."""
+    assert describe(error) is None
+
+
+@pytest.mark.parametrize(
+    ("duration", "span"),
+    [
+        (b"\x08\x05", timedelta(seconds=5)),
+        (b"\x08\x81\x01", timedelta(seconds=129)),
+        (b"\x10\x01", timedelta(microseconds=1)),
+        (b"", timedelta(0)),
+        (b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", None),
+        (b"\x08\xff\xff\xff\xff\xff\xff\xff\x7f", LONGEST),
+        (b"\x08", None),
+        (b"\x0b", None),
+        (b"\x0a\x7f", None),
+    ],
+    ids=["5 s", "129 s", "1 ns", "0", "-1 s", "very long", "cut", "a group", "too short"],
+)
+def test_a_retry_info_is_read(duration, span):
+    """Rounded up; one that is negative or broken is none."""
+    assert retry_info(status(duration)) == span
+
+
+def test_other_details_are_passed_over():
+    """And what is no status at all."""
+    assert retry_info(status(b"\x08\x05", b"type.googleapis.com/google.rpc.Help")) is None
+    assert retry_info([("grpc-status-details-bin", "text")]) is None
+    assert retry_info([]) is None

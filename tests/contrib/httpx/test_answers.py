@@ -1,0 +1,248 @@
+"""Answers: what the caller gets, and that no connection is held or lost on the way."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+import redrive
+from redrive.policy import Policy
+from redrive.retrying import Record
+from tests.contrib.httpx.server import HALF_BODY, RESET_AFTER, SLOW_BODY, Server, answer, chunked
+
+ONE = httpx.Limits(max_connections=1)
+LARGE = b"x" * 200_000
+
+# httpx leaves generators of bodies behind that are closed before their end, and trio complains of that.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:Async generator 'httpx:ResourceWarning", "ignore:Async generator 'httpcore:ResourceWarning"
+)
+
+
+@pytest.mark.parametrize("body", [b"", b"try later", LARGE], ids=["empty", "short", "large"])
+def test_the_last_answer_is_returned_as_httpx_would(colour, body):
+    """When the attempts are used up, the last answer is returned whole, and says how it came to that."""
+    with Server(*[answer(503, body, X_Answer=str(number)) for number in range(3)]) as server:
+        response = colour.send(colour.retrying("2 1s", colour.inner(limits=ONE)), "GET", server.url)
+    record = response.extensions["redrive"]
+
+    assert (503, "2", body) == (response.status_code, response.headers["X-Answer"], response.content)
+    assert (3, "attempts") == (record.attempts, record.rule)
+    assert ["HTTP_503"] * 3 == [each.failure.reason for each in record.timeline]
+    assert 0 <= response.elapsed.total_seconds()
+
+
+def test_the_last_answer_is_whole_although_it_said_no_length(colour):
+    """A last answer of which a part was read already comes whole."""
+    with Server(*[chunked(503, LARGE, b"end")] * 2) as server:
+        response = colour.send(colour.retrying("1 1s", colour.inner(limits=ONE)), "GET", server.url)
+
+    assert (503, LARGE + b"end") == (response.status_code, response.content)
+
+
+def test_a_client_closes_the_transport_inside(colour):
+    """Closing a client closes its connections, whether or not it was used as a context manager."""
+    closed = []
+
+    class Inner(httpx.BaseTransport, httpx.AsyncBaseTransport):
+        def close(self):
+            closed.append("sync")
+
+        async def aclose(self):
+            closed.append("async")
+
+    async def aclose(client):
+        await client.aclose()
+
+    colour.run(colour.retrying(None, Inner()), aclose if colour.is_async else lambda client: client.close())
+
+    assert {"async" if colour.is_async else "sync"} == set(closed)
+
+
+def test_a_success_has_its_record(colour):
+    """A response after retries says that there were some, under the name of its host."""
+    with Server(answer(503)) as server:
+        response = colour.send(colour.retrying("2 1s"), "GET", server.url)
+    record = response.extensions["redrive"]
+
+    assert isinstance(record, Record)
+    assert (200, 2, "ok", "GET 127.0.0.1") == (response.status_code, record.attempts, record.rule, record.function)
+
+
+def test_an_error_has_its_note(colour):
+    """An exception of httpx's own surfaces, with its request, one note and the record."""
+    with Server(RESET_AFTER) as server, pytest.raises(httpx.TransportError) as caught:
+        colour.send(colour.retrying("2 1s"), "POST", server.url, content=b"body")
+
+    assert "it may not be repeated because it is not idempotent" in caught.value.__notes__[0]
+    assert "not_idempotent" == caught.value.__retry__.rule
+    assert server.url == str(caught.value.request.url)
+
+
+@pytest.mark.parametrize("step", [answer(503, b"try later"), chunked(503, b"try ", b"later")], ids=["length", "chunks"])
+def test_the_connection_is_used_again(colour, step):
+    """A small failed answer is read, whether or not it says its length, so that its connection serves the next one."""
+    with Server(step) as server:
+        response = colour.send(colour.retrying("2 1s"), "GET", server.url)
+
+        assert (200, 1) == (response.status_code, server.connections)
+
+
+def test_a_misdirected_request_gets_another_connection(colour):
+    """After a 421 the connection is not used again, since it leads to the wrong server."""
+    with Server(answer(421)) as server:
+        response = colour.send(colour.retrying("2 1s"), "GET", server.url)
+
+        assert (200, 2) == (response.status_code, server.connections)
+
+
+@pytest.mark.parametrize("step", [answer(503, LARGE), chunked(503, LARGE, LARGE)], ids=["length", "chunks"])
+def test_a_large_failed_answer_is_closed(colour, step):
+    """A large failed answer is closed before the next attempt, which has the only connection to itself."""
+    with Server(step) as server:
+        response = colour.send(colour.retrying("2 1s", colour.inner(limits=ONE)), "GET", server.url)
+
+        assert (200, 2) == (response.status_code, server.connections)
+
+
+def test_a_waiting_call_holds_no_connection(colour):
+    """While a call waits, another one can use the only connection."""
+    with Server(answer(503)) as server:
+        transport = colour.retrying("2 1s", colour.inner(limits=ONE))
+
+        def both(client):
+            colour.clock.actions.append(lambda: client.get(server.url + "other"))
+            return client.get(server.url)
+
+        response = colour.run(transport, both)
+
+        assert (200, ["/", "/other", "/"]) == (response.status_code, [each.target for each in server.executed])
+
+
+def test_a_rejected_result_is_closed(colour):
+    """An answer that the policy's `on_result` rejects is closed before the next attempt."""
+    policy = Policy(on_result=lambda response: response.headers["X-Ready"] == "no", attempts=3)
+    with Server(answer(200, LARGE, X_Ready="no"), answer(200, X_Ready="yes")) as server:
+        response = colour.send(colour.retrying(policy, colour.inner(limits=ONE)), "GET", server.url)
+
+    assert "yes" == response.headers["X-Ready"]
+
+
+# ------------------------------------------------------------------------------------------------------ half an answer
+
+
+def test_a_long_body_is_its_readers(colour):
+    """A body that does not say that it is short is not retried when it breaks off: httpx's error comes as it is."""
+    with Server(chunked(200, b"half", ends=False)) as server, pytest.raises(httpx.RemoteProtocolError):
+        colour.send(colour.retrying("2 1s"), "GET", server.url)
+
+    assert 1 == len(server.executed)
+
+
+def test_all_bodies_are_read_on_request(colour):
+    """With `read=None` every body is part of the attempt."""
+    with Server(chunked(200, b"half", ends=False), chunked(200, b"who", b"le")) as server:
+        response = colour.send(colour.retrying("2 1s", read=None), "GET", server.url)
+
+        assert (b"whole", 2) == (response.content, len(server.executed))
+
+
+def test_no_body_is_read_on_request(colour):
+    """With `read=0` the head of a good answer is returned before its body is there."""
+    with Server(SLOW_BODY) as server:
+        response = colour.send(colour.retrying("2 1s", read=0), "GET", server.url, stream=True)
+
+        assert 200 == response.status_code
+
+
+def test_half_of_a_failed_answer_is_that_answer(colour):
+    """A 503 whose body breaks off is retried as a 503; if it is the last one, its reader gets httpx's error."""
+    broken = chunked(503, b"half", ends=False)
+    with Server(broken, broken) as server, pytest.raises(httpx.RemoteProtocolError):
+        colour.send(colour.retrying("1 1s"), "GET", server.url)
+    with Server(broken, broken) as again:
+        response = colour.send(colour.retrying("1 1s"), "GET", again.url, stream=True)
+
+    assert 2 == len(server.executed)
+    assert (503, ["HTTP_503"] * 2) == (
+        response.status_code,
+        [each.failure.reason for each in response.extensions["redrive"].timeline],
+    )
+
+
+def test_a_half_body_that_is_not_repeated_is_httpx_error(colour):
+    """A POST of which half an answer came ends with httpx's error, not with half a response."""
+    with (
+        Server(HALF_BODY) as server,
+        pytest.raises(httpx.RemoteProtocolError, match="without sending complete message"),
+    ):
+        colour.send(colour.retrying("2 1s"), "POST", server.url)
+
+    assert 1 == len(server.executed)
+
+
+# ---------------------------------------------------------------------------------------------- several requests a call
+
+
+def test_each_hop_of_a_redirect_is_retried(colour):
+    """A redirect is two requests, and each has its own attempts."""
+    script = [answer(503), answer(302, Location="/there"), answer(503), answer()]
+    with Server(*script) as server:
+        response = colour.run(colour.retrying("1 1s"), lambda client: client.get(server.url), follow_redirects=True)
+
+        assert 200 == response.status_code
+        assert ["/", "/", "/there", "/there"] == [each.target for each in server.executed]
+
+
+class Token(httpx.Auth):
+    """Sends a token when it is asked for one."""
+
+    def auth_flow(self, request):
+        """Ask, and ask again with the token."""
+        response = yield request
+        if response.status_code == 401:
+            request.headers["Authorization"] = "token"
+            yield request
+
+
+def test_authentication_goes_on(colour):
+    """A 401 is not retried but handed to the authentication, and what that sends is retried."""
+    with Server(answer(401), answer(503), answer()) as server:
+        response = colour.run(colour.retrying("1 1s"), lambda client: client.get(server.url), auth=Token())
+
+        assert 200 == response.status_code
+        assert [None, "token", "token"] == [each.headers.get("authorization") for each in server.executed]
+
+
+def test_a_retried_function_retries_alone(colour):
+    """Under a function that is retried itself the transport makes one attempt each time, and says who retries."""
+    transport = colour.retrying("5 1s")
+
+    @redrive.retry("2 1s", on=httpx.HTTPStatusError)
+    def sync(client):
+        return client.get(server.url).raise_for_status()
+
+    @redrive.retry("2 1s", on=httpx.HTTPStatusError)
+    async def nonsync(client):
+        return (await client.get(server.url)).raise_for_status()
+
+    with Server(*[answer(503)] * 9) as server, pytest.raises(httpx.HTTPStatusError) as caught:
+        colour.run(transport, nonsync if colour.is_async else sync)
+
+    assert 3 == len(server.executed)
+    assert "nested" == caught.value.response.extensions["redrive"].rule
+
+
+def test_the_users_trace_goes_on(colour):
+    """A trace callback that the request brings along hears what it would hear without us."""
+    heard = []
+
+    async def asynchronous(name, info):
+        heard.append(name)
+
+    trace = asynchronous if colour.is_async else lambda name, info: heard.append(name)
+    with Server(answer(503)) as server:
+        colour.send(colour.retrying("1 1s"), "GET", server.url, extensions={"trace": trace})
+
+    assert 2 == heard.count("http11.send_request_headers.started")
+    assert 1 == heard.count("connection.connect_tcp.complete")

@@ -1,0 +1,154 @@
+"""Bodies of requests: sent again from where they began, or not at all."""
+
+from __future__ import annotations
+
+import io
+
+import httpx
+import pytest
+
+from redrive.contrib.httpx import RetryTransport
+from redrive.testing import using
+from tests.contrib.httpx.server import RESET_AFTER, Server, answer
+
+
+class Unseekable(io.BytesIO):
+    """A file that cannot go back."""
+
+    def seekable(self):
+        """It says so."""
+        return False
+
+
+def positioned():
+    """A file of which the beginning was read before."""
+    file = io.BytesIO(b"head body")
+    file.seek(5)
+    return file
+
+
+def once(colour):
+    """A body that exists once, as the colour wants it."""
+
+    def sync():
+        yield b"bo"
+        yield b"dy"
+
+    async def nonsync():
+        yield b"bo"
+        yield b"dy"
+
+    return nonsync() if colour.is_async else sync()
+
+
+def post(colour, server, policy="2 1s", **request):
+    """PUT a body, which may be sent again if it can be."""
+    return colour.send(colour.retrying(policy), "PUT", server.url, **request)
+
+
+@pytest.mark.parametrize("request_", [{"content": b"body"}, {"content": "body"}, {"data": {"a": "b"}}, {"json": [1]}])
+def test_bytes_are_sent_again(colour, request_):
+    """A body of bytes is the same at each attempt."""
+    with Server(answer(503), RESET_AFTER) as server:
+        post(colour, server, **request_)
+    first = server.executed[0].body
+
+    assert first
+    assert [first] * 3 == [each.body for each in server.executed]
+
+
+def test_forms_with_files_are_sent_again(colour):
+    """A form with a file is the same at each attempt."""
+    with Server(answer(503)) as server:
+        post(colour, server, files={"file": positioned()})
+    first, second = (each.body for each in server.executed)
+
+    assert b"head body" in first
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    "make", [positioned, lambda: [b"bo", b"dy"], lambda: (b"body",)], ids=["a file", "a list", "a tuple"]
+)
+def test_what_can_be_read_twice_is_sent_again(sync, make):
+    """A file is sent from where it stood, and a list from its beginning, at each attempt."""
+    headers = {"Transfer-Encoding": "chunked"}
+    with Server(answer(503), RESET_AFTER) as server:
+        post(sync, server, content=make(), headers=headers)
+
+        assert [b"body"] * 3 == [each.body for each in server.executed]
+
+
+def test_a_stream_is_sent_once(colour):
+    """What was read and cannot be read again is not retried: the last answer comes, and the record says why."""
+    with Server(answer(503)) as server:
+        response = post(colour, server, content=once(colour))
+
+    assert (503, [b"body"]) == (response.status_code, [each.body for each in server.executed])
+    assert "the body of the request is a stream that has been read and cannot be read again" == (
+        response.extensions["redrive"].why
+    )
+
+
+def test_an_error_says_that_a_stream_is_sent_once(colour):
+    """If it ends with an exception, its note says so."""
+    with Server(RESET_AFTER) as server, pytest.raises(httpx.TransportError) as caught:
+        post(colour, server, content=once(colour))
+
+    assert "is a stream that has been read and cannot be read again" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("request_", [{"content": Unseekable(b"body")}, {"files": {"file": Unseekable(b"body")}}])
+def test_a_file_that_cannot_go_back_is_sent_once(sync, request_):
+    """A file that cannot seek is a stream."""
+    with Server(answer(503)) as server:
+        assert 503 == post(sync, server, **request_).status_code
+
+        assert 1 == len(server.executed)
+
+
+def test_a_stream_of_ones_own_is_sent_once(sync):
+    """A stream of somebody's own class may be anything, so it is not read twice."""
+
+    class Own(httpx.SyncByteStream):
+        def __iter__(self):
+            yield b"body"
+
+    with Server(answer(503)) as server:
+        request = httpx.Request("PUT", server.url, stream=Own(), headers={"Content-Length": "4", "Host": "test"})
+        response = sync.run(sync.retrying("2 1s"), lambda client: client.send(request))
+
+        assert (503, 1) == (response.status_code, len(server.executed))
+
+
+def test_a_stream_of_which_nothing_was_read_is_as_good_as_new(colour):
+    """A request with a stream is retried as long as nothing of it was sent."""
+    server = Server(listens=False)
+    colour.clock.actions.append(server.listen)
+    with server:
+        response = post(colour, server, content=once(colour))
+
+        assert (200, [b"body"]) == (response.status_code, [each.body for each in server.executed])
+
+
+def test_a_stream_does_not_make_a_wrong_request_right(colour):
+    """A 404 is a 404, whatever was sent."""
+    with Server(answer(404)) as server:
+        response = post(colour, server, content=once(colour))
+
+    assert "not_matched" == response.extensions["redrive"].rule
+
+
+def test_a_transport_inside_can_look_at_the_content(sync):
+    """What httpx has read of a request is there for the transport inside, as it would be without us."""
+    seen = []
+
+    class Inner(httpx.BaseTransport):
+        def handle_request(self, request):
+            seen.append(request.content)
+            return httpx.Response(200)
+
+    with using(clock=sync.clock), httpx.Client(transport=RetryTransport(inner=Inner())) as client:
+        client.post("http://test/", content=b"body")
+
+    assert [b"body"] == seen

@@ -1,0 +1,237 @@
+"""Which policy a request goes by, and what a transport accepts as one."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+
+import httpx
+import pytest
+
+import redrive
+from redrive.contrib.httpx import AsyncRetryTransport, RetryTransport, failure_of
+from redrive.errors import CircuitOpen, PolicyValueError
+from redrive.policy import Failure, Jitter, Policy, Rule, Stage
+from redrive.policy.kinds import Constant
+from redrive.retrying import Hedge, disabled, http, isolated
+from tests.contrib.httpx.server import RESET_AFTER, RESET_BEFORE, Server, answer
+
+STEADY = Policy(attempts=3, backoff=Constant(1), jitter=Jitter.none)
+
+
+def count(colour, policy, *script, method="GET", **request):
+    """How often a server executes a request under a policy."""
+    with Server(*script) as server, contextlib.suppress(httpx.TransportError):
+        colour.send(colour.retrying(policy), method, server.url, **request)
+    return len(server.executed)
+
+
+# --------------------------------------------------------------------------------------------------------- whose policy
+
+
+def test_without_a_policy_there_are_three_attempts(colour):
+    """The usual policy is that of redrive."""
+    assert 3 == count(colour, None, *[answer(503)] * 5)
+
+
+def test_a_request_may_bring_its_own_policy(colour):
+    """The extension `redrive` of a request is its policy."""
+    assert 2 == count(colour, STEADY, *[answer(503)] * 5, extensions={"redrive": Policy(attempts=2)})
+
+
+def test_a_policy_can_be_overridden(colour):
+    """`transport.policy.override` reaches the requests made inside of it."""
+    with STEADY.override(attempts=1), Policy(attempts=7).override(attempts=8):
+        assert 1 == count(colour, STEADY, *[answer(503)] * 5)
+    assert 3 == count(colour, STEADY, *[answer(503)] * 5)
+
+
+def test_retries_can_be_switched_off(colour):
+    """Under `redrive.disabled()` a transport sends each request once."""
+    with disabled():
+        assert 1 == count(colour, STEADY, *[answer(503)] * 5)
+
+
+def test_an_extension_that_is_no_policy_is_refused(colour):
+    """A mistake in the extension is named."""
+    with pytest.raises(TypeError, match="extensions={'redrive': 3}: give a redrive.Policy"):
+        count(colour, STEADY, extensions={"redrive": 3})
+
+
+def test_a_policy_may_have_limits(colour):
+    """What `at_least` makes of a policy is one, and reads requests as that does."""
+    policy = STEADY.at_least("2s")
+
+    assert [3, 1] == [count(colour, policy, *[RESET_AFTER] * 9, method=method) for method in ("GET", "POST")]
+    assert [2, 2] == colour.clock.waits
+
+
+def test_two_policies_are_refused():
+    """Two policies that would both have to read requests are refused, with what to do instead."""
+    with pytest.raises(PolicyValueError, match="give the transport one, or retry the function"):
+        RetryTransport(Policy(attempts=9) & STEADY)
+
+
+# -------------------------------------------------------------------------------------------------------- what it says
+
+
+@pytest.mark.parametrize(
+    ("on", "calls"),
+    [
+        ("HTTP_503", [2, 1]),
+        (httpx.TransportError, [1, 2]),
+        ((httpx.TransportError, "HTTP_503"), [2, 2]),
+        (lambda error: isinstance(error, httpx.HTTPStatusError), [2, 1]),
+        (lambda error: "MINE" if isinstance(error, httpx.TransportError) else None, [1, 2]),
+        (lambda error: Failure.of(error, stage=Stage.NOT_SENT), [2, 2]),
+    ],
+    ids=["status", "errors", "both", "function", "reason", "failure"],
+)
+def test_on_says_what_is_retried(colour, on, calls):
+    """A policy may name less than can be retried, by names or by a function."""
+    policy = STEADY.with_(on=on)
+
+    assert calls == [count(colour, policy, answer(503)), count(colour, policy, RESET_AFTER)]
+
+
+def test_on_does_not_make_a_hopeless_request_right(colour):
+    """A 404 is not asked for again because a function says yes."""
+    assert 1 == count(colour, STEADY.with_(on=lambda _: True), answer(404))
+
+
+@pytest.mark.parametrize("on", [lambda _: True, lambda _: "MINE", httpx.TransportError], ids=["yes", "reason", "class"])
+def test_on_does_not_make_a_request_repeatable(colour, on):
+    """Whatever `on` says, a POST that nobody knows of is not sent again."""
+    assert 1 == count(colour, STEADY.with_(on=on), RESET_AFTER, method="POST")
+
+
+def test_rules_know_statuses(colour):
+    """A rule treats a status in its own way."""
+    policy = STEADY.with_(rules=[Rule("HTTP_429", attempts=5)])
+
+    assert [3, 5] == [count(colour, policy, *[answer(status)] * 9) for status in (503, 429)]
+
+
+@pytest.mark.parametrize(("idempotent", "calls"), [(None, [2, 1]), (True, [2, 2]), (False, [1, 1])])
+def test_a_policy_may_say_what_may_be_repeated(colour, idempotent, calls):
+    """`idempotent` of a policy holds for all requests; left open, it is that of the request."""
+    policy = STEADY.with_(idempotent=idempotent)
+
+    assert calls == [count(colour, policy, RESET_AFTER, method=method) for method in ("GET", "POST")]
+
+
+def test_a_budget_is_spent(colour):
+    """Requests draw on the budget that the policy names."""
+    with isolated():
+        shared = redrive.retrying.budget("shop", redrive.retrying.TokenBudget(capacity=5, cost=5))
+        calls = [count(colour, STEADY.with_(budget="shop"), *[answer(503)] * 5) for _ in range(2)]
+
+        assert ([2, 1], 0) == (calls, shared.left)
+
+
+def test_a_breaker_refuses(colour):
+    """An open breaker is an error of its own, since nothing was sent."""
+    settings = redrive.retrying.BreakerSettings(volume_threshold=1)
+    with isolated():
+        redrive.retrying.breaker("shop", settings)
+        policy = STEADY.with_(breaker="shop", attempts=1)
+        count(colour, policy, answer(503))
+
+        with pytest.raises(CircuitOpen, match="GET 127.0.0.1 was not called"):
+            count(colour, policy)
+
+
+# ---------------------------------------------------------------------------------------------------- what is no policy
+
+
+@pytest.mark.parametrize("transport", [RetryTransport, AsyncRetryTransport])
+@pytest.mark.parametrize(
+    ("policy", "error", "match"),
+    [
+        (3, TypeError, r"Transport\(\) takes a policy or a directive, not 3"),
+        ("5 1s catch clean_up", PolicyValueError, "Transport: catch='clean_up'"),
+        ("five", redrive.errors.PolicySyntaxError, "five"),
+    ],
+)
+def test_what_means_nothing_is_refused_at_once(transport, policy, error, match):
+    """A transport refuses a policy that it cannot carry out when it is made."""
+    with pytest.raises(error, match=match):
+        transport(policy)
+
+
+def test_only_async_transports_hedge():
+    """A blocking transport makes no copies, and says who does."""
+    with pytest.raises(PolicyValueError, match="only AsyncRetryTransport makes copies of a request"):
+        RetryTransport(Policy(hedge=Hedge("1s"), idempotent=True))
+
+
+# ----------------------------------------------------------------------------------- functions that call a plain client
+
+
+def fails(method, step, **request):
+    """How a plain client fails."""
+    with Server(step) as server, pytest.raises(httpx.HTTPError) as caught:
+        httpx.request(method, server.url, verify=ssl.create_default_context(), **request).raise_for_status()
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("method", "step", "headers", "expected"),
+    [
+        ("GET", answer(503), {}, ("HTTP_503", Stage.ANSWERED, None)),
+        ("POST", answer(503), {}, ("HTTP_503", Stage.IN_FLIGHT, None)),
+        ("POST", answer(404), {}, ("HTTP_404", Stage.ANSWERED, False)),
+        ("GET", answer(302), {}, ("ERROR", Stage.ANSWERED, False)),
+        ("GET", RESET_BEFORE, {}, ("ERROR", Stage.ANSWERED, None)),
+        ("POST", RESET_BEFORE, {}, ("ERROR", Stage.IN_FLIGHT, None)),
+        ("POST", RESET_BEFORE, {http.IDEMPOTENCY_KEY: '"one"'}, ("ERROR", Stage.ANSWERED, None)),
+    ],
+)
+def test_errors_of_a_plain_client_are_read(method, step, headers, expected):
+    """`failure_of` tells a policy that knows no requests which of them may be repeated."""
+    failure = failure_of(fails(method, step, headers=headers))
+
+    assert expected == (failure.reason, failure.stage, failure.candidate)
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (httpx.ConnectError("refused"), ("ERROR", Stage.NOT_SENT, None)),
+        (httpx.ConnectTimeout("late"), ("TIMEOUT", Stage.NOT_SENT, None)),
+        (httpx.PoolTimeout("full"), ("TIMEOUT", Stage.NOT_SENT, None)),
+        (httpx.ReadTimeout("late"), ("TIMEOUT", Stage.IN_FLIGHT, None)),
+        (httpx.UnsupportedProtocol("ftp"), ("ERROR", Stage.NOT_SENT, False)),
+        (httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED]"), ("ERROR", Stage.NOT_SENT, False)),
+    ],
+)
+def test_errors_are_read_by_their_class(error, expected):
+    """Where nothing else is known, the class of an exception says how far the request got."""
+    failure = failure_of(error)
+
+    assert expected == (failure.reason, failure.stage, failure.candidate)
+
+
+@pytest.mark.parametrize("error", [ValueError("mine"), TimeoutError("whose?"), httpx.InvalidURL("none")])
+def test_other_errors_are_not_read(error):
+    """What does not come from a request is nobody's failure."""
+    assert None is failure_of(error)
+
+
+def test_a_function_above_knows_what_the_transport_knows(colour):
+    """A retried function above a transport reads how far the request got: a POST in flight is not sent again."""
+    transport = colour.retrying("5 1s")
+
+    @redrive.retry("2 1s", on=failure_of)
+    def sync(client):
+        return client.post(server.url).raise_for_status()
+
+    @redrive.retry("2 1s", on=failure_of)
+    async def nonsync(client):
+        return (await client.post(server.url)).raise_for_status()
+
+    with Server(RESET_AFTER) as server, pytest.raises(httpx.TransportError) as caught:
+        colour.run(transport, nonsync if colour.is_async else sync)
+
+    assert 1 == len(server.executed)
+    assert "not_idempotent" == caught.value.__retry__.rule

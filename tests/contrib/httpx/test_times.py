@@ -1,0 +1,257 @@
+"""Times: never earlier than a server says, and never longer than the deadline."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import anyio
+import httpcore
+import httpx
+import pytest
+
+import redrive
+from redrive.policy import Jitter, Policy, Stage
+from redrive.policy.kinds import Constant
+from tests.contrib.httpx.server import RESET_AFTER, SLOW_HEAD, Listener, Server, answer
+
+STEADY = Policy(attempts=2, backoff=Constant(1), jitter=Jitter.none, deadline=None)
+DATE = "Sun, 06 Nov 1994 08:49:37 GMT"
+
+# -------------------------------------------------------------------------------------------------- as the server says
+
+
+@pytest.mark.parametrize(
+    ("said", "wait"),
+    [
+        ("20", 20),
+        ("0", 1),
+        ("Sun, 06 Nov 1994 08:51:37 GMT", 120),
+        ("Sunday, 06-Nov-94 08:51:37 GMT", 120),
+        ("Sun Nov  6 08:51:37 1994", 120),
+        ("Sun, 06 Nov 1994 08:00:00 GMT", 1),
+        ("soon", 1),
+    ],
+)
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_call_waits_as_long_as_it_is_told(sync, said, wait, status):
+    """Retry-After is a floor, in each form, and its dates are compared with the `Date` of the answer."""
+    with Server(answer(status, Retry_After=said, Date=DATE)) as server:
+        sync.send(sync.retrying(STEADY), "GET", server.url)
+
+    assert [wait] == sync.clock.waits
+
+
+def test_a_date_without_a_date_is_compared_with_the_clock(colour):
+    """Where the answer has no `Date`, the present instant is that of the clock in force."""
+    at = colour.clock.now() + timedelta(seconds=90)
+    with Server(answer(503, Retry_After=at.strftime("%a, %d %b %Y %H:%M:%S GMT"))) as server:
+        colour.send(colour.retrying(STEADY), "GET", server.url)
+
+    assert [90] == colour.clock.waits
+
+
+@pytest.mark.parametrize("jitter", ["none", "full", "equal"])
+def test_no_limit_makes_a_call_early(sync, jitter):
+    """httpx-retries and urllib3 cut a long Retry-After to their own maximum and ask early; no backoff cuts ours."""
+    policy = Policy(attempts=2, backoff=redrive.Backoff.exponential("100ms", "5s"), jitter=jitter, deadline=None)
+    with Server(answer(503, Retry_After="3600")) as server:
+        sync.send(sync.retrying(policy), "GET", server.url)
+
+    assert [3600] == sync.clock.waits
+
+
+@pytest.mark.parametrize("limit", [{"deadline": "1m"}, {"max_hint": "1m"}])
+def test_a_call_that_may_not_wait_so_long_gives_up(colour, limit):
+    """Where the policy has no time for that wait, the answer is the end, at once, instead of an early attempt."""
+    with Server(answer(503, Retry_After="3600")) as server:
+        response = colour.send(colour.retrying(STEADY.with_(**limit)), "GET", server.url)
+
+    assert (503, [], 1) == (response.status_code, colour.clock.waits, len(server.executed))
+
+
+# ------------------------------------------------------------------------------------------------------ handing it down
+
+
+class Looking(httpx.BaseTransport, httpx.AsyncBaseTransport):
+    """Notes the timeouts of each attempt, takes a while, and has no good news."""
+
+    def __init__(self, clock, took=0.0):
+        self.seen = []
+        self._clock = clock
+        self._took = took
+
+    def handle_request(self, request):
+        """Look, and let time pass."""
+        self.seen.append(dict(request.extensions["timeout"]))
+        self._clock.advance(self._took)
+        return httpx.Response(503)
+
+    async def handle_async_request(self, request):
+        """The same."""
+        return self.handle_request(request)
+
+
+def sooner(colour, *times):
+    """In async code httpx ends a step a little before redrive would cut it off."""
+    return [time - 0.05 if colour.is_async else time for time in times]
+
+
+def test_the_deadline_is_handed_down(colour):
+    """Each attempt gets as its timeouts what is left of the deadline, and no more than the request says."""
+    inner = Looking(colour.clock, took=1)
+    timeout = httpx.Timeout(None, connect=6)
+    policy = Policy(attempts=9, deadline=10, backoff=Constant(3), jitter="none")
+    colour.send(colour.retrying(policy, inner), "GET", "http://test/", timeout=timeout)
+
+    assert sooner(colour, 10, 6, 2) == [seen["read"] for seen in inner.seen]
+    assert [6, *sooner(colour, 6, 2)] == [seen["connect"] for seen in inner.seen]
+    assert [seen["read"] for seen in inner.seen] == [seen["write"] for seen in inner.seen]
+    assert [seen["read"] for seen in inner.seen] == [seen["pool"] for seen in inner.seen]
+
+
+def test_an_attempts_timeout_is_handed_down(colour):
+    """An `attempt_timeout` bounds each attempt."""
+    inner = Looking(colour.clock)
+    colour.send(colour.retrying(STEADY.with_(attempt_timeout=4), inner), "GET", "http://test/")
+
+    assert sooner(colour, 4, 4) == [seen["read"] for seen in inner.seen]
+
+
+def test_a_deadline_around_it_is_handed_down(colour):
+    """A deadline of a call above counts, too."""
+    inner = Looking(colour.clock)
+
+    def above(client):
+        return Policy(deadline=7, attempts=1, on=ValueError).call(client.get, "http://test/")
+
+    async def aabove(client):
+        return await Policy(deadline=7, attempts=1, on=ValueError).acall(client.get, "http://test/")
+
+    colour.run(colour.retrying(STEADY, inner), aabove if colour.is_async else above)
+
+    assert sooner(colour, 7, 7 - 1) == [seen["read"] for seen in inner.seen]
+
+
+def test_without_a_deadline_timeouts_are_those_of_the_request(colour):
+    """Where nothing bounds a call, its timeouts are left alone."""
+    inner = Looking(colour.clock)
+    colour.send(colour.retrying(STEADY, inner), "GET", "http://test/", timeout=httpx.Timeout(None, read=3))
+
+    assert {"connect": None, "read": 3, "write": None, "pool": None} == inner.seen[0]
+
+
+def test_each_step_gets_what_the_steps_before_have_left(sync):
+    """What it took to connect is not there any more to read: the timeouts are cut anew at each step."""
+    heard = []
+
+    def trace(name, info):
+        if name.endswith(".started"):
+            heard.append((name, sync.request_timeout["read"]))
+            sync.clock.advance(1)
+
+    class Peeking(httpx.HTTPTransport):
+        def handle_request(self, request):
+            sync.request_timeout = request.extensions["timeout"]
+            return super().handle_request(request)
+
+    with Server() as server:
+        policy = Policy(deadline=10, attempts=2)
+        sync.send(sync.retrying(policy, Peeking()), "GET", server.url, extensions={"trace": trace})
+    reads = [left for name, left in heard if name in _STEPS]
+
+    assert [10, 9, 8, 7] == reads
+
+
+_STEPS = (
+    "connection.connect_tcp.started",
+    "http11.send_request_headers.started",
+    "http11.send_request_body.started",
+    "http11.receive_response_headers.started",
+)
+
+# -------------------------------------------------------------------------------------------------- what is cut off
+
+
+class Deaf(Listener):
+    """Accepts connections, and begins no TLS."""
+
+    def _talk(self, connection, number, step):
+        while connection.recv(1024):
+            pass
+
+
+def stages(error):
+    """How far each attempt got."""
+    return [each.failure.stage for each in error.__retry__.timeline]
+
+
+def test_an_attempt_without_an_answer_was_in_flight(sync):
+    """A POST that gets no answer within its attempt's timeout is not sent again."""
+    policy = STEADY.with_(attempt_timeout="50ms")
+    with Server(SLOW_HEAD) as server, pytest.raises(httpx.ReadTimeout) as caught:
+        sync.send(sync.retrying(policy), "POST", server.url)
+
+    assert (1, "not_idempotent") == (len(server.executed), caught.value.__retry__.rule)
+    assert [Stage.IN_FLIGHT] == stages(caught.value)
+
+
+def test_an_attempt_that_never_connects_was_not_sent(colour):
+    """A POST that is stuck in the TLS handshake is tried again."""
+    timeout = httpx.Timeout(60, connect=0.05)
+    with Deaf() as server, pytest.raises(httpx.ConnectTimeout) as caught:
+        colour.send(colour.retrying(STEADY), "POST", server.url.replace("http", "https"), timeout=timeout)
+
+    assert [Stage.NOT_SENT] * 2 == stages(caught.value)
+
+
+class Stuck(httpx.AsyncBaseTransport):
+    """Comes as far as a step of httpcore's, and no further."""
+
+    def __init__(self, step):
+        self._step = step
+
+    async def handle_async_request(self, request):
+        """Never come back."""
+        await request.extensions["trace"](self._step, {"request": httpcore.Request("POST", "http://test/")})
+        await anyio.sleep_forever()
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [
+        ("connection.start_tls.started", [Stage.NOT_SENT, Stage.NOT_SENT]),
+        ("http11.send_request_headers.started", [Stage.IN_FLIGHT]),
+        ("http2.send_request_headers.started", [Stage.IN_FLIGHT]),
+    ],
+)
+def test_an_attempt_that_is_cut_off_knows_how_far_it_was(acolour, step, expected):
+    """Where redrive itself cancels an attempt, the steps of httpcore tell whether it may be repeated."""
+    policy = STEADY.with_(attempt_timeout="10ms")
+    with pytest.raises(TimeoutError, match="attempt . of POST test took longer than 10ms") as caught:
+        acolour.send(acolour.retrying(policy, Stuck(step)), "POST", "http://test/")
+
+    assert expected == stages(caught.value)
+
+
+def test_a_tunnel_that_is_not_opened_is_no_request(colour):
+    """What a proxy is sent to open a tunnel is not the request: a POST behind it is tried again."""
+    with Server(RESET_AFTER, answer(502)) as server, pytest.raises(httpx.TransportError) as caught:
+        colour.send(colour.retrying(STEADY, colour.inner(proxy=server.url)), "POST", "https://shop.test/")
+
+    assert ["CONNECT", "CONNECT"] == [each.method for each in server.executed]
+    assert [Stage.NOT_SENT] * 2 == stages(caught.value)
+
+
+def test_a_cancellation_passes(acolour):
+    """A task that is cancelled in an attempt ends at once, and sends nothing more."""
+
+    async def cancelled(client):
+        async with anyio.create_task_group() as group:
+            group.start_soon(client.get, server.url)
+            await anyio.to_thread.run_sync(server.has_executed.wait, 60)
+            group.cancel_scope.cancel()
+
+    with Server(SLOW_HEAD) as server:
+        acolour.run(acolour.retrying(STEADY), cancelled)
+
+    assert (1, []) == (len(server.executed), acolour.clock.waits)

@@ -1,0 +1,123 @@
+"""Redis: a real server, a proxy before it, and clients of either colour."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+
+import pytest
+import redis
+import redis.asyncio
+
+from redrive.contrib.redis import wrap
+from redrive.policy import Backoff, Policy
+from tests.contrib.redis.rig.server import RedisServer
+from tests.debian import needed, program
+from tests.proxy import Proxy
+
+AT_ONCE = Policy(attempts=4, backoff=Backoff.constant(0))
+
+
+@pytest.fixture(scope="session")
+def redis_binary():
+    """The path of redis-server."""
+    return needed("redis-server", lambda: program("redis-server"))
+
+
+@pytest.fixture(scope="session")
+def shared_server(redis_binary, tmp_path_factory):
+    """One server for all tests that do it no lasting harm."""
+    with RedisServer(redis_binary, tmp_path_factory.mktemp("redis"), "--enable-debug-command", "yes") as server:
+        yield server
+
+
+@pytest.fixture
+def server(shared_server):
+    """It, empty."""
+    shared_server.ask("FLUSHALL")
+    return shared_server
+
+
+@pytest.fixture
+def own_server(redis_binary, tmp_path):
+    """A server of the test's own, to be killed."""
+    with RedisServer(redis_binary, tmp_path) as server:
+        yield server
+
+
+@pytest.fixture
+def proxy(server):
+    """A proxy before the server."""
+    with Proxy((server.host, server.port)) as proxy:
+        yield proxy
+
+
+class Sync:
+    """Tests in sync code."""
+
+    kind = redis.Redis
+
+    def plain(self, port, **options):
+        """A client of redis-py as it comes."""
+        return self.kind(host="127.0.0.1", port=port, **options)
+
+    def client(self, port, policy=AT_ONCE, *, answers_matter=True, **options):
+        """A client under a policy."""
+        return wrap(self.plain(port, **options), policy, answers_matter=answers_matter)
+
+    def done(self, answer):
+        """The answer."""
+        return answer
+
+    def notice(self):
+        """Let it see what has happened to its connections."""
+
+    def close(self):
+        """End."""
+
+
+class Async(Sync):
+    """Tests in async code."""
+
+    kind = redis.asyncio.Redis
+
+    def __init__(self):
+        self._runner = asyncio.Runner()
+        self._clients = []
+
+    def plain(self, port, **options):
+        """A client of redis-py as it comes."""
+        client = super().plain(port, **options)
+        self._clients.append(client)
+        return client
+
+    def done(self, answer):
+        """The answer, awaited."""
+
+        async def wait():
+            """The answer."""
+            return await answer if inspect.isawaitable(answer) else answer
+
+        return self._runner.run(wait(), context=contextvars.copy_context())
+
+    def notice(self):
+        """Let the loop look at its sockets, and act on what it sees."""
+        loop = self._runner.get_loop()
+        for _ in range(3):
+            loop.call_soon(loop.stop)
+            loop.run_forever()
+
+    def close(self):
+        """End the clients and the loop."""
+        for client in self._clients:
+            self.done(client.aclose())
+        self._runner.close()
+
+
+@pytest.fixture(params=[Sync, Async], ids=["sync", "async"])
+def colour(request):
+    """Sync, then async."""
+    made = request.param()
+    yield made
+    made.close()

@@ -1,0 +1,94 @@
+"""Debian's redis-server, started for a test on the loopback interface and ended after it."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from pathlib import Path
+from threading import Thread
+from types import TracebackType
+from typing import Any, Self
+
+import redis
+
+__all__ = ["RedisServer"]
+
+_TRIES = 5
+"""Somebody else may take the port between our look and the server's start."""
+
+
+class RedisServer:
+    """One server on a port that was free a moment ago.
+
+    Args:
+        binary: path of redis-server.
+        folder: where it works.
+        *options: of its command line, beside the address.
+    """
+
+    host = "127.0.0.1"
+    READY = "Ready to accept connections"
+    LOADS = "Server initialized"  # it listens then, and goes on to read what it has saved
+
+    def __init__(self, binary: str, folder: Path, *options: str) -> None:
+        self._binary, self._folder, self._options = binary, folder, options
+        for _ in range(_TRIES):
+            self.port = _free_port(self.host)
+            said = self._start()
+            if said is None:
+                return
+        raise RuntimeError(f"redis-server did not start: {said}")
+
+    def _start(self, *options: str) -> str | None:
+        command = [self._binary, "--bind", self.host, "--port", str(self.port), "--dir", str(self._folder)]
+        command += ["--save", "", "--appendonly", "no", "--daemonize", "no", *self._options, *options]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert self._process.stdout
+        lines = []
+        for line in self._process.stdout:
+            lines.append(line.strip())
+            if (self.LOADS if "--key-load-delay" in options else self.READY) in line:
+                self._drain = Thread(target=self._read_on, daemon=True)
+                self._drain.start()
+                return None
+        self._process.wait()
+        self._process.stdout.close()
+        return "; ".join(lines[-3:])
+
+    def _read_on(self) -> None:  # or it would stand still when the pipe is full
+        assert self._process.stdout
+        for _ in self._process.stdout:
+            pass
+
+    def ask(self, *words: object) -> Any:
+        """Ask it directly, on a connection that nothing disturbs."""
+        with redis.Redis(host=self.host, port=self.port, decode_responses=True) as direct:
+            return direct.execute_command(*words)
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.kill()
+        self._process.wait()
+        self._drain.join()
+        if self._process.stdout:
+            self._process.stdout.close()
+
+    def restart(self, *options: str) -> None:
+        """Start it again, empty unless it has saved something, where it was."""
+        said = self._start(*options)
+        assert said is None, said
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+
+def _free_port(host: str) -> int:
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port

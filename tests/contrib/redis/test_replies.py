@@ -1,0 +1,69 @@
+"""What an error of redis-py means."""
+
+from __future__ import annotations
+
+import pytest
+import redis
+from redis import exceptions
+from redis._parsers.base import BaseParser
+
+from redrive.contrib.redis import REPLIES, failure_of
+from redrive.contrib.redis.replies import code_of
+from redrive.policy import Stage
+
+
+@pytest.mark.parametrize("code", sorted(set(REPLIES) - {"WATCH"}))
+def test_every_code_is_read_from_what_the_library_makes_of_it(code):
+    """Whether it cuts the code off, for a class of its own, or leaves it in the message."""
+    rest = "3999 127.0.0.1:6381" if code in {"ASK", "MOVED"} else "some words"
+    error = BaseParser.parse_error(f"{code} {rest}")
+
+    assert code_of(error) == code
+
+
+@pytest.mark.parametrize("code", sorted(REPLIES))
+def test_a_reply_is_an_answer(code):
+    """Its stage says so, and it is a candidate only where a retry makes sense."""
+    error = exceptions.WatchError("x") if code == "WATCH" else exceptions.ResponseError(f"{code} x")
+    failure = failure_of(error)
+
+    assert failure.reason == REPLIES[code].reason
+    assert failure.stage is Stage.ANSWERED
+    assert failure.candidate is (None if REPLIES[code].again else False)
+
+
+def test_the_code_is_found_behind_what_a_pipeline_says():
+    """redis-py puts the command before it."""
+    error = exceptions.ResponseError("Command # 2 (INCR list) of pipeline caused error: WRONGTYPE Operation against")
+
+    assert code_of(error) == "WRONGTYPE"
+
+
+def test_an_unknown_reply_is_final():
+    """Nobody knows whether it would help to ask again."""
+    assert failure_of(exceptions.ResponseError("NEWCODE something")).candidate is False
+
+
+def test_without_proof_a_connection_was_lost_in_flight():
+    """Not so if it was refused, or there was none to be had."""
+    refused = exceptions.ConnectionError("Error 111 connecting to localhost:6379.")
+    refused.__cause__ = ConnectionRefusedError(111, "Connection refused")
+
+    assert failure_of(exceptions.ConnectionError("gone")).stage is Stage.IN_FLIGHT
+    assert failure_of(exceptions.TimeoutError("slow")).reason == "TIMEOUT"
+    assert failure_of(refused).stage is Stage.NOT_SENT
+    assert failure_of(exceptions.MaxConnectionsError("Too many connections")).stage is Stage.NOT_SENT
+
+
+def test_a_refused_connection_is_known_without_the_client_of_this_module():
+    """As the classifier of one's own retry, with redis-py as it comes."""
+    with pytest.raises(redis.ConnectionError) as caught:
+        redis.Redis(port=1, retry=None).ping()
+
+    assert failure_of(caught.value).stage is Stage.NOT_SENT
+
+
+def test_other_peoples_errors_are_not_described():
+    """Nor those of arguments, which were never sent and never will be."""
+    assert failure_of(ValueError("x")) is None
+    assert failure_of(exceptions.DataError("x")) is None
