@@ -1,0 +1,267 @@
+"""psycopg 3: its errors in the words of a policy, and whole transactions as the unit of a retry.
+
+Answers: what does an error of psycopg mean for a retry, and how is a transaction on it repeated? May import: psycopg,
+and what `redrive.contrib` may. Must never: import psycopg_pool; a pool is whatever has ``getconn`` and ``putconn``.
+
+Three names, the same as in `redrive.contrib.asyncpg` and `redrive.contrib.sqlalchemy`:
+
+===================  ==================================================================================
+`transactional`      a decorator: each call of the function is a transaction, repeated as a whole
+`transaction`        one transaction as a block, for ``for attempt in policy: with attempt, ...``
+`failure_of`         what an exception means: ``on=failure_of``, also for single statements
+===================  ==================================================================================
+
+What is repeated, and what a lost COMMIT comes to, stands in `redrive.contrib.transactions`; the codes in
+`redrive.contrib.sqlstate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, overload
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+
+from redrive.contrib import sqlstate
+from redrive.contrib.transactions import (
+    LOST,
+    NOT_RENEWABLE,
+    OPEN_ALREADY,
+    SWALLOWED,
+    Steps,
+    TransactionBlock,
+    decorator,
+)
+from redrive.policy import Failure, Policy
+
+__all__ = ["AsyncPool", "Pool", "failure_of", "transaction", "transactional"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Sync: TypeAlias = psycopg.Connection[Any]
+Async: TypeAlias = psycopg.AsyncConnection[Any]
+
+
+class Pool(Protocol):
+    """A pool of connections, such as ``psycopg_pool.ConnectionPool``."""
+
+    def getconn(self) -> Sync:
+        """Take a connection."""
+        ...
+
+    def putconn(self, conn: Sync) -> None:
+        """Give it back; one that is closed is replaced."""
+        ...
+
+
+class AsyncPool(Protocol):
+    """The same with coroutines, such as ``psycopg_pool.AsyncConnectionPool``."""
+
+    async def getconn(self) -> Async:
+        """Take a connection."""
+        ...
+
+    async def putconn(self, conn: Async) -> None:
+        """Give it back; one that is closed is replaced."""
+        ...
+
+
+SyncSource: TypeAlias = Pool | Callable[[], "Sync | Pool"]
+AsyncSource: TypeAlias = AsyncPool | Callable[[], "AsyncPool | Awaitable[Async | AsyncPool]"]
+
+
+def failure_of(error: BaseException) -> Failure | None:
+    """What an exception means for a retry.
+
+    As ``on`` of a policy it has retried what is transient, and a single statement whose connection was lost only if
+    the policy is ``idempotent``: nobody knows whether it was carried out.
+
+    Args:
+        error: what was raised.
+
+    Returns:
+        None if it is no failure of the database.
+    """
+    return sqlstate.failure_of(error, _code_of(error))
+
+
+@overload
+def transaction(
+    source: SyncSource | Sync, *, prove: bool = ..., isolation: str | None = ...
+) -> TransactionBlock[Sync]: ...
+@overload
+def transaction(
+    source: AsyncSource | Async, *, prove: bool = ..., isolation: str | None = ...
+) -> TransactionBlock[Async]: ...
+def transaction(
+    source: SyncSource | AsyncSource | Sync | Async, *, prove: bool = False, isolation: str | None = None
+) -> TransactionBlock[Any]:
+    """One transaction as a block: begun at its start, committed at its end, rolled back if it fails.
+
+    ``with`` gives the connection, ``async with`` an asynchronous one. In a loop over a policy each attempt needs a new
+    one: ``for attempt in policy: with attempt, transaction(pool) as connection: ...``.
+
+    Args:
+        source: a pool, a function that connects (what it returns is closed afterwards) or returns a pool, or a
+            connection without an open transaction.
+        prove: ask after a lost COMMIT on another connection, at the price of a round trip before each COMMIT; not for
+            a connection.
+        isolation: ``"serializable"``, ``"repeatable read"`` or ``"read committed"``; None leaves the connection's own.
+
+    Raises:
+        TypeError: it is none of these, or there is no other connection to ask on.
+        ValueError: there is no such isolation level.
+        RuntimeError: (when entered) a transaction is open on the connection: the retry belongs around the whole of it.
+        OutcomeUnknown: (when left) the answer to the COMMIT was lost.
+    """
+    return TransactionBlock(_Link(source), prove=prove, isolation=isolation)
+
+
+@overload
+def transactional(
+    source: SyncSource, policy: Policy | str, *, prove: bool = ..., isolation: str | None = ...
+) -> Callable[[Callable[Concatenate[Sync, P], T]], Callable[P, T]]: ...
+@overload
+def transactional(
+    source: AsyncSource, policy: Policy | str, *, prove: bool = ..., isolation: str | None = ...
+) -> Callable[[Callable[Concatenate[Async, P], T]], Callable[P, T]]: ...
+def transactional(
+    source: SyncSource | AsyncSource, policy: Policy | str, *, prove: bool = False, isolation: str | None = None
+) -> Callable[[Callable[Concatenate[Any, P], T]], Callable[P, T]]:
+    """Make each call of a function a transaction, repeated as a whole while a policy says so.
+
+    The function, ``def`` or ``async def``, takes the connection as its first argument; the decorated one does not.
+
+    Args:
+        source: a pool, or a function that connects (what it returns is closed afterwards) or returns a pool.
+        policy: a policy, or a directive. Without ``on`` it retries whatever is transient; with names only those, and
+            also errors that are not transient if they are named exactly, such as ``UNIQUE_VIOLATION``.
+        prove: see `transaction`.
+        isolation: see `transaction`.
+
+    Raises:
+        PolicyError: the policy means nothing sensible.
+        TypeError: (when a function is decorated) it is a generator, or the source is a connection: one that has broken
+            could not be replaced.
+    """
+    link = _Link(source)
+    if not link.renewable:
+        raise TypeError(NOT_RENEWABLE)
+    return decorator(partial(_transaction, source, prove=prove, isolation=isolation), policy, failure_of)
+
+
+def _transaction(source: Any, *, prove: bool, isolation: str | None) -> TransactionBlock[Any]:  # noqa: ANN401 - any source
+    return TransactionBlock(_Link(source), prove=prove, isolation=isolation)
+
+
+def _code_of(error: BaseException) -> str | None:
+    if not isinstance(error, psycopg.Error):
+        return None
+    if error.sqlstate:
+        return error.sqlstate
+    if not isinstance(error, psycopg.OperationalError):
+        return None
+    if error.pgconn is not None:
+        return sqlstate.refusal(str(error))
+    unsent = isinstance(error, psycopg.errors.ConnectionTimeout) or type(error).__module__.startswith("psycopg_pool")
+    return "08001" if unsent else "08006"
+
+
+class _Link:
+    """One connection of psycopg; see `redrive.contrib.transactions.Link`."""
+
+    def __init__(self, source: Any) -> None:  # noqa: ANN401 - any source
+        if not (
+            isinstance(source, psycopg.Connection | psycopg.AsyncConnection) or _is_pool(source) or callable(source)
+        ):
+            raise TypeError(
+                f"{source!r} is neither a pool, nor a function that connects, nor a connection of psycopg 3"
+            )
+        self._source = source
+        self._pool: Any = None
+        self._connection: Any = None
+        self._block: Any = None
+
+    @property
+    def renewable(self) -> bool:
+        return not isinstance(self._source, psycopg.Connection | psycopg.AsyncConnection)
+
+    @property
+    def spares(self) -> int:
+        return int(getattr(self._source, "max_size", 0)) if self.renewable else 0
+
+    def code_of(self, error: BaseException) -> str | None:
+        return _code_of(error)
+
+    def another(self) -> _Link:
+        return _Link(self._source)
+
+    def open(self) -> Steps[Any]:
+        source = self._source
+        if self.renewable and not _is_pool(source):
+            source = yield source
+        if _is_pool(source):
+            self._pool = source
+            source = yield source.getconn
+        self._connection = source
+        if not self.renewable and source.closed:
+            raise RuntimeError(LOST)
+        if source.info.transaction_status not in {TransactionStatus.IDLE, TransactionStatus.UNKNOWN}:
+            if not self.renewable:
+                self._connection = None  # it is left to whoever will end that transaction
+            raise RuntimeError(OPEN_ALREADY)
+        return source
+
+    def begin(self, isolation: str | None) -> Steps[None]:
+        block = self._connection.transaction()
+        yield _verb(block, "enter")
+        self._block = block
+        if isolation is not None:
+            yield partial(self._connection.execute, f"SET TRANSACTION ISOLATION LEVEL {isolation}")
+
+    def ask(self, statement: str, value: str | None = None) -> Steps[tuple[Any, ...]]:
+        cursor = self._connection.cursor(row_factory=tuple_row)
+        yield partial(cursor.execute, *([statement] if value is None else [statement.format(value="%s"), [value]]))
+        row: tuple[Any, ...] = yield cursor.fetchone
+        return row
+
+    def ready(self, question: str | None) -> Steps[tuple[Any, ...]]:
+        if self._connection.closed:  # psycopg would end the block in silence
+            raise psycopg.OperationalError("the connection was lost before COMMIT was sent")
+        if self._connection.info.transaction_status is TransactionStatus.INERROR:
+            raise RuntimeError(SWALLOWED)
+        return () if question is None else (yield from self.ask(question))
+
+    def commit(self) -> Steps[None]:
+        block, self._block = self._block, None
+        yield partial(_verb(block, "exit"), None, None, None)
+
+    def rollback(self, error: BaseException) -> Steps[bool]:
+        block, self._block = self._block, None
+        asked = False
+        if block is not None:
+            asked = bool((yield partial(_verb(block, "exit"), type(error), error, None)))
+        return asked
+
+    def close(self, *, usable: bool) -> Steps[None]:
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        idle = usable and connection.info.transaction_status is TransactionStatus.IDLE
+        if not idle or (self._pool is None and self.renewable):
+            yield connection.close
+        if self._pool is not None:
+            yield partial(self._pool.putconn, connection)
+
+
+def _is_pool(source: object) -> bool:
+    return hasattr(source, "getconn") and hasattr(source, "putconn")
+
+
+def _verb(block: object, verb: str) -> Any:  # noqa: ANN401 - a method in one colour or the other
+    colour = "a" if hasattr(block, "__aenter__") else ""
+    return getattr(block, f"__{colour}{verb}__")

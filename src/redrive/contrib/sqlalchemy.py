@@ -1,0 +1,227 @@
+"""SQLAlchemy 2 on PostgreSQL: its errors in the words of a policy, and whole transactions as the unit of a retry.
+
+Answers: what does an error of SQLAlchemy mean for a retry, and how is a transaction on it repeated? May import:
+SQLAlchemy, and what `redrive.contrib` may. Must never: import a driver, or use a session again that has failed.
+
+Three names, the same as in `redrive.contrib.psycopg` and `redrive.contrib.asyncpg`:
+
+===================  ==================================================================================
+`transactional`      a decorator: each call of the function is a transaction, repeated as a whole
+`transaction`        one transaction as a block, for ``for attempt in policy: with attempt, ...``
+`failure_of`         what an exception means: ``on=failure_of``, also for single statements
+===================  ==================================================================================
+
+From an engine each attempt gets a connection, from a ``sessionmaker`` a session of its own: what an attempt that failed
+has loaded or added is not seen by the next. Objects that are to be used after the commit need
+``sessionmaker(expire_on_commit=False)``, since the session is closed then. The version counter of SQLAlchemy's own
+optimistic locking (``StaleDataError``) counts as a serialisation failure, which it is.
+
+What is repeated, and what a lost COMMIT comes to, stands in `redrive.contrib.transactions`; the codes in
+`redrive.contrib.sqlstate`. The dialects of psycopg 3 and asyncpg are tested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar, overload
+
+from sqlalchemy import Connection, Engine, exc, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, async_sessionmaker
+from sqlalchemy.orm import Session, sessionmaker
+from sqlalchemy.orm.exc import StaleDataError
+
+from redrive.contrib import sqlstate
+from redrive.contrib.transactions import SWALLOWED, Steps, TransactionBlock, decorator
+from redrive.policy import Failure, Policy
+from redrive.policy.failure import names_of_class
+
+__all__ = ["failure_of", "transaction", "transactional"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+S = TypeVar("S", bound=Session)
+A = TypeVar("A", bound=AsyncSession)
+
+Source: TypeAlias = Engine | AsyncEngine | sessionmaker[Any] | async_sessionmaker[Any]
+Open: TypeAlias = Connection | AsyncConnection | Session | AsyncSession
+
+
+def failure_of(error: BaseException) -> Failure | None:
+    """What an exception means for a retry.
+
+    As ``on`` of a policy it has retried what is transient, and a single statement whose connection was lost only if
+    the policy is ``idempotent``: nobody knows whether it was carried out.
+
+    Args:
+        error: what was raised.
+
+    Returns:
+        None if it is no failure of the database. The classes of the driver's error are named beside SQLAlchemy's.
+    """
+    failure = sqlstate.failure_of(error, _code_of(error))
+    below = getattr(error, "orig", None)
+    if failure is None or below is None:
+        return failure
+    types = failure.types
+    for each in (below, below.__cause__):
+        if each is not None:
+            types += tuple(name for name in names_of_class(type(each))[0] if name not in types)
+    return failure._replace(types=types)
+
+
+@overload
+def transaction(source: Engine, *, prove: bool = ..., isolation: str | None = ...) -> TransactionBlock[Connection]: ...
+@overload
+def transaction(source: sessionmaker[S], *, prove: bool = ..., isolation: str | None = ...) -> TransactionBlock[S]: ...
+@overload
+def transaction(
+    source: AsyncEngine, *, prove: bool = ..., isolation: str | None = ...
+) -> TransactionBlock[AsyncConnection]: ...
+@overload
+def transaction(
+    source: async_sessionmaker[A], *, prove: bool = ..., isolation: str | None = ...
+) -> TransactionBlock[A]: ...
+def transaction(source: Source, *, prove: bool = False, isolation: str | None = None) -> TransactionBlock[Any]:
+    """One transaction as a block: begun at its start, committed at its end, rolled back if it fails.
+
+    ``with`` gives a connection or a session, ``async with`` an asynchronous one. In a loop over a policy each attempt
+    needs a new one: ``for attempt in policy: with attempt, transaction(Session) as session: ...``.
+
+    Args:
+        source: an engine, or a ``sessionmaker``; of either colour.
+        prove: ask after a lost COMMIT on another connection, at the price of a round trip before each COMMIT.
+        isolation: ``"serializable"``, ``"repeatable read"`` or ``"read committed"``; None leaves the engine's own.
+
+    Raises:
+        TypeError: it is something else; a session too, since one that has failed cannot be used again.
+        ValueError: there is no such isolation level.
+        RuntimeError: (when entered) what the source gave is in a transaction.
+        OutcomeUnknown: (when left) the answer to the COMMIT was lost.
+    """
+    return TransactionBlock(_Link(source), prove=prove, isolation=isolation)
+
+
+@overload
+def transactional(
+    source: Engine, policy: Policy | str, *, prove: bool = ..., isolation: str | None = ...
+) -> Callable[[Callable[Concatenate[Connection, P], T]], Callable[P, T]]: ...
+@overload
+def transactional(
+    source: sessionmaker[S], policy: Policy | str, *, prove: bool = ..., isolation: str | None = ...
+) -> Callable[[Callable[Concatenate[S, P], T]], Callable[P, T]]: ...
+@overload
+def transactional(
+    source: AsyncEngine, policy: Policy | str, *, prove: bool = ..., isolation: str | None = ...
+) -> Callable[[Callable[Concatenate[AsyncConnection, P], T]], Callable[P, T]]: ...
+@overload
+def transactional(
+    source: async_sessionmaker[A], policy: Policy | str, *, prove: bool = ..., isolation: str | None = ...
+) -> Callable[[Callable[Concatenate[A, P], T]], Callable[P, T]]: ...
+def transactional(
+    source: Source, policy: Policy | str, *, prove: bool = False, isolation: str | None = None
+) -> Callable[[Callable[Concatenate[Any, P], T]], Callable[P, T]]:
+    """Make each call of a function a transaction, repeated as a whole while a policy says so.
+
+    The function, ``def`` or ``async def``, takes the connection or session as its first argument; the decorated one
+    does not.
+
+    Args:
+        source: an engine, or a ``sessionmaker``; of the function's colour.
+        policy: a policy, or a directive. Without ``on`` it retries whatever is transient; with names only those, and
+            also errors that are not transient if they are named exactly, such as ``UNIQUE_VIOLATION``.
+        prove: see `transaction`.
+        isolation: see `transaction`.
+
+    Raises:
+        PolicyError: the policy means nothing sensible.
+        TypeError: the source is something else, or (when a function is decorated) it is a generator.
+    """
+    _Link(source)
+    return decorator(partial(_transaction, source, prove=prove, isolation=isolation), policy, failure_of)
+
+
+def _transaction(source: Source, *, prove: bool, isolation: str | None) -> TransactionBlock[Any]:
+    return TransactionBlock(_Link(source), prove=prove, isolation=isolation)
+
+
+def _code_of(error: BaseException) -> str | None:
+    if isinstance(error, StaleDataError):
+        return "40001"
+    if isinstance(error, exc.TimeoutError):  # of the pool
+        return "08001"
+    if not isinstance(error, exc.DBAPIError):
+        return None
+    below: Any = error.orig
+    code = getattr(below, "sqlstate", None) or getattr(below, "pgcode", None)
+    if code:
+        return str(code)
+    if getattr(below, "pgconn", None) is not None:
+        return sqlstate.refusal(str(below))
+    return "08006" if error.connection_invalidated or isinstance(error, exc.OperationalError) else None
+
+
+class _Link:
+    """One connection or session of SQLAlchemy; see `redrive.contrib.transactions.Link`.
+
+    Connections and sessions of both colours have the same verbs, so that one class serves all four.
+    """
+
+    spares = 0  # SQLAlchemy discards the whole pool when one of its connections turns out to be dead
+    renewable = True
+
+    def __init__(self, source: Any) -> None:  # noqa: ANN401 - any source
+        if not isinstance(source, Engine | AsyncEngine | sessionmaker | async_sessionmaker):
+            raise TypeError(
+                f"{source!r} is neither an engine nor a sessionmaker; a session that has failed cannot be used again, "
+                "so each attempt needs a new one"
+            )
+        self._source = source
+        self._given: Any = None
+
+    def code_of(self, error: BaseException) -> str | None:
+        return _code_of(error)
+
+    def another(self) -> _Link:
+        return _Link(self._source)
+
+    def open(self) -> Steps[Any]:
+        source = self._source
+        self._given = yield source.connect if isinstance(source, Engine | AsyncEngine) else source
+        return self._given
+
+    def begin(self, isolation: str | None) -> Steps[None]:
+        yield self._given.begin
+        if isolation is not None:
+            yield partial(self._given.execute, text(f"SET TRANSACTION ISOLATION LEVEL {isolation}"))
+
+    def ask(self, statement: str, value: str | None = None) -> Steps[tuple[Any, ...]]:
+        asked = text(statement) if value is None else text(statement.format(value=":value")).bindparams(value=value)
+        result = yield partial(self._given.execute, asked)
+        return tuple(result.one())
+
+    def ready(self, question: str | None) -> Steps[tuple[Any, ...]]:
+        if isinstance(self._given, Session | AsyncSession):
+            yield self._given.flush
+        try:
+            row = yield from self.ask(question or "SELECT 1")
+        except exc.DBAPIError as error:
+            if _code_of(error) == sqlstate.FAILED_BEFORE:
+                raise RuntimeError(SWALLOWED) from error
+            raise
+        return () if question is None else row
+
+    def commit(self) -> Steps[None]:
+        yield self._given.commit
+
+    def rollback(self, error: BaseException) -> Steps[bool]:  # noqa: ARG002 - SQLAlchemy has no error for it
+        yield self._given.rollback
+        return False
+
+    def close(self, *, usable: bool) -> Steps[None]:
+        given, self._given = self._given, None
+        if given is None:
+            return
+        if not usable:
+            yield given.invalidate
+        yield given.close

@@ -1,0 +1,225 @@
+"""The table of SQLSTATEs, and what is made of it."""
+
+from __future__ import annotations
+
+import asyncpg
+import psycopg
+import pytest
+from sqlalchemy import exc
+
+from redrive.contrib import asyncpg as on_asyncpg
+from redrive.contrib import sqlalchemy as on_sqlalchemy
+from redrive.contrib.psycopg import failure_of as read
+from redrive.contrib.sqlstate import ROWS, Fate, failure_of, fate_of, marked, naming, refusal, row_of
+from redrive.errors import OutcomeUnknown, RetryAfter
+from redrive.policy import Stage
+from tests.architecture.source import ROOT
+
+NAMES = {code: error.__name__ for code, error in psycopg.errors._sqlcodes.items()}
+NOT_SENT, IN_FLIGHT, ANSWERED = Stage.NOT_SENT, Stage.IN_FLIGHT, Stage.ANSWERED
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS.values() if row.code in NAMES], ids=lambda row: row.code)
+def test_a_reason_is_the_name_of_the_condition(row):
+    """The classes of psycopg are named by appendix A, too."""
+    assert NAMES[row.code].lower() == row.reason.replace("_", "").lower()
+
+
+@pytest.mark.parametrize(
+    ("code", "transient", "stage", "answers"),
+    [
+        ("40001", True, ANSWERED, True),
+        ("40P01", True, ANSWERED, True),
+        ("55P03", True, ANSWERED, True),
+        ("57014", True, ANSWERED, True),
+        ("23505", False, ANSWERED, True),
+        ("23999", False, ANSWERED, True),
+        ("42601", False, ANSWERED, True),
+        ("XX000", False, ANSWERED, True),
+        ("40003", True, IN_FLIGHT, False),
+        ("08006", True, IN_FLIGHT, False),
+        ("08007", True, IN_FLIGHT, False),
+        ("08999", True, IN_FLIGHT, False),
+        ("57P01", True, IN_FLIGHT, False),
+        ("57P02", True, IN_FLIGHT, False),
+        ("25P03", True, ANSWERED, False),
+        ("25006", True, ANSWERED, False),
+        ("08001", True, NOT_SENT, False),
+        ("53300", True, NOT_SENT, False),
+        ("57P03", True, NOT_SENT, False),
+        ("28P01", False, NOT_SENT, False),
+    ],
+)
+def test_a_code_says_how_far_a_statement_got(code, transient, stage, answers):
+    """An ERROR is an answer; the end of a session is none, also as the answer to a COMMIT."""
+    row = row_of(code)
+
+    assert (transient, stage, answers) == (row.transient, row.stage, row.answers)
+
+
+@pytest.mark.parametrize(("code", "reason"), [("23999", "INTEGRITY_CONSTRAINT_VIOLATION"), ("XX000", "SQLSTATE_XX000")])
+def test_a_code_that_is_not_listed_has_a_reason(code, reason):
+    """That of its class, or its own number."""
+    assert reason == row_of(code).reason
+
+
+@pytest.mark.parametrize(
+    ("fate", "stage"),
+    [(None, IN_FLIGHT), (Fate.UNOPENED, ANSWERED), (Fate.ROLLED_BACK, ANSWERED), (Fate.UNKNOWN, IN_FLIGHT)],
+)
+def test_what_is_known_of_the_transaction_beats_the_code(fate, stage):
+    """A lost connection proves nothing, but that COMMIT was not sent does."""
+    error = psycopg.OperationalError("server closed the connection")
+    if fate is not None:
+        marked(error, fate)
+
+    failure = read(error)
+
+    assert ("CONNECTION_FAILURE", stage, None) == (failure.reason, failure.stage, failure.candidate)
+
+
+@pytest.mark.parametrize(("fate", "stage"), [(Fate.ROLLED_BACK, ANSWERED), (Fate.UNKNOWN, IN_FLIGHT)])
+def test_an_attempt_that_was_cut_off_counts_by_its_transaction(fate, stage):
+    """The note is on the cancellation that the timeout was made of."""
+    cancelled = BaseException()
+    marked(cancelled, fate)
+    overrun = TimeoutError("attempt 1 took longer than 1s")
+    overrun.__cause__ = cancelled
+
+    failure = failure_of(overrun, None)
+
+    assert ("TIMEOUT", stage) == (failure.reason, failure.stage)
+
+
+def test_an_unknown_end_further_in_is_not_forgotten():
+    """The rollback of the transaction around it does not undo it."""
+    error = TimeoutError()
+    marked(error, Fate.UNKNOWN)
+    marked(error, Fate.ROLLED_BACK)
+
+    assert Fate.UNKNOWN is fate_of(error)
+
+
+def test_other_timeouts_are_not_the_databases():
+    """One that the function has raised by itself is retried where the policy names it."""
+    error = TimeoutError()
+    marked(error, Fate.ROLLED_BACK)
+
+    assert failure_of(error, None) is None
+    assert naming(read, ["builtins.TimeoutError"])(error).candidate
+
+
+def test_a_connection_that_could_not_be_made_has_stored_nothing():
+    """What asyncpg lets out is the operating system's error."""
+    error = ConnectionRefusedError()
+    marked(error, Fate.UNOPENED)
+
+    assert ANSWERED is failure_of(error, None).stage
+
+
+def test_an_unknown_outcome_is_in_flight():
+    """Only an idempotent policy repeats it. That of another system is none of the database's business."""
+    error = OutcomeUnknown()
+    marked(error, Fate.UNKNOWN)
+
+    assert IN_FLIGHT is read(error).stage
+    assert read(OutcomeUnknown()) is None
+
+
+def test_what_is_no_error_of_a_database_is_not_described():
+    """It is none of the policy's business."""
+    assert read(KeyError()) is None
+    assert read(psycopg.InterfaceError()) is None
+
+
+@pytest.mark.parametrize(
+    ("describe", "error", "reason"),
+    [
+        (on_asyncpg.failure_of, asyncpg.InterfaceError("connection is closed"), "CONNECTION_FAILURE"),
+        (on_asyncpg.failure_of, asyncpg.DeadlockDetectedError(), "DEADLOCK_DETECTED"),
+        (on_asyncpg.failure_of, asyncpg.InterfaceError("wrong argument"), None),
+        (on_sqlalchemy.failure_of, exc.TimeoutError(), "SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION"),
+        (on_sqlalchemy.failure_of, exc.InvalidRequestError(), None),
+        (read, psycopg.errors.ConnectionTimeout(), "SQLCLIENT_UNABLE_TO_ESTABLISH_SQLCONNECTION"),
+    ],
+)
+def test_errors_without_a_code_are_read_too(describe, error, reason):
+    """What a library says in its own way."""
+    failure = describe(error)
+
+    assert reason == (None if failure is None else failure.reason)
+
+
+def test_the_drivers_error_below_sqlalchemys_is_named():
+    """A policy may name either."""
+    error = exc.IntegrityError("INSERT", {}, psycopg.errors.UniqueViolation())
+
+    types = on_sqlalchemy.failure_of(error).types
+
+    assert "sqlalchemy.exc.IntegrityError" == types[0]
+    assert "psycopg.errors.UniqueViolation" in types
+
+
+def test_an_exception_that_takes_no_notes_counts_as_it_would_without_them():
+    """It has slots and nothing else."""
+
+    class Slotted(BaseException):
+        __slots__ = ("__transaction__x",)
+
+        def __setattr__(self, name, value):
+            raise AttributeError(name)
+
+    error = Slotted()
+    marked(error, Fate.ROLLED_BACK)
+
+    assert fate_of(error) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ('FATAL:  password authentication failed for user "x"', "08004"),
+        ("FATAL:  the database system is starting up", "08001"),
+        ("FATAL:  sorry, too many clients already", "08001"),
+        ("Connection refused", "08001"),
+    ],
+)
+def test_a_refusal_is_read_from_its_text(text, code):
+    """Before there is a session libpq tells no code."""
+    assert code == refusal(text)
+
+
+NAMED = [
+    (None, psycopg.errors.SerializationFailure(), True),
+    (["SERIALIZATION_FAILURE"], psycopg.errors.SerializationFailure(), True),
+    (["psycopg.OperationalError"], psycopg.errors.SerializationFailure(), True),
+    (["DEADLOCK_DETECTED"], psycopg.errors.SerializationFailure(), False),
+    (None, psycopg.errors.UniqueViolation(), False),
+    (["psycopg.Error"], psycopg.errors.UniqueViolation(), False),
+    (["UNIQUE_VIOLATION"], psycopg.errors.UniqueViolation(), True),
+    (["psycopg.errors.UniqueViolation"], psycopg.errors.UniqueViolation(), True),
+    (["builtins.KeyError"], KeyError(), True),
+    (["builtins.KeyError"], ValueError(), False),
+    (["builtins.KeyError"], RetryAfter(1), True),
+]
+
+
+@pytest.mark.parametrize(("names", "error", "candidate"), NAMED)
+def test_names_are_about_what_is_transient(names, error, candidate):
+    """What would come again is retried only where it is named exactly."""
+    failure = naming(read, names)(error)
+
+    assert candidate is (failure.candidate is not False)
+
+
+def test_the_table_is_documented():
+    """The page shows each row as it is."""
+    page = (ROOT / "docs" / "reference" / "databases.md").read_text()
+    fates = {NOT_SENT: "not sent", IN_FLIGHT: "carried out or not", ANSWERED: "undone"}
+    expected = [
+        f"| {row.code:x<5} | `{row.reason}` | {'yes' if row.transient else ''} | {fates[row.stage]} "
+        f"| {'replaced' if row.leaves else 'kept'} |"
+        for row in ROWS.values()
+    ]
+
+    assert expected == [line for line in page.splitlines() if line.startswith("| ") and "`" in line]

@@ -1,0 +1,133 @@
+"""What becomes of a COMMIT whose answer is lost, and of one that is answered with an error."""
+
+# ruff: noqa: S608 - the names in the statements are those of the tests' own tables
+
+from __future__ import annotations
+
+import pytest
+
+from redrive.contrib.transactions import proof
+from redrive.errors import OutcomeUnknown
+from redrive.policy import Policy, Stage
+from tests.contrib.transactions.libraries import PATIENT, Once, some
+from tests.proxy import Kind
+
+
+@pytest.mark.case("python_clients/psycopg/commit_lost")
+@pytest.mark.parametrize(("cut", "rows"), [(Kind.CUT_BEFORE, []), (Kind.CUT_AFTER, [1])])
+def test_a_lost_commit_is_ambiguous(far, proxy, table, cut, rows):
+    """Whether COMMIT came through or not: it is not repeated, and the error says that nobody knows."""
+    fault = proxy.on(cut, when=b"COMMIT")
+
+    with pytest.raises(OutcomeUnknown, match="nobody knows whether the transaction was committed") as caught:
+        far.call(table.insert)
+
+    assert (1, 1, rows) == (fault.hits, far.attempts, table.rows)
+    assert caught.value.__cause__ is not None
+    assert "not_idempotent" == caught.value.__retry__.rule
+
+
+@pytest.mark.parametrize(("cut", "attempts"), [(Kind.CUT_BEFORE, 2), (Kind.CUT_AFTER, 1)])
+def test_a_proof_settles_a_lost_commit(far, proxy, table, cut, attempts):
+    """Asked for its status, the transaction that was committed is not repeated, and the other one is."""
+    fault = proxy.on(cut, when=b"COMMIT")
+
+    assert "done" == far.call(table.insert, prove=True)
+    assert (1, attempts, [1]) == (fault.hits, far.attempts, table.rows)
+
+
+@some
+def test_an_idempotent_transaction_is_repeated_after_a_lost_commit(far, proxy, table):
+    """Under a policy with idempotent=True nobody needs to know: here it takes effect twice."""
+    proxy.on(Kind.CUT_AFTER, when=b"COMMIT")
+
+    assert "done" == far.call(table.insert, policy=Policy.parse(PATIENT).with_(idempotent=True))
+    assert (2, [1, 1]) == (far.attempts, table.rows)
+
+
+@some
+def test_a_lost_commit_of_what_has_written_nothing_is_repeated(far, proxy, table):
+    """With a proof, a transaction without a number cannot be there twice."""
+    proxy.on(Kind.CUT_AFTER, when=b"COMMIT")
+
+    assert "done" == far.call(f"SELECT n FROM {table.name}", prove=True)
+    assert 2 == far.attempts
+
+
+@some
+def test_a_proof_that_does_not_come_leaves_it_ambiguous(far, proxy, table, monkeypatch):
+    """Where nobody can be asked in time, nobody knows."""
+    monkeypatch.setattr(proof, "PATIENCE", 0 * proof.PATIENCE)
+    proxy.on(Kind.CUT_BEFORE, when=b"COMMIT")
+    proxy.on(Kind.CUT_BEFORE, when=b"pg_xact_status", times=9)
+
+    with pytest.raises(OutcomeUnknown):
+        far.call(table.insert, prove=True)
+
+    assert (1, []) == (far.attempts, table.rows)
+
+
+@some
+def test_another_timeline_proves_nothing(far, proxy, table, monkeypatch):
+    """A standby that was promoted may have given the number to another transaction."""
+    monkeypatch.setattr(proof, "_STATUS", proof._STATUS.replace("= '{place}'", "= '{place}' || 'F'"))
+    proxy.on(Kind.CUT_AFTER, when=b"COMMIT")
+
+    with pytest.raises(OutcomeUnknown):
+        far.call(table.insert, prove=True)
+
+    assert (1, [1]) == (far.attempts, table.rows)
+
+
+@some
+def test_a_role_without_rights_can_prove(library, table):
+    """The receipt needs no privilege."""
+    role = f"{table.name}_role"
+    table.ask(f"CREATE ROLE {role}")
+    table.ask(f"GRANT INSERT ON {table.name} TO {role}")
+
+    assert "done" == library.call(f"SET LOCAL ROLE {role}", table.insert, prove=True)
+    assert [1] == table.rows
+
+
+def test_a_commit_that_is_answered_with_an_error_has_stored_nothing(library, table):
+    """A deferred constraint fails in COMMIT: that is the library's own error, and not an unknown outcome."""
+    table.ask(f"ALTER TABLE {table.name} ADD UNIQUE (n) DEFERRABLE INITIALLY DEFERRED")
+
+    with pytest.raises(Exception, match="duplicate key") as caught:
+        library.call(table.insert, table.insert)
+
+    failure = library.module.failure_of(caught.value)
+    assert ("UNIQUE_VIOLATION", Stage.ANSWERED, False) == (failure.reason, failure.stage, failure.candidate)
+    assert (1, []) == (library.attempts, table.rows)
+
+
+def test_a_commit_that_cannot_be_serialised_is_repeated(library, table):
+    """The serialisability check may fail in COMMIT; the whole transaction is run again."""
+
+    def interfere():
+        table.ask("BEGIN ISOLATION LEVEL SERIALIZABLE")
+        table.ask(f"INSERT INTO {table.name} SELECT 10 + count(*) FROM {table.name}")
+        table.ask("COMMIT")
+
+    count = f"INSERT INTO {table.name} SELECT count(*) FROM {table.name}"
+
+    assert "done" == library.call(count, Once(interfere), isolation="serializable")
+    assert (2, [1, 10]) == (library.attempts, table.rows)
+
+
+def test_an_error_that_was_caught_inside_is_not_committed_in_silence(library, table):
+    """PostgreSQL answers such a COMMIT with a rollback and no error; here it is one."""
+    with pytest.raises(RuntimeError, match="its error was caught inside"):
+        library.call(table.insert, "try:SELECT 1 / 0")
+
+    assert (1, []) == (library.attempts, table.rows)
+
+
+@some
+def test_an_error_that_was_caught_inside_is_not_proved_either(library, table):
+    """The question for the receipt fails in such a transaction, and that is no news of the database."""
+    with pytest.raises(RuntimeError, match="its error was caught inside"):
+        library.call(table.insert, "try:SELECT 1 / 0", prove=True)
+
+    assert (1, []) == (library.attempts, table.rows)
