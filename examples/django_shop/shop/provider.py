@@ -1,0 +1,36 @@
+"""Stands for a payment provider: a folder with a ledger, and with files that say how he feels.
+
+As long as there is a file ``slow`` he does not answer, and with a file ``out`` he answers nobody. He takes the money
+for each idempotency key once, however often he is asked.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from django.conf import settings
+
+PROVIDER = settings.HERE / "provider"
+
+
+def charge(cents: int, *, key: str) -> None:
+    """Take money.
+
+    Args:
+        cents: how much.
+        key: the idempotency key.
+
+    Raises:
+        ConnectionError: he is out.
+    """
+    PROVIDER.mkdir(exist_ok=True)
+    if (PROVIDER / "out").exists():
+        raise ConnectionError("the provider is out")
+    with (PROVIDER / "asked").open("a") as asked:
+        asked.write(f"{key} {cents}\n")
+        asked.flush()
+        os.fsync(asked.fileno())
+    while (PROVIDER / "slow").exists():
+        time.sleep(0.02)
+    (PROVIDER / f"taken-{key}").write_text(str(cents))

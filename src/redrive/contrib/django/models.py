@@ -1,0 +1,1 @@
+"""No models: redrive makes its own tables. Django tells of migrations only those apps that have this module."""

@@ -1,0 +1,135 @@
+"""What the settings say: the OPTIONS of a backend, and the address of the database that Django uses already.
+
+Read late and again at each first use, never at import: the test runner gives the databases other names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from django.db import connections
+from django.utils.connection import ConnectionDoesNotExist
+
+from redrive.errors import ConfigurationError
+from redrive.policy import Policy
+
+__all__ = ["Options", "read"]
+
+APP_SETTINGS = ("keep_for", "keep_dead_for", "heartbeat_every", "lease_for")
+"""Handed on to `redrive.App` as they are."""
+
+KNOWN = ("database", "store", "store_settings", "retry", "policies", *APP_SETTINGS)
+
+POSTGRES_OPTIONS = (
+    "application_name", "passfile", "sslcert", "sslcrl", "sslkey", "sslmode", "sslrootcert", "target_session_attrs",
+)  # fmt: skip
+"""What of the OPTIONS of a database matters for reaching it, and is understood by both of redrive's drivers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the settings say of one backend.
+
+    Attributes:
+        where: these settings, for messages.
+        url: of the store.
+        database: the alias of the database of Django that has the jobs; None where they are in one of their own.
+        retry: the policy of tasks that have none; None for one attempt.
+        policies: policies by the path of the task's function.
+        app: what is handed on to `redrive.App`.
+    """
+
+    where: str
+    url: str
+    database: str | None
+    retry: Policy | str | None = None
+    policies: Mapping[str, Policy | str] = field(default_factory=dict)
+    app: Mapping[str, timedelta | float | str] = field(default_factory=dict)
+
+
+def read(alias: str, given: Mapping[str, Any]) -> Options:
+    """Read the OPTIONS of a backend.
+
+    Args:
+        alias: of the backend in TASKS.
+        given: its OPTIONS.
+
+    Returns:
+        What they say.
+
+    Raises:
+        ConfigurationError: an option is not known, or there is no store to be had from them.
+    """
+    where = f"TASKS[{alias!r}]['OPTIONS']"
+    unknown = sorted(set(given) - set(KNOWN))
+    if unknown:
+        raise ConfigurationError(f"{where} has {unknown[0]!r}; options: {', '.join(KNOWN)}")
+    if "store" in given and ("database" in given or "store_settings" in given):
+        message = f"{where} has 'store' and an option about a database of Django's: leave one of them out"
+        raise ConfigurationError(message)
+    database = None if "store" in given else given.get("database", "default")
+    url = given["store"] if database is None else url_of(database, where, given.get("store_settings", {}))
+    app = {name: given[name] for name in APP_SETTINGS if name in given}
+    return Options(where, url, database, given.get("retry"), given.get("policies", {}), app)
+
+
+def url_of(database: str, where: str, store_settings: Mapping[str, str]) -> str:
+    """Make a store URL of one of Django's databases.
+
+    Args:
+        database: its alias in DATABASES.
+        where: who wants it, for messages.
+        store_settings: what is added as the settings of a store URL, such as ``{"schema": "jobs"}``.
+
+    Returns:
+        The URL. A database of SQLite in memory, as the test runner makes it, has no address: it becomes
+        ``memory://``, a store of its own.
+
+    Raises:
+        ConfigurationError: there is no such database, or redrive has no store on it.
+    """
+    try:
+        connection = connections[database]
+    except ConnectionDoesNotExist as error:
+        message = f"{where}: there is no DATABASES[{database!r}]; say which one has the jobs, by 'database'"
+        raise ConfigurationError(message) from error
+    if connection.vendor == "sqlite":
+        return _sqlite(connection.settings_dict, store_settings)
+    if connection.vendor == "postgresql":
+        return _postgres(connection.settings_dict, store_settings)
+    message = (
+        f"{where}: DATABASES[{database!r}] is on {connection.display_name}, which cannot have the jobs: say which "
+        "database can, by 'store': 'sqlite:////var/lib/jobs.db' or 'postgresql://user@host/jobs'"
+    )
+    raise ConfigurationError(message)
+
+
+def _sqlite(settings: Mapping[str, Any], store_settings: Mapping[str, str]) -> str:
+    name = str(settings["NAME"])
+    if name == ":memory:" or "mode=memory" in name:
+        return "memory://"
+    return f"sqlite:///{quote(str(Path(name).absolute()))}" + _query(store_settings)
+
+
+def _postgres(settings: Mapping[str, Any], store_settings: Mapping[str, str]) -> str:
+    found = {name: str(settings["OPTIONS"][name]) for name in POSTGRES_OPTIONS if name in settings["OPTIONS"]}
+    host = str(settings["HOST"] or "")
+    place = f":{settings['PORT']}" if settings["PORT"] else ""
+    if host.startswith("/"):  # the folder of a socket
+        found |= {"host": host} | ({"port": str(settings["PORT"])} if settings["PORT"] else {})
+        place = ""
+    elif host:
+        place = f"{quote(host)}{place}"
+    user = quote(str(settings["USER"]), safe="")
+    password = f":{quote(str(settings['PASSWORD']), safe='')}" if settings["PASSWORD"] else ""
+    login = f"{user}{password}@" if user else ""
+    return f"postgresql://{login}{place}/{quote(str(settings['NAME']))}" + _query(found | dict(store_settings))
+
+
+def _query(settings: Mapping[str, str]) -> str:
+    return f"?{urlencode(settings, quote_via=quote)}" if settings else ""

@@ -1,0 +1,180 @@
+"""What a worker runs for one of Django's tasks: its function, with around it what Django has around a request.
+
+Before and after: connections that are too old or broken are closed, in the thread that has used them, so that a worker
+holds none longer than ``CONN_MAX_AGE`` says. Around it go Django's own signals. ``task_started`` is sent for each
+execution. ``task_finished`` is sent when the task has *finished*: it succeeded, or failed and is not tried again, which
+the policy is asked; whoever listens to it must not be told "failed" of what goes on. It is not sent where nothing of
+the task is left to send it: its worker was killed, or it was cut off by its timeout.
+
+A listener that raises fails nobody's job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import close_old_connections, reset_queries
+
+from redrive.app.catch import CatchRequest
+from redrive.app.context import Context
+from redrive.app.failures import failed
+from redrive.app.link import Link
+from redrive.clock import SystemClock
+from redrive.contrib.django import library, results
+from redrive.contrib.django.context import JobContext
+from redrive.engine.lifecycle import State
+from redrive.engine.settle import decide
+from redrive.errors import Cancel, Snooze, StoreError
+from redrive.stores.operations import jobs
+
+__all__ = ["catches", "runner"]
+
+AWHILE = "1s"
+"""After which a task comes again that has not begun, because the database was away."""
+
+
+def runner(task: Any) -> Callable[..., Any]:  # noqa: ANN401 - Django's Task
+    """Make the function that a worker runs.
+
+    Args:
+        task: Django's.
+
+    Returns:
+        ``def`` or ``async def``, as the task's own function is. Its arguments are the positional ones and the named
+        ones of the call; those of a catch task, the request.
+    """
+    asynchronous = inspect.iscoroutinefunction(task.func)
+    if catches(task.func):
+        made = _acatching(task) if asynchronous else _catching(task)
+    else:
+        made = _arunning(task) if asynchronous else _running(task)
+    made.__module__, made.__qualname__ = task.func.__module__, task.func.__qualname__
+    return made
+
+
+def _running(task: Any) -> Callable[..., Any]:  # noqa: ANN401 - Django's Task
+    def run(args: list[Any], kwargs: dict[str, Any], context: Context) -> Any:  # noqa: ANN401 - the user's
+        return _Execution(task, context).run(args, kwargs)
+
+    return run
+
+
+def _arunning(task: Any) -> Callable[..., Any]:  # noqa: ANN401 - Django's Task
+    async def run(args: list[Any], kwargs: dict[str, Any], context: Context) -> Any:  # noqa: ANN401 - the user's
+        return await _Execution(task, context).arun(args, kwargs)
+
+    return run
+
+
+def _catching(task: Any) -> Callable[..., Any]:  # noqa: ANN401 - Django's Task
+    def run(request: CatchRequest[Any], context: Context) -> None:
+        _Execution(task, context).run([request], {})
+
+    return run
+
+
+def _acatching(task: Any) -> Callable[..., Any]:  # noqa: ANN401 - Django's Task
+    async def run(request: CatchRequest[Any], context: Context) -> None:
+        await _Execution(task, context).arun([request], {})
+
+    return run
+
+
+def catches(function: Callable[..., Any]) -> bool:
+    """Is it the function of a catch task?
+
+    Args:
+        function: of a task.
+
+    Returns:
+        Does it take a `CatchRequest`?
+    """
+    try:
+        hints = typing.get_type_hints(function)
+    except Exception:  # noqa: BLE001 - what an annotation runs is the user's; then it is no catch task
+        return False
+    return any(CatchRequest in {hint, typing.get_origin(hint)} for hint in hints.values())
+
+
+class _Execution:
+    """One execution.
+
+    Args:
+        task: Django's.
+        context: redrive's.
+    """
+
+    def __init__(self, task: Any, context: Context) -> None:  # noqa: ANN401 - Django's Task
+        assert context.link is not None  # noqa: S101 - a worker runs this, and nobody else
+        self._task = task
+        self._context = context
+        self._link: Link = context.link
+        self._sender = type(task.get_backend())
+
+    def run(self, args: list[Any], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - the user's
+        reset_queries()
+        close_old_connections()
+        try:
+            with _patiently():
+                result = self._result(self._link.store.run(jobs.material(self._context.job_id)))
+            library.task_started.send_robust(self._sender, task_result=result)
+            try:
+                value = self._task.func(*self._first(result), *args, **kwargs)
+            except Exception as error:
+                if self._is_final(error):
+                    library.task_finished.send_robust(self._sender, task_result=results.failing(result, error))
+                raise
+            library.task_finished.send_robust(self._sender, task_result=results.succeeding(result, value))
+            return value
+        finally:
+            close_old_connections()
+
+    async def arun(self, args: list[Any], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - the user's
+        await sync_to_async(_tidy)()
+        try:
+            with _patiently():
+                result = self._result(await self._link.store.arun(jobs.material(self._context.job_id)))
+            await library.task_started.asend_robust(self._sender, task_result=result)
+            try:
+                value = await self._task.func(*self._first(result), *args, **kwargs)
+            except Exception as error:
+                if self._is_final(error):
+                    failing = results.failing(result, error)
+                    await library.task_finished.asend_robust(self._sender, task_result=failing)
+                raise
+            await library.task_finished.asend_robust(self._sender, task_result=results.succeeding(result, value))
+            return value
+        finally:
+            await sync_to_async(close_old_connections)()
+
+    def _result(self, material: jobs.Material) -> Any:  # noqa: ANN401 - Django's TaskResult
+        return results.result(self._task, self._task.backend, material)
+
+    def _first(self, result: Any) -> tuple[JobContext, ...]:  # noqa: ANN401 - Django's TaskResult
+        return (JobContext(task_result=result, job=self._context),) if self._task.takes_context else ()
+
+    def _is_final(self, error: Exception) -> bool:
+        """Will this not be tried again? Asked of the same pure function that will decide it a moment later."""
+        if isinstance(error, Snooze | Cancel) or self._link.ended:
+            return False
+        now = self._link.now() or SystemClock().now()
+        return decide(self._link.claim, failed(error), now, 0.0).state is State.DEAD
+
+
+@contextlib.contextmanager
+def _patiently() -> Iterator[None]:
+    """That the database is away is no failure of a task that has not begun: it comes later, and nothing is spent."""
+    try:
+        yield
+    except StoreError as error:
+        raise Snooze(AWHILE, f"the database is away: {error}") from error
+
+
+def _tidy() -> None:
+    reset_queries()
+    close_old_connections()

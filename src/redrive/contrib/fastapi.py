@@ -1,0 +1,24 @@
+"""What FastAPI has beyond Starlette: dependencies. The rest is `redrive.contrib.starlette`, and can be had from here.
+
+::
+
+    app = FastAPI(lifespan=lifespan(jobs, worker=True), exception_handlers=refusals())
+
+
+    @app.get("/orders/{number}")
+    def look(number: int, jobs: Jobs): ...
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Depends
+
+from redrive.app.app import App
+from redrive.contrib.starlette import RequestTimeout, jobs_of, lifespan, refusals, serving
+
+__all__ = ["Jobs", "RequestTimeout", "jobs_of", "lifespan", "refusals", "serving"]
+
+Jobs = Annotated[App, Depends(jobs_of)]
+"""Annotates a parameter that gets the App; tests replace it by ``app.dependency_overrides[jobs_of]``."""

@@ -1,0 +1,304 @@
+"""The backend for ``django.tasks``: tasks of Django run by a real worker, on the project's own database."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, timedelta
+from datetime import datetime as at
+
+import pytest
+from django.db import connection, transaction
+from django.test import override_settings
+
+from redrive import Context
+from redrive.contrib.django import JobContext, running
+from redrive.contrib.django.library import TaskResultDoesNotExist, TaskResultStatus, task_backends
+from redrive.errors import ConfigurationError, StoreUnreachable
+from redrive.stores.operations import jobs
+from tests.contrib.django.project import BACKEND, ready, result_of, work
+from tests.contrib.django.sample import tasks
+from tests.contrib.django.sample.models import Charge
+
+
+def test_a_task_runs_and_its_result_can_be_had():
+    """A task is enqueued, a worker runs it, and what it returned is the result."""
+    done = result_of(tasks.add.enqueue(2, two=3))
+
+    assert (TaskResultStatus.SUCCESSFUL, 5) == (done.status, done.return_value)
+    assert 1 == done.attempts
+    assert [] == done.errors
+    assert done.enqueued_at <= done.started_at <= done.finished_at
+
+
+def test_what_is_enqueued_is_described_at_once():
+    """An enqueued task is READY, with its arguments as JSON has them and an id of its own."""
+    new = tasks.add.enqueue(one=1, two=(2, 3))
+
+    assert (TaskResultStatus.READY, [], {"one": 1, "two": [2, 3]}) == (new.status, new.args, new.kwargs)
+    assert new.enqueued_at.tzinfo is not None
+    assert new.id == tasks.add.get_result(new.id).id
+    task_backends["default"].app.job(int(new.id)).cancel()
+
+
+def test_coroutines_are_tasks_too():
+    """A task that is `async def` runs on the worker's loop."""
+    assert 5 == result_of(tasks.aadd.enqueue(2, 3)).return_value
+
+
+def test_asynchronous_callers_are_served():
+    """`aenqueue` and `aget_result` do the same, awaited."""
+
+    async def use():
+        new = await tasks.add.aenqueue(1, 2)
+        return await tasks.add.aget_result(new.id)
+
+    found = asyncio.run(use())
+
+    assert TaskResultStatus.READY == found.status
+    assert 3 == result_of(found).return_value
+
+
+def test_a_failure_is_retried_by_the_policy_at_the_function():
+    """What fails is tried again as `@retries` says; each failure is in the errors, each execution in the attempts."""
+    tasks.troubles[:] = [ValueError("first"), KeyError("second")]
+
+    done = result_of(tasks.stumble.enqueue("there"))
+
+    assert "there" == done.return_value
+    assert [ValueError, KeyError] == [error.exception_class for error in done.errors]
+    assert "ValueError: first" in done.errors[0].traceback
+    assert 3 == done.attempts == len(done.worker_ids)
+
+
+def test_without_a_policy_a_failure_is_final():
+    """A task that says nothing of retries has one attempt, as with Django's own backends."""
+    done = result_of(tasks.once.enqueue("alas"))
+
+    assert (TaskResultStatus.FAILED, [ValueError]) == (done.status, [each.exception_class for each in done.errors])
+    with pytest.raises(ValueError, match="Task failed"):
+        _ = done.return_value
+
+
+def test_the_settings_have_policies_for_all_and_for_one(tmp_path):
+    """`retry` holds for tasks without a policy, and `policies` over what stands at the function."""
+    path = "tests.contrib.django.sample.tasks.stumble"
+    options = {"store": f"sqlite:///{tmp_path}/jobs.db", "retry": "1 1ms", "policies": {path: "2 1ms"}}
+    tasks.troubles[:] = [ValueError("again")] * 9
+
+    with override_settings(TASKS={"default": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": options}}):
+        assert 2 == result_of(tasks.once.enqueue("alas")).attempts
+        assert 3 == result_of(tasks.stumble.enqueue("there")).attempts
+
+
+def test_a_job_waits_for_its_time():
+    """`run_after` is when the job is due, to the millisecond of the database."""
+    due_at = at(2031, 5, 6, 7, 8, 9, tzinfo=UTC)
+    new = tasks.add.using(run_after=due_at).enqueue(1, 2)
+
+    job = task_backends["default"].app.job(int(new.id))
+
+    assert timedelta(milliseconds=50) > abs(job.record.scheduled_at - due_at)
+    assert "ready" == job.state
+    job.cancel()
+
+
+def test_a_database_that_is_away_is_no_failure_of_the_task(monkeypatch):
+    """Where the job itself cannot be read for a moment, the task comes later, and its one attempt is not spent."""
+    ordinary, away = jobs.material, [StoreUnreachable("for a moment")]
+
+    def material(number):
+        if away:
+            raise away.pop()
+        return ordinary(number)
+
+    new = tasks.add.enqueue(1, 2)
+    monkeypatch.setattr(running.jobs, "material", material)
+    monkeypatch.setattr(running, "AWHILE", "1ms")
+    work(task_backends["default"].app)
+    new.refresh()
+
+    assert (3, []) == (new.return_value, new.errors)
+
+
+def test_what_should_have_run_before_runs_now():
+    """A `run_after` in the past is no delay."""
+    assert 3 == result_of(tasks.add.using(run_after=at(2020, 1, 1, tzinfo=UTC)).enqueue(1, 2)).return_value
+
+
+def test_the_larger_priority_of_django_is_the_smaller_one_here():
+    """Priorities and queues are those of Django, and come back so."""
+    new = tasks.look.using(priority=20, queue_name="mail").enqueue()
+    app = task_backends["default"].app
+    record = app.job(int(new.id)).record
+
+    assert (-20, "mail") == (record.priority, record.queue)
+    assert (20, "mail") == (new.task.priority, new.task.queue_name)
+    found = tasks.look.get_result(new.id).task
+    assert (20, "mail") == (found.priority, found.queue_name)
+    app.job(int(new.id)).cancel()
+
+
+def test_a_task_may_take_its_context():
+    """A context is Django's with redrive's in it: attempts, the result, and the job."""
+    new = tasks.look.enqueue()
+
+    assert [1, new.id, 1, "RUNNING"] == result_of(new).return_value
+
+
+def test_a_coroutine_may_take_its_context():
+    """A coroutine gets the context, too."""
+    new = tasks.alook.enqueue()
+
+    assert [1, new.id] == result_of(new).return_value
+
+
+def test_what_is_not_there_is_not_there():
+    """A number that is no job, and a text that is no number, are no results."""
+    for wrong in ("123456789", "x"):
+        with pytest.raises(TaskResultDoesNotExist):
+            tasks.add.get_result(wrong)
+
+
+def test_a_cancelled_job_has_failed():
+    """Who cancels a job ends its task; the error says so."""
+    new = tasks.add.enqueue(1, 2)
+    task_backends["default"].app.job(int(new.id)).cancel("not wanted")
+    new.refresh()
+
+    assert TaskResultStatus.FAILED == new.status
+    assert ("JobCancelled", True) == (new.errors[0].exception_class.__name__, "not wanted" in new.errors[0].traceback)
+
+
+def test_arguments_that_are_no_json_are_refused_where_they_are_given():
+    """Nothing is enqueued that could not be read again."""
+    with pytest.raises(TypeError, match="Unsupported type"):
+        tasks.add.enqueue(object(), 1)
+
+
+def test_an_enqueue_is_a_part_of_the_transaction():
+    """What is enqueued inside `atomic()` is there if and only if it commits; the id is known before."""
+    app = task_backends["default"].app
+    before = app.stats().unfinished
+    with pytest.raises(LookupError), transaction.atomic():  # noqa: PT012 - what the block leaves is the subject
+        Charge.objects.create(cents=1, note="undone")
+        undone = tasks.add.enqueue(1, 2)
+        assert TaskResultStatus.READY == tasks.add.get_result(undone.id).status
+        raise LookupError
+    with pytest.raises(TaskResultDoesNotExist):
+        tasks.add.get_result(undone.id)
+    with transaction.atomic():
+        Charge.objects.create(cents=1, note="done")
+        done = tasks.add.enqueue(2, 2)
+        assert before == app.stats().unfinished
+
+    assert 4 == result_of(done).return_value
+    assert ["done"] == [each.note for each in Charge.objects.all()]
+
+
+def test_an_enqueue_in_a_transaction_that_is_broken_is_refused():
+    """Where Django refuses queries, an enqueue is refused as well."""
+    with transaction.atomic():
+        transaction.set_rollback(True)
+        with pytest.raises(transaction.TransactionManagementError):
+            tasks.add.enqueue(1, 2)
+
+
+def test_a_failed_task_is_taken_by_its_catch_task():
+    """After the last failure, the catch task gets the arguments and every attempt."""
+    result_of(tasks.doomed.enqueue("alas"))
+
+    assert [("doomed", {"args": ["alas"], "kwargs": {}}, 2)] == tasks.seen
+
+
+def test_a_catch_task_may_be_a_coroutine():
+    """A catch task is `def` or `async def`."""
+    result_of(tasks.adoomed.enqueue("alas"))
+
+    assert [("adoomed", {"args": ["alas"], "kwargs": {}}, 2)] == tasks.seen
+
+
+def test_annotations_that_mean_nothing_do_no_harm():
+    """Django reads no annotations, and neither do we: what cannot be resolved is no catch task."""
+    result_of(tasks.unreadable.enqueue("word"))
+
+    assert ["word"] == tasks.seen
+
+
+def test_the_orm_and_the_end_of_the_job_are_one_transaction():
+    """`context.transaction()`: what an attempt has written is undone if it fails, and committed with the success."""
+    tasks.troubles[:] = [ValueError("after the write")]
+
+    done = result_of(tasks.charge.enqueue(12))
+
+    assert ("charged", 2) == (done.return_value, done.attempts)
+    assert [12] == [each.cents for each in Charge.objects.all()]
+
+
+def test_the_end_of_a_job_must_not_wait_for_another_transaction():
+    """Inside of `atomic()` the end of the job would not be its commit, so it is refused."""
+    done = result_of(tasks.nested.enqueue())
+
+    assert ["RuntimeError"] == [error.exception_class.__name__ for error in done.errors]
+
+
+def test_djangos_transactions_are_for_functions():
+    """A coroutine is told that Django's transactions are synchronous."""
+    done = result_of(tasks.acharge.enqueue())
+
+    assert "synchronous" in done.errors[0].traceback
+
+
+def test_a_store_of_its_own_has_no_transaction_of_the_orm(tmp_path):
+    """Where the jobs are elsewhere, an enqueue is stored at once, and `context.transaction()` says why it cannot be."""
+    options = {"store": f"sqlite:///{tmp_path}/jobs.db"}
+    with override_settings(TASKS={"default": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": options}}):
+        with transaction.atomic():
+            done = tasks.charge.enqueue(12)
+            assert 1 == task_backends["default"].app.stats().unfinished
+        assert "needs the jobs in one of DATABASES" in result_of(done).errors[0].traceback
+
+
+def test_a_context_of_a_test_has_no_transaction():
+    """A context that a test has made itself belongs to no execution."""
+    job = Context(1, "charge", 1, 0, "1.1", "key", at(2031, 1, 1, tzinfo=UTC), None)
+    context = JobContext(task_result=None, job=job)
+
+    with pytest.raises(ConfigurationError, match="belongs to no execution"):
+        context.transaction()
+
+
+def test_connections_are_closed_after_each_job():
+    """With CONN_MAX_AGE=0, no thread of a worker keeps a connection longer than its job."""
+    result_of(tasks.use_the_database.enqueue())
+
+    (left,) = tasks.seen
+    with pytest.raises(connection.Database.ProgrammingError, match="closed"):
+        left.execute("SELECT 1")
+
+
+def test_a_worker_imports_the_task_that_a_job_names():
+    """A worker needs no list of tasks, and what is no task is none."""
+    app = task_backends["default"].app
+
+    assert app.find("tests.contrib.django.sample.tasks.add") is not None
+    assert None is app.find("tests.contrib.django.sample.tasks.plain")
+    assert None is app.find("tests.contrib.django.sample.nothing.there")
+
+
+def test_a_task_whose_module_fails_is_not_there(caplog):
+    """A module that cannot be imported makes its jobs wait, is logged, and stops no worker."""
+    assert None is task_backends["default"].app.find("tests.contrib.django.sample.broken.task")
+    assert "importing the module of task 'tests.contrib.django.sample.broken.task' failed" in caplog.text
+
+
+def test_the_jobs_are_in_the_projects_database():
+    """Without options, the store is the default database."""
+    assert f"sqlite:///{ready()}" == task_backends["default"].app.url
+
+
+def test_a_snooze_is_no_failure():
+    """A task may ask to come later; that is an execution without an error."""
+    tasks.troubles[:] = [ValueError()]
+    done = result_of(tasks.snooze.enqueue())
+
+    assert ("awake", []) == (done.return_value, done.errors)

@@ -1,0 +1,175 @@
+"""What `manage.py check` says of the settings, and what a store's address is made of."""
+
+from __future__ import annotations
+
+import pytest
+from django.core.checks import run_checks
+from django.db import connections
+from django.test import modify_settings, override_settings
+
+from redrive.contrib.django import retries
+from redrive.contrib.django.library import task_backends
+from redrive.contrib.django.options import read
+from redrive.errors import ConfigurationError, PolicyError, TaskDefinitionError
+from tests.contrib.django.project import BACKEND, ready
+from tests.contrib.django.sample import tasks
+
+
+def said(**options):
+    """What is said of these options: ids and texts."""
+    with override_settings(TASKS={"default": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": options}}):
+        return [(each.id, each.msg) for each in run_checks() if each.id.startswith("redrive.")]
+
+
+@pytest.fixture
+def database():
+    """Another database, whose settings the test says."""
+    before = dict(connections.settings)
+
+    def make(**settings):
+        connections.settings["other"] = connections.configure_settings({"default": {}, "other": settings})["other"]
+
+    yield make
+    connections.settings.clear()
+    connections.settings.update(before)
+    if hasattr(connections._connections, "other"):
+        delattr(connections._connections, "other")
+
+
+def test_nothing_is_wrong_here():
+    """The settings of the other tests are right."""
+    assert [] == said()
+
+
+def test_an_option_that_is_not_known_is_named():
+    """A misspelt option is an error that lists the right ones."""
+    ((where, text),) = said(retrys="5 1s")
+
+    assert "redrive.E001" == where
+    assert "has 'retrys'; options: database, store," in text
+
+
+def test_one_store_and_not_two():
+    """A store of its own and a database of Django's exclude each other."""
+    ((where, text),) = said(store="memory://", database="default")
+
+    assert ("redrive.E001", True) == (where, "leave one of them out" in text)
+
+
+def test_a_database_that_is_not_there_is_named():
+    """The option `database` is an alias in DATABASES."""
+    ((where, text),) = said(database="jobs")
+
+    assert ("redrive.E001", True) == (where, "there is no DATABASES['jobs']" in text)
+
+
+def test_a_policy_for_no_task_is_found():
+    """The option `policies` names tasks by the paths of their functions."""
+    ((where, text),) = said(policies={"tests.contrib.django.sample.tasks.plain": "5 1s"})
+
+    assert ("redrive.E002", True) == (where, "'tests.contrib.django.sample.tasks.plain'" in text)
+
+
+def test_a_policy_that_cannot_be_read_is_found():
+    """A directive in the settings is checked, and its place is named."""
+    ((where, text),) = said(retry="5 often")
+
+    assert ("redrive.E003", True) == (where, "['OPTIONS']['retry']" in text)
+
+
+def test_a_catch_task_that_is_missing_is_found():
+    """A policy in the settings that names a catch task is checked as one in the code is."""
+    ((where, text),) = said(policies={"tests.contrib.django.sample.tasks.add": "5 1s catch nobody"})
+
+    assert ("redrive.E003", True) == (where, "caught by 'nobody'" in text)
+
+
+def test_transactions_that_begin_without_the_lock_are_warned_of(database):
+    """On SQLite a transaction that reads first may not become one that writes."""
+    database(ENGINE="django.db.backends.sqlite3", NAME=ready())
+
+    assert ["redrive.W002"] == [each for each, _ in said(database="other")]
+
+
+def test_psycopg_2_is_refused(database, monkeypatch):
+    """Django works with psycopg2, and redrive does not."""
+    from django.db.backends.postgresql import psycopg_any
+
+    database(ENGINE="django.db.backends.postgresql", NAME="shop")
+    assert [] == said(database="other")
+    monkeypatch.setattr(psycopg_any, "is_psycopg3", False)
+
+    assert ["redrive.E004"] == [each for each, _ in said(database="other")]
+
+
+@modify_settings(INSTALLED_APPS={"remove": ["redrive.contrib.django"]})
+def test_the_app_that_is_not_installed_is_missed():
+    """Without the app there are no tables and no command; the backend itself says so."""
+    assert ["redrive.W001"] == [each.id for each in task_backends["default"].check()]
+
+
+def test_with_the_app_each_problem_is_said_once():
+    """The backend leaves the checks to the app, if that is there."""
+    assert [] == list(task_backends["default"].check())
+
+
+@pytest.mark.parametrize(
+    ("settings", "url"),
+    [
+        ({"NAME": "/var/lib/a shop#1.db"}, "sqlite:////var/lib/a%20shop%231.db"),
+        ({"NAME": ":memory:"}, "memory://"),
+        ({"NAME": "file:shop?mode=memory&cache=shared"}, "memory://"),
+    ],
+)
+def test_the_address_of_a_database_of_sqlite(database, settings, url):
+    """A file is named by its path; one in memory has no address."""
+    database(ENGINE="django.db.backends.sqlite3", **settings)
+
+    assert url == read("default", {"database": "other"}).url
+
+
+@pytest.mark.parametrize(
+    ("settings", "url"),
+    [
+        ({"NAME": "shop"}, "postgresql:///shop"),
+        ({"NAME": "shop", "HOST": "db", "PORT": 5433, "USER": "me"}, "postgresql://me@db:5433/shop"),
+        ({"NAME": "shop", "HOST": "db", "USER": "m@e", "PASSWORD": "p/w"}, "postgresql://m%40e:p%2Fw@db/shop"),
+        ({"NAME": "shop", "HOST": "/run/pg", "PORT": 1}, "postgresql:///shop?host=%2Frun%2Fpg&port=1"),
+        ({"NAME": "shop", "OPTIONS": {"sslmode": "require", "pool": True}}, "postgresql:///shop?sslmode=require"),
+    ],
+)
+def test_the_address_of_a_database_of_postgresql(database, settings, url):
+    """What reaches the database is taken from DATABASES, and what is only Django's is left."""
+    database(ENGINE="django.db.backends.postgresql", **settings)
+
+    assert url == read("default", {"database": "other"}).url
+
+
+def test_settings_of_a_store_can_be_added(database):
+    """What a store URL takes beyond the address stands in `store_settings`."""
+    database(ENGINE="django.db.backends.postgresql", NAME="shop")
+
+    assert (
+        "postgresql:///shop?schema=jobs"
+        == read("default", {"database": "other", "store_settings": {"schema": "jobs"}}).url
+    )
+
+
+def test_a_database_that_cannot_have_jobs_is_refused(database):
+    """Other databases of Django need a store of their own, and the message says how."""
+    database(ENGINE="django.db.backends.dummy", NAME="shop")
+
+    with pytest.raises(ConfigurationError, match="cannot have the jobs: say which database can, by 'store'"):
+        read("default", {"database": "other"})
+
+
+def test_retries_stands_below_task():
+    """Above `@task` it would mark Django's task and not the function."""
+    with pytest.raises(TaskDefinitionError, match="below @task"):
+        retries("5 1s")(tasks.add)
+
+
+def test_a_directive_at_a_function_is_read_at_import():
+    """A directive that cannot be read fails where it stands, with the name of the function."""
+    with pytest.raises(PolicyError, match="task .*.sample.tasks.plain: "):
+        retries("often")(tasks.plain)

@@ -1,0 +1,117 @@
+"""`manage.py redrive`: the command line of redrive, on the project's own jobs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import typer
+from django.core.management import call_command
+from django.test import override_settings
+from django.utils import autoreload
+
+from redrive.cli import cli
+from redrive.cli.loading import load_app
+from redrive.contrib.django.library import task_backends
+from redrive.contrib.django.management.commands.redrive import TARGET_AT, WITHOUT_TARGET, command_line, serve
+from redrive.errors import AppLoadError
+from tests.contrib.django.project import BACKEND
+from tests.contrib.django.sample import tasks
+
+TARGET = "redrive.contrib.django.target:default"
+
+
+def commands():
+    """All commands of redrive, as words, and whether they take an App."""
+    found = {}
+    for name, command in typer.main.get_command(cli).commands.items():
+        for sub, each in getattr(command, "commands", {"": command}).items():
+            found[(name, sub) if sub else (name,)] = any(each.metavar == "MODULE:APP" for each in each.params)
+    return found
+
+
+@pytest.mark.parametrize(("words", "takes"), commands().items(), ids=map(" ".join, commands()))
+def test_each_command_gets_the_app_where_it_takes_one(words, takes):
+    """The table of commands is complete: what takes an App gets the project's, and nothing else does."""
+    expected = [*words, TARGET, "--json"] if takes else [*words, "--json"]
+
+    assert expected == command_line([*words, "--json"], "default")
+    assert takes == (words[0] in TARGET_AT and words not in WITHOUT_TARGET)
+
+
+def test_a_word_alone_is_left_alone():
+    """A group without a command says by itself what it has."""
+    assert ["jobs"] == command_line(["jobs"], "default")
+    assert [] == command_line([], "default")
+
+
+def test_jobs_are_listed(capfd):
+    """`manage.py redrive jobs list` shows the jobs of the project, with the options of the command."""
+    new = tasks.add.using(queue_name="listed").enqueue(1, 2)
+    before = list(sys.argv)
+
+    with pytest.raises(SystemExit) as left:
+        call_command("redrive", "jobs", "list", "--queue", "listed", "--json")
+
+    assert 0 == (left.value.code or 0)
+    assert f'"id":{new.id},"task":"tests.contrib.django.sample.tasks.add"' in capfd.readouterr().out
+    assert before == sys.argv
+    task_backends["default"].app.job(int(new.id)).cancel()
+
+
+def test_the_app_of_a_backend_has_an_address():
+    """`redrive jobs list redrive.contrib.django.target:default` works without `manage.py`."""
+    assert task_backends["default"].app is load_app(TARGET)
+
+
+def test_an_alias_that_is_not_there_is_named():
+    """A misspelt backend is an error that says what there is."""
+    with pytest.raises(AppLoadError, match="has no 'mail'"):
+        load_app("redrive.contrib.django.target:mail")
+
+
+def test_a_backend_that_is_not_ours_is_refused():
+    """The command line works on redrive's backends only."""
+    others = {
+        "default": {"BACKEND": BACKEND},
+        "dummy": {"BACKEND": "django_tasks.backends.dummy.DummyBackend"},
+    }
+    with override_settings(TASKS=others), pytest.raises(AppLoadError, match="not on redrive.contrib.django"):
+        load_app("redrive.contrib.django.target:dummy")
+
+
+def test_a_worker_of_a_developer_is_reloaded(monkeypatch):
+    """`--reload` is ours: Django's reloader runs the worker, which is not told of it."""
+    called = []
+    monkeypatch.setattr(autoreload, "run_with_reloader", lambda *what: called.append(what))
+
+    call_command("redrive", "worker", "--reload", "--quiet")
+
+    assert [(serve, ["worker", TARGET, "--quiet"])] == called
+
+
+def test_a_worker_that_is_reloaded_is_a_process_of_its_own(capfd):
+    """Its command line is run by this Python."""
+    serve(["--version"])
+
+    assert "redrive " in capfd.readouterr().out
+
+
+def test_a_worker_that_is_reloaded_ends_with_its_reloader(tmp_path):
+    """When the process at the other end of the pipe is gone, in whatever way, the worker ends in order."""
+    (tmp_path / "work.py").write_text("import redrive\napp = redrive.App('memory://')\n")
+    command = [sys.executable, "-m", "redrive.contrib.django.following", "worker", "work:app"]
+    with subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert b"serves all queues" in process.stderr.readline()
+        process.stdin.close()
+
+        assert 0 == process.wait(30)
+
+
+def test_without_words_it_says_what_it_can():
+    """`manage.py redrive` alone shows the help."""
+    with pytest.raises(SystemExit) as left:
+        call_command("redrive")
+
+    assert 0 == (left.value.code or 0)

@@ -1,0 +1,242 @@
+"""Durable jobs in an ASGI application: opened, found, run and closed with it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import timedelta
+
+import pytest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.responses import JSONResponse, StreamingResponse
+from starlette.routing import Route
+
+import redrive
+from redrive.contrib.starlette import RequestTimeout, jobs_of, lifespan, refusals, serving
+from redrive.errors import CircuitOpen, ConfigurationError, Overloaded, StoreBusy, StoreOpenError
+from redrive.runtime.worker import Worker
+from tests.contrib.fastapi.asgi import ask
+
+PATIENCE = 30
+
+
+@pytest.fixture
+def jobs(tmp_path):
+    """An App on a file."""
+    app = redrive.App(f"sqlite:///{tmp_path}/jobs.db")
+    yield app
+    app.close()
+
+
+def told(event: threading.Event) -> None:
+    """Wait for a signal."""
+    assert event.wait(PATIENCE)
+
+
+def test_an_application_has_its_app_at_hand(jobs):
+    """A route finds the App, and what it enqueues is run by the worker in the server."""
+
+    @jobs.task
+    def double(number: int) -> int:
+        return 2 * number
+
+    async def enqueue(request):
+        assert jobs is jobs_of(request)
+        job = await double.aenqueue(4)
+        return JSONResponse(await job.aresult(timeout=PATIENCE))
+
+    application = Starlette(routes=[Route("/", enqueue)], lifespan=lifespan(jobs, worker=True))
+
+    assert 8 == ask(application).json()
+
+
+def test_without_a_worker_jobs_wait(jobs):
+    """By default a server stores jobs and runs none; it opens the database before the first request and closes it."""
+
+    @jobs.task
+    def double(number: int) -> int:
+        return 2 * number
+
+    async def use():
+        async with serving(jobs) as app:
+            assert jobs._store is not None
+            job = await double.aenqueue(4)
+            return (await app.job(job.id).arefresh()).state
+
+    assert "ready" == asyncio.run(use())
+    assert jobs._store is None
+
+
+def test_at_the_end_running_jobs_may_finish(jobs):
+    """The worker ends in order: what runs at the end of the server may finish."""
+    started, go = threading.Event(), threading.Event()
+
+    @jobs.task
+    def hold() -> str:
+        started.set()
+        told(go)
+        return "done"
+
+    async def use():
+        async with serving(jobs, worker=True, shutdown_timeout=PATIENCE):
+            job = await hold.aenqueue()
+            await asyncio.to_thread(told, started)
+            asyncio.get_running_loop().call_later(0.01, go.set)
+        return job
+
+    job = asyncio.run(use())
+
+    assert "done" == job.result(timeout=PATIENCE)
+
+
+def test_what_does_not_finish_is_given_back(jobs):
+    """A coroutine that is still running when the patience is over is interrupted, and its job is due at once."""
+
+    @jobs.task
+    async def hold() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    started = asyncio.Event()
+
+    async def use():
+        async with serving(jobs, worker=True, shutdown_timeout="1ms"):
+            job = await hold.aenqueue()
+            async with asyncio.timeout(PATIENCE):
+                await started.wait()
+        return job
+
+    job = asyncio.run(use()).refresh()
+
+    assert ("ready", 0, ()) == (job.state, job.record.failures, job.attempts)
+
+
+def test_a_server_without_its_database_does_not_start(tmp_path):
+    """What cannot be opened fails the start, and not the first request."""
+    app = redrive.App(f"sqlite:///{tmp_path}/no/such/folder/jobs.db")
+
+    with pytest.raises(StoreOpenError):
+        ask(Starlette(lifespan=lifespan(app)))
+
+
+def test_a_worker_that_fails_is_told_of(jobs, monkeypatch, caplog):
+    """The server goes on without its worker, and says so loudly."""
+
+    async def run(self):
+        raise OSError("no more threads")
+
+    monkeypatch.setattr(Worker, "run", run)
+
+    async def use():
+        async with serving(jobs, worker=True):
+            await asyncio.to_thread(jobs.stats)
+
+    asyncio.run(use())
+
+    assert "the embedded worker has ended" in caplog.text
+
+
+def test_a_route_without_a_lifespan_is_told_so():
+    """Who forgets the lifespan learns what is missing."""
+
+    async def look(request):
+        return JSONResponse(str(jobs_of(request)))
+
+    with pytest.raises(ConfigurationError, match="lifespan=redrive.contrib.starlette.lifespan"):
+        ask(Starlette(routes=[Route("/", look)]))
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds"),
+    [
+        (CircuitOpen(retry_after=timedelta(seconds=2.1)), "3"),
+        (CircuitOpen(), "1"),
+        (CircuitOpen(retry_after=timedelta(0)), "1"),
+        (Overloaded(rejection=0.5), "1"),
+        (StoreBusy("the path of the database"), "1"),
+    ],
+)
+def test_what_is_not_there_for_the_moment_is_503(error, seconds):
+    """An open breaker, an overloaded target, a database that is away: come back later, never too early."""
+
+    async def fail(_):
+        raise error
+
+    answer = ask(Starlette(routes=[Route("/", fail)], exception_handlers=refusals()))
+
+    assert (503, seconds) == (answer.status, answer.headers["retry-after"])
+    assert {"detail": "temporarily unavailable, try again later"} == answer.json()
+
+
+def remaining(headers, **options) -> float | None:
+    """What a route with a retried call finds as its deadline."""
+
+    @redrive.retry("1 1ms", on=OSError)
+    async def look():
+        found = redrive.deadline()
+        return None if found is None else found.remaining
+
+    async def route(_):
+        return JSONResponse(await look())
+
+    middleware = [Middleware(RequestTimeout, **options)]
+    return ask(Starlette(routes=[Route("/", route)], middleware=middleware), headers=headers).json()
+
+
+def test_the_callers_patience_is_the_deadline():
+    """A header bounds all that is retried in the request; the application bounds the header."""
+    assert 0 < remaining({"Request-Timeout": "50"}) <= 50
+    assert 0 < remaining({"Request-Timeout": "5000"}, longest="40s") <= 40
+    assert 0 < remaining({}, longest="40s") <= 40
+    assert 0 < remaining({"X-Wait": "50"}, header="X-Wait") <= 50
+
+
+@pytest.mark.parametrize("said", ["soon", "-1", "0", "inf", "nan", ""])
+def test_a_patience_that_cannot_be_read_is_none(said):
+    """A header that means nothing sensible is as good as none."""
+    assert None is remaining({"Request-Timeout": said})
+
+
+def test_nobody_retries_for_a_caller_who_has_gone():
+    """A retried call is cancelled where it waits beyond the caller's patience, and the answer is 504."""
+    attempts = []
+
+    @redrive.retry("9 1h", on=OSError)
+    async def call():
+        attempts.append("once")
+        raise OSError("out")
+
+    async def route(_):
+        await call()
+
+    application = Starlette(routes=[Route("/", route)], middleware=[Middleware(RequestTimeout)])
+
+    assert 504 == ask(application, headers={"Request-Timeout": "0.02"}).status
+    assert ["once"] == attempts
+
+
+def test_a_timeout_of_the_routes_own_is_an_error_of_its_own():
+    """Only the caller's deadline is a 504; what runs out further in is for the application to handle."""
+
+    async def route(_):
+        raise TimeoutError("of a supplier")
+
+    application = Starlette(routes=[Route("/", route)], middleware=[Middleware(RequestTimeout)])
+    with pytest.raises(TimeoutError, match="of a supplier"):
+        ask(application, headers={"Request-Timeout": "600"})
+
+
+def test_an_answer_that_has_begun_is_not_begun_again():
+    """Where the time is over in the middle of an answer, the answer is broken off."""
+
+    async def stream():
+        yield b"the beginning"
+        await asyncio.Event().wait()
+
+    async def route(_):
+        return StreamingResponse(stream())
+
+    application = Starlette(routes=[Route("/", route)], middleware=[Middleware(RequestTimeout)])
+    with pytest.raises(TimeoutError):
+        ask(application, headers={"Request-Timeout": "0.02"})
