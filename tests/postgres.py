@@ -113,7 +113,7 @@ def pool(program: str) -> str:
     running = subprocess.Popen(["runuser", "-u", account, "--", *command] if account else command, cwd=folder)
     _watchers.append(running)
 
-    while not (folder / ".s.PGSQL.6432").exists():
+    while not ((folder / ".s.PGSQL.6432").exists() and (folder / "pid").exists()):
         if running.poll() is not None:
             message = f"pgbouncer did not start: status {running.returncode}"
             raise RuntimeError(message)

@@ -50,7 +50,7 @@ CATCH_STUCK_AFTER = 5
 """Failures after which a catch job is shown as stuck (`spec/engine.md`, Catch)."""
 
 
-class Transition(msgspec.Struct, frozen=True):
+class Transition(msgspec.Struct, frozen=True, gc=False):
     """Everything that the end of one attempt writes.
 
     Attributes:
@@ -219,7 +219,7 @@ def _close(  # noqa: PLR0913 - the columns of one history line
 
 def _succeeded(claim: Claim, result: bytes | None, now: datetime) -> Transition:
     # By far the most frequent: made at once, where the others take a base and replace what differs.
-    closed = _close(claim, now, Closing.SUCCEEDED)
+    closed = Attempt(claim.id, claim.lease_id, claim.attempt, claim.worker_id, claim.claimed_at, now, Closing.SUCCEEDED)
     return _base(claim, Event.SUCCEED, closed, result=result, caught=claim.parent_id)
 
 

@@ -54,6 +54,8 @@ __all__ = ["Executor", "HandlerCancelled"]
 
 log = logging.getLogger("redrive.worker")
 
+_SUCCEEDED = Succeeded()
+
 _TIMEOUT = ("builtins.TimeoutError", "builtins.OSError", "builtins.Exception")
 
 
@@ -115,7 +117,10 @@ class Executor:
             return Expired()
         limit = task.policy.attempt_timeout if claim.catching else claim.policy.attempt_timeout
         try:
-            arguments, link = await self._arguments(task, claim, limit)
+            if claim.parent_id is None:
+                arguments = task.signature.read(claim.payload or b"{}")
+            else:
+                arguments = {task.signature.payload[0]: await self._catch_request(task, claim.parent_id)}
         except _UnknownTask as error:
             return _unknown(str(error))
         except (PayloadError, ConfigurationError, JobNotFound) as error:
@@ -124,36 +129,15 @@ class Executor:
         if isinstance(passage, Released):
             return passage
         try:
-            outcome = await self._attempt(task, claim, arguments, limit, link=link, passage=passage)
+            if task.signature.context is None:
+                outcome = await self._outcome(task, arguments, limit, passage)
+            else:
+                outcome = await self._linked(task, claim, arguments, limit, passage=passage)
         except BaseException:
             passage.drop()
             raise
         passage.tell(outcome)
         return outcome
-
-    async def _attempt(  # noqa: PLR0913 - what one attempt is made of
-        self,
-        task: Task[Any, Any, Any],
-        claim: Claim,
-        arguments: dict[str, Any],
-        limit: timedelta | None,
-        *,
-        link: Link | None,
-        passage: Passage,
-    ) -> Outcome:
-        if link is None:
-            return await self._outcome(task, arguments, limit, passage)
-        self._links[claim.lease_id] = link
-        try:
-            outcome = await self._outcome(task, arguments, limit, passage)
-        except asyncio.CancelledError:
-            if not link.ended:
-                raise
-            outcome = Succeeded(link.result)
-        finally:
-            link.stop(Stop.LOST)  # for a thread that goes on
-            del self._links[claim.lease_id]
-        return _transacted(link, outcome) if link.ended else outcome
 
     async def _outcome(
         self, task: Task[Any, Any, Any], arguments: dict[str, Any], limit: timedelta | None, passage: Passage
@@ -171,6 +155,8 @@ class Executor:
                 raise
             passage.error = error
             return _outcome(error)
+        if result is None:
+            return _SUCCEEDED
         if isinstance(result, Pending):
             return Suspended(result.timeout)
         try:
@@ -178,16 +164,34 @@ class Executor:
         except PayloadError as error:
             return permanent("BAD_RESULT", str(error))
 
-    async def _arguments(
-        self, task: Task[Any, Any, Any], claim: Claim, limit: timedelta | None
-    ) -> tuple[dict[str, Any], Link | None]:
-        if claim.parent_id is not None:
-            request = await self._catch_request(task, claim.parent_id)
-            arguments: dict[str, Any] = {task.signature.payload[0]: request}
-        else:
-            arguments = task.signature.read(claim.payload or b"{}")
-        if task.signature.context is None:
-            return arguments, None
+    async def _linked(
+        self,
+        task: Task[Any, Any, Any],
+        claim: Claim,
+        arguments: dict[str, Any],
+        limit: timedelta | None,
+        *,
+        passage: Passage,
+    ) -> Outcome:
+        """The same for a handler that asks for its context."""
+        link = self._link(task, claim, arguments, limit)
+        self._links[claim.lease_id] = link
+        try:
+            outcome = await self._outcome(task, arguments, limit, passage)
+        except asyncio.CancelledError:
+            if not link.ended:
+                raise
+            outcome = Succeeded(link.result)
+        finally:
+            link.stop(Stop.LOST)  # for a thread that goes on
+            del self._links[claim.lease_id]
+        return _transacted(link, outcome) if link.ended else outcome
+
+    def _link(
+        self, task: Task[Any, Any, Any], claim: Claim, arguments: dict[str, Any], limit: timedelta | None
+    ) -> Link:
+        """Add the context to the arguments."""
+        assert task.signature.context is not None  # noqa: S101 - the caller has looked
         soft_for = None if task.traits.soft_timeout is None else task.traits.soft_timeout.total_seconds()
         link = Link(claim, self._app.store, self._app.now, task.returns.check, soft_for)
         arguments[task.signature.context] = Context(
@@ -201,7 +205,7 @@ class Executor:
             deadline_at=None if limit is None else claim.claimed_at + limit,
             link=link,
         )
-        return arguments, link
+        return link
 
     async def _catch_request(self, catch: Task[Any, Any, Any], parent_id: int) -> CatchRequest[Any]:
         wanted = wanted_request(catch.signature)
@@ -218,29 +222,35 @@ class Executor:
             job_id=dead.job.id,
         )
 
-    async def _call(self, task: Task[Any, Any, Any], arguments: dict[str, Any], limit: timedelta | None) -> Any:  # noqa: ANN401 - the user's
-        if limit is None:
-            return await self._start(task, arguments)
-        scope = asyncio.timeout(limit.total_seconds())
-        try:
-            async with scope:
-                return await self._start(task, arguments)
-        except TimeoutError as error:
-            if scope.expired():
-                raise _AttemptTimeout(limit) from error
-            raise
+    def _call(self, task: Task[Any, Any, Any], arguments: dict[str, Any], limit: timedelta | None) -> Awaitable[Any]:
+        """Call the handler. What needs no coroutine of ours is awaited as it is: each one costs every job."""
+        running = self._start(task, arguments)
+        return running if limit is None else _within(running, limit)
 
-    async def _start(self, task: Task[Any, Any, Any], arguments: dict[str, Any]) -> Any:  # noqa: ANN401 - the user's
-        function = task.function
-        if _is_async(function):
-            return await _softly(function(**arguments), task.traits.soft_timeout)
+    def _start(self, task: Task[Any, Any, Any], arguments: dict[str, Any]) -> Awaitable[Any]:
+        if _is_async(task.function):
+            return _softly(task.function(**arguments), task.traits.soft_timeout)
+        return self._start_plain(task, arguments)
+
+    async def _start_plain(self, task: Task[Any, Any, Any], arguments: dict[str, Any]) -> Any:  # noqa: ANN401 - the user's
         if self._pool is None:
-            result = function(**arguments)
+            result = task.function(**arguments)
         else:
-            call = functools.partial(contextvars.copy_context().run, _in_thread, function, arguments)
+            call = functools.partial(contextvars.copy_context().run, _in_thread, task.function, arguments)
             result = await asyncio.get_running_loop().run_in_executor(self._pool, call)
         # A plain decorator around an `async def` makes a function that returns a coroutine.
         return await _softly(result, task.traits.soft_timeout) if inspect.isawaitable(result) else result
+
+
+async def _within(running: Awaitable[Any], limit: timedelta) -> Any:  # noqa: ANN401 - the user's
+    scope = asyncio.timeout(limit.total_seconds())
+    try:
+        async with scope:
+            return await running
+    except TimeoutError as error:
+        if scope.expired():
+            raise _AttemptTimeout(limit) from error
+        raise
 
 
 def _softly(running: Awaitable[Any], limit: timedelta | None) -> Awaitable[Any]:

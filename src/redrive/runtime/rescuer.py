@@ -4,7 +4,8 @@ Every worker does this; no leader is needed, because a sweep is guarded row by r
 two that sweep at once one finds nothing left to do. Its first pass is at start, so a crashed process that is started
 again finds its own jobs as soon as its old lease has run out.
 
-It also ends the attempts that have waited too long for an answer from outside, which no worker holds.
+It also ends the attempts that have waited too long for an answer from outside, which no worker holds, and the sessions
+of stopped processes, whose locks would keep everybody from their jobs.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from redrive.engine.settle import Transition
 from redrive.errors import StoreError
 from redrive.observe.audience import AUDIENCE
 from redrive.runtime import dice
-from redrive.stores.operations import answers, leases
+from redrive.stores.operations import answers, leases, workers
 
 __all__ = ["Rescuer"]
 
@@ -45,6 +46,7 @@ class Rescuer:
         """Sweep now and every heartbeat, until cancelled."""
         while True:
             try:
+                await self._free()
                 while len(await self._sweep()) == BUDGET:
                     pass
                 while len(await self._lapse()) == BUDGET:
@@ -52,6 +54,10 @@ class Rescuer:
             except StoreError as error:
                 log.warning("sweeping waits: %s", error)
             await self._clock.asleep(self._every)
+
+    async def _free(self) -> None:
+        if count := await self._app.store.arun(workers.free()):
+            log.warning("sessions of processes that stopped in the middle of a statement were ended: %d", count)
 
     async def _sweep(self) -> tuple[Transition, ...]:
         swept = await self._app.store.arun(leases.sweep(BUDGET, now=self._app.now()))

@@ -261,17 +261,22 @@ class Worker:
         for ending in endings:
             if self._running.pop(ending.claim.lease_id, None) is not None:
                 self._ended -= 1
-            self._lost.discard(ending.claim.lease_id)
-            if ending.claim.lease_id in settled.lost:
-                happened = "it was cancelled" if ending.claim.lease_id in settled.cancelled else "its lease was lost"
-                why = f"job {ending.claim.id}: {happened}; what this attempt did changes nothing"
-                log.warning("%s", LeaseLost(why))
+        if settled.lost or self._lost:
+            self._tell_lost(endings, settled)
         if AUDIENCE:
             tell_settled(endings, settled)
         for moved in settled.moved:
             if moved.note:
                 log.info("job %d: %s: %s", moved.job_id, moved.error or moved.event, moved.note)
         self._claimer.wake()
+
+    def _tell_lost(self, endings: Sequence[Ending], settled: Settled) -> None:
+        for ending in endings:
+            self._lost.discard(ending.claim.lease_id)
+            if ending.claim.lease_id in settled.lost:
+                happened = "it was cancelled" if ending.claim.lease_id in settled.cancelled else "its lease was lost"
+                why = f"job {ending.claim.id}: {happened}; what this attempt did changes nothing"
+                log.warning("%s", LeaseLost(why))
 
     # ---------------------------------------------------------------- from the keeper's thread
 

@@ -32,12 +32,21 @@ class Query:
         many: where given, the statement runs for each of these, and yields the rows of all in no particular order: by
             one after the other, or as one statement over arrays.
         into: the record that each row becomes; without it rows are tuples.
+        also: statements that are to run before this one or together with it. None of all these may need to see what
+            another one does, nobody hears what these answer, and they have no ``also`` of their own.
+        free: is it as good before the transaction as in it? What it writes may stay there if the operation fails, and
+            it may be run twice.
+        last: is it the last one of its operation, and does nobody hear what it answers? If there was nothing but free
+            ones before it, it is the whole transaction.
     """
 
     name: str
     params: Mapping[str, Any] = field(default_factory=dict)
     many: Sequence[Mapping[str, Any]] | None = None
     into: type | None = None
+    also: tuple[Query, ...] = ()
+    free: bool = False
+    last: bool = False
 
 
 Rows: TypeAlias = Sequence[Any]

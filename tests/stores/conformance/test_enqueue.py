@@ -5,11 +5,15 @@ from __future__ import annotations
 import pytest
 
 from redrive.engine.lifecycle import State
+from redrive.engine.outcome import Succeeded
 from redrive.engine.records import Hold, Job
 from redrive.errors import JobNotFound, StoreError
 from redrive.policy import Policy, Rule
 from redrive.stores.operations import admin, jobs
 from tests.stores.helpers import FATAL, T0, Harness, failed, new, seconds
+
+ESCAPED = rb'{"a":"\"\\\u0000\ud83d\ude00\n","b":[1.0,null]}'
+"""JSON that a store must not read as its own."""
 
 
 def test_a_new_job_is_ready_and_due(store: Harness):
@@ -96,7 +100,9 @@ def test_a_refused_enqueue_undoes_only_itself(store: Harness):
     assert 14 == len(set(ids))
 
 
-@pytest.mark.parametrize("payload", [b"{}", '{"name":"Zoë"}'.encode(), b'"' + b"x" * 300_000 + b'"', b"", None])
+@pytest.mark.parametrize(
+    "payload", [b"{}", '{"name":"Zoë"}'.encode(), b'"' + b"x" * 300_000 + b'"', ESCAPED, b"", None]
+)
 def test_a_payload_comes_back_as_it_was(store: Harness, payload: bytes | None):
     """The arguments of a job are kept to the byte, and their absence too."""
     number = store.put(new(payload=payload))
@@ -128,6 +134,23 @@ def test_an_unknown_job_is_not_found(store: Harness, read):
         store.do(read(404))
 
     assert "there is no job 404" == str(missing.value)
+
+
+def test_a_result_comes_back_as_it_was(store: Harness):
+    """What handlers answered is kept byte for byte, of each job its own, however many end together."""
+    said = [ESCAPED, '"Zo\u00eb"'.encode(), b"7"]
+    claims = [store.take(new()) for _ in said]
+    store.settle(*((claim, Succeeded(result)) for claim, result in zip(claims, said, strict=True)))
+
+    assert said == [store.result(claim.id) for claim in claims]
+
+
+def test_each_of_many_jobs_has_its_own_payload(store: Harness):
+    """Jobs that are enqueued together keep their arguments apart, with and without any."""
+    payloads = [b"1", None, ESCAPED, b'"' + b"x" * 300_000 + b'"', b"2"]
+    numbers = store.do(jobs.enqueue([new(payload=each) for each in payloads], now=store.now)).ids
+
+    assert payloads == [store.do(jobs.payload(number)) for number in numbers]
 
 
 def test_a_job_without_payload_or_result_has_none(store: Harness):

@@ -147,3 +147,11 @@ def test_a_leaving_worker_takes_nobody_else_s_jobs_along(store: Harness):
 
     assert [theirs.id] == store.leave(worker)
     assert State.RUNNING == store.job(mine.id).state
+
+
+def test_nobody_who_works_is_stuck(store: Harness):
+    """Where all processes say their statements to the end, nothing is cut off, and nothing changes."""
+    held = store.take(new())
+
+    assert 0 == store.do(workers.free(seconds(0)))
+    assert State.RUNNING == store.job(held.id).state

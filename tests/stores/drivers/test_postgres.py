@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
 from redrive.clock import SystemClock
 from redrive.errors import ConfigurationError, StoreBusy, StoreClosed, StoreError, StoreOpenError, StoreUnreachable
 from redrive.stores.drivers.postgres import Settings, listener, settings
-from redrive.stores.drivers.postgres.statements import compiled
+from redrive.stores.drivers.postgres.statements import compiled, prepared
 from redrive.stores.operations import admin, clock, jobs, workers
 from redrive.stores.query import Query, reads, writes
 from redrive.stores.store import Store, open_store
@@ -247,6 +248,55 @@ def test_a_connection_that_dies_in_the_middle_is_told(both: Any):
         both(_killed())
 
     assert 0 == both(admin.stats()).due
+
+
+def stopped(store: Store, number: int, text: str) -> psycopg.Connection:
+    """A process that has locked a job, and stops after it has said the first half of a statement."""
+    connection = psycopg.connect(host=postgres.server(), user="postgres", dbname="postgres")
+    connection.execute(f'SELECT FROM "{schema(store)}".redrive_jobs WHERE id = {number} FOR UPDATE')
+    connection.pgconn.enter_pipeline_mode()
+    connection.pgconn.send_prepare(b"half", text.encode())
+    connection.pgconn.send_flush_request()
+    connection.pgconn.flush()
+    with postgres.connect() as other:
+        question = "SELECT FROM pg_stat_activity WHERE pid = %s AND state = 'active' AND wait_event = 'ClientRead'"
+        while not other.execute(question, [connection.info.backend_pid]).fetchall():
+            SystemClock().sleep(0.002)
+    return connection
+
+
+def lock_of(store: Store, number: int) -> bool:
+    """Is the row of a job locked?"""
+    with postgres.connect() as connection:
+        text = f'SELECT FROM "{schema(store)}".redrive_jobs WHERE id = {number} FOR UPDATE SKIP LOCKED'
+        return not connection.execute(text).fetchall()
+
+
+def test_who_stops_in_the_middle_of_a_statement_keeps_no_job(store: Store, both: Any):
+    """The session is ended although the server calls it active, and the rows that it held are free."""
+    (number,) = both(jobs.enqueue([new()])).ids
+    with contextlib.closing(stopped(store, number, prepared(schema(store))["close_succeeded"].text)) as connection:
+        assert 0 == both(workers.free())
+        assert lock_of(store, number)
+        assert 1 == both(workers.free(silent_for=timedelta(0)))
+        with postgres.connect() as other:
+            other.execute("SELECT pg_terminate_backend(%s, 5000)", [connection.info.backend_pid])
+
+        assert not lock_of(store, number)
+
+
+def test_a_statement_of_others_is_left_alone(store: Store, both: Any):
+    """What a session of the user's own says half is none of our business, whatever it has locked."""
+    (number,) = both(jobs.enqueue([new()])).ids
+    with contextlib.closing(stopped(store, number, "SELECT 1")):
+        assert 0 == both(workers.free(silent_for=timedelta(0)))
+
+
+def test_every_statement_is_known_by_its_beginning():
+    """PostgreSQL shows the first kilobyte of what a session says: each statement names our schema within that."""
+    late = {name for name, each in prepared("jobs").items() if '"jobs".redrive_' not in each.text[:1000]}
+
+    assert set() == late
 
 
 def test_a_text_may_hold_anything(both: Any):

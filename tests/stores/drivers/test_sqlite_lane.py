@@ -251,7 +251,7 @@ def test_an_operation_can_answer_an_error(store: Store):
 
     def forgiving():
         try:
-            yield Query("payload_insert", {"job_id": 404, "payload": b""})
+            yield Query("payload_insert", many=[{"job_id": 404, "payload": b""}])
         except StoreError as error:
             rows = yield Query("meta", {"key": "schema"})
             return str(error), rows

@@ -26,6 +26,11 @@ def converse(operation: Operation[Any], *answers: Sequence[Any]) -> tuple[Any, l
     raise AssertionError(message)
 
 
+def single(asked: list[Query]) -> list[Query]:
+    """All statements, each by itself, in an order in which they may run."""
+    return [each for query in asked for each in (*query.also, query)]
+
+
 def names(asked: list[Query]) -> list[str]:
-    """The names of the statements, in the order in which they were asked."""
-    return [query.name for query in asked]
+    """The names of all statements, in an order in which they may run."""
+    return [query.name for query in single(asked)]

@@ -7,7 +7,7 @@ import pytest
 from redrive.engine.select import Filter
 from redrive.stores.operations import admin, clock, jobs, leases, redriving, repolicy, retention, workers
 from redrive.stores.query import Query
-from tests.stores.helpers import T0, seconds
+from tests.stores.helpers import T0, new, seconds
 
 
 @pytest.mark.parametrize("now", [None, T0])
@@ -33,6 +33,6 @@ def test_every_operation_that_writes_asks_for_the_time_first(now: object):
     for operation in operations:
         assert Query("clock", {"now": now}, into=clock.Instant) == next(operation.steps)
         operation.steps.close()
-    for busy in (jobs.enqueue([], now=now), leases.claim(1, 1, lease_for=seconds(1), now=now)):
+    for busy in (jobs.enqueue([new()], now=now), leases.claim(1, 1, lease_for=seconds(1), now=now)):
         assert now == next(busy.steps).params["now"]
         busy.steps.close()

@@ -7,16 +7,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from redrive.engine.records import Attempt, Job
+from redrive.engine.records import Attempt, Job, KeyUntil, NewJob
 from redrive.errors import JobNotFound
 from redrive.stores.operations import admin, jobs, redriving
 from redrive.stores.query import Query
 from tests.engine.helpers import job
 from tests.stores.helpers import T0, new, seconds
-from tests.stores.operations.conversing import CLOCK, converse, names
-
-GATE = [jobs.Gate(T0)]
-"""What the query ``gate`` answers first where no queue is ordered."""
+from tests.stores.operations.conversing import CLOCK, converse, names, single
 
 
 @pytest.mark.parametrize(
@@ -56,45 +53,84 @@ def test_material_is_read_in_one_transaction(rows: list[Any], expected: bytes | 
     assert ["job_get", "payload_of", "attempts_of"] == names(asked)
 
 
+def gate(first: int, last: int) -> list[jobs.Gate]:
+    """What the query ``gate`` answers first where no queue is ordered, and these numbers are free."""
+    return [jobs.Gate(T0, first, last)]
+
+
 def test_enqueueing_writes_each_policy_once():
     """Jobs that share a policy write it once, and payloads only where there are any."""
     wanted = [new("a"), new("b", payload=None, delay=5), new("c", retry="9 1s")]
-    ids, asked = converse(jobs.enqueue(wanted), GATE, [(42, 42), (43, 44)], [], [], [])
+    blocks = [jobs.Gate(T0, 42, 42), jobs.Gate(T0, 43, 44)]
+    ids, asked = converse(jobs.enqueue(wanted), blocks, [])
+    _, policies, rows, payloads = single(asked)
 
     assert jobs.Placed([42, 43, 44]) == ids
-    assert ["gate", "take", "policy_put", "job_insert", "payload_insert"] == names(asked)
-    assert {"name": "job", "count": 3} == asked[1].params
-    assert [wanted[0].policy.digest, wanted[2].policy.digest] == [row["digest"] for row in asked[2].many]
-    assert [None, "delay", None] == [row["hold"] for row in asked[3].many]
-    assert [T0, T0 + seconds(5), T0] == [row["scheduled_at"] for row in asked[3].many]
-    assert [42, 44] == [row["job_id"] for row in asked[4].many]
+    assert ["gate", "policy_put", "job_insert", "payload_insert"] == names(asked)
+    assert 3 == asked[0].params["count"]
+    assert [wanted[0].policy.digest, wanted[2].policy.digest] == [row["digest"] for row in policies.many]
+    assert [None, "delay", None] == [row["hold"] for row in rows.many]
+    assert [T0, T0 + seconds(5), T0] == [row["scheduled_at"] for row in rows.many]
+    assert [42, 44] == [row["job_id"] for row in payloads.many]
+
+
+def test_enqueueing_asks_one_thing_and_writes_one():
+    """What is asked first may be asked outside of the transaction, and all that is written goes in one, at the end."""
+    _, asked = converse(jobs.enqueue([new(), new()]), gate(1, 2), [])
+
+    assert [(True, False), (False, True)] == [(query.free, query.last) for query in asked]
 
 
 def test_enqueueing_without_payloads_writes_none():
     """Where no job has arguments, none are written."""
-    _, asked = converse(jobs.enqueue([new(payload=None)]), GATE, [(1, 1)], [], [])
+    _, asked = converse(jobs.enqueue([new(payload=None)]), gate(1, 1), [])
 
-    assert "payload_insert" not in names(asked)
+    assert ["gate", "policy_put", "job_insert_alike"] == names(asked)
 
 
-def test_enqueueing_nothing_asks_only_the_time():
-    """An empty enqueue takes no number."""
-    assert (jobs.Placed([]), 1) == ((answer := converse(jobs.enqueue([]), GATE))[0], len(answer[1]))
+def test_enqueueing_nothing_asks_nothing():
+    """An empty enqueue has its answer at once."""
+    with pytest.raises(StopIteration) as ended:
+        next(jobs.enqueue([]).steps)
+
+    assert jobs.Placed([]) == ended.value.value
 
 
 def test_only_the_job_itself_has_its_hard_timeout():
     """A job carries the attempt timeout of its policy; a catch job does not carry its parent's."""
     wanted = new(attempt_timeout="30s")
-    _, asked = converse(jobs.enqueue([wanted, replace(wanted, parent_id=3)]), GATE, [(1, 2)], [], [], [])
+    _, asked = converse(jobs.enqueue([wanted, replace(wanted, parent_id=3)]), gate(1, 2), [])
 
-    assert [seconds(30), None] == [row["timeout_for"] for row in asked[3].many]
+    assert [seconds(30), None] == [row["timeout_for"] for row in single(asked)[2].many]
 
 
-def test_calls_that_are_alike_share_one_row_of_parameters():
-    """Jobs that differ in nothing but their arguments are inserted by one statement; the others share another one."""
-    alike, catching = [new(), new(payload=b"[1]")], replace(new(), parent_id=3)
-    wanted = [*alike, new("other"), *alike, catching, catching]
-    _, asked = converse(jobs.enqueue(wanted), GATE, [(1, 7)], [], [], [], [], [])
+SAME = new()
 
-    assert [[1, 2], [4, 5]] == [query.params["ids"] for query in asked if query.name == "job_insert_alike"]
-    assert [[3, 6, 7]] == [[row["id"] for row in query.many or ()] for query in asked if query.name == "job_insert"]
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        (new(payload=b"[1]"), "job_insert_alike"),
+        (new("other"), "job_insert"),
+        (new(delay=5), "job_insert"),
+        (replace(SAME, partition="a"), "job_insert"),
+        (replace(SAME, parent_id=3), "job_insert"),
+    ],
+    ids=["arguments", "task", "delay", "partition", "catch job"],
+)
+def test_calls_that_are_alike_share_one_row_of_parameters(other: NewJob, expected: str):
+    """Jobs that differ in nothing but their arguments are inserted from one row of parameters."""
+    _, asked = converse(jobs.enqueue([SAME, other]), gate(1, 2), [])
+    rows = single(asked)[2]
+
+    assert (expected, [1, 2]) == (rows.name, rows.params.get("ids") or [row["id"] for row in rows.many or ()])
+
+
+def test_one_job_alone_needs_no_lists():
+    """A job that comes alone is written from a row of parameters; one with a key has to be like the others."""
+    alone, keyed = new(), replace(new(), key="k", key_until=KeyUntil.END)
+    _, plain = converse(jobs.enqueue([alone]), gate(1, 1), [])
+    _, other = converse(jobs.enqueue([keyed]), gate(1, 1), [(1,)], [])
+
+    assert ["gate", "policy_put", "job_insert_alike", "payload_insert"] == names(plain)
+    assert ["gate", "keys_take", "policy_put", "job_insert", "payload_insert"] == names(other)

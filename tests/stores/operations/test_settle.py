@@ -100,11 +100,11 @@ def test_a_failure_is_written_with_its_history():
 def test_a_death_is_written_with_its_catch_job():
     """The last failure writes its job, its line and its catch job in one conversation (law 6)."""
     parent = claim(policy=policy("0 catch mend"))
-    _, asked = converse(settling((parent, failed())), CLOCK, [(41,)], [], [(9, 9)], [], [])
+    _, asked = converse(settling((parent, failed())), CLOCK, [(41,)], [], [(9, 9)], [])
 
     assert ["clock", "settle", "attempt_insert", "take", "policy_put", "job_insert"] == names(asked)
     assert (State.DEAD, T0) == (asked[1].many[0]["state"], asked[1].many[0]["finished_at"])
-    (row,) = asked[5].many
+    (row,) = asked[4].many
     assert (9, "mend", "mail", 3, 7) == tuple(row[each] for each in ("id", "task", "queue", "priority", "parent_id"))
 
 

@@ -34,6 +34,13 @@ def test_a_worker_is_registered_under_a_new_number(queues: Any, expected: Any):
     } == asked[2].params
 
 
+def test_who_is_stuck_is_told_apart_by_his_silence():
+    """The database ends the sessions that stopped in the middle of a statement so long ago, and says how many."""
+    count, asked = converse(workers.free(), [(71, True), (72, True)])
+
+    assert (2, {"silent_for": seconds(5)}) == (count, asked[0].params)
+
+
 @pytest.mark.parametrize("rows", [[(5,)], []])
 def test_a_heartbeat_answers_life_and_leases(rows: list[Any]):
     """A heartbeat tells a worker whether it is registered, and what it still holds."""

@@ -7,7 +7,6 @@ them in any order, and one that lacks a column fails at its first use, in the te
 from __future__ import annotations
 
 import inspect
-import operator
 import types
 import typing
 from collections.abc import Callable, Sequence
@@ -15,43 +14,36 @@ from typing import Any, TypeAlias
 
 __all__ = ["Decoder", "Reader", "decoder"]
 
-Decoder: TypeAlias = Callable[[Sequence[Any]], Any]
+Decoder: TypeAlias = Callable[[Sequence[Sequence[Any]]], list[Any]]
 Reader: TypeAlias = Callable[[Any], Callable[[Any], Any] | None]
 
 
 def decoder(record: type, columns: tuple[str, ...], reader: Reader) -> Decoder:
-    """Make the function that reads a row into a record.
+    """Make the function that reads rows into records.
 
     Args:
         record: a dataclass or struct whose fields are named like the columns.
-        columns: the names of the row's columns, in order.
+        columns: the names of the columns of a row, in order.
         reader: finds, for the type of a field, what turns a column into such a value; None where nothing is to be done.
 
     Returns:
-        A function from a row to the record.
+        A function from rows to records.
     """
     hints = typing.get_type_hints(record)
-    names = list(inspect.signature(record).parameters)
-    pick = _picker([columns.index(name) for name in names])
-    steps = [(i, step) for i, name in enumerate(names) if (step := reader(_bare(hints[name])))]
+    fields = [(columns.index(name), reader(_bare(hints[name]))) for name in inspect.signature(record).parameters]
 
-    def read(row: Sequence[Any]) -> Any:  # noqa: ANN401 - an instance of `record`
-        # Once for every job that is claimed: most columns are values already, so only the others are looked at.
-        values = list(pick(row))
-        for i, step in steps:
-            value = values[i]
-            if value is not None:
-                values[i] = step(value)
-        return record(*values)
+    def read(rows: Sequence[Sequence[Any]]) -> list[Any]:
+        if not rows:
+            return []
+        by_column = list(zip(*rows, strict=True))
+        values = [by_column[place] if step is None else _stepped(step, by_column[place]) for place, step in fields]
+        return list(map(record, *values))
 
     return read
 
 
-def _picker(places: list[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    if len(places) == 1:
-        # Of a single index, itemgetter answers the bare value.
-        return lambda row: (row[places[0]],)
-    return operator.itemgetter(*places)
+def _stepped(step: Callable[[Any], Any], column: Sequence[Any]) -> Sequence[Any]:
+    return [None if value is None else step(value) for value in column]
 
 
 def _bare(hint: Any) -> Any:  # noqa: ANN401 - a type form

@@ -88,16 +88,15 @@ def raised(floors: Iterable[Floor], claims: Iterable[Claim]) -> tuple[Floor, ...
     Returns:
         The floors for the next claim, those that were set last at the end.
     """
-    known = {(floor.queue, floor.priority): floor for floor in floors}
-    first: dict[tuple[str, int], Floor] = {}
+    first: dict[tuple[str, int], tuple[datetime, int]] = {}
     for claim in claims:
         if claim.scheduled_at is None or claim.partition is not None:
             continue
-        floor = Floor(claim.queue, claim.priority, claim.scheduled_at, claim.id)
-        lane = (claim.queue, claim.priority)
-        first[lane] = min(first.get(lane, floor), floor, key=lambda each: (each.scheduled_at, each.id))
-    kept = [floor for lane, floor in known.items() if lane not in first]
-    return tuple([*kept, *first.values()][-LANES:])
+        lane, place = (claim.queue, claim.priority), (claim.scheduled_at, claim.id)
+        if lane not in first or place < first[lane]:
+            first[lane] = place
+    kept = [floor for floor in floors if (floor.queue, floor.priority) not in first]
+    return tuple([*kept, *(Floor(*lane, *place) for lane, place in first.items())][-LANES:])
 
 
 def parameters(floors: Sequence[Floor]) -> Mapping[str, Sequence[object]]:
@@ -127,5 +126,5 @@ def next_due(where: Mapping[str, object], now: datetime | None) -> Generator[Que
     Returns:
         The instant of the transaction, and when jobs of plain and of special queues are due.
     """
-    rows: Sequence[NextDue] = yield Query("next_due", {**where, "now": now}, into=NextDue)
+    rows: Sequence[NextDue] = yield Query("next_due", {**where, "now": now}, into=NextDue, free=True)
     return rows[0]

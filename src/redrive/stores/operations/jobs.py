@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import operator
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from redrive.engine.records import Attempt, Hold, Job, NewJob
 from redrive.errors import ConfigurationError, JobNotFound
 from redrive.stores.operations import keys, traces
-from redrive.stores.operations.numbers import take
+from redrive.stores.operations.numbers import numbers, take
 from redrive.stores.query import Query, Rows, Steps, reads, wakes
 
 __all__ = ["Material", "Placed", "enqueue", "get", "history", "insert", "material", "payload", "result"]
@@ -51,14 +50,18 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A row of the query ``gate``.
+    """A row of the query ``gate``: a block of numbers, and what is the same in all rows.
 
     Attributes:
         now: the instant of the transaction, as of the query ``clock``.
+        first: the first number of a block.
+        last: its last one.
         ordered: one of the queues that is ordered; None where none is.
     """
 
     now: datetime
+    first: int
+    last: int
     ordered: str | None = None
 
 
@@ -78,12 +81,16 @@ def enqueue(jobs: Sequence[NewJob], *, trace: str | None = None, now: datetime |
         DuplicateJob: another job holds a key; nothing was inserted.
         ConfigurationError: an ordered queue takes no job without a partition; nothing was inserted.
     """
+    if not jobs:
+        return Placed([])
     loose = sorted({job.queue for job in jobs if job.partition is None})
-    rows: Sequence[Gate] = yield Query("gate", {"now": now, "queues": loose}, into=Gate)
+    wanted = {"now": now, "queues": loose, "count": len(jobs)}
+    rows: Sequence[Gate] = yield Query("gate", wanted, into=Gate, free=True)
     if rows[0].ordered is not None:
         message = f"queue {rows[0].ordered!r} is ordered: say of which partition a job is, by options(partition=...)"
         raise ConfigurationError(message)
-    placed = yield from insert(jobs, rows[0].now)
+    ids = numbers((row.first, row.last) for row in rows)
+    placed = yield from _place(jobs, ids, rows[0].now, last=trace is None)
     if trace is not None:
         yield from traces.put((number, trace) for i, number in enumerate(placed.ids) if i not in placed.existing)
     return placed
@@ -104,46 +111,51 @@ def insert(jobs: Sequence[NewJob], at: datetime) -> Generator[Query, Rows, Place
     """
     if not jobs:
         return Placed([])
-    numbers = yield from take("job", len(jobs))
-    new = dict(zip(numbers, jobs, strict=True))
+    return (yield from _place(jobs, (yield from take("job", len(jobs))), at, last=False))
+
+
+def _place(jobs: Sequence[NewJob], ids: list[int], at: datetime, *, last: bool) -> Generator[Query, Rows, Placed]:
+    new = dict(zip(ids, jobs, strict=True))
     stands: dict[int, int] = {}
-    if any(job.key is not None or job.idempotency_key is not None for job in jobs):
+    if not _KEYLESS.issuperset(map(_KEYS, jobs)):
         stands = yield from keys.place(new, at)
     numbered = [(number, job) for number, job in new.items() if number not in stands]
     if numbered:
-        yield from _insert(numbered, at)
+        yield from _insert(numbered, at, last=last)
     if not stands:
-        return Placed(numbers)
-    places = frozenset(place for place, number in enumerate(numbers) if number in stands)
-    return Placed([stands.get(number, number) for number in numbers], places)
+        return Placed(ids)
+    places = frozenset(place for place, number in enumerate(ids) if number in stands)
+    return Placed([stands.get(number, number) for number in ids], places)
 
 
-def _insert(numbered: Sequence[tuple[int, NewJob]], at: datetime) -> Generator[Query, Rows, None]:
+def _insert(numbered: Sequence[tuple[int, NewJob]], at: datetime, *, last: bool) -> Generator[Query, Rows, None]:
+    """Write all there is to write of new jobs, in one go."""
     policies = {job.policy.digest: job.policy for _, job in numbered}
-    yield Query("policy_put", many=[{"digest": key, "document": each.document} for key, each in policies.items()])
-    others: list[dict[str, object]] = []
-    for alike, group in itertools.groupby(numbered, lambda each: _shape(each[1])):
-        jobs = list(group)
-        if alike is None or len(jobs) == 1:
-            others += [_row(number, job, at) for number, job in jobs]
-        else:
-            shared = _row(*jobs[0], at)
-            row = {name: value for name, value in shared.items() if name not in _OWN}
-            yield Query("job_insert_alike", {**row, "ids": [number for number, _ in jobs]})
-    if others:
-        yield Query("job_insert", many=others)
+    texts = [{"digest": key, "document": each.document} for key, each in policies.items()]
+    policy_put, rows = Query("policy_put", many=texts), _rows(numbered, at)
     payloads = [{"job_id": number, "payload": job.payload} for number, job in numbered if job.payload is not None]
     if payloads:
-        yield Query("payload_insert", many=payloads)
+        yield Query("payload_insert", many=payloads, also=(policy_put, rows), last=last)
+    else:
+        yield replace(rows, also=(policy_put,), last=last)
 
 
-_LIKENESS = operator.attrgetter("task", "queue", "priority", "policy", "partition", "delay", "latest")
+def _rows(numbered: Sequence[tuple[int, NewJob]], at: datetime) -> Query:
+    """What inserts the rows of the jobs themselves: many calls of one task differ in nothing but their numbers."""
+    first = numbered[0][1]
+    shapes = map(_SHAPE, (job for _, job in numbered))
+    if first.key is None and first.parent_id is None and all(map(_SHAPE(first).__eq__, shapes)):
+        shared = _row(*numbered[0], at)
+        row = {name: value for name, value in shared.items() if name not in _OWN}
+        return Query("job_insert_alike", {**row, "ids": [number for number, _ in numbered]})
+    return Query("job_insert", many=[_row(*each, at) for each in numbered])
+
+
+_SHAPE = operator.attrgetter("task", "queue", "priority", "policy", "partition", "delay", "latest", "key", "parent_id")
 _OWN = frozenset({"id", "key", "key_until", "parent_id"})
 
-
-def _shape(job: NewJob) -> object:
-    """What the calls of one task in bulk have in common, so that one row of parameters serves them; None for others."""
-    return None if job.key is not None or job.parent_id is not None else _LIKENESS(job)
+_KEYS = operator.attrgetter("key", "idempotency_key")
+_KEYLESS = frozenset({(None, None)})
 
 
 def _row(number: int, job: NewJob, at: datetime) -> dict[str, object]:

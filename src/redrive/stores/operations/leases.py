@@ -63,7 +63,7 @@ class Claimed:
     walks: tuple[Walk, ...] = ()
 
 
-class Ending(msgspec.Struct, frozen=True):
+class Ending(msgspec.Struct, frozen=True, gc=False):
     """The end of one attempt, to be settled.
 
     Attributes:
@@ -204,11 +204,11 @@ def settle(endings: Sequence[Ending], *, now: datetime | None = None) -> Steps[S
         done |= {each.lease_id: each for each in plain if each.lease_id in current}
         yield from keys.drop([each.claim.id for each in endings if each.claim.key and each.claim.lease_id in current])
     yield from traces.put((e.claim.id, e.trace) for e in endings if e.trace is not None and _goes_on(done, e))
+    if len(done) == len(endings):
+        return Settled(tuple(done.values()), frozenset())
     decided = [*(transition for _, transition in other), *plain]
     moved = [done[each.lease_id] for each in decided if each.lease_id in done]
     missed = [each for each in decided if each.lease_id not in done]
-    if not missed:
-        return Settled(tuple(moved), frozenset())
     before = yield from closed_before(missed)
     already = {each.lease_id for each in missed if _said_before(each, before.get(each.lease_id))}
     moved += [each for each in missed if each.lease_id in already]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import itertools
+from collections.abc import Generator, Iterable
 
 from redrive.stores.query import Query, Rows
 
-__all__ = ["take"]
+__all__ = ["numbers", "take"]
 
 
 def take(name: str, count: int) -> Generator[Query, Rows, list[int]]:
     """Take numbers as a part of a larger operation.
-
-    A database answers blocks, each by its first and its last number. SQLite, which has one writer, answers one block.
-    On PostgreSQL the numbers come from a sequence, so that nobody waits for anybody, and need not be neighbours.
 
     Args:
         name: of the sequence: ``job``, ``lease`` or ``worker``.
@@ -22,5 +20,19 @@ def take(name: str, count: int) -> Generator[Query, Rows, list[int]]:
     Returns:
         The numbers, ascending.
     """
-    rows = yield Query("take", {"name": name, "count": count})
-    return sorted(number for first, last in rows for number in range(first, last + 1))
+    return numbers((yield Query("take", {"name": name, "count": count})))
+
+
+def numbers(blocks: Iterable[tuple[int, int]]) -> list[int]:
+    """List the numbers of blocks.
+
+    A database answers blocks, each by its first and its last number. SQLite, which has one writer, answers one block.
+    On PostgreSQL the numbers come from a sequence, so that nobody waits for anybody, and need not be neighbours.
+
+    Args:
+        blocks: as the database answers them.
+
+    Returns:
+        The numbers, ascending.
+    """
+    return sorted(itertools.chain.from_iterable(range(first, last + 1) for first, last in blocks))

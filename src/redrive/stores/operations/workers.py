@@ -12,7 +12,11 @@ from redrive.stores.operations.keys import Wanted, again
 from redrive.stores.operations.numbers import take
 from redrive.stores.query import Query, Rows, Steps, reads, wakes, writes
 
-__all__ = ["Pulse", "beat", "forsake", "held", "leave", "register", "workers"]
+__all__ = ["STUCK", "Pulse", "beat", "forsake", "free", "held", "leave", "register", "workers"]
+
+STUCK = timedelta(seconds=5)
+"""After this long a process that has said half of a statement is not believed to say the rest; as long as one may be
+silent between two statements of a transaction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +168,23 @@ def _release(
     if keyed:
         yield from again(keyed, at)
     return [job.id for job in released]
+
+
+@reads
+def free(silent_for: timedelta = STUCK) -> Steps[int]:
+    """Set free what processes keep locked that were stopped in the middle of a statement.
+
+    A lease that has run out cannot be taken from its worker as long as a transaction of that worker holds the row, and
+    the transaction of a stopped process does not end by itself. Nothing is written here; the transaction that is ended
+    undoes itself, and its owner is told when it goes on.
+
+    Args:
+        silent_for: how long they have said nothing.
+
+    Returns:
+        How many there were.
+    """
+    return len((yield Query("stuck_end", {"silent_for": silent_for})))
 
 
 @reads

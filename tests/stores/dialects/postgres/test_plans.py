@@ -40,7 +40,7 @@ class Plans:
         """Run a statement as a cached plan, undo it, and answer the nodes of its plan."""
         statement = prepared(self.schema)[name]
         values = ", ".join({**VALUES, **changes}[each] for each in statement.names)
-        self.connection.execute(begin(writes=True))
+        self.connection.execute(begin(writes=True, pooled=True))
         self.connection.execute("SET LOCAL plan_cache_mode = force_generic_plan")
         self.connection.execute(f"PREPARE statement AS {statement.text}")
         rows = self.connection.execute(

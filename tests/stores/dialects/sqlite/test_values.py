@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from redrive.engine.frozen import UNREADABLE, freeze
 from redrive.engine.lifecycle import State
 from redrive.policy import Policy
-from redrive.stores.dialects.sqlite.values import decoder, encode, from_micros, to_micros
+from redrive.stores.dialects.sqlite import values
+from redrive.stores.dialects.sqlite.values import decoder, encode, from_micros, pairs, to_micros
 
 INSTANTS = st.datetimes(timezones=st.just(UTC))
 SPANS = st.timedeltas(timedelta(-(10**5)), timedelta(10**5))
@@ -86,6 +87,16 @@ def test_parameters_are_written_by_their_types():
     assert expected == encode(params)
 
 
+def test_numbers_and_their_texts_are_written_together(monkeypatch: pytest.MonkeyPatch):
+    """Numbers with JSON become one object, or several where it would be too large."""
+    many = [{"job_id": 1, "payload": b'["\xc3\xbc"]'}, {"job_id": 2, "payload": b"22"}, {"job_id": 3, "payload": b"3"}]
+
+    assert ['{"1":"[\\"ü\\"]","2":"22","3":"3"}'] == list(pairs(many))
+    monkeypatch.setattr(values, "MOST", 8)
+    assert ['{"1":"[\\"ü\\"]","2":"22"}', '{"3":"3"}'] == list(pairs(many))
+    assert [] == list(pairs([]))
+
+
 @given(SPANS)
 def test_a_span_survives(span: timedelta):
     """A span is written as whole microseconds and read back as it was."""
@@ -111,21 +122,22 @@ def test_a_row_becomes_a_record():
         maybe_names=None,
     )
 
-    assert expected == decoder(Record, COLUMNS)(ROW)
+    assert [expected] == decoder(Record, COLUMNS)([ROW])
 
 
 def test_optional_columns_are_read_where_they_are_there():
     """A column that may be NULL is read by its type where it is not."""
-    record = decoder(Record, COLUMNS)((*ROW[:9], 2_000_000, "dead", '["a"]'))
+    (bare, full) = decoder(Record, COLUMNS)([ROW, (*ROW[:9], 2_000_000, "dead", '["a"]')])
 
+    assert (None, None, None) == (bare.maybe_at, bare.maybe_state, bare.maybe_names)
     assert (datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC), State.DEAD, ("a",)) == (
-        record.maybe_at, record.maybe_state, record.maybe_names,
+        full.maybe_at, full.maybe_state, full.maybe_names,
     )  # fmt: skip
 
 
 def test_columns_may_come_in_any_order():
     """Columns are found by their names, not by their places."""
-    assert decoder(Record, COLUMNS)(ROW) == decoder(Record, COLUMNS[::-1])(ROW[::-1])
+    assert decoder(Record, COLUMNS)([ROW]) == decoder(Record, COLUMNS[::-1])([ROW[::-1]])
 
 
 def test_a_statement_that_lacks_a_column_fails_at_once():
@@ -138,4 +150,11 @@ def test_a_policy_that_cannot_be_read_does_not_stop_its_row():
     """A row whose policy this redrive does not understand is read all the same, and marked."""
     row = tuple('{"version":2}' if name == "policy" else value for name, value in zip(COLUMNS, ROW, strict=True))
 
-    assert decoder(Record, COLUMNS)(row).policy is UNREADABLE
+    (record,) = decoder(Record, COLUMNS)([row])
+
+    assert record.policy is UNREADABLE
+
+
+def test_no_rows_are_no_records():
+    """A statement that answered nothing is read as nothing."""
+    assert [] == decoder(Record, COLUMNS)([])

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -21,6 +21,9 @@ from redrive.stores.dialects.rows import Decoder
 from redrive.stores.query import Query
 
 __all__ = ["Decoder", "arguments", "decoder"]
+
+_PLAIN = frozenset({bool, bytes, datetime, int, timedelta, type(None)})
+"""Types whose values PostgreSQL gets as they are."""
 
 
 def arguments(query: Query, names: Sequence[str]) -> list[Any]:
@@ -39,7 +42,11 @@ def arguments(query: Query, names: Sequence[str]) -> list[Any]:
 
 
 def _column(many: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
-    return [_literal(value) if type(value) is list else _value(value) for value in (row[name] for row in many)]
+    values = [row[name] for row in many]
+    if _PLAIN.issuperset(map(type, values)):
+        # Most columns: thousands of values that are not to be looked at one by one.
+        return values
+    return [_literal(value) if type(value) is list else _value(value) for value in values]
 
 
 def _value(value: Any) -> Any:  # noqa: ANN401 - that is the question
@@ -47,7 +54,7 @@ def _value(value: Any) -> Any:  # noqa: ANN401 - that is the question
         # Of a StrEnum too, because drivers look values up by their exact types.
         return str(value).replace("\0", "\N{REPLACEMENT CHARACTER}") if "\0" in value else str(value)
     if type(value) is list:
-        return [_value(each) for each in value]
+        return value if _PLAIN.issuperset(map(type, value)) else [_value(each) for each in value]
     return value
 
 
@@ -58,14 +65,14 @@ def _literal(numbers: Sequence[int]) -> str:
 
 @functools.cache
 def decoder(record: type, columns: tuple[str, ...]) -> Decoder:
-    """Make the function that reads a row into a record.
+    """Make the function that reads rows into records.
 
     Args:
         record: a dataclass or struct whose fields are named like the columns.
-        columns: the names of the row's columns, in order.
+        columns: the names of the columns of a row, in order.
 
     Returns:
-        A function from a row to the record.
+        A function from rows to records.
     """
     return rows.decoder(record, columns, _reader)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, TypeAlias
@@ -16,9 +16,12 @@ from redrive.policy import Policy
 from redrive.stores.dialects import rows
 from redrive.stores.dialects.rows import Decoder
 
-__all__ = ["Decoder", "decoder", "encode", "from_micros", "to_micros"]
+__all__ = ["Decoder", "decoder", "encode", "from_micros", "pairs", "to_micros"]
 
 Value: TypeAlias = str | int | float | bytes | None
+
+MOST = 16_000_000
+"""Bytes in one JSON object, roughly. SQLite takes texts of a billion, but nobody has memory to waste."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -84,6 +87,28 @@ def encode(params: Mapping[str, Any]) -> dict[str, Value]:
     return {name: _encode(value) for name, value in params.items()}
 
 
+def pairs(many: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Write the parameters of a statement that takes them all at once: for each row a number, and JSON as bytes.
+
+    Args:
+        many: such rows, by name.
+
+    Returns:
+        JSON objects, from the numbers to the texts: one, unless it would become very large.
+    """
+    written: dict[int, str] = {}
+    size = 0
+    for row in many:
+        number, document = row.values()
+        written[number] = document.decode()
+        size += len(document)
+        if size >= MOST:
+            yield _json(written)
+            written, size = {}, 0
+    if written:
+        yield _json(written)
+
+
 def _encode(value: Any) -> Value:  # noqa: ANN401 - that is the question
     convert = _ENCODERS.get(type(value))
     return convert(value) if convert else value
@@ -91,14 +116,14 @@ def _encode(value: Any) -> Value:  # noqa: ANN401 - that is the question
 
 @functools.cache
 def decoder(record: type, columns: tuple[str, ...]) -> Decoder:
-    """Make the function that reads a row into a record.
+    """Make the function that reads rows into records.
 
     Args:
         record: a dataclass or struct whose fields are named like the columns.
-        columns: the names of the row's columns, in order.
+        columns: the names of the columns of a row, in order.
 
     Returns:
-        A function from a row to the record.
+        A function from rows to records.
     """
     return rows.decoder(record, columns, _reader)
 

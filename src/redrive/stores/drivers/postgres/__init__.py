@@ -3,18 +3,32 @@
 Two runners, one conversation
 -----------------------------
 
-Each colour has a small runner of its own, with its own connections: `sync` talks psycopg, `aio` talks asyncpg. Both
-drive the same operations over the same statements, whose ``:name`` they write as ``$1``, and both give every operation
-one transaction, READ COMMITTED (READ ONLY and REPEATABLE READ where it only reads). An operation that fails undoes
-itself. Connections are opened when they are needed, at most ``pool`` of each colour (of asyncpg: for each event loop),
-and kept. One that has died while nobody used it is replaced without a word; one that dies within an operation is
-`StoreUnreachable`, because nobody knows how far the operation got.
+Each colour has a small runner of its own, with its own connections: `sync` talks psycopg, `aio` talks asyncpg. What
+they say is the same, and decided in `conversation`: the statements, whose ``:name`` is written as ``$1``, and one
+transaction for every operation, READ COMMITTED (READ ONLY and REPEATABLE READ where it only reads). An operation that
+fails undoes itself. Connections are opened when they are needed, at most ``pool`` of each colour (of asyncpg: for each
+event loop), and kept. One that has died while nobody used it is replaced without a word; one that dies within an
+operation is `StoreUnreachable`, because nobody knows how far the operation got.
 
 Nothing is serialised
 ---------------------
 
 SQLite has one writer, and operations were first written for it. Here many write at once, so each statement guards
 itself: a claim skips rows that others have locked, a settle names its leases, numbers come from sequences.
+
+Few words
+---------
+
+Between two statements both sides wait for each other, and with a short operation that is most of its time. So what an
+operation writes without looking goes as one statement (`Query.also`); what may be asked outside of the transaction is
+(`Query.free`); and where only one statement is left it needs no transaction around it (`Query.last`). ADR 0010.
+
+Who stops
+---------
+
+A process that is stopped (SIGSTOP, a frozen container) within a transaction keeps its rows locked. Where it is silent
+between two statements the server ends its session after five seconds. asyncpg says what is new to a connection in two
+steps, and between them the server does not call it idle; such sessions are ended by the rescuer of any worker.
 
 News
 ----

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any, TypeVar
 
 import asyncpg
 
 from redrive.errors import StoreBusy, StoreClosed
-from redrive.stores.dialects.postgres.values import arguments, decoder
+from redrive.stores.dialects.postgres.values import decoder
+from redrive.stores.drivers.postgres.conversation import Said, Talk, part, whole
 from redrive.stores.drivers.postgres.settings import Settings
-from redrive.stores.drivers.postgres.statements import begin, prepared
+from redrive.stores.drivers.postgres.statements import SESSION
 from redrive.stores.drivers.postgres.trouble import translation
-from redrive.stores.query import Operation, Query, Rows, Steps
+from redrive.stores.query import Operation, Rows, Steps
 
 __all__ = ["ERRORS", "AsyncRunner", "connect", "drive"]
 
@@ -54,7 +55,7 @@ async def connect(settings: Settings, *, direct: str | None = None) -> asyncpg.C
 
 
 async def drive(connection: asyncpg.Connection[Any], steps: Steps[R], settings: Settings) -> R:
-    """Run the conversation: statements out, rows in; errors are thrown in.
+    """Run an operation in a transaction that somebody else ends.
 
     Args:
         connection: in a transaction; after an error PostgreSQL refuses whatever else is said in it.
@@ -67,27 +68,33 @@ async def drive(connection: asyncpg.Connection[Any], steps: Steps[R], settings: 
     Raises:
         StoreError: the database refused.
     """
+    return await _hold(connection, part(steps, settings), settings)
+
+
+async def _hold(connection: asyncpg.Connection[Any], talk: Talk[R], settings: Settings, rows: Rows | None = None) -> R:
+    """Hold a conversation: statements out, rows in; errors are thrown in."""
     try:
-        query = next(steps)
+        said = talk.send(rows)
         while True:
             try:
-                rows = await _execute(connection, query, settings)
+                rows = await _say(connection, said)
             except ERRORS as error:
-                query = steps.throw(translation(error, settings))
+                said = talk.throw(translation(error, settings))
             else:
-                query = steps.send(rows)
+                said = talk.send(rows)
     except StopIteration as stop:
         result: R = stop.value
         return result
 
 
-async def _execute(connection: asyncpg.Connection[Any], query: Query, settings: Settings) -> Rows:
-    statement = prepared(settings.schema)[query.name]
-    rows: Rows = await connection.fetch(statement.text, *arguments(query, statement.names))
-    if query.into is None or not rows:
+async def _say(connection: asyncpg.Connection[Any], said: Said) -> Rows:
+    if said.values is None:
+        await connection.execute(said.text)
+        return []
+    rows: Rows = await connection.fetch(said.text, *said.values)
+    if said.into is None or not rows:
         return rows
-    read = decoder(query.into, tuple(rows[0].keys()))
-    return [read(row) for row in rows]
+    return decoder(said.into, tuple(rows[0].keys()))(rows)
 
 
 class AsyncRunner:
@@ -102,12 +109,12 @@ class AsyncRunner:
         self._pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
         self._closed = False
 
-    async def run(self, operation: Operation[R], *, ending: str) -> R:
+    async def run(self, operation: Operation[R], is_news: Callable[[], bool] = bool) -> R:
         """Run an operation in a transaction of its own.
 
         Args:
             operation: what to run.
-            ending: the statements that end the transaction.
+            is_news: asked at the end of one that wakes, whether workers are to be told.
 
         Returns:
             Its result.
@@ -118,10 +125,14 @@ class AsyncRunner:
         if self._closed:
             message = f"{self._settings} has been closed"
             raise StoreClosed(message)
-        async with (await self._pool()).lent(begin(writes=operation.writes)) as connection:
-            result = await drive(connection, operation.steps, self._settings)
-            await say(connection, ending, self._settings)
-            return result
+        talk = whole(operation, self._settings, is_news)
+        try:
+            first = next(talk)
+        except StopIteration as stop:
+            answer: R = stop.value
+            return answer
+        async with (await self._pool()).lent(first) as (connection, rows):
+            return await _hold(connection, talk, self._settings, rows)
 
     def close(self) -> None:
         """Close the connections of all loops; one that is in use is closed when it comes back. Idempotent."""
@@ -201,11 +212,11 @@ class _Pool:
             connection.terminate()
 
     @contextlib.asynccontextmanager
-    async def lent(self, beginning: str) -> AsyncIterator[asyncpg.Connection[Any]]:
-        """Lend a connection on which a transaction has begun.
+    async def lent(self, first: Said) -> AsyncIterator[tuple[asyncpg.Connection[Any], Rows]]:
+        """Lend a connection on which something has been said.
 
         Args:
-            beginning: the statements that begin it.
+            first: what; it may be said more than once.
         """
         try:
             async with asyncio.timeout(self._settings.timeout.total_seconds()):
@@ -214,9 +225,9 @@ class _Pool:
             message = f"all {self._settings.pool} connections to {self._settings} are in use: set ?pool= higher"
             raise StoreBusy(message) from None
         try:
-            connection = await self._begun(beginning)
+            connection, rows = await self._opened(first)
             try:
-                yield connection
+                yield connection, rows
             except BaseException as error:
                 await self._undo(connection, error)
                 raise
@@ -225,13 +236,15 @@ class _Pool:
         finally:
             self._free.release()
 
-    async def _begun(self, beginning: str) -> asyncpg.Connection[Any]:
-        """Begin a transaction. Connections that have died while nobody used them are passed over."""
+    async def _opened(self, first: Said) -> tuple[asyncpg.Connection[Any], Rows]:
+        """Say the first thing. Connections that have died while nobody used them are passed over."""
         while True:
             fresh = not self._idle
             connection = await connect(self._settings) if fresh else self._idle.pop()
             try:
-                await connection.execute(beginning)
+                if fresh and not self._settings.pgbouncer:
+                    await connection.execute(SESSION)
+                return connection, await _say(connection, first)
             except ERRORS as error:
                 connection.terminate()
                 if fresh:
@@ -239,11 +252,11 @@ class _Pool:
             except BaseException:
                 connection.terminate()
                 raise
-            else:
-                return connection
 
     async def _undo(self, connection: asyncpg.Connection[Any], error: BaseException) -> None:
         if isinstance(error, Exception) and not connection.is_closed():
+            if not connection.is_in_transaction():
+                return
             with contextlib.suppress(*ERRORS):
                 await connection.execute("ROLLBACK")
                 return

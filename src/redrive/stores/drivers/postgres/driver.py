@@ -70,7 +70,7 @@ class PostgresDriver:
         sync, _ = self._runners()
         if using is not None:
             return _using.run_on(using, operation, self.settings, self._name())
-        return sync.run(operation, ending=self._ending(operation))
+        return sync.run(operation, self._is_news)
 
     async def arun(self, operation: Operation[R], *, using: Any = None) -> R:  # noqa: ANN401 - a connection of any library
         """Run an operation in one transaction, and await it; see `run`.
@@ -88,9 +88,9 @@ class PostgresDriver:
         _, aio = self._runners()
         if using is not None:
             if self._uid is None:
-                self._uid = await aio.run(identify("uid"), ending="COMMIT")
+                self._uid = await aio.run(identify("uid"))
             return await _using.arun_on(using, operation, self.settings, self._uid)
-        return await aio.run(operation, ending=self._ending(operation))
+        return await aio.run(operation, self._is_news)
 
     def lend(self) -> PostgresLoan:
         """Lend a connection of psycopg, in a transaction; see `redrive.stores.loan.Loan`.
@@ -165,18 +165,16 @@ class PostgresDriver:
     def _name(self) -> str:
         """What names the database and no other; compared with what a user's connection says."""
         if self._uid is None:
-            self._uid = self._sync.run(identify("uid"), ending="COMMIT")
+            self._uid = self._sync.run(identify("uid"))
         return self._uid
 
-    def _ending(self, operation: Operation[Any]) -> str:
-        """End the transaction; tell workers of it, unless they have just been told and will look again by themselves.
+    def _is_news(self) -> bool:
+        """Are workers to be told, or have they just been, and will look again by themselves?
 
         All that notify are committed one after the other, in the whole database server: hence not every one does.
         """
-        if not (operation.wakes and self.settings.notify):
-            return "COMMIT"
         now = self._clock.monotonic()
         if now - self._told < listener.WINDOW:
-            return "COMMIT"
+            return False
         self._told = now
-        return f'NOTIFY "{self.settings.channel}"; COMMIT'
+        return True

@@ -4,23 +4,36 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from redrive.stores.dialects import loader
+from redrive.stores.dialects.postgres.values import arguments
+from redrive.stores.query import Query
 
-__all__ = ["Statement", "begin", "compiled", "prepared"]
+__all__ = ["SESSION", "Statement", "begin", "compiled", "prepared", "said"]
 
 _COMMENT = re.compile(r"--[^\n]*")
 _OURS = re.compile(r"(?<![\w.\"])redrive_\w+")
+_NUMBER = re.compile(r"\$(\d+)")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 
 
-_PLANS = "SET LOCAL jit = off"
+_HABITS = (("idle_in_transaction_session_timeout", "'5s'"), ("jit", "off"), ("enable_seqscan", "off"))
+"""What our transactions have in common.
 
-_PATIENCE = "SET LOCAL idle_in_transaction_session_timeout = '5s'"
-"""A process that is stopped within a transaction would else keep the rows of its jobs locked, and nobody could
-take them from it, however long its lease is over. Ours say the next statement at once."""
+A process that is stopped within a transaction would else keep the rows of its jobs locked, and nobody could take them
+from it, however long its lease is over. Ours say the next statement at once. One that is stopped in the middle of a
+statement does not count as idle: the rescuer sees to that (``stuck_end``).
+
+What writes finds its rows by an index, always. The planner does not know that: for a table that was small when a plan
+was made it chooses to read all of it, and keeps to that when there are a million rows. And it would compile plans of
+many cheap probes, which takes longer than to run them.
+"""
+
+SESSION = "; ".join(f"SET {name} = {value}" for name, value in _HABITS)
+"""Said first on a session that is ours as long as it lasts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +62,46 @@ def prepared(schema: str) -> Mapping[str, Statement]:
     return {name: compiled(text, schema) for name, text in loader.statements("postgres").items()}
 
 
+def said(query: Query, schema: str, channel: str | None = None) -> tuple[str, Sequence[Any]]:
+    """Write what is to be said to the server for a query and what goes with it: one statement.
+
+    Args:
+        query: what is to be run.
+        schema: where the tables are.
+        channel: who is to be told that it has been run; then nobody hears what it answers.
+
+    Returns:
+        The text, and its parameters.
+    """
+    every = prepared(schema)
+    if not query.also and channel is None:
+        statement = every[query.name]
+        return statement.text, arguments(query, statement.names)
+    queries = (*query.also, query)
+    text = _together(schema, channel, *(each.name for each in queries))
+    return text, [value for each in queries for value in arguments(each, every[each.name].names)]
+
+
+@functools.cache
+def _together(schema: str, channel: str | None, *names: str) -> str:
+    """One statement that runs several: as parts of a WITH, their parameters counted on.
+
+    PostgreSQL runs each part that writes to its end, whether or not anything asks for it, and the last one too. All
+    see the database as it was before.
+    """
+    count, texts = 0, []
+    for each in (prepared(schema)[name] for name in names):
+        texts.append(_counted_on(each.text, count))
+        count += len(each.names)
+    last = texts.pop() if channel is None else f"SELECT pg_notify('{channel}', '')"
+    return "WITH " + ", ".join(f"part_{i} AS ({text})" for i, text in enumerate(texts, 1)) + f" {last}"
+
+
+def _counted_on(text: str, count: int) -> str:
+    """The statement with parameters that are numbered from the one after so many."""
+    return _NUMBER.sub(lambda number: f"${count + int(number[1])}", text)
+
+
 def compiled(text: str, schema: str | None) -> Statement:
     """Write a statement as the libraries want it.
 
@@ -72,19 +125,18 @@ def compiled(text: str, schema: str | None) -> Statement:
     return Statement(qualified, tuple(names))
 
 
-def begin(*, writes: bool) -> str:
+def begin(*, writes: bool, pooled: bool) -> str:
     """Begin a transaction, in one message.
 
-    What writes finds its rows by an index, always. The planner does not know that: for a table that was small when a
-    plan was made it chooses to read all of it, and keeps to that when there are a million rows. And it would compile
-    plans of many cheap probes, which takes longer than to run them.
-
     Args:
-        writes: will it write? What only reads sees one snapshot.
+        writes: will it write? What only reads sees one snapshot, and may read whole tables.
+        pooled: does each transaction get another session, so that `SESSION` has not been said?
 
     Returns:
         Statements without parameters.
     """
-    if writes:
-        return f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; {_PATIENCE}; {_PLANS}; SET LOCAL enable_seqscan = off"
-    return f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_PATIENCE}; {_PLANS}"
+    wanted = dict(_HABITS) if pooled else {}
+    if not writes:
+        wanted["enable_seqscan"] = "on"
+    mode = "READ COMMITTED READ WRITE" if writes else "REPEATABLE READ READ ONLY"
+    return "; ".join([f"BEGIN ISOLATION LEVEL {mode}", *(f"SET LOCAL {name} = {wanted[name]}" for name in wanted)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import psycopg
@@ -12,16 +12,19 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from redrive.errors import StoreBusy, StoreClosed
-from redrive.stores.dialects.postgres.values import arguments, decoder
+from redrive.stores.dialects.postgres.values import decoder
+from redrive.stores.drivers.postgres.arrays import ListDumper
+from redrive.stores.drivers.postgres.conversation import Said, Talk, part, whole
 from redrive.stores.drivers.postgres.settings import Settings
-from redrive.stores.drivers.postgres.statements import begin, prepared
+from redrive.stores.drivers.postgres.statements import SESSION
 from redrive.stores.drivers.postgres.trouble import translation
-from redrive.stores.query import Operation, Query, Rows, Steps
+from redrive.stores.query import Operation, Rows, Steps
 
 __all__ = ["SyncRunner", "connect", "drive", "read"]
 
 R = TypeVar("R")
 Connection = psycopg.Connection[tuple[Any, ...]]
+Cursor = psycopg.RawCursor[tuple[Any, ...]]
 
 
 def connect(settings: Settings) -> Connection:
@@ -37,7 +40,7 @@ def connect(settings: Settings) -> Connection:
         StoreError: it cannot be opened.
     """
     try:
-        return psycopg.connect(
+        connection = psycopg.connect(
             settings.dsn,
             autocommit=True,
             # Behind a pool that gives each transaction another session, a prepared statement is lost at once.
@@ -47,10 +50,12 @@ def connect(settings: Settings) -> Connection:
         )
     except psycopg.Error as error:
         raise translation(error, settings, opening=True) from error
+    connection.adapters.register_dumper(list, ListDumper)
+    return connection
 
 
 def drive(connection: Connection, steps: Steps[R], settings: Settings) -> R:
-    """Run the conversation: statements out, rows in; errors are thrown in.
+    """Run an operation in a transaction that somebody else ends.
 
     Args:
         connection: in a transaction; after an error PostgreSQL refuses whatever else is said in it.
@@ -63,43 +68,53 @@ def drive(connection: Connection, steps: Steps[R], settings: Settings) -> R:
     Raises:
         StoreError: the database refused.
     """
-    # A cursor of ours and not one of the connection's factory: a user's connection may have any.
-    with psycopg.RawCursor(connection, row_factory=tuple_row) as cursor:
-        try:
-            query = next(steps)
-            while True:
-                try:
-                    rows = _execute(cursor, query, settings)
-                except psycopg.Error as error:
-                    query = steps.throw(translation(error, settings))
-                else:
-                    query = steps.send(rows)
-        except StopIteration as stop:
-            result: R = stop.value
-            return result
+    with _cursor(connection) as cursor:
+        return _hold(cursor, part(steps, settings), settings)
 
 
-def _execute(cursor: psycopg.Cursor[tuple[Any, ...]], query: Query, settings: Settings) -> Rows:
-    statement = prepared(settings.schema)[query.name]
-    cursor.execute(statement.text, arguments(query, statement.names), binary=True)
-    return read(cursor.fetchall() if cursor.description else [], query, cursor.description)
+def _cursor(connection: Connection) -> Cursor:
+    # Ours, and not one of the connection's factory: a user's connection may have any.
+    return psycopg.RawCursor(connection, row_factory=tuple_row)
 
 
-def read(rows: list[tuple[Any, ...]], query: Query, description: Sequence[psycopg.Column] | None) -> Rows:
+def _hold(cursor: Cursor, talk: Talk[R], settings: Settings, rows: Rows | None = None) -> R:
+    """Hold a conversation: statements out, rows in; errors are thrown in."""
+    try:
+        said = talk.send(rows)
+        while True:
+            try:
+                rows = _say(cursor, said)
+            except psycopg.Error as error:
+                said = talk.throw(translation(error, settings))
+            else:
+                said = talk.send(rows)
+    except StopIteration as stop:
+        result: R = stop.value
+        return result
+
+
+def _say(cursor: Cursor, said: Said) -> Rows:
+    if said.values is None:
+        cursor.execute(said.text, prepare=False)
+        return []
+    cursor.execute(said.text, said.values, binary=True)
+    return read(cursor.fetchall() if cursor.description else [], said, cursor.description)
+
+
+def read(rows: list[tuple[Any, ...]], said: Said, description: Sequence[psycopg.Column] | None) -> Rows:
     """Read rows into the records that were asked for.
 
     Args:
         rows: as psycopg reads them.
-        query: what was asked.
+        said: what was asked.
         description: of their columns.
 
     Returns:
         The records, or the rows.
     """
-    if query.into is None or not rows:
+    if said.into is None or not rows:
         return rows
-    step = decoder(query.into, tuple(column.name for column in description or ()))
-    return [step(row) for row in rows]
+    return decoder(said.into, tuple(column.name for column in description or ()))(rows)
 
 
 class SyncRunner:
@@ -116,12 +131,12 @@ class SyncRunner:
         self._idle: list[Connection] = []
         self._closed = False
 
-    def run(self, operation: Operation[R], *, ending: str) -> R:
+    def run(self, operation: Operation[R], is_news: Callable[[], bool] = bool) -> R:
         """Run an operation in a transaction of its own.
 
         Args:
             operation: what to run.
-            ending: the statements that end the transaction.
+            is_news: asked at the end of one that wakes, whether workers are to be told.
 
         Returns:
             Its result.
@@ -129,10 +144,22 @@ class SyncRunner:
         Raises:
             StoreError: the database refused.
         """
-        with self._lent(operation) as connection:
-            result = drive(connection, operation.steps, self._settings)
-            self._say(connection, ending)
-            return result
+        talk = whole(operation, self._settings, is_news)
+        try:
+            first = next(talk)
+        except StopIteration as stop:
+            answer: R = stop.value
+            return answer
+        with self._turn():
+            cursor, rows = self._opened(first)
+            try:
+                return _hold(cursor, talk, self._settings, rows)
+            except BaseException:
+                # Whatever state it is in: what is left of the transaction goes with it.
+                self._undo(cursor.connection)
+                raise
+            finally:
+                self._give_back(cursor.connection)
 
     def close(self) -> None:
         """Close the connections; one that is in use is closed when it comes back. Idempotent."""
@@ -143,25 +170,17 @@ class SyncRunner:
             connection.close()
 
     @contextlib.contextmanager
-    def _lent(self, operation: Operation[Any]) -> Iterator[Connection]:
+    def _turn(self) -> Iterator[None]:
         if not self._free.acquire(timeout=self._settings.timeout.total_seconds()):
             message = f"all {self._settings.pool} connections to {self._settings} are in use: set ?pool= higher"
             raise StoreBusy(message)
         try:
-            connection = self._begun(begin(writes=operation.writes))
-            try:
-                yield connection
-            except BaseException:
-                # Whatever state it is in: what is left of the transaction goes with it.
-                self._undo(connection)
-                raise
-            finally:
-                self._give_back(connection)
+            yield
         finally:
             self._free.release()
 
-    def _begun(self, beginning: str) -> Connection:
-        """Begin a transaction. Connections that have died while nobody used them are passed over."""
+    def _opened(self, first: Said) -> tuple[Cursor, Rows]:
+        """Say the first thing. Connections that have died while nobody used them are passed over."""
         while True:
             with self._lock:
                 if self._closed:
@@ -169,23 +188,21 @@ class SyncRunner:
                     raise StoreClosed(message)
                 connection = self._idle.pop() if self._idle else None
             fresh = connection is None
-            connection = connection or connect(self._settings)
+            cursor = _cursor(connection or connect(self._settings))
             try:
-                connection.execute(beginning)
-            except psycopg.Error as error:
-                connection.close()
+                if fresh and not self._settings.pgbouncer:
+                    _say(cursor, Said(SESSION))
+                return cursor, _say(cursor, first)
+            except BaseException as error:
+                cursor.connection.close()
+                if not isinstance(error, psycopg.Error):
+                    raise
                 if fresh:
                     raise translation(error, self._settings) from error
-            else:
-                return connection
-
-    def _say(self, connection: Connection, text: str) -> None:
-        try:
-            connection.execute(text)
-        except psycopg.Error as error:
-            raise translation(error, self._settings) from error
 
     def _undo(self, connection: Connection) -> None:
+        if connection.info.transaction_status is TransactionStatus.IDLE:
+            return
         try:
             connection.execute("ROLLBACK")
         except BaseException:  # noqa: BLE001 - what went wrong is being raised already

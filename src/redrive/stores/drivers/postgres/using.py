@@ -18,10 +18,9 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from redrive.errors import StoreMismatch, StoreOpenError
-from redrive.stores.dialects.postgres.values import arguments
 from redrive.stores.drivers.postgres import aio, sync
+from redrive.stores.drivers.postgres.conversation import part
 from redrive.stores.drivers.postgres.settings import Settings
-from redrive.stores.drivers.postgres.statements import prepared
 from redrive.stores.drivers.postgres.trouble import translation
 from redrive.stores.operations.admin import identify
 from redrive.stores.query import Operation, Steps
@@ -106,17 +105,17 @@ async def arun_on(given: Any, operation: Operation[R], settings: Settings, uid: 
 async def _drive(connection: psycopg.AsyncConnection[Any], steps: Steps[R], settings: Settings) -> R:
     """`sync.drive` for the asynchronous connections of psycopg, which only users have."""
     async with psycopg.AsyncRawCursor(connection, row_factory=tuple_row) as cursor:
+        talk = part(steps, settings)
         try:
-            query = next(steps)
+            said = next(talk)
             while True:
-                statement = prepared(settings.schema)[query.name]
                 try:
-                    await cursor.execute(statement.text, arguments(query, statement.names), binary=True)
+                    await cursor.execute(said.text, said.values, binary=True)
                     rows = await cursor.fetchall() if cursor.description else []
                 except psycopg.Error as error:
-                    query = steps.throw(translation(error, settings))
+                    said = talk.throw(translation(error, settings))
                 else:
-                    query = steps.send(sync.read(rows, query, cursor.description))
+                    said = talk.send(sync.read(rows, said, cursor.description))
         except StopIteration as stop:
             result: R = stop.value
             return result

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from redrive.stores.dialects import loader
-from redrive.stores.dialects.sqlite.values import decoder, encode
+from redrive.stores.dialects.sqlite.values import decoder, encode, pairs
 from redrive.stores.drivers.sqlite.settings import Settings
 from redrive.stores.drivers.sqlite.trouble import translation
 from redrive.stores.query import Query, Rows, Steps
@@ -96,6 +96,8 @@ def drive(cursor: sqlite3.Cursor, steps: Steps[R], settings: Settings) -> R:
 
 
 def _execute(cursor: sqlite3.Cursor, query: Query) -> Rows:
+    for other in query.also:
+        _execute(cursor, other)
     statement = loader.statements("sqlite")[query.name]
     if query.many is not None:
         rows = _execute_many(cursor, statement, query.many)
@@ -103,18 +105,22 @@ def _execute(cursor: sqlite3.Cursor, query: Query) -> Rows:
         rows = cursor.execute(statement, encode(query.params)).fetchall()
     if query.into is None or not rows:
         return rows
-    read = decoder(query.into, tuple(column[0] for column in cursor.description))
-    return [read(row) for row in rows]
+    return decoder(query.into, tuple(column[0] for column in cursor.description))(rows)
 
 
 def _execute_many(cursor: sqlite3.Cursor, statement: str, many: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
-    """Run a statement for each of these. What answers nothing goes down in one call, which is the cheaper way."""
+    """Run a statement for each of these, in as few calls as it allows: a call costs as much as a row."""
+    if _PAIRS in statement:
+        for each in pairs(many):
+            cursor.execute(statement, {"pairs": each})
+        return []
     if not _RETURNS.search(statement):
         cursor.executemany(statement, [encode(params) for params in many])
         return []
     return [row for params in many for row in cursor.execute(statement, encode(params)).fetchall()]
 
 
+_PAIRS = "(:pairs)"
 _RETURNS = re.compile(r"^RETURNING\b", re.MULTILINE)
 
 

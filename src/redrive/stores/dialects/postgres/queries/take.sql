@@ -1,11 +1,16 @@
--- Takes numbers that are never handed out again, each as a block of one.
--- Called by enqueue (job), claim (lease) and register (worker).
-SELECT number, number
-FROM (
-    SELECT nextval(CASE :name::text
-        WHEN 'job' THEN 'redrive_job_ids'::regclass
-        WHEN 'lease' THEN 'redrive_lease_ids'::regclass
-        WHEN 'worker' THEN 'redrive_worker_ids'::regclass
-    END) AS number
-    FROM generate_series(1, :count::bigint)
-) AS taken
+-- Takes numbers that are never handed out again: one block where nobody else took any meanwhile, else each by itself.
+-- Called by settle for catch jobs (job), claim (lease) and register (worker).
+WITH taken AS MATERIALIZED (
+    SELECT min(number) AS first, max(number) AS last, array_agg(number) AS numbers
+    FROM (
+        SELECT nextval(CASE :name::text
+            WHEN 'job' THEN 'redrive_job_ids'::regclass
+            WHEN 'lease' THEN 'redrive_lease_ids'::regclass
+            WHEN 'worker' THEN 'redrive_worker_ids'::regclass
+        END) AS number
+        FROM generate_series(1, :count::bigint)
+    ) AS single
+)
+SELECT first, last FROM taken WHERE last - first + 1 = :count
+UNION ALL
+SELECT number, number FROM taken CROSS JOIN unnest(numbers) AS number WHERE last - first + 1 <> :count

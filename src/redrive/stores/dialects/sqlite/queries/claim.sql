@@ -1,7 +1,7 @@
 -- Gives the worker the due jobs of plain queues that come first by priority, due time and id, under new leases.
 -- Called by claim; every row it answers is one new attempt.
-WITH due AS (
-    SELECT job.id, row_number() OVER (ORDER BY job.priority, job.scheduled_at, job.id) AS ordinal
+WITH first_of_all AS (
+    SELECT job.id
     FROM redrive_lanes AS lane,
         json_each((
             SELECT json_group_array(head.id)
@@ -15,19 +15,20 @@ WITH due AS (
         )) AS candidate
     JOIN redrive_jobs AS job ON job.id = candidate.value
     WHERE :queues IS NULL OR lane.queue IN (SELECT value FROM json_each(:queues))
-    ORDER BY ordinal
+    ORDER BY job.priority, job.scheduled_at, job.id
     LIMIT :count
 )
 UPDATE redrive_jobs SET
     state = 'running',
     hold = NULL,
-    lease_id = :leases ->> (due.ordinal - 1),
+    -- The leases are neighbours. (To look each one up in the list would walk it from its beginning, for every job.)
+    lease_id = (:leases ->> 0) + due.key,
     worker_id = :worker_id,
     attempt = attempt + 1,
     started_at = coalesce(started_at, :now),
     claimed_at = :now
-FROM due
-WHERE redrive_jobs.id = due.id
+FROM json_each((SELECT json_group_array(id) FROM first_of_all)) AS due
+WHERE redrive_jobs.id = due.value
 RETURNING
     id, lease_id, task, queue, priority, worker_id, attempt, failures, crashes, snoozes,
     coalesce(by_rule, '[]') AS by_rule,

@@ -1,3 +1,4 @@
--- Keeps the arguments of one job.
+-- Keeps the arguments of jobs.
 -- Called by enqueue.
-INSERT INTO redrive_payloads (job_id, payload) VALUES (:job_id, :payload)
+INSERT INTO redrive_payloads (job_id, payload)
+SELECT CAST(key AS INTEGER), CAST(value AS BLOB) FROM json_each(:pairs)

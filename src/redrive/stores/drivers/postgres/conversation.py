@@ -1,0 +1,113 @@
+"""What is said to PostgreSQL for an operation, and in which order. PURE; the runners of both colours say it.
+
+Each answer is a round trip, and a short operation consists of little else. So what can be left out is left out, on
+sessions that are ours alone (behind a pool for transactions there are none):
+
+* What is the same for all transactions is set once for each session (`SESSION`).
+* A query that is `free` goes before the transaction, since it is as good there. A worker that looks and finds
+  nothing due has then asked one thing.
+* A query that is the `last`, before which no transaction had to begin, is a transaction by itself. The news for the
+  workers travels with it.
+
+So ``enqueue`` of jobs without keys says two things: what it wants to know, and what it writes.
+
+========================== ======================================================
+operation                  what is said
+========================== ======================================================
+enqueue                    gate; all that is written, and the news
+enqueue with a key         gate; BEGIN; keys_take; all that is written; COMMIT
+claim that finds nothing   next_due
+anything else              BEGIN; ...; COMMIT
+on a user's connection     ...
+========================== ======================================================
+
+What was said first may be said again on another connection, where the first one turns out to have died while nobody
+used it: it is either BEGIN, or free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+from redrive.errors import StoreError
+from redrive.stores.drivers.postgres.settings import Settings
+from redrive.stores.drivers.postgres.statements import begin, said
+from redrive.stores.query import Operation, Rows, Steps
+
+__all__ = ["Said", "Talk", "part", "whole"]
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """Something to be said to the server.
+
+    Attributes:
+        text: one statement with ``$1``, ``$2``; or several without parameters.
+        values: of the parameters; None where there are several statements.
+        into: the record that each row becomes; without it rows are tuples.
+    """
+
+    text: str
+    values: Sequence[Any] | None = None
+    into: type | None = None
+
+
+Talk: TypeAlias = Generator[Said, Rows | None, R]
+"""The whole of it; what is sent are the rows."""
+
+
+def part(steps: Steps[R], settings: Settings) -> Talk[R]:
+    """Say what an operation asks, within a transaction that somebody else begins and ends.
+
+    Args:
+        steps: the operation.
+        settings: which schema.
+
+    Returns:
+        The conversation.
+    """
+    return _talk(steps, settings, None, bool)
+
+
+def whole(operation: Operation[R], settings: Settings, is_news: Callable[[], bool]) -> Talk[R]:
+    """Say all that an operation needs, from the beginning of its transaction to the end.
+
+    Args:
+        operation: what is to be run.
+        settings: which schema, and what kind of sessions.
+        is_news: asked at the end of an operation that wakes, whether workers are to be told.
+
+    Returns:
+        The conversation. Where it is left in the middle the transaction is to be undone.
+    """
+    return _talk(operation.steps, settings, operation, is_news)
+
+
+def _talk(steps: Steps[R], settings: Settings, own: Operation[R] | None, is_news: Callable[[], bool]) -> Talk[R]:
+    began = own is None
+    channel = settings.channel if own is not None and own.wakes and settings.notify else None
+    try:
+        query = next(steps)
+        while True:
+            if own is not None and not began and (settings.pgbouncer or not (query.free or query.last)):
+                yield Said(begin(writes=own.writes, pooled=settings.pgbouncer))
+                began = True
+            alone = query.last and not began
+            news = channel if alone and channel and is_news() else None
+            try:
+                rows = yield Said(*said(query, settings.schema, news), query.into)
+            except StoreError as error:
+                query = steps.throw(error)
+            else:
+                query = steps.send(rows or ())
+                if alone:
+                    raise RuntimeError(f"{query.name} follows a query that was said to be the last, and is committed")
+    except StopIteration as stop:
+        result: R = stop.value
+    if own is not None and began:
+        yield Said(f'NOTIFY "{channel}"; COMMIT' if channel and is_news() else "COMMIT")
+    return result

@@ -1,0 +1,146 @@
+"""What is said to PostgreSQL for an operation, told by hand: how many times, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace as changed
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from redrive.engine.records import KeyUntil
+from redrive.errors import StoreBusy, StoreError
+from redrive.stores.drivers.postgres import Settings
+from redrive.stores.drivers.postgres.conversation import Said, Talk, part, whole
+from redrive.stores.drivers.postgres.statements import said
+from redrive.stores.operations import admin, clock, floors, jobs, leases
+from redrive.stores.query import Query, Steps, writes
+from tests.stores.helpers import LONG, T0, new
+
+OURS = Settings("postgresql:///d", "PostgreSQL")
+POOLED = changed(OURS, pgbouncer=True)
+KEYED = replace(new(), key="k", key_until=KeyUntil.END)
+GATE = [jobs.Gate(T0, 1, 1)]
+NEVER = floors.NextDue(T0, None, None)
+
+
+def told(talk: Talk[Any], *answers: Sequence[Any]) -> tuple[Any, list[str]]:
+    """Answer one thing after the other; give the result, and in short what was said."""
+    heard = []
+    rows: Sequence[Any] | None = None
+    left = list(answers)
+    try:
+        while True:
+            each = talk.send(rows)
+            heard.append(short(each))
+            rows = left.pop(0) if each.values is not None else []
+    except StopIteration as stop:
+        return stop.value, heard
+
+
+def short(each: Said) -> str:
+    """The first word, and which tables are written; with the news."""
+    if each.values is None:
+        return each.text.partition(" ISOLATION")[0]
+    written = [
+        word for word in ("jobs", "keys", "payloads", "policies") if f'INTO "redrive".redrive_{word}' in each.text
+    ]
+    return " ".join(written + ["tell"] * ("pg_notify" in each.text)) or "ask"
+
+
+def yes() -> bool:
+    """There are news."""
+    return True
+
+
+@pytest.mark.parametrize(
+    ("build", "answers", "settings", "expected"),
+    [
+        (lambda: jobs.enqueue([new()]), [GATE, []], OURS, ["ask", "jobs payloads policies tell"]),
+        (lambda: jobs.enqueue([KEYED]), [GATE, [(1,)], []], OURS,
+         ["ask", "BEGIN", "keys", "jobs payloads policies", 'NOTIFY "redrive.redrive"; COMMIT']),
+        (lambda: jobs.enqueue([new()]), [GATE, []], POOLED,
+         ["BEGIN", "ask", "jobs payloads policies", 'NOTIFY "redrive.redrive"; COMMIT']),
+        (lambda: jobs.enqueue([new()]), [GATE, []], changed(OURS, notify=False), ["ask", "jobs payloads policies"]),
+        (lambda: jobs.enqueue([]), [], OURS, []),
+        (lambda: leases.claim(1, 1, lease_for=LONG), [[NEVER]], OURS, ["ask"]),
+        (lambda: admin.identify("uid"), [[("u",)]], OURS, ["BEGIN", "ask", "COMMIT"]),
+    ],
+    ids=["enqueue", "with a key", "pooled", "no notify", "nothing", "nothing due", "a question"],
+)  # fmt: skip
+def test_an_operation_is_said_in_few_words(build: Any, answers: list[Any], settings: Settings, expected: list[str]):
+    """What need not be in the transaction goes before it, and what is alone in it needs none around it."""
+    assert expected == told(whole(build(), settings, yes), *answers)[1]
+
+
+def test_workers_that_were_just_told_are_not_told_again():
+    """Where there are no news the statement is said as it is."""
+    assert ["ask", "jobs payloads policies"] == told(whole(jobs.enqueue([new()]), OURS, bool), GATE, [])[1]
+
+
+def test_within_a_transaction_of_somebody_else_nothing_begins_or_ends():
+    """On a user's connection, and on one that is lent, an operation is a part of what happens there."""
+    talk = part(jobs.enqueue([new()]).steps, OURS)
+
+    assert (jobs.Placed([1]), ["ask", "jobs payloads policies"]) == told(talk, GATE, [])
+
+
+@writes
+def _forgiving() -> Steps[str]:
+    try:
+        yield Query("clock", {"now": None}, into=clock.Instant)
+    except StoreBusy:
+        yield Query("worker_stop", {"id": 1, "now": T0})
+    return "fine"
+
+
+def test_an_operation_may_answer_an_error():
+    """What the database refuses is thrown into the operation, and its answer is said next."""
+    talk = whole(_forgiving(), OURS, bool)
+    heard = [next(talk), talk.send([]), talk.throw(StoreBusy("no")), talk.send([])]
+
+    assert ["BEGIN", "ask", "ask", "COMMIT"] == [short(each) for each in heard]
+    with pytest.raises(StopIteration, match="fine"):
+        talk.send([])
+
+
+def test_an_error_that_nobody_answers_ends_the_conversation():
+    """Nothing more is said; the runner undoes what there is."""
+    talk = whole(jobs.enqueue([new()]), OURS, bool)
+    next(talk)
+    with pytest.raises(StoreError, match="no"):
+        talk.throw(StoreError("no"))
+
+
+def test_several_statements_are_said_as_one():
+    """Each is a part of one statement, and their parameters are counted on."""
+    query = Query("worker_stop", {"id": 8, "now": T0}, also=(Query("keys_drop", {"job_ids": [7]}),))
+    text, values = said(query, "s", "news")
+
+    assert [[7], T0, 8] == values
+    assert (
+        "WITH part_1 AS (DELETE FROM \"s\".redrive_keys WHERE kind = 'unique' AND job_id = ANY ($1::bigint[])), "
+        'part_2 AS (UPDATE "s".redrive_workers SET stopped_at = $2::timestamptz '
+        "WHERE id = $3::bigint AND stopped_at IS NULL) SELECT pg_notify('news', '')"
+    ) == " ".join(text.split())
+
+
+def test_the_last_of_several_statements_answers():
+    """Where nobody is to be told, the rows are those of the query itself."""
+    query = Query("worker_stop", {"id": 8, "now": T0}, also=(Query("keys_drop", {"job_ids": [7]}),))
+
+    assert ") UPDATE " in said(query, "s")[0]
+
+
+@writes
+def two_lasts() -> Steps[None]:
+    """Says of its first query that it is the last."""
+    yield Query("keys_drop", {"job_ids": [7]}, last=True)
+    yield Query("keys_drop", {"job_ids": [8]}, last=True)
+
+
+def test_nothing_may_follow_the_last():
+    """It is committed by then: whoever says more has a mistake in it that must not pass in silence."""
+    with pytest.raises(RuntimeError, match="keys_drop follows a query that was said to be the last"):
+        told(whole(two_lasts(), OURS, bool), [], [])
