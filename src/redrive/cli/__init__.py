@@ -21,6 +21,7 @@ from redrive.cli.demo import demo
 from redrive.cli.jobs import jobs
 from redrive.cli.plan import plan
 from redrive.cli.queues import queues
+from redrive.cli.simulate import simulate
 from redrive.cli.worker import worker
 from redrive.errors import ConfigurationError, RedriveError
 
@@ -35,6 +36,7 @@ cli = typer.Typer(
 cli.command()(worker)
 cli.command()(demo)
 cli.command(context_settings={"ignore_unknown_options": True})(plan)  # a policy in English may begin with "- "
+cli.command()(simulate)
 cli.command()(check)
 cli.add_typer(jobs, name="jobs")
 cli.add_typer(db, name="db")

@@ -1,0 +1,78 @@
+"""``redrive simulate``: what policies do to a target, before there is one.
+
+The simulation is `redrive.simulate`; here it is shown::
+
+    words     a finding -> its figures as people read them
+    text      a finding -> a table in the terminal
+    svg       a finding -> a drawing: a bar beside each figure
+    plain     a finding -> one JSON object
+
+Exit status: 0 if it was simulated; 2 if a policy cannot be read, a scenario is unknown, or an option is wrong.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from redrive.cli.plan.source import read_policy
+from redrive.cli.simulate.plain import as_json
+from redrive.cli.simulate.svg import as_svg
+from redrive.cli.simulate.text import as_table
+from redrive.errors import ConfigurationError
+from redrive.simulate import SCENARIOS, Contender, Finding, of_policy, run, scenario
+
+__all__ = ["simulate"]
+
+_WIDTH = 140
+"""Columns where the output is no terminal: the widest table with the longest name."""
+
+
+def simulate(
+    scenarios: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[SCENARIO]...", help=f"{', '.join(each.name for each in SCENARIOS)}; by default all."),
+    ] = None,
+    *,
+    policy: Annotated[
+        str | None,
+        typer.Option(metavar="POLICY", help="Put this policy beside the others; written as for `redrive plan`."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The first seed; the same seed gives the same figures.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, max=100, help="Run so many seeds and show the mean of them.")] = 1,
+    clients: Annotated[int | None, typer.Option(help="How many clients, instead of as many as published.")] = None,
+    svg: Annotated[Path | None, typer.Option(metavar="DIR", help="Draw each scenario into this folder too.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object in a line for each scenario.")] = False,
+) -> None:
+    """Show what policies do in an outage, in a crowd, on a full target: calls, load, completion, recovery."""
+    guests = [] if policy is None else [_guest(policy)]
+    chosen = [scenario(name) for name in dict.fromkeys(scenarios or [])] or SCENARIOS
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = _WIDTH
+    for each in chosen:
+        finding = run(each, guests, seeds=range(seed, seed + seeds), clients=clients)
+        if svg is not None:
+            _draw(svg, finding)
+        if json:
+            typer.echo(as_json(finding))
+        else:
+            as_table(finding, console)
+
+
+def _guest(given: str) -> Contender:
+    read = read_policy(given)
+    return of_policy(f"yours: {read.name}", read.policy)
+
+
+def _draw(folder: Path, finding: Finding) -> None:
+    path = folder / f"{finding.scenario.name}.svg"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(as_svg(finding), encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from error
+    typer.echo(f"{finding.scenario.name} is drawn in {path}", err=True)

@@ -1,0 +1,29 @@
+"""A finding as data for programs: one JSON object; what never ends is null. PURE."""
+
+from __future__ import annotations
+
+import msgspec
+
+from redrive.simulate import Finding
+
+__all__ = ["as_json"]
+
+
+def as_json(finding: Finding) -> str:
+    """The finding as one line of JSON.
+
+    Args:
+        finding: what came of a scenario.
+    """
+    names = [measure.name for measure in finding.scenario.measures]
+    return msgspec.json.encode(
+        {
+            "scenario": finding.scenario.name,
+            "clients": finding.clients,
+            "seeds": finding.seeds,
+            "units": {measure.name: measure.unit for measure in finding.scenario.measures},
+            "contenders": [
+                {"name": row.contender, "figures": dict(zip(names, row.figures, strict=True))} for row in finding.rows
+            ],
+        }
+    ).decode()

@@ -1,0 +1,117 @@
+"""A finding as an SVG drawing: a column for each measure, a line for each contender, a bar beside each figure. PURE.
+
+Bars of one column have one scale. A figure that is more than twenty times its neighbour would make that invisible, so
+such a column is drawn on a logarithmic scale and says so. What never ends fills its column and is hatched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf, isinf, log10
+
+from redrive.cli.drawing import rules, tag
+from redrive.cli.plan.words import clean, wrapped
+from redrive.cli.simulate.words import cells, setting
+from redrive.simulate import Finding
+
+__all__ = ["as_svg"]
+
+_EDGE, _ROW, _LINE = 24, 24, 20
+_CHARACTER = 6.6  # of a name, at 12 px
+_TITLE = 8.4  # the same of the title, at 16 px
+_BAR, _GAP = 60, 16
+_FIGURE = 5.6  # of a figure, at 11 px
+_WIDE = 20.0  # from this ratio on, a logarithmic scale
+
+_LIGHT = {
+    "text": "font: 12px system-ui, sans-serif; fill: #1f2328",
+    ".title": "font-size: 16px; font-weight: 600",
+    ".faint": "fill: #59636e",
+    ".figure": "font-size: 11px",
+    ".page": "fill: #ffffff",
+    ".own": "fill: #0969da",
+    ".other": "fill: #8c959f",
+    ".never": "fill: none; stroke: #cf222e; stroke-dasharray: 3 2",
+    ".yours": "fill: #9a6700",
+}
+_DARK = {
+    "text": "fill: #f0f6fc",
+    ".faint": "fill: #9198a1",
+    ".page": "fill: #0d1117",
+    ".own": "fill: #4493f8",
+    ".other": "fill: #6e7681",
+    ".never": "stroke: #ff7b72",
+    ".yours": "fill: #d29922",
+}
+
+
+def as_svg(finding: Finding) -> str:
+    """The finding as an SVG document, with a line break at its end.
+
+    Args:
+        finding: what came of a scenario.
+    """
+    head, *rows = [[clean(cell) for cell in line] for line in cells(finding)]
+    names = 2 * _EDGE + max(len(row[0]) for row in rows) * _CHARACTER
+    widths = [_width(list(column)) for column in zip(*[head, *rows], strict=True)][1:]
+    width = max(names + sum(widths), 2 * _EDGE + len(finding.scenario.title) * _TITLE)
+    said = wrapped(setting(finding), int(width / _CHARACTER))
+    top = _EDGE + _LINE * (len(said) + 2)
+    height = top + _ROW * (len(rows) + 1) + _EDGE // 2
+    parts = [tag("text", finding.scenario.title, class_="title", x=_EDGE, y=_EDGE + 8)]
+    parts += [tag("text", line, class_="faint", x=_EDGE, y=_EDGE + _LINE * n + 10) for n, line in enumerate(said, 1)]
+    parts += [tag("text", row[0], x=_EDGE, y=top + _ROW * n + 16) for n, row in enumerate(rows, 1)]
+    x = names
+    for number, wide in enumerate(widths):
+        parts += _column(finding, number, [row[number + 1] for row in rows], x, top)
+        x += wide
+    size = f'width="{width:.0f}" height="{height}" viewBox="0 0 {width:.0f} {height}"'
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" class="redrive-simulation" role="img" {size}>',
+            tag("title", finding.scenario.title),
+            tag("desc", setting(finding)),
+            f"<style>\n{_rules(_LIGHT)}\n@media (prefers-color-scheme: dark) {{\n{_rules(_DARK)}\n}}\n</style>",
+            tag("rect", class_="page", width="100%", height="100%"),
+            *parts,
+            "</svg>",
+            "",
+        ]
+    )
+
+
+def _rules(styles: dict[str, str]) -> str:
+    return rules(".redrive-simulation", styles)
+
+
+def _width(column: list[str]) -> float:
+    heading, *figures = column
+    return max(len(heading) * _CHARACTER, _BAR + 6 + max(map(len, figures)) * _FIGURE) + _GAP
+
+
+def _column(finding: Finding, number: int, figures: list[str], x: float, top: int) -> Iterator[str]:
+    values = [row.figures[number].mean for row in finding.rows]
+    finite = [value for value in values if value and not isinf(value)]
+    least, most = min(finite, default=1.0), max(finite, default=1.0)
+    logarithmic = most > _WIDE * least
+    heading = finding.scenario.measures[number].heading
+    yield tag("text", heading, class_="faint", x=x, y=top + (4 if logarithmic else 16))
+    if logarithmic:
+        yield tag("text", "logarithmic", class_="faint figure", x=x, y=top + 17)
+    for line, (value, figure) in enumerate(zip(values, figures, strict=True), 1):
+        y = top + _ROW * line + 5
+        share = _log_share(value, least, most) if logarithmic else value / most
+        long = float(_BAR) if value == inf else max(1.0, _BAR * share)
+        yield tag("rect", class_=_kind(finding.rows[line - 1].contender, value), x=x, y=y, width=long, height=14, rx=2)
+        yield tag("text", figure, class_="figure", x=x + long + 5, y=y + 11)
+
+
+def _log_share(value: float, least: float, most: float) -> float:
+    """The length of a bar: the smallest figure is drawn a tenth as long as the largest."""
+    return 0.0 if not value else 0.1 + 0.9 * log10(value / least) / log10(most / least) if value != inf else 1.0
+
+
+def _kind(name: str, value: float) -> str:
+    if value == inf:
+        return "never"
+    return "own" if name.startswith("redrive") else "yours" if name.startswith("yours") else "other"

@@ -1,0 +1,60 @@
+"""One call in virtual time: attempts and waits, until it succeeds or is given up. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from redrive.errors import CircuitOpen
+from redrive.policy import Failure
+from redrive.simulate.client import Client
+from redrive.simulate.dice import Dice
+from redrive.simulate.loop import Loop
+
+__all__ = ["DOWN", "LATE", "REFUSED", "Answered", "Send", "call"]
+
+DOWN = Failure.of(ConnectionError("the target is down"))
+"""An attempt that a target in trouble has refused."""
+REFUSED = Failure.of(CircuitOpen("the breaker is open"))
+"""A call that was not sent."""
+LATE = Failure.of(TimeoutError("no answer in time"))
+"""An attempt whose answer nobody waits for any more."""
+
+Answered: TypeAlias = Callable[[Failure | None], None]
+"""Hears how an attempt has ended; None: it succeeded."""
+Send: TypeAlias = Callable[[Answered], None]
+"""Makes one attempt."""
+
+
+def call(loop: Loop, client: Client, dice: Dice, send: Send, done: Answered) -> None:
+    """Begin a call.
+
+    Args:
+        loop: the time.
+        client: whose call it is.
+        dice: for the jitter.
+        send: makes an attempt.
+        done: hears how the call has ended, as if it were one attempt; a call below another one is one.
+    """
+    made = client.begin(loop.now)
+    if made is None:
+        done(REFUSED)
+        return
+
+    def heard(failure: Failure | None) -> None:
+        if failure is None:
+            made.succeeded(loop.now)
+            done(None)
+            return
+        delay = made.failed(failure, loop.now, dice.random())
+        if delay is None:
+            done(failure)
+        elif delay:
+            loop.after(delay, again)
+        else:
+            send(heard)
+
+    def again() -> None:
+        send(heard)
+
+    send(heard)

@@ -1,0 +1,201 @@
+"""One process that calls a target: what its calls share, and what becomes of each failed attempt. PURE.
+
+Scenarios know a `Client` and its `Call`; which library stands behind them they do not. `PolicyClient` is redrive: it
+asks the same `redrive.policy.Policy.decide` that a call in a program asks, in the same order of budget and breaker as
+`redrive.retrying.guard.Guard`, with the same ledgers and the same breaker. `FormulaClient` is any other library, as its
+documentation writes it down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+from redrive.policy import Failure, History, Policy, Retry
+from redrive.policy.breaker import (
+    Admitted,
+    Ask,
+    BreakerSettings,
+    Event,
+    Failed,
+    Succeeded,
+    initial,
+    step,
+)
+from redrive.policy.ledger import Budget, Ledger
+
+__all__ = ["EPOCH", "Call", "Client", "FormulaClient", "PolicyClient"]
+
+EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+"""The instant zero of a simulation."""
+
+_TARGET_ANSWERED = ("not_matched", "permanent")
+
+
+class Call(Protocol):
+    """One call of a function that is retried."""
+
+    def failed(self, failure: Failure, now: float, sample: float) -> float | None:
+        """An attempt has failed.
+
+        Args:
+            failure: why.
+            now: the present instant.
+            sample: a random number from [0, 1).
+
+        Returns:
+            Seconds to wait before the next attempt; None if the call has failed.
+        """
+        ...
+
+    def succeeded(self, now: float) -> None:
+        """An attempt has succeeded."""
+
+
+class Client(Protocol):
+    """What the calls of one process share."""
+
+    def begin(self, now: float) -> Call | None:
+        """A call begins; None: it is refused here, and nothing is sent."""
+        ...
+
+    def afford(self, now: float) -> bool:
+        """A copy of a call is wanted (a hedge); whether the budget grants it."""
+        ...
+
+
+class PolicyClient:
+    """Calls under a policy of redrive.
+
+    Args:
+        policy: with the defaults of a call in process.
+        budget: what all calls share.
+        breaker: what all calls share.
+    """
+
+    def __init__(self, policy: Policy, budget: Budget | None = None, breaker: BreakerSettings | None = None) -> None:
+        self.policy = policy
+        self.ledger = Ledger() if budget is None else budget.open()
+        self.has_budget = budget is not None
+        self._settings = breaker
+        self._breaker = None if breaker is None else initial(breaker)
+
+    def begin(self, now: float) -> PolicyCall | None:
+        """See `Client.begin`."""
+        token = 0
+        if self._settings is not None and self._breaker is not None:
+            self._breaker, answer = step(self._settings, self._breaker, Ask(), now)
+            if not isinstance(answer, Admitted):
+                return None
+            token = answer.token
+        self.ledger.begin(now)
+        return PolicyCall(self, now, token)
+
+    def afford(self, now: float) -> bool:
+        """See `Client.afford`."""
+        return not self.has_budget or self.ledger.spend(now, None) is not None
+
+    def report(self, event: Event, now: float) -> None:
+        """Tell the breaker how a call has ended."""
+        if self._settings is not None and self._breaker is not None:
+            self._breaker, _ = step(self._settings, self._breaker, event, now)
+
+
+class PolicyCall:
+    """One call under a policy, as `redrive.retrying.run.Run` makes it."""
+
+    __slots__ = ("_client", "_history", "_price", "_token")
+
+    def __init__(self, client: PolicyClient, now: float, token: int) -> None:
+        self._client = client
+        self._history = History(1, EPOCH + timedelta(0, now))
+        self._price: float | None = None
+        self._token = token
+
+    def failed(self, failure: Failure, now: float, sample: float) -> float | None:
+        """See `Call.failed`."""
+        client, at = self._client, EPOCH + timedelta(0, now)
+        decision = client.policy.decide(self._history, failure, at, sample)
+        refused = False
+        if isinstance(decision, Retry) and decision.rule != "deadline":
+            if not client.has_budget or self._granted(failure, now):
+                self._history = client.policy.advance(self._history, failure, decision.delay, now=at, sample=sample)
+                return decision.delay.total_seconds()
+            refused = True
+        answered = decision.rule in _TARGET_ANSWERED
+        if not answered and not refused:
+            client.ledger.fail(now)
+        self._end(now, Succeeded(self._token) if answered else Failed(self._token))
+        return None
+
+    def succeeded(self, now: float) -> None:
+        """See `Call.succeeded`."""
+        if self._price is not None:
+            self._client.ledger.release(now)
+        self._client.ledger.succeed(now, self._price)
+        self._price = None
+        self._end(now, Succeeded(self._token))
+
+    def _granted(self, failure: Failure, now: float) -> bool:
+        ledger = self._client.ledger
+        if self._price is not None:
+            ledger.release(now)
+        self._price = ledger.spend(now, failure)
+        return self._price is not None
+
+    def _end(self, now: float, event: Event) -> None:
+        if self._price is not None:
+            self._client.ledger.release(now)
+        self._client.ledger.end(now)
+        self._client.report(event, now)
+
+
+class FormulaClient:
+    """Calls under a formula.
+
+    Args:
+        wait: seconds after so many attempts, with this sample.
+        attempts: executions at most; None for no limit.
+        timeout: seconds from the start after which no attempt is added, asked *after* an attempt, as tenacity's
+            ``stop_after_delay`` has it, which stamina uses; None for no limit.
+    """
+
+    def __init__(
+        self, wait: Callable[[int, float], float], attempts: int | None = None, timeout: float | None = None
+    ) -> None:
+        self.wait = wait
+        self.attempts = attempts
+        self.timeout = timeout
+
+    def begin(self, now: float) -> FormulaCall:
+        """See `Client.begin`."""
+        return FormulaCall(self, now)
+
+    def afford(self, now: float) -> bool:  # noqa: ARG002 - there is nothing to share
+        """See `Client.afford`."""
+        return True
+
+
+class FormulaCall:
+    """One call under a formula."""
+
+    __slots__ = ("_client", "_number", "_started")
+
+    def __init__(self, client: FormulaClient, now: float) -> None:
+        self._client = client
+        self._number = 0
+        self._started = now
+
+    def failed(self, failure: Failure, now: float, sample: float) -> float | None:  # noqa: ARG002 - all are the same
+        """See `Call.failed`."""
+        self._number += 1
+        client = self._client
+        if client.attempts is not None and self._number >= client.attempts:
+            return None
+        if client.timeout is not None and now - self._started >= client.timeout:
+            return None
+        return client.wait(self._number, sample)
+
+    def succeeded(self, now: float) -> None:
+        """See `Call.succeeded`."""

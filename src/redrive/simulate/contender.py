@@ -1,0 +1,147 @@
+"""Who takes part: redrive's defaults, those of the two libraries most used in Python, and the textbook. PURE.
+
+=============  ===================================================================================================
+contender      what it is
+=============  ===================================================================================================
+no retries     one attempt: what a scenario costs by itself
+redrive        ``Policy(on=...)``: 3 attempts, 100 ms doubling to 5 s under full jitter, 45 s in all
+tenacity       ``@tenacity.retry``: without end, without a wait
+stamina        ``@stamina.retry(on=...)``: 10 attempts, ``min(5, 0.1 * 2 ** (n - 1) + uniform(0, 1))``, 45 s
+exponential    3 attempts, 100 ms doubling to 5 s without jitter
+=============  ===================================================================================================
+
+The formulas of the others are those that they publish; ``python -m benchmarks.quality`` compares them with the
+installed libraries. A scenario changes what it must change and no more (`Contender.without_end`): a herd that gives up
+after three attempts is no herd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from redrive.policy import Policy
+from redrive.policy.breaker import BreakerSettings
+from redrive.policy.budget import Budget, RatioBudget
+from redrive.retrying.hedging import Hedge
+from redrive.simulate.client import Client, FormulaClient, PolicyClient
+
+__all__ = ["DEFAULTS", "NONE", "REDRIVE", "Contender", "exponential", "of_policy", "stamina_wait"]
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A policy with a name, of redrive or of another library.
+
+    Attributes:
+        name: as it stands in tables.
+        policy: redrive's; None for another library.
+        budget: shared by all calls of a process.
+        breaker: the same.
+        hedge: when copies are sent.
+        wait: the other library's formula: attempts so far and a sample give seconds.
+        attempts: of the other library; None for no limit.
+        timeout: of the other library, in seconds; None for none.
+    """
+
+    name: str
+    policy: Policy | None = None
+    budget: Budget | None = None
+    breaker: BreakerSettings | None = None
+    hedge: Hedge | None = None
+    wait: Callable[[int, float], float] | None = None
+    attempts: int | None = None
+    timeout: float | None = None
+
+    def open(self) -> Client:
+        """One process that has made no call yet."""
+        if self.policy is not None:
+            return PolicyClient(self.policy, self.budget, self.breaker)
+        return FormulaClient(self.wait or _no_wait, self.attempts, self.timeout)
+
+    @property
+    def yields(self) -> bool:
+        """Whether it leaves the retrying to a retrying call above it."""
+        return self.policy is not None and self.policy.nested == "outer"
+
+    def without_end(self) -> Contender:
+        """The same delays, as often as they are needed."""
+        if self.policy is None:
+            return self if self is NONE else replace(self, attempts=None, timeout=None)
+        return replace(self, policy=self.policy.with_(attempts=None, deadline="1d"))
+
+    def with_budget(self, budget: Budget) -> Contender:
+        """The same behind a budget."""
+        said = f"{type(budget).__name__}({_numbers(budget)})"
+        return replace(self, name=f"{self.name} + {said}", budget=budget)
+
+    def with_breaker(self, breaker: BreakerSettings) -> Contender:
+        """The same behind a circuit breaker."""
+        return replace(self, name=f"{self.name} + breaker", breaker=breaker)
+
+
+def of_policy(name: str, policy: Policy) -> Contender:
+    """A policy of redrive as a contender.
+
+    What fails in a simulation is whatever the policy retries, so ``on`` is not looked at; all else counts. A budget, a
+    breaker or a hedge that is named by a key is not registered here: a budget is taken as ``RatioBudget()`` and a
+    breaker as ``BreakerSettings()``, and a hedge by key is left out.
+
+    Args:
+        name: as it shall stand in tables.
+        policy: in any form; what it leaves to the place is taken as in process.
+    """
+    shared = {field: getattr(policy, field) for field in ("budget", "breaker", "hedge")}
+    plain = policy.with_(on=Exception, on_result=None, **dict.fromkeys(shared)).in_process()
+    budget, breaker, hedge = shared.values()
+    return Contender(
+        name,
+        plain,
+        RatioBudget() if isinstance(budget, str) else getattr(budget, "budget", None),
+        BreakerSettings() if isinstance(breaker, str) else getattr(breaker, "settings", None),
+        hedge if isinstance(hedge, Hedge) else None,
+    )
+
+
+def exponential(initial: float, maximum: float, attempts: int | None = 3) -> Contender:
+    """Plain exponential backoff without jitter.
+
+    Args:
+        initial: the first delay, in seconds.
+        maximum: the longest, in seconds.
+        attempts: executions at most; None for no limit.
+    """
+    return Contender(
+        "exponential", wait=lambda number, _: min(maximum, initial * 2.0 ** (number - 1)), attempts=attempts
+    )
+
+
+def stamina_wait(number: int, sample: float) -> float:
+    """Stamina's wait with its defaults: the jitter is added before the cap, so that late delays are the cap itself.
+
+    Args:
+        number: attempts so far.
+        sample: a random number from [0, 1).
+    """
+    return min(5.0, 0.1 * 2.0 ** (number - 1) + sample)
+
+
+def _no_wait(number: int, sample: float) -> float:  # noqa: ARG001 - tenacity's `wait_none`
+    return 0.0
+
+
+def _numbers(budget: Budget) -> str:
+    usual = type(budget)().arguments()
+    found = [(name, value) for name, value in budget.arguments().items() if value != usual[name]]
+    return ", ".join(f"{name}={value}" for name, value in found)
+
+
+NONE = Contender("no retries", attempts=1)
+REDRIVE = of_policy("redrive", Policy(on=Exception))
+DEFAULTS = (
+    REDRIVE,
+    Contender("tenacity"),
+    Contender("stamina", wait=stamina_wait, attempts=10, timeout=45.0),
+    exponential(0.1, 5.0),
+)
+"""What a user gets who takes each library as it comes, and the textbook's backoff with redrive's numbers."""

@@ -1,0 +1,11 @@
+"""The dice of simulations: seeded, so that the same seed tells the same story on every machine."""
+
+from __future__ import annotations
+
+from random import Random
+
+__all__ = ["Dice"]
+
+
+class Dice(Random):
+    """``Dice("7:herd")``: its samples are the same for the same text, in every version of Python."""

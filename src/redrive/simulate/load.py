@@ -1,0 +1,42 @@
+"""What a target has to bear, counted. PURE."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+__all__ = ["Load", "quantile"]
+
+
+class Load:
+    """Attempts by the slice of time in which they arrive.
+
+    Args:
+        slice: its length in seconds.
+
+    Attributes:
+        total: attempts so far.
+    """
+
+    def __init__(self, slice: float = 1.0) -> None:  # noqa: A002 - it is one
+        self.total = 0
+        self._slice = slice
+        self._counts: Counter[int] = Counter()
+
+    def arrive(self, now: float) -> None:
+        """An attempt arrives."""
+        self.total += 1
+        self._counts[int(now / self._slice)] += 1
+
+    def counts(self, start: float, end: float) -> list[int]:
+        """Attempts in each slice from one instant to another, in seconds."""
+        return [self._counts[number] for number in range(round(start / self._slice), round(end / self._slice))]
+
+    def peak(self) -> float:
+        """Attempts per second in the worst slice."""
+        return max(self._counts.values(), default=0) / self._slice
+
+
+def quantile(values: list[float], share: float) -> float:
+    """The smallest value that so large a share of the values does not exceed."""
+    ranked = sorted(values)
+    return ranked[min(len(ranked) - 1, int(share * len(ranked)))]

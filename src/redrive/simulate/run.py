@@ -1,0 +1,120 @@
+"""Runs scenarios, and says what came of them as values. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from redrive.errors import ConfigurationError
+from redrive.simulate.contender import Contender
+from redrive.simulate.dice import Dice
+from redrive.simulate.scenarios import SCENARIOS, Scenario
+
+__all__ = ["Figure", "Finding", "Row", "run", "scenario"]
+
+_MOST = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure, over all seeds.
+
+    Attributes:
+        mean: of the seeds; ``inf`` if it was never reached with one of them.
+        low: the smallest.
+        high: the largest.
+    """
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What came of one contender.
+
+    Attributes:
+        contender: its name.
+        figures: one for each measure of the scenario.
+    """
+
+    contender: str
+    figures: tuple[Figure, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What came of one scenario.
+
+    Attributes:
+        scenario: which.
+        clients: how many there were.
+        seeds: with which it was run.
+        rows: one for each contender.
+    """
+
+    scenario: Scenario
+    clients: int
+    seeds: tuple[int, ...]
+    rows: tuple[Row, ...]
+
+    def figure(self, contender: str, measure: str) -> Figure:
+        """One figure by the names of its row and column.
+
+        Raises:
+            KeyError: there is no such row or column.
+        """
+        names = [each.name for each in self.scenario.measures]
+        rows = {row.contender: row for row in self.rows}
+        if contender not in rows or measure not in names:
+            raise KeyError(f"{contender!r}, {measure!r}: the rows are {[*rows]}, the columns {names}")
+        return rows[contender].figures[names.index(measure)]
+
+
+def scenario(name: str) -> Scenario:
+    """A scenario by its name.
+
+    Raises:
+        ConfigurationError: there is none of that name.
+    """
+    for each in SCENARIOS:
+        if each.name == name:
+            return each
+    raise ConfigurationError(f"there is no scenario {name!r}; there are {', '.join(each.name for each in SCENARIOS)}")
+
+
+def run(
+    trouble: Scenario,
+    guests: Iterable[Contender] = (),
+    *,
+    seeds: Iterable[int] = (0,),
+    clients: int | None = None,
+    alone: bool = False,
+) -> Finding:
+    """Put all contenders into a scenario.
+
+    Args:
+        trouble: the scenario.
+        guests: who takes part besides those of the scenario.
+        seeds: it is run once for each; all contenders meet the same luck.
+        clients: how many; by default as many as the scenario says.
+        alone: leave those of the scenario out.
+
+    Raises:
+        ConfigurationError: the number of clients or of seeds is none.
+    """
+    count = trouble.clients if clients is None else clients
+    numbers = tuple(seeds)
+    if not 1 <= count <= _MOST or not numbers:
+        raise ConfigurationError(f"clients={count}, {len(numbers)} seeds: 1 to {_MOST} clients, and one seed or more")
+    rows = []
+    for contender in (*(() if alone else trouble.contenders), *guests):
+        able = trouble.prepare(contender)
+        trials = [trouble.trial(able, Dice(f"{seed}:{trouble.name}"), count) for seed in numbers]
+        rows.append(Row(contender.name, tuple([_figure(column) for column in zip(*trials, strict=True)])))
+    return Finding(trouble, count, numbers, tuple(rows))
+
+
+def _figure(values: tuple[float, ...]) -> Figure:
+    return Figure(sum(values) / len(values), min(values), max(values))

@@ -1,0 +1,15 @@
+"""The ten troubles: one module for those that share a target. PURE."""
+
+from __future__ import annotations
+
+from redrive.simulate.scenarios.contention import CONTENTION
+from redrive.simulate.scenarios.deadline import DEADLINE, ISOLATION
+from redrive.simulate.scenarios.herd import HERD, PUSHBACK
+from redrive.simulate.scenarios.metastable import METASTABLE
+from redrive.simulate.scenarios.outage import FLAKY, OUTAGE, STACK
+from redrive.simulate.scenarios.scenario import Measure, Scenario, Trial
+from redrive.simulate.scenarios.tail import TAIL
+
+__all__ = ["SCENARIOS", "Measure", "Scenario", "Trial"]
+
+SCENARIOS = (CONTENTION, OUTAGE, FLAKY, STACK, HERD, PUSHBACK, DEADLINE, METASTABLE, TAIL, ISOLATION)

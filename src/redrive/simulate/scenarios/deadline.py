@@ -1,0 +1,108 @@
+"""How far a call goes beyond its deadline, and whether calls disturb one another. PURE."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import inf
+
+from redrive.simulate.caller import DOWN, LATE
+from redrive.simulate.client import Call
+from redrive.simulate.contender import DEFAULTS, REDRIVE, Contender
+from redrive.simulate.dice import Dice
+from redrive.simulate.scenarios.scenario import Measure, Scenario
+
+__all__ = ["DEADLINE", "ISOLATION"]
+
+_WHOLE = 5.0
+_SLOWEST = 2.0
+_HORIZON = 60.0
+_LONGEST = 10  # attempts of a call that are compared
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut(Contender):
+    """Its attempts are coroutines, which are cut off at the deadline (`redrive.retrying.cut`)."""
+
+
+def _given(contender: Contender) -> Contender:
+    """The deadline of the scenario, where there is a parameter for it, and no other limit."""
+    if contender.policy is not None:
+        return replace(contender, policy=contender.policy.with_(attempts=None, deadline=_WHOLE))
+    if contender.timeout is not None or contender.name == "tenacity":
+        return replace(contender, attempts=None, timeout=_WHOLE)
+    return replace(contender, attempts=None)
+
+
+def _ends(contender: Contender, dice: Dice) -> float:
+    """When one call has ended, whose attempts all fail; none of the others has a say in it, so time is a number."""
+    now, cuts = 0.0, isinstance(contender, _Cut)
+    made = contender.open().begin(now)
+    while made is not None and now < _HORIZON:
+        now += dice.random() * _SLOWEST
+        if cuts and now >= _WHOLE:
+            return _WHOLE
+        delay = made.failed(LATE, now, dice.random())
+        if delay is None:
+            return now
+        now += delay
+    return inf
+
+
+def _deadline(contender: Contender, dice: Dice, clients: int) -> tuple[float, ...]:
+    over = [max(0.0, _ends(contender, dice) - _WHOLE) for _ in range(clients)]
+    return sum(over) / clients, max(over), 100 * sum(each > 0 for each in over) / clients
+
+
+DEADLINE = Scenario(
+    "deadline",
+    "How far does a call go beyond its deadline?",
+    "1000 calls get 5 s each, where the library has a word for it; an attempt takes up to 2 s and fails.",
+    (Measure("mean overshoot", "s", 2), Measure("longest overshoot", "s", 2), Measure("calls too late", "%", 1)),
+    _deadline,
+    1000,
+    (replace(REDRIVE, name="redrive, plain functions"), _Cut("redrive, coroutines", REDRIVE.policy), *DEFAULTS[1:]),
+    _given,
+)
+
+# --------------------------------------------------------------------------------------------------------- isolation
+
+
+def _isolation(contender: Contender, dice: Dice, clients: int) -> tuple[float, ...]:
+    seeds = [dice.getrandbits(64) for _ in range(clients)]
+    alone = [_Story(contender.open().begin(0.0), Dice(seed)) for seed in seeds]
+    for story in alone:
+        for _ in range(_LONGEST):
+            story.go_on()
+    client = contender.open()
+    together = [_Story(client.begin(0.0), Dice(seed)) for seed in seeds]
+    turns = together * _LONGEST
+    dice.shuffle(turns)
+    for story in turns:
+        story.go_on()
+    differing = sum(one.waits != other.waits for one, other in zip(alone, together, strict=True))
+    return differing, sum(len(story.waits) for story in together)
+
+
+class _Story:
+    """One call that always fails, told turn by turn."""
+
+    def __init__(self, made: Call | None, dice: Dice) -> None:
+        self.waits: list[float | None] = []
+        self._made = made
+        self._dice = dice
+
+    def go_on(self) -> None:
+        """The next attempt fails, unless the call has ended."""
+        if self._made is not None and None not in self.waits[-1:]:
+            self.waits.append(self._made.failed(DOWN, float(len(self.waits)), self._dice.random()))
+
+
+ISOLATION = Scenario(
+    "isolation",
+    "Does one call change what another one waits?",
+    "1000 calls through one policy take turns at random; each is compared with the same call alone.",
+    (Measure("calls that differ"), Measure("attempts")),
+    _isolation,
+    1000,
+    prepare=lambda contender: replace(contender, budget=None, breaker=None),
+)

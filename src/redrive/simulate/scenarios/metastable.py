@@ -1,0 +1,98 @@
+"""Trouble that outlives its cause: Bronson and others, "Metastable Failures in Distributed Systems" (2021). PURE.
+
+A server works off one queue and does not see that a caller has gone. Its load is 95 % of what it can bear. For ten
+seconds it works at half its speed; the queue grows until every answer comes too late. Calls that have timed out are
+sent again, and what is sent again is work for nobody. The question is whether that ends.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from math import inf, log
+
+from redrive.policy.breaker import BreakerSettings
+from redrive.policy.budget import RatioBudget, ThrottleBudget, TokenBudget
+from redrive.simulate.caller import LATE, Answered, call
+from redrive.simulate.contender import DEFAULTS, NONE, REDRIVE, Contender
+from redrive.simulate.dice import Dice
+from redrive.simulate.load import Load
+from redrive.simulate.loop import Loop
+from redrive.simulate.scenarios.scenario import Measure, Scenario
+
+__all__ = ["METASTABLE"]
+
+_TRIGGER, _TRIGGER_ENDS, _UNTIL = 10.0, 20.0, 200.0
+_PATIENCE = 1.0
+_UTILISATION = 0.95
+_SLOWED = 2.0
+_HOPELESS = 60.0  # seconds of work in the queue at which nobody waits for an end any more
+
+
+class _Server:
+    """One queue; an answer comes when all before it have been worked off."""
+
+    def __init__(self, loop: Loop, work: float) -> None:
+        self.load = Load()
+        self.late_at = 0.0  # when an attempt was sent for the last time whose answer came too late
+        self.hopeless = False
+        self._loop = loop
+        self._work = work
+        self._free_at = 0.0
+
+    def attempt(self, heard: Answered) -> None:
+        now = self._loop.now
+        self.load.arrive(now)
+        work = self._work * (_SLOWED if _TRIGGER <= max(now, self._free_at) < _TRIGGER_ENDS else 1.0)
+        self._free_at = max(now, self._free_at) + work
+        self.hopeless = self.hopeless or self._free_at - now > _HOPELESS
+        if self.hopeless:
+            return
+        if self._free_at - now > _PATIENCE:
+            self.late_at = now
+            self._loop.after(_PATIENCE, partial(heard, LATE))
+        else:
+            self._loop.after(self._free_at - now, partial(heard, None))
+
+
+def _metastable(contender: Contender, dice: Dice, clients: int) -> tuple[float, ...]:
+    loop = Loop()
+    server = _Server(loop, 1.0 / clients)
+    rate = _UTILISATION * clients
+    begun = 0
+
+    def arrive(begin: partial[None]) -> None:
+        nonlocal begun
+        begun += 1
+        begin()
+        if not server.hopeless:
+            loop.after(-log(1.0 - dice.random()) / rate, partial(arrive, begin))
+
+    arrive(partial(call, loop, contender.open(), dice, server.attempt, lambda _: None))
+    loop.run(_UNTIL)
+    counts = server.load.counts(_TRIGGER_ENDS, min(_TRIGGER_ENDS + 60, loop.now // 1))
+    recovered = inf if server.hopeless or server.late_at > _UNTIL - 2 * _PATIENCE else server.late_at - _TRIGGER_ENDS
+    return (max(0.0, recovered), sum(counts) / len(counts) / clients, server.load.total / begun)
+
+
+METASTABLE = Scenario(
+    "metastable",
+    "After the cause has gone, does the trouble go too?",
+    "A server for 100 calls a second gets 95 and works at half speed for 10 s; callers wait 1 s for an answer.",
+    (
+        Measure("recovery", "s"),
+        Measure("load in the minute after", digits=2),
+        Measure("amplification", digits=2),
+    ),
+    _metastable,
+    100,
+    (
+        NONE,
+        *DEFAULTS,
+        REDRIVE.with_budget(RatioBudget()),
+        REDRIVE.with_budget(RatioBudget(0.1, minimum=1)),
+        REDRIVE.with_budget(RatioBudget(0.02, minimum=1)),
+        REDRIVE.with_budget(TokenBudget()),
+        REDRIVE.with_budget(ThrottleBudget()),
+        REDRIVE.with_breaker(BreakerSettings()),
+    ),
+)

@@ -1,0 +1,187 @@
+"""A target that is down, or fails now and then, and layers that all retry. PURE."""
+
+from __future__ import annotations
+
+from functools import partial
+from math import inf
+
+from redrive.policy import Failure
+from redrive.policy.budget import RatioBudget, TokenBudget
+from redrive.simulate.caller import DOWN, Answered, Send, call
+from redrive.simulate.client import Client
+from redrive.simulate.contender import DEFAULTS, NONE, REDRIVE, Contender
+from redrive.simulate.dice import Dice
+from redrive.simulate.load import Load
+from redrive.simulate.loop import Loop
+from redrive.simulate.scenarios.scenario import Measure, Scenario
+
+__all__ = ["FLAKY", "OUTAGE", "STACK"]
+
+_EVERY = 0.1  # seconds between two calls of a client
+_CALLS = 100  # of each client
+_DOWN_FOR = _CALLS * _EVERY
+_AFTER = 30  # calls of each client when the target is well again
+_REFUSES_IN, _ANSWERS_IN = 1.0, 0.01
+_SLICE = 0.5
+
+_BUDGETED = (
+    REDRIVE.with_budget(RatioBudget()),
+    REDRIVE.with_budget(RatioBudget(0.1, minimum=1)),
+    REDRIVE.with_budget(TokenBudget()),
+)
+
+
+def _arrivals(loop: Loop, dice: Dice, clients: int, begin: partial[None], calls: int) -> None:
+    """Each client begins a call every 100 ms, in a rhythm of its own."""
+
+    def arrive(left: int) -> None:
+        begin()
+        if left > 1:
+            loop.after(_EVERY, partial(arrive, left - 1))
+
+    for _ in range(clients):
+        loop.after(dice.random() * _EVERY, partial(arrive, calls))
+
+
+class _Outage:
+    """A target that is down for ten seconds, and then well again."""
+
+    def __init__(self, loop: Loop) -> None:
+        self.load = Load(_SLICE)
+        self.succeeded = 0
+        self._loop = loop
+
+    def attempt(self, heard: Answered) -> None:
+        self.load.arrive(self._loop.now)
+        if self._loop.now < _DOWN_FOR:
+            self._loop.after(_REFUSES_IN, partial(heard, DOWN))
+        else:
+            self._loop.after(_ANSWERS_IN, partial(heard, None))
+
+    def done(self, failure: Failure | None) -> None:
+        self.succeeded += failure is None
+
+
+def _outage(contender: Contender, dice: Dice, clients: int) -> tuple[float, ...]:
+    loop = Loop()
+    target = _Outage(loop)
+    begin = partial(call, loop, contender.open(), dice, target.attempt, target.done)
+    _arrivals(loop, dice, clients, begin, _CALLS + _AFTER)
+    loop.run()
+    calls = clients * _CALLS
+    during = sum(target.load.counts(0, _DOWN_FOR))
+    usual = clients / _EVERY
+    after = target.load.counts(_DOWN_FOR, 2 * _DOWN_FOR)
+    late = [number for number, count in enumerate(after, 1) if count > 1.1 * usual * _SLICE]
+    success = 100 * target.succeeded / (calls + clients * _AFTER)
+    return during / calls, target.load.peak() / usual, _SLICE * max(late, default=0), success
+
+
+OUTAGE = Scenario(
+    "outage",
+    "What do retries add to a full outage?",
+    "100 clients of one process make 10 calls a second each; for the first 10 of 13 s all attempts fail after 1 s.",
+    (
+        Measure("amplification", digits=2),
+        Measure("peak / usual load", digits=2),
+        Measure("recovery", "s", 1),
+        Measure("success", "%", 1),
+    ),
+    _outage,
+    100,
+    (NONE, *DEFAULTS, *_BUDGETED),
+)
+
+
+class _Flaky:
+    """A target that fails with a probability."""
+
+    def __init__(self, loop: Loop, dice: Dice, rate: float) -> None:
+        self.attempts = self.succeeded = 0
+        self._loop = loop
+        self._dice = dice
+        self._rate = rate
+
+    def attempt(self, heard: Answered) -> None:
+        self.attempts += 1
+        failed = self._dice.random() < self._rate
+        self._loop.after(_ANSWERS_IN, partial(heard, DOWN if failed else None))
+
+    def done(self, failure: Failure | None) -> None:
+        self.succeeded += failure is None
+
+
+def _flaky(contender: Contender, dice: Dice, clients: int) -> tuple[float, ...]:
+    figures: list[float] = []
+    calls = clients * _CALLS
+    for rate in (0.01, 0.1, 0.5):
+        loop = Loop()
+        target = _Flaky(loop, dice, rate)
+        begin = partial(call, loop, contender.open(), dice, target.attempt, target.done)
+        _arrivals(loop, dice, clients, begin, _CALLS)
+        loop.run()
+        figures += [100 * target.succeeded / calls, target.attempts / calls]
+    return tuple(figures)
+
+
+FLAKY = Scenario(
+    "flaky",
+    "How many calls are saved where a share of the attempts fails, and what do they cost?",
+    "100 clients of one process make 10 calls a second each for 10 s; 1, 10 or 50 % of the attempts fail.",
+    tuple(
+        measure
+        for rate in (1, 10, 50)
+        for measure in (Measure(f"success at {rate} %", "%", 2), Measure(f"load at {rate} %", digits=2))
+    ),
+    _flaky,
+    100,
+    (NONE, *DEFAULTS, *_BUDGETED),
+)
+
+# ------------------------------------------------------------------------------------------------------------ layers
+
+_TOP_CALLS, _TOP_FOR = 10, 3.0
+_MOST = 250  # calls of the innermost function for each one from outside; who makes more makes them without end
+_DEPTHS = (3, 5)
+_LEAF_IN = 0.05
+
+
+def _layered(loop: Loop, dice: Dice, layers: list[Client], leaf: Send) -> Send:
+    """An attempt of the outermost layer: each layer's attempt is a call of the layer below."""
+    send = leaf
+    for client in reversed(layers):
+        send = partial(call, loop, client, dice, send)
+    return send
+
+
+def _stack(contender: Contender, dice: Dice, clients: int) -> tuple[float, ...]:
+    figures: list[float] = []
+    for depth in _DEPTHS:
+        loop, load = Loop(), Load()
+
+        def leaf(heard: Answered, loop: Loop = loop, load: Load = load) -> None:
+            load.arrive(loop.now)
+            loop.after(_LEAF_IN, partial(heard, DOWN))
+
+        below = [NONE if contender.yields else contender] * (depth - 1)
+        layers = [each.open() for each in (contender, *below)]
+        top = partial(_layered(loop, dice, layers, leaf), lambda _: None)
+        calls = clients * _TOP_CALLS
+        for _ in range(calls):
+            loop.after(dice.random() * _TOP_FOR, top)
+        ended = False
+        while not ended and load.total <= _MOST * calls:
+            ended = loop.run(loop.now + 1.0)
+        figures.append(load.total / calls if ended else inf)
+    return tuple(figures)
+
+
+STACK = Scenario(
+    "stack",
+    "How often is the innermost function called for one call from outside, when it is down?",
+    "300 calls in 3 s go through 3 and 5 layers of one process, each with the same policy; never: more than 250.",
+    tuple(Measure(f"{depth} layers", digits=2) for depth in _DEPTHS),
+    _stack,
+    30,
+    (NONE, *DEFAULTS, *_BUDGETED),
+)

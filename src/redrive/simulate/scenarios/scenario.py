@@ -1,0 +1,59 @@
+"""What a scenario is, and what it measures. PURE."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from redrive.simulate.contender import DEFAULTS, Contender
+from redrive.simulate.dice import Dice
+
+__all__ = ["Measure", "Scenario", "Trial"]
+
+Trial = Callable[[Contender, Dice, int], tuple[float, ...]]
+"""One run: who takes part, the dice, how many clients; one figure for each measure (``inf``: never)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One column of figures.
+
+    Attributes:
+        name: of what is measured.
+        unit: behind each figure, as "s" or "%"; "" for a number.
+        digits: behind the point.
+    """
+
+    name: str
+    unit: str = ""
+    digits: int = 0
+
+    @property
+    def heading(self) -> str:
+        """The name, and the unit where there is one."""
+        return f"{self.name} [{self.unit}]" if self.unit else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A trouble that policies are put into.
+
+    Attributes:
+        name: one word.
+        title: what it asks, as a sentence.
+        setting: what happens, with its sizes.
+        measures: what is counted.
+        trial: runs it once.
+        clients: how many there are unless somebody says otherwise.
+        contenders: who takes part.
+        prepare: what the scenario must change about a policy.
+    """
+
+    name: str
+    title: str
+    setting: str
+    measures: tuple[Measure, ...]
+    trial: Trial
+    clients: int
+    contenders: tuple[Contender, ...] = DEFAULTS
+    prepare: Callable[[Contender], Contender] = lambda contender: contender

@@ -1,0 +1,95 @@
+"""Slow answers that are bad luck, as in "The Tail at Scale" (Dean and Barroso, 2013). PURE.
+
+Most answers come within 20 ms; one in a hundred takes up to two seconds. Nothing fails, so that retries alone change
+nothing: only a second copy of a slow call does (`redrive.retrying.race`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import log
+
+from redrive.policy.budget import RatioBudget
+from redrive.retrying.hedging import Hedge
+from redrive.simulate.client import Client
+from redrive.simulate.contender import DEFAULTS, REDRIVE, Contender
+from redrive.simulate.dice import Dice
+from redrive.simulate.load import quantile
+from redrive.simulate.loop import Loop
+from redrive.simulate.scenarios.scenario import Measure, Scenario
+
+__all__ = ["TAIL"]
+
+_EVERY = 0.01
+_CALLS = 20  # for each of the thousand clients: what p99.9 needs
+_LEAST, _SPREAD = 0.005, 0.002
+_SLOW, _SLOWEST = 0.01, 2.0
+
+
+def _answer(dice: Dice) -> float:
+    usual = _LEAST - _SPREAD * log(1.0 - dice.random())
+    return usual + dice.random() * _SLOWEST if dice.random() < _SLOW else usual
+
+
+class _Race:
+    """One call and its copies: when the first answer comes."""
+
+    def __init__(self, loop: Loop, dice: Dice, client: Client, gaps: list[float], took: list[float]) -> None:
+        self.sent = 0
+        self._loop = loop
+        self._dice = dice
+        self._client = client
+        self._gaps = gaps
+        self._took = took
+        self._began = 0.0
+        self._first = float("inf")
+
+    def begin(self) -> None:
+        """Send the call itself."""
+        self._began = self._loop.now
+        self._made = self._client.begin(self._began)
+        self._send()
+
+    def _send(self) -> None:
+        self.sent += 1
+        now = self._loop.now
+        answer = _answer(self._dice)
+        self._first = min(self._first, now + answer)
+        self._loop.after(answer, self._answered)
+        if self.sent <= len(self._gaps) and self._first > now + self._gaps[self.sent - 1]:
+            self._loop.after(self._gaps[self.sent - 1], self._hedge)
+
+    def _hedge(self) -> None:
+        if self._first > self._loop.now and self._client.afford(self._loop.now):
+            self._send()
+
+    def _answered(self) -> None:
+        if self._loop.now >= self._first and self._made is not None:
+            self._made.succeeded(self._loop.now)
+            self._made = None
+            self._took.append(self._loop.now - self._began)
+
+
+def _tail(contender: Contender, dice: Dice, clients: int) -> tuple[float, ...]:
+    loop, client = Loop(), contender.open()
+    took: list[float] = []
+    gaps = [] if contender.hedge is None else [gap.total_seconds() for gap in contender.hedge.after]
+    races = [_Race(loop, dice, client, gaps, took) for _ in range(clients * _CALLS)]
+    for number, race in enumerate(races):
+        loop.after(number * _EVERY, race.begin)
+    loop.run()
+    extra = 100 * (sum(race.sent for race in races) / len(races) - 1)
+    return 1000 * quantile(took, 0.5), 1000 * quantile(took, 0.99), 1000 * quantile(took, 0.999), extra
+
+
+_HEDGED = replace(REDRIVE, name='redrive, Hedge("20ms")', hedge=Hedge("20ms"))
+
+TAIL = Scenario(
+    "tail",
+    "How long do the unluckiest calls take, and what does it cost to help them?",
+    "20 000 calls of which one in a hundred meets a slow server; an answer takes 7 ms on average, a slow one 1 s more.",
+    (Measure("p50", "ms", 1), Measure("p99", "ms", 1), Measure("p99.9", "ms", 1), Measure("extra calls", "%", 2)),
+    _tail,
+    1000,
+    (*DEFAULTS, _HEDGED, _HEDGED.with_budget(RatioBudget(0.05, minimum=1))),
+)
