@@ -10,6 +10,7 @@ from rich.console import Console
 
 from benchmarks.quality.page import PAGE, verdict, written
 from benchmarks.quality.peers import checked
+from benchmarks.quality.rows import keep
 from redrive.cli.simulate.plain import as_json
 from redrive.cli.simulate.svg import as_svg
 from redrive.cli.simulate.text import as_table
@@ -46,6 +47,7 @@ def main() -> int:
         if options.docs:
             _draw(PAGE.parents[1] / "quality", finding)
             PAGE.write_text(written(PAGE.read_text(), finding))
+            keep(each)
     return 0
 
 

@@ -231,5 +231,16 @@ def test_a_budget_says_how_it_spends():
 
 def test_the_reserve_of_a_ratio_budget():
     """The reserve is what the minimum comes to in the time that a call counts."""
-    assert 100 == RatioBudget().reserve
-    assert timedelta(seconds=10) == RatioBudget().ttl
+    assert 100 == RatioBudget(0.2, minimum=10).reserve
+
+
+def test_the_default_ratio_budget_is_a_careful_one():
+    """A tenth of the calls and one retry a second, for ten seconds: an outage costs at most 15 % more calls."""
+    ledger = RatioBudget().open()
+    calls = 200
+    for _ in range(calls):
+        ledger.begin(0)
+    retries = sum(ledger.spend(0, FAILURE) is not None for _ in range(calls))
+
+    assert RatioBudget(0.1, minimum=1, ttl=timedelta(seconds=10)) == RatioBudget()
+    assert 1.15 == (calls + retries) / calls

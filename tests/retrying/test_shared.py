@@ -496,7 +496,7 @@ def test_the_same_may_be_registered_twice():
     assert budget("b", RatioBudget()) is budget("b", RatioBudget())
     assert breaker("b") is breaker("b", BreakerSettings())
     assert hedge("b", Hedge(1)) is hedge("b", Hedge(1))
-    with pytest.raises(PolicyValueError, match=r"the budget 'b' is registered already, as RatioBudget\(ratio=0.2"):
+    with pytest.raises(PolicyValueError, match=r"the budget 'b' is registered already, as RatioBudget\(ratio=0.1"):
         budget("b", RatioBudget(0.5))
 
 

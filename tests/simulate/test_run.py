@@ -91,9 +91,9 @@ def test_a_key_stands_for_the_defaults_of_its_kind():
 
 def test_a_contender_behind_a_budget_says_so():
     """Only the numbers that are not the usual ones are shown."""
-    named = [MINE.with_budget(each).name for each in (RatioBudget(0.1, minimum=1), TokenBudget())]
+    named = [MINE.with_budget(each).name for each in (RatioBudget(0.2, minimum=10), TokenBudget())]
 
-    assert ["mine + RatioBudget(ratio=0.1, minimum=1)", "mine + TokenBudget()"] == named
+    assert ["mine + RatioBudget(ratio=0.2, minimum=10)", "mine + TokenBudget()"] == named
 
 
 def test_who_retries_without_end_keeps_the_delays():

@@ -17,10 +17,10 @@ from redrive.simulate import Finding
 __all__ = ["as_svg"]
 
 _EDGE, _ROW, _LINE = 24, 24, 20
-_CHARACTER = 6.6  # of a name, at 12 px
-_TITLE = 8.4  # the same of the title, at 16 px
+_CHARACTER = 6.6  # of a name, at 12 px, in the widest of the usual fonts
+_TITLE = 9.2  # the same of the title, at 16 px
 _BAR, _GAP = 60, 16
-_FIGURE = 5.6  # of a figure, at 11 px
+_FIGURE = 6.2  # of a figure, at 11 px
 _WIDE = 20.0  # from this ratio on, a logarithmic scale
 
 _LIGHT = {
@@ -55,7 +55,7 @@ def as_svg(finding: Finding) -> str:
     names = 2 * _EDGE + max(len(row[0]) for row in rows) * _CHARACTER
     widths = [_width(list(column)) for column in zip(*[head, *rows], strict=True)][1:]
     width = max(names + sum(widths), 2 * _EDGE + len(finding.scenario.title) * _TITLE)
-    said = wrapped(setting(finding), int(width / _CHARACTER))
+    said = wrapped(setting(finding), int((width - 2 * _EDGE) / _CHARACTER))
     top = _EDGE + _LINE * (len(said) + 2)
     height = top + _ROW * (len(rows) + 1) + _EDGE // 2
     parts = [tag("text", finding.scenario.title, class_="title", x=_EDGE, y=_EDGE + 8)]

@@ -89,8 +89,8 @@ METASTABLE = Scenario(
         NONE,
         *DEFAULTS,
         REDRIVE.with_budget(RatioBudget()),
-        REDRIVE.with_budget(RatioBudget(0.1, minimum=1)),
-        REDRIVE.with_budget(RatioBudget(0.02, minimum=1)),
+        REDRIVE.with_budget(RatioBudget(0.2, minimum=10)),  # Finagle's
+        REDRIVE.with_budget(RatioBudget(0.02)),
         REDRIVE.with_budget(TokenBudget()),
         REDRIVE.with_budget(ThrottleBudget()),
         REDRIVE.with_breaker(BreakerSettings()),

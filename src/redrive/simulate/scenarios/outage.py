@@ -26,7 +26,7 @@ _SLICE = 0.5
 
 _BUDGETED = (
     REDRIVE.with_budget(RatioBudget()),
-    REDRIVE.with_budget(RatioBudget(0.1, minimum=1)),
+    REDRIVE.with_budget(RatioBudget(0.2, minimum=10)),  # Finagle's
     REDRIVE.with_budget(TokenBudget()),
 )
 
@@ -169,9 +169,10 @@ def _stack(contender: Contender, dice: Dice, clients: int) -> tuple[float, ...]:
         calls = clients * _TOP_CALLS
         for _ in range(calls):
             loop.after(dice.random() * _TOP_FOR, top)
-        ended = False
+        until, ended = 0.0, False
         while not ended and load.total <= _MOST * calls:
-            ended = loop.run(loop.now + 1.0)
+            until += 1.0
+            ended = loop.run(until)
         figures.append(load.total / calls if ended else inf)
     return tuple(figures)
 

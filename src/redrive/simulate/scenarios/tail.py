@@ -91,5 +91,5 @@ TAIL = Scenario(
     (Measure("p50", "ms", 1), Measure("p99", "ms", 1), Measure("p99.9", "ms", 1), Measure("extra calls", "%", 2)),
     _tail,
     1000,
-    (*DEFAULTS, _HEDGED, _HEDGED.with_budget(RatioBudget(0.05, minimum=1))),
+    (*DEFAULTS, _HEDGED, _HEDGED.with_budget(RatioBudget(0.05))),
 )
