@@ -67,5 +67,5 @@ def in_trio() -> bool:
 
     Asks trio only if somebody has imported it: nobody can run under it otherwise.
     """
-    trio = sys.modules.get("trio")
-    return trio is not None and bool(trio.lowlevel.in_trio_task())
+    lowlevel = getattr(sys.modules.get("trio"), "lowlevel", None)  # None also while another thread is importing trio
+    return lowlevel is not None and bool(lowlevel.in_trio_task())

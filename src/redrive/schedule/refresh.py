@@ -171,7 +171,7 @@ def success(policy: RefreshPolicy, state: RefreshState, *, now: datetime, uid: s
     Returns:
         SUCCEEDED, COMPLETED if nothing is planned any more, or STALE.
     """
-    if state.attempt_uid != uid:
+    if state.attempt_uid is None or state.attempt_uid != uid:
         return Move(state, Outcome.STALE)
     after = _planned(policy, _cleared(state), _clamped(state, now), luck)
     return Move(after, Outcome.COMPLETED if after.completed else Outcome.SUCCEEDED)
@@ -201,7 +201,7 @@ def failure(  # noqa: PLR0913 - what failed, when, and what is known of it
     Returns:
         RETRY_SCHEDULED, WAITING_NEXT, GAVE_UP, or STALE.
     """
-    if state.attempt_uid != uid:
+    if state.attempt_uid is None or state.attempt_uid != uid:
         return Move(state, Outcome.STALE)
     at = _clamped(state, now)
     if permanent is not None:

@@ -1,0 +1,102 @@
+"""Tables of customers that must stay fresh: what both ways of working share."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from download import Answer, Order
+from sqlalchemy import create_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from redrive.clock import Clock, SystemClock
+from redrive.contrib.refresh import Moved, Refreshes
+from redrive.contrib.refresh.sqlalchemy import RefreshColumns, refreshes
+from redrive.schedule import Effect, Outcome, RefreshPolicy
+
+PATH = Path(os.environ.get("TABLES_FOLDER", Path(__file__).parent)) / "tables.db"
+
+POLICY = RefreshPolicy.parse("""
+    1. Refresh BigTable twice per day at 6 AM and 4 PM
+    2. Allow 1 hour to complete
+    3. Retry policy:
+       - On the first failure, retry immediately.
+       - On the second failure, retry after 1 minute.
+       - On the third failure, retry after 5 minutes.
+       - On the fourth failure, retry after 15 minutes.
+       - On the fifth failure, retry after 30 minutes.
+       - On the sixth failure, retry after 1 hour.
+    4. Give up after the final unsuccessful retry:
+       - Disable auto-refresh.
+       - Email the customer that the BigTable refresh has been disabled.
+""")
+
+engine = create_engine(f"sqlite:///{PATH}", connect_args={"timeout": 20})
+clock: Clock = SystemClock()
+
+
+class Base(DeclarativeBase):
+    """What is kept."""
+
+
+class BigTable(RefreshColumns, Base):
+    """Something that a customer wants to be fresh."""
+
+    __tablename__ = "big_tables"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    customer: Mapped[str]
+    input_url: Mapped[str]
+    lines: Mapped[int | None]
+
+
+class Letter(Base):
+    """What is to be sent to a customer, by whoever sends e-mail here."""
+
+    __tablename__ = "letters"
+    id: Mapped[int] = mapped_column(primary_key=True)
+    customer: Mapped[str]
+    text: Mapped[str]
+
+
+def moves(session: Session) -> Refreshes[BigTable]:
+    """The refreshes, within a transaction."""
+    return refreshes(session, BigTable, POLICY, clock=clock)
+
+
+def save(session: Session, table: BigTable) -> None:
+    """A customer has made or edited a table: it is refreshed at once, also if it had been disabled."""
+    session.add(table)
+    session.flush()  # it has a number now
+    moves(session).update(table.id)
+
+
+def start(session: Session) -> list[Order]:
+    """Find what has timed out, start what is due, and answer what is to be sent to the workers."""
+    found = moves(session)
+    moved = [*found.sweep(), *found.start_due()]
+    tell(session, moved)
+    started = [each for each in moved if each.outcome is Outcome.STARTED]
+    return [Order(each.row.id, str(each.state.attempt_uid), each.row.input_url) for each in started]
+
+
+def settle(session: Session, answer: Answer) -> None:
+    """Write what a worker has answered, if it is the one who was asked last."""
+    found, key, uid = moves(session), answer.big_table, answer.attempt_uid
+    if answer.lines is None:
+        moved = found.failure(key, uid=uid, permanent=answer.hopeless)
+    else:
+        moved = found.success(key, uid=uid)
+    if moved is None:  # another attempt knows better, or the customer has deleted the table
+        return
+    moved.row.lines = answer.lines if answer.lines is not None else moved.row.lines
+    tell(session, [moved])
+
+
+def tell(session: Session, moved: Iterable[Moved[BigTable]]) -> None:
+    """Write to the customers of those that were given up, in the transaction that gives them up: once."""
+    for each in moved:
+        if Effect.NOTIFY in each.effects:
+            wanted = [action.text for action in POLICY.on_give_up if action.name == "email"]
+            text = ". ".join(str(part) for part in [*wanted, each.state.disabled_reason])
+            session.add(Letter(customer=each.row.customer, text=text))

@@ -1,0 +1,170 @@
+"""Refreshes in a model of Django: the fields, what is due, and the moves.
+
+Answers: which fields does a model need, and which queries move its rows? May import: Django, and what `redrive.contrib`
+may. Must never: commit. Where the database locks rows, ask within ``transaction.atomic()``; Django insists.
+
+::
+
+    class BigTable(RefreshFields):
+        input_url = models.URLField()
+
+
+    with transaction.atomic():
+        for moved in refreshes(BigTable, policy).start_due():
+            if moved.outcome is Outcome.STARTED:
+                transaction.on_commit(partial(send, moved.row.pk, moved.state.attempt_uid))
+
+The fields have the names of those of `redrive.schedule.RefreshState`, and one more, ``sweep_at``. Do not assign to
+them: ``save()`` writes all fields of an object as they were read, and undoes a move that came in between. A form that
+changes a row names what it changes, ``save(update_fields=["input_url"])``, and then calls `Refreshes.update`.
+
+No app has to be installed for this: ``makemigrations`` finds the fields and the indexes in your models. Their names are
+``<app>_<model>_due`` and ``<app>_<model>_overdue``, and Django allows 30 characters: for longer ones give the model a
+``Meta`` with indexes of its own, from `refresh_indexes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.db import models
+
+from redrive.clock import Clock
+from redrive.contrib.refresh.refreshes import Refreshes
+from redrive.errors import ConfigurationError
+from redrive.schedule import RefreshPolicy, RefreshState
+
+__all__ = ["RefreshFields", "due", "overdue", "refresh_indexes", "refreshes"]
+
+_FIELDS = tuple(each.name for each in fields(RefreshState))
+_UID = 32  # hexadecimal digits
+_WAITS = models.Q(attempt_uid__isnull=True, disabled_until_update=False, paused=False)
+
+
+def refresh_indexes(prefix: str) -> list[Any]:
+    """The indexes for what is due, for a model with a ``Meta`` of its own.
+
+    Args:
+        prefix: what their names begin with.
+
+    Returns:
+        What to put into ``Meta.indexes``.
+    """
+    return [
+        models.Index(fields=["refresh_at"], condition=_WAITS, name=f"{prefix}_due"),
+        models.Index(fields=["sweep_at"], condition=models.Q(sweep_at__isnull=False), name=f"{prefix}_overdue"),
+    ]
+
+
+class RefreshFields(models.Model):  # type: ignore[misc] # Django has no type information
+    """An abstract model: where the refresh of a row stands; see `redrive.schedule.RefreshState`."""
+
+    refresh_at = models.DateTimeField(null=True, editable=False)
+    deadline_at = models.DateTimeField(null=True, editable=False)
+    attempt_no = models.PositiveIntegerField(default=0, editable=False)
+    attempt_uid = models.CharField(max_length=_UID, null=True, editable=False)  # noqa: DJ001 - None is no token
+    started_at = models.DateTimeField(null=True, editable=False)
+    failing_since = models.DateTimeField(null=True, editable=False)
+    attempts_since_success = models.PositiveIntegerField(default=0, editable=False)
+    planned_at = models.DateTimeField(null=True, editable=False)
+    disabled_until_update = models.BooleanField(default=False, editable=False)
+    disabled_reason = models.TextField(null=True, editable=False)  # noqa: DJ001 - None is no reason
+    completed = models.BooleanField(default=False, editable=False)
+    paused = models.BooleanField(default=False, editable=False)
+    sweep_at = models.DateTimeField(null=True, editable=False)
+
+    class Meta:
+        """Django's options; a ``Meta`` of the model's own inherits from this one."""
+
+        abstract = True
+        indexes = refresh_indexes("%(app_label)s_%(class)s")
+
+    @property
+    def refresh_state(self) -> RefreshState:
+        """Where the refresh stands, as it was read."""
+        return RefreshState(**{each: getattr(self, each) for each in _FIELDS})
+
+
+def due(now: datetime) -> Any:  # noqa: ANN401 - Django has no type information
+    """Whether a row is to be started, as a ``Q`` for queries of your own.
+
+    Args:
+        now: the present instant, aware.
+    """
+    return models.Q(refresh_at__lte=now) & _WAITS
+
+
+def overdue(now: datetime) -> Any:  # noqa: ANN401 - Django has no type information
+    """Whether a sweep has something to do with a row, as a ``Q`` for queries of your own.
+
+    Args:
+        now: the present instant, aware.
+    """
+    return models.Q(sweep_at__lte=now)
+
+
+def refreshes(
+    model: Any,  # noqa: ANN401 - Django has no type information
+    policy: RefreshPolicy | Callable[[Any], RefreshPolicy],
+    *,
+    using: str = "default",
+    clock: Clock | None = None,
+) -> Refreshes[Any]:
+    """The refreshes of a model.
+
+    Args:
+        model: with `RefreshFields`.
+        policy: what is to be done; or what says so for each row.
+        using: alias of its database.
+        clock: the time; by default this machine's.
+
+    Returns:
+        The moves. Each is made in the transaction that is open then.
+
+    Raises:
+        ConfigurationError: the project keeps times without their zone.
+    """
+    if not settings.USE_TZ:
+        raise ConfigurationError(
+            "refreshes need instants, and with USE_TZ = False Django keeps none: set USE_TZ = True"
+        )
+    return Refreshes(_Table(model, using), policy, clock=clock)
+
+
+class _Table:
+    """A model in a database; see `redrive.contrib.refresh.Rows`."""
+
+    def __init__(self, model: Any, using: str) -> None:  # noqa: ANN401 - Django has no type information
+        self._rows = model._base_manager.using(using)  # noqa: SLF001 - documented for third parties: all rows
+
+    def due(self, now: datetime, limit: int) -> list[Any]:
+        return list(self._rows.filter(due(now)).order_by("refresh_at").select_for_update(skip_locked=True)[:limit])
+
+    def overdue(self, now: datetime, limit: int) -> list[Any]:
+        return list(self._rows.filter(overdue(now)).order_by("sweep_at").select_for_update(skip_locked=True)[:limit])
+
+    def find(self, key: Any) -> Any:  # noqa: ANN401 - whatever the primary key is
+        return self._rows.filter(pk=key).select_for_update().first()
+
+    def state(self, row: Any) -> RefreshState:  # noqa: ANN401 - Django has no type information
+        state: RefreshState = row.refresh_state
+        return state
+
+    def swap(
+        self,
+        row: Any,  # noqa: ANN401 - Django has no type information
+        before: RefreshState,
+        after: RefreshState,
+        sweep_at: datetime | None,
+    ) -> bool:
+        written = {**{each: getattr(after, each) for each in _FIELDS}, "sweep_at": sweep_at}
+        unchanged = {each: getattr(before, each) for each in _FIELDS}
+        if self._rows.filter(pk=row.pk, **unchanged).update(**written) != 1:
+            return False
+        for name, value in written.items():
+            setattr(row, name, value)
+        return True

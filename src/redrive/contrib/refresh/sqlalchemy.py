@@ -1,0 +1,215 @@
+"""Refreshes in a table of SQLAlchemy 2: the columns, what is due, and the moves.
+
+Answers: which columns does a model need, and which statements move its rows? May import: SQLAlchemy, and what
+`redrive.contrib` may. Must never: commit, or name a driver. Tested on SQLite and PostgreSQL.
+
+::
+
+    class BigTable(RefreshColumns, Base):
+        __tablename__ = "big_tables"
+        id: Mapped[int] = mapped_column(primary_key=True)
+        input_url: Mapped[str]
+
+
+    with Session.begin() as session:
+        started = refreshes(session, BigTable, policy).start_due()
+
+The columns have the names of the fields of `redrive.schedule.RefreshState`, and one more, ``sweep_at``. Where a table
+has a column of such a name already, give this one another, as in
+``started_at: Mapped[datetime | None] = mapped_column("refresh_started_at", Instant)``, or keep the refreshes in a table
+of their own.
+
+A session knows its objects as it has read them. The moves read anew, and put what they have written into the object, so
+that it is current until the end of the transaction. Do not assign to these columns: an assignment has no condition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import Any, Generic, TypeVar, cast
+
+from sqlalchemy import (
+    ColumnElement,
+    CursorResult,
+    DateTime,
+    Dialect,
+    Index,
+    String,
+    Text,
+    TypeDecorator,
+    and_,
+    false,
+    inspect,
+    select,
+    text,
+    update,
+)
+from sqlalchemy.orm import Mapped, Session, declared_attr, mapped_column
+from sqlalchemy.orm.attributes import set_committed_value
+
+from redrive.clock import Clock
+from redrive.contrib.refresh.refreshes import Refreshes
+from redrive.schedule import RefreshPolicy, RefreshState
+
+__all__ = ["Instant", "RefreshColumns", "due", "overdue", "refresh_indexes", "refreshes"]
+
+M = TypeVar("M", bound="RefreshColumns")
+
+_FIELDS = tuple(each.name for each in fields(RefreshState))
+_UID = 32  # hexadecimal digits
+
+
+class Instant(TypeDecorator[datetime]):
+    """An aware instant, in UTC on the way in and out; on SQLite too, which knows no time zones."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+        """To the database."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"{value} has no time zone; an instant needs one: datetime.now(UTC)")
+        return value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
+        """And back."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+def refresh_indexes(table: str) -> tuple[Index, ...]:
+    """The indexes for what is due, for a model with a ``__table_args__`` of its own.
+
+    They name the columns as the mixin does; if you have renamed one, write them yourself.
+
+    Args:
+        table: its name, which theirs begin with.
+
+    Returns:
+        What to put into ``__table_args__``.
+    """
+    return (
+        Index(
+            f"ix_{table}_due",
+            "refresh_at",
+            sqlite_where=text("attempt_uid IS NULL AND disabled_until_update = 0 AND paused = 0"),
+            postgresql_where=text("attempt_uid IS NULL AND NOT disabled_until_update AND NOT paused"),
+        ),
+        Index(
+            f"ix_{table}_overdue",
+            "sweep_at",
+            sqlite_where=text("sweep_at IS NOT NULL"),
+            postgresql_where=text("sweep_at IS NOT NULL"),
+        ),
+    )
+
+
+class RefreshColumns:
+    """A mixin for declarative models: where the refresh of a row stands; see `redrive.schedule.RefreshState`."""
+
+    refresh_at: Mapped[datetime | None] = mapped_column(Instant)
+    deadline_at: Mapped[datetime | None] = mapped_column(Instant)
+    attempt_no: Mapped[int] = mapped_column(default=0, server_default=text("0"))
+    attempt_uid: Mapped[str | None] = mapped_column(String(_UID))
+    started_at: Mapped[datetime | None] = mapped_column(Instant)
+    failing_since: Mapped[datetime | None] = mapped_column(Instant)
+    attempts_since_success: Mapped[int] = mapped_column(default=0, server_default=text("0"))
+    planned_at: Mapped[datetime | None] = mapped_column(Instant)
+    disabled_until_update: Mapped[bool] = mapped_column(default=False, server_default=false())
+    disabled_reason: Mapped[str | None] = mapped_column(Text)
+    completed: Mapped[bool] = mapped_column(default=False, server_default=false())
+    paused: Mapped[bool] = mapped_column(default=False, server_default=false())
+    sweep_at: Mapped[datetime | None] = mapped_column(Instant)
+
+    @declared_attr.directive
+    def __table_args__(cls) -> Any:  # noqa: ANN401, N805 - whatever a model may have there; SQLAlchemy's own form
+        """The indexes."""
+        return refresh_indexes(cls.__tablename__)  # type: ignore[attr-defined] # a model has one
+
+    @property
+    def refresh_state(self) -> RefreshState:
+        """Where the refresh stands, as it was read."""
+        return RefreshState(**{each: getattr(self, each) for each in _FIELDS})
+
+
+def due(model: type[RefreshColumns], now: datetime) -> ColumnElement[bool]:
+    """Whether a row is to be started, as a criterion for statements of your own.
+
+    Args:
+        model: with `RefreshColumns`.
+        now: the present instant, aware.
+    """
+    return and_(model.refresh_at <= now, model.attempt_uid.is_(None), ~model.disabled_until_update, ~model.paused)
+
+
+def overdue(model: type[RefreshColumns], now: datetime) -> ColumnElement[bool]:
+    """Whether a sweep has something to do with a row, as a criterion for statements of your own.
+
+    Args:
+        model: with `RefreshColumns`.
+        now: the present instant, aware.
+    """
+    return model.sweep_at <= now
+
+
+def refreshes(
+    session: Session,
+    model: type[M],
+    policy: RefreshPolicy | Callable[[M], RefreshPolicy],
+    *,
+    clock: Clock | None = None,
+) -> Refreshes[M]:
+    """The refreshes of a model, within the transaction of a session.
+
+    Args:
+        session: who begins and commits. In async code: ``await session.run_sync(lambda sync: refreshes(sync, ...))``.
+        model: with `RefreshColumns`.
+        policy: what is to be done; or what says so for each row.
+        clock: the time; by default this machine's.
+
+    Returns:
+        The moves.
+    """
+    return Refreshes(_Table(session, model), policy, clock=clock)
+
+
+class _Table(Generic[M]):
+    """A model within a session; see `redrive.contrib.refresh.Rows`."""
+
+    def __init__(self, session: Session, model: type[M]) -> None:
+        self._session = session
+        self._model = model
+
+    def due(self, now: datetime, limit: int) -> list[M]:
+        return self._first(due(self._model, now), self._model.refresh_at, limit)
+
+    def overdue(self, now: datetime, limit: int) -> list[M]:
+        return self._first(overdue(self._model, now), self._model.sweep_at, limit)
+
+    def _first(self, wanted: ColumnElement[bool], order: Any, limit: int) -> list[M]:  # noqa: ANN401 - a column
+        found = select(self._model).where(wanted).order_by(order).limit(limit)
+        locked = found.with_for_update(of=self._model, skip_locked=True).execution_options(populate_existing=True)
+        return list(self._session.scalars(locked))
+
+    def find(self, key: Any) -> M | None:  # noqa: ANN401 - whatever the primary key is
+        return self._session.get(self._model, key, populate_existing=True, with_for_update={"of": self._model})
+
+    def state(self, row: M) -> RefreshState:
+        return row.refresh_state
+
+    def swap(self, row: M, before: RefreshState, after: RefreshState, sweep_at: datetime | None) -> bool:
+        written = {**{each: getattr(after, each) for each in _FIELDS}, "sweep_at": sweep_at}
+        key = zip(inspect(self._model).primary_key, inspect(row).identity, strict=True)
+        unchanged = (getattr(self._model, each) == getattr(before, each) for each in _FIELDS)
+        statement = update(self._model).where(*(column == value for column, value in key), *unchanged).values(written)
+        done = self._session.execute(statement, execution_options={"synchronize_session": False})
+        if cast("CursorResult[Any]", done).rowcount != 1:
+            return False
+        for name, value in written.items():
+            set_committed_value(row, name, value)
+        return True

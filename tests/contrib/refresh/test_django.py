@@ -1,0 +1,70 @@
+"""What is particular to the model of Django: its indexes, and its settings."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from redrive.errors import ConfigurationError
+from redrive.schedule import RefreshState
+from tests.contrib.refresh.conftest import EVERY_TWO_HOURS, OfDjango, saved
+
+
+@pytest.fixture
+def table():
+    """The model's table."""
+    yield OfDjango()
+    from django.db import connections
+
+    connections.close_all()
+
+
+@pytest.mark.parametrize(("name", "column"), [("due", "refresh_at"), ("overdue", "sweep_at")])
+def test_what_is_due_is_found_by_its_index(table, name, column):
+    """The queries are those of the partial indexes."""
+    from redrive.contrib.refresh import django
+
+    wanted = table.model.objects.filter(getattr(django, name)(table.clock.now())).order_by(column)
+
+    assert f"sample_bigtable_{name}" in wanted.explain()
+    assert "B-TREE" not in wanted.explain()
+
+
+def test_who_loses_a_start_leaves_the_row_alone(table):
+    """A row that was started after it had been read is not written."""
+    from redrive.contrib.refresh.django import _Table
+
+    saved(table)
+    rows = _Table(table.model, "default")
+    (row,) = rows.due(table.clock.now(), 1)
+    read = row.refresh_state
+    with table.within() as moves:
+        moves.start_due()
+
+    assert not rows.swap(row, read, RefreshState(), None)
+    assert 1 == table.row(row.pk).attempt_no
+
+
+def test_a_field_is_a_field(table):
+    """The model has the fields of the state, and the one to be swept by."""
+    names = {each.name for each in table.model._meta.get_fields()}
+
+    assert names == {each.name for each in fields(RefreshState)} | {"sweep_at", "id", "plan"}
+
+
+def test_a_project_without_time_zones_is_told(table, settings_without_zones):
+    """Naive times are no instants: the setting is named."""
+    from redrive.contrib.refresh.django import refreshes
+
+    with pytest.raises(ConfigurationError, match="set USE_TZ = True"):
+        refreshes(table.model, EVERY_TWO_HOURS)
+
+
+@pytest.fixture
+def settings_without_zones(table):
+    """As old projects are."""
+    from django.test import override_settings
+
+    with override_settings(USE_TZ=False):
+        yield

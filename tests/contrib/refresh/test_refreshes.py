@@ -1,0 +1,285 @@
+"""The moves on rows of a table, whichever library keeps it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from redrive.errors import ScheduleError
+from redrive.schedule import Effect, Outcome, RefreshPolicy, RefreshState
+from tests.contrib.refresh.conftest import EVERY_TWO_HOURS, at, saved, started
+
+
+def test_a_new_row_is_never_due(table):
+    """A row that was added and not saved by a person is at its beginning, and is not started."""
+    key = table.add()
+
+    with table.within() as moves:
+        assert [] == moves.start_due()
+    assert RefreshState() == table.row(key).refresh_state
+
+
+def test_a_saved_row_is_started_once(table):
+    """A row that was saved is due at once; started, it is not due again."""
+    key = saved(table)
+
+    with table.within() as moves:
+        (moved,) = moves.start_due()
+    with table.within() as moves:
+        assert [] == moves.start_due()
+
+    assert Outcome.STARTED == moved.outcome
+    state = table.row(key).refresh_state
+    assert moved.state == state == moved.row.refresh_state
+    assert (1, at("00:00"), at("00:30"), at("00:30")) == (
+        state.attempt_no,
+        state.started_at,
+        state.deadline_at,
+        state.refresh_at,
+    )
+    assert timedelta(0) == state.started_at.utcoffset()
+
+
+def test_the_earliest_come_first(table):
+    """Where more is due than is asked for, the earliest are started."""
+    first = saved(table)
+    table.clock.advance("1m")
+    saved(table)
+
+    with table.within() as moves:
+        assert [first] == [each.row.id for each in moves.start_due(limit=1)]
+
+
+def test_a_success_waits_for_the_schedule(table):
+    """After a success the next planned refresh is due, and the counters are cleared."""
+    key, uid = started(table)
+    table.clock.advance("10m")
+
+    with table.within() as moves:
+        moved = moves.success(key, uid=uid)
+
+    assert Outcome.SUCCEEDED == moved.outcome
+    state = table.row(key).refresh_state
+    assert (at("02:00"), 0, None) == (state.refresh_at, state.attempt_no, state.attempt_uid)
+    assert table.row(key).sweep_at is None
+
+
+def test_a_failure_is_retried(table):
+    """After a failure the retry is due after its delay, counted as the second attempt."""
+    key, uid = started(table)
+
+    with table.within() as moves:
+        assert Outcome.RETRY_SCHEDULED == moves.failure(key, uid=uid).outcome
+    with table.within() as moves:
+        (moved,) = moves.start_due()
+
+    assert 2 == moved.state.attempt_no
+    assert uid != moved.state.attempt_uid
+
+
+def test_the_other_side_may_ask_for_peace(table):
+    """A retry comes no earlier than the answer has asked for."""
+    key, uid = started(table)
+
+    with table.within() as moves:
+        moves.failure(key, uid=uid, retry_after=timedelta(minutes=20))
+
+    assert at("00:20") == table.row(key).refresh_at
+
+
+def test_a_stale_answer_changes_nothing(table):
+    """An answer that comes twice, with another token or none, or for a row that is gone, is ignored."""
+    key, uid = started(table)
+    with table.within() as moves:
+        moves.failure(key, uid=uid)
+    before = table.row(key).refresh_state
+    gone = table.add()
+    table.remove(gone)
+
+    with table.within() as moves:
+        assert [None] * 4 == [
+            moves.success(key, uid=uid),
+            moves.failure(key, uid="of another attempt"),
+            moves.success(key, uid=None),
+            moves.success(gone, uid=uid),
+        ]
+    assert before == table.row(key).refresh_state
+
+
+def test_a_lost_answer_is_a_failure_at_the_deadline(table):
+    """Nobody answers: however late the sweep comes, the attempt has failed at its deadline, and the row is due."""
+    key, uid = started(table)
+    table.clock.advance("29m")
+    with table.within() as moves:
+        assert [] == moves.sweep()
+    table.clock.advance("11m")
+
+    with table.within() as moves:
+        (moved,) = moves.sweep()
+    with table.within() as moves:
+        assert [] == moves.sweep()
+        assert moves.success(key, uid=uid) is None
+
+    assert Outcome.RETRY_SCHEDULED == moved.outcome
+    assert at("00:30") == table.row(key).refresh_at
+
+
+def test_an_answer_between_deadline_and_sweep_counts(table):
+    """An answer after the deadline is accepted as long as nobody has swept."""
+    key, uid = started(table)
+    table.clock.advance("40m")
+
+    with table.within() as moves:
+        assert Outcome.SUCCEEDED == moves.success(key, uid=uid).outcome
+        assert [] == moves.sweep()
+
+
+def test_the_last_failure_gives_up_until_an_edit(table):
+    """With all retries used up the row is disabled with a reason and told once; an edit enables it, from the first."""
+    key, uid = started(table)
+    effects = []
+    for _ in range(3):
+        with table.within() as moves:
+            effects += moves.failure(key, uid=uid).effects
+            table.clock.advance("5m")
+            uid = next((each.state.attempt_uid for each in moves.start_due()), None)
+
+    assert [Effect.DISABLE, Effect.NOTIFY] == effects
+    assert uid is None
+    assert (True, "Cannot refresh after 3 attempt(s)") == (
+        table.row(key).disabled_until_update,
+        table.row(key).disabled_reason,
+    )
+    with table.within() as moves:
+        assert Outcome.DISABLED == moves.trigger(key).outcome
+        assert Outcome.ENABLED == moves.update(key).outcome
+        (moved,) = moves.start_due()
+    assert (1, None) == (moved.state.attempt_no, moved.state.disabled_reason)
+
+
+def test_the_worker_may_know_that_it_is_hopeless(table):
+    """A permanent failure gives up at once, with the worker's words for the customer."""
+    key, uid = started(table)
+
+    with table.within() as moves:
+        moved = moves.failure(key, uid=uid, permanent="Provided URL is invalid: https://example.com/broken")
+
+    assert Outcome.GAVE_UP == moved.outcome
+    assert "Provided URL is invalid: https://example.com/broken" == table.row(key).disabled_reason
+
+
+def test_a_week_without_success_is_noticed_between_two_refreshes(table):
+    """What has failed for as long as the policy allows is given up by the sweep, although nothing is due."""
+    policy = RefreshPolicy.parse("Refresh every month on the 1st at 00:00; retry after 10 days; give up after 1 week")
+    key = table.add()
+    with table.within(policy) as moves:
+        moves.update(key)
+        (moved,) = moves.start_due()
+        moves.failure(key, uid=moved.state.attempt_uid)
+    assert table.row(key).sweep_at - table.clock.now() == timedelta(weeks=1)
+    table.clock.advance("7d")
+
+    with table.within(policy) as moves:
+        assert [] == moves.start_due()
+        assert [Outcome.GAVE_UP] == [each.outcome for each in moves.sweep()]
+        assert [] == moves.sweep()
+
+
+def test_a_longer_week_is_heard_by_the_sweep(table):
+    """If the policy was changed to be more patient the sweep looks again when that is over, and not all the time."""
+    text = "Refresh every month on the 1st at 00:00; retry after 20 days; give up after {}"
+    key = table.add()
+    with table.within(RefreshPolicy.parse(text.format("1 week"))) as moves:
+        moves.update(key)
+        (moved,) = moves.start_due()
+        moves.failure(key, uid=moved.state.attempt_uid)
+    table.clock.advance("7d")
+
+    with table.within(RefreshPolicy.parse(text.format("2 weeks"))) as moves:
+        assert [] == moves.sweep()
+
+    assert table.row(key).sweep_at - table.clock.now() == timedelta(weeks=1)
+
+
+def test_what_is_on_pause_is_not_started(table):
+    """A row on pause is not due; when it goes on it is."""
+    key = saved(table)
+    with table.within() as moves:
+        assert Outcome.PAUSED == moves.pause(key).outcome
+        assert [] == moves.start_due()
+        assert Outcome.RESUMED == moves.resume(key).outcome
+        assert [Outcome.STARTED] == [each.outcome for each in moves.start_due()]
+
+
+def test_somebody_wants_it_now(table):
+    """A trigger starts what is not due, and makes the answer of the running attempt stale."""
+    key, uid = started(table)
+
+    with table.within() as moves:
+        moved = moves.trigger(key)
+        assert moves.success(key, uid=uid) is None
+        assert Outcome.SUCCEEDED == moves.success(key, uid=moved.state.attempt_uid).outcome
+
+
+def test_a_row_that_is_gone_does_not_move(table):
+    """What people want of a row that is gone comes to nothing."""
+    key = table.add()
+    table.remove(key)
+
+    with table.within() as moves:
+        assert [None] * 4 == [moves.update(key), moves.trigger(key), moves.pause(key), moves.resume(key)]
+
+
+def _of(row) -> RefreshPolicy:
+    return RefreshPolicy.parse(row.plan) if row.plan else EVERY_TWO_HOURS
+
+
+def test_each_row_may_have_its_own_policy(table):
+    """A policy that a person has written into a column holds for that row."""
+    key = table.add("Refresh every 3 hours; allow 1 minute to complete")
+    with table.within(_of) as moves:
+        moves.update(key)
+        (moved,) = moves.start_due()
+        moves.success(key, uid=moved.state.attempt_uid)
+
+    assert at("03:00") == table.row(key).refresh_at
+
+
+def test_a_row_with_an_unreadable_policy_blocks_no_other(table):
+    """If the policy of a row cannot be read it is given up with the message, and the others are started."""
+    wrong, right = table.add(), table.add()
+    with table.within(_of) as moves:
+        moves.update(wrong)
+        moves.update(right)
+
+    with table.within(lambda row: _unreadable(row) if row.id == wrong else _of(row)) as moves:
+        found = {each.row.id: each.outcome for each in moves.start_due()}
+
+    assert {wrong: Outcome.GAVE_UP, right: Outcome.STARTED} == found
+    assert table.row(wrong).disabled_until_update
+    assert table.row(wrong).disabled_reason.startswith("line 1, column ")
+
+
+def test_an_answer_for_an_unreadable_policy_ends_in_the_reason(table):
+    """An answer that comes when the policy has become unreadable gives the row up, and does not stop the poller."""
+    key, uid = started(table)
+
+    with table.within(_unreadable) as moves:
+        moved = moves.failure(key, uid=uid)
+
+    assert (Outcome.GAVE_UP, None) == (moved.outcome, table.row(key).sweep_at)
+
+
+def test_who_saves_an_unreadable_policy_is_told(table):
+    """A person who saves a policy that cannot be read gets the error, and nothing is written."""
+    key = table.add()
+
+    with table.within(_unreadable) as moves, pytest.raises(ScheduleError, match="line 1"):
+        moves.update(key)
+
+    assert RefreshState() == table.row(key).refresh_state
+
+
+def _unreadable(row) -> RefreshPolicy:
+    return RefreshPolicy.parse("Refresh now and then")

@@ -1,0 +1,174 @@
+"""What is particular to the mixin of SQLAlchemy: indexes, instants, and pollers on two connections."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import fields
+from datetime import UTC, datetime
+from threading import Thread
+
+import pytest
+from sqlalchemy import String, UniqueConstraint, select, text
+from sqlalchemy.exc import StatementError
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from redrive.contrib.refresh.sqlalchemy import RefreshColumns, due, overdue, refresh_indexes, refreshes
+from redrive.schedule import Outcome, RefreshState
+from redrive.testing import VirtualClock
+from tests import postgres
+from tests.contrib.refresh.conftest import EVERY_TWO_HOURS, BigTable
+
+ROWS = 24
+
+
+def _filled(engine, rows=ROWS):
+    with Session(engine) as session, session.begin():
+        session.add_all(BigTable(id=key) for key in range(1, rows + 1))
+        session.flush()
+        for key in range(1, rows + 1):
+            refreshes(session, BigTable, EVERY_TWO_HOURS, clock=VirtualClock()).update(key)
+
+
+@pytest.mark.parametrize(("criterion", "index"), [(due, "ix_big_tables_due"), (overdue, "ix_big_tables_overdue")])
+def test_what_is_due_is_found_by_its_index(engine, criterion, index):
+    """The criteria are those of the partial indexes, in the words of each database."""
+    column = BigTable.refresh_at if criterion is due else BigTable.sweep_at
+    statement = select(BigTable.id).where(criterion(BigTable, datetime.now(UTC))).order_by(column)  # noqa: TID251
+    asked = statement.compile(engine, compile_kwargs={"literal_binds": True})
+    explain = "EXPLAIN QUERY PLAN" if engine.dialect.name == "sqlite" else "EXPLAIN"
+
+    with engine.connect() as connection:
+        if engine.dialect.name != "sqlite":
+            for other in ("seqscan", "bitmapscan"):  # which are as good for so few rows
+                connection.execute(text(f"SET LOCAL enable_{other} = off"))
+        plan = str(connection.execute(text(f"{explain} {asked}")).all())
+
+    assert index in plan
+    assert "SORT" not in plan.upper()
+    assert "B-TREE" not in plan.upper()
+
+
+def test_a_fleet_starts_each_row_once(engine):
+    """Two pollers at once, each in transactions of its own: every row is started, and none twice."""
+    _filled(engine)
+    started = []
+
+    def poll():
+        for _ in range(ROWS):
+            with Session(engine) as session, session.begin():
+                found = refreshes(session, BigTable, EVERY_TWO_HOURS, clock=VirtualClock()).start_due(limit=2)
+                uids = [each.state.attempt_uid for each in found]
+            started.extend(uids)
+
+    pollers = [Thread(target=poll) for _ in range(2)]
+    for each in pollers:
+        each.start()
+    for each in pollers:
+        each.join()
+
+    with Session(engine) as session:
+        rows = session.scalars(select(BigTable)).all()
+    assert sorted(started) == sorted(each.attempt_uid for each in rows)
+    assert {1} == {each.attempt_no for each in rows}
+
+
+def test_a_poller_does_not_wait_for_the_rows_of_another(engines):
+    """On PostgreSQL rows that another transaction is starting are passed over."""
+    engine = engines("postgres")
+    _filled(engine, 3)
+    with Session(engine) as one, Session(engine) as other, one.begin(), other.begin():
+        first = refreshes(one, BigTable, EVERY_TWO_HOURS, clock=VirtualClock()).start_due(limit=2)
+        second = refreshes(other, BigTable, EVERY_TWO_HOURS, clock=VirtualClock()).start_due()
+        assert {1, 2, 3} == {each.row.id for each in first} | {each.row.id for each in second}
+        assert 1 == len(second)
+
+
+def test_a_rollback_starts_nothing(engine):
+    """A start that was not committed did not happen."""
+    _filled(engine, 1)
+    with Session(engine) as session:
+        refreshes(session, BigTable, EVERY_TWO_HOURS, clock=VirtualClock()).start_due()
+        session.rollback()
+
+        assert session.get(BigTable, 1).attempt_uid is None
+
+
+def test_the_object_is_current_after_a_move(engine):
+    """A session that has read the row before a move of another one moves what is there now."""
+    _filled(engine, 1)
+    with Session(engine) as session:
+        row = session.get(BigTable, 1)
+        session.commit()
+        assert row.attempt_no == 0
+        session.commit()
+        with Session(engine) as another, another.begin():
+            (moved,) = refreshes(another, BigTable, EVERY_TWO_HOURS, clock=VirtualClock()).start_due()
+        refreshes(session, BigTable, EVERY_TWO_HOURS, clock=VirtualClock()).failure(1, uid=moved.state.attempt_uid)
+
+        assert (1, None) == (row.attempt_no, row.attempt_uid)
+        assert row not in session.dirty
+
+
+def test_an_instant_without_a_zone_is_refused(engine):
+    """A naive time is no instant."""
+    with Session(engine) as session, pytest.raises(StatementError, match="has no time zone; an instant needs one"):
+        session.scalars(select(BigTable).where(due(BigTable, datetime(2026, 1, 1)))).all()  # noqa: DTZ001 - meant
+
+
+def test_a_model_may_have_arguments_and_names_of_its_own():
+    """A table with a started_at already, and constraints, has the columns and the indexes beside."""
+
+    class Base(DeclarativeBase):
+        """Of this test."""
+
+    class Feed(RefreshColumns, Base):
+        """With its own ideas."""
+
+        __tablename__ = "feeds"
+        id: Mapped[int] = mapped_column(primary_key=True)
+        url: Mapped[str] = mapped_column(String)
+        deadline: Mapped[str] = mapped_column("deadline_at", String)
+        deadline_at: Mapped[datetime | None] = mapped_column("refresh_deadline_at")
+        __table_args__ = (*refresh_indexes("feeds"), UniqueConstraint("url"))
+
+    assert {"deadline_at", "refresh_deadline_at"} <= set(Feed.__table__.columns.keys())
+    assert {"ix_feeds_due", "ix_feeds_overdue"} == {each.name for each in Feed.__table__.indexes}
+
+
+def test_what_was_changed_beside_is_kept(engine):
+    """A column of the user's own that was changed before a move, and not yet written, is written."""
+    _filled(engine, 1)
+    with Session(engine) as session, session.begin():
+        session.get(BigTable, 1).plan = "another"
+        refreshes(session, BigTable, EVERY_TWO_HOURS, clock=VirtualClock()).pause(1)
+
+    with Session(engine) as session:
+        assert ("another", True) == (session.get(BigTable, 1).plan, session.get(BigTable, 1).paused)
+
+
+def test_asynchronous_sessions_move_rows_too(engines):
+    """The moves run within an asynchronous session by run_sync."""
+    there = engines("postgres")
+    _filled(there, 1)
+    with there.connect() as connection:
+        schema = connection.scalar(text("SELECT current_schema()"))
+
+    async def start():
+        options = {"host": postgres.server(), "server_settings": {"search_path": schema}}
+        engine = create_async_engine("postgresql+asyncpg://postgres@/postgres", connect_args=options)
+        async with AsyncSession(engine) as session, session.begin():
+            found = await session.run_sync(
+                lambda sync: refreshes(sync, BigTable, EVERY_TWO_HOURS, clock=VirtualClock()).start_due()
+            )
+        await engine.dispose()
+        return [each.outcome for each in found]
+
+    assert [Outcome.STARTED] == asyncio.run(start())
+
+
+def test_a_field_is_a_column():
+    """The columns are the fields of the state, and the one to be swept by."""
+    columns = {each.name for each in BigTable.__table__.columns}
+
+    assert columns == {each.name for each in fields(RefreshState)} | {"sweep_at", "id", "plan"}

@@ -1,0 +1,314 @@
+"""The big tables, on lists of Redis and on jobs of redrive, with everything lost that can be."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from redis import Redis
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from redrive.testing import VirtualClock, drain
+from tests.contrib.redis.rig.server import RedisServer
+from tests.contrib.refresh.conftest import quick
+from tests.debian import needed, program
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "big_tables"
+
+BROKEN = "https://example.com/broken"
+
+
+class Example:
+    """The modules of the example, on a database of the test's own, with time that jumps."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.tables = importlib.import_module("tables")
+        self.tables.clock = self.clock = VirtualClock()
+        self.download = importlib.import_module("download")
+        self.download.fetch = self._fetch
+        self.parts = SimpleNamespace(**{each: importlib.import_module(each) for each in names})
+        self.tables.Base.metadata.create_all(quick(self.tables.engine))
+        self.pages = {"https://example.com/big": 3}
+
+    def _fetch(self, url: str) -> int:
+        found = self.pages[url]  # LookupError, as for a page that is not there
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def save(self, **fields) -> int:
+        """Somebody makes a table, or edits the one with this number."""
+        with Session(self.tables.engine) as session, session.begin():
+            table = session.merge(self.tables.BigTable(customer="anna@example.com", **fields))
+            self.tables.save(session, table)
+            return table.id
+
+    def table(self, number: int = 1):
+        """A table as it is."""
+        with Session(self.tables.engine) as session:
+            return session.get(self.tables.BigTable, number)
+
+    def letters(self) -> list[str]:
+        """What customers are told."""
+        with Session(self.tables.engine) as session:
+            return [each.text for each in session.scalars(select(self.tables.Letter))]
+
+
+@pytest.fixture
+def example(tmp_path, monkeypatch):
+    """Load the modules of the example, new ones for each test, under the names that they have there."""
+    monkeypatch.setenv("TABLES_FOLDER", str(tmp_path))
+    monkeypatch.syspath_prepend(EXAMPLE)
+
+    def forget() -> None:
+        for name in ("tables", "download", "lists", "jobs"):
+            sys.modules.pop(name, None)
+
+    made: list[Example] = []
+
+    def load(*names: str) -> Example:
+        forget()
+        made.append(Example(list(names)))
+        return made[-1]
+
+    yield load
+    for each in made:
+        each.tables.engine.dispose()
+    forget()
+
+
+@pytest.fixture(scope="module")
+def redis_server(tmp_path_factory):
+    """A real server."""
+    binary = needed("redis-server", lambda: program("redis-server"))
+    with RedisServer(binary, tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture
+def redis(redis_server):
+    """A client of it, empty."""
+    with Redis(port=redis_server.port) as redis:
+        redis.flushall()
+        yield redis
+
+
+class OnLists:
+    """The example on lists of Redis, one step at a time."""
+
+    def __init__(self, example, redis) -> None:
+        self.example, self.redis = example("lists"), redis
+        self.lists = self.example.parts.lists
+
+    def start(self) -> int:
+        """Start what is due."""
+        return self.lists.start(self.redis)
+
+    def run(self) -> None:
+        """Let the workers work and the pollers poll until nothing is left."""
+        self.lists.work(self.redis, "anna")
+        self.lists.poll(self.redis, "berta")
+
+    def lose(self) -> None:
+        """Whatever is on its way is lost."""
+        self.redis.flushall()
+
+    def close(self) -> None:
+        """End."""
+
+
+class OnJobs:
+    """The example on jobs of redrive, one step at a time."""
+
+    def __init__(self, example) -> None:
+        self.example = example("jobs")
+        self.jobs = self.example.parts.jobs
+        self.jobs.app.open()
+
+    def start(self) -> int:
+        """Start what is due."""
+        return self.jobs.start()
+
+    def run(self) -> None:
+        """Run the jobs of both queues."""
+        drain(self.jobs.app)
+
+    def lose(self) -> None:
+        """Nothing is lost here, except by somebody who cancels a job."""
+        for job in self.jobs.app.jobs():
+            self.jobs.app.job(job.id).cancel()
+
+    def close(self) -> None:
+        """End."""
+        self.jobs.app.close()
+
+
+@pytest.fixture(params=["lists", "jobs"])
+def big(request, example):
+    """The example, twice."""
+    made = OnJobs(example) if request.param == "jobs" else OnLists(example, request.getfixturevalue("redis"))
+    yield made
+    made.close()
+
+
+def test_a_table_is_filled_at_once_and_then_twice_per_day(big):
+    """A saved table is fetched at once; after that it is due at 6 AM."""
+    big.example.save(input_url="https://example.com/big")
+
+    assert 1 == big.start()
+    big.run()
+
+    table = big.example.table()
+    assert (3, 0, 6) == (table.lines, table.attempt_no, table.refresh_at.hour)
+    assert 0 == big.start()
+
+
+def test_a_failure_is_retried(big):
+    """A site that is down for a moment costs a retry, which is at once."""
+    big.example.pages["https://example.com/big"] = TimeoutError("the site is asleep")
+    big.example.save(input_url="https://example.com/big")
+    big.start()
+    big.run()
+    big.example.pages["https://example.com/big"] = 5
+
+    assert 1 == big.start()
+    assert 2 == big.example.table().attempt_no
+    big.run()
+
+    assert 5 == big.example.table().lines
+
+
+def test_two_starters_start_a_table_once(big):
+    """Two processes look for what is due: one of them starts it."""
+    big.example.save(input_url="https://example.com/big")
+
+    assert 1 == big.start() + big.start()
+
+
+def test_a_lost_answer_is_a_failure_at_its_deadline(big):
+    """An order or an answer that gets lost on the way holds nothing up for longer than the timeout."""
+    big.example.save(input_url="https://example.com/big")
+    big.start()
+    big.lose()
+    assert 0 == big.start()
+    big.example.clock.advance("1h")
+
+    assert 1 == big.start()
+    assert 2 == big.example.table().attempt_no
+    big.run()
+
+    assert 3 == big.example.table().lines
+
+
+def test_a_late_answer_is_stale(big):
+    """A worker that answers after its deadline was swept changes nothing."""
+    big.example.save(input_url="https://example.com/big")
+    big.start()
+    big.example.clock.advance("1h")
+    with Session(big.example.tables.engine) as session, session.begin():
+        big.example.tables.moves(session).sweep()
+
+    big.run()
+
+    assert (None, 1) == (big.example.table().lines, big.example.table().attempt_no)
+
+
+def test_a_wrong_url_is_given_up_with_a_letter_until_it_is_edited(big):
+    """The customer is told once, in words of the worker; an edit begins anew."""
+    number = big.example.save(input_url=BROKEN)
+    big.start()
+    big.run()
+    for _ in range(3):
+        big.example.clock.advance("1d")
+        assert 0 == big.start()
+
+    assert [f"the BigTable refresh has been disabled. Provided URL is invalid: {BROKEN}"] == big.example.letters()
+    assert f"Provided URL is invalid: {BROKEN}" == big.example.table().disabled_reason
+    big.example.save(id=number, input_url="https://example.com/big")
+    assert 1 == big.start()
+    big.run()
+    assert (3, None) == (big.example.table().lines, big.example.table().disabled_reason)
+
+
+def test_the_seventh_failure_gives_up(big):
+    """Seven attempts, with the delays of the policy between them; then the customer is told."""
+    big.example.pages["https://example.com/big"] = TimeoutError("the site is asleep")
+    big.example.save(input_url="https://example.com/big")
+    waits = []
+    for _ in range(7):
+        big.start()
+        big.run()
+        due = big.example.table().refresh_at
+        if due:
+            waits.append(int((due - big.example.clock.now()).total_seconds() // 60))
+            big.example.clock.advance(due - big.example.clock.now())
+
+    assert [0, 1, 5, 15, 30, 60] == waits
+    assert ["the BigTable refresh has been disabled. Cannot refresh after 7 attempt(s)"] == big.example.letters()
+
+
+def test_an_edit_makes_what_still_runs_stale(big):
+    """A table is edited while its old URL is being fetched: only the new one counts."""
+    number = big.example.save(input_url=BROKEN)
+    big.start()
+    big.example.save(id=number, input_url="https://example.com/big")
+    big.run()
+    assert not big.example.table().disabled_until_update
+
+    big.start()
+    big.run()
+
+    assert 3 == big.example.table().lines
+
+
+def test_a_poller_that_dies_after_its_commit_answers_twice(example, redis):
+    """The message is still in the poller's list; when it comes back the answer is stale, and the list gets empty."""
+    big = OnLists(example, redis)
+    big.example.save(input_url="https://example.com/big")
+    big.start()
+    big.lists.work(redis, "anna")
+    for message in big.lists.messages(redis, big.lists.OUTPUT, "berta"):
+        with Session(big.example.tables.engine) as session, session.begin():
+            big.example.tables.settle(session, big.lists.json.decode(message, type=big.example.download.Answer))
+        break  # and dies
+    assert 1 == redis.llen("bigtables-output:berta")
+
+    big.lists.poll(redis, "berta")
+
+    assert 0 == redis.llen("bigtables-output:berta")
+    assert (3, 0) == (big.example.table().lines, big.example.table().attempt_no)
+
+
+def test_two_pollers_share_the_answers(example, redis):
+    """Each answer is read by one of them, and all are written."""
+    big = OnLists(example, redis)
+    for _ in range(6):
+        big.example.save(input_url="https://example.com/big")
+    assert 6 == big.start()
+    big.lists.work(redis, "anna")
+    one = big.lists.messages(redis, big.lists.OUTPUT, "one")
+    seen = [next(one)]
+
+    other = list(big.lists.messages(redis, big.lists.OUTPUT, "other"))
+    one.close()
+    big.lists.poll(redis, "one")
+
+    assert 5 == len(other)
+    assert 6 == len({*seen, *other})
+    assert 3 == big.example.table(1).lines
+
+
+def test_a_reader_may_wait_for_a_message(example, redis):
+    """With a time to wait the reader asks the server to wait."""
+    big = OnLists(example, redis)
+    redis.rpush("letters", "first")
+    reader = big.lists.messages(redis, "letters", "anna", wait=5)
+
+    assert b"first" == next(reader)
+    redis.rpush("letters", "second")
+    assert b"second" == next(reader)
+    reader.close()
