@@ -154,25 +154,27 @@ def test_an_early_job_hides_no_due_one(store: Harness):
 
 
 def test_the_rest_is_until_the_next_due_job(store: Harness):
-    """After a claim that took all that was due, a worker may rest until the next job of its queues is due."""
+    """When a look finds nothing due, a worker may rest until the next job of its queues is due."""
     store.enqueue(new(), new(delay=60), new(queue="other", delay=10))
 
+    assert 1 == len(store.claimed(5).claims)
     assert seconds(10) == store.claimed(5).rest_for
     assert seconds(60) == store.claimed(5, queues=["default"]).rest_for
 
 
-def test_there_is_no_rest_while_more_may_be_due(store: Harness):
-    """A claim that was filled to the brim answers no rest: there may be more."""
+def test_there_is_no_rest_after_a_claim_that_took_something(store: Harness):
+    """A claim that took jobs answers at once, and no rest: the next look finds out, while these jobs run."""
     store.enqueue(new(), new())
 
-    assert timedelta(0) == store.claimed(1).rest_for
+    assert [timedelta(0)] * 2 == [store.claimed(1).rest_for, store.claimed(5).rest_for]
 
 
 def test_with_nothing_waiting_there_is_nothing_to_rest_for(store: Harness):
     """Where no job waits, a claim answers that nothing is known to become due."""
     assert leases.Claimed((), None) == store.claimed()
     store.put()
-    assert None is store.claimed(5).rest_for
+    store.claimed(5)
+    assert leases.Claimed((), None) == store.claimed(5)
 
 
 # ---------------------------------------------------------------------------------------------------- what

@@ -35,38 +35,25 @@ def test_a_claim_takes_a_block_of_leases():
     """A claim beats, takes as many leases as jobs are wanted, and answers what it got in the order of the leases."""
     got = [claim(id=1, lease_id=12), claim(id=2, lease_id=11)]
     where = {"queues": ["q"], **parameters(())}
-    answer, asked = converse(
-        claiming(3, queues=["q"]), [NextDue(T0, T0)], [(5,)], [(11, 11), (12, 13)], got, [NextDue(T0, T0 + seconds(4))]
-    )
+    answer, asked = converse(claiming(3, queues=["q"]), [NextDue(T0, T0)], [(5,)], [(11, 11), (12, 13)], got)
 
-    assert Claimed((got[1], got[0]), seconds(4)) == answer
-    assert ["next_due", "worker_beat", "take", "claim", "next_due"] == names(asked)
+    assert Claimed((got[1], got[0]), seconds(0)) == answer
+    assert ["next_due", "worker_beat", "take", "claim"] == names(asked)
     assert {"id": 5, "now": T0, "expires_at": T0 + seconds(15)} == asked[1].params
     assert {"name": "lease", "count": 3} == asked[2].params
     assert {**where, "now": T0, "count": 3, "worker_id": 5, "leases": [11, 12, 13]} == asked[3].params
-    assert [{**where, "now": None}, {**where, "now": T0}] == [asked[0].params, asked[4].params]
+    assert {**where, "now": None} == asked[0].params
 
 
-def test_a_claim_of_all_that_was_asked_does_not_ask_for_more():
-    """A claim that was filled answers that there may be more, without looking."""
-    got = [claim(id=1, lease_id=11), claim(id=2, lease_id=12)]
+@pytest.mark.parametrize(
+    ("due", "rest"), [(T0 - seconds(1), leases.CONTENDED), (T0 + seconds(9), seconds(9)), (None, None)]
+)
+def test_what_others_are_just_taking_is_not_waited_for_busily(due: object, rest: object):
+    """Where jobs are due and all of them are taken by others, the claimer rests for a moment, or until the next."""
+    answer, asked = converse(claiming(), [NextDue(T0, T0)], [(5,)], [(11, 12)], [], [NextDue(T0, due)])
 
-    assert Claimed(tuple(got), seconds(0)) == converse(claiming(), [NextDue(T0, T0)], [(5,)], [(11, 12)], got)[0]
-
-
-def test_a_claim_that_emptied_the_queue_has_no_rest():
-    """Where a claim took the last job, nothing is known to become due."""
-    got = [claim()]
-
-    assert None is converse(claiming(), [NextDue(T0, T0)], [(5,)], [(11, 12)], got, [NextDue(T0, None)])[0].rest_for
-
-
-@pytest.mark.parametrize(("got", "expected"), [([], leases.CONTENDED), ([claim(lease_id=11)], seconds(0))])
-def test_what_others_are_just_taking_is_not_waited_for_busily(got: list[Any], expected: Any):
-    """Where jobs are due and all of them are taken by others, the claimer rests for a moment; else it goes on."""
-    answer, _ = converse(claiming(), [NextDue(T0, T0)], [(5,)], [(11, 12)], got, [NextDue(T0, T0 - seconds(1))])
-
-    assert (expected if not got else seconds(0)) == max(answer.rest_for, seconds(0))
+    assert Claimed((), rest) == answer
+    assert ["next_due", "worker_beat", "take", "claim", "next_due"] == names(asked)
 
 
 def test_a_claim_of_a_worker_that_is_struck_off_takes_no_lease():

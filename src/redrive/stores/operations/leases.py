@@ -51,8 +51,8 @@ class Claimed:
 
     Attributes:
         claims: the jobs taken, in the order in which they should start.
-        rest_for: how long it is until the next job of these queues is due; None where none waits, zero where more are
-            due than were asked for.
+        rest_for: how long it is until the next job of these queues is due; None where none waits, zero after a claim
+            that took something: look again, while that runs.
         known: is the worker registered? If not, nothing was claimed; it must register again.
         walks: what the worker's next claim should be told, so that it goes on where this one left off.
     """
@@ -138,13 +138,11 @@ def claim(  # noqa: PLR0913 - who, how many, for how long, and from where
     yield from keys.drop(keys.starters(rows))
     yield from write_all([(odd, decide(odd, _NEWER, at, 0.0)) for odd in rows if odd.policy is UNREADABLE], at)
     claims = tuple(sorted((each for each in rows if each.policy is not UNREADABLE), key=_by_lease))
-    if len(rows) == count:
+    if rows:  # what is due next is asked by the next look, while these jobs run
         return Claimed(claims, timedelta(0), walks=going)
     rest = yield from _rest(named, (yield from next_due(where, at)), offers)
-    if rest is None:
-        return Claimed(claims, None, walks=going)
     # What is due and was not taken is just being taken by others, or let go of: it is not worth a busy look.
-    return Claimed(claims, max(rest, timedelta(0) if claims else CONTENDED), walks=going)
+    return Claimed((), None if rest is None else max(rest, CONTENDED), walks=going)
 
 
 def _take(
