@@ -129,6 +129,7 @@ def test_what(text: str, fields: dict):
         ("On the first to blue failure, retry at once", "not understood: 'blue'"),
         ("every hour and a half", "not understood: 'and'"),
         ("every other decade", "seconds, minutes, hours"),
+        ("3 times a week", "not understood: 'a'; here could stand: a day, per day, every day"),
         ("Allow 1 hour to complete quickly", "not understood: 'quickly'"),
         ("Send", "not understood"),
         ("Give up after a week; on the first failure, reset attempt_no and wait for the next refresh",
@@ -195,6 +196,24 @@ POLICIES = st.builds(
 @given(POLICIES)
 def test_every_policy_is_written_and_read_back(policy: RefreshPolicy):
     """Whatever a policy says, its sentences mean it; what no sentence says is quoted."""
+    assert policy == RefreshPolicy.parse(str(policy))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'Refresh by rule "FREQ=YEARLY;BYMONTH=3"\nAllow 10 minutes to complete',
+        "\n".join(
+            ["Allow 10 minutes to complete"]
+            + [f"On the {each} failure, retry after {each[:-2]} minutes" for each in ("21st", "22nd", "23rd", "24th")]
+        ).replace("\nOn the 21st", "\nOn the first 20 failures, retry immediately\nOn the 21st"),
+    ],
+)
+def test_what_is_rarely_said_is_written_too(text: str):
+    """A yearly rule has no sentence, and there are more failures than words for them."""
+    policy = RefreshPolicy.parse(text)
+
+    assert text.splitlines()[-1] == str(policy).splitlines()[-1]
     assert policy == RefreshPolicy.parse(str(policy))
 
 

@@ -44,6 +44,13 @@ def test_it_ends_where_nothing_is_started_any_more():
     assert (2, True) == (len(too_long.attempts), too_long.state.disabled_until_update)
 
 
+def test_a_schedule_that_ends_has_no_more_occurrences():
+    """Those up to its end are listed, although the attempts go on."""
+    policy = RefreshPolicy.parse('by rule "FREQ=HOURLY;COUNT=2" starting "2025-01-01T08:00:00"; retry after 5 hours')
+
+    assert (T0, T0 + 60 * MINUTE) == play(policy, [Answer(Ending.SUCCESS), Answer(Ending.FAILURE)], start=T0).slots
+
+
 def test_occurrences_are_listed_up_to_a_limit():
     """A refresh each second that takes hours has more of them than anybody wants to see."""
     policy = RefreshPolicy.parse("every second; allow 10 hours")
