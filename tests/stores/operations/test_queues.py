@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace as changed
 
-from redrive.engine.queue import QueueChange, QueueSettings
+from redrive.engine.queue import Due, QueueChange, QueueSettings
 from redrive.engine.select import Filter
 from redrive.stores.operations import admin, floors, jobs, queues, special
 from redrive.stores.store import Store, open_store
@@ -70,3 +70,15 @@ def test_a_queue_that_is_paused_meanwhile_offers_nothing():
         offering.send([QueueSettings("mail", paused_at=T0)])
 
     assert (True, T0) == (end.value.value.full, end.value.value.settings.paused_at)
+
+
+def test_jobs_that_were_offered_and_not_taken_are_looked_at_at_once():
+    """Others were just taking them, and the walk through the partitions goes on: there is nothing to wait for."""
+    offered = (Due(7, "ann", 3, T0, None),)
+    offer = special.Offer(QueueSettings("mail"), jobs=offered, walk=special.Walk("mail", T0, "", "ann"))
+    steps = special.later(None, T0, [offer])
+    next(steps)
+    with pytest.raises(StopIteration) as ended:
+        steps.send([special.QueueDue("mail", T0)])
+
+    assert T0 == ended.value.value
