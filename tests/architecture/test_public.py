@@ -21,8 +21,9 @@ PACKAGES = sorted(
 PAID_LATER = {
     "asyncio",
     "asyncpg",
+    "cronsim",
+    "dateutil",
     "httpx",
-    "lark",
     "logging",
     "psycopg",
     "rich",
