@@ -205,6 +205,7 @@ class Claimer:
     async def _rest(self, known: timedelta | None) -> None:
         seconds = (NET if known is None else min(known, NET)).total_seconds()
         if seconds <= 0 or self._stopped:
+            await self._clock.asleep(0)  # what was taken starts before the next look is prepared
             return
         self._idle.set()
         try:

@@ -38,6 +38,8 @@ class Query:
             it may be run twice.
         last: is it the last one of its operation, and does nobody hear what it answers? If there was nothing but free
             ones before it, it is the whole transaction.
+        complete: may what it writes stay, whatever becomes of what follows? If there was nothing but free ones before
+            it, it is a transaction by itself, and what follows is another one.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Query:
     also: tuple[Query, ...] = ()
     free: bool = False
     last: bool = False
+    complete: bool = False
 
 
 Rows: TypeAlias = Sequence[Any]

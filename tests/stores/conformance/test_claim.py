@@ -11,9 +11,10 @@ from redrive.engine.frozen import FrozenPolicy
 from redrive.engine.lease import UNKNOWN_TASK_DELAY
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Lost, Released, Snoozed
+from redrive.engine.queue import QueueChange
 from redrive.engine.records import Claim, Hold, NewJob
 from redrive.policy import Policy
-from redrive.stores.operations import floors, leases
+from redrive.stores.operations import floors, leases, queues
 from tests.engine.helpers import claim
 from tests.stores.helpers import FATAL, LONG, T0, Harness, failed, new, seconds
 
@@ -313,9 +314,12 @@ def test_contenders_share_a_batch_without_overlap(store: Harness):
 # ---------------------------------------------------------------------------------------------------- workers
 
 
+@pytest.mark.parametrize("places", [None, 9], ids=["plain", "limited"])
 @pytest.mark.parametrize("gone", ["never", "left", "struck off"])
-def test_a_worker_that_is_not_registered_gets_nothing(store: Harness, gone: str):
-    """A worker that is not registered, or not any more, is told so and gets no job."""
+def test_a_worker_that_is_not_registered_gets_nothing(store: Harness, gone: str, places: int | None):
+    """A worker that is not registered, or not any more, is told so and gets no job, of whatever queue."""
+    if places is not None:
+        store.do(queues.change("default", QueueChange(concurrency=places), now=store.now))
     worker = 404 if gone == "never" else store.worker()
     if gone == "left":
         store.leave(worker)

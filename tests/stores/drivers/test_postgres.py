@@ -12,12 +12,16 @@ from typing import Any
 
 import psycopg
 import pytest
+from msgspec.structs import replace
 
 from redrive.clock import SystemClock
+from redrive.engine.frozen import FrozenPolicy
+from redrive.engine.lifecycle import State
 from redrive.errors import ConfigurationError, StoreBusy, StoreClosed, StoreError, StoreOpenError, StoreUnreachable
+from redrive.policy import Policy
 from redrive.stores.drivers.postgres import Settings, listener, settings
 from redrive.stores.drivers.postgres.statements import compiled, prepared
-from redrive.stores.operations import admin, clock, jobs, workers
+from redrive.stores.operations import admin, clock, jobs, leases, workers
 from redrive.stores.query import Query, reads, writes
 from redrive.stores.store import Store, open_store
 from tests import postgres
@@ -490,3 +494,27 @@ def test_the_lock_is_held_as_long_as_it_is_watched(store: Store):
         return seen
 
     assert [[False, None], [True, None]] == asyncio.run(run())
+
+
+# -------------------------------------------------------------------------------------------------------------- claims
+
+
+def test_a_claim_uses_up_no_more_leases_than_it_takes_jobs(store: Store):
+    """Numbers of leases come from a sequence, one for each job and in the order in which they should start."""
+    worker = store.run(workers.register("h:1", concurrency=400, lease_for=LONG, now=T0))
+    store.run(jobs.enqueue([new("b", priority=2), new("a", priority=1)], now=T0))
+    first = store.run(leases.claim(worker, 400, lease_for=LONG, now=T0)).claims
+    store.run(jobs.enqueue([new("c")], now=T0))
+    second = store.run(leases.claim(worker, 400, lease_for=LONG, now=T0)).claims
+
+    assert [("a", 1), ("b", 2), ("c", 3)] == [(claim.task, claim.lease_id) for claim in (*first, *second)]
+
+
+def test_a_job_that_cannot_be_read_is_released_though_its_claim_is_committed(both: Any):
+    """The claim of plain queues is a transaction by itself; what is released after it is another one."""
+    worker = both(workers.register("h:1", concurrency=1, lease_for=LONG, now=T0))
+    newer = FrozenPolicy(Policy(), '{"version": 2}', "f00d")
+    both(jobs.enqueue([replace(new(), policy=newer)], now=T0))
+
+    assert () == both(leases.claim(worker, 9, lease_for=LONG, now=T0)).claims
+    assert State.READY == both(jobs.get(1)).state

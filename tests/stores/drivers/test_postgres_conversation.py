@@ -16,13 +16,14 @@ from redrive.stores.drivers.postgres.conversation import Said, Talk, part, whole
 from redrive.stores.drivers.postgres.statements import said
 from redrive.stores.operations import admin, clock, floors, jobs, leases
 from redrive.stores.query import Query, Steps, writes
+from tests.engine.helpers import claim
 from tests.stores.helpers import LONG, T0, new
 
 OURS = Settings("postgresql:///d", "PostgreSQL")
 POOLED = changed(OURS, pgbouncer=True)
 KEYED = replace(new(), key="k", key_until=KeyUntil.END)
 GATE = [jobs.Gate(T0, 1, 1)]
-NEVER = floors.NextDue(T0, None, None)
+NEVER, DUE = floors.NextDue(T0, None, None), floors.NextDue(T0, T0, None)
 
 
 def told(talk: Talk[Any], *answers: Sequence[Any]) -> tuple[Any, list[str]]:
@@ -65,9 +66,14 @@ def yes() -> bool:
         (lambda: jobs.enqueue([new()]), [GATE, []], changed(OURS, notify=False), ["ask", "jobs payloads policies"]),
         (lambda: jobs.enqueue([]), [], OURS, []),
         (lambda: leases.claim(1, 1, lease_for=LONG), [[NEVER]], OURS, ["ask"]),
+        (lambda: leases.claim(1, 1, lease_for=LONG), [[DUE], [claim()]], OURS, ["ask", "ask"]),
+        (lambda: leases.claim(1, 1, lease_for=LONG), [[DUE], [], []], OURS, ["ask", "ask", "BEGIN", "ask", "COMMIT"]),
+        (lambda: leases.claim(1, 1, lease_for=LONG), [[DUE], [claim()]], POOLED,
+         ["BEGIN", "ask", "ask", "COMMIT"]),
         (lambda: admin.identify("uid"), [[("u",)]], OURS, ["BEGIN", "ask", "COMMIT"]),
     ],
-    ids=["enqueue", "with a key", "pooled", "no notify", "nothing", "nothing due", "a question"],
+    ids=["enqueue", "with a key", "pooled", "no notify", "nothing", "nothing due", "a claim", "a stranger",
+         "a claim, pooled", "a question"],
 )  # fmt: skip
 def test_an_operation_is_said_in_few_words(build: Any, answers: list[Any], settings: Settings, expected: list[str]):
     """What need not be in the transaction goes before it, and what is alone in it needs none around it."""
@@ -138,6 +144,17 @@ def two_lasts() -> Steps[None]:
     """Says of its first query that it is the last."""
     yield Query("keys_drop", {"job_ids": [7]}, last=True)
     yield Query("keys_drop", {"job_ids": [8]}, last=True)
+
+
+@pytest.mark.parametrize(("name", "begin"), [("claim_chosen", "WITH"), ("claim", "WITH RECURSIVE")])
+def test_a_statement_keeps_the_parts_that_it_has(name: str, begin: str):
+    """Others that run together with it go before its own."""
+    params = {"ids": [1], "queues": None, "worker_id": 2, "now": T0, "count": 1, **floors.parameters(())}
+    text, values = said(Query(name, params, also=(Query("keys_drop", {"job_ids": [7]}),)), "s")
+
+    assert [7] == values[0]
+    assert 1 == text.count(f"{begin} part_1 AS (DELETE ")
+    assert 1 == text.count("ANY ($1::bigint[])), ")
 
 
 def test_nothing_may_follow_the_last():

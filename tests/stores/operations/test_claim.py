@@ -31,17 +31,18 @@ def test_a_claim_without_due_jobs_writes_nothing(due: object, rest: object):
     assert ["next_due"] == names(asked)
 
 
-def test_a_claim_takes_a_block_of_leases():
-    """A claim beats, takes as many leases as jobs are wanted, and answers what it got in the order of the leases."""
+def test_a_claim_beats_and_takes_its_leases_in_one_go():
+    """Heartbeat, leases for as many jobs as are wanted and claim travel together; the answer is in their order."""
     got = [claim(id=1, lease_id=12), claim(id=2, lease_id=11)]
     where = {"queues": ["q"], **parameters(())}
-    answer, asked = converse(claiming(3, queues=["q"]), [NextDue(T0, T0)], [(5,)], [(11, 11), (12, 13)], got)
+    answer, asked = converse(claiming(3, queues=["q"]), [NextDue(T0, T0)], got)
 
     assert Claimed((got[1], got[0]), seconds(0)) == answer
     assert ["next_due", "worker_beat", "take", "claim"] == names(asked)
-    assert {"id": 5, "now": T0, "expires_at": T0 + seconds(15)} == asked[1].params
-    assert {"name": "lease", "count": 3} == asked[2].params
-    assert {**where, "now": T0, "count": 3, "worker_id": 5, "leases": [11, 12, 13]} == asked[3].params
+    beat, block = asked[1].also
+    assert {"id": 5, "now": T0, "expires_at": T0 + seconds(15)} == beat.params
+    assert {"name": "lease", "count": 3} == block.params
+    assert {**where, "now": T0, "count": 3, "worker_id": 5} == asked[1].params
     assert {**where, "now": None} == asked[0].params
 
 
@@ -50,24 +51,24 @@ def test_a_claim_takes_a_block_of_leases():
 )
 def test_what_others_are_just_taking_is_not_waited_for_busily(due: object, rest: object):
     """Where jobs are due and all of them are taken by others, the claimer rests for a moment, or until the next."""
-    answer, asked = converse(claiming(), [NextDue(T0, T0)], [(5,)], [(11, 12)], [], [NextDue(T0, due)])
+    answer, asked = converse(claiming(), [NextDue(T0, T0)], [], [(5,)], [NextDue(T0, due)])
 
     assert Claimed((), rest) == answer
-    assert ["next_due", "worker_beat", "take", "claim", "next_due"] == names(asked)
+    assert ["next_due", "worker_beat", "take", "claim", "worker_beat", "next_due"] == names(asked)
 
 
-def test_a_claim_of_a_worker_that_is_struck_off_takes_no_lease():
-    """A worker that is not registered takes no lease and hears so."""
-    answer, asked = converse(claiming(), [NextDue(T0, T0)], [])
+def test_a_worker_that_is_struck_off_hears_so():
+    """Where a claim took nothing that was due, the worker asks whether it is known; it may not be."""
+    answer, asked = converse(claiming(), [NextDue(T0, T0)], [], [])
 
     assert Claimed((), None, known=False) == answer
-    assert "take" not in names(asked)
+    assert "worker_beat" == asked[-1].name
 
 
 def test_a_claim_gives_back_what_it_cannot_read():
-    """A claimed row whose policy cannot be read is given back in the same transaction; the others are answered."""
+    """A claimed row whose policy cannot be read is given back by the same operation; the others are answered."""
     odd, good = claim(id=1, lease_id=11, policy=UNREADABLE), claim(id=2, lease_id=12)
-    answer, asked = converse(claiming(), [NextDue(T0, T0)], [(5,)], [(11, 12)], [odd, good], [(11,)])
+    answer, asked = converse(claiming(), [NextDue(T0, T0)], [odd, good], [(11,)])
 
     assert Claimed((good,), seconds(0)) == answer
     assert ("settle", 1, 11, "ready", T0 + UNKNOWN_TASK_DELAY) == (

@@ -3,7 +3,7 @@
 The fence
 ---------
 
-A claim takes a block of lease ids from a sequence that never goes back, and writes one into each row it takes. Every
+A claim takes lease ids from a sequence that never goes back, and writes one into each row it takes. Every
 later write names its lease id, and the statement matches the row by it; where another claim, a sweep, a cancel or a
 settle came first, the row has another lease id or none, and the statement changes nothing. That is the whole of the
 protection against zombies, and it needs no clock.
@@ -33,7 +33,6 @@ from redrive.stores.operations import keys, special, traces
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.floors import Floor, NextDue, next_due, parameters
 from redrive.stores.operations.jobs import insert
-from redrive.stores.operations.numbers import take
 from redrive.stores.operations.special import Offer, Walk
 from redrive.stores.query import Query, Rows, Steps, wakes, writes
 
@@ -132,31 +131,35 @@ def claim(  # noqa: PLR0913 - who, how many, for how long, and from where
     going = tuple(offer.walk for offer in offers if offer.walk is not None)
     if not _is_past(due.due_at, at) and not any(offer.jobs for offer in offers):
         return Claimed((), (yield from _rest(named, due, offers)), walks=going)
-    if not (yield Query("worker_beat", {"id": worker_id, "now": at, "expires_at": at + lease_for})):
-        return Claimed((), None, known=False)
-    rows = yield from _take(worker_id, count, where, at, offers)
+    beat = Query("worker_beat", {"id": worker_id, "now": at, "expires_at": at + lease_for})
+    rows = yield from _take(beat, count, where, at, offers)
     yield from keys.drop(keys.starters(rows))
     yield from write_all([(odd, decide(odd, _NEWER, at, 0.0)) for odd in rows if odd.policy is UNREADABLE], at)
     claims = tuple(sorted((each for each in rows if each.policy is not UNREADABLE), key=_by_lease))
     if rows:  # what is due next is asked by the next look, while these jobs run
         return Claimed(claims, timedelta(0), walks=going)
+    if not (yield beat):  # nothing was taken: perhaps since nothing is for whom nobody knows
+        return Claimed((), None, known=False)
     rest = yield from _rest(named, (yield from next_due(where, at)), offers)
     # What is due and was not taken is just being taken by others, or let go of: it is not worth a busy look.
     return Claimed((), None if rest is None else max(rest, CONTENDED), walks=going)
 
 
 def _take(
-    worker_id: int, count: int, where: Mapping[str, object], at: datetime, offers: Sequence[Offer]
+    beat: Query, count: int, where: Mapping[str, object], at: datetime, offers: Sequence[Offer]
 ) -> Generator[Query, Rows, Sequence[Claim]]:
     """Take jobs, of plain queues in one statement, and where special ones have any, of all in a common order."""
-    new = yield from take("lease", count)
-    params = {"now": at, "worker_id": worker_id, "leases": new}
+    params = {"now": at, "worker_id": beat.params["id"], "count": count}
+    # SQLite's claim hands out the block that was taken just before it. PostgreSQL's draws from the sequence by itself;
+    # there a part of a statement that only asks, and whose answer nobody uses, is not run at all.
+    also = (beat, Query("take", {"name": "lease", "count": count}))
     rows: Sequence[Claim]
     if not any(offer.jobs for offer in offers):
-        rows = yield Query("claim", {**params, **where, "count": count}, into=Claim)
+        rows = yield Query("claim", {**params, **where}, into=Claim, also=also, complete=True)
         return rows
     heads: Sequence[Due] = yield Query("heads", {"now": at, "count": count, "queues": where["queues"]}, into=Due)
-    rows = yield Query("claim_chosen", {**params, "ids": special.choose(heads, offers, at, count)}, into=Claim)
+    ids = special.choose(heads, offers, at, count)
+    rows = yield Query("claim_chosen", {**params, "ids": ids}, into=Claim, also=also)
     yield from special.note(rows, offers, at)
     return rows
 

@@ -18,7 +18,7 @@ from tests import postgres
 from tests.stores.helpers import LONG, T0, new
 
 VALUES: dict[str, str] = {
-    "now": f"'{T0}'", "count": "10", "queues": "NULL", "leases": "ARRAY[1,2,3,4,5,6,7,8,9,10]", "worker_id": "1",
+    "now": f"'{T0}'", "count": "10", "queues": "NULL", "worker_id": "1",
     "job_ids": "ARRAY[1,2,3]", "lease_ids": "ARRAY[1,2,3]", "ids": "ARRAY[1,2,3]", "job_id": "1", "id": "1",
     "grace": "'10 s'", "budget": "100", "gone": "'{}'", "expires_at": f"'{T0}'",
     "floor_queues": "'{}'", "floor_priorities": "'{}'", "floor_times": "'{}'", "floor_ids": "'{}'",
@@ -66,6 +66,7 @@ def made(count: int, *, kind: str = "ready") -> str:
     """A schema with so many jobs in six lanes; those that have ended or wait are beside twenty that are due."""
     url = postgres.url()
     store = open_store(url)
+    store.run(workers.register("h:1", concurrency=1, lease_for=LONG, now=T0))
     store.run(jobs.enqueue([new(queue=f"q{n % 3}", priority=n % 2, payload=None) for n in range(20)], now=T0))
     delay = 0 if kind == "ready" else 9999
     for lane in range(3):

@@ -21,7 +21,8 @@ Few words
 
 Between two statements both sides wait for each other, and with a short operation that is most of its time. So what an
 operation writes without looking goes as one statement (`Query.also`); what may be asked outside of the transaction is
-(`Query.free`); and where only one statement is left it needs no transaction around it (`Query.last`). ADR 0010.
+(`Query.free`); and where only one statement is left it needs no transaction around it (`Query.last`,
+`Query.complete`). ADR 0010 and ADR 0011.
 
 Who stops
 ---------

@@ -8,6 +8,8 @@ sessions that are ours alone (behind a pool for transactions there are none):
   nothing due has then asked one thing.
 * A query that is the `last`, before which no transaction had to begin, is a transaction by itself. The news for the
   workers travels with it.
+* A query that is `complete`, before which no transaction had to begin, is a transaction by itself as well. What
+  follows, if anything does, is the next one.
 
 So ``enqueue`` of jobs without keys says two things: what it wants to know, and what it writes.
 
@@ -17,6 +19,7 @@ operation                  what is said
 enqueue                    gate; all that is written, and the news
 enqueue with a key         gate; BEGIN; keys_take; all that is written; COMMIT
 claim that finds nothing   next_due
+claim of plain queues      next_due; heartbeat and claim
 anything else              BEGIN; ...; COMMIT
 on a user's connection     ...
 ========================== ======================================================
@@ -34,7 +37,7 @@ from typing import Any, TypeAlias, TypeVar
 from redrive.errors import StoreError
 from redrive.stores.drivers.postgres.settings import Settings
 from redrive.stores.drivers.postgres.statements import begin, said
-from redrive.stores.query import Operation, Rows, Steps
+from redrive.stores.query import Operation, Query, Rows, Steps
 
 __all__ = ["Said", "Talk", "part", "whole"]
 
@@ -87,13 +90,17 @@ def whole(operation: Operation[R], settings: Settings, is_news: Callable[[], boo
     return _talk(operation.steps, settings, operation, is_news)
 
 
+def _stands_alone(query: Query) -> bool:
+    return query.free or query.last or query.complete
+
+
 def _talk(steps: Steps[R], settings: Settings, own: Operation[R] | None, is_news: Callable[[], bool]) -> Talk[R]:
     began = own is None
     channel = settings.channel if own is not None and own.wakes and settings.notify else None
     try:
         query = next(steps)
         while True:
-            if own is not None and not began and (settings.pgbouncer or not (query.free or query.last)):
+            if own is not None and not began and (settings.pgbouncer or not _stands_alone(query)):
                 yield Said(begin(writes=own.writes, pooled=settings.pgbouncer))
                 began = True
             alone = query.last and not began

@@ -17,6 +17,7 @@ __all__ = ["SESSION", "Statement", "begin", "compiled", "prepared", "said"]
 _COMMENT = re.compile(r"--[^\n]*")
 _OURS = re.compile(r"(?<![\w.\"])redrive_\w+")
 _NUMBER = re.compile(r"\$(\d+)")
+_WITH = re.compile(r"WITH (RECURSIVE )?")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 
 
@@ -94,7 +95,9 @@ def _together(schema: str, channel: str | None, *names: str) -> str:
         texts.append(_counted_on(each.text, count))
         count += len(each.names)
     last = texts.pop() if channel is None else f"SELECT pg_notify('{channel}', '')"
-    return "WITH " + ", ".join(f"part_{i} AS ({text})" for i, text in enumerate(texts, 1)) + f" {last}"
+    parts = ", ".join(f"part_{i} AS ({text})" for i, text in enumerate(texts, 1))
+    own = _WITH.match(last)
+    return f"{own[0]}{parts}, {last[own.end() :]}" if own else f"WITH {parts} {last}"
 
 
 def _counted_on(text: str, count: int) -> str:

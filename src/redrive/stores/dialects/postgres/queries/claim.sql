@@ -52,6 +52,7 @@ lane AS MATERIALIZED (
     LEFT JOIN floor ON floor.queue = found.queue AND floor.priority = found.priority
     WHERE found.queue <> '' AND (:queues::text[] IS NULL OR found.queue = ANY (:queues))
         AND NOT EXISTS (SELECT FROM redrive_queues WHERE name = found.queue)
+        AND EXISTS (SELECT FROM redrive_workers WHERE id = :worker_id::bigint AND stopped_at IS NULL)
 ),
 share AS MATERIALIZED (
     -- How many of the first due jobs each lane has. Nothing is locked yet: of a hundred lanes no more rows are locked
@@ -89,7 +90,7 @@ further AS MATERIALIZED (
     -- locked one by one in the common order, above the sort, until there are enough.
     SELECT job.id, job.priority, job.scheduled_at
     FROM redrive_jobs AS job
-    WHERE (SELECT count(*) FROM own) < :count
+    WHERE (SELECT count(*) FROM own) < (SELECT sum(size) FROM share)
         AND job.id = ANY (ARRAY(
             SELECT head.id
             FROM lane
@@ -110,20 +111,32 @@ taken AS MATERIALIZED (
     -- One array and not many rows, for which the planner might choose to read the whole table.
     SELECT array_agg(id ORDER BY priority, scheduled_at, id) AS ids
     FROM (SELECT * FROM own UNION ALL SELECT * FROM further) AS locked
+),
+leased AS MATERIALIZED (
+    SELECT ids, ARRAY(SELECT nextval('redrive_lease_ids') FROM generate_series(1, cardinality(ids))) AS leases
+    FROM taken
+),
+claimed AS (
+    UPDATE redrive_jobs AS job SET
+        state = 'running',
+        hold = NULL,
+        lease_id = leased.leases[array_position(leased.ids, job.id)],
+        worker_id = :worker_id,
+        attempt = job.attempt + 1,
+        started_at = coalesce(job.started_at, :now),
+        claimed_at = :now
+    FROM leased
+    WHERE job.id = ANY (leased.ids)
+    RETURNING
+        job.id, job.lease_id, job.task, job.queue, job.priority, job.worker_id, job.attempt, job.failures, job.crashes,
+        job.snoozes, coalesce(job.by_rule, '{}') AS by_rule, job.last_delay, job.started_at, job.claimed_at,
+        job.parent_id, job.partition, job.key, job.key_until, job.scheduled_at,
+        (SELECT payload FROM redrive_payloads WHERE job_id = job.id) AS payload,
+        (SELECT document FROM redrive_policies WHERE digest = job.policy) AS policy
+),
+dropped AS (
+    -- As keys_drop does it. But this statement is a transaction by itself, and a key goes when its job starts.
+    DELETE FROM redrive_keys
+    WHERE kind = 'unique' AND job_id = ANY (ARRAY(SELECT id FROM claimed WHERE key_until = 'start'))
 )
-UPDATE redrive_jobs AS job SET
-    state = 'running',
-    hold = NULL,
-    lease_id = (:leases::bigint[])[array_position(taken.ids, job.id)],
-    worker_id = :worker_id::bigint,
-    attempt = job.attempt + 1,
-    started_at = coalesce(job.started_at, :now),
-    claimed_at = :now
-FROM taken
-WHERE job.id = ANY (taken.ids)
-RETURNING
-    job.id, job.lease_id, job.task, job.queue, job.priority, job.worker_id, job.attempt, job.failures, job.crashes,
-    job.snoozes, coalesce(job.by_rule, '{}') AS by_rule, job.last_delay, job.started_at, job.claimed_at, job.parent_id,
-    job.partition, job.key, job.key_until, job.scheduled_at,
-    (SELECT payload FROM redrive_payloads WHERE job_id = job.id) AS payload,
-    (SELECT document FROM redrive_policies WHERE digest = job.policy) AS policy
+SELECT * FROM claimed

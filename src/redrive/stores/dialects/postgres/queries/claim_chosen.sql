@@ -3,9 +3,15 @@
 WITH taken AS MATERIALIZED (
     SELECT array_agg(locked.id ORDER BY array_position(:ids::bigint[], locked.id)) AS ids
     FROM (
-        SELECT id FROM redrive_jobs WHERE id = ANY (:ids) AND state = 'ready'
+        SELECT id FROM redrive_jobs
+        WHERE id = ANY (:ids) AND state = 'ready'
+            AND EXISTS (SELECT FROM redrive_workers WHERE id = :worker_id::bigint AND stopped_at IS NULL)
         FOR UPDATE SKIP LOCKED
     ) AS locked
+),
+leased AS MATERIALIZED (
+    SELECT ids, ARRAY(SELECT nextval('redrive_lease_ids') FROM generate_series(1, cardinality(ids))) AS leases
+    FROM taken
 )
 UPDATE redrive_jobs AS job SET
     state = 'running',
@@ -14,13 +20,13 @@ UPDATE redrive_jobs AS job SET
         SELECT known.name FROM redrive_queues AS known
         WHERE known.name = job.queue AND (known.concurrency IS NOT NULL OR known.per_partition IS NOT NULL)
     ),
-    lease_id = (:leases::bigint[])[array_position(taken.ids, job.id)],
-    worker_id = :worker_id::bigint,
+    lease_id = leased.leases[array_position(leased.ids, job.id)],
+    worker_id = :worker_id,
     attempt = job.attempt + 1,
     started_at = coalesce(job.started_at, :now::timestamptz),
     claimed_at = :now
-FROM taken
-WHERE job.id = ANY (taken.ids)
+FROM leased
+WHERE job.id = ANY (leased.ids)
 RETURNING
     job.id, job.lease_id, job.task, job.queue, job.priority, job.worker_id, job.attempt, job.failures, job.crashes,
     job.snoozes, coalesce(job.by_rule, '{}') AS by_rule, job.last_delay, job.started_at, job.claimed_at, job.parent_id,

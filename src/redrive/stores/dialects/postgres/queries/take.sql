@@ -1,5 +1,5 @@
 -- Takes numbers that are never handed out again: one block where nobody else took any meanwhile, else each by itself.
--- Called by settle for catch jobs (job), claim (lease) and register (worker).
+-- Called by settle for catch jobs (job) and register (worker). Claims name it too; here they take leases by themselves.
 WITH taken AS MATERIALIZED (
     SELECT min(number) AS first, max(number) AS last, array_agg(number) AS numbers
     FROM (

@@ -14,15 +14,16 @@ WITH first_of_all AS (
             ) AS head
         )) AS candidate
     JOIN redrive_jobs AS job ON job.id = candidate.value
-    WHERE :queues IS NULL OR lane.queue IN (SELECT value FROM json_each(:queues))
+    WHERE (:queues IS NULL OR lane.queue IN (SELECT value FROM json_each(:queues)))
+        AND EXISTS (SELECT 1 FROM redrive_workers WHERE id = :worker_id AND stopped_at IS NULL)
     ORDER BY job.priority, job.scheduled_at, job.id
     LIMIT :count
 )
 UPDATE redrive_jobs SET
     state = 'running',
     hold = NULL,
-    -- The leases are neighbours. (To look each one up in the list would walk it from its beginning, for every job.)
-    lease_id = (:leases ->> 0) + due.key,
+    -- The block of leases has been taken just before.
+    lease_id = (SELECT value FROM redrive_sequences WHERE name = 'lease') - :count + 1 + due.key,
     worker_id = :worker_id,
     attempt = attempt + 1,
     started_at = coalesce(started_at, :now),

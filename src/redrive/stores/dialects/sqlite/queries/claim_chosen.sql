@@ -7,13 +7,14 @@ UPDATE redrive_jobs SET
         SELECT known.name FROM redrive_queues AS known
         WHERE known.name = redrive_jobs.queue AND (known.concurrency IS NOT NULL OR known.per_partition IS NOT NULL)
     ),
-    lease_id = :leases ->> chosen.key,
+    lease_id = (SELECT value FROM redrive_sequences WHERE name = 'lease') - :count + 1 + chosen.key,
     worker_id = :worker_id,
     attempt = attempt + 1,
     started_at = coalesce(started_at, :now),
     claimed_at = :now
 FROM json_each(:ids) AS chosen
 WHERE redrive_jobs.id = chosen.value AND redrive_jobs.state = 'ready'
+    AND EXISTS (SELECT 1 FROM redrive_workers WHERE id = :worker_id AND stopped_at IS NULL)
 RETURNING
     id, lease_id, task, queue, priority, worker_id, attempt, failures, crashes, snoozes,
     coalesce(by_rule, '[]') AS by_rule,
