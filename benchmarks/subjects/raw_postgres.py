@@ -21,6 +21,7 @@ from benchmarks.subjects import Subject
 __all__ = ["RawPostgres", "work"]
 
 BATCH = 100
+CHUNK = 1000
 IDLE = 0.002
 """Seconds between two looks while nothing is due."""
 
@@ -69,9 +70,10 @@ class RawPostgres(Subject):
         self._run(self._connection.execute("INSERT INTO jobs (payload) VALUES ($1)", b"%r" % sent_at))
 
     def enqueue_many(self, count: int) -> None:
-        """Insert many rows by COPY."""
-        rows = [("noop", b"0.0")] * count
-        self._run(self._connection.copy_records_to_table("jobs", records=rows, columns=["kind", "payload"]))
+        """Insert many rows by COPY, a thousand a transaction, as everybody does: what is synced is the same."""
+        for start in range(0, count, CHUNK):
+            rows = [("noop", b"0.0")] * min(CHUNK, count - start)
+            self._run(self._connection.copy_records_to_table("jobs", records=rows, columns=["kind", "payload"]))
 
     def worker(self) -> tuple[Sequence[str], dict[str, str]]:
         """This module."""

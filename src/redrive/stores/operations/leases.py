@@ -3,10 +3,10 @@
 The fence
 ---------
 
-A claim takes lease ids from a sequence that never goes back, and writes one into each row it takes. Every
-later write names its lease id, and the statement matches the row by it; where another claim, a sweep, a cancel or a
-settle came first, the row has another lease id or none, and the statement changes nothing. That is the whole of the
-protection against zombies, and it needs no clock.
+A claim takes lease ids from a sequence that never goes back, and writes one into each row it takes. Every later write
+names its lease id, and the statement matches the row by it; where another claim, a sweep, a cancel or a settle came
+first, the row has another lease id or none, and the statement changes nothing. That is the whole of the protection
+against zombies, and it needs no clock.
 
 A settle whose commit succeeded but whose reply was lost is tried again by the driver's caller. Its leases are then not
 current any more, which looks like being fenced off. The history tells the two apart: it has a line under this very
@@ -138,7 +138,7 @@ def claim(  # noqa: PLR0913 - who, how many, for how long, and from where
     claims = tuple(sorted((each for each in rows if each.policy is not UNREADABLE), key=_by_lease))
     if rows:  # what is due next is asked by the next look, while these jobs run
         return Claimed(claims, timedelta(0), walks=going)
-    if not (yield beat):  # nothing was taken: perhaps since nothing is for whom nobody knows
+    if not (yield beat):  # nothing is taken for a worker that nobody knows: was that the reason?
         return Claimed((), None, known=False)
     rest = yield from _rest(named, (yield from next_due(where, at)), offers)
     # What is due and was not taken is just being taken by others, or let go of: it is not worth a busy look.
