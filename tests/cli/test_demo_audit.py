@@ -43,6 +43,7 @@ def case(state=State.SUCCEEDED, *, attempt=1, number=1, caught=False, **more) ->
         partition=None,
         key=None,
         key_until=None,
+        origin=None,
         reason=None,
         error=None,
         policy=Policy(attempts=1),

@@ -119,6 +119,7 @@ def job(**changes: Any) -> Job:
         partition=None,
         key=None,
         key_until=None,
+        origin=None,
         reason=None,
         error=None,
         policy=policy(),

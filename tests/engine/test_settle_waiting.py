@@ -41,8 +41,8 @@ def test_what_ends_a_wait_is_decided_as_ever(outcome: Outcome, event: Event, sta
     """All that differs from the end of a running attempt is where the job comes from."""
     from_waiting = decide(LATER, outcome, NOW, 0.0, state=State.WAITING)
 
-    assert (event, state, State.WAITING) == (from_waiting.event, from_waiting.state, from_waiting.origin)
-    assert replace(from_waiting, origin=State.RUNNING) == settled(LATER, outcome)
+    assert (event, state, State.WAITING) == (from_waiting.event, from_waiting.state, from_waiting.before)
+    assert replace(from_waiting, before=State.RUNNING) == settled(LATER, outcome)
 
 
 @pytest.mark.parametrize("outcome", [Released("shutdown"), Snoozed(seconds(1)), Lost("gone"), Suspended(seconds(1))])

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from redrive import App
-from redrive.engine.records import Process
+from redrive.engine.workers import Process
 from redrive.errors import StoreError
 from redrive.runtime import process
 from redrive.runtime.coroner import LOOK, Coroner

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from redrive.errors import ScheduleSyntaxError
 from redrive.schedule import Action, Cron, Exhausted, Gap, RefreshPolicy, Rule, Schedule, Strategy
+from redrive.schedule.terms import LONGEST
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 START = datetime(2026, 1, 31, 8, 30)  # noqa: DTZ001 - naive is the wall clock
@@ -60,7 +61,7 @@ def test_when(text: str, expected: list[str]):
         ("retry immediately, then at once", {"delays": (timedelta(0), timedelta(0))}),
         ("Retry 2 times", {"delays": (timedelta(0), timedelta(0))}),
         ("Retry twenty times with exponential backoff starting at 1 week",
-         {"delays": tuple(2**n * 7 * DAY for n in range(20))}),
+         {"delays": tuple(min(2**n * 7 * DAY, LONGEST) for n in range(20))}),
         ("On the first to third failures, retry in 5 minutes", {"delays": (5 * MINUTE,) * 3}),
         ("On the first failure, retry immediately\nThen every 2 hours",
          {"delays": (timedelta(0), 2 * HOUR), "repeat_last": True}),
@@ -136,6 +137,12 @@ def test_what(text: str, fields: dict):
          "scheduled, planned"),
         ("every hour; then every 2 hours; on the first failure, wait for the next scheduled refresh",
          "never exhausted"),
+        ("Retry 50000000 times", "line 1, column 16: there are at most 10,000 retries"),
+        ("On the first 99999999 failures, retry immediately", "there are at most 10,000 retries"),
+        ("Refresh daily; allow 6000 weeks", "longer than a hundred years"),
+        ("Refresh daily; allow P9999999999W", "longer than a hundred years"),
+        (f"Refresh daily; allow {'9' * 400} days", "longer than a hundred years"),
+        ("Refresh every 99999999999 hours", "an interval of more than a thousand years"),
     ],
 )  # fmt: skip
 def test_what_is_not_understood_is_shown_with_its_place(text: str, message: str):

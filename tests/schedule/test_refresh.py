@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from redrive.errors import ScheduleError
 from redrive.schedule import (
@@ -58,6 +58,7 @@ EVENTS = st.lists(
                 "update",
                 "pause",
                 "resume",
+                "replan",
                 "final",
             ]
         ),
@@ -83,6 +84,7 @@ def moved(policy: RefreshPolicy, state: RefreshState, event: str, now: datetime,
         "sweep": (refresh.sweep, {}),
         "update": (refresh.update, {"at_once": False}),
         "resume": (refresh.resume, {}),
+        "replan": (refresh.replan, {}),
     }[event]
     return how(policy, state, now=now, **more, **given)
 
@@ -199,6 +201,69 @@ def test_jitter_delays_planned_refreshes_and_no_others():
     assert [waiting.planned_at + HOUR / 2, T0 + MINUTE] == [waiting.refresh_at, retried.refresh_at]
 
 
+def test_planned_refreshes_that_are_late_are_spread_once():
+    """After a downtime all are late at one instant; each is put off by its luck, and starts then."""
+    policy = RefreshPolicy(schedule=DAILY, jitter=HOUR)
+    waiting = refresh.update(policy, RefreshState(), now=T0, at_once=False, luck=0.5).state
+    back = waiting.planned_at + 5 * HOUR
+    late = refresh.start(policy, waiting, now=back, uid="u", luck=0.25)
+    again = refresh.start(policy, late.state, now=back + 9 * HOUR, uid="u", luck=1.0)
+
+    assert Move(replace(waiting, refresh_at=back + HOUR / 4), Outcome.POSTPONED) == late
+    assert Outcome.NOT_DUE is refresh.start(policy, late.state, now=back, uid="u").outcome
+    assert Outcome.STARTED is again.outcome
+
+
+def test_one_that_is_put_off_by_nothing_starts_at_once():
+    """Luck may be 0; it is not put off for ever."""
+    policy = RefreshPolicy(schedule=DAILY, jitter=HOUR)
+    waiting = refresh.update(policy, RefreshState(), now=T0, at_once=False).state
+    back = waiting.planned_at + 2 * HOUR
+    late = refresh.start(policy, waiting, now=back, uid="u").state
+
+    assert Outcome.STARTED is refresh.start(policy, late, now=back, uid="u").outcome
+
+
+def test_what_comes_within_its_jitter_is_not_late():
+    """Up to the last instant at which jitter may start it, it starts."""
+    policy = RefreshPolicy(schedule=DAILY, jitter=HOUR)
+    waiting = refresh.update(policy, RefreshState(), now=T0, at_once=False, luck=0.5).state
+    latest = waiting.planned_at + HOUR
+
+    assert Outcome.STARTED is refresh.start(policy, waiting, now=latest, uid="u").outcome
+    assert Outcome.POSTPONED is refresh.start(policy, waiting, now=latest + MINUTE, uid="u").outcome
+
+
+def test_without_jitter_a_late_refresh_starts_at_once():
+    """Who spreads nothing wants nothing put off."""
+    policy = RefreshPolicy(schedule=DAILY)
+    waiting = refresh.update(policy, RefreshState(), now=T0, at_once=False).state
+
+    assert Outcome.STARTED is refresh.start(policy, waiting, now=waiting.planned_at + 9 * HOUR, uid="u").outcome
+
+
+def test_a_retry_that_is_late_and_a_start_on_demand_are_not_put_off():
+    """They belong to one key, and not to all at once."""
+    policy = RefreshPolicy(schedule=DAILY, jitter=MINUTE, delays=(HOUR,))
+    wanted = refresh.update(policy, RefreshState(), now=T0).state
+    running = refresh.trigger(policy, wanted, now=T0, uid="u").state
+    failed = refresh.failure(policy, running, now=T0, uid="u").state
+
+    for state in (wanted, failed):
+        assert Outcome.STARTED is refresh.start(policy, state, now=T0 + 99 * HOUR, uid="v").outcome
+
+
+def test_one_that_may_not_be_so_late_is_left_out_and_not_put_off():
+    """What catch_up says comes first; also of one that was put off and is late again."""
+    policy = RefreshPolicy(schedule=DAILY, jitter=MINUTE, catch_up=HOUR)
+    waiting = refresh.update(policy, RefreshState(), now=T0, at_once=False).state
+    late = refresh.start(policy, waiting, now=waiting.planned_at + HOUR, uid="u", luck=1.0)
+
+    assert Outcome.MISSED is refresh.start(policy, waiting, now=waiting.planned_at + 2 * HOUR, uid="u").outcome
+    assert Outcome.POSTPONED is late.outcome
+    assert Outcome.MISSED is refresh.start(policy, late.state, now=late.state.refresh_at + 2 * HOUR, uid="u").outcome
+
+
 def test_a_sweep_of_a_pause_gives_nothing_up():
     """Nobody could have refreshed it."""
     policy = RefreshPolicy(schedule=DAILY, give_up_after=MINUTE, delays=(HOUR,))
@@ -214,6 +279,7 @@ def test_a_sweep_of_a_pause_gives_nothing_up():
         ({"timeout": timedelta(0)}, "the timeout must be positive"),
         ({"delays": (-MINUTE,)}, "a span of time is negative"),
         ({"give_up_after": timedelta(0)}, "give_up_after=0:00:00"),
+        ({"timeout": timedelta(weeks=6000)}, "longer than a hundred years: 42000 days"),
         ({"repeat_last": True}, "needs a delay to repeat"),
         ({"on_exhausted": Exhausted.WAIT_NEXT}, "there is no scheduled refresh to wait for"),
         (

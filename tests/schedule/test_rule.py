@@ -49,6 +49,10 @@ def test_an_end_without_a_time_is_the_end_of_that_day():
         ("FREQ=WEEKLY;BYMONTHDAY=2", "BYMONTHDAY does not go with FREQ=WEEKLY"),
         ("FREQ=WEEKLY;BYDAY=1MO", "a numbered day such as 1MO"),
         ("FREQ=YEARLY;BYWEEKNO=2;BYDAY=1MO", "a numbered day such as 1MO"),
+        ("FREQ=DAILY;BYHOUR=6,16;BYSETPOS=3", "no period has more occurrences than 2"),
+        ("FREQ=WEEKLY;BYDAY=MO;BYSETPOS=-2", "no period has more occurrences than 1"),
+        ("FREQ=MONTHLY;BYDAY=MO;BYSETPOS=32", "no period has more occurrences than 31"),
+        ("FREQ=MINUTELY;BYHOUR=6,16;BYSECOND=1,2;BYSETPOS=3", "no period has more occurrences than 2"),
     ],
 )
 def test_what_a_rule_cannot_say_is_refused(text: str, message: str):

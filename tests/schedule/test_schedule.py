@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -17,6 +18,8 @@ from redrive.schedule.schedule import MOST
 
 PLACES = ["UTC", "Europe/Kyiv", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia", "America/Sao_Paulo"]
 START = datetime(2016, 1, 1)  # noqa: DTZ001 - naive is the wall clock
+FAR = 2110
+"""Before the horizon of a search from `START` on; one from later on sees farther."""
 DAYS = ["MO", "TU", "WE", "TH", "FR", "SA", "SU"]
 
 
@@ -89,13 +92,138 @@ def test_instants_increase_strictly_wherever_they_are_asked_for(text: str, tz: s
     except ScheduleError:
         return
     begin = at.replace(tzinfo=UTC)
-    found = first(schedule, 8, begin)
+    found = [each for each in first(schedule, 8, begin) if each.year < FAR]
 
     assert all(earlier < later for earlier, later in itertools.pairwise(found))
     assert all(begin <= each for each in found)
     for place, each in enumerate(found[:3]):
-        assert found[place:4] == first(schedule, 4 - place, each)
-        assert found[place + 1 : place + 2] == [later for later in [schedule.next(each, after=each)] if later]
+        assert found[place:4] == [later for later in first(schedule, 4 - place, each) if later.year < FAR]
+        following = schedule.next(each, after=each)
+        assert found[place + 1 : place + 2] == ([following] if following and following.year < FAR else [])
+
+
+@settings(max_examples=40)
+@given(
+    st.one_of(slow_rules(), st.sampled_from(FAST)),
+    st.sampled_from(PLACES),
+    st.lists(st.datetimes(datetime(2016, 1, 1), datetime(2030, 1, 1)), min_size=1, max_size=4),  # noqa: DTZ001 - as above
+    st.lists(st.integers(0, 3 * 86400), min_size=2, max_size=6),
+)
+def test_what_was_asked_before_changes_no_answer(text: str, tz: str, around: list[datetime], steps: list[int]):
+    """A schedule remembers its last answers; one that was never asked gives the same."""
+    try:
+        schedule = Schedule(start=START, rules=(Rule.parse(text),), tz=tz)
+    except ScheduleError:
+        return
+    for each, seconds in itertools.product(around, steps):
+        at = each.replace(tzinfo=schedule.place) + timedelta(seconds=seconds)
+        assert next(schedule.since(at), None) == schedule.next(at)
+
+
+def test_the_same_hour_that_comes_twice_has_two_answers():
+    """At the end of summer time 01:50 comes before 01:40: answers are remembered by the instant, not by the clock."""
+    schedule = Schedule.cron("*/30 * * * *", tz="Europe/London")
+    second, first_one = (
+        datetime(2026, 10, 25, 1, 40 + 10 * (not fold), tzinfo=schedule.place, fold=fold) for fold in (1, 0)
+    )
+
+    assert datetime(2026, 10, 25, 2, tzinfo=UTC) == schedule.next(second)
+    assert datetime(2026, 10, 25, 1, tzinfo=UTC) == schedule.next(first_one)
+
+
+def test_what_is_remembered_is_no_part_of_the_value():
+    """A schedule that was asked equals one that was not, looks like it, and travels like it."""
+    asked, fresh = Schedule.cron("@daily"), Schedule.cron("@daily")
+    asked.next(datetime(2026, 1, 1, tzinfo=UTC))
+
+    assert (fresh, hash(fresh), repr(fresh)) == (asked, hash(asked), repr(asked))
+    assert pickle.dumps(fresh) == pickle.dumps(asked)
+    assert fresh == pickle.loads(pickle.dumps(asked))
+
+
+class Asked:
+    """Counts the searches of a schedule."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.searches = 0
+        sources = object.__getattribute__(schedule, "_sources")
+        object.__setattr__(schedule, "_sources", (self, *sources[1:]))
+        self.source = sources[0]
+
+    def since(self, at: datetime):
+        """Search."""
+        self.searches += 1
+        return self.source.since(at)
+
+
+def test_the_same_question_is_answered_without_a_search():
+    """A start asks about now and about its deadline; whoever starts the next key asks the same."""
+    schedule = Schedule.cron("*/30 * * * *")
+    asked = Asked(schedule)
+    at = datetime(2026, 1, 1, 12, 5, tzinfo=UTC)
+    for second in range(100):
+        schedule.next(at + timedelta(seconds=second))
+        schedule.next(at + timedelta(hours=1, seconds=second))
+
+    assert 2 == asked.searches
+
+
+@settings(max_examples=60)
+@given(
+    st.one_of(slow_rules(), st.sampled_from(FAST)),
+    st.sampled_from(PLACES),
+    st.datetimes(datetime(2016, 1, 1), datetime(2030, 1, 1)),  # noqa: DTZ001 - as above
+    st.integers(0, 40),
+    st.timedeltas(timedelta(0), timedelta(days=40)),
+)
+def test_the_last_occurrence_is_that_of_a_walk(text: str, tz: str, at: datetime, number: int, beyond: timedelta):
+    """Those between two instants are walked, and the last one of them is found without that."""
+    try:
+        schedule = Schedule(start=START, rules=(Rule.parse(text),), tz=tz)
+    except ScheduleError:
+        return
+    since = at.replace(tzinfo=UTC)
+    walked = first(schedule, number + 1, since)
+    until = since + beyond if len(walked) <= number else walked[number]
+
+    expected = None
+    for each in schedule.since(since):
+        if each > until:
+            break
+        expected = each
+    assert expected == schedule.last(since, until)
+
+
+@pytest.mark.parametrize("text", ["* * * * * *", "* * * * * MON", "30 4 31 1 *"])
+def test_the_last_occurrence_of_a_year_costs_some_dozens_of_searches(text: str):
+    """Also of one for each second; a cron that was down for a year is not walked through."""
+    schedule = Schedule.cron(text, tz="Europe/Kyiv")
+    asked = Asked(schedule)
+    until = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    found = schedule.last(until - timedelta(days=365), until)
+
+    assert next(schedule.since(found), None) == found
+    assert until < schedule.next(found, after=found) or found == until
+    assert asked.searches < 70
+
+
+def test_between_two_occurrences_there_is_no_last_one():
+    """Both ends belong to what is asked about, also if they are one instant."""
+    schedule = Schedule.cron("@daily")
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    second = timedelta(seconds=1)
+
+    assert None is schedule.last(at + second, at + 9 * second)
+    assert None is schedule.last(at + second, at)
+    assert at == schedule.last(at, at)
+    assert at == schedule.last(at - second, at)
+
+
+def test_a_cron_expression_may_be_a_schedule():
+    """In the place where it is meant."""
+    assert Schedule(crons=(Cron.parse("0 9 * * MON"),), tz="Europe/Kyiv") == Schedule.cron(
+        "0 9 * * MON", tz="Europe/Kyiv"
+    )
 
 
 def test_parts_are_united_and_each_instant_counts_once():
@@ -142,6 +270,11 @@ def test_a_day_that_is_left_out_altogether_has_its_occurrence_a_day_later():
         ({"rules": ("FREQ=HOURLY;INTERVAL=24;BYHOUR=5",)}, "never occurs"),
         ({"rules": ("FREQ=HOURLY;BYMONTH=2;BYMONTHDAY=30",)}, "never occurs"),
         ({"rules": ("FREQ=DAILY;INTERVAL=7;BYDAY=TU",)}, "never occurs"),
+        ({"rules": ("FREQ=MINUTELY;INTERVAL=60;BYMINUTE=5",)}, "never occurs"),
+        ({"rules": ("FREQ=YEARLY;INTERVAL=1001",)}, "an interval of more than a thousand years"),
+        ({"rules": ("FREQ=SECONDLY;INTERVAL=100000000000",)}, "an interval of more than a thousand years"),
+        ({"rules": ("FREQ=SECONDLY;INTERVAL=2;BYSECOND=3",)}, "never occurs"),
+        ({"rules": ("FREQ=SECONDLY;INTERVAL=10;BYMINUTE=5;BYSECOND=3",), "tz": "Australia/Lord_Howe"}, "never occurs"),
         ({"rules": (f"FREQ=MINUTELY;COUNT={MOST + 1}",)}, "more than 100,000 occurrences"),
         ({"rules": ("FREQ=DAILY",), "tz": "Europe/Kiew"}, "'Europe/Kiew' is no time zone"),
         ({"rules": ("FREQ=DAILY",), "tz": "../etc"}, "is no time zone"),
@@ -187,3 +320,84 @@ def test_weeks_by_their_number_have_the_day_of_the_start():
         rules=(Rule.parse("FREQ=YEARLY;BYWEEKNO=10"),),
     )
     assert ["2026-03-03", "2027-03-09"] == [f"{each:%F}" for each in first(schedule, 2)]
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from(["MINUTELY", "SECONDLY"]),
+    st.integers(1, 100),
+    st.lists(st.integers(0, 59), min_size=1, max_size=3).map(lambda numbers: ",".join(map(str, numbers))),
+    st.sampled_from(["", ";BYHOUR=1,2,3", ";BYSECOND=0,1,2,3,30"]),
+    st.sampled_from(
+        [
+            ("Australia/Lord_Howe", datetime(2027, 4, 3, 13, tzinfo=UTC)),  # back by half an hour at two
+            ("Australia/Lord_Howe", datetime(2027, 10, 2, 14, tzinfo=UTC)),
+            ("Europe/Kyiv", datetime(2027, 10, 30, 23, tzinfo=UTC)),
+            ("UTC", datetime(2027, 1, 1, tzinfo=UTC)),
+        ]
+    ),
+)
+def test_a_search_leaps_over_no_allowed_minute(
+    freq: str, interval: int, minutes: str, more: str, night: tuple[str, datetime]
+):
+    """Every period of three hours is looked at, one after the other, in nights in which clocks are changed too."""
+    tz, begin = night
+    start = begin.astimezone(ZoneInfo(tz)).replace(tzinfo=None) - timedelta(days=1)
+    rule = Rule.parse(f"FREQ={freq};INTERVAL={interval};BYMINUTE={minutes}{more}")
+    try:
+        schedule = Schedule(start=start, rules=(rule,), tz=tz)
+    except ScheduleError:
+        return
+    first_period = start.replace(tzinfo=schedule.place).astimezone(UTC)
+    step = timedelta(minutes=interval) if freq == "MINUTELY" else timedelta(seconds=interval)
+    end = begin + timedelta(hours=3)
+
+    def allowed(at: datetime) -> bool:
+        local = at.astimezone(schedule.place)
+        hours, seconds = rule.by_hour or (local.hour,), rule.by_second or (local.second,)
+        return local.minute in rule.by_minute and local.hour in hours and local.second in seconds
+
+    offsets = [timedelta(seconds=each) for each in rule.by_second or (0,)] if freq == "MINUTELY" else [timedelta(0)]
+    numbers = range((begin - first_period) // step, (end - first_period) // step + 1)
+    periods = (first_period + number * step for number in numbers)
+    expected = [
+        at for period in periods for offset in offsets if begin <= (at := period + offset) <= end and allowed(at)
+    ]
+    assert expected == list(itertools.takewhile(lambda each: each <= end, schedule.since(begin)))
+
+
+def test_steps_of_more_than_a_day_meet_each_half_of_the_year():
+    """Twice a year Lord Howe Island's clocks show another minute; no leap goes past both."""
+    start, step = datetime(2026, 1, 1), timedelta(seconds=100_003)  # noqa: DTZ001 - naive is the wall clock
+    rule = Rule.parse("FREQ=SECONDLY;INTERVAL=100003;BYMINUTE=3,33")
+    schedule = Schedule(start=start, rules=(rule,), tz="Australia/Lord_Howe")
+    begin = start.replace(tzinfo=schedule.place).astimezone(UTC)
+    steps = (begin + number * step for number in range(2000))
+
+    expected = [each for each in steps if each.astimezone(schedule.place).minute in {3, 33}]
+    assert expected == first(schedule, len(expected))
+
+
+def test_minutes_may_come_with_a_change_of_the_clock():
+    """What begins at whole hours is at half past when Lord Howe Island's clocks are advanced by half an hour."""
+    schedule = Schedule(
+        start=datetime(2026, 6, 1),  # noqa: DTZ001 - naive is the wall clock
+        rules=(Rule.parse("FREQ=MINUTELY;INTERVAL=60;BYMINUTE=30"),),
+        tz="Australia/Lord_Howe",
+    )
+    assert datetime(2026, 10, 3, 15, 30, tzinfo=UTC) == schedule.next(datetime(2026, 6, 1, tzinfo=UTC))
+
+
+def test_days_of_the_year_choose_among_hours():
+    """Counted from its beginning or from its end, in leap years too."""
+    schedule = Schedule(start=START, rules=(Rule.parse("FREQ=HOURLY;INTERVAL=12;BYYEARDAY=60,-1"),))
+    found = first(schedule, 8, datetime(2027, 1, 1, tzinfo=UTC))
+
+    assert ["03-01", "12-31", "02-29", "12-31"] == [f"{each:%m-%d}" for each in found[::2]]
+
+
+def test_a_daily_rule_may_choose_among_the_times_of_its_days():
+    """BYSETPOS counts within a day."""
+    schedule = Schedule(start=START, rules=(Rule.parse("FREQ=DAILY;BYMONTH=3;BYHOUR=6,16,20;BYSETPOS=2"),))
+
+    assert [(3, 1, 16), (3, 2, 16)] == [(each.month, each.day, each.hour) for each in first(schedule, 2)]

@@ -18,9 +18,10 @@ from datetime import datetime, timedelta
 from redrive.engine.frozen import FrozenPolicy
 from redrive.engine.queue import Rate
 from redrive.engine.records import Job as JobRecord
-from redrive.engine.records import Stats, Worker
+from redrive.engine.records import Stats
 from redrive.engine.select import Filter
 from redrive.engine.upkeep import Finding, Operated
+from redrive.engine.workers import Worker
 from redrive.observe.audience import AUDIENCE
 from redrive.stores.operations import admin, audit, checks, redriving, repolicy, workers
 from redrive.stores.store import Store

@@ -38,10 +38,8 @@ __all__ = [
     "KeyUntil",
     "NewJob",
     "OnConflict",
-    "Process",
     "Progress",
     "Stats",
-    "Worker",
 ]
 
 
@@ -115,6 +113,7 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
         on_conflict: what becomes of it where another job holds the key.
         idempotency_key: names this request among all of the app, until the job is pruned.
         latest: time from the transaction's now beyond which a debounced job is not put off.
+        origin: what it is for; see `redrive.engine.origin`.
     """
 
     task: str
@@ -130,6 +129,7 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
     on_conflict: OnConflict = OnConflict.RAISE
     idempotency_key: str | None = None
     latest: timedelta | None = None
+    origin: str | None = None
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
@@ -154,6 +154,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
         partition: whose turn it is in its queue.
         key: unique in its task.
         key_until: how long.
+        origin: what the job is for; None: a task by itself.
         payload: the arguments as JSON.
         policy: the policy frozen into the job.
         scheduled_at: when the job was due; while it waits for an answer, when that is over.
@@ -180,6 +181,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     payload: bytes | None
     policy: Policy
     scheduled_at: datetime | None = None
+    origin: str | None = None
 
     @property
     def catching(self) -> bool:
@@ -217,6 +219,7 @@ class Job:
         partition: whose turn it is in its queue.
         key: unique in its task.
         key_until: how long.
+        origin: what it is for; None: a task by itself.
         reason: why the last attempt failed, one upper-case word.
         error: the text of the last error.
         policy: the policy frozen into the job.
@@ -247,6 +250,7 @@ class Job:
     partition: str | None
     key: str | None
     key_until: KeyUntil | None
+    origin: str | None
     reason: str | None
     error: str | None
     policy: Policy
@@ -312,56 +316,6 @@ class Progress:
     lease_id: int
     details: str
     at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """The process of a worker: whoever shares its host can see that it is gone.
-
-    Attributes:
-        host: its name.
-        pid: of the process.
-        birth: tells this process from a later one with the same number; None where the system does not say.
-    """
-
-    host: str
-    pid: int
-    birth: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Worker:
-    """A worker process.
-
-    Attributes:
-        id: never reused.
-        name: ``host:pid``.
-        host: where its process runs; None where it has none of its own.
-        pid: of its process.
-        birth: tells this process from a later one with the same number; None where the system does not say.
-        lock_id: the lock that its session holds in the database as long as it lives; None where it has none.
-        concurrency: attempts it runs at once.
-        queues: the queues it serves; None means all.
-        started_at: when it registered.
-        heartbeat_at: when it was last heard of.
-        expires_at: when it is presumed dead.
-        stopped_at: when it left in order.
-        locked: does its session hold its lock now? None where it has none.
-    """
-
-    id: int
-    name: str
-    host: str | None
-    pid: int | None
-    birth: str | None
-    lock_id: int | None
-    concurrency: int
-    queues: tuple[str, ...] | None
-    started_at: datetime
-    heartbeat_at: datetime
-    expires_at: datetime
-    stopped_at: datetime | None
-    locked: bool | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,9 +36,10 @@ import msgspec
 from msgspec.structs import replace
 
 from redrive.engine.lease import POISON_LIMIT
-from redrive.engine.lifecycle import Event, State, move
+from redrive.engine.lifecycle import FINAL, Event, State, move
 from redrive.engine.outcome import Cancelled, Expired, Failed, Lost, Outcome, Released, Snoozed, Succeeded, Suspended
 from redrive.engine.records import Attempt, Claim, Closing, Hold
+from redrive.engine.tracked import Report, report, succeeded
 from redrive.policy import Defer, Failure, GiveUp, History, Retry, Stage, format_duration
 
 __all__ = ["EXPIRED", "Transition", "decide"]
@@ -60,7 +61,8 @@ class Transition(msgspec.Struct, frozen=True, gc=False):
         lease_id: the fence: where it is no longer current, nothing is written.
         event: what happened.
         state: where THE TABLE says it leads.
-        origin: where the job is: nothing is written if it is not there.
+        before: where the job is: nothing is written if it is not there.
+        report: what the schedule is told that has made the job; None where the job goes on, or none has.
         attempt: executions after this.
         failures: failed executions after this.
         crashes: crashes in a row after this.
@@ -99,7 +101,8 @@ class Transition(msgspec.Struct, frozen=True, gc=False):
     result: bytes | None = None
     catch: str | None = None
     caught: int | None = None
-    origin: State = State.RUNNING
+    before: State = State.RUNNING
+    report: Report | None = None
 
 
 def decide(claim: Claim, outcome: Outcome, now: datetime, sample: float, *, state: State = State.RUNNING) -> Transition:
@@ -119,7 +122,10 @@ def decide(claim: Claim, outcome: Outcome, now: datetime, sample: float, *, stat
         IllegalMove: a suspended attempt cannot end so.
     """
     decided = _decided(claim, outcome, now, sample)
-    return decided if state is State.RUNNING else replace(decided, state=move(state, decided.event), origin=state)
+    if claim.origin is not None and decided.report is None and decided.state in FINAL:
+        dead = decided.state is State.DEAD
+        decided = replace(decided, report=report(claim, outcome, sample, dead=dead))
+    return decided if state is State.RUNNING else replace(decided, state=move(state, decided.event), before=state)
 
 
 def _decided(claim: Claim, outcome: Outcome, now: datetime, sample: float) -> Transition:
@@ -158,13 +164,14 @@ def _decided(claim: Claim, outcome: Outcome, now: datetime, sample: float) -> Tr
             return _expired(claim)
 
 
-def _base(
+def _base(  # noqa: PLR0913 - what one end differs by from another
     claim: Claim,
     event: Event,
     closed: Attempt | None = None,
     *,
     result: bytes | None = None,
     caught: int | None = None,
+    report: Report | None = None,
 ) -> Transition:
     return Transition(
         task=claim.task,
@@ -182,6 +189,7 @@ def _base(
         closed=closed,
         result=result,
         caught=caught,
+        report=report,
     )
 
 
@@ -220,7 +228,8 @@ def _close(  # noqa: PLR0913 - the columns of one history line
 def _succeeded(claim: Claim, result: bytes | None, now: datetime) -> Transition:
     # By far the most frequent: made at once, where the others take a base and replace what differs.
     closed = Attempt(claim.id, claim.lease_id, claim.attempt, claim.worker_id, claim.claimed_at, now, Closing.SUCCEEDED)
-    return _base(claim, Event.SUCCEED, closed, result=result, caught=claim.parent_id)
+    told = None if claim.origin is None else succeeded(claim)
+    return _base(claim, Event.SUCCEED, closed, result=result, caught=claim.parent_id, report=told)
 
 
 def _failed(claim: Claim, failed: Failed, now: datetime, sample: float) -> Transition:

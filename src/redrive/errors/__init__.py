@@ -28,6 +28,8 @@ Answers: what can go wrong, and what is it called? May import: nothing. Must nev
     ├── LeaseLost                       this attempt is no longer yours; what it wrote changed nothing
     ├── IllegalMove                     the job's state does not allow what was asked
     ├── JobNotFound                     (also a LookupError)
+    ├── ScheduleNotFound                (also a LookupError) no worker has declared such a cron or refresh
+    ├── NotTracked                      (also a LookupError) no such thing is kept fresh
     ├── DuplicateJob                    another job holds the key
     ├── JobError                        what ``job.result()`` raises when there is no result
     │   ├── JobDead                     it gave up
@@ -71,8 +73,10 @@ from redrive.errors.durable import (
     JobError,
     JobNotFound,
     LeaseLost,
+    NotTracked,
     PayloadError,
     ResultTimeout,
+    ScheduleNotFound,
     SchemaTooNew,
     SoftTimeout,
     StoreBusy,
@@ -130,6 +134,7 @@ __all__ = [
     "JobError",
     "JobNotFound",
     "LeaseLost",
+    "NotTracked",
     "OutcomeUnknown",
     "Overloaded",
     "PayloadError",
@@ -142,6 +147,7 @@ __all__ = [
     "ResultTimeout",
     "RetryAfter",
     "ScheduleError",
+    "ScheduleNotFound",
     "ScheduleSyntaxError",
     "SchemaTooNew",
     "ScopeNotFound",

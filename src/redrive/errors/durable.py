@@ -12,8 +12,10 @@ __all__ = [
     "JobError",
     "JobNotFound",
     "LeaseLost",
+    "NotTracked",
     "PayloadError",
     "ResultTimeout",
+    "ScheduleNotFound",
     "SchemaTooNew",
     "SoftTimeout",
     "StoreBusy",
@@ -81,6 +83,14 @@ class IllegalMove(RedriveError):
 
 class JobNotFound(RedriveError, LookupError):
     """There is no such job."""
+
+
+class ScheduleNotFound(RedriveError, LookupError):
+    """There is no such schedule."""
+
+
+class NotTracked(RedriveError, LookupError):
+    """There is no such thing that is kept fresh."""
 
 
 class DuplicateJob(RedriveError):

@@ -18,7 +18,7 @@ from datetime import datetime
 from redrive.app.app import App
 from redrive.app.telling import tell_moved
 from redrive.clock import Clock
-from redrive.engine.records import Process, Worker
+from redrive.engine.workers import Process, Worker
 from redrive.errors import StoreError
 from redrive.observe.audience import AUDIENCE
 from redrive.runtime.process import is_gone

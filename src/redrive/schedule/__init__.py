@@ -16,6 +16,9 @@ module       is about
 `policy`     what is to be done to keep something fresh
 `state`      where that stands
 `refresh`    the moves from one state to the next (seed 004)
+`failing`    what of them decides between a retry, the next planned refresh, and giving up
+`play`       the moves one after the other, with a clock that jumps
+`lint`       warnings about policies that are hardly meant so; `gaps` finds the figures
 `english`    policies as sentences
 ===========  =======================================================================================================
 """

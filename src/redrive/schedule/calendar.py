@@ -5,6 +5,9 @@ rule that began ten years ago costs a thousand times what a new one costs. A rul
 whole number of its periods, and with what its start implied written out, it has the same occurrences from there on. So
 the walk begins at the last period before the time in question, however long ago the rule began (*re-anchoring*).
 
+A daily rule needs no calendar, but a look at each day: is it one of those that are allowed? python-dateutil takes many
+times as long for that.
+
 All of it happens on naive wall-clock times, where a day always has 24 hours. Moving a rule by instants would shift it
 by an hour whenever summer time lies between (ansible/awx #15809).
 """
@@ -12,37 +15,37 @@ by an hour whenever summer time lies between (ansible/awx #15809).
 from __future__ import annotations
 
 import itertools
+from calendar import isleap, monthrange
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import date, datetime, time, timedelta
 
 from dateutil import rrule as dateutil
 
 from redrive.schedule.rule import Freq, Rule, WeekDay
 
-__all__ = ["HORIZON", "Walk", "walk"]
+__all__ = ["HORIZON", "Days", "Walk", "walk"]
 
 HORIZON = 100
 """Years after which a rule that has not occurred never does. The rarest days of the calendar, a leap day on a certain
 day of the week, come within forty years."""
 
 _WEEK = timedelta(weeks=1)
+_MONTH = timedelta(days=31)  # from the first of any month into the next one
 _LAST_YEAR = 9998  # of those that a datetime can have
 
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A rule with its start, ready to be walked from anywhere.
+    """A weekly rule or a slower one with its start, ready to be walked from anywhere.
 
     Attributes:
         rule: with everything written out that its start implied, and without an end.
         start: naive; nothing occurs before it.
-        every: of the days of the rule only every so many-th, counted from the start.
     """
 
     rule: Rule
     start: datetime
-    every: int = 1
 
     def since(self, local: datetime) -> Iterator[datetime]:
         """Walk the occurrences.
@@ -73,13 +76,66 @@ class Walk:
             byminute=self.rule.by_minute,
             bysecond=self.rule.by_second,
         )
-        found = itertools.dropwhile(lambda each: each < begin, iter(expanded))
-        if self.every == 1:
-            return found
-        return (each for each in found if (each.date() - self.start.date()).days % self.every == 0)
+        return itertools.dropwhile(lambda each: each < begin, iter(expanded))
 
 
-def walk(rule: Rule, start: datetime) -> Walk:
+@dataclass(frozen=True, slots=True)
+class Days:
+    """A daily rule with its start, ready to be walked from anywhere.
+
+    Attributes:
+        rule: with everything written out that its start implied, and without an end.
+        start: naive; nothing occurs before it.
+        times: at which it occurs on a day, in order.
+    """
+
+    rule: Rule
+    start: datetime
+    times: tuple[time, ...]
+
+    def since(self, local: datetime) -> Iterator[datetime]:
+        """Walk the occurrences; as `Walk.since`.
+
+        Args:
+            local: naive; where to begin.
+
+        Returns:
+            Those at this time and later, in order, until a horizon; without regard to ``COUNT`` and ``UNTIL``.
+        """
+        begin = max(local, self.start)
+        last = date(min(begin.year + HORIZON, _LAST_YEAR), 12, 31).toordinal()
+        number = self._counted(begin.toordinal())
+        while number <= last:
+            day = date.fromordinal(number)
+            if self.rule.by_month and day.month not in self.rule.by_month:
+                number = self._counted((day.replace(day=1) + _MONTH).replace(day=1).toordinal())
+                continue
+            if self._allows(day):
+                for each in self.times:
+                    found = datetime.combine(day, each)
+                    if found >= begin:
+                        yield found
+            number += self.rule.interval
+
+    def _counted(self, number: int) -> int:
+        """The first day from a day on that the interval does not leave out."""
+        return number + (self.start.toordinal() - number) % self.rule.interval
+
+    def _allows(self, day: date) -> bool:
+        rule = self.rule
+        if rule.by_day and day.weekday() not in {each.day for each in rule.by_day}:
+            return False
+        if rule.by_month_day:
+            days = monthrange(day.year, day.month)[1]
+            if day.day not in rule.by_month_day and day.day - days - 1 not in rule.by_month_day:
+                return False
+        if rule.by_year_day:
+            place, days = day.timetuple().tm_yday, 365 + isleap(day.year)
+            return place in rule.by_year_day or place - days - 1 in rule.by_year_day
+        return True
+
+
+def walk(rule: Rule, start: datetime) -> Walk | Days:
     """Write out what a rule leaves to its start.
 
     Args:
@@ -97,31 +153,26 @@ def walk(rule: Rule, start: datetime) -> Walk:
         by_minute=rule.by_minute or (start.minute,),
         by_second=rule.by_second or (start.second,),
     )
-    if rule.freq is Freq.DAILY and any((rule.by_month, rule.by_month_day, rule.by_year_day, rule.by_day)):
-        return _chosen_days(told, start)
+    if rule.freq is Freq.DAILY:
+        return Days(told, start, _times(told))
     if not any((rule.by_week_no, rule.by_year_day, rule.by_month_day, rule.by_day)):
         if rule.freq is Freq.YEARLY:
             told = replace(told, by_month=rule.by_month or (start.month,), by_month_day=(start.day,))
         elif rule.freq is Freq.MONTHLY:
             told = replace(told, by_month_day=(start.day,))
-        elif rule.freq is Freq.WEEKLY:
+        else:
             told = replace(told, by_day=(WeekDay(start.weekday()),))
     elif rule.by_week_no and not any((rule.by_year_day, rule.by_month_day, rule.by_day)):
         told = replace(told, by_day=(WeekDay(start.weekday()),))
     return Walk(told, start)
 
 
-def _chosen_days(rule: Rule, start: datetime) -> Walk:
-    """Walk a daily rule that allows some days only as a yearly one that lists these.
-
-    It is the same, but python-dateutil looks at a year once and not at each of its days, which takes it as long again.
-    """
-    named = any((rule.by_month_day, rule.by_year_day, rule.by_day))
-    days = rule.by_month_day if named else tuple(range(1, 32))
-    listed = replace(rule, freq=Freq.YEARLY, interval=1, by_month_day=days)
-    if not rule.by_set_pos:
-        return Walk(listed, start, rule.interval)
-    return Walk(rule, start)
+def _times(rule: Rule) -> tuple[time, ...]:
+    """At which a daily rule occurs on a day."""
+    moments = itertools.product(rule.by_hour, rule.by_minute, rule.by_second)
+    found = tuple(time(*each) for each in sorted(moments))
+    places = {each - 1 if each > 0 else len(found) + each for each in rule.by_set_pos}
+    return tuple(each for place, each in enumerate(found) if not places or place in places)
 
 
 def _anchor(rule: Rule, start: datetime, begin: datetime) -> datetime:
@@ -136,8 +187,7 @@ def _anchor(rule: Rule, start: datetime, begin: datetime) -> datetime:
         months = (at.year - first.year) * 12 + at.month - first.month
         year, month = divmod(first.month - 1 + months // rule.interval * rule.interval, 12)
         return first.replace(year=first.year + year, month=month + 1)
-    length = _WEEK if rule.freq is Freq.WEEKLY else timedelta(days=1)
-    return first + (at - first) // (length * rule.interval) * (length * rule.interval)
+    return first + (at - first) // (_WEEK * rule.interval) * (_WEEK * rule.interval)
 
 
 def _period(rule: Rule, local: datetime) -> datetime:
@@ -147,6 +197,4 @@ def _period(rule: Rule, local: datetime) -> datetime:
         return day.replace(month=1, day=1)
     if rule.freq is Freq.MONTHLY:
         return day.replace(day=1)
-    if rule.freq is Freq.WEEKLY:
-        return day - timedelta(days=(day.weekday() - rule.week_start) % 7)
-    return day
+    return day - timedelta(days=(day.weekday() - rule.week_start) % 7)

@@ -5,17 +5,21 @@ then repeat an instant, go backwards, or leave a real hour without any (dateutil
 from the start in closed form, whatever lies between.
 
 What the rule says of days, hours and minutes beside that is a filter, and is about the wall clock: "between 9 and 5 on
-weekdays". Where the filter refuses, the search leaps to the next day or hour that it allows.
+weekdays". Where the filter refuses, the search leaps to the next day or hour that it allows; and within an hour to the
+period that meets an allowed second, which is a congruence. If none ever does, it leaps from day to day, to the next
+change of the clock: so a rule that never occurs is found out in milliseconds.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from redrive.schedule.calendar import Walk, walk
+from redrive.schedule.calendar import Days, Walk, walk
 from redrive.schedule.rule import Freq, Rule
 from redrive.schedule.wall import instant, wall
 
@@ -25,6 +29,8 @@ DAYS = 4000
 """Days that a search looks at, at most: a rule whose steps have not met its filter by then never does. What is counted
 in hours and minutes comes round within 1,440 days."""
 
+_HOUR = 3600  # seconds
+_SECOND, _DAY = timedelta(seconds=1), timedelta(days=1)
 _UNITS = {Freq.HOURLY: timedelta(hours=1), Freq.MINUTELY: timedelta(minutes=1), Freq.SECONDLY: timedelta(seconds=1)}
 
 
@@ -40,6 +46,7 @@ class Count:
         step: from one period to the next.
         offsets: where in each period occurrences are.
         days: the days that the rule allows; None means all.
+        slots: where in an hour a period may begin; None means everywhere.
     """
 
     rule: Rule
@@ -48,7 +55,8 @@ class Count:
     start: datetime
     step: timedelta
     offsets: tuple[timedelta, ...]
-    days: Walk | None
+    days: Walk | Days | None
+    slots: Slots | None
 
     def since(self, at: datetime) -> Iterator[datetime]:
         """Count the occurrences.
@@ -78,8 +86,11 @@ class Count:
             if following is not None:
                 number = self._at(following, number)
                 continue
+            if self.slots is not None and (second := self._second(local)) not in self.slots.seconds:
+                number += self._leap(self.slots, second, period)
+                continue
             for offset in self.offsets:
-                if self._is_allowed(local + offset) and period + offset >= begin:
+                if period + offset >= begin:
                     last = period + offset + timedelta(days=DAYS)
                     yield period + offset
             number += 1
@@ -98,10 +109,43 @@ class Count:
         later = next((hour for hour in hours if hour > local.hour), None)
         return day + timedelta(days=1) if later is None else day.replace(hour=later)
 
-    def _is_allowed(self, local: datetime) -> bool:
-        if self.rule.freq >= Freq.MINUTELY and self.rule.by_minute and local.minute not in self.rule.by_minute:
-            return False
-        return self.rule.freq < Freq.SECONDLY or not self.rule.by_second or local.second in self.rule.by_second
+    def _second(self, local: datetime) -> int:
+        """Which second of its hour a period begins at."""
+        return local.minute * 60 + (local.second if self.rule.freq is Freq.SECONDLY else 0)
+
+    def _leap(self, slots: Slots, second: int, period: datetime) -> int:
+        """How many periods on the next one is that may be allowed."""
+        most = max(_DAY // self.step, 1)
+        periods = min(slots.until(second, self.step // _SECOND) or most, most)
+        # What was reckoned holds until the clock is changed, at most once a day: up to there then, by halves.
+        while periods > 1 and self._is_changed(period, period + periods * self.step):
+            periods //= 2
+        return periods
+
+    def _is_changed(self, at: datetime, later: datetime) -> bool:
+        """Whether the clock is changed between two instants."""
+        return wall(later, self.place) - wall(at, self.place) != later - at
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """The seconds of an hour at which periods may begin. Whether steps ever meet one of them is a matter of arithmetic.
+
+    Attributes:
+        seconds: from 0 to 3599.
+        residues: what remains of them when they are divided by the common divisor of the step and an hour.
+        divisor: that divisor.
+    """
+
+    seconds: frozenset[int]
+    residues: frozenset[int]
+    divisor: int
+
+    def until(self, second: int, step: int) -> int | None:
+        """How many steps of so many seconds it is from a second to an allowed one; None if they never meet one."""
+        if second % self.divisor not in self.residues:
+            return None
+        return next(number for number in itertools.count(1) if (second + number * step) % _HOUR in self.seconds)
 
 
 def count(rule: Rule, start: datetime, place: ZoneInfo) -> Count:
@@ -133,7 +177,20 @@ def count(rule: Rule, start: datetime, place: ZoneInfo) -> Count:
         _UNITS[rule.freq] * rule.interval,
         _offsets(rule, start),
         _days(rule, start) if any(selects) else None,
+        _slots(rule),
     )
+
+
+def _slots(rule: Rule) -> Slots | None:
+    """What filters periods that are shorter than an hour."""
+    minutes = rule.by_minute if rule.freq >= Freq.MINUTELY else ()
+    seconds = rule.by_second if rule.freq is Freq.SECONDLY else ()
+    if not minutes and not seconds:
+        return None
+    ends = (0,) if rule.freq is Freq.MINUTELY else seconds or range(60)
+    found = frozenset(minute * 60 + second for minute in minutes or range(60) for second in ends)
+    divisor = math.gcd(_UNITS[rule.freq] * rule.interval // _SECOND, _HOUR)
+    return Slots(found, frozenset(each % divisor for each in found), divisor)
 
 
 def _offsets(rule: Rule, start: datetime) -> tuple[timedelta, ...]:
@@ -147,7 +204,7 @@ def _offsets(rule: Rule, start: datetime) -> tuple[timedelta, ...]:
     return tuple(offset for place, offset in enumerate(found) if place in places)
 
 
-def _days(rule: Rule, start: datetime) -> Walk:
+def _days(rule: Rule, start: datetime) -> Walk | Days:
     """The days that a rule allows, as a daily rule of their own."""
     midnight = start.replace(hour=0, minute=0, second=0, microsecond=0)
     daily = replace(

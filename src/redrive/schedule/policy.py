@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 
 from redrive.errors import ScheduleError
 from redrive.schedule.english import read, write
+from redrive.schedule.lint import lint
 from redrive.schedule.schedule import Schedule
-from redrive.schedule.terms import Action, Exhausted, Strategy
+from redrive.schedule.terms import LONGEST, Action, Exhausted, Strategy
 
 __all__ = ["RefreshPolicy"]
 
@@ -28,11 +29,11 @@ class RefreshPolicy:
         on_exhausted: what becomes of it when all retries are used up.
         give_up_after: how long it may go on failing, from the first start that failed; None means for ever.
         catch_up: how late a planned refresh may be started; None means however late, once.
-        jitter: planned refreshes start up to this much later, so that not all start at once.
+        jitter: planned refreshes start up to this much later, so that not all start at once; those that are late, too.
         on_give_up: what is wanted done then.
 
     Raises:
-        ScheduleError: a span is negative, or the parts contradict each other.
+        ScheduleError: a span is negative or longer than a hundred years, or the parts contradict each other.
     """
 
     schedule: Schedule | None = None
@@ -52,6 +53,9 @@ class RefreshPolicy:
         spans = (*self.delays, self.jitter, self.catch_up or _NONE)
         if any(each < _NONE for each in spans):
             raise ScheduleError(f"a span of time is negative: {min(spans)}")
+        longest = max(*spans, self.timeout, self.give_up_after or _NONE)
+        if longest > LONGEST:
+            raise ScheduleError(f"a span of time is longer than a hundred years: {longest.days} days")
         if self.give_up_after is not None and self.give_up_after <= _NONE:
             raise ScheduleError(f"give_up_after={self.give_up_after}: the time must be positive")
         if self.repeat_last and not self.delays:
@@ -73,6 +77,18 @@ class RefreshPolicy:
         if failures <= len(self.delays):
             return self.delays[failures - 1]
         return self.delays[-1] if self.repeat_last else None
+
+    def lint(self, *, now: datetime | None = None) -> tuple[str, ...]:
+        """Find what is allowed, but hardly meant: that no retry can ever fit, or that nothing ever ends it.
+
+        Args:
+            now: the present instant, aware. Without it nothing is said of the end of the schedule, and of nights in
+                which clocks are advanced.
+
+        Returns:
+            Warnings, each a sentence or two, with the figures and what would help.
+        """
+        return lint(self, now)
 
     @classmethod
     def parse(cls, text: str, *, start: datetime | None = None) -> RefreshPolicy:

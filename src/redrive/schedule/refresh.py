@@ -21,6 +21,7 @@ move         when
 `sweep`      now and then: an attempt whose deadline has passed has failed, at its deadline
 `update`     its subject was changed by a person: it is enabled, and all that was counted is forgotten
 `pause`      nothing is started until `resume`
+`replan`     its policy was replaced by another one
 ===========  =======================================================================================================
 
 **The attempt's token.** Each start draws a new one; an answer with another one is stale, and changes nothing. So a
@@ -41,23 +42,30 @@ planned refresh and counts anew. Beside that it gives up when nothing has succee
 first start of the failing streak: a monthly refresh is not given up in its second month before it was tried (a defect
 of the original).
 
+**Late, all at once.** After a downtime each refresh that was planned meanwhile is due, once, and all of them at the
+same instant. `RefreshPolicy.catch_up` says how late is too late. The others are spread over the jitter of their policy,
+as they would have been in time: a start that comes later than jitter allows is put off, once. That it was put off can
+be seen from ``refresh_at``, which lies later than jitter could have put it.
+
 At one instant answers come first, then sweeps, then starts. A clock that went back is taken to stand still.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime, timedelta
 
+from msgspec.structs import replace
+
+from redrive.schedule.failing import TOO_LONG, aligned, failed, given_up, is_too_long, next_planned, planned
 from redrive.schedule.policy import RefreshPolicy
 from redrive.schedule.state import Effect, Move, Outcome, RefreshState
-from redrive.schedule.terms import Exhausted, Strategy
 
 __all__ = [
     "aligned",
     "failure",
     "is_due",
     "pause",
+    "replan",
     "resume",
     "start",
     "success",
@@ -65,9 +73,6 @@ __all__ = [
     "trigger",
     "update",
 ]
-
-_NONE = timedelta(0)
-
 
 # ------------------------------------------------------------------------------------------------------------- starting
 
@@ -94,8 +99,8 @@ def start(policy: RefreshPolicy, state: RefreshState, *, now: datetime, uid: str
         luck: from 0 to 1, for jitter.
 
     Returns:
-        STARTED; or DISABLED, ON_PAUSE, RUNNING or NOT_DUE; MISSED if it is too late for this one; GAVE_UP if nothing
-        has succeeded for too long.
+        STARTED; or DISABLED, ON_PAUSE, RUNNING or NOT_DUE; MISSED if it is too late for this one; POSTPONED if it is
+        late, and has to keep apart from the others that are; GAVE_UP if nothing has succeeded for too long.
     """
     now = _clamped(state, now)
     if state.disabled_until_update:
@@ -106,11 +111,14 @@ def start(policy: RefreshPolicy, state: RefreshState, *, now: datetime, uid: str
         return Move(state, Outcome.RUNNING)
     if not is_due(state, now):
         return Move(state, Outcome.NOT_DUE)
-    if _is_too_long(policy, state, now):
-        return _given_up(policy, state, now, TOO_LONG)
-    if _is_missed(policy, state, now):
-        left_out = _planned(policy, state, now, luck)
+    if is_too_long(policy, state, now):
+        return given_up(policy, state, now, TOO_LONG)
+    late = _late(policy, state, now)
+    if late is Outcome.MISSED:
+        left_out = planned(policy, state, now, luck)
         return Move(left_out, Outcome.COMPLETED if left_out.completed else Outcome.MISSED, (Effect.MISSED,))
+    if late is Outcome.POSTPONED:
+        return Move(replace(state, refresh_at=now + policy.jitter * luck), Outcome.POSTPONED)
     return _started(policy, state, now, uid, luck)
 
 
@@ -143,16 +151,32 @@ def _started(policy: RefreshPolicy, state: RefreshState, now: datetime, uid: str
         deadline_at=now + policy.timeout,
         completed=False,
     )
-    projected = _failed(policy, running, now + policy.timeout, luck=luck).state
-    return Move(
-        replace(running, refresh_at=projected.refresh_at, planned_at=_next(policy, running, now)), Outcome.STARTED
-    )
+    return Move(_projected(policy, running, now, luck), Outcome.STARTED)
 
 
-def _is_missed(policy: RefreshPolicy, state: RefreshState, now: datetime) -> bool:
-    if policy.catch_up is None or state.attempt_no or state.refresh_at is None or state.planned_at is None:
+def _projected(policy: RefreshPolicy, running: RefreshState, now: datetime, luck: float) -> RefreshState:
+    """With what a failure at the deadline would give."""
+    assert running.deadline_at is not None  # noqa: S101 - it is due
+    failing = failed(policy, running, running.deadline_at, luck=luck).state
+    return replace(running, refresh_at=failing.refresh_at, planned_at=next_planned(policy, running, now))
+
+
+def _late(policy: RefreshPolicy, state: RefreshState, now: datetime) -> Outcome | None:
+    """What becomes of a planned refresh that comes late; nothing of a retry, or of what a person wants."""
+    at = state.refresh_at
+    if not _is_planned(state) or at is None or state.planned_at is None:
+        return None
+    if policy.catch_up is not None and now - at > policy.catch_up:
+        return Outcome.MISSED
+    latest = state.planned_at + policy.jitter
+    return Outcome.POSTPONED if policy.jitter and at <= latest < now else None
+
+
+def _is_planned(state: RefreshState) -> bool:
+    """Whether it waits for a planned refresh, and not for a retry, or because a person wants it."""
+    if state.attempt_no or state.refresh_at is None or state.planned_at is None:
         return False
-    return state.refresh_at >= state.planned_at and now - state.refresh_at > policy.catch_up
+    return state.refresh_at >= state.planned_at
 
 
 # ------------------------------------------------------------------------------------------------------------ answering
@@ -173,7 +197,7 @@ def success(policy: RefreshPolicy, state: RefreshState, *, now: datetime, uid: s
     """
     if state.attempt_uid is None or state.attempt_uid != uid:
         return Move(state, Outcome.STALE)
-    after = _planned(policy, _cleared(state), _clamped(state, now), luck)
+    after = planned(policy, _cleared(state), _clamped(state, now), luck)
     return Move(after, Outcome.COMPLETED if after.completed else Outcome.SUCCEEDED)
 
 
@@ -205,8 +229,8 @@ def failure(  # noqa: PLR0913 - what failed, when, and what is known of it
         return Move(state, Outcome.STALE)
     at = _clamped(state, now)
     if permanent is not None:
-        return _given_up(policy, state, at, permanent)
-    return _failed(policy, state, at, retry_after=retry_after, luck=luck)
+        return given_up(policy, state, at, permanent)
+    return failed(policy, state, at, retry_after=retry_after, luck=luck)
 
 
 def sweep(policy: RefreshPolicy, state: RefreshState, *, now: datetime, luck: float = 0.0) -> Move:
@@ -224,77 +248,10 @@ def sweep(policy: RefreshPolicy, state: RefreshState, *, now: datetime, luck: fl
     if state.attempt_uid is not None:
         if state.deadline_at is None or state.deadline_at > now:
             return Move(state, Outcome.NOTHING)
-        return _failed(policy, state, state.deadline_at, luck=luck)
-    if state.disabled_until_update or state.paused or not _is_too_long(policy, state, now):
+        return failed(policy, state, state.deadline_at, luck=luck)
+    if state.disabled_until_update or state.paused or not is_too_long(policy, state, now):
         return Move(state, Outcome.NOTHING)
-    return _given_up(policy, state, now, TOO_LONG)
-
-
-TOO_LONG = "No successful refresh for too long"
-
-
-def _failed(
-    policy: RefreshPolicy, state: RefreshState, at: datetime, *, retry_after: timedelta | None = None, luck: float
-) -> Move:
-    if _is_too_long(policy, state, at):
-        return _given_up(policy, state, at, TOO_LONG)
-    idle = replace(state, attempt_uid=None, deadline_at=None)
-    planned = _next(policy, state, at)
-    delay = policy.delay(state.attempt_no)
-    if delay is None:
-        if policy.on_exhausted is Exhausted.GIVE_UP or planned is None:
-            return _given_up(policy, state, at, f"Cannot refresh after {state.attempt_no} attempt(s)")
-        return Move(replace(_planned(policy, idle, at, luck), attempt_no=0), Outcome.WAITING_NEXT)
-    retry_at = at + max(delay, retry_after or _NONE)
-    refresh_at, is_new = aligned(policy, retry_at, planned)
-    if refresh_at == planned:
-        idle = _planned(policy, idle, at, luck)
-    else:
-        idle = replace(idle, refresh_at=refresh_at, planned_at=planned)
-    if is_new:
-        return Move(replace(idle, attempt_no=0), Outcome.WAITING_NEXT)
-    return Move(idle, Outcome.RETRY_SCHEDULED)
-
-
-def aligned(policy: RefreshPolicy, retry_at: datetime, planned: datetime | None) -> tuple[datetime, bool]:
-    """Choose between a retry and the next planned refresh.
-
-    Args:
-        policy: its strategy and its timeout count.
-        retry_at: when the retry would be due.
-        planned: the next planned refresh; None where there is none.
-
-    Returns:
-        When it is started, and whether its attempts are counted from the first then.
-    """
-    if planned is None or policy.strategy is Strategy.UNTIL_SUCCESS:
-        return retry_at, False
-    if policy.strategy is Strategy.PLANNED_ONLY:
-        return planned, False
-    if policy.strategy is Strategy.WHICHEVER_FIRST:
-        return min(retry_at, planned), False
-    if retry_at + policy.timeout <= planned:
-        return retry_at, False
-    return planned, policy.strategy is Strategy.UNTIL_PLANNED
-
-
-def _is_too_long(policy: RefreshPolicy, state: RefreshState, at: datetime) -> bool:
-    if policy.give_up_after is None or state.failing_since is None:
-        return False
-    return at - state.failing_since >= policy.give_up_after
-
-
-def _given_up(policy: RefreshPolicy, state: RefreshState, at: datetime, reason: str) -> Move:
-    stopped = replace(
-        state,
-        refresh_at=None,
-        deadline_at=None,
-        attempt_uid=None,
-        planned_at=_next(policy, state, at),
-        disabled_until_update=True,
-        disabled_reason=reason,
-    )
-    return Move(stopped, Outcome.GAVE_UP, (Effect.DISABLE, Effect.NOTIFY))
+    return given_up(policy, state, now, TOO_LONG)
 
 
 # --------------------------------------------------------------------------------------------------------------- people
@@ -317,8 +274,8 @@ def update(
     """
     at = _clamped(state, now)
     enabled = replace(_cleared(state), disabled_until_update=False, disabled_reason=None, completed=False)
-    planned = _planned(policy, enabled, at, luck)
-    return Move(replace(planned, refresh_at=at, completed=False) if at_once else planned, Outcome.ENABLED)
+    waiting = planned(policy, enabled, at, luck)
+    return Move(replace(waiting, refresh_at=at, completed=False) if at_once else waiting, Outcome.ENABLED)
 
 
 def pause(state: RefreshState) -> Move:
@@ -336,6 +293,8 @@ def pause(state: RefreshState) -> Move:
 def resume(policy: RefreshPolicy, state: RefreshState, *, now: datetime, luck: float = 0.0) -> Move:
     """Go on. Planned refreshes that were missed meanwhile are left out; a retry that became due is made.
 
+    So is what somebody has asked for meanwhile.
+
     Args:
         policy: what is to be done.
         state: where it stands.
@@ -348,8 +307,57 @@ def resume(policy: RefreshPolicy, state: RefreshState, *, now: datetime, luck: f
     at = _clamped(state, now)
     going = replace(state, paused=False)
     late = state.refresh_at is not None and state.refresh_at < at and state.attempt_uid is None
-    is_planned = not state.attempt_no and state.planned_at is not None
-    return Move(_planned(policy, going, at, luck) if late and is_planned else going, Outcome.RESUMED)
+    return Move(planned(policy, going, at, luck) if late and _is_planned(state) else going, Outcome.RESUMED)
+
+
+def replan(policy: RefreshPolicy, state: RefreshState, *, now: datetime, luck: float = 0.0) -> Move:
+    """The policy was replaced by another one: the program was deployed anew, or a person has chosen another schedule.
+
+    Nothing is cancelled, and nothing that is owed is lost:
+
+    =====================================  =============================================================================
+    it                                     and then
+    =====================================  =============================================================================
+    runs                                   goes on to its deadline, which stays; what a timeout would give is the new
+                                           policy's
+    waits for a retry, or was asked for    keeps its time: that was decided
+    waits for a planned refresh            waits for the next one of the new schedule
+    the same, and its time has come        keeps it: a deployment in that minute does not cost a day
+    has completed, or had no schedule      is planned again, if the new schedule has something to come
+    is disabled, or was never updated      stays so; an update begins by the new policy
+    =====================================  =============================================================================
+
+    Args:
+        policy: the new one.
+        state: where it stands.
+        now: the present instant, aware.
+        luck: from 0 to 1, for jitter.
+
+    Returns:
+        REPLANNED.
+    """
+    return Move(_replanned(policy, state, _clamped(state, now), luck), Outcome.REPLANNED)
+
+
+def _replanned(policy: RefreshPolicy, state: RefreshState, now: datetime, luck: float) -> RefreshState:
+    if state.attempt_uid is not None:
+        return _projected(policy, state, now, luck)
+    following = next_planned(policy, state, now)
+    if state.disabled_until_update:
+        return replace(state, planned_at=following)
+    if state.refresh_at is None:
+        was_updated = state.completed or state.started_at is not None
+        return _awaiting(policy, state, now, luck) if was_updated and following else state
+    if not _is_planned(state):
+        return replace(state, planned_at=following)
+    has_come = state.planned_at is not None and state.planned_at <= now
+    return state if has_come else _awaiting(policy, state, now, luck)
+
+
+def _awaiting(policy: RefreshPolicy, state: RefreshState, now: datetime, luck: float) -> RefreshState:
+    """Waiting for the next planned refresh; completed without one, so that a later schedule finds it again."""
+    waiting = planned(policy, state, now, luck)
+    return replace(waiting, completed=waiting.refresh_at is None)
 
 
 # --------------------------------------------------------------------------------------------------------------- shared
@@ -359,19 +367,7 @@ def _clamped(state: RefreshState, now: datetime) -> datetime:
     return now if state.started_at is None else max(now, state.started_at)
 
 
-def _next(policy: RefreshPolicy, state: RefreshState, at: datetime) -> datetime | None:
-    return None if policy.schedule is None else policy.schedule.next(at, after=state.started_at)
-
-
 def _cleared(state: RefreshState) -> RefreshState:
     return replace(
         state, attempt_uid=None, deadline_at=None, attempt_no=0, failing_since=None, attempts_since_success=0
     )
-
-
-def _planned(policy: RefreshPolicy, state: RefreshState, at: datetime, luck: float) -> RefreshState:
-    """Wait for the next planned refresh, if there is one."""
-    planned = _next(policy, state, at)
-    if planned is None:
-        return replace(state, refresh_at=None, planned_at=None, completed=policy.schedule is not None)
-    return replace(state, refresh_at=planned + policy.jitter * luck, planned_at=planned)

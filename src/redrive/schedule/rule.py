@@ -10,6 +10,7 @@ Read is the ``RRULE`` value alone, with or without its name. A start (``DTSTART`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
@@ -38,6 +39,11 @@ class Freq(IntEnum):
     def is_elapsed(self) -> bool:
         """Is it counted in elapsed time, and not by the wall clock?"""
         return self >= Freq.HOURLY
+
+    @property
+    def most(self) -> int:
+        """Periods in a thousand years: an interval of more leaves the calendar."""
+        return 1000 * (1, 12, 52, 366, 8784, 527_040, 31_622_400)[self]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -161,9 +167,18 @@ def _check(rule: Rule, text: str) -> None:
         raise _wrong(text, "BYYEARDAY does not go with FREQ=MONTHLY, WEEKLY or DAILY (RFC 5545, 3.3.10)")
     if rule.by_month_day and rule.freq is Freq.WEEKLY:
         raise _wrong(text, "BYMONTHDAY does not go with FREQ=WEEKLY (RFC 5545, 3.3.10)")
+    if rule.by_set_pos and min(map(abs, rule.by_set_pos)) > _most(rule):
+        raise _wrong(text, f"BYSETPOS: no period has more occurrences than {_most(rule)}")
     numbered = any(each.nth for each in rule.by_day)
     if numbered and (rule.freq not in {Freq.YEARLY, Freq.MONTHLY} or rule.by_week_no):
         raise _wrong(text, "a numbered day such as 1MO is one of a month or of a year: FREQ=MONTHLY or YEARLY")
+
+
+def _most(rule: Rule) -> int:
+    """Occurrences that a period can have."""
+    days = {Freq.YEARLY: 366, Freq.MONTHLY: 31, Freq.WEEKLY: len(rule.by_day) or 1}.get(rule.freq, 1)
+    finer = (rule.by_hour, rule.by_minute, rule.by_second)[max(rule.freq - Freq.DAILY, 0) :]
+    return days * math.prod(len(each) or 1 for each in finer)
 
 
 def _numbers(low: int, high: int, *, negative: bool = False) -> Callable[[str], tuple[int, ...]]:

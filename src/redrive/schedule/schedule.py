@@ -10,6 +10,11 @@ original of seed 004.
 
 A question costs the same however long ago the start lies; see `redrive.schedule.calendar`. A rule that never occurs is
 refused when the schedule is made, after a bounded search.
+
+Thousands of keys share a schedule and ask the same question within a second. So a schedule remembers its last answers:
+between the instant that was asked about and the occurrence that was found nothing occurs, hence whoever asks about an
+instant between them gets the same answer without a search. A schedule is a value nevertheless: what it remembers
+changes no answer, is no part of its comparison, and does not travel with it.
 """
 
 from __future__ import annotations
@@ -23,7 +28,7 @@ from typing import Protocol
 from zoneinfo import ZoneInfo
 
 from redrive.errors import ScheduleError
-from redrive.schedule.calendar import Walk, walk
+from redrive.schedule.calendar import Days, Walk, walk
 from redrive.schedule.cron import Cron
 from redrive.schedule.elapsed import count
 from redrive.schedule.rule import Rule
@@ -55,7 +60,7 @@ class _Source(Protocol):
 class _Local:
     """A rule on the wall clock."""
 
-    walk: Walk
+    walk: Walk | Days
     place: ZoneInfo
     gap: Gap
 
@@ -110,6 +115,36 @@ class _Times:
         return (each for each in self.at if each >= at)
 
 
+class _Answers:
+    """The last answers of a schedule: pairs of an instant that was asked about, in UTC, and what was found.
+
+    They are replaced together, by one assignment: a thread that reads meanwhile sees the old ones or the new ones.
+    """
+
+    __slots__ = ("given",)
+
+    def __init__(self) -> None:
+        self.given: tuple[tuple[datetime, datetime], ...] = ()
+
+    def find(self, at: datetime) -> datetime | None:
+        for asked, found in self.given:
+            if asked <= at <= found:
+                return found
+        return None
+
+    def keep(self, at: datetime, found: datetime) -> None:
+        # In UTC: two times of one zone are compared by the wall clock, which in a fold is wrong.
+        others = [each for each in self.given if each[1] != found]
+        self.given = ((at.astimezone(UTC), found), *others[: MEMORY - 1])
+
+    def __reduce__(self) -> tuple[type[_Answers], tuple[()]]:
+        return _Answers, ()
+
+
+MEMORY = 4
+"""Answers that a schedule remembers. A start asks about now and about its deadline, which may be a different answer."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
     """When something is due.
@@ -137,6 +172,7 @@ class Schedule:
     gap: Gap = Gap.SHIFT
     _sources: tuple[_Source, ...] = field(init=False, repr=False, compare=False)
     _excluded: frozenset[datetime] = field(init=False, repr=False, compare=False)
+    _answers: _Answers = field(init=False, repr=False, compare=False, default_factory=_Answers)
 
     def __post_init__(self) -> None:
         place = zone(self.tz)
@@ -153,6 +189,22 @@ class Schedule:
         object.__setattr__(self, "_sources", (*sources, _Times(tuple(sorted(set(single))))))
         excluded = [found for each in self.except_times if (found := instant(each, place))]
         object.__setattr__(self, "_excluded", frozenset(excluded))
+
+    @classmethod
+    def cron(cls, text: str, *, tz: str = "UTC") -> Schedule:
+        """The schedule of one cron expression.
+
+        Args:
+            text: in one of the forms of `redrive.schedule.Cron`.
+            tz: the place whose wall clock it means, by its name in the IANA database.
+
+        Returns:
+            The schedule.
+
+        Raises:
+            ScheduleError: it is no cron expression, or there is no such place.
+        """
+        return cls(crons=(Cron.parse(text),), tz=tz)
 
     @property
     def place(self) -> ZoneInfo:
@@ -184,11 +236,40 @@ class Schedule:
         Returns:
             The instant in UTC, or None where there is none any more.
         """
-        begin = at if after is None else max(at, after + timedelta.resolution)
-        return next(self.since(begin), None)
+        begin = at if after is None or after < at else after + timedelta.resolution
+        known = self._answers.find(begin)
+        if known is not None:
+            return known
+        found = next(self.since(begin), None)
+        if found is not None:  # a search that found nothing has a horizon, and one from later on sees farther
+            self._answers.keep(begin, found)
+        return found
+
+    def last(self, since: datetime, until: datetime) -> datetime | None:
+        """The last occurrence between two instants, found by halving: some fifty questions for a month of seconds.
+
+        Args:
+            since: aware; an occurrence at this very instant counts.
+            until: aware; one at this very instant counts too.
+
+        Returns:
+            The instant in UTC, or None where there is none between them.
+        """
+        found: datetime | None = None
+        low, high = since.astimezone(UTC), until.astimezone(UTC)
+        while low <= high:
+            middle = low + (high - low) // 2
+            following = self.next(middle)
+            if following is None or following > high:  # from the middle to the end there is none
+                high = middle - timedelta.resolution
+            else:
+                found, low = following, following + timedelta.resolution
+        return found
 
 
 def _source(rule: Rule, start: datetime, place: ZoneInfo, gap: Gap) -> _Source:
+    if rule.interval > rule.freq.most:
+        raise ScheduleError(f"the recurrence rule {str(rule)!r} has an interval of more than a thousand years")
     source: _Source = count(rule, start, place) if rule.freq.is_elapsed else _Local(walk(rule, start), place, gap)
     begin = instant(start, place)
     assert begin is not None  # noqa: S101 - a gap is shifted

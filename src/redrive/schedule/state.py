@@ -1,10 +1,15 @@
-"""Where a refresh stands, and what a move came to."""
+"""Where a refresh stands, and what a move came to.
+
+Both are made anew by each move, and moves are made a hundred thousand at a time; so they are msgspec's structs, which
+take a tenth of the time of dataclasses. They hold nothing that could hold them (``gc=False``).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+
+import msgspec
 
 __all__ = ["Effect", "Move", "Outcome", "RefreshState"]
 
@@ -25,9 +30,16 @@ class Outcome(StrEnum):
     MISSED = "missed"
     """A planned refresh was not started in time, and is left out."""
 
+    POSTPONED = "postponed"
+    """A planned refresh that comes late, as all do after a downtime, starts a little later, so that not all start at
+    once."""
+
     ENABLED = "enabled"
     PAUSED = "paused"
     RESUMED = "resumed"
+    REPLANNED = "replanned"
+    """Its policy was replaced by another one."""
+
     STALE = "stale_ignored"
     NOTHING = "nothing_to_time_out"
     NOT_DUE = "refused_not_due"
@@ -45,8 +57,7 @@ class Effect(StrEnum):
     """Somebody may want to count refreshes that were left out."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefreshState:
+class RefreshState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Where a refresh stands.
 
     Attributes:
@@ -79,8 +90,7 @@ class RefreshState:
     paused: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(msgspec.Struct, frozen=True, gc=False):
     """What became of a refresh.
 
     Attributes:

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import StrEnum
+from typing import Protocol
 
 from redrive.errors import ScheduleError
+from redrive.schedule.schedule import Schedule
 
-__all__ = ["Action", "Exhausted", "Strategy"]
+__all__ = ["LONGEST", "Action", "Exhausted", "Strategy", "Terms"]
+
+LONGEST = timedelta(days=36_525)
+"""A hundred years: whoever says a longer span has mistyped it, and sums of such spans leave the calendar."""
 
 
 class Strategy(StrEnum):
@@ -61,3 +67,57 @@ class Action:
             raise ScheduleError(f"{self.name} whom? Say to=")
         if self.name == "mark" and not self.text:
             raise ScheduleError(f"mark {self.to} with what? Say text=")
+
+
+class Terms(Protocol):
+    """What a refresh policy says. `redrive.schedule.RefreshPolicy` does; this is for what it is itself made of."""
+
+    @property
+    def schedule(self) -> Schedule | None:
+        """The planned refreshes."""
+        ...
+
+    @property
+    def timeout(self) -> timedelta:
+        """How long one attempt may take."""
+        ...
+
+    @property
+    def delays(self) -> tuple[timedelta, ...]:
+        """Before each retry."""
+        ...
+
+    @property
+    def repeat_last(self) -> bool:
+        """Whether the last delay is repeated for ever."""
+        ...
+
+    @property
+    def strategy(self) -> Strategy:
+        """What becomes of a retry that does not fit."""
+        ...
+
+    @property
+    def on_exhausted(self) -> Exhausted:
+        """What becomes of it when all retries are used up."""
+        ...
+
+    @property
+    def give_up_after(self) -> timedelta | None:
+        """How long it may go on failing."""
+        ...
+
+    @property
+    def catch_up(self) -> timedelta | None:
+        """How late a planned refresh may be started."""
+        ...
+
+    @property
+    def jitter(self) -> timedelta:
+        """Over how long planned refreshes are spread."""
+        ...
+
+    @property
+    def on_give_up(self) -> tuple[Action, ...]:
+        """What is wanted done then."""
+        ...

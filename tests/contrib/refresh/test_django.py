@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import pytest
 
 from redrive.errors import ConfigurationError
@@ -50,7 +48,7 @@ def test_a_field_is_a_field(table):
     """The model has the fields of the state, and the one to be swept by."""
     names = {each.name for each in table.model._meta.get_fields()}
 
-    assert names == {each.name for each in fields(RefreshState)} | {"sweep_at", "id", "plan"}
+    assert names == set(RefreshState.__struct_fields__) | {"sweep_at", "id", "plan"}
 
 
 def test_a_project_without_time_zones_is_told(table, settings_without_zones):

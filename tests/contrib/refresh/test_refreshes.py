@@ -212,6 +212,17 @@ def test_what_is_on_pause_is_not_started(table):
         assert [Outcome.STARTED] == [each.outcome for each in moves.start_due()]
 
 
+def test_a_row_that_waits_gets_another_schedule(table):
+    """It waits for the first planned refresh of the new one."""
+    key, uid = started(table)
+    with table.within() as moves:
+        moves.success(key, uid=uid)
+
+    with table.within(RefreshPolicy.parse("Refresh every hour")) as moves:
+        assert Outcome.REPLANNED == moves.replan(key).outcome
+    assert at("01:00") == table.row(key).refresh_state.refresh_at
+
+
 def test_somebody_wants_it_now(table):
     """A trigger starts what is not due, and makes the answer of the running attempt stale."""
     key, uid = started(table)
@@ -229,6 +240,7 @@ def test_a_row_that_is_gone_does_not_move(table):
 
     with table.within() as moves:
         assert [None] * 4 == [moves.update(key), moves.trigger(key), moves.pause(key), moves.resume(key)]
+        assert None is moves.replan(key)
 
 
 def _of(row) -> RefreshPolicy:

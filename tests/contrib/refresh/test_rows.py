@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
+from msgspec.structs import replace
 
 from redrive.contrib.refresh import Refreshes
 from redrive.schedule import Outcome, RefreshPolicy, RefreshState

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import fields
 from datetime import UTC, datetime
 from threading import Thread
 
@@ -171,4 +170,4 @@ def test_a_field_is_a_column():
     """The columns are the fields of the state, and the one to be swept by."""
     columns = {each.name for each in BigTable.__table__.columns}
 
-    assert columns == {each.name for each in fields(RefreshState)} | {"sweep_at", "id", "plan"}
+    assert columns == set(RefreshState.__struct_fields__) | {"sweep_at", "id", "plan"}

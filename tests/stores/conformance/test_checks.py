@@ -8,7 +8,9 @@ from msgspec.structs import replace
 from redrive.engine.outcome import Cancelled, Snoozed, Succeeded
 from redrive.engine.records import KeyUntil
 from redrive.stores.operations import checks
-from tests.stores.helpers import Harness, failed, new, seconds
+from redrive.stores.query import Query
+from tests.stores.helpers import FATAL, Harness, failed, new, seconds
+from tests.stores.recurring import HALF, Clockwork, cron
 
 
 def found(store: Harness) -> list[str]:
@@ -73,3 +75,86 @@ def test_what_must_not_be_is_found(statement: str, rules: list[str]):
         assert set(rules) <= set(found(store))
     finally:
         store.close()
+
+
+def recurring(store: Harness) -> Clockwork:
+    """Things that run, wait for a retry, were given up and are paused, and a cron that has fired."""
+    clockwork = Clockwork(store)
+    clockwork.track("runs", "fails", "over", "rests", "again")
+    claims = {claim.origin: claim for claim in store.claim(5)}
+    store.settle((claims["refresh:fresh/fails"], failed()), (claims["refresh:fresh/over"], FATAL))
+    clockwork.pause("rests")
+    clockwork.trigger("again")
+    clockwork.declare(cron())
+    clockwork.until(HALF)
+    clockwork.fire()
+    return clockwork
+
+
+def test_nothing_is_found_of_what_recurs(store: Harness):
+    """Whatever schedules have made, nothing is wrong with it."""
+    recurring(store)
+
+    assert [] == found(store)
+
+
+def test_an_attempt_that_a_person_runs_again_is_nothing_to_find(store: Harness):
+    """The job of a former attempt may run beside the present one where somebody wants that."""
+    clockwork = Clockwork(store)
+    clockwork.track("a")
+    clockwork.trigger()
+    store.retry(clockwork.jobs()[0].id)
+
+    assert [] == found(store)
+
+
+def test_a_thing_that_waits_for_nobody_is_found(store: Harness):
+    """A thing whose job is not there, or has ended without it, or is for something else, stands for ever."""
+    clockwork = recurring(store)
+    over, other = clockwork.jobs()[2].id, store.put()
+    told = []
+    for number in (4711, over, other):
+        clockwork.rename("rests", job_id=number)
+        told += [each.text for each in store.do(checks.check()).findings if each.id == number]
+
+    assert [
+        "fresh/rests waits for job 4711, which is not there",
+        f"fresh/rests waits for job {over}, which is for refresh:fresh/over",
+        f"fresh/rests waits for job {other}, which is for nothing",
+    ] == told
+
+
+def test_a_thing_whose_attempt_has_ended_untold_is_found(store: Harness):
+    """Where nobody could read what the end of an attempt means, that is found until the deadline."""
+    clockwork = Clockwork(store)
+    claim = clockwork.running()
+    clockwork.spoil_policy()
+    store.end(claim)
+    (finding,) = store.do(checks.check()).findings
+
+    assert (claim.id, "refreshes", f"fresh/a waits for job {claim.id}, which is succeeded") == (
+        finding.id,
+        finding.rule,
+        finding.text,
+    )
+
+
+def test_an_attempt_that_nobody_waits_for_is_found(store: Harness):
+    """An attempt whose thing waits for another one runs in vain."""
+    clockwork = recurring(store)
+    first, second = (clockwork.thing(key).job_id for key in ("runs", "rests"))
+    clockwork.rename("runs", job_id=second or 0)
+    texts = {each.text for each in store.do(checks.check()).findings}
+
+    assert f"job {first} is running, but fresh/runs waits for job {second}" in texts
+
+
+def test_a_cron_that_has_made_somebody_elses_job_is_found(store: Harness):
+    """The job that a cron has made last says that it is for this cron."""
+    clockwork = recurring(store)
+    other = store.put()
+    row = {name: getattr(clockwork.schedule(), name) for name in ("name", "paused_at", "resumed_at", "next_at")}
+    clockwork.ask(Query("schedule_move", row | {"job_id": other, "queued_at": None}))
+    (finding,) = store.do(checks.check()).findings
+
+    assert ("crons", f"cron nightly has made job {other}, which is for nothing") == (finding.rule, finding.text)

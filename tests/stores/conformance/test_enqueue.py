@@ -45,6 +45,7 @@ def test_a_new_job_is_ready_and_due(store: Harness):
         partition=None,
         key=None,
         key_until=None,
+        origin=None,
         reason=None,
         error=None,
         policy=Policy.parse("5 1s catch mend").durable(),

@@ -8,7 +8,8 @@ import pytest
 
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Succeeded
-from redrive.engine.records import Hold, Worker
+from redrive.engine.records import Hold
+from redrive.engine.workers import Worker
 from redrive.stores.operations import workers
 from redrive.stores.operations.workers import Pulse
 from tests.stores.helpers import T0, Harness, failed, new, seconds

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from redrive.engine.lifecycle import State
-from redrive.engine.records import Attempt, Closing, KeyUntil, Stats, Worker
+from redrive.engine.records import Attempt, Closing, KeyUntil, Stats
 from redrive.engine.select import Filter
+from redrive.engine.workers import Worker
 from redrive.stores.operations import admin, workers
 from redrive.stores.operations.admin import Cancelled
 from redrive.stores.query import Query

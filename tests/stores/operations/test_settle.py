@@ -92,7 +92,7 @@ def test_a_failure_is_written_with_its_history():
         "finished_at": None,
         "reason": "ERROR",
         "error": "boom",
-        "origin": State.RUNNING,
+        "before": State.RUNNING,
     }
     assert {each: getattr(settled.moved[0].closed, each) for each in Attempt.__struct_fields__} == asked[2].many[0]
 

@@ -42,11 +42,13 @@ class Chart:
         title: above it.
         policy: what was played.
         played: what it did.
+        warnings: what is hardly meant so; the SVG document does not show them.
     """
 
     title: str
     policy: RefreshPolicy
     played: Play
+    warnings: tuple[str, ...] = ()
 
     @property
     def begin(self) -> datetime:
@@ -133,6 +135,7 @@ def as_text(chart: Chart, *, width: int, plain: bool) -> Iterator[str]:
         mark = _SLOT.translate(_PLAIN) if plain else _SLOT
         yield f"{mark} a planned refresh"
     yield ending(chart)
+    yield from _warned(chart)
 
 
 def as_mermaid(chart: Chart) -> str:
@@ -146,7 +149,11 @@ def as_mermaid(chart: Chart) -> str:
     lines += [
         f"    planned :milestone, {_instant(chart, each)}, 0m" for each in chart.played.slots if each <= chart.end
     ]
-    return "\n".join([*lines, f"%% {ending(chart)}", ""])
+    return "\n".join([*lines, *(f"%% {each}" for each in (ending(chart), *_warned(chart))), ""])
+
+
+def _warned(chart: Chart) -> Iterator[str]:
+    return (f"warning: {each}" for each in chart.warnings)
 
 
 def _instant(chart: Chart, at: datetime) -> str:

@@ -55,7 +55,7 @@ def chart_of(text: str, *, answers: str | None, start: datetime | None, most: in
         raise ConfigurationError(f"nothing is ever started after {begin:%Y-%m-%d %H:%M}: the schedule has ended")
     first = text.strip().splitlines()[0].strip()
     title = re.sub(r"^(?:[-*•]|\d+[.)])\s+", "", first)
-    return Chart(title if len(title) <= _TITLE else f"{title[:_TITLE]}...", policy, played)
+    return Chart(title if len(title) <= _TITLE else f"{title[:_TITLE]}...", policy, played, policy.lint(now=begin))
 
 
 def _placed(policy: RefreshPolicy, start: datetime) -> datetime:

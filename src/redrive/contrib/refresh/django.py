@@ -26,7 +26,6 @@ No app has to be installed for this: ``makemigrations`` finds the fields and the
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
@@ -40,7 +39,7 @@ from redrive.schedule import RefreshPolicy, RefreshState
 
 __all__ = ["RefreshFields", "due", "overdue", "refresh_indexes", "refreshes"]
 
-_FIELDS = tuple(each.name for each in fields(RefreshState))
+_FIELDS = RefreshState.__struct_fields__
 _UID = 32  # hexadecimal digits
 _WAITS = models.Q(attempt_uid__isnull=True, disabled_until_update=False, paused=False)
 

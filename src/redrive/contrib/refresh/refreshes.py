@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from redrive.clock import Clock, SystemClock
-from redrive.contrib.refresh.rows import Moved, Rows, sweep_at
+from redrive.contrib.refresh.rows import Moved, Rows
+from redrive.engine.tracked import sweep_at, unreadable
 from redrive.errors import ScheduleError
 from redrive.retrying.dice import roll, unique
-from redrive.schedule import Effect, Move, Outcome, RefreshPolicy, RefreshState, refresh
+from redrive.schedule import Move, Outcome, RefreshPolicy, RefreshState, refresh
 
 __all__ = ["Refreshes"]
 
@@ -50,8 +50,9 @@ class Refreshes(Generic[R]):
             limit: how many rows at most.
 
         Returns:
-            Those that moved. They are STARTED; MISSED or COMPLETED where it is too late for this one; GAVE_UP where
-            nothing has succeeded for too long. Rows that another process was faster with are not among them.
+            Those that moved. They are STARTED; MISSED or COMPLETED where it is too late for this one; POSTPONED where
+            many are late and the policy spreads starts; GAVE_UP where nothing has succeeded for too long. Rows that
+            another process was faster with are not among them.
         """
         now = self._clock.now()
         return self._all(self._rows.due(now, limit), now, _anew(refresh.start))
@@ -160,6 +161,20 @@ class Refreshes(Generic[R]):
         """
         return self._moved(key, _with(refresh.resume))
 
+    def replan(self, key: Any) -> Moved[R] | None:  # noqa: ANN401 - as the table is keyed
+        """The policy of a row was replaced: what runs goes on, and what waits for the schedule waits for the new one.
+
+        Args:
+            key: of the row.
+
+        Returns:
+            What became of the row, or None if it is gone.
+
+        Raises:
+            ScheduleError: its policy cannot be read.
+        """
+        return self._moved(key, _with(refresh.replan))
+
     def _all(self, rows: Iterable[R], now: datetime, how: How) -> list[Moved[R]]:
         tried = (self._forgiving(row, now, how) for row in rows)
         return [each for each in tried if each is not None and each.outcome is not Outcome.NOTHING]
@@ -196,7 +211,7 @@ class Refreshes(Generic[R]):
             return self._try(row, now, how)
         except ScheduleError as error:
             before = self._rows.state(row)
-            return self._write(row, before, _unreadable(before, error), None)
+            return self._write(row, before, unreadable(before, error), None)
 
     def _try(self, row: R, now: datetime, how: How) -> Moved[R] | None:
         """Move a row, or answer None if somebody else came in between."""
@@ -217,16 +232,3 @@ def _with(how: Callable[..., Move], **said: Any) -> How:  # noqa: ANN401 - what 
 def _anew(how: Callable[..., Move]) -> How:
     """A move that begins an attempt, with a token for each row."""
     return lambda policy, state, now: how(policy, state, now=now, luck=roll(), uid=unique())
-
-
-def _unreadable(state: RefreshState, error: ScheduleError) -> Move:
-    stopped = replace(
-        state,
-        refresh_at=None,
-        deadline_at=None,
-        attempt_uid=None,
-        planned_at=None,
-        disabled_until_update=True,
-        disabled_reason=str(error),
-    )
-    return Move(stopped, Outcome.GAVE_UP, (Effect.DISABLE, Effect.NOTIFY))

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
-from redrive.schedule import Effect, Move, Outcome, RefreshPolicy, RefreshState
+from redrive.schedule import Effect, Move, Outcome, RefreshState
 
-__all__ = ["Moved", "Rows", "sweep_at"]
+__all__ = ["Moved", "Rows"]
 
 R = TypeVar("R")
 
@@ -63,20 +63,3 @@ class Rows(Protocol[R]):
     def swap(self, row: R, before: RefreshState, after: RefreshState, sweep_at: datetime | None) -> bool:
         """Write a state if the row is still in the one that was read; answer whether it was, and change the object."""
         ...
-
-
-def sweep_at(policy: RefreshPolicy, state: RefreshState) -> datetime | None:
-    """When time alone makes a difference: at a deadline, or when nothing has succeeded for too long.
-
-    Args:
-        policy: what is to be done.
-        state: where it stands.
-
-    Returns:
-        The instant, or None: a sweep has nothing to do here.
-    """
-    if state.attempt_uid is not None:
-        return state.deadline_at
-    if state.disabled_until_update or state.paused or policy.give_up_after is None or state.failing_since is None:
-        return None
-    return state.failing_since + policy.give_up_after

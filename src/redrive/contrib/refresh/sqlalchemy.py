@@ -26,7 +26,6 @@ that it is current until the end of the transaction. Do not assign to these colu
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar, cast
 
@@ -57,7 +56,7 @@ __all__ = ["Instant", "RefreshColumns", "due", "overdue", "refresh_indexes", "re
 
 M = TypeVar("M", bound="RefreshColumns")
 
-_FIELDS = tuple(each.name for each in fields(RefreshState))
+_FIELDS = RefreshState.__struct_fields__
 _UID = 32  # hexadecimal digits
 
 

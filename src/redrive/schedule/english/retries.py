@@ -7,8 +7,12 @@ from datetime import timedelta
 from redrive.schedule.english.notes import Notes
 from redrive.schedule.english.spans import number, ordinal, some, span
 from redrive.schedule.english.tokens import Reader
+from redrive.schedule.terms import LONGEST
 
 __all__ = ["failures", "on_failure", "retries"]
+
+MOST = 10_000
+"""Retries that can be counted. Each has its delay in the policy; who wants more wants them for ever."""
 
 _NOW = ("immediately", "right away", "at once")
 
@@ -65,12 +69,16 @@ def failures(reader: Reader) -> range | None:
         return None
     begin = reader.place
     if reader.take("first") and (count := number(reader)) is not None:
-        first, last = 1, int(count)
+        first, last = 1, _counted(reader, count)
     else:
         reader.place = begin
         first = ordinal(reader) or 0
         last = (ordinal(reader) or 0) if reader.take("to", "through") else first
     return range(first, last + 1) if first and last and reader.take("failures", "failure") else None
+
+
+def _counted(reader: Reader, count: float) -> int:
+    return int(count) if count <= MOST else reader.fail(f"there are at most {MOST:,} retries")
 
 
 def retries(reader: Reader, notes: Notes) -> bool:
@@ -112,14 +120,14 @@ def _so_many(reader: Reader) -> list[timedelta]:
     if count is None or not float(count).is_integer():
         reader.fail()
     reader.need("times", "time")
-    many = range(int(count))
+    many = range(_counted(reader, count))
     if reader.take("with a delay of"):
         delay = some(reader)
         return [delay for _ in many]
     if not reader.take("with exponential backoff starting at"):
         return [timedelta(0) for _ in many]
     first = some(reader)
-    most = some(reader) if reader.take("up to") else timedelta.max
+    most = some(reader) if reader.take("up to") else LONGEST
     found = []
     delay = first
     for _ in many:

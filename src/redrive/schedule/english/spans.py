@@ -6,6 +6,7 @@ import re
 from datetime import timedelta
 
 from redrive.schedule.english.tokens import Reader
+from redrive.schedule.terms import LONGEST
 
 __all__ = ["UNITS", "number", "ordinal", "some", "span", "written", "written_ordinal"]
 
@@ -132,7 +133,7 @@ def span(reader: Reader) -> timedelta | None:
         The span, or None if there is none.
 
     Raises:
-        ScheduleSyntaxError: it has a month or a year in it, or its units do not descend.
+        ScheduleSyntaxError: it has a month or a year in it, or is longer than a hundred years.
     """
     if reader.take("half an hour"):
         return timedelta(minutes=30)
@@ -140,9 +141,8 @@ def span(reader: Reader) -> timedelta | None:
     iso = _ISO.fullmatch(token.text) if token is not None and token.kind == "word" else None
     if iso is not None and any(iso.groups()):
         reader.place += 1
-        return sum(
-            (size * int(text or 0) for size, text in zip(_LONG.values(), iso.groups(), strict=True)), timedelta(0)
-        )
+        parts = zip(_LONG.values(), iso.groups(), strict=True)
+        return sum((_length(reader, int(text or 0), size) for size, text in parts), timedelta(0))
     total: timedelta | None = None
     smallest: timedelta | None = None
     while True:
@@ -156,8 +156,12 @@ def span(reader: Reader) -> timedelta | None:
         if unit is None or (smallest is not None and unit[1] >= smallest):
             reader.place = begin
             return total
-        total = (total or timedelta(0)) + unit[0] * unit[1]
+        total = (total or timedelta(0)) + _length(reader, *unit)
         smallest = unit[1]
+
+
+def _length(reader: Reader, count: float, unit: timedelta) -> timedelta:
+    return count * unit if count <= LONGEST / unit else reader.fail("longer than a hundred years")
 
 
 def some(reader: Reader) -> timedelta:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from typing import Protocol
 
 from redrive.errors import ScheduleError
 from redrive.schedule.english.recurrences import DAY_NAMES, recurrence
@@ -12,35 +11,10 @@ from redrive.schedule.english.spans import written, written_ordinal
 from redrive.schedule.english.tokens import Reader, lines
 from redrive.schedule.rule import Freq, Rule, WeekDay
 from redrive.schedule.schedule import ANCHOR, Schedule
-from redrive.schedule.terms import Action, Exhausted, Strategy
+from redrive.schedule.terms import Action, Exhausted, Strategy, Terms
 from redrive.schedule.wall import Gap
 
 __all__ = ["text"]
-
-
-class _Policy(Protocol):
-    """What is written."""
-
-    @property
-    def schedule(self) -> Schedule | None: ...
-    @property
-    def timeout(self) -> timedelta: ...
-    @property
-    def delays(self) -> tuple[timedelta, ...]: ...
-    @property
-    def repeat_last(self) -> bool: ...
-    @property
-    def strategy(self) -> Strategy: ...
-    @property
-    def on_exhausted(self) -> Exhausted: ...
-    @property
-    def give_up_after(self) -> timedelta | None: ...
-    @property
-    def catch_up(self) -> timedelta | None: ...
-    @property
-    def jitter(self) -> timedelta: ...
-    @property
-    def on_give_up(self) -> tuple[Action, ...]: ...
 
 
 _STRATEGIES = {
@@ -51,7 +25,7 @@ _STRATEGIES = {
 }
 
 
-def text(policy: _Policy) -> str:
+def text(policy: Terms) -> str:
     """Write a policy.
 
     Args:
@@ -63,7 +37,7 @@ def text(policy: _Policy) -> str:
     return "\n".join(_sentences(policy))
 
 
-def _sentences(policy: _Policy) -> Iterator[str]:
+def _sentences(policy: Terms) -> Iterator[str]:
     if policy.schedule is not None:
         yield f"Refresh {_recurrence(policy.schedule)}"
     yield f"Allow {written(policy.timeout)} to complete"
@@ -83,7 +57,7 @@ def _sentences(policy: _Policy) -> Iterator[str]:
         yield _action(each)
 
 
-def _retries(policy: _Policy) -> Iterator[str]:
+def _retries(policy: Terms) -> Iterator[str]:
     delays = policy.delays[:-1] if policy.repeat_last else policy.delays
     for number, delay in enumerate(delays, 1):
         yield f"On the {written_ordinal(number)} failure, retry {_wait(delay)}"

@@ -14,12 +14,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from redrive.engine.lifecycle import FINAL, Event, State, move
-from redrive.engine.records import Attempt, Closing, Job, Stats
+from redrive.engine.origin import read_origin
+from redrive.engine.records import Job, Stats
 from redrive.engine.select import Filter
+from redrive.engine.tracked import Report
 from redrive.errors import JobNotFound
+from redrive.stores.operations import origins
 from redrive.stores.operations.audit import NOBODY, conditions, record
 from redrive.stores.operations.clock import instant
-from redrive.stores.operations.keys import drop
+from redrive.stores.operations.ending import end
 from redrive.stores.query import Query, Rows, Steps, reads, wakes
 
 __all__ = ["Cancelled", "cancel", "cancel_all", "found", "identify", "select", "selected", "skip", "stats"]
@@ -130,27 +133,13 @@ def cancel(job_id: int, *, why: str | None = None, actor: str = NOBODY, now: dat
 
 
 def _end(job: Job, at: datetime, why: str | None) -> Generator[Query, Rows, bool]:
-    if not (yield Query("cancel", {"id": job.id, "note": why or "cancelled by an operator", "now": at})):
+    text = why or "cancelled by an operator"
+    if not (yield from end(job, at, text)):
         return False
-    if job.lease_id is not None:
-        yield Query("attempt_insert", many=[_cancelled_attempt(job, at, why)])
-    if job.key is not None:
-        yield from drop([job.id])
+    origin = read_origin(job.origin)
+    if origin is not None:
+        yield from origins.follow([Report(origin, job.id, succeeded=False, why=text)], at)
     return True
-
-
-def _cancelled_attempt(job: Job, at: datetime, why: str | None) -> dict[str, object]:
-    empty: dict[str, object] = dict.fromkeys(Attempt.__struct_fields__)
-    return empty | {
-        "job_id": job.id,
-        "lease_id": job.lease_id,
-        "number": job.attempt,
-        "worker_id": job.worker_id,
-        "started_at": job.claimed_at,
-        "finished_at": at,
-        "outcome": Closing.CANCELLED,
-        "verdict": why or "cancelled by an operator",
-    }
 
 
 def found(job_id: int) -> Generator[Query, Rows, Job]:

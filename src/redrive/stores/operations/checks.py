@@ -62,6 +62,8 @@ def _whole() -> Generator[Query, Rows, Rows]:
     found += yield Query("check_leases", bound, into=Finding)
     found += yield Query("check_holders", bound, into=Finding)
     found += yield Query("check_limits", bound, into=Finding)
+    found += yield Query("check_refreshes", bound, into=Finding)
+    found += yield Query("check_crons", bound, into=Finding)
     return found
 
 
@@ -84,4 +86,5 @@ def _parts(after_id: int, until: int) -> Generator[Query, Rows, Rows]:
     found += yield Query("check_payloads", stride, into=Finding)
     found += yield Query("check_results", stride, into=Finding)
     found += yield Query("check_orphans", stride, into=Finding)
+    found += yield Query("check_superseded", stride, into=Finding)
     return found

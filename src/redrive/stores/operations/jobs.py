@@ -7,13 +7,15 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+import msgspec
+
 from redrive.engine.records import Attempt, Hold, Job, NewJob
 from redrive.errors import ConfigurationError, JobNotFound
 from redrive.stores.operations import keys, traces
 from redrive.stores.operations.numbers import numbers, take
 from redrive.stores.query import Query, Rows, Steps, reads, wakes
 
-__all__ = ["Material", "Placed", "enqueue", "get", "history", "insert", "material", "payload", "result"]
+__all__ = ["Material", "Placed", "enqueue", "get", "history", "insert", "material", "payload", "put", "result"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,24 @@ def insert(jobs: Sequence[NewJob], at: datetime) -> Generator[Query, Rows, Place
     """
     if not jobs:
         return Placed([])
-    return (yield from _place(jobs, (yield from take("job", len(jobs))), at, last=False))
+    return (yield from put((yield from take("job", len(jobs))), jobs, at))
+
+
+def put(ids: list[int], jobs: Sequence[NewJob], at: datetime) -> Generator[Query, Rows, Placed]:
+    """Insert jobs under numbers that were taken for them, as a part of a larger operation.
+
+    Args:
+        ids: the numbers, in the order of the jobs.
+        jobs: what to insert.
+        at: the instant of the transaction.
+
+    Returns:
+        Their ids, in the order given.
+
+    Raises:
+        DuplicateJob: another job holds a key.
+    """
+    return (yield from _place(jobs, ids, at, last=False)) if jobs else Placed([])
 
 
 def _place(jobs: Sequence[NewJob], ids: list[int], at: datetime, *, last: bool) -> Generator[Query, Rows, Placed]:
@@ -147,12 +166,15 @@ def _rows(numbered: Sequence[tuple[int, NewJob]], at: datetime) -> Query:
     if first.key is None and first.parent_id is None and all(map(_SHAPE(first).__eq__, shapes)):
         shared = _row(*numbered[0], at)
         row = {name: value for name, value in shared.items() if name not in _OWN}
-        return Query("job_insert_alike", {**row, "ids": [number for number, _ in numbered]})
+        if first.origin is None and not any(job.origin for _, job in numbered):
+            return Query("job_insert_alike", {**row, "ids": [number for number, _ in numbered]})
+        made = msgspec.json.encode({number: job.origin for number, job in numbered}).decode()
+        return Query("job_insert_made", {**row, "made": made})
     return Query("job_insert", many=[_row(*each, at) for each in numbered])
 
 
 _SHAPE = operator.attrgetter("task", "queue", "priority", "policy", "partition", "delay", "latest", "key", "parent_id")
-_OWN = frozenset({"id", "key", "key_until", "parent_id"})
+_OWN = frozenset({"id", "key", "key_until", "parent_id", "origin"})
 
 _KEYS = operator.attrgetter("key", "idempotency_key")
 _KEYLESS = frozenset({(None, None)})
@@ -174,6 +196,7 @@ def _row(number: int, job: NewJob, at: datetime) -> dict[str, object]:
         "scheduled_at": at + job.delay,
         "latest_at": None if job.latest is None else at + job.latest,
         "timeout_for": None if job.parent_id else job.policy.policy.attempt_timeout,
+        "origin": job.origin,
     }
 
 

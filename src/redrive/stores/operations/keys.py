@@ -138,7 +138,7 @@ def follow(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Generator
     Returns:
         What became of those whose key another job has now, by lease.
     """
-    moved = [(job, move, grip(job.key_until, move.origin, move.state)) for job, move in pairs if job.key is not None]
+    moved = [(job, move, grip(job.key_until, move.before, move.state)) for job, move in pairs if job.key is not None]
     yield from drop([job.id for job, _, hand in moved if hand is Grip.DROP])
     wanted = [Wanted(job.task, job.key or "", job.id) for job, _, hand in moved if hand is Grip.TAKE]
     lost = (yield from again(wanted, at)) if wanted else {}

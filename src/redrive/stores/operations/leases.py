@@ -29,14 +29,14 @@ from redrive.engine.queue import Due
 from redrive.engine.records import Attempt, Claim, Closing, NewJob
 from redrive.engine.settle import Transition, decide
 from redrive.policy import format_duration
-from redrive.stores.operations import keys, special, traces
+from redrive.stores.operations import keys, origins, special, traces
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.floors import Floor, NextDue, next_due, parameters
 from redrive.stores.operations.jobs import insert
 from redrive.stores.operations.special import Offer, Walk
 from redrive.stores.query import Query, Rows, Steps, wakes, writes
 
-__all__ = ["Claimed", "Ending", "Settled", "claim", "closed_before", "settle", "sweep", "write_all"]
+__all__ = ["Claimed", "Ending", "Settled", "claim", "closed_before", "settle", "sweep", "write_all", "write_untold"]
 
 CONTENDED = timedelta(milliseconds=10)
 """How long a claimer rests where all that is due is just being taken by others."""
@@ -199,11 +199,12 @@ def settle(endings: Sequence[Ending], *, now: datetime | None = None) -> Steps[S
             plain.append(transition)
         else:
             other.append((ending.claim, transition))
-    done = yield from write_all(other, at)
+    done = yield from write_untold(other, at)
     if plain:
         current = yield from _write_successes(plain, at)
         done |= {each.lease_id: each for each in plain if each.lease_id in current}
         yield from keys.drop([each.claim.id for each in endings if each.claim.key and each.claim.lease_id in current])
+    yield from origins.tell(done.values(), at)
     yield from traces.put((e.claim.id, e.trace) for e in endings if e.trace is not None and _goes_on(done, e))
     if len(done) == len(endings):
         return Settled(tuple(done.values()), frozenset())
@@ -245,6 +246,23 @@ _CLOSED = Attempt.__struct_fields__
 def write_all(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Generator[Query, Rows, dict[int, Transition]]:
     """Write transitions, each whole or not at all: job, history, result, catch job, caught parent, key (law 6).
 
+    Args:
+        pairs: attempts and what is to be written of them.
+        at: the instant of the transaction.
+
+    Returns:
+        What became of the jobs, by the leases that were current: what was to be, unless another job has the key now.
+    """
+    done = yield from write_untold(pairs, at)
+    yield from origins.tell(done.values(), at)
+    return done
+
+
+def write_untold(
+    pairs: Sequence[tuple[Claim, Transition]], at: datetime
+) -> Generator[Query, Rows, dict[int, Transition]]:
+    """The same, but what has made the jobs is not told: whoever calls this does that, of all that it ends at once.
+
     They travel together: what they have in common is one statement each, whatever their number.
 
     Args:
@@ -252,7 +270,7 @@ def write_all(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Genera
         at: the instant of the transaction.
 
     Returns:
-        What became of the jobs, by the leases that were current: what was to be, unless another job has the key now.
+        What became of the jobs, by the leases that were current.
     """
     done: set[int] = set()
     waiting = [_suspended(each) for _, each in pairs if each.event is Event.WAIT]
@@ -292,7 +310,7 @@ def _columns(transition: Transition, at: datetime) -> dict[str, object]:
         "job_id": transition.job_id,
         "lease_id": transition.lease_id,
         "state": transition.state,
-        "origin": transition.origin,
+        "before": transition.before,
         "hold": transition.hold,
         "note": transition.note,
         "attempt": transition.attempt,

@@ -6,7 +6,8 @@ from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from redrive.engine.records import KeyUntil, Process, Worker
+from redrive.engine.records import KeyUntil
+from redrive.engine.workers import Process, Worker
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.keys import Wanted, again
 from redrive.stores.operations.numbers import take

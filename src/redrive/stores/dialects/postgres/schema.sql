@@ -89,6 +89,7 @@ CREATE TABLE redrive_jobs (
     partition text COLLATE "C" CHECK (partition <> ''), -- whose turn it is in its queue: a tenant, an account
     key text COLLATE "C",                 -- unique in its task
     key_until text CHECK (key_until IN ('start', 'end')),
+    origin text,                          -- what it is for: cron:name/instant, refresh:name/key; NULL: a task by itself
     slot text COLLATE "C",                -- the limited queue of which this attempt takes up a place
     parent_id bigint,
     enqueued_at timestamptz NOT NULL,
@@ -283,6 +284,80 @@ CREATE TABLE redrive_traces (
     job_id bigint PRIMARY KEY,
     trace text NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02);
+
+-- What recurs, as the code last declared it: crons and refreshes.
+CREATE TABLE redrive_schedules (
+    name text COLLATE "C" PRIMARY KEY CHECK (name <> ''),
+    kind text COLLATE "C" NOT NULL CHECK (kind IN ('cron', 'refresh')),
+    document text NOT NULL,               -- JSON: when it is due, and the jobs that it makes
+    timing text COLLATE "C" NOT NULL,     -- digest of when it is due
+    declared_at timestamptz NOT NULL,
+    paused_at timestamptz,
+    resumed_at timestamptz,               -- what was planned for the time of the last pause is left out
+    next_at timestamptz,                  -- of a cron: the next occurrence; nobody has looked at it yet
+    job_id bigint,                        -- of a cron: the job that was made last
+    queued_at timestamptz,                -- of a cron: the occurrence that waits for the end of that job
+    CHECK (kind = 'cron' OR (next_at IS NULL AND job_id IS NULL AND queued_at IS NULL))
+);
+
+-- What became of the occurrences of crons: a row each, so that whatever happens each is fired once.
+CREATE TABLE redrive_occurrences (
+    schedule text COLLATE "C" NOT NULL,
+    occurs_at timestamptz NOT NULL,
+    decided_at timestamptz NOT NULL,
+    decision text NOT NULL CHECK (decision IN ('started', 'queued', 'skipped', 'missed')),
+    job_id bigint,
+    note text,
+    PRIMARY KEY (schedule, occurs_at),
+    CHECK ((decision = 'started') = (job_id IS NOT NULL))
+);
+
+CREATE INDEX redrive_occurrences_old ON redrive_occurrences (decided_at);
+
+-- The things that are kept fresh, and where each of them stands (seed 004).
+CREATE TABLE redrive_refreshes (
+    schedule text COLLATE "C" NOT NULL,
+    key text COLLATE "C" NOT NULL CHECK (key <> ''),
+    payload bytea NOT NULL,
+    own text,                             -- a policy of its own, in English; NULL: that of the schedule
+    timing text COLLATE "C" NOT NULL,     -- digest of the policy by which its times were reckoned
+    tracked_at timestamptz NOT NULL,
+    refresh_at timestamptz,
+    deadline_at timestamptz,
+    planned_at timestamptz,
+    started_at timestamptz,
+    failing_since timestamptz,
+    sweep_at timestamptz,                 -- when time alone makes a difference
+    attempt_no integer NOT NULL CHECK (attempt_no >= 0),
+    attempts_since_success integer NOT NULL CHECK (attempts_since_success >= 0),
+    job_id bigint,                        -- the job of the running attempt, whose number is the attempt's token
+    disabled_until_update boolean NOT NULL,
+    disabled_reason text,
+    completed boolean NOT NULL,
+    paused boolean NOT NULL,
+    PRIMARY KEY (schedule, key),
+    -- an attempt runs if and only if it has a deadline
+    CHECK ((job_id IS NULL) = (deadline_at IS NULL)),
+    CHECK (job_id IS NULL OR sweep_at IS NOT NULL),
+    -- who gave up says why, and does nothing until the next update
+    CHECK (disabled_until_update = (disabled_reason IS NOT NULL)),
+    CHECK (NOT disabled_until_update OR (refresh_at IS NULL AND job_id IS NULL AND sweep_at IS NULL))
+) WITH (
+    fillfactor = 70, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02
+);
+
+-- What a look for due ones walks: those that wait, and nothing else.
+CREATE INDEX redrive_refreshes_due ON redrive_refreshes (schedule, refresh_at)
+WHERE refresh_at IS NOT NULL AND job_id IS NULL AND NOT paused;
+
+CREATE INDEX redrive_refreshes_sweep ON redrive_refreshes (sweep_at) WHERE sweep_at IS NOT NULL;
+
+-- Those without a policy of their own, for the day on which the code has another one.
+CREATE INDEX redrive_refreshes_timing ON redrive_refreshes (schedule, timing) WHERE own IS NULL;
+
+-- Those that people ask for: what has failed last time, and what was given up. One that succeeds is never among them.
+CREATE INDEX redrive_refreshes_trouble ON redrive_refreshes (schedule, key)
+WHERE disabled_until_update OR attempts_since_success > 1 OR (attempts_since_success = 1 AND job_id IS NULL);
 
 -- Every change that a person made.
 CREATE TABLE redrive_audit (

@@ -21,10 +21,10 @@ FROM unnest(
     :job_id::bigint[], :lease_id::bigint[], :state::text[], :hold::text[], :note::text[], :attempt::integer[],
     :failures::integer[], :crashes::integer[], :snoozes::integer[], :by_rule::text[], :scheduled_at::timestamptz[],
     :last_delay::interval[], :finished_at::timestamptz[], :reason::text[], :error::text[],
-    :origin::text[]
+    :before::text[]
 ) AS given (
     job_id, lease_id, state, hold, note, attempt, failures, crashes, snoozes, by_rule, scheduled_at, last_delay,
-    finished_at, reason, error, origin
+    finished_at, reason, error, before
 )
-WHERE job.id = ANY (:job_id) AND job.id = given.job_id AND job.lease_id = given.lease_id AND job.state = given.origin
+WHERE job.id = ANY (:job_id) AND job.id = given.job_id AND job.lease_id = given.lease_id AND job.state = given.before
 RETURNING given.lease_id

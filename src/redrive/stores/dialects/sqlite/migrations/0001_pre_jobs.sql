@@ -81,6 +81,7 @@ CREATE TABLE redrive_jobs (
     partition TEXT CHECK (partition <> ''), -- whose turn it is in its queue: a tenant, an account
     key TEXT,                             -- unique in its task
     key_until TEXT CHECK (key_until IS NULL OR key_until = 'start' OR key_until = 'end'),
+    origin TEXT,                          -- what it is for: cron:name/instant, refresh:name/key; NULL: a task by itself
     slot TEXT,                            -- the limited queue of which this attempt takes up a place
     parent_id INTEGER REFERENCES redrive_jobs (id),
     enqueued_at INTEGER NOT NULL,
@@ -293,6 +294,78 @@ CREATE TABLE redrive_traces (
     job_id INTEGER PRIMARY KEY REFERENCES redrive_jobs (id) ON DELETE CASCADE,
     trace TEXT NOT NULL
 ) STRICT;
+
+-- What recurs, as the code last declared it: crons and refreshes.
+CREATE TABLE redrive_schedules (
+    name TEXT PRIMARY KEY CHECK (name <> ''),
+    kind TEXT NOT NULL CHECK (kind = 'cron' OR kind = 'refresh'),
+    document TEXT NOT NULL,               -- JSON: when it is due, and the jobs that it makes
+    timing TEXT NOT NULL,                 -- digest of when it is due
+    declared_at INTEGER NOT NULL,
+    paused_at INTEGER,
+    resumed_at INTEGER,                   -- what was planned for the time of the last pause is left out
+    next_at INTEGER,                      -- of a cron: the next occurrence; nobody has looked at it yet
+    job_id INTEGER,                       -- of a cron: the job that was made last
+    queued_at INTEGER,                    -- of a cron: the occurrence that waits for the end of that job
+    CHECK (kind = 'cron' OR (next_at IS NULL AND job_id IS NULL AND queued_at IS NULL))
+) STRICT, WITHOUT ROWID;
+
+-- What became of the occurrences of crons: a row each, so that whatever happens each is fired once.
+CREATE TABLE redrive_occurrences (
+    schedule TEXT NOT NULL,
+    occurs_at INTEGER NOT NULL,
+    decided_at INTEGER NOT NULL,
+    decision TEXT NOT NULL CHECK (decision IN ('started', 'queued', 'skipped', 'missed')),
+    job_id INTEGER,
+    note TEXT,
+    PRIMARY KEY (schedule, occurs_at),
+    CHECK ((decision = 'started') = (job_id IS NOT NULL))
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX redrive_occurrences_old ON redrive_occurrences (decided_at);
+
+-- The things that are kept fresh, and where each of them stands (seed 004).
+CREATE TABLE redrive_refreshes (
+    schedule TEXT NOT NULL,
+    key TEXT NOT NULL CHECK (key <> ''),
+    payload BLOB NOT NULL,
+    own TEXT,                             -- a policy of its own, in English; NULL: that of the schedule
+    timing TEXT NOT NULL,                 -- digest of the policy by which its times were reckoned
+    tracked_at INTEGER NOT NULL,
+    refresh_at INTEGER,
+    deadline_at INTEGER,
+    planned_at INTEGER,
+    started_at INTEGER,
+    failing_since INTEGER,
+    sweep_at INTEGER,                     -- when time alone makes a difference
+    attempt_no INTEGER NOT NULL CHECK (attempt_no >= 0),
+    attempts_since_success INTEGER NOT NULL CHECK (attempts_since_success >= 0),
+    job_id INTEGER,                       -- the job of the running attempt, whose number is the attempt's token
+    disabled_until_update INTEGER NOT NULL CHECK (disabled_until_update IN (0, 1)),
+    disabled_reason TEXT,
+    completed INTEGER NOT NULL CHECK (completed IN (0, 1)),
+    paused INTEGER NOT NULL CHECK (paused IN (0, 1)),
+    PRIMARY KEY (schedule, key),
+    -- an attempt runs if and only if it has a deadline
+    CHECK ((job_id IS NULL) = (deadline_at IS NULL)),
+    CHECK (job_id IS NULL OR sweep_at IS NOT NULL),
+    -- who gave up says why, and does nothing until the next update
+    CHECK (disabled_until_update = (disabled_reason IS NOT NULL)),
+    CHECK (NOT disabled_until_update OR (refresh_at IS NULL AND job_id IS NULL AND sweep_at IS NULL))
+) STRICT;
+
+-- What a look for due ones walks: those that wait, and nothing else.
+CREATE INDEX redrive_refreshes_due ON redrive_refreshes (schedule, refresh_at)
+WHERE refresh_at IS NOT NULL AND job_id IS NULL AND NOT paused;
+
+CREATE INDEX redrive_refreshes_sweep ON redrive_refreshes (sweep_at) WHERE sweep_at IS NOT NULL;
+
+-- Those without a policy of their own, for the day on which the code has another one.
+CREATE INDEX redrive_refreshes_timing ON redrive_refreshes (schedule, timing) WHERE own IS NULL;
+
+-- Those that people ask for: what has failed last time, and what was given up. One that succeeds is never among them.
+CREATE INDEX redrive_refreshes_trouble ON redrive_refreshes (schedule, key)
+WHERE disabled_until_update OR attempts_since_success > 1 OR (attempts_since_success = 1 AND job_id IS NULL);
 
 -- Every change that a person made.
 CREATE TABLE redrive_audit (

@@ -17,5 +17,5 @@ UPDATE redrive_jobs SET
     worker_id = NULL,
     reason = coalesce(:reason, reason),
     error = coalesce(:error, error)
-WHERE id = :job_id AND lease_id = :lease_id AND state = :origin
+WHERE id = :job_id AND lease_id = :lease_id AND state = :before
 RETURNING :lease_id

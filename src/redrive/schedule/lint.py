@@ -1,0 +1,160 @@
+"""What a person should know of a refresh policy before it is used: warnings. PURE.
+
+A policy that contradicts itself is refused when it is made. This is about those that mean something, but hardly what
+was wanted: the policy of the original of seed 004 allows two hours for a refresh every two hours, so that none of its
+retries can ever be made in time.
+
+A warning is a sentence with the figures, and what would help. How far planned refreshes lie apart is found out by
+looking at some of them (see `redrive.schedule.gaps`); of a schedule with rare and odd gaps the figures can be wrong.
+That is why these are warnings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from redrive.schedule.english.spans import written
+from redrive.schedule.gaps import Gaps, gaps, leaps
+from redrive.schedule.schedule import Schedule
+from redrive.schedule.terms import Exhausted, Strategy, Terms
+from redrive.schedule.wall import Gap, instant, wall
+
+__all__ = ["LEAP_YEARS", "SOON", "lint"]
+
+LEAP_YEARS = 5
+"""Years in which planned refreshes are looked for at times that a clock leaps over. A weekly one may meet none of these
+nights in a single year."""
+
+SOON = timedelta(days=30)
+"""A schedule that ends within this ends soon."""
+
+_ALIGNING = {Strategy.ALIGN, Strategy.UNTIL_PLANNED}  # those that ask whether a retry fits
+_OVER = {
+    Strategy.ALIGN: "later retries wait for a planned refresh",
+    Strategy.UNTIL_PLANNED: "the next planned refresh counts its attempts anew before all retries are made",
+    Strategy.WHICHEVER_FIRST: "some retries are made at a planned refresh, and sooner",
+    Strategy.UNTIL_SUCCESS: "planned refreshes are left out meanwhile",
+}
+"""What becomes of a chain of retries that is longer than the gap between two planned refreshes."""
+
+
+def lint(policy: Terms, now: datetime | None) -> tuple[str, ...]:
+    """Find what is hardly meant.
+
+    Args:
+        policy: which.
+        now: the present instant, aware; None leaves out what depends on it.
+
+    Returns:
+        The warnings, each a sentence or two.
+    """
+    schedule = policy.schedule
+    if schedule is None:
+        return tuple(_endless(policy, None))
+    found = gaps(schedule, now or _beginning(schedule))
+    warnings = [*(_of_gaps(policy, found) if found is not None else ()), *_endless(policy, found)]
+    if now is not None:
+        warnings += [*_leapt_over(schedule, now), *_ending(schedule, now)]
+    return tuple(warnings)
+
+
+def _beginning(schedule: Schedule) -> datetime:
+    found = instant(schedule.start, schedule.place)
+    assert found is not None  # noqa: S101 - a schedule that never occurs was refused
+    return found
+
+
+def _of_gaps(policy: Terms, found: Gaps) -> Iterator[str]:
+    if _never_fits(policy, found):
+        yield (
+            "No retry can ever be made between two planned refreshes: the shortest delay, "
+            f"{written(min(policy.delays))}, and the timeout, {written(policy.timeout)}, are together no shorter than "
+            f"the gap, {written(found.longest)}. Allow less time, or keep retrying until it succeeds."
+        )
+    elif _is_overlong(policy, found):
+        yield (
+            f"If each attempt times out, the last one ends after {written(_chain(policy))}, and planned refreshes lie "
+            f"{written(found.shortest)} apart: {_OVER[policy.strategy]}. A shorter timeout, shorter delays or fewer "
+            "retries avoid that."
+        )
+    if policy.give_up_after is not None and policy.give_up_after <= found.longest:
+        yield (
+            f"It gives up after {written(policy.give_up_after)} without success, and planned refreshes lie up to "
+            f"{written(found.longest)} apart: it can be given up before the next one is tried. Wait longer than that."
+        )
+
+
+def _never_fits(policy: Terms, found: Gaps) -> bool:
+    if not policy.delays or policy.strategy not in _ALIGNING:
+        return False
+    return min(policy.delays) + policy.timeout >= found.longest  # an attempt takes some time, too
+
+
+def _is_overlong(policy: Terms, found: Gaps) -> bool:
+    if not policy.delays or policy.repeat_last or policy.strategy is Strategy.PLANNED_ONLY:
+        return False
+    return _chain(policy) > found.shortest
+
+
+def _chain(policy: Terms) -> timedelta:
+    """How long it takes if each attempt times out."""
+    return sum(policy.delays, policy.timeout * (len(policy.delays) + 1))
+
+
+def _endless(policy: Terms, found: Gaps | None) -> Iterator[str]:
+    if policy.give_up_after is not None:
+        return
+    why = None
+    if policy.repeat_last:
+        why = f"it retries every {written(policy.delays[-1])} for ever"
+    elif policy.on_exhausted is Exhausted.WAIT_NEXT:
+        why = "after the last retry it waits for the next planned refresh, and counts anew"
+    elif policy.strategy is Strategy.UNTIL_PLANNED and found is not None and _is_overlong(policy, found):
+        why = "planned refreshes count anew before all retries are used up"
+    if why is not None:
+        yield f'Nothing ends it when nothing succeeds: {why}. Say when to stop, such as "Give up after one week".'
+
+
+def _leapt_over(schedule: Schedule, now: datetime) -> Iterator[str]:
+    """Planned refreshes at times that do not exist in the nights in which a clock is advanced."""
+    clock = _by_the_clock(schedule)
+    if clock is None:
+        return
+    slots = []
+    for begin, end in leaps(schedule.place, now, LEAP_YEARS):
+        slot = clock.next(begin.replace(tzinfo=UTC))
+        if slot is not None and slot < end.replace(tzinfo=UTC):
+            slots.append((slot, begin, end))
+    if slots:
+        slot, begin, end = slots[0]
+        left_out = schedule.gap is Gap.SKIP and not schedule.crons
+        are_at = "1 planned refresh is at a time" if len(slots) == 1 else f"{len(slots)} planned refreshes are at times"
+        yield (
+            f"Within {LEAP_YEARS} years {are_at} that the clocks of {schedule.tz} leap over, the first on "
+            f"{slot:%Y-%m-%d at %H:%M}: it {'is left out' if left_out else 'comes after the leap'}. Times before "
+            f"{begin:%H:%M} and from {end:%H:%M} on exist each day."
+        )
+
+
+def _by_the_clock(schedule: Schedule) -> Schedule | None:
+    """What of a schedule follows the wall clock, on one that never leaps."""
+    rules = tuple(each for each in schedule.rules if not each.freq.is_elapsed)
+    crons = tuple(each for each in schedule.crons if not each.is_elapsed)
+    if not (rules or crons or schedule.times):
+        return None
+    return replace(schedule, rules=rules, crons=crons, tz="UTC")
+
+
+def _ending(schedule: Schedule, now: datetime) -> Iterator[str]:
+    if schedule.next(now + SOON) is not None:
+        return
+    last = schedule.last(now, now + SOON)
+    if last is None:
+        yield "The schedule has ended: nothing is planned any more. Say a later end, or none."
+        return
+    yield (
+        f"The schedule ends soon: its last planned refresh is on {wall(last, schedule.place):%Y-%m-%d at %H:%M}. Say a "
+        "later end, or none."
+    )

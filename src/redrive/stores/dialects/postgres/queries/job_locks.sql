@@ -1,0 +1,11 @@
+-- Answers these jobs, but none that others have in hand; until the end of the transaction nobody else changes them.
+-- Called by sweep for the jobs of things whose deadlines have passed.
+SELECT
+    id, task, queue, priority, state, hold, note, enqueued_at, scheduled_at, started_at, claimed_at, finished_at,
+    caught_at, skipped_at, attempt, failures, crashes, snoozes, redrives, lease_id, worker_id, parent_id, partition,
+    key, key_until, origin, reason, error,
+    (SELECT document FROM redrive_policies WHERE digest = job.policy) AS policy
+FROM redrive_jobs AS job
+WHERE id = ANY (:ids::bigint[])
+ORDER BY id
+FOR UPDATE SKIP LOCKED

@@ -1,0 +1,15 @@
+-- Writes what became of occurrences, and answers them, but not those that were started before.
+-- Called by fire, trigger and backfill, and where the job ends that an occurrence waits for.
+INSERT INTO redrive_occurrences AS known (schedule, occurs_at, decided_at, decision, job_id, note)
+SELECT schedule, occurs_at, decided_at, decision, job_id, note
+FROM unnest(
+    :schedule::text[], :occurs_at::timestamptz[], :decided_at::timestamptz[], :decision::text[], :job_id::bigint[],
+    :note::text[]
+) AS given (schedule, occurs_at, decided_at, decision, job_id, note)
+ON CONFLICT (schedule, occurs_at) DO UPDATE SET
+    decided_at = excluded.decided_at,
+    decision = excluded.decision,
+    job_id = excluded.job_id,
+    note = excluded.note
+WHERE known.decision <> 'started'
+RETURNING occurs_at

@@ -1,0 +1,22 @@
+-- Answers things of a refresh whose times were reckoned by another policy than its present one.
+-- Called by replan.
+SELECT
+    schedule, key, NULL::bytea AS payload, own, timing, tracked_at, refresh_at, deadline_at, planned_at, started_at,
+    failing_since, sweep_at, attempt_no, attempts_since_success, job_id, disabled_until_update, disabled_reason,
+    completed, paused
+FROM redrive_refreshes
+WHERE schedule = :schedule AND own IS NULL AND timing <> :timing AND key = ANY (ARRAY(
+    (
+        SELECT key FROM redrive_refreshes
+        WHERE own IS NULL AND schedule = :schedule AND timing < :timing
+        LIMIT :count::bigint
+    )
+    UNION ALL
+    (
+        SELECT key FROM redrive_refreshes
+        WHERE own IS NULL AND schedule = :schedule AND timing > :timing
+        LIMIT :count::bigint
+    )
+))
+LIMIT :count::bigint
+FOR UPDATE SKIP LOCKED

@@ -1,0 +1,19 @@
+-- Writes where things stand that stand alike, but for their jobs.
+-- Called by every move.
+UPDATE redrive_refreshes AS thing SET
+    timing = :timing::text,
+    refresh_at = :refresh_at::timestamptz,
+    deadline_at = :deadline_at::timestamptz,
+    planned_at = :planned_at::timestamptz,
+    started_at = :started_at::timestamptz,
+    failing_since = :failing_since::timestamptz,
+    sweep_at = :sweep_at::timestamptz,
+    attempt_no = :attempt_no::integer,
+    attempts_since_success = :attempts_since_success::integer,
+    disabled_until_update = :disabled_until_update::boolean,
+    disabled_reason = :disabled_reason::text,
+    completed = :completed::boolean,
+    paused = :paused::boolean,
+    job_id = given.job_id
+FROM unnest(:keys::text[], :job_ids::bigint[]) AS given (key, job_id)
+WHERE thing.schedule = :schedule AND thing.key = given.key

@@ -1,0 +1,19 @@
+-- Writes what the code declares of schedules; one that is there stays unless it is to be replaced by something else.
+-- Called by declare, and by track for one that no worker has declared yet. What is planned stays if its timing does.
+INSERT INTO redrive_schedules AS known (name, kind, document, timing, declared_at, next_at)
+SELECT name, kind, document, timing, declared_at, next_at
+FROM unnest(
+    :name::text[], :kind::text[], :document::text[], :timing::text[], :declared_at::timestamptz[],
+    :next_at::timestamptz[]
+) AS given (name, kind, document, timing, declared_at, next_at)
+ON CONFLICT (name) DO UPDATE SET
+    kind = excluded.kind,
+    document = excluded.document,
+    timing = excluded.timing,
+    declared_at = excluded.declared_at,
+    next_at = CASE
+        WHEN known.timing = excluded.timing AND known.kind = excluded.kind THEN known.next_at ELSE excluded.next_at
+    END,
+    job_id = CASE WHEN known.kind = excluded.kind THEN known.job_id END,
+    queued_at = CASE WHEN known.kind = excluded.kind THEN known.queued_at END
+WHERE (:replaces::boolean[])[1] AND (known.document <> excluded.document OR known.kind <> excluded.kind)

@@ -1,0 +1,15 @@
+-- Answers the unfinished attempts at things which wait for another one, or for none; not what was run again by hand.
+-- Called by check.
+SELECT job.id, 'job ' || job.id || ' is ' || job.state || ', but ' || thing.schedule || '/' || thing.key || ' waits for '
+    || coalesce('job ' || thing.job_id, 'none') AS text, 'refreshes' AS rule
+FROM redrive_jobs AS job
+JOIN redrive_refreshes AS thing
+    ON thing.schedule = substr(job.origin, 9, instr(job.origin, '/') - 9)
+    AND thing.key = substr(job.origin, instr(job.origin, '/') + 1)
+WHERE job.id > :after_id
+    AND job.id <= :until
+    AND job.origin LIKE 'refresh:%'
+    AND job.state IN ('ready', 'running', 'waiting')
+    AND job.redrives = 0
+    AND (thing.job_id IS NULL OR thing.job_id <> job.id)
+LIMIT :count

@@ -1,0 +1,11 @@
+-- Answers things of a refresh that have failed last time, or were given up, by their keys.
+-- Called by tracked.
+SELECT
+    schedule, key, NULL AS payload, own, timing, tracked_at, refresh_at, deadline_at, planned_at, started_at,
+    failing_since, sweep_at, attempt_no, attempts_since_success, job_id, disabled_until_update, disabled_reason,
+    completed, paused
+FROM redrive_refreshes
+WHERE schedule = :schedule AND key > :after
+    AND (disabled_until_update OR attempts_since_success > 1 OR (attempts_since_success = 1 AND job_id IS NULL))
+ORDER BY key
+LIMIT :count

@@ -1,0 +1,18 @@
+-- Writes what the code declares of a schedule; one that is there stays unless it is to be replaced by something else.
+-- Called by declare, and by track for one that no worker has declared yet. What is planned stays if its timing does.
+INSERT INTO redrive_schedules (name, kind, document, timing, declared_at, next_at)
+VALUES (:name, :kind, :document, :timing, :declared_at, :next_at)
+ON CONFLICT (name) DO UPDATE SET
+    kind = excluded.kind,
+    document = excluded.document,
+    timing = excluded.timing,
+    declared_at = excluded.declared_at,
+    next_at = CASE
+        WHEN redrive_schedules.timing = excluded.timing AND redrive_schedules.kind = excluded.kind
+        THEN redrive_schedules.next_at ELSE excluded.next_at
+    END,
+    job_id = CASE WHEN redrive_schedules.kind = excluded.kind THEN redrive_schedules.job_id END,
+    queued_at = CASE WHEN redrive_schedules.kind = excluded.kind THEN redrive_schedules.queued_at END
+WHERE :replaces AND (
+    redrive_schedules.document <> excluded.document OR redrive_schedules.kind <> excluded.kind
+)

@@ -1,0 +1,25 @@
+-- Answers of each schedule when something of it is due, and whether things of it were reckoned by an older policy.
+-- Called by look; a few probes of indexes for each, however many things are tracked.
+SELECT
+    known.name,
+    known.kind,
+    CASE
+        WHEN known.paused_at IS NOT NULL THEN NULL
+        WHEN known.kind = 'cron' THEN known.next_at
+        ELSE (
+            SELECT refresh_at FROM redrive_refreshes
+            WHERE schedule = known.name AND refresh_at IS NOT NULL AND job_id IS NULL AND NOT paused
+            ORDER BY refresh_at LIMIT 1
+        )
+    END AS due_at,
+    EXISTS (
+        SELECT 1 FROM redrive_refreshes
+        WHERE own IS NULL AND schedule = known.name AND timing < known.timing
+    ) OR EXISTS (
+        SELECT 1 FROM redrive_refreshes
+        WHERE own IS NULL AND schedule = known.name AND timing > known.timing
+    ) AS is_stale,
+    (SELECT sweep_at FROM redrive_refreshes WHERE sweep_at IS NOT NULL ORDER BY sweep_at LIMIT 1) AS sweep_at,
+    coalesce(:now, clock.now) AS now
+FROM redrive_schedules AS known
+CROSS JOIN redrive_clock AS clock

@@ -1,0 +1,6 @@
+-- Answers these schedules, or all.
+-- Called where one of their jobs has ended, and by select.
+SELECT name, kind, document, timing, declared_at, paused_at, resumed_at, next_at, job_id, queued_at
+FROM redrive_schedules
+WHERE :names IS NULL OR name IN (SELECT value FROM json_each(:names))
+ORDER BY name

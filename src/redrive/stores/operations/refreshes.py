@@ -1,0 +1,220 @@
+"""Things that are kept fresh: starting what is due, and seeing to what is overdue. PURE.
+
+All moves are those of `redrive.schedule.refresh`; here they are made on rows. A start takes rows that nobody else has
+in hand, and makes their jobs in the same transaction: so a fleet starts each thing once, and a crash in between starts
+none or all. Which things are due, an index answers that holds nothing else, so that a million of them cost no more
+than a thousand.
+
+Workers ask for this now and then, for all refreshes that their code declares; what people ask for is the subject of
+`redrive.stores.operations.tracking`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from redrive.engine.lifecycle import FINAL, State
+from redrive.engine.origin import Kind, Origin
+from redrive.engine.outcome import Failed
+from redrive.engine.records import Claim, Job
+from redrive.engine.recurring import Recurring, RefreshDefinition
+from redrive.engine.settle import decide
+from redrive.engine.tracked import NEW, Report, Tracked, unreadable
+from redrive.errors import ScheduleError
+from redrive.policy import Failure, Stage
+from redrive.schedule import Outcome, refresh
+from redrive.stores.operations.clock import instant
+from redrive.stores.operations.ending import end
+from redrive.stores.operations.freshness import (
+    Moved,
+    Turned,
+    begin,
+    definition_of,
+    numbered,
+    schedule_of,
+    turned,
+    write,
+)
+from redrive.stores.operations.leases import write_untold
+from redrive.stores.operations.origins import follow
+from redrive.stores.query import Query, Rows, Steps, wakes, writes
+
+__all__ = ["replan", "start", "sweep"]
+
+OVERDUE = Failed(
+    Failure(
+        ("builtins.TimeoutError", "builtins.OSError", "builtins.Exception"),
+        "the deadline of the refresh has passed",
+        "TIMEOUT",
+        Stage.IN_FLIGHT,
+    )
+)
+"""How the attempt at a thing ends whose deadline has passed."""
+
+
+@wakes
+def start(
+    name: str, budget: int, samples: Iterable[float], *, now: datetime | None = None
+) -> Steps[tuple[Turned, ...]]:
+    """Start things of a refresh that are due, the earliest first.
+
+    Args:
+        name: of the refresh.
+        budget: how many at most.
+        samples: random numbers in [0, 1), for jitter.
+        now: the instant, in tests.
+
+    Returns:
+        Those that moved; as many as the budget if there may be more.
+    """
+    at = yield from instant(now)
+    row = yield from schedule_of(name)
+    definition = definition_of(row) if row is not None and row.paused_at is None else None
+    if row is None or definition is None:
+        return ()
+    due: Sequence[Tracked] = yield Query("refresh_due", {"schedule": name, "now": at, "count": budget}, into=Tracked)
+    if not due:
+        return ()
+    known: dict[object, Moved] = {}
+    moved = []
+    for thing, luck in zip(due, samples, strict=False):
+        # Most are in the same state, and then one move is made for all.
+        alike = (thing.own, thing.state)
+        like = known.get(alike)
+        if like is None:
+            like = _started(definition, row, thing, at, luck)
+            if not like.policy.jitter:
+                known[alike] = like
+        moved.append(Moved(thing, like.policy, like.move, like.error))
+    moved = yield from numbered(moved)
+    yield from begin(definition, moved, at)
+    return tuple(map(turned, moved))
+
+
+def _started(definition: RefreshDefinition, row: Recurring, thing: Tracked, at: datetime, luck: float) -> Moved:
+    try:
+        policy = thing.policy(definition)
+    except ScheduleError as error:
+        return Moved(thing, definition.policy, unreadable(thing.state, error), str(error))
+    state = thing.state
+    if row.resumed_at is not None and thing.refresh_at is not None and thing.refresh_at < row.resumed_at:
+        resumed = refresh.resume(policy, replace(state, paused=True), now=at, luck=luck)
+        if not refresh.is_due(resumed.state, at):
+            return Moved(thing, policy, resumed)
+        state = resumed.state
+    return Moved(thing, policy, refresh.start(policy, state, now=at, uid=NEW, luck=luck))
+
+
+@wakes
+def sweep(budget: int, samples: Iterable[float], *, now: datetime | None = None) -> Steps[int]:
+    """See to things for which time alone makes a difference: an attempt is overdue, or all have failed for too long.
+
+    The job of an overdue attempt ends here: whoever runs it loses its lease.
+
+    Args:
+        budget: how many at most.
+        samples: random numbers in [0, 1), for jitter.
+        now: the instant, in tests.
+
+    Returns:
+        How many have moved. What others have in hand is theirs, and what only a newer redrive can read waits for it.
+    """
+    at = yield from instant(now)
+    found: Sequence[Tracked] = yield Query("refresh_overdue", {"now": at, "count": budget}, into=Tracked)
+    if not found:
+        return 0
+    luck = iter(samples)
+    done = yield from _sweep_running([each for each in found if each.job_id is not None], at, luck)
+    idle = [each for each in found if each.job_id is None]
+    for name in sorted({each.schedule for each in idle}):
+        done += yield from _sweep_idle(name, [each.key for each in idle if each.schedule == name], at, luck)
+    return done
+
+
+def _sweep_running(found: Sequence[Tracked], at: datetime, luck: Iterator[float]) -> Generator[Query, Rows, int]:
+    things = {each.job_id: each for each in found if each.job_id is not None}
+    if not things:
+        return 0
+    locked: Sequence[Job] = yield Query("job_locks", {"ids": list(things)}, into=Job)
+    known = {job.id: job for job in locked}
+    going = [job for job in locked if job.state in {State.RUNNING, State.WAITING}]
+    reports = yield from _cut_off(going, things, at, luck)
+    for number in sorted(things.keys() - {job.id for job in going}):
+        job = known.get(number)
+        if job is None and (yield Query("job_get", {"id": number}, into=Job)):
+            continue  # somebody has it in hand, and perhaps its answer
+        if job is not None and job.state not in FINAL:
+            yield from end(job, at, OVERDUE.failure.message)
+        reports.append(_overdue(things[number], number, next(luck)))
+    return (yield from follow(reports, at))
+
+
+def _cut_off(
+    going: Sequence[Job], things: dict[int, Tracked], at: datetime, luck: Iterator[float]
+) -> Generator[Query, Rows, list[Report]]:
+    """End the jobs of attempts that run: each has failed at its deadline, however late that is seen."""
+    if not going:
+        return []
+    claims: Sequence[Claim] = yield Query("open_attempts", {"ids": [job.id for job in going]}, into=Claim)
+    states = {job.id: job.state for job in going}
+    pairs = [(each, decide(each, OVERDUE, at, next(luck), state=states[each.id])) for each in claims]
+    moved = yield from write_untold(pairs, at)
+    told = [each.report for each in moved.values() if each.report is not None]
+    return [replace(each, at=things[each.job_id].deadline_at) for each in told]
+
+
+def _overdue(thing: Tracked, number: int, luck: float) -> Report:
+    origin = Origin(Kind.REFRESH, thing.schedule, thing.key)
+    why = OVERDUE.failure.message
+    return Report(origin, number, succeeded=False, why=why, luck=luck, at=thing.deadline_at)
+
+
+def _sweep_idle(name: str, keys: Sequence[str], at: datetime, luck: Iterator[float]) -> Generator[Query, Rows, int]:
+    row = yield from schedule_of(name)
+    definition = None if row is None else definition_of(row)
+    if definition is None:
+        return 0
+    # None of them is waited for: locks on attempts are held already, and whoever has one of these may want them.
+    idle: Sequence[Tracked] = yield Query("refresh_idle", {"schedule": name, "keys": list(keys)}, into=Tracked)
+    moved = []
+    for thing in idle:
+        try:
+            policy = thing.policy(definition)
+            move = refresh.sweep(policy, thing.state, now=at, luck=next(luck))
+        except ScheduleError as error:
+            policy, move = definition.policy, unreadable(thing.state, error)
+        if move.outcome is not Outcome.NOTHING:
+            moved.append(Moved(thing, policy, move))
+    yield from write(definition, moved, at)
+    return len(moved)
+
+
+@writes
+def replan(name: str, budget: int, samples: Iterable[float], *, now: datetime | None = None) -> Steps[int]:
+    """Reckon anew what was reckoned by an older policy of a refresh.
+
+    Args:
+        name: of the refresh.
+        budget: how many things at most.
+        samples: random numbers in [0, 1), for jitter.
+        now: the instant, in tests.
+
+    Returns:
+        How many; as many as the budget if there may be more.
+    """
+    at = yield from instant(now)
+    row = yield from schedule_of(name)
+    definition = None if row is None else definition_of(row)
+    if definition is None:
+        return 0
+    params = {"schedule": name, "timing": definition.timing, "count": budget}
+    found: Sequence[Tracked] = yield Query("refresh_outdated", params, into=Tracked)
+    moves = [
+        Moved(each, definition.policy, refresh.replan(definition.policy, each.state, now=at, luck=luck))
+        for each, luck in zip(found, samples, strict=False)
+    ]
+    yield from write(definition, moves, at)
+    return len(found)

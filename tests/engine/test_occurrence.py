@@ -1,0 +1,184 @@
+"""Which occurrences are started: laws that hold for every clock, and what overlaps and gaps lead to."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive.engine.frozen import freeze
+from redrive.engine.occurrence import LATE, Decision, Due, Fired, fire, released
+from redrive.engine.recurring import CatchUp, CronDefinition, Made, Overlap
+from tests.engine.helpers import policy
+
+HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
+FIRST = datetime(2026, 3, 28, 22, 30, tzinfo=UTC)
+"""Two and a half hours before Kyiv advances its clocks."""
+
+STARTED, QUEUED, SKIPPED, MISSED = Decision.STARTED, Decision.QUEUED, Decision.SKIPPED, Decision.MISSED
+
+
+def cron(pattern: str = "30 * * * *", **changes: Any) -> CronDefinition:
+    """A cron that occurs at half past each hour, or otherwise."""
+    given_: dict[str, Any] = {
+        "tz": "Europe/Kyiv",
+        "overlap": Overlap.SKIP,
+        "catch_up": CatchUp.ONE,
+        "window": 3 * HOUR,
+        "job": Made("do", "default", 0, freeze(policy())),
+    }
+    return CronDefinition(name="nightly", pattern=pattern, **{**given_, **changes})
+
+
+CRONS = st.builds(
+    cron,
+    st.sampled_from(["30 * * * *", "* * * * *", "0 3 * * *", "0 30 22 28 3 * 2026", "*/7 * * * * *"]),
+    overlap=st.sampled_from(Overlap),
+    catch_up=st.sampled_from(CatchUp),
+    window=st.sampled_from([timedelta(0), HOUR, 10 * HOUR]),
+)
+STEPS = st.lists(
+    st.tuples(st.sampled_from([-HOUR, timedelta(0), MINUTE, 20 * MINUTE, 5 * HOUR]), st.booleans()), max_size=12
+)
+
+
+@given(CRONS, STEPS, st.integers(1, 5))
+def test_what_holds_for_every_clock(definition: CronDefinition, steps: list[tuple[timedelta, bool]], most: int):
+    """Nothing is decided before its time; the next occurrence lies ahead, unless there was too much at once; no
+    occurrence is decided on twice, wherever the clock jumps; and each of them is one of the schedule."""
+    now, seen = FIRST - MINUTE, set[datetime]()
+    next_at: datetime | None = definition.schedule.next(now)
+    queued_at: datetime | None = None
+    for step, is_running in steps:
+        now += step
+        if next_at is None:
+            break
+        result = fire(definition, next_at, now, running=7 if is_running else None, queued_at=queued_at, most=most)
+        instants = [each.occurs_at for each in result.due]
+
+        assert instants == sorted({*instants} - seen)
+        assert all(next_at <= each <= now for each in instants)
+        assert all(each == definition.schedule.next(each) for each in instants)
+        full = definition.catch_up is CatchUp.ALL and sum(each.decision is not MISSED for each in result.due) == most
+        assert result.next_at is None or result.next_at > now or full
+        assert result.next_at is None or result.next_at >= next_at
+        assert result.queued_at in {queued_at, *instants}
+        seen |= {*instants}
+        next_at, queued_at = result.next_at, result.queued_at
+
+
+@given(CRONS, st.timedeltas(timedelta(0), 9 * HOUR))
+def test_it_is_the_same_whoever_looks_and_when(definition: CronDefinition, late: timedelta):
+    """Where all are caught up in small parts, the same are started as at once."""
+    definition = cron(definition.pattern, catch_up=CatchUp.ALL, overlap=Overlap.ALLOW, window=timedelta(days=2))
+    now = FIRST + late
+    whole = fire(definition, FIRST, now, most=10_000)
+    parts: list[datetime] = []
+    next_at: datetime | None = FIRST
+    while next_at is not None and next_at <= now:
+        part = fire(definition, next_at, now, most=1000)
+        parts += [each.occurs_at for each in part.due]
+        next_at = part.next_at
+
+    assert [each.occurs_at for each in whole.due] == parts[: len(whole.due)]
+    assert whole.next_at == next_at or len(whole.due) == 10_000
+
+
+def test_what_has_not_come_is_waited_for():
+    """Before its time nothing is decided, and what waits waits on."""
+    now = FIRST - timedelta.resolution
+
+    assert Fired((), FIRST, FIRST - HOUR) == fire(cron(), FIRST, now, running=7, queued_at=FIRST - HOUR)
+
+
+def test_one_that_comes_in_time_needs_no_note():
+    """Usually one occurrence is due, and hardly late."""
+    assert Fired((Due(FIRST, STARTED),), FIRST + HOUR) == fire(cron(), FIRST, FIRST + LATE)
+
+
+def test_a_late_one_says_so():
+    """One that is later than a restart of workers takes is started with a note."""
+    (due,) = fire(cron(), FIRST, FIRST + 90 * MINUTE / 3).due
+
+    assert Due(FIRST, STARTED, "0:30:00 late") == due
+
+
+def test_of_several_the_last_is_started_and_the_others_are_told():
+    """What is left out stands in the note of the one that is started, also where that one is in time."""
+    (due,) = fire(cron(), FIRST, FIRST + 2 * HOUR).due
+
+    assert Due(FIRST + 2 * HOUR, STARTED, "those since 2026-03-28 22:30:00 UTC are left out") == due
+
+
+def test_missed_ones_are_left_out_with_their_reason():
+    """With catch_up="none" the last of them is written down as missed."""
+    result = fire(cron(catch_up=CatchUp.NONE), FIRST, FIRST + 61 * MINUTE + LATE)
+    note = "no worker was there for 0:02:00; those since 2026-03-28 22:30:00 UTC are left out"
+
+    assert Fired((Due(FIRST + HOUR, MISSED, note),), FIRST + 2 * HOUR) == result
+
+
+def test_all_of_a_window_are_started():
+    """With catch_up="all" those outside of the window are one line."""
+    result = fire(cron(catch_up=CatchUp.ALL), FIRST, FIRST + 5 * HOUR)
+    note = "more than 3:00:00 ago, like all from here to 2026-03-29 00:30:00 UTC"
+
+    assert Due(FIRST, MISSED, note) == result.due[0]
+    assert [FIRST + hours * HOUR for hours in (2, 3, 4, 5)] == [each.occurs_at for each in result.due[1:]]
+    assert ["3:00:00 late", "2:00:00 late", "1:00:00 late", None] == [each.note for each in result.due[1:]]
+
+
+def test_a_window_may_hold_none():
+    """Where no occurrence lies within the window, nothing is started, and the next one is waited for."""
+    result = fire(cron(catch_up=CatchUp.ALL, window=MINUTE), FIRST, FIRST + 30 * MINUTE)
+
+    assert ([MISSED], FIRST + HOUR) == ([each.decision for each in result.due], result.next_at)
+
+
+def test_what_is_too_much_at_once_is_due_at_once_again():
+    """Of more than may be decided in one transaction, the rest comes next."""
+    result = fire(cron(catch_up=CatchUp.ALL), FIRST, FIRST + 3 * HOUR, most=2)
+
+    assert ([FIRST, FIRST + HOUR], FIRST + 2 * HOUR) == ([each.occurs_at for each in result.due], result.next_at)
+
+
+OVERLAPS = {
+    Overlap.SKIP: Fired((Due(FIRST, SKIPPED, "job 7 before it had not ended"),), FIRST + HOUR),
+    Overlap.QUEUE: Fired((Due(FIRST, QUEUED, "job 7 before it had not ended"),), FIRST + HOUR, queued_at=FIRST),
+    Overlap.ALLOW: Fired((Due(FIRST, STARTED),), FIRST + HOUR),
+    Overlap.CANCEL: Fired(
+        (Due(FIRST, STARTED, "job 7 before it had not ended: it was cancelled"),), FIRST + HOUR, cancels=True
+    ),
+}
+
+
+@pytest.mark.parametrize("overlap", Overlap)
+def test_what_becomes_of_one_whose_predecessor_runs(overlap: Overlap):
+    """Each way to see to overlaps says what becomes of the occurrence, and of the job before it."""
+    assert OVERLAPS[overlap] == fire(cron(overlap=overlap), FIRST, FIRST, running=7)
+
+
+def test_one_waits_at_most():
+    """An occurrence is left out where another one waits already."""
+    result = fire(cron(overlap=Overlap.QUEUE), FIRST, FIRST, running=7, queued_at=FIRST - HOUR)
+    note = "job 7 before it had not ended, and 2026-03-28 21:30:00 UTC waits"
+
+    assert Fired((Due(FIRST, SKIPPED, note),), FIRST + HOUR, queued_at=FIRST - HOUR) == result
+
+
+def test_what_was_missed_overlaps_with_nothing():
+    """An occurrence that is not wanted any more cancels nobody."""
+    result = fire(cron(overlap=Overlap.CANCEL, catch_up=CatchUp.NONE), FIRST, FIRST + 9 * MINUTE, running=7)
+
+    assert ([MISSED], False) == ([each.decision for each in result.due], result.cancels)
+
+
+def test_a_predecessor_that_has_ended_releases_one():
+    """What has waited is started, and says how long that was; in a pause it is left out."""
+    now = FIRST + timedelta(seconds=90.5)
+
+    assert Due(FIRST, STARTED, "waited 0:01:30 for the one before it") == released(FIRST, now)
+    assert Due(FIRST, SKIPPED, "its turn came while the cron was paused") == released(FIRST, now, paused=True)

@@ -1,0 +1,46 @@
+"""What a job is for, as a text."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive.engine.origin import Kind, Origin, of_cron, of_refresh, read_origin
+
+NAMES = st.text(min_size=1).filter(lambda name: "/" not in name)
+SPAN = (datetime(1970, 1, 1), datetime(2200, 1, 1))  # noqa: DTZ001 - Hypothesis wants naive bounds
+INSTANTS = st.datetimes(*SPAN, timezones=st.sampled_from([UTC, timezone(timedelta(hours=-7))]))
+
+
+@given(NAMES, INSTANTS)
+def test_an_occurrence_is_read_back(name: str, instant: datetime):
+    """The origin of an occurrence tells the name of its cron, and the instant, to the microsecond."""
+    origin = read_origin(of_cron(name, instant))
+
+    assert (Kind.CRON, name, instant) == (origin.kind, origin.schedule, origin.occurs_at)
+
+
+@given(NAMES, st.text())
+def test_a_thing_is_read_back(name: str, key: str):
+    """The origin of an attempt tells the name of its refresh and the key, whatever text that is; it has no instant."""
+    origin = read_origin(of_refresh(name, key))
+
+    assert (Origin(Kind.REFRESH, name, key), None) == (origin, origin.occurs_at)
+    assert of_refresh(name, key) == str(origin)
+
+
+def test_an_origin_is_one_that_people_can_read():
+    """The text is the kind, the name, and the instant in UTC or the key."""
+    local = datetime(2026, 3, 29, 6, tzinfo=timezone(timedelta(hours=3)))
+
+    assert "cron:nightly/2026-03-29T03:00:00Z" == of_cron("nightly", local)
+    assert "refresh:big_tables/customer-42" == of_refresh("big_tables", "customer-42")
+
+
+@pytest.mark.parametrize("text", [None, "", "cron", "cron:nightly", "topic:news/7", "nightly/2026"])
+def test_what_is_no_origin_is_none(text: str | None):
+    """A task by itself has none; what a newer redrive may have written is not guessed at."""
+    assert None is read_origin(text)

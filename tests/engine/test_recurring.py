@@ -1,0 +1,140 @@
+"""What recurs, as documents that the database keeps."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from redrive.engine.frozen import freeze
+from redrive.engine.origin import Kind
+from redrive.engine.recurring import (
+    CatchUp,
+    CronDefinition,
+    Made,
+    Overlap,
+    Recurring,
+    RefreshDefinition,
+    read,
+    read_policy,
+)
+from redrive.errors import ScheduleError
+from redrive.schedule import Action, RefreshPolicy, Schedule
+from tests.engine.helpers import T0, policy
+
+SPANS = st.timedeltas(timedelta(seconds=1), timedelta(days=400))
+MADE = st.builds(
+    Made,
+    task=st.text(min_size=1),
+    queue=st.text(min_size=1),
+    priority=st.integers(-(2**31), 2**31 - 1),
+    policy=st.sampled_from(["0", "5 1s 1m", "3 2s catch mend"]).map(lambda directive: freeze(policy(directive))),
+    parameter=st.text(),
+)
+CRONS = st.builds(
+    CronDefinition,
+    name=st.text(min_size=1),
+    pattern=st.sampled_from(["*/5 * * * *", "@daily", "0 0 9 * * MON-FRI", "30s"]),
+    tz=st.sampled_from(["UTC", "Europe/Kyiv", "America/New_York"]),
+    overlap=st.sampled_from(Overlap),
+    catch_up=st.sampled_from(CatchUp),
+    window=SPANS,
+    job=MADE,
+)
+REFRESHES = st.builds(
+    RefreshDefinition,
+    name=st.text(min_size=1),
+    policy=st.builds(
+        RefreshPolicy,
+        schedule=st.sampled_from([None, Schedule.cron("*/5 * * * *", tz="Europe/Kyiv")]),
+        timeout=SPANS,
+        delays=st.lists(SPANS, max_size=3).map(tuple),
+        give_up_after=st.none() | SPANS,
+        on_give_up=st.sampled_from([(), (Action("email", "customer"),)]),
+    ),
+    job=MADE,
+    on_disabled=st.none() | MADE,
+)
+
+CRON = CronDefinition(
+    "nightly",
+    "0 3 * * *",
+    "Europe/Kyiv",
+    Overlap.SKIP,
+    CatchUp.ONE,
+    timedelta(days=1),
+    Made("do", "mail", 0, freeze(policy())),
+)
+REFRESH = RefreshDefinition("fresh", RefreshPolicy(), CRON.job)
+
+
+@given(CRONS | REFRESHES)
+def test_what_was_declared_is_read_back(definition: CronDefinition | RefreshDefinition):
+    """A document says all of a definition but its name, which the row has; so does the digest of its timing."""
+    found = read(definition.name, definition.kind, definition.document)
+
+    assert definition == found
+    assert definition.timing == found.timing
+
+
+def test_definitions_know_what_they_are():
+    """A cron is a cron and a refresh a refresh."""
+    assert [Kind.CRON, Kind.REFRESH] == [CRON.kind, REFRESH.kind]
+
+
+@pytest.mark.parametrize(
+    ("kind", "document"),
+    [
+        (Kind.CRON, "{"),
+        (Kind.CRON, "{}"),
+        (Kind.CRON, REFRESH.document),
+        (Kind.REFRESH, CRON.document),
+        (Kind.CRON, CRON.document.replace("0 3 * * *", "0 3 31 2 *")),
+        (Kind.CRON, CRON.document.replace("Europe/Kyiv", "Europe/Atlantis")),
+        (Kind.CRON, CRON.document.replace('"skip"', '"discard"')),
+        (Kind.CRON, CRON.document.replace('"attempts"', '"tries"')),
+        (Kind.REFRESH, REFRESH.document.replace("Allow", "Grant")),
+    ],
+)
+def test_what_a_newer_redrive_has_written_is_none(kind: Kind, document: str):
+    """A document that is not understood, in whatever part of it, is no definition, and no error."""
+    row = Recurring("nightly", kind, document, "t", T0, None, None, None, None, None)
+
+    assert None is row.definition
+
+
+def test_a_row_tells_what_was_declared():
+    """The definition of a row is that of its document, under its name."""
+    row = Recurring("other", Kind.CRON, CRON.document, CRON.timing, T0, None, None, None, None, None)
+
+    assert replace(CRON, name="other") == row.definition
+
+
+def test_the_timing_is_about_when_and_about_nothing_else():
+    """Another pattern or place is another timing; other jobs, overlaps and windows are not."""
+    when = [replace(CRON, pattern="0 4 * * *"), replace(CRON, tz="UTC")]
+    what = [replace(CRON, overlap=Overlap.ALLOW), replace(CRON, job=replace(CRON.job, queue="slow"))]
+
+    assert 3 == len({CRON.timing, *(each.timing for each in when)})
+    assert {CRON.timing} == {each.timing for each in what}
+    assert REFRESH.timing == replace(REFRESH, on_disabled=CRON.job).timing
+    assert REFRESH.timing != replace(REFRESH, policy=RefreshPolicy(timeout=timedelta(hours=1))).timing
+
+
+def test_a_cron_that_cannot_occur_is_refused():
+    """A cron is checked where it is declared, not where it should fire."""
+    assert CRON is CRON.checked()
+    with pytest.raises(ScheduleError):
+        replace(CRON, pattern="61 * * * *").checked()
+
+
+def test_a_policy_is_read_once():
+    """The same text is the same value, so that a million things of one policy share it."""
+    text = str(RefreshPolicy(timeout=timedelta(minutes=3)))
+
+    assert read_policy(text) is read_policy(text)
+    with pytest.raises(ScheduleError, match="line 1"):
+        read_policy("whenever it suits")

@@ -1,0 +1,218 @@
+"""A thing that is kept fresh: its row, what is reported to it, and what people are told of its end."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from redrive.engine.frozen import freeze
+from redrive.engine.lifecycle import State
+from redrive.engine.origin import Kind, Origin
+from redrive.engine.outcome import Cancelled, Expired, Failed, Lost, Released, Snoozed, Succeeded, Suspended
+from redrive.engine.recurring import Made, RefreshDefinition
+from redrive.engine.tracked import Report, Tracked, columns, disabled, ended, sweep_at, unreadable
+from redrive.errors import ScheduleError, ScheduleSyntaxError
+from redrive.schedule import Action, Effect, Outcome, RefreshPolicy, RefreshState, Schedule, refresh
+from tests.engine.helpers import CATCHING, T0, claim, failure, policy, seconds, settled
+
+HOUR = timedelta(hours=1)
+POLICY = RefreshPolicy(schedule=Schedule.cron("30 * * * *"), delays=(seconds(60),), give_up_after=5 * HOUR)
+MADE = Made("do", "default", 0, freeze(policy("0")))
+DEFINITION = RefreshDefinition("fresh", POLICY, MADE, replace(MADE, task="mourn", parameter="news"))
+ORIGIN = Origin(Kind.REFRESH, "fresh", "a")
+ATTEMPT = claim(origin=str(ORIGIN), policy=policy("0"))
+STARTED = refresh.trigger(POLICY, RefreshState(), now=T0, uid="7").state
+
+
+def thing(**changes: Any) -> Tracked:
+    """The row of a thing whose attempt is job 7."""
+    state = columns(POLICY, STARTED) | {"job_id": 7}
+    return replace(Tracked("fresh", "a", b"{}", None, DEFINITION.timing, T0, **state), **changes)
+
+
+# ------------------------------------------------------------------------------------------------------------ reporting
+
+
+REPORTS = {
+    Succeeded(b"1"): Report(ORIGIN, 7, succeeded=True),
+    Failed(failure("boom")): Report(ORIGIN, 7, succeeded=False, dead=True, why="boom", luck=0.25),
+    Failed(failure("no", permanent="The password is wrong", hint=seconds(9))): Report(
+        ORIGIN, 7, False, True, "no", "The password is wrong", seconds(9), 0.25
+    ),
+    Cancelled("enough"): Report(ORIGIN, 7, succeeded=False, why="enough", luck=0.25),
+    Expired(): Report(ORIGIN, 7, succeeded=False, dead=True, why="it could not start in time", luck=0.25),
+}
+
+
+@pytest.mark.parametrize("outcome", REPORTS, ids=str)
+def test_the_end_of_a_job_is_reported(outcome: Any):
+    """What ends the job tells its schedule whether that was a success, why not, and what is known of it."""
+    assert REPORTS[outcome] == settled(ATTEMPT, outcome, 0.25).report
+
+
+def test_a_job_that_is_poison_is_reported():
+    """The third crash ends the job, and with it the attempt."""
+    third = replace(ATTEMPT, crashes=2)
+
+    assert Report(ORIGIN, 7, succeeded=False, dead=True, why="gone") == settled(third, Lost("gone")).report
+
+
+@pytest.mark.parametrize("outcome", [Lost("gone"), Snoozed(seconds(1)), Released("x"), Suspended(seconds(1))], ids=str)
+def test_a_job_that_goes_on_reports_nothing(outcome: Any):
+    """As long as the job has not ended, its schedule is told nothing."""
+    assert None is settled(ATTEMPT, outcome).report
+
+
+def test_a_failure_that_is_retried_reports_nothing():
+    """The job of a cron has retries of its own."""
+    assert None is settled(replace(ATTEMPT, policy=policy("5 1s")), Failed(failure())).report
+
+
+@pytest.mark.parametrize("origin", [None, "topic:news/7"])
+@pytest.mark.parametrize("outcome", [Succeeded(), Failed(failure())], ids=str)
+def test_a_job_that_nobody_has_made_reports_nothing(origin: str | None, outcome: Any):
+    """A task by itself tells nobody of its end, and what a newer redrive has made, nobody that this one knows."""
+    moved = settled(replace(ATTEMPT, origin=origin), outcome)
+
+    assert (None, True) == (moved.report, moved.state in {State.SUCCEEDED, State.DEAD})
+
+
+def test_the_success_of_a_catch_job_reports_nothing():
+    """A catch job is for the job that it catches, which has reported its own end."""
+    assert None is settled(CATCHING, Succeeded()).report
+
+
+@pytest.mark.parametrize("reason", ["BAD_PAYLOAD", "BAD_RESULT"])
+def test_faults_of_the_program_are_not_permanent(reason: str):
+    """What the code is to blame for says nothing of somebody's data."""
+    told = settled(ATTEMPT, Failed(failure("no such field", permanent="no such field", reason=reason))).report
+
+    assert ("no such field", None) == (told.why, told.permanent)
+
+
+# -------------------------------------------------------------------------------------------------------------- the row
+
+
+def test_a_row_is_read_as_the_state_that_was_written():
+    """The columns of a state, with the number of its job, are that state again."""
+    assert STARTED == thing().state
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        RefreshState(),
+        refresh.update(POLICY, RefreshState(), now=T0).state,
+        refresh.failure(POLICY, STARTED, now=T0, uid="7").state,
+        refresh.failure(POLICY, STARTED, now=T0, uid="7", permanent="wrong").state,
+        refresh.pause(refresh.success(POLICY, STARTED, now=T0, uid="7").state).state,
+    ],
+)
+def test_a_state_without_an_attempt_has_no_job(state: RefreshState):
+    """What waits, was given up or is paused is read back too."""
+    assert state == thing(**columns(POLICY, state), job_id=None).state
+
+
+def test_a_thing_may_have_a_policy_of_its_own():
+    """Its own policy counts, else that of its refresh; one that cannot be read is an error for whoever asks."""
+    own = RefreshPolicy(timeout=seconds(5))
+
+    assert [POLICY, own] == [thing(own=each).policy(DEFINITION) for each in (None, str(own))]
+    with pytest.raises(ScheduleSyntaxError):
+        thing(own="whenever it suits").policy(DEFINITION)
+
+
+FAILED = refresh.failure(POLICY, STARTED, now=T0 + seconds(5), uid="7").state
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (STARTED, T0 + seconds(600)),
+        (refresh.pause(STARTED).state, T0 + seconds(600)),
+        (FAILED, T0 + 5 * HOUR),
+        (refresh.pause(FAILED).state, None),
+        (refresh.failure(POLICY, STARTED, now=T0, uid="7", permanent="wrong").state, None),
+        (refresh.success(POLICY, STARTED, now=T0, uid="7").state, None),
+    ],
+    ids=["runs", "runs in a pause", "fails", "fails in a pause", "given up", "fresh"],
+)
+def test_when_time_alone_makes_a_difference(state: RefreshState, expected: Any):
+    """That is the deadline of what runs, and of what fails the end of trying."""
+    assert expected == sweep_at(POLICY, state)
+
+
+def test_without_an_end_of_trying_there_is_nothing_to_sweep():
+    """A policy that goes on for ever gives nothing up."""
+    assert None is sweep_at(RefreshPolicy(delays=(HOUR,)), FAILED)
+
+
+# -------------------------------------------------------------------------------------------------------------- the end
+
+
+def test_a_success_is_one():
+    """A report of success plans the next refresh."""
+    move = ended(POLICY, STARTED, Report(ORIGIN, 7, succeeded=True), T0 + seconds(9))
+
+    assert (Outcome.SUCCEEDED, T0 + HOUR / 2) == (move.outcome, move.state.refresh_at)
+
+
+def test_a_failure_counts_from_the_instant_of_its_report():
+    """A report that says when the attempt ended is about that instant; else it ended now."""
+    told = Report(ORIGIN, 7, succeeded=False)
+    moves = [ended(POLICY, STARTED, each, T0 + seconds(90)) for each in (told, replace(told, at=T0 + seconds(9)))]
+
+    assert [T0 + seconds(150), T0 + seconds(69)] == [each.state.refresh_at for each in moves]
+
+
+def test_a_permanent_failure_gives_up():
+    """What the attempt says of it is the reason."""
+    move = ended(POLICY, STARTED, Report(ORIGIN, 7, succeeded=False, permanent="wrong"), T0)
+
+    assert (Outcome.GAVE_UP, "wrong") == (move.outcome, move.state.disabled_reason)
+
+
+def test_a_retry_waits_as_long_as_the_other_side_wants():
+    """The report hands on what the other side has asked for."""
+    move = ended(POLICY, STARTED, Report(ORIGIN, 7, succeeded=False, retry_after=seconds(500)), T0)
+
+    assert T0 + seconds(500) == move.state.refresh_at
+
+
+def test_what_means_nothing_is_given_up_with_the_error():
+    """A thing whose policy cannot be read waits for nothing until it is updated."""
+    move = unreadable(STARTED, ScheduleError("line 1: not understood"))
+    state = move.state
+
+    assert (Outcome.GAVE_UP, (Effect.DISABLE, Effect.NOTIFY)) == (move.outcome, move.effects)
+    assert (True, "line 1: not understood") == (state.disabled_until_update, state.disabled_reason)
+    assert (None,) * 4 == (state.refresh_at, state.deadline_at, state.attempt_uid, state.planned_at)
+
+
+def test_who_is_told_hears_all_that_is_known():
+    """The arguments of the task that is told name the thing, the reason, the error, the streak and what is wanted."""
+    acting = RefreshPolicy(on_give_up=(Action("email", "customer"),))
+    state = unreadable(STARTED, ScheduleError("wrong")).state
+
+    assert {
+        "news": {
+            "refresh": "fresh",
+            "key": "a",
+            "reason": "wrong",
+            "error": "boom",
+            "attempts": 1,
+            "failing_since": "2026-01-01T12:00:00Z",
+            "actions": [{"name": "email", "to": "customer", "text": None}],
+        }
+    } == json.loads(disabled(DEFINITION, "a", acting, state, "boom"))
+
+
+def test_who_is_told_need_not_be_named():
+    """Without a task that is told, the arguments have no parameter, and nobody reads them."""
+    silent = replace(DEFINITION, on_disabled=None)
+
+    assert [""] == [*json.loads(disabled(silent, "a", POLICY, STARTED, None))]

@@ -1,0 +1,219 @@
+"""Warnings: what a policy may say, but hardly means."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from redrive.schedule import Cron, Gap, RefreshPolicy, Rule, Schedule
+from redrive.schedule.gaps import MOST, Gaps, gaps, leaps
+
+NOW = datetime(2026, 11, 22, 4, 0, 7, tzinfo=UTC)
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+
+
+def warned(text: str, now: datetime | None = NOW) -> tuple[str, ...]:
+    """What is said about a policy in English."""
+    return RefreshPolicy.parse(text).lint(now=now)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Refresh every 2 hours",
+        "Refresh every 2 hours; allow 30 minutes; retry after 20 minutes",
+        "Send a request; retry immediately",
+        "Refresh every 2 hours; allow 1 hour; retry after 59 minutes; retry only at scheduled refreshes",
+        (
+            "Refresh twice per day at 6 AM and 4 PM; allow 1 hour; retry immediately, then after 1 minute, 5 hours; "
+            "on the fourth failure, reset attempt_no and wait until the next scheduled refresh; give up after one week"
+        ),
+    ],
+)
+def test_of_a_sound_policy_nothing_is_said(text: str):
+    """Retries fit, there is an end to them, and more planned refreshes are to come."""
+    assert () == warned(text)
+
+
+def test_retries_that_never_fit():
+    """The original of seed 004: two hours are allowed for a refresh every two hours."""
+    (warning,) = warned("Refresh every 2 hours; allow 2 hours; retry immediately, then after 1 minute")
+
+    assert warning == (
+        "No retry can ever be made between two planned refreshes: the shortest delay, 0 seconds, and the timeout, "
+        "2 hours, are together no shorter than the gap, 2 hours. Allow less time, or keep retrying until it succeeds."
+    )
+
+
+@pytest.mark.parametrize(
+    ("strategy", "consequence"),
+    [
+        ("Keep refreshes aligned with the schedule", "later retries wait for a planned refresh"),
+        ("Retry until the next scheduled refresh", "the next planned refresh counts its attempts anew before"),
+        ("Retry or refresh whichever comes first", "some retries are made at a planned refresh, and sooner"),
+        ("Keep retrying until it succeeds", "planned refreshes are left out meanwhile"),
+    ],
+)
+def test_retries_that_take_longer_than_the_gap(strategy: str, consequence: str):
+    """What becomes of them is said too."""
+    first, *_ = warned(f"Refresh every 2 hours; allow 1 hour; retry after 1 minute, 5 minutes; {strategy}")
+
+    assert first.startswith(
+        "If each attempt times out, the last one ends after 3 hours and 6 minutes, and planned refreshes lie 2 hours "
+        f"apart: {consequence}"
+    )
+
+
+def test_the_shortest_gap_counts_for_the_chain_and_the_longest_for_one_retry():
+    """Between 6 AM and 4 PM it is too long; in the night there is room for it."""
+    (warning,) = warned("Refresh twice per day at 6 AM and 4 PM; allow 5 hours; retry after 1 hour")
+
+    assert "ends after 11 hours, and planned refreshes lie 10 hours apart" in warning
+
+
+@pytest.mark.parametrize("span", ["1 day", "23 hours"])
+def test_a_window_that_ends_before_the_next_planned_refresh(span: str):
+    """At its very instant it is given up before it is tried."""
+    (warning,) = warned(f"Refresh daily; give up after {span}")
+
+    assert warning == (
+        f"It gives up after {span} without success, and planned refreshes lie up to 1 day apart: it can be given up "
+        "before the next one is tried. Wait longer than that."
+    )
+    assert () == warned("Refresh daily; give up after 25 hours")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("Refresh daily; retry after 1 hour; then every 2 hours", "it retries every 2 hours for ever"),
+        ("Send a request; retry after 1 hour; then every 2 hours", "it retries every 2 hours for ever"),
+        (
+            "Refresh daily; retry after 1 hour; on the second failure, wait until the next scheduled refresh",
+            "after the last retry it waits for the next planned refresh, and counts anew",
+        ),
+        (
+            "Refresh hourly; allow 20 minutes; retry after 1 minute, 1 minute; retry until the next scheduled refresh",
+            "planned refreshes count anew before all retries are used up",
+        ),
+    ],
+)
+def test_retries_without_an_end(text: str, why: str):
+    """Unless it is said when to stop."""
+    expected = f'Nothing ends it when nothing succeeds: {why}. Say when to stop, such as "Give up after one week".'
+
+    assert expected == warned(text)[-1]
+    assert not any(each.startswith("Nothing ends it") for each in warned(f"{text}; give up after 1 week"))
+
+
+def test_retries_that_are_used_up_before_the_next_planned_refresh_have_an_end():
+    """Whatever is to become of those that do not fit."""
+    assert () == warned("Refresh daily; retry after 1 minute; retry until the next scheduled refresh")
+    assert () == warned("Send a request; retry after 1 minute; retry until the next scheduled refresh")
+
+
+@pytest.mark.parametrize(
+    ("gap", "rules", "crons", "fate"),
+    [
+        (Gap.SHIFT, ("FREQ=DAILY;BYHOUR=2;BYMINUTE=30",), (), "it comes after the leap"),
+        (Gap.SKIP, ("FREQ=DAILY;BYHOUR=2;BYMINUTE=30",), (), "it is left out"),
+        (Gap.SKIP, (), ("30 2 * * *",), "it comes after the leap"),
+    ],
+)
+def test_times_that_a_clock_leaps_over(gap: Gap, rules: tuple[str, ...], crons: tuple[str, ...], fate: str):
+    """On the night in which summer time begins 02:30 does not exist."""
+    schedule = Schedule(
+        rules=tuple(map(Rule.parse, rules)), crons=tuple(map(Cron.parse, crons)), tz="America/New_York", gap=gap
+    )
+
+    (warning,) = RefreshPolicy(schedule=schedule).lint(now=NOW)
+
+    assert warning == (
+        "Within 5 years 5 planned refreshes are at times that the clocks of America/New_York leap over, the first on "
+        f"2027-03-14 at 02:30: {fate}. Times before 02:00 and from 03:00 on exist each day."
+    )
+
+
+def test_a_single_time_may_be_leapt_over():
+    """On the 29th of March 2026, half an hour past two in Berlin."""
+    at = datetime(2026, 3, 29, 2, 30)  # noqa: DTZ001 - naive is the wall clock
+    schedule = Schedule(rules=(Rule.parse("FREQ=YEARLY"),), times=(at,), tz="Europe/Berlin")
+    (warning,) = RefreshPolicy(schedule=schedule).lint(now=datetime(2026, 1, 1, tzinfo=UTC))
+
+    assert warning.startswith(
+        "Within 5 years 1 planned refresh is at a time that the clocks of Europe/Berlin leap over"
+    )
+
+
+@pytest.mark.parametrize("text", ["FREQ=HOURLY;INTERVAL=2", "FREQ=MINUTELY;INTERVAL=30;BYHOUR=2"])
+def test_what_counts_elapsed_time_has_no_times_to_be_leapt_over(text: str):
+    """Nor has a cron expression with a star in its hours."""
+    for schedule in (
+        Schedule(rules=(Rule.parse(text),), tz="America/New_York"),
+        Schedule.cron("30 * * * *", tz="America/New_York"),
+    ):
+        assert () == RefreshPolicy(schedule=schedule).lint(now=NOW)
+
+
+def test_a_schedule_that_ends():
+    """Soon, or already."""
+    text = 'Refresh by rule "FREQ=DAILY;BYHOUR=9;COUNT=3" in Europe/Kyiv starting 2026-11-{}'
+
+    assert (
+        "The schedule ends soon: its last planned refresh is on 2026-11-24 at 09:00. Say a later end, or none.",
+    ) == warned(text.format(22))
+    assert ("The schedule has ended: nothing is planned any more. Say a later end, or none.",) == warned(
+        text.format(10)
+    )
+
+
+def test_without_the_time_nothing_is_said_of_ends_and_nights():
+    """The rest is looked at from the start of the schedule on."""
+    assert () == warned('Refresh by rule "FREQ=DAILY;BYHOUR=2;COUNT=9" in Europe/Berlin starting 2020-03-24', None)
+    assert 1 == len(warned("Refresh every 2 hours; allow 2 hours; retry immediately", None))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "shortest", "longest"),
+    [
+        ("Refresh every minute", MINUTE, MINUTE),
+        ('Refresh by cron "* 9-16 * * MON-FRI"', MINUTE, 2 * DAY + 16 * HOUR + MINUTE),
+        ('Refresh by cron "* 9-16 * 3 MON-FRI"', MINUTE, 335 * DAY + 16 * HOUR + MINUTE),
+        ("Refresh twice per day at 6 AM and 4 PM", 10 * HOUR, 14 * HOUR),
+        ('Refresh by rule "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=28"', 365 * DAY, 366 * DAY),
+        ('Refresh by rule "FREQ=HOURLY;BYMONTH=11" starting 2026-01-01', HOUR, 335 * DAY + HOUR),
+    ],
+)
+def test_gaps_are_found_without_a_walk(schedule: str, shortest: timedelta, longest: timedelta):
+    """Those of nights, weekends and seasons, of schedules that occur each minute."""
+    found = RefreshPolicy.parse(schedule).schedule
+
+    assert found is not None
+    assert Gaps(shortest, longest) == gaps(found, NOW)
+
+
+def test_a_schedule_that_occurs_once_has_no_gaps():
+    """Nor one that has ended while it was looked at."""
+    once = Schedule(times=(datetime(2027, 1, 1),))  # noqa: DTZ001 - naive is the wall clock
+    ending = Schedule(start=datetime(2026, 11, 22), rules=(Rule.parse(f"FREQ=HOURLY;COUNT={MOST + 9}"),))  # noqa: DTZ001
+
+    assert None is gaps(once, NOW)
+    assert Gaps(HOUR, HOUR) == gaps(ending, NOW)
+
+
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        ("Europe/Kyiv", ("2027-03-28 03:00", "2027-03-28 04:00")),
+        ("Australia/Lord_Howe", ("2027-10-03 02:00", "2027-10-03 02:30")),
+    ],
+)
+def test_leaps_are_found_to_the_second(place: str, expected: tuple[str, str]):
+    """One each year, by an hour or, on Lord Howe Island, by half of one."""
+    found = list(leaps(ZoneInfo(place), NOW, 2))
+
+    assert expected == tuple(f"{each:%Y-%m-%d %H:%M}" for each in found[0])
+    assert 2 == len(found)
+    assert [] == list(leaps(ZoneInfo("Asia/Tokyo"), NOW, 2))

@@ -1,0 +1,196 @@
+"""Another policy for a refresh that is under way: what is owed stays, and what is only planned is planned anew."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from redrive.schedule import Move, Outcome, RefreshPolicy, RefreshState, Rule, Schedule, Strategy, refresh
+from tests.schedule.test_refresh import EVENTS, HOUR, MINUTE, POLICIES, T0, moved
+
+EVERY_2 = RefreshPolicy.parse("Refresh every 2 hours; allow 30 minutes; retry after 10 minutes, then after 20 minutes")
+EVERY_3 = RefreshPolicy.parse("Refresh every 3 hours; allow 30 minutes; retry after 50 minutes")
+BY_HAND = RefreshPolicy(timeout=HOUR)
+OVER = RefreshPolicy(schedule=Schedule(times=(datetime(2020, 1, 1),)))  # noqa: DTZ001 - naive is the wall clock
+NEW = RefreshState()
+
+
+def clock(hour: int, minute: int = 0) -> datetime:
+    """An instant of the day of `T0`, which is at noon."""
+    return T0.replace(hour=hour, minute=minute)
+
+
+def replanned(policy: RefreshPolicy, state: RefreshState, now: datetime, luck: float = 0.0) -> RefreshState:
+    """The state under another policy."""
+    move = refresh.replan(policy, state, now=now, luck=luck)
+    assert Move(move.state, Outcome.REPLANNED) == move
+    return move.state
+
+
+def waiting(policy: RefreshPolicy = EVERY_2, now: datetime = T0) -> RefreshState:
+    """One that waits for its first planned refresh."""
+    return refresh.update(policy, NEW, now=now, at_once=False).state
+
+
+def running(policy: RefreshPolicy = EVERY_2, now: datetime = T0) -> RefreshState:
+    """One that runs."""
+    return refresh.trigger(policy, NEW, now=now, uid="u").state
+
+
+def test_what_runs_goes_on_to_its_deadline():
+    """Only what a timeout would give, and the next planned refresh, are those of the new policy."""
+    before = running()
+    expected = replace(before, refresh_at=clock(13, 20), planned_at=clock(15))
+
+    assert (clock(12, 30), clock(12, 40), clock(14)) == (before.deadline_at, before.refresh_at, before.planned_at)
+    assert expected == replanned(EVERY_3, before, clock(12, 15))
+
+
+def test_a_sweep_gives_what_was_projected_anew():
+    """However late it comes."""
+    after = replanned(EVERY_3, running(), clock(12, 30))
+
+    assert after.refresh_at == refresh.sweep(EVERY_3, after, now=clock(19)).state.refresh_at
+
+
+def test_what_runs_may_be_given_up_at_its_deadline_now():
+    """The new policy has no retries: nothing follows a timeout."""
+    once = RefreshPolicy(schedule=EVERY_3.schedule)
+    after = replanned(once, running(), T0)
+
+    assert ("u", clock(12, 30), None) == (after.attempt_uid, after.deadline_at, after.refresh_at)
+
+
+def test_a_retry_keeps_its_time():
+    """It was decided; only the next planned refresh is another one."""
+    failed = refresh.failure(EVERY_2, running(), now=T0, uid="u").state
+
+    assert replace(failed, planned_at=clock(15)) == replanned(EVERY_3, failed, clock(12, 5))
+    assert replace(failed, planned_at=None) == replanned(BY_HAND, failed, clock(12, 5))
+
+
+def test_what_was_asked_for_keeps_its_time():
+    """A person has saved it, and it starts at once under any policy."""
+    wanted = refresh.update(EVERY_2, NEW, now=clock(12, 1)).state
+
+    assert replace(wanted, planned_at=clock(15)) == replanned(EVERY_3, wanted, clock(12, 2))
+
+
+def test_a_planned_refresh_is_that_of_the_new_schedule():
+    """With the jitter of the new policy."""
+    spread = RefreshPolicy(schedule=EVERY_3.schedule, jitter=HOUR)
+    before = waiting(now=clock(12, 30))
+    expected = replace(before, refresh_at=clock(15, 30), planned_at=clock(15))
+
+    assert clock(14) == before.refresh_at
+    assert expected == replanned(spread, before, clock(12, 45), luck=0.5)
+
+
+@pytest.mark.parametrize("now", [clock(14), clock(14, 10), clock(23)])
+def test_a_planned_refresh_whose_time_has_come_is_not_lost(now: datetime):
+    """It waits for a free hand, or for its jitter: a deployment just then leaves nothing out."""
+    spread = RefreshPolicy(schedule=EVERY_2.schedule, jitter=HOUR)
+    before = refresh.update(spread, NEW, now=clock(12, 30), at_once=False, luck=0.5).state
+
+    assert (clock(14), clock(14, 30)) == (before.planned_at, before.refresh_at)
+    assert before == replanned(EVERY_3, before, now)
+
+
+def test_an_occurrence_that_was_used_up_is_not_used_again():
+    """It was started at this very instant."""
+    done = refresh.success(EVERY_2, running(), now=T0, uid="u").state
+
+    assert clock(15) == replanned(EVERY_3, done, T0).refresh_at
+
+
+def test_what_is_disabled_stays_so():
+    """Another schedule does not mend it; what is planned next is shown."""
+    stopped = refresh.failure(EVERY_2, running(), now=T0, uid="u", permanent="no").state
+
+    assert replace(stopped, planned_at=clock(15)) == replanned(EVERY_3, stopped, T0)
+
+
+def test_what_had_come_to_its_end_is_planned_again():
+    """The new schedule has something to come; one that has not changes nothing."""
+    completed = waiting(OVER)
+
+    assert completed.completed
+    assert completed == replanned(OVER, completed, T0)
+    assert waiting(EVERY_3, clock(13)) == replanned(EVERY_3, completed, clock(13))
+
+
+def test_what_had_no_schedule_is_planned():
+    """It was started by hand until now."""
+    by_hand = refresh.success(BY_HAND, running(BY_HAND), now=T0, uid="u").state
+
+    assert (None, False) == (by_hand.refresh_at, by_hand.completed)
+    assert by_hand == replanned(BY_HAND, by_hand, T0)
+    assert clock(15) == replanned(EVERY_3, by_hand, T0).refresh_at
+
+
+@pytest.mark.parametrize("without", [BY_HAND, OVER])
+def test_what_loses_its_schedule_gets_it_back_with_the_next_one(without: RefreshPolicy):
+    """It counts as completed meanwhile."""
+    lost = replanned(without, waiting(now=clock(13)), clock(13))
+
+    assert (None, None, True) == (lost.refresh_at, lost.planned_at, lost.completed)
+    assert waiting(EVERY_3, clock(13)) == replanned(EVERY_3, lost, clock(13))
+
+
+def test_what_was_never_updated_stays_so():
+    """A row that nobody has saved is never due."""
+    assert replanned(EVERY_3, NEW, T0) == NEW
+
+
+def test_a_pause_goes_on():
+    """Planned anew beneath it."""
+    paused = refresh.pause(waiting(now=clock(13))).state
+
+    assert replace(paused, refresh_at=clock(15), planned_at=clock(15)) == replanned(EVERY_3, paused, clock(13))
+
+
+def test_a_clock_that_went_back_stands_still():
+    """An occurrence before the last start is none to wait for."""
+    done = refresh.success(EVERY_2, running(now=clock(15, 30)), now=clock(15, 40), uid="u").state
+
+    assert clock(18) == replanned(EVERY_3, done, T0 - 9 * HOUR).refresh_at
+
+
+@given(POLICIES, POLICIES, EVENTS, st.timedeltas(timedelta(0), timedelta(days=3)), st.floats(0, 1))
+def test_replanning_starts_nothing_early_and_counts_nothing_anew(
+    old: RefreshPolicy, new: RefreshPolicy, events: list[tuple[str, timedelta, float]], later: timedelta, luck: float
+):
+    """Whatever has happened: attempts, tokens, deadlines and failures stay as they are; what is due stays due; and a
+    time that changes is one of the new schedule, later than now, or what follows the deadline."""
+    now, before = T0, NEW
+    for event, step, each in [("update", timedelta(0), 0.0), *events]:
+        now += step
+        before = moved(old, before, event, now, **({} if event == "pause" else {"luck": each})).state
+    now += later
+    after = replanned(new, before, now, luck)
+
+    same = {"refresh_at": before.refresh_at, "planned_at": before.planned_at, "completed": before.completed}
+    assert before == replace(after, **same)
+    assert refresh.is_due(after, now) or not refresh.is_due(before, now)
+    if before.attempt_uid is not None:
+        assert refresh.sweep(new, after, now=before.deadline_at, luck=luck).state.refresh_at == after.refresh_at
+    elif before.attempt_no or before.disabled_until_update:
+        assert before.refresh_at == after.refresh_at
+    elif after.refresh_at != before.refresh_at and after.refresh_at is not None:
+        assert now <= after.planned_at <= after.refresh_at
+        assert after.planned_at in new.schedule.since(after.planned_at)
+    assert after == replanned(new, after, now, luck)
+
+
+def test_an_aligned_retry_keeps_the_slot_that_it_waits_for():
+    """Also where the planned refresh is the retry, its time was decided."""
+    policy = RefreshPolicy(schedule=EVERY_2.schedule, timeout=HOUR, delays=(MINUTE,), strategy=Strategy.PLANNED_ONLY)
+    failed = refresh.failure(policy, running(policy), now=T0, uid="u").state
+    yearly = RefreshPolicy(schedule=Schedule(rules=(Rule.parse("FREQ=YEARLY"),)))
+
+    assert clock(14) == replanned(yearly, failed, T0).refresh_at
+    assert datetime(2027, 1, 1, tzinfo=UTC) == replanned(yearly, failed, T0).planned_at

@@ -1,0 +1,471 @@
+"""Crons: which occurrences are started, by whom, and what becomes of the others."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from redrive.engine.lifecycle import State
+from redrive.engine.occurrence import Decision, Occurrence
+from redrive.engine.outcome import Cancelled, Succeeded
+from redrive.engine.recurring import CatchUp, Overlap
+from redrive.errors import IllegalMove, ScheduleError, ScheduleNotFound
+from redrive.stores.operations import audit, crons, schedules
+from tests.stores.helpers import FATAL, LEASE, T0, Harness, failed, seconds
+from tests.stores.recurring import HALF, HOUR, MINUTE, Clockwork, cron, keeping, made
+
+STARTED, QUEUED, SKIPPED, MISSED = Decision.STARTED, Decision.QUEUED, Decision.SKIPPED, Decision.MISSED
+
+
+@pytest.fixture
+def clockwork(store: Harness) -> Clockwork:
+    """What recurs in a new store."""
+    return Clockwork(store)
+
+
+def states(clockwork: Clockwork) -> list[State]:
+    """The states of the jobs that were made, oldest first."""
+    return [job.state for job in clockwork.jobs()]
+
+
+def decisions(clockwork: Clockwork) -> list[tuple[datetime, Decision]]:
+    """What became of all occurrences, oldest first."""
+    found = clockwork.do(schedules.occurrences("nightly"))
+    return [(each.occurs_at, each.decision) for each in reversed(found)]
+
+
+# --------------------------------------------------------------------------------------------------------------- firing
+
+
+def test_an_occurrence_makes_one_job(clockwork: Clockwork):
+    """Where an occurrence has come, its job is made as declared, and says which occurrence it is for."""
+    clockwork.declare(cron(job=replace(made(), queue="slow", priority=3)))
+    clockwork.until(HALF)
+    (fired,) = clockwork.fire()
+    (job,) = clockwork.jobs()
+
+    assert Occurrence("nightly", HALF, HALF, STARTED, job.id) == fired
+    assert ("do", "slow", 3, "cron:nightly/2026-01-01T12:30:00Z") == (job.task, job.queue, job.priority, job.origin)
+    assert (HALF, State.READY) == (job.scheduled_at, job.state)
+
+
+def test_the_job_of_an_occurrence_can_be_run(clockwork: Clockwork):
+    """A worker claims it with arguments that are none, and with the policy that was declared."""
+    clockwork.declare(cron(job=made(retry="3 5s")))
+    clockwork.until(HALF)
+    clockwork.fire()
+    claim = clockwork.store.take()
+
+    assert (b"{}", made(retry="3 5s").policy.policy) == (claim.payload, claim.policy)
+    assert State.READY is clockwork.store.end(claim, failed()).state
+    assert [State.READY] == states(clockwork)
+
+
+def test_the_row_moves_on(clockwork: Clockwork):
+    """After an occurrence the next one is waited for, and the schedule knows the job of the last."""
+    clockwork.declare(cron())
+    clockwork.until(HALF)
+    (fired,) = clockwork.fire()
+
+    assert (HALF + HOUR, fired.job_id) == (clockwork.schedule().next_at, clockwork.schedule().job_id)
+
+
+def test_nothing_is_fired_before_its_time(clockwork: Clockwork):
+    """Whoever looks early, or a second time, starts nothing."""
+    clockwork.declare(cron())
+    early = clockwork.fire()
+    clockwork.until(HALF)
+    clockwork.fire()
+
+    assert ((), ()) == (early, clockwork.fire())
+    assert 1 == len(clockwork.jobs())
+
+
+def test_a_clock_that_goes_back_fires_nothing_twice(clockwork: Clockwork):
+    """An instant that was passed over is not looked at again."""
+    clockwork.declare(cron())
+    clockwork.until(HALF)
+    clockwork.fire()
+    clockwork.until(T0)
+    early = clockwork.fire()
+    clockwork.until(HALF)
+
+    assert ((), ()) == (early, clockwork.fire())
+
+
+def test_a_cron_that_nobody_declared_is_not_found(clockwork: Clockwork):
+    """Whoever fires, triggers or fills in what is not there is told so."""
+    for operation in (crons.fire("no"), crons.trigger("no"), crons.backfill("no", T0, T0)):
+        with pytest.raises(ScheduleNotFound, match="there is no schedule 'no'"):
+            clockwork.do(operation)
+
+
+def test_a_refresh_is_no_cron(clockwork: Clockwork):
+    """A refresh does not fire, and who triggers it as a cron is asked of which key."""
+    clockwork.declare(keeping())
+
+    assert () == clockwork.fire("fresh")
+    with pytest.raises(IllegalMove, match="'fresh' is a refresh: say of which key"):
+        clockwork.do(crons.trigger("fresh"))
+
+
+def test_the_last_occurrence_of_a_cron_with_an_end_is_fired(clockwork: Clockwork):
+    """A cron that is bound to a year fires for the last time in it, and never again."""
+    last = datetime(2026, 12, 31, 23, 0, tzinfo=UTC)
+    clockwork.declare(cron("0 0 23 31 12 * 2026"))
+    clockwork.until(last)
+
+    assert [(last, STARTED)] == clockwork.fired()
+    assert None is clockwork.schedule().next_at
+    clockwork.until(last.replace(year=2030))
+    assert () == clockwork.fire()
+
+
+@pytest.mark.parametrize("round_", range(3))
+def test_of_two_contenders_one_fires(shared: Harness, round_: int):
+    """Two workers that look at the same instant make one job between them."""
+    clockwork = Clockwork(shared)
+    clockwork.declare(cron())
+    clockwork.until(HALF)
+    answers = shared.at_once([crons.fire("nightly", now=HALF) for _ in range(4)])
+
+    assert [1] == [len(each) for each in answers if each]
+    assert 1 == len(clockwork.jobs())
+
+
+# -------------------------------------------------------------------------------------------------------------- overlap
+
+
+def test_skip_leaves_an_occurrence_out(clockwork: Clockwork):
+    """While a job runs its successor is left out, and the row tells which job that was."""
+    first = clockwork.follows(Overlap.SKIP)
+    (_, skipped) = reversed(clockwork.do(schedules.occurrences("nightly")))
+
+    assert (SKIPPED, f"job {first.id} before it had not ended") == (skipped.decision, skipped.note)
+    assert [State.RUNNING] == states(clockwork)
+
+
+@pytest.mark.parametrize("overlap", Overlap)
+def test_one_that_has_ended_is_in_nobodys_way(clockwork: Clockwork, overlap: Overlap):
+    """After the end of the job before it, an occurrence is started whatever was said of overlaps."""
+    clockwork.declare(cron(overlap=overlap))
+    clockwork.until(HALF)
+    clockwork.fire()
+    clockwork.store.end(clockwork.store.take(), FATAL)
+    clockwork.until(HALF + HOUR)
+
+    assert [(HALF + HOUR, STARTED)] == clockwork.fired()
+
+
+def test_one_that_waits_for_its_retry_has_not_ended(clockwork: Clockwork):
+    """A job between two attempts is in the way as one that runs."""
+    clockwork.declare(cron(job=made(retry="5 3h")))
+    clockwork.until(HALF)
+    clockwork.fire()
+    clockwork.store.end(clockwork.store.take(), failed())
+    clockwork.until(HALF + HOUR)
+
+    assert [(HALF + HOUR, SKIPPED)] == clockwork.fired()
+
+
+def test_allow_runs_both(clockwork: Clockwork):
+    """With overlap="allow" an occurrence is started beside the one before it."""
+    clockwork.follows(Overlap.ALLOW)
+
+    assert [State.RUNNING, State.READY] == states(clockwork)
+
+
+def test_cancel_ends_the_one_before(clockwork: Clockwork):
+    """With overlap="cancel" the predecessor is cancelled, with a line in its history; its late answer is refused."""
+    first = clockwork.follows(Overlap.CANCEL)
+
+    assert [State.CANCELLED, State.READY] == states(clockwork)
+    assert ["the next occurrence of nightly has come"] == [e.verdict for e in clockwork.store.history(first.id)]
+    assert frozenset({first.lease_id}) == clockwork.store.settle((first, Succeeded())).lost
+
+
+def test_queue_lets_one_wait(clockwork: Clockwork):
+    """With overlap="queue" the next occurrence waits, and those after it are left out."""
+    clockwork.follows(Overlap.QUEUE)
+    clockwork.until(HALF + 2 * HOUR)
+    clockwork.fire()
+
+    assert HALF + HOUR == clockwork.schedule().queued_at
+    assert [STARTED, QUEUED, SKIPPED] == [each for _, each in decisions(clockwork)]
+    assert [State.RUNNING] == states(clockwork)
+
+
+ENDS: dict[str, Any] = {
+    "success": lambda store, claim: store.end(claim),
+    "failure": lambda store, claim: store.end(claim, FATAL),
+    "own cancel": lambda store, claim: store.end(claim, Cancelled("enough")),
+    "operator": lambda store, claim: store.cancel(claim.id),
+}
+"""In which ways a job ends."""
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_what_waits_is_started_where_its_predecessor_ends(clockwork: Clockwork, how: str):
+    """The job of a queued occurrence is made by the very transaction that ends the one before it."""
+    first = clockwork.follows(Overlap.QUEUE)
+    clockwork.store.wait(90)
+    ENDS[how](clockwork.store, first)
+    row, (second,) = clockwork.schedule(), clockwork.jobs()[1:]
+
+    assert (None, second.id) == (row.queued_at, row.job_id)
+    assert [(HALF, STARTED), (HALF + HOUR, STARTED)] == decisions(clockwork)
+    assert "cron:nightly/2026-01-01T13:30:00Z" == second.origin
+    assert "waited 0:01:30 for the one before it" == clockwork.do(schedules.occurrences("nightly"))[0].note
+
+
+def test_what_waits_is_started_when_its_predecessor_is_poison(clockwork: Clockwork):
+    """A job that has killed three workers ends by the sweep, and what waits for it is started by that."""
+    store = clockwork.store
+    clockwork.declare(cron(overlap=Overlap.QUEUE))
+    clockwork.until(HALF)
+    clockwork.fire()
+    for _ in range(2):
+        store.take(worker=store.worker())
+        store.wait(LEASE.total_seconds() + 1)
+        store.sweep()
+    store.take(worker=store.worker())
+    clockwork.until(HALF + HOUR)
+    queued = clockwork.fired()
+    store.sweep()
+
+    assert [(HALF + HOUR, QUEUED)] == queued
+    assert [State.DEAD, State.READY] == states(clockwork)
+
+
+def test_a_failure_that_is_tried_again_ends_nothing(clockwork: Clockwork):
+    """While the predecessor has attempts left, what waits for it waits on."""
+    first = clockwork.follows(Overlap.QUEUE, retry="5 1s")
+    clockwork.store.end(first, failed())
+
+    assert HALF + HOUR == clockwork.schedule().queued_at
+    assert [State.READY] == states(clockwork)
+
+
+def test_many_ends_start_each_once(clockwork: Clockwork):
+    """Ends that are settled together start what waits for each of them, and nothing twice."""
+    for name in ("nightly", "weekly"):
+        clockwork.declare(cron(name=name, overlap=Overlap.QUEUE))
+    clockwork.until(HALF)
+    for name in ("nightly", "weekly"):
+        clockwork.fire(name)
+    claims = clockwork.store.claim(2)
+    clockwork.until(HALF + HOUR)
+    for name in ("nightly", "weekly"):
+        clockwork.fire(name)
+    clockwork.store.settle((claims[0], Succeeded()), (claims[1], FATAL))
+
+    assert [State.SUCCEEDED, State.DEAD, State.READY, State.READY] == states(clockwork)
+    assert {f"cron:{name}/2026-01-01T13:30:00Z" for name in ("nightly", "weekly")} == {
+        job.origin for job in clockwork.jobs()[2:]
+    }
+
+
+def test_what_nobody_has_told_is_seen_at_the_next_occurrence(clockwork: Clockwork):
+    """Where a predecessor ended and nobody could read what waits for it, the next occurrence finds that out."""
+    first = clockwork.follows(Overlap.QUEUE)
+    document = clockwork.schedule().document
+    clockwork.spoil_schedule("nightly")
+    clockwork.store.end(first)
+    unread = clockwork.schedule().queued_at
+    clockwork.spoil_schedule("nightly", document)
+    clockwork.until(HALF + 2 * HOUR)
+
+    assert HALF + HOUR == unread
+    assert [(HALF + HOUR, STARTED), (HALF + 2 * HOUR, QUEUED)] == clockwork.fired()
+
+
+def test_a_turn_that_comes_in_a_pause_is_left_out(clockwork: Clockwork):
+    """What waits for its predecessor is not started while the cron is paused."""
+    first = clockwork.follows(Overlap.QUEUE)
+    clockwork.do(schedules.pause("nightly", now=clockwork.now))
+    clockwork.store.end(first)
+
+    assert [(HALF, STARTED), (HALF + HOUR, SKIPPED)] == decisions(clockwork)
+    assert None is clockwork.schedule().queued_at
+    assert 1 == len(clockwork.jobs())
+
+
+# --------------------------------------------------------------------------------------------------------- catching up
+
+
+LATE = HALF + 5 * HOUR + 2 * MINUTE
+"""The workers come back after six occurrences."""
+
+
+def test_of_missed_occurrences_the_last_is_started(clockwork: Clockwork):
+    """With catch_up="one" all that were missed are one late job."""
+    clockwork.declare(cron())
+    clockwork.until(LATE)
+    (fired,) = clockwork.fire()
+
+    assert (LATE - 2 * MINUTE, STARTED) == (fired.occurs_at, fired.decision)
+    assert "0:02:00 late; those since 2026-01-01 12:30:00 UTC are left out" == fired.note
+    assert LATE - 2 * MINUTE + HOUR == clockwork.schedule().next_at
+
+
+def test_of_missed_occurrences_none_is_started(clockwork: Clockwork):
+    """With catch_up="none" a missed occurrence makes no job, and the next one is waited for."""
+    clockwork.declare(cron(catch_up=CatchUp.NONE))
+    clockwork.until(LATE)
+
+    assert [(LATE - 2 * MINUTE, MISSED)] == clockwork.fired()
+    assert ([], LATE - 2 * MINUTE + HOUR) == (states(clockwork), clockwork.schedule().next_at)
+
+
+def test_a_little_late_is_not_missed(clockwork: Clockwork):
+    """With catch_up="none" an occurrence of half a minute ago is started."""
+    clockwork.declare(cron(catch_up=CatchUp.NONE))
+    clockwork.until(HALF + seconds(30))
+
+    assert [(HALF, STARTED)] == clockwork.fired()
+
+
+def test_all_missed_occurrences_of_a_window_are_started(clockwork: Clockwork):
+    """With catch_up="all" each that lies within the window makes its job; that the others were missed is one line."""
+    clockwork.declare(cron(catch_up=CatchUp.ALL, overlap=Overlap.ALLOW, window=2 * HOUR))
+    clockwork.until(LATE)
+    last = LATE - 2 * MINUTE
+
+    assert [(HALF, MISSED), (last - HOUR, STARTED), (last, STARTED)] == clockwork.fired()
+    assert [f"cron:nightly/2026-01-01T{hour}:30:00Z" for hour in (16, 17)] == [e.origin for e in clockwork.jobs()]
+
+
+# ------------------------------------------------------------------------------------------------------------ by people
+
+
+def test_a_trigger_starts_at_once(clockwork: Clockwork):
+    """Who triggers a cron gets a job now; what is planned stays planned, and the audit log has a line."""
+    clockwork.declare(cron())
+    done = clockwork.do(crons.trigger("nightly", actor="ann", now=T0))
+    (line,) = clockwork.do(audit.audit())
+
+    assert (T0, STARTED, "triggered by ann") == (done.occurs_at, done.decision, done.note)
+    assert [done.job_id] == [job.id for job in clockwork.jobs()]
+    assert HALF == clockwork.schedule().next_at
+    assert ("ann", "trigger") == (line.actor, line.action)
+    assert {"schedule": "nightly", "ids": [done.job_id]} == json.loads(line.details)
+
+
+def test_a_trigger_heeds_neither_pauses_nor_overlaps(clockwork: Clockwork):
+    """A cron that is paused and runs is started all the same."""
+    clockwork.declare(cron())
+    clockwork.until(HALF)
+    clockwork.fire()
+    clockwork.do(schedules.pause("nightly", now=HALF))
+    clockwork.do(crons.trigger("nightly", now=HALF))
+
+    assert [State.READY, State.READY] == states(clockwork)
+
+
+def test_two_triggers_at_one_instant_are_two(clockwork: Clockwork):
+    """Whoever triggers twice gets two jobs, also where the clock stands still."""
+    clockwork.declare(cron())
+    first, second = (clockwork.do(crons.trigger("nightly", now=T0)) for _ in range(2))
+
+    assert (T0, T0 + seconds(0.000001)) == (first.occurs_at, second.occurs_at)
+    assert 2 == len(clockwork.jobs())
+
+
+def test_the_triggered_job_is_the_predecessor(clockwork: Clockwork):
+    """An occurrence that comes while a triggered job runs is one that overlaps."""
+    clockwork.declare(cron())
+    clockwork.do(crons.trigger("nightly", now=T0))
+    clockwork.until(HALF)
+
+    assert [(HALF, SKIPPED)] == clockwork.fired()
+
+
+def test_a_backfill_starts_what_was_not_started(clockwork: Clockwork):
+    """All occurrences of the span make jobs, both ends included, but not those that were started in their time."""
+    clockwork.declare(cron())
+    clockwork.until(HALF)
+    clockwork.fire()
+    clockwork.until(HALF + 2 * HOUR)
+    done = clockwork.backfill(HALF - HOUR, HALF + 2 * HOUR)
+
+    assert [HALF - HOUR, HALF + HOUR, HALF + 2 * HOUR] == sorted(each.occurs_at for each in done)
+    assert {"backfilled by unknown"} == {each.note for each in done}
+    assert 4 == len(clockwork.jobs())
+
+
+def test_a_second_backfill_starts_nothing(clockwork: Clockwork):
+    """Filling in twice is filling in once, and only what was done is in the audit log."""
+    clockwork.declare(cron())
+    clockwork.until(HALF + HOUR)
+    first, second = (clockwork.backfill(HALF, HALF + HOUR) for _ in range(2))
+
+    assert (2, ()) == (len(first), second)
+    assert ["backfill"] == [each.action for each in clockwork.do(audit.audit())]
+
+
+def test_a_backfill_takes_what_was_skipped(clockwork: Clockwork):
+    """An occurrence that was left out can be started later."""
+    clockwork.follows(Overlap.SKIP)
+    (done,) = clockwork.backfill(HALF, HALF + HOUR)
+
+    assert (HALF + HOUR, STARTED) == (done.occurs_at, done.decision)
+    assert [(HALF, STARTED), (HALF + HOUR, STARTED)] == decisions(clockwork)
+
+
+def test_what_was_filled_in_is_not_fired_again(clockwork: Clockwork):
+    """An occurrence that a backfill has started does not start when the worker comes to it."""
+    clockwork.declare(cron(overlap=Overlap.ALLOW))
+    clockwork.until(HALF)
+    clockwork.backfill(HALF, HALF)
+
+    assert () == clockwork.fire()
+    assert 1 == len(clockwork.jobs())
+
+
+def test_a_span_without_occurrences_is_filled_in_with_nothing(clockwork: Clockwork):
+    """Where the cron never occurs in a span, nothing is started, and nothing is in the audit log."""
+    clockwork.declare(cron())
+
+    assert ((), ()) == (clockwork.backfill(T0 - MINUTE, T0), clockwork.do(audit.audit()))
+
+
+def test_a_backfill_is_of_the_past(clockwork: Clockwork):
+    """What is to come is not filled in, and neither is more than anybody can mean."""
+    clockwork.declare(cron("* * * * * *"))
+    with pytest.raises(ScheduleError, match="that is not past; occurrences to come are started when they come"):
+        clockwork.backfill(T0, T0 + MINUTE)
+    with pytest.raises(ScheduleError, match="there are more than 10,000 occurrences from .* take less"):
+        clockwork.backfill(T0 - 24 * HOUR, T0)
+
+    assert [] == clockwork.jobs()
+
+
+# -------------------------------------------------------------------------------------------------------------- looking
+
+
+def test_occurrences_are_listed_the_latest_first(clockwork: Clockwork):
+    """A page of them ends where it was said, and the next one begins before that."""
+    clockwork.declare(cron(overlap=Overlap.ALLOW))
+    for hour in range(3):
+        clockwork.until(HALF + hour * HOUR)
+        clockwork.fire()
+    page = clockwork.do(schedules.occurrences("nightly", limit=2))
+    rest = clockwork.do(schedules.occurrences("nightly", before=page[-1].occurs_at))
+
+    assert [HALF + 2 * HOUR, HALF + HOUR, HALF] == [each.occurs_at for each in (*page, *rest)]
+
+
+def test_old_occurrences_are_forgotten(clockwork: Clockwork):
+    """Those that were decided longer ago than said are deleted, the oldest first, a batch at a time."""
+    clockwork.declare(cron(overlap=Overlap.ALLOW))
+    for hour in range(4):
+        clockwork.until(HALF + hour * HOUR)
+        clockwork.fire()
+    counts = [clockwork.do(schedules.forget_occurrences(HOUR, limit=2, now=clockwork.now)) for _ in range(2)]
+
+    assert [2, 1] == counts
+    assert [(HALF + 3 * HOUR, STARTED)] == decisions(clockwork)

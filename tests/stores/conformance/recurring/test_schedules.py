@@ -1,0 +1,225 @@
+"""What is declared of schedules, when something of them is due, and the switches of people."""
+
+from __future__ import annotations
+
+import pytest
+
+from redrive.engine.origin import Kind
+from redrive.engine.recurring import Overlap
+from redrive.errors import ScheduleNotFound, StoreError
+from redrive.schedule import Schedule
+from redrive.stores.operations import audit, schedules
+from redrive.stores.operations.schedules import Look
+from tests.stores.helpers import T0, Harness
+from tests.stores.recurring import HALF, HOUR, MINUTE, Clockwork, cron, keeping
+
+
+def looked(clockwork: Clockwork) -> dict[str, Look]:
+    """What is due, by name."""
+    return {each.name: each for each in clockwork.do(schedules.look(now=clockwork.now))}
+
+
+# ------------------------------------------------------------------------------------------------------------ declaring
+
+
+def test_what_is_declared_is_kept(store: Harness):
+    """The database answers what the code has declared, and when a cron occurs next."""
+    clockwork = Clockwork(store)
+    clockwork.declare(cron(), keeping())
+
+    assert [cron(), keeping()] == [clockwork.schedule(name).definition for name in ("nightly", "fresh")]
+    assert [HALF, None] == [clockwork.schedule(name).next_at for name in ("nightly", "fresh")]
+    assert [Kind.REFRESH, Kind.CRON] == [each.kind for each in store.do(schedules.select())]
+
+
+def test_nothing_may_be_declared(store: Harness):
+    """An app without schedules declares none."""
+    Clockwork(store).declare()
+
+    assert () == store.do(schedules.select())
+
+
+def test_schedules_are_read_by_name(store: Harness):
+    """Only those are read that are asked for, and a name that is not there is no error among several."""
+    Clockwork(store).declare(cron(), keeping())
+
+    assert ["nightly"] == [each.name for each in store.do(schedules.select(["nightly", "other"]))]
+
+
+def test_a_schedule_that_nobody_declared_is_not_found(store: Harness):
+    """Whoever asks for one schedule by a wrong name is told what makes schedules."""
+    with pytest.raises(ScheduleNotFound, match="there is no schedule 'nightly'; .* whose code declares it"):
+        Clockwork(store).schedule()
+
+
+def test_the_same_once_more_changes_nothing(store: Harness):
+    """A second worker that declares the same leaves all as it is, and so does a deployment of the same code."""
+    clockwork = Clockwork(store)
+    clockwork.declare(cron())
+    before = clockwork.schedule()
+    store.wait(2 * 3600)
+    clockwork.declare(cron())
+
+    assert before == clockwork.schedule()
+
+
+def test_a_deployment_of_other_jobs_moves_nothing_that_is_planned(store: Harness):
+    """Where only what is made is declared otherwise, an occurrence that is due stays due."""
+    clockwork = Clockwork(store)
+    clockwork.declare(cron())
+    clockwork.until(HALF + MINUTE)
+    clockwork.declare(cron(overlap=Overlap.ALLOW))
+
+    assert (cron(overlap=Overlap.ALLOW), HALF) == (clockwork.schedule().definition, clockwork.schedule().next_at)
+
+
+def test_a_deployment_of_another_pattern_plans_anew(store: Harness):
+    """Where another pattern is declared, the next occurrence is the first one of that."""
+    clockwork = Clockwork(store)
+    clockwork.declare(cron())
+    clockwork.declare(cron("45 * * * *"))
+
+    assert T0 + 45 * MINUTE == clockwork.schedule().next_at
+
+
+def test_another_place_is_another_timing(store: Harness):
+    """The same pattern on the clock of another place is planned anew."""
+    clockwork = Clockwork(store)
+    clockwork.declare(cron("0 13 * * *"))
+    clockwork.declare(cron("0 13 * * *", tz="America/New_York"))
+
+    assert T0 + 6 * HOUR == clockwork.schedule().next_at
+
+
+def test_a_cron_may_become_a_refresh(store: Harness):
+    """A name that is used for something else has nothing of what it was."""
+    clockwork = Clockwork(store)
+    clockwork.declare(cron(overlap=Overlap.QUEUE))
+    clockwork.until(HALF)
+    clockwork.fire()
+    clockwork.declare(keeping(name="nightly"))
+    row = clockwork.schedule()
+
+    assert (Kind.REFRESH, None, None, None) == (row.kind, row.next_at, row.job_id, row.queued_at)
+    assert () == clockwork.fire()
+
+
+def test_what_only_a_newer_redrive_can_read_is_left_alone(store: Harness):
+    """A document that this redrive cannot read has no definition, fires nothing, and whoever wants it is told so."""
+    clockwork = Clockwork(store)
+    clockwork.declare(cron())
+    clockwork.spoil_schedule("nightly")
+    clockwork.until(HALF)
+
+    assert None is clockwork.schedule().definition
+    assert () == clockwork.fire()
+    with pytest.raises(StoreError, match="'nightly' cannot be read by this redrive: a newer one may"):
+        clockwork.backfill(T0, HALF)
+
+
+# -------------------------------------------------------------------------------------------------------------- looking
+
+
+def test_a_look_tells_when_a_cron_is_due(store: Harness):
+    """The next occurrence of a cron is when it is due, and the look tells the instant at which that was asked."""
+    clockwork = Clockwork(store)
+    clockwork.declare(cron())
+
+    assert {"nightly": Look("nightly", Kind.CRON, HALF, is_stale=False, sweep_at=None, now=T0)} == looked(clockwork)
+
+
+def test_a_look_tells_when_the_first_thing_is_due(store: Harness):
+    """Of a refresh the earliest start counts; what runs, is paused or was given up does not."""
+    clockwork = Clockwork(store)
+    clockwork.running("runs")
+    clockwork.track("waits", at_once=False)
+    clockwork.track("rests", at_once=False)
+    clockwork.pause("rests")
+
+    assert HALF == looked(clockwork)["fresh"].due_at
+    clockwork.pause("waits")
+    assert None is looked(clockwork)["fresh"].due_at
+
+
+def test_a_look_tells_when_time_makes_a_difference(store: Harness):
+    """The earliest deadline of all attempts stands in every line."""
+    clockwork = Clockwork(store)
+    clockwork.declare(cron())
+    clockwork.track("a")
+    store.wait(60)
+    clockwork.track("b")
+
+    assert {T0 + 10 * MINUTE} == {each.sweep_at for each in looked(clockwork).values()}
+
+
+def test_a_look_tells_of_things_that_were_reckoned_by_an_older_policy(store: Harness):
+    """After a deployment of another policy a refresh is stale until all its things were reckoned anew."""
+    clockwork = Clockwork(store)
+    clockwork.track("a", at_once=False)
+    stale = [looked(clockwork)["fresh"].is_stale]
+    clockwork.declare(keeping(schedule=Schedule.cron("45 * * * *")))
+    stale.append(looked(clockwork)["fresh"].is_stale)
+    clockwork.replan()
+
+    assert [False, True, False] == [*stale, looked(clockwork)["fresh"].is_stale]
+
+
+# -------------------------------------------------------------------------------------------------------------- pausing
+
+
+def test_a_paused_schedule_is_never_due(store: Harness):
+    """While it is paused, a look says nothing of it, and nothing fires, whoever asks."""
+    clockwork = Clockwork(store)
+    clockwork.declare(cron())
+    store.do(schedules.pause("nightly", now=store.now))
+    clockwork.until(HALF)
+
+    assert None is looked(clockwork)["nightly"].due_at
+    assert () == clockwork.fire()
+
+
+def test_what_was_planned_for_a_pause_is_left_out(store: Harness):
+    """A cron that is resumed waits for its next occurrence."""
+    clockwork = Clockwork(store)
+    clockwork.declare(cron())
+    store.do(schedules.pause("nightly", now=store.now))
+    clockwork.until(HALF + MINUTE)
+    resumed = store.do(schedules.resume("nightly", now=store.now))
+
+    assert (None, store.now, HALF + HOUR) == (resumed.paused_at, resumed.resumed_at, resumed.next_at)
+    assert resumed == clockwork.schedule()
+    assert () == clockwork.fire()
+
+
+def test_a_second_pause_is_none(store: Harness):
+    """Who pauses what is paused changes nothing, and who resumes what goes on neither."""
+    clockwork = Clockwork(store)
+    clockwork.declare(cron())
+    unpaused = store.do(schedules.resume("nightly", now=store.now))
+    paused = store.do(schedules.pause("nightly", now=store.now))
+    store.wait(60)
+
+    assert paused == store.do(schedules.pause("nightly", now=store.now))
+    assert (None, T0) == (unpaused.resumed_at, paused.paused_at)
+
+
+def test_switches_stand_in_the_audit_log(store: Harness):
+    """Who has paused and resumed a schedule is recorded, and when."""
+    clockwork = Clockwork(store)
+    clockwork.declare(cron())
+    store.do(schedules.pause("nightly", actor="ann", now=store.now))
+    store.wait(60)
+    store.do(schedules.resume("nightly", actor="bob", now=store.now))
+    lines = store.do(audit.audit())
+
+    assert [("bob", "resume"), ("ann", "pause")] == [(each.actor, each.action) for each in lines]
+
+
+def test_a_deployment_does_not_end_a_pause(store: Harness):
+    """What was paused stays so, whatever is declared."""
+    clockwork = Clockwork(store)
+    clockwork.declare(cron())
+    store.do(schedules.pause("nightly", now=store.now))
+    clockwork.declare(cron("45 * * * *"))
+
+    assert T0 == clockwork.schedule().paused_at

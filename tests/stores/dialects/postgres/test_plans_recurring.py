@@ -1,0 +1,126 @@
+"""Starts, sweeps and looks find their things by the indexes made for them, however many are kept fresh."""
+
+from __future__ import annotations
+
+import re
+
+import psycopg
+import pytest
+
+from redrive.stores.operations import schedules, tracking
+from redrive.stores.operations.tracking import Wanted
+from redrive.stores.store import open_store
+from tests import postgres
+from tests.stores.dialects.postgres.test_plans import Plans
+from tests.stores.helpers import T0
+from tests.stores.recurring import HALF, HOUR, cron, keeping, lucky
+
+FEW, MANY = 500, 20_000
+
+FRESH = keeping()
+
+KEYS = "ARRAY['k000001','k000002','k000003']"
+
+VALUES: dict[str, str] = {
+    "now": f"'{HALF}'", "count": "5", "schedule": "'fresh'", "key": "'k000001'", "keys": KEYS,
+    "timing": f"'{FRESH.timing}'", "names": "NULL", "after": "'k000100'", "job_ids": "ARRAY[11,12,13]",
+    "refresh_at": f"'{HALF}'", "planned_at": f"'{HALF}'", "completed": "false", "deadline_at": "NULL",
+    "started_at": f"'{T0}'",
+    "failing_since": "NULL", "sweep_at": "NULL", "attempt_no": "0", "attempts_since_success": "0",
+    "disabled_until_update": "false", "disabled_reason": "NULL", "paused": "false",
+}  # fmt: skip
+
+ALIKE = {"job_ids": "ARRAY[NULL,NULL,NULL]::bigint[]"}
+
+EACH = {
+    name: "'{" + ",".join([value.strip("'")] * 3) + "}'"
+    for name, value in VALUES.items()
+    if name not in {"key", "keys", "names", "job_ids", "count", "after", "now"}
+} | {"key": KEYS, "job_id": "'{NULL,NULL,NULL}'"}
+"""The same for a statement over arrays: three things."""
+
+ASKED: dict[str, tuple[str, dict[str, str]]] = {
+    "refresh_due": ("wait", {}),
+    "refresh_overdue": ("run", {}),
+    "refresh_outdated": ("wait", {"timing": "'another'"}),
+    "refresh_idle": ("wait", {}),
+    "refresh_rows": ("wait", {}),
+    "refresh_get": ("wait", {}),
+    "refresh_put": ("wait", EACH),
+    "refresh_put_alike": ("wait", ALIKE),
+    "refresh_succeeded": ("run", {}),
+    "refreshes_select": ("wait", {}),
+    "refreshes_troubled": ("run", {}),
+    "schedules_due": ("wait", {}),
+    "schedules_select": ("wait", {}),
+}
+"""What is asked, of how many things that do what, and with which values."""
+
+
+def made(kind: str, count: int) -> str:
+    """A schema in which so many things wait or run, twenty of them for something that comes first."""
+    url = postgres.url()
+    store = open_store(url)
+    store.run(schedules.declare([FRESH, cron()], now=T0))
+    early = [Wanted(f"early{number:02}", b"{}") for number in range(20)]
+    store.run(tracking.track(FRESH, early, lucky(), at_once=kind == "run", now=T0))
+    one = [Wanted("k000000", b"{}")]
+    store.run(tracking.track(FRESH, one, lucky(), at_once=kind == "run", now=HALF + HOUR))
+    store.close()
+    schema = url.partition("schema=")[2]
+    with postgres.connect() as connection:
+        copy(connection, schema, count)
+    return schema
+
+
+def copy(connection: psycopg.Connection, schema: str, count: int) -> None:
+    """Let there be so many things like the first one, each with a job number of its own."""
+    table = f"{schema}.redrive_refreshes"
+    columns = [
+        row[0]
+        for row in connection.execute(
+            "SELECT column_name FROM information_schema.columns WHERE table_schema = %s AND table_name = %s"
+            " AND column_name NOT IN ('key', 'job_id')",
+            (schema, "redrive_refreshes"),
+        )
+    ]
+    names = ", ".join(columns)
+    connection.execute(
+        f"INSERT INTO {table} (key, job_id, {names})"  # noqa: S608 - of our own making
+        f" SELECT 'k' || lpad(n::text, 6, '0'), job_id + n, {names} FROM {table}, generate_series(1, {count}) AS n"
+        " WHERE key = 'k000000'"
+    )
+    connection.execute(f"ANALYZE {table}")
+
+
+@pytest.fixture(scope="module")
+def schemas() -> dict[tuple[str, int], str]:
+    """A small and a large schema of each kind."""
+    return {(kind, count): made(kind, count) for kind in ("wait", "run") for count in (FEW, MANY)}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_statement_costs_the_same_whatever_is_kept_fresh(schemas: dict[tuple[str, int], str], name: str):
+    """With forty times as many things a statement touches hardly more pages, and reads no table from end to end."""
+    kind, changes = ASKED[name]
+    values = {**VALUES, **changes}
+    with postgres.connect() as connection:
+        few, many = (Plans(connection, schemas[kind, count]) for count in (FEW, MANY))
+        costs = [each.cost(name, **values) for each in (few, many)]
+        nodes = many.explain(name, **values)
+
+    # An index of twenty thousand entries is a level or two deeper, for each probe.
+    assert costs[1] <= 1.5 * costs[0] + 12
+    assert [] == [
+        each
+        for each in nodes
+        if each["Node Type"] == "Seq Scan" and re.match("redrive_(refreshes|jobs)", each["Relation Name"])
+    ]
+
+
+def test_a_start_locks_no_more_than_it_takes(schemas: dict[tuple[str, int], str]):
+    """Of thousands that wait, five are taken, and five rows are locked."""
+    with postgres.connect() as connection:
+        nodes = Plans(connection, schemas["wait", MANY]).explain("refresh_due", **VALUES)
+
+    assert [5] == [each["Actual Rows"] for each in nodes if each["Node Type"] == "LockRows"]

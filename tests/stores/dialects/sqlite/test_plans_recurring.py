@@ -1,0 +1,108 @@
+"""What crons and refreshes cost: a look, a start and an answer cost the same whatever is kept fresh beside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from redrive.engine.outcome import Succeeded
+from redrive.stores.operations import checks, leases, refreshes, schedules, tracked, tracking
+from redrive.stores.operations.tracking import Wanted
+from redrive.stores.query import Operation
+from tests.stores.dialects.sqlite.test_plans import FLAT, Counted
+from tests.stores.helpers import T0, failed
+from tests.stores.recurring import HALF, HOUR, cron, keeping, lucky
+
+FEW, MANY = 500, 20_000
+
+FRESH = keeping(give_up_after=100 * HOUR)
+
+
+def wait(database: Counted, count: int) -> None:
+    """So many things wait for their schedule, twenty of them for one that comes first."""
+    things = [Wanted(f"k{number:06}", b"{}") for number in range(count)]
+    database.run(tracking.track(FRESH, things, lucky(), at_once=False, now=HALF))
+    early = [Wanted(f"early{number:02}", b"{}") for number in range(20)]
+    database.run(tracking.track(FRESH, early, lucky(), at_once=False, now=T0))
+
+
+def run(database: Counted, count: int) -> None:
+    """So many things run, twenty of them since long ago."""
+    early = [Wanted(f"early{number:02}", b"{}") for number in range(20)]
+    database.run(tracking.track(FRESH, early, lucky(), now=T0))
+    things = [Wanted(f"k{number:06}", b"{}") for number in range(count)]
+    database.run(tracking.track(FRESH, things, lucky(), now=HALF))
+
+
+KINDS = {"wait": wait, "run": run}
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[Callable[[str, int], Counted]]:
+    """Makes databases that hold so many things of a kind, each once."""
+    known: dict[tuple[str, int], Counted] = {}
+
+    def make(kind: str, count: int) -> Counted:
+        if (kind, count) not in known:
+            known[kind, count] = database = Counted()
+            database.run(schedules.declare([FRESH, cron()], now=T0))
+            KINDS[kind](database, count)
+        return known[kind, count]
+
+    yield make
+    for each in known.values():
+        each.connection.close()
+
+
+ASKED: dict[str, tuple[str, Callable[[Counted], Operation[Any]]]] = {
+    "a look": ("wait", lambda _: schedules.look(now=HALF)),
+    "a look while all run": ("run", lambda _: schedules.look(now=HALF)),
+    "a start of five": ("wait", lambda _: refreshes.start("fresh", 5, lucky(), now=HALF)),
+    "a start of none": ("run", lambda _: refreshes.start("fresh", 5, lucky(), now=HALF)),
+    "a sweep of five": ("run", lambda _: refreshes.sweep(5, lucky(), now=HALF)),
+    "a sweep of none": ("wait", lambda _: refreshes.sweep(5, lucky(), now=HALF)),
+    "a replan of none": ("wait", lambda _: refreshes.replan("fresh", 5, lucky(), now=HALF)),
+    "an update": ("run", lambda _: tracking.update("fresh", "k000001", 0.0, now=HALF)),
+    "tracking once more": ("wait", lambda _: tracking.track(FRESH, [Wanted("k000001", b"1")], lucky(), now=HALF)),
+    "a page": ("wait", lambda _: tracked.select("fresh", after="k000100", limit=10)),
+    "a page of trouble": ("run", lambda _: tracked.select("fresh", limit=10, troubled=True)),
+    "a check": ("wait", lambda _: checks.check(0, stride=100)),
+}
+"""What is asked for, of databases that hold what."""
+
+
+@pytest.mark.parametrize("what", ASKED)
+def test_what_is_asked_costs_the_same_whatever_is_kept_fresh(made: Callable[[str, int], Counted], what: str):
+    """With forty times as many things, everything takes at most 1.2 times the steps."""
+    kind, operation = ASKED[what]
+    few, many = (database.steps(operation(database)) for database in (made(kind, count) for count in (FEW, MANY)))
+
+    assert many <= few * FLAT + 20
+
+
+@pytest.mark.parametrize("outcome", [Succeeded(b"1"), failed()], ids=["success", "failure"])
+def test_an_answer_costs_the_same_whatever_is_kept_fresh(made: Callable[[str, int], Counted], outcome: Any):
+    """The settle of five attempts finds five things by their keys."""
+    costs = []
+    for count in (FEW, MANY):
+        database = made("run", count)
+        claims = database.run(database.claim(5, at=3600)).claims
+        assert 5 == len(claims)
+        endings = [leases.Ending(each, outcome, 0.0) for each in claims]
+        costs.append(database.steps(leases.settle(endings, now=HALF)))
+
+    assert costs[1] <= costs[0] * FLAT + 20
+
+
+def test_a_replan_costs_what_it_reckons(made: Callable[[str, int], Counted]):
+    """After a deployment a batch of ten costs the same, however many are still to be reckoned anew."""
+    costs = []
+    for count in (FEW, MANY):
+        database = made("wait", count)
+        database.run(schedules.declare([keeping()], now=HALF))
+        costs.append(database.steps(refreshes.replan("fresh", 10, lucky(), now=HALF)))
+
+    assert costs[1] <= costs[0] * FLAT + 20
+    assert costs[0] > 20

@@ -1,0 +1,219 @@
+"""What recurs, for tests: definitions with short names, and the operations on them in one line each.
+
+The clock of a `Harness` stands at `T0`, which is noon; what these definitions make is due at half past.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from redrive.engine.frozen import freeze
+from redrive.engine.occurrence import Decision, Occurrence
+from redrive.engine.outcome import Succeeded
+from redrive.engine.records import Claim, Job
+from redrive.engine.recurring import CatchUp, CronDefinition, Definition, Made, Overlap, Recurring, RefreshDefinition
+from redrive.engine.tracked import Tracked, columns
+from redrive.policy import Policy
+from redrive.schedule import RefreshPolicy, RefreshState, Schedule
+from redrive.stores.operations import crons, leases, refreshes, schedules, tracked, tracking
+from redrive.stores.operations.freshness import Turned
+from redrive.stores.query import Operation, Query, Steps
+from tests.stores.helpers import T0, Harness, seconds
+
+MINUTE, HOUR = seconds(60), seconds(3600)
+
+HALF = T0 + 30 * MINUTE
+"""The first occurrence of whatever is made here."""
+
+HOURLY = Schedule.cron("30 * * * *")
+
+
+def lucky(luck: float = 0.0) -> Iterator[float]:
+    """As many samples as anybody wants."""
+    return itertools.repeat(luck)
+
+
+def made(task: str = "do", *, retry: str = "0", parameter: str = "", **changes: Any) -> Made:
+    """What jobs are made."""
+    policy = Policy.parse(retry).with_(**changes) if changes else Policy.parse(retry)
+    return Made(task, "default", 0, freeze(policy.durable()), parameter)
+
+
+def cron(pattern: str = "30 * * * *", **changes: Any) -> CronDefinition:
+    """A cron that occurs at half past each hour, or otherwise."""
+    given: dict[str, Any] = {
+        "name": "nightly",
+        "tz": "UTC",
+        "overlap": Overlap.SKIP,
+        "catch_up": CatchUp.ONE,
+        "window": HOUR,
+        "job": made(),
+    }
+    return CronDefinition(pattern=pattern, **{**given, **changes})
+
+
+def keeping(*, name: str = "fresh", told: bool = True, job: Made | None = None, **policy: Any) -> RefreshDefinition:
+    """A refresh at half past each hour, of ten minutes, with two retries after five minutes each; or otherwise."""
+    given: dict[str, Any] = {"schedule": HOURLY, "timeout": 10 * MINUTE, "delays": (5 * MINUTE, 5 * MINUTE)}
+    on_disabled = made("mourn", parameter="news") if told else None
+    return RefreshDefinition(name, RefreshPolicy(**{**given, **policy}), job or made(), on_disabled)
+
+
+class Clockwork:
+    """What recurs in a store.
+
+    Args:
+        store: in whose colour, at whose instant.
+        definition: what `track` keeps fresh, and how.
+    """
+
+    def __init__(self, store: Harness, definition: RefreshDefinition | None = None) -> None:
+        self.store = store
+        self.definition = definition or keeping()
+        self.name = self.definition.name
+
+    def do(self, operation: Operation[Any]) -> Any:
+        """Run an operation."""
+        return self.store.do(operation)
+
+    @property
+    def now(self) -> datetime:
+        """The present instant."""
+        return self.store.now
+
+    def until(self, instant: datetime) -> None:
+        """Let time pass until an instant."""
+        self.store.now = instant
+
+    # ---------------------------------------------------------------- crons
+
+    def declare(self, *definitions: Definition) -> None:
+        """Write what the code says."""
+        self.do(schedules.declare(definitions, now=self.now))
+
+    def schedule(self, name: str = "nightly") -> Recurring:
+        """Where a schedule stands."""
+        return self.do(schedules.get(name))
+
+    def fire(self, name: str = "nightly") -> tuple[Occurrence, ...]:
+        """Decide on the occurrences that have come."""
+        return self.do(crons.fire(name, now=self.now))
+
+    def fired(self, name: str = "nightly") -> list[tuple[datetime, Decision]]:
+        """The same, in short."""
+        return [(each.occurs_at, each.decision) for each in self.fire(name)]
+
+    def follows(self, overlap: Overlap, retry: str = "0") -> Claim:
+        """Let the first occurrence run, and the second one come; answer the attempt at the first one."""
+        self.declare(cron(overlap=overlap, job=made(retry=retry)))
+        self.until(HALF)
+        self.fire()
+        first = self.store.take()
+        self.until(HALF + HOUR)
+        self.fire()
+        return first
+
+    def backfill(self, since: datetime, until: datetime) -> tuple[Occurrence, ...]:
+        """Start what was not started."""
+        return self.do(crons.backfill("nightly", since, until, now=self.now))
+
+    # ------------------------------------------------------------ refreshes
+
+    def track(self, *keys: str, **how: Any) -> frozenset[str]:
+        """Keep things fresh."""
+        things = [tracking.Wanted(key, b'{"id":1}') for key in keys]
+        return self.do(tracking.track(self.definition, things, lucky(), now=self.now, **how))
+
+    def thing(self, key: str = "a") -> Tracked:
+        """Where a thing stands, as its row says."""
+        return self.do(tracked.get(self.name, key))
+
+    def state(self, key: str = "a") -> RefreshState:
+        """Where a thing stands."""
+        return self.thing(key).state
+
+    def running(self, key: str = "a", **how: Any) -> Claim:
+        """Track a thing, and claim its first attempt."""
+        self.track(key, **how)
+        return self.store.take()
+
+    def start(self, budget: int = 100, luck: float = 0.0) -> tuple[Turned, ...]:
+        """Start what is due."""
+        return self.do(refreshes.start(self.name, budget, lucky(luck), now=self.now))
+
+    def sweep(self, budget: int = 100) -> int:
+        """See to what is overdue."""
+        return self.do(refreshes.sweep(budget, lucky(), now=self.now))
+
+    def replan(self, budget: int = 100) -> int:
+        """Reckon anew."""
+        return self.do(refreshes.replan(self.name, budget, lucky(), now=self.now))
+
+    def trigger(self, key: str = "a") -> Turned:
+        """Start a thing now."""
+        return self.do(tracking.trigger(self.name, key, 0.0, now=self.now))
+
+    def update(self, key: str = "a", **how: Any) -> Turned:
+        """A person has changed a thing."""
+        return self.do(tracking.update(self.name, key, 0.0, now=self.now, **how))
+
+    def untrack(self, key: str = "a") -> bool:
+        """Keep a thing fresh no longer."""
+        return self.do(tracking.untrack(self.name, key, now=self.now))
+
+    def pause(self, key: str | None = "a") -> None:
+        """Start nothing of a thing, or of all."""
+        one = tracking.pause(self.name, key, now=self.now) if key else schedules.pause(self.name, now=self.now)
+        self.do(one)
+
+    def resume(self, key: str | None = "a") -> None:
+        """Go on."""
+        one = tracking.resume(self.name, key, 0.0, now=self.now) if key else schedules.resume(self.name, now=self.now)
+        self.do(one)
+
+    def jobs(self, task: str = "do") -> list[Job]:
+        """The jobs of a task, oldest first."""
+        return [job for job in self.store.jobs() if job.task == task]
+
+    def ask(self, *queries: Query) -> None:
+        """Run statements by themselves, as no operation does."""
+
+        def steps() -> Steps[None]:
+            for each in queries:
+                _ = yield each
+
+        self.do(Operation("ask", steps(), writes=True))
+
+    def spoil_schedule(self, name: str | None = None, document: str = '{"written": "by a newer one"}') -> None:
+        """Let the database hold of a schedule what this redrive cannot read; its timing is another one too."""
+        row = self.schedule(name or self.name)
+        many = [
+            {
+                "name": row.name,
+                "kind": row.kind,
+                "document": document,
+                "timing": "newer",
+                "declared_at": self.now,
+                "next_at": row.next_at,
+                "replaces": True,
+            }
+        ]
+        self.ask(Query("schedule_put", many=many))
+
+    def rename(self, key: str, *, job_id: int) -> None:
+        """Let the row of a thing name another job."""
+        thing = self.thing(key)
+        names = columns(self.definition.policy, thing.state)
+        row = {"schedule": self.name, "key": key, "timing": thing.timing, **names, "job_id": job_id}
+        self.ask(Query("refresh_put", many=[row]))
+
+    def settling(self, *claims: Claim) -> Operation[leases.Settled]:
+        """The operation that settles attempts as successes."""
+        return leases.settle([leases.Ending(each, Succeeded(), 0.0) for each in claims], now=self.now)
+
+    def spoil_policy(self, key: str = "a", text: str = "Refresh whenever Jupiter is in the mood") -> None:
+        """Let a thing have a policy of its own that means nothing."""
+        self.ask(Query("refresh_change", many=[{"schedule": self.name, "key": key, "payload": b"{}", "own": text}]))

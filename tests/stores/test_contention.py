@@ -1,0 +1,99 @@
+"""Whoever moves the same few things at the same time, on PostgreSQL: nobody deadlocks, and nothing is left over.
+
+Two workers settle batches, two sweep, one starts, one tracks everything over and over in changing orders, and three
+update, trigger and untrack. Each does so a number of times; a clock that all of them advance makes things due and
+overdue all the time.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from redrive.engine.lifecycle import FINAL
+from redrive.engine.outcome import Succeeded
+from redrive.errors import NotTracked
+from redrive.schedule import Exhausted
+from redrive.stores.operations import checks, leases, refreshes, tracking, workers
+from redrive.stores.operations.leases import Ending
+from redrive.stores.operations.tracking import Wanted
+from redrive.stores.store import Store, open_store
+from tests import postgres
+from tests.stores.helpers import LONG, T0, Harness, failed, seconds
+from tests.stores.recurring import Clockwork, keeping, lucky
+
+ROUNDS = 25
+
+KEYS = ["a", "b", "c"]
+
+DEFINITION = keeping(delays=(seconds(1),) * 3, on_exhausted=Exhausted.WAIT_NEXT)
+
+_ticks = itertools.count()
+
+
+def _now() -> dict[str, object]:
+    return {"now": T0 + next(_ticks) * seconds(20)}
+
+
+def _work(store: Store, seed: int) -> None:
+    me = store.run(workers.register("h:1", concurrency=9, lease_for=LONG, now=T0))
+    for step in range(ROUNDS):
+        claims = store.run(leases.claim(me, 3, lease_for=LONG, **_now())).claims
+        endings = [Ending(each, failed() if (each.id + step + seed) % 3 else Succeeded(), 0.0) for each in claims]
+        store.run(leases.settle(endings, **_now()))
+
+
+def _sweep(store: Store, _: int) -> None:
+    for _round in range(ROUNDS):
+        store.run(refreshes.sweep(10, lucky(), **_now()))
+
+
+def _start(store: Store, _: int) -> None:
+    for _round in range(ROUNDS):
+        store.run(refreshes.start("fresh", 10, lucky(), **_now()))
+
+
+def _track(store: Store, seed: int) -> None:
+    orders = itertools.cycle(itertools.permutations(KEYS))
+    for order in itertools.islice(orders, seed, seed + ROUNDS):
+        things = [Wanted(key, b"{}") for key in order]
+        store.run(tracking.track(DEFINITION, things, lucky(), **_now()))
+
+
+def _people(store: Store, seed: int) -> None:
+    wants: list[Callable[[str], object]] = [
+        lambda key: store.run(tracking.update("fresh", key, 0.0, **_now())),
+        lambda key: store.run(tracking.trigger("fresh", key, 0.0, **_now())),
+        lambda key: store.run(tracking.untrack("fresh", key, **_now())),
+    ]
+    for step in range(seed, seed + ROUNDS):
+        try:
+            wants[2 if step % 11 == 0 else step % 2](KEYS[step * seed % 3])
+        except NotTracked:
+            continue  # somebody else has untracked it
+
+
+EVERYBODY = [_work, _work, _sweep, _sweep, _start, _track, _people, _people, _people]
+
+
+def test_whoever_moves_the_same_things_at_once():
+    """Nobody is refused by a deadlock, the invariants hold, and each attempt that is left is that of its thing."""
+    url = postgres.url()
+    root = Clockwork(Harness(url, "sync"), DEFINITION)
+    root.track(*KEYS)
+    stores = [open_store(url) for _ in EVERYBODY]
+    with ThreadPoolExecutor(len(EVERYBODY)) as pool:
+        work = zip(EVERYBODY, stores, strict=True)
+        running = [pool.submit(each, store, seed) for seed, (each, store) in enumerate(work)]
+    errors = [each.exception() for each in running if each.exception()]
+    root.track(*KEYS)
+    going = sorted(job.id for job in root.jobs() if job.state not in FINAL)
+    expected = sorted(thing.job_id for key in KEYS if (thing := root.thing(key)).job_id is not None)
+    findings = root.do(checks.check()).findings
+    for each in (root.store, *stores):
+        each.close()
+
+    assert [] == errors
+    assert expected == going
+    assert () == findings

@@ -1,0 +1,217 @@
+"""Whatever happens to things that are kept fresh, in whatever order: their rows are where the pure moves lead.
+
+Two things of one refresh, a worker that crashes now and then, sweeps, people, another policy that is deployed, and time
+that passes. The model holds nothing but a `RefreshState` for each thing, and asks `redrive.schedule.refresh`; what it
+has to know beside is which job is whose attempt. After each step both are compared, and the invariant checker has to
+find nothing.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from redrive.engine.outcome import Succeeded
+from redrive.engine.records import Claim
+from redrive.schedule import Exhausted, Outcome, RefreshPolicy, RefreshState, Schedule, Strategy, refresh
+from redrive.stores.operations import checks, tracked
+from tests.stores.helpers import FATAL, LEASE, STORES, Harness, failed
+from tests.stores.recurring import HOUR, HOURLY, MINUTE, Clockwork, keeping
+from tests.stores.test_state_machine import budget
+
+KEYS = ("a", "b")
+
+POLICIES = {
+    "ends": keeping(delays=(5 * MINUTE,), give_up_after=2 * HOUR),
+    "goes on": keeping(delays=(MINUTE, 20 * MINUTE), strategy=Strategy.UNTIL_SUCCESS, on_exhausted=Exhausted.WAIT_NEXT),
+    "other": keeping(schedule=Schedule.cron("45 */2 * * *"), strategy=Strategy.WHICHEVER_FIRST, delays=(MINUTE,)),
+}
+"""What may be declared."""
+
+LATE = st.sampled_from([0, 60, 601, 2000, 8000])
+"""So many seconds pass, so that walks lead far."""
+
+OUTCOMES = {"success": Succeeded(), "failure": failed(), "fatal": FATAL}
+
+
+class RefreshMachine(RuleBasedStateMachine):
+    """A store and its model, side by side."""
+
+    kind = "memory"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = tempfile.TemporaryDirectory()
+        self.store = Harness(STORES[self.kind](Path(self.folder.name)), "sync")
+        self.clockwork = Clockwork(self.store, keeping(schedule=HOURLY))
+        self.clockwork.declare(self.clockwork.definition)
+        self.model: dict[str, RefreshState] = {}
+        self.claims: list[Claim] = []
+
+    @property
+    def policy(self) -> RefreshPolicy:
+        """By which things move now."""
+        return self.clockwork.definition.policy
+
+    def teardown(self) -> None:
+        """Close the store."""
+        self.store.close()
+        self.folder.cleanup()
+
+    def moved(self, key: str, how: Any, **given: Any) -> Outcome:
+        """Move the model; how did that come out?"""
+        move = how(self.policy, self.model[key], now=self.store.now, **given)
+        self.model[key] = move.state
+        return move.outcome
+
+    def newest(self, key: str) -> str:
+        """The token of the attempt that has just begun: its job, which the model cannot know."""
+        return str(self.clockwork.thing(key).job_id)
+
+    @initialize()
+    def arrive(self) -> None:
+        """Things are there from the start."""
+        for key in KEYS:
+            self.track(key, at_once=True)
+
+    # ---------------------------------------------------------------------------------------------------- rules
+
+    @rule(key=st.sampled_from(KEYS), at_once=st.booleans())
+    def track(self, key: str, at_once: bool) -> None:
+        """Somebody tracks a thing, which may be known."""
+        fresh = self.clockwork.track(key, at_once=at_once)
+        assert (key not in self.model) == (key in fresh)
+        if key in fresh:
+            self.model[key] = RefreshState()
+            self._update(key, at_once=at_once)
+
+    def _update(self, key: str, *, at_once: bool) -> None:
+        self.moved(key, refresh.update, at_once=at_once)
+        if at_once and not self.model[key].paused:
+            self.moved(key, refresh.start, uid=self.newest(key))
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data(), at_once=st.booleans())
+    def update(self, data: st.DataObject, at_once: bool) -> None:
+        """A person changes a thing."""
+        key = data.draw(st.sampled_from(sorted(self.model)))
+        self.clockwork.update(key, at_once=at_once)
+        self._update(key, at_once=at_once)
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def trigger(self, data: st.DataObject) -> None:
+        """A person wants a thing now."""
+        key = data.draw(st.sampled_from(sorted(self.model)))
+        turned = self.clockwork.trigger(key)
+
+        assert self.moved(key, refresh.trigger, uid=self.newest(key)) == turned.outcome
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def switch(self, data: st.DataObject) -> None:
+        """A person pauses a thing, or resumes it."""
+        key = data.draw(st.sampled_from(sorted(self.model)))
+        if self.model[key].paused:
+            self.clockwork.resume(key)
+            self.moved(key, refresh.resume)
+        else:
+            self.clockwork.pause(key)
+            self.model[key] = refresh.pause(self.model[key]).state
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def untrack(self, data: st.DataObject) -> None:
+        """A thing is not kept fresh any more."""
+        key = data.draw(st.sampled_from(sorted(self.model)))
+        del self.model[key]
+
+        assert self.clockwork.untrack(key)
+
+    @rule(late=LATE)
+    def start(self, late: int) -> None:
+        """Somebody starts what is due."""
+        self.store.wait(late)
+        turned = {each.key: each.outcome for each in self.clockwork.start()}
+        due = [key for key, state in self.model.items() if refresh.is_due(state, self.store.now)]
+
+        assert {key: self.moved(key, refresh.start, uid=self.newest(key)) for key in due} == turned
+
+    @rule(crashes=st.booleans())
+    def claim(self, crashes: bool) -> None:
+        """A worker takes what there is; one that crashes right away loses it to the next sweep."""
+        claims = self.store.claim(5, worker=self.store.worker() if crashes else None)
+        if crashes:
+            self.store.wait(LEASE.total_seconds() + 1)
+            for moved in self.store.sweep():
+                self._ended(moved.job_id, "failure" if moved.report else "goes on")
+        else:
+            self.claims += claims
+
+    @precondition(lambda self: self.claims)
+    @rule(data=st.data(), how=st.sampled_from(sorted(OUTCOMES)))
+    def settle(self, data: st.DataObject, how: str) -> None:
+        """An attempt answers, perhaps one that was superseded or swept, or for the second time."""
+        claim = data.draw(st.sampled_from(self.claims))
+        if claim.lease_id not in self.store.settle((claim, OUTCOMES[how])).lost:
+            self._ended(claim.id, how)
+
+    def _ended(self, number: int, how: str) -> None:
+        for key, state in self.model.items():
+            if state.attempt_uid == str(number) and how != "goes on":
+                given = {"permanent": FATAL.failure.permanent} if how == "fatal" else {}
+                self.moved(key, refresh.success if how == "success" else refresh.failure, uid=str(number), **given)
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def cancel(self, data: st.DataObject) -> None:
+        """An operator cancels the job of an attempt."""
+        state = self.model[data.draw(st.sampled_from(sorted(self.model)))]
+        if state.attempt_uid is not None and self.store.cancel(int(state.attempt_uid)):
+            self._ended(int(state.attempt_uid), "failure")
+
+    @rule(late=LATE)
+    def sweep(self, late: int) -> None:
+        """Somebody sweeps."""
+        self.store.wait(late)
+        done = self.clockwork.sweep()
+        outcomes = [self.moved(key, refresh.sweep) for key in self.model]
+
+        assert len([each for each in outcomes if each is not Outcome.NOTHING]) == done
+
+    @rule(name=st.sampled_from(sorted(POLICIES)))
+    def deploy(self, name: str) -> None:
+        """The code is deployed with another policy, and the things are reckoned anew."""
+        changed = POLICIES[name].timing != self.clockwork.definition.timing
+        self.clockwork.definition = POLICIES[name]
+        self.clockwork.declare(POLICIES[name])
+        for key in self.model if changed else ():
+            self.moved(key, refresh.replan)
+
+        assert self.clockwork.replan() in {0, len(self.model)}
+
+    # ----------------------------------------------------------------------------------------------- invariants
+
+    @invariant()
+    def it_holds(self) -> None:
+        """The rows are as the model says, and so are the invariants."""
+        rows = {each.key: each.state for each in self.store.do(tracked.select("fresh"))}
+
+        assert self.model == rows
+        assert () == self.store.do(checks.check()).findings
+
+
+class PostgresMachine(RefreshMachine):
+    """The same on PostgreSQL, whose statements are others."""
+
+    kind = "postgres"
+
+
+TestMemory = RefreshMachine.TestCase
+TestMemory.settings = budget(60)
+TestPostgres = PostgresMachine.TestCase
+TestPostgres.settings = budget(5)
