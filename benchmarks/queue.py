@@ -34,7 +34,7 @@ from benchmarks.measure import Figures, Sizes
 from benchmarks.place import Server
 from benchmarks.subjects import DEEP, SUBJECTS
 
-__all__ = ["PEERS", "Report", "main", "run"]
+__all__ = ["PEERS", "Report", "home", "main", "run", "server_for"]
 
 PEERS = Path("build/peers")
 """Where the virtual environments of the peers are, each under the name of the subject."""
@@ -100,19 +100,20 @@ def run(store: str, sizes: Sizes, rounds: int, only: Sequence[str] = (), *, deep
     missing = [name for name in names if not _python(name).exists()]
     chosen = [name for name in names if name not in missing]
     measured, kept = [], {}
-    with _home() as home, _server(store, home) as server:
+    with home() as place, server_for(store, place) as server:
         for number in range(1, rounds + 1):
             figures = {}
             for name in _turned(chosen, number):
                 print(f"round {number}: {name}", file=sys.stderr, flush=True)
-                figures[name], kept[name] = _measure(store, name, sizes, home, server)
+                figures[name], kept[name] = _measure(store, name, sizes, place, server)
             measured.append(figures)
     medians = {name: _median([figures[name] for figures in measured]) for name in chosen}
     return Report(store, sizes, medians, kept, judge(store, measured), measured, missing)
 
 
 @contextlib.contextmanager
-def _home() -> Iterator[Path]:
+def home() -> Iterator[Path]:
+    """A folder for databases, on the disk that is meant; it is deleted at the end."""
     # Not in the system's folder for temporary files: where that is memory, a sync to disk costs nothing.
     build = Path("build")
     build.mkdir(exist_ok=True)
@@ -123,7 +124,13 @@ def _home() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _server(store: str, home: Path) -> Iterator[Server | None]:
+def server_for(store: str, home: Path) -> Iterator[Server | None]:
+    """A PostgreSQL server for the length of a ``with`` block, if the store wants one.
+
+    Args:
+        store: a key of `SUBJECTS`.
+        home: a folder for its databases.
+    """
     if store != "postgres":
         yield None
         return

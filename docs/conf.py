@@ -57,6 +57,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(asyncpg|psycopg|sqlalchemy)\..*"),  # nor are the pages of these here
     (r"py:.*", r"redrive\.stores\.(store\.Driver|loan\.\w+)"),
     (r"py:.*", r"redrive\.app\.(app\.Register|home\.Home|link\.Link|payload\.Signature)"),  # nor are these
+    (r"py:.*", r"redrive\.app\.schedules\.(Said|Register\w+)"),
 ]
 
 myst_enable_extensions = ["substitution"]

@@ -1,4 +1,4 @@
-"""Tables of customers that must stay fresh: what both ways of working share."""
+"""Tables of customers that must stay fresh: what the two ways with a table of your own share."""
 
 from __future__ import annotations
 
@@ -7,30 +7,16 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from download import Answer, Order
+from plan import POLICY
 from sqlalchemy import create_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from redrive.clock import Clock, SystemClock
 from redrive.contrib.refresh import Moved, Refreshes
 from redrive.contrib.refresh.sqlalchemy import RefreshColumns, refreshes
-from redrive.schedule import Effect, Outcome, RefreshPolicy
+from redrive.schedule import Effect, Outcome
 
 PATH = Path(os.environ.get("TABLES_FOLDER", Path(__file__).parent)) / "tables.db"
-
-POLICY = RefreshPolicy.parse("""
-    1. Refresh BigTable twice per day at 6 AM and 4 PM
-    2. Allow 1 hour to complete
-    3. Retry policy:
-       - On the first failure, retry immediately.
-       - On the second failure, retry after 1 minute.
-       - On the third failure, retry after 5 minutes.
-       - On the fourth failure, retry after 15 minutes.
-       - On the fifth failure, retry after 30 minutes.
-       - On the sixth failure, retry after 1 hour.
-    4. Give up after the final unsuccessful retry:
-       - Disable auto-refresh.
-       - Email the customer that the BigTable refresh has been disabled.
-""")
 
 engine = create_engine(f"sqlite:///{PATH}", connect_args={"timeout": 20})
 clock: Clock = SystemClock()

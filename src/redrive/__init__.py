@@ -14,13 +14,17 @@ if TYPE_CHECKING:
     from redrive.app.app import App
     from redrive.app.catch import CatchRequest
     from redrive.app.context import Context, Stop
+    from redrive.app.cron import Cron
     from redrive.app.job import Job
     from redrive.app.pending import Pending
+    from redrive.app.refresh import Refresh
     from redrive.app.task import Task
     from redrive.engine.select import Filter
+    from redrive.engine.tracked import Disabled
     from redrive.errors import Cancel, GiveUp, RedriveError, RetryAfter, Snooze, SoftTimeout
     from redrive.policy import Backoff, Policy, Rule
     from redrive.retrying import Deferred, GaveUp, Ok, deadline, disabled, resume, retry
+    from redrive.schedule import RefreshPolicy
 
 __all__ = [
     "App",
@@ -28,7 +32,9 @@ __all__ = [
     "Cancel",
     "CatchRequest",
     "Context",
+    "Cron",
     "Deferred",
+    "Disabled",
     "Filter",
     "GaveUp",
     "GiveUp",
@@ -37,6 +43,8 @@ __all__ = [
     "Pending",
     "Policy",
     "RedriveError",
+    "Refresh",
+    "RefreshPolicy",
     "RetryAfter",
     "Rule",
     "Snooze",
@@ -58,7 +66,9 @@ _HOMES = {
     "Cancel": "redrive.errors",
     "CatchRequest": "redrive.app.catch",
     "Context": "redrive.app.context",
+    "Cron": "redrive.app.cron",
     "Deferred": "redrive.retrying",
+    "Disabled": "redrive.engine.tracked",
     "Filter": "redrive.engine.select",
     "GaveUp": "redrive.retrying",
     "GiveUp": "redrive.errors",
@@ -67,6 +77,8 @@ _HOMES = {
     "Pending": "redrive.app.pending",
     "Policy": "redrive.policy",
     "RedriveError": "redrive.errors",
+    "Refresh": "redrive.app.refresh",
+    "RefreshPolicy": "redrive.schedule",
     "RetryAfter": "redrive.errors",
     "Rule": "redrive.policy",
     "Snooze": "redrive.errors",

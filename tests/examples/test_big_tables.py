@@ -1,4 +1,4 @@
-"""The big tables, on lists of Redis and on jobs of redrive, with everything lost that can be."""
+"""The big tables: on lists of Redis, on jobs of redrive, and kept by redrive, with everything lost that can be."""
 
 from __future__ import annotations
 
@@ -59,26 +59,33 @@ class Example:
 
 
 @pytest.fixture
-def example(tmp_path, monkeypatch):
-    """Load the modules of the example, new ones for each test, under the names that they have there."""
+def modules(tmp_path, monkeypatch):
+    """The modules of the example can be imported under the names that they have there; `modules()` forgets them."""
     monkeypatch.setenv("TABLES_FOLDER", str(tmp_path))
     monkeypatch.syspath_prepend(EXAMPLE)
 
     def forget() -> None:
-        for name in ("tables", "download", "lists", "jobs"):
+        for name in ("plan", "tables", "download", "lists", "jobs", "managed"):
             sys.modules.pop(name, None)
 
+    forget()
+    yield forget
+    forget()
+
+
+@pytest.fixture
+def example(modules):
+    """Load the modules of the example, new ones for each test."""
     made: list[Example] = []
 
     def load(*names: str) -> Example:
-        forget()
+        modules()
         made.append(Example(list(names)))
         return made[-1]
 
     yield load
     for each in made:
         each.tables.engine.dispose()
-    forget()
 
 
 @pytest.fixture(scope="module")
@@ -312,3 +319,101 @@ def test_a_reader_may_wait_for_a_message(example, redis):
     redis.rpush("letters", "second")
     assert b"second" == next(reader)
     reader.close()
+
+
+class Managed:
+    """The example as redrive keeps all of it, on a database of the test's own, with time that jumps."""
+
+    def __init__(self) -> None:
+        self.managed = importlib.import_module("managed")
+        self.managed.app.clock = self.clock = VirtualClock()
+        self.managed.download.fetch = self._fetch
+        self.connection = self.managed.open_database()
+        self.pages = {"https://example.com/big": 3}
+        self.fetched: list[str] = []
+
+    def _fetch(self, url: str) -> int:
+        self.fetched.append(f"{self.clock.now():%H:%M}")
+        found = self.pages[url]  # LookupError, as for a page that is not there
+        if isinstance(found, Exception):
+            raise found
+        return found() if callable(found) else found
+
+    def save(self, url: str, number: int | None = None) -> int:
+        """Somebody makes a table, or edits the one with this number."""
+        return self.managed.save(self.connection, "anna@example.com", url, number)
+
+    def run(self, span: str = "1h") -> None:
+        """Let workers work for so long."""
+        drain(self.managed.app, within=span)
+
+    def lines(self) -> list[int | None]:
+        """What the tables have."""
+        return [lines for (lines,) in self.connection.execute("SELECT lines FROM big_tables ORDER BY id")]
+
+    def letters(self) -> list[str]:
+        """What customers are told."""
+        return [text for (text,) in self.connection.execute("SELECT text FROM letters ORDER BY id")]
+
+    def close(self) -> None:
+        """End."""
+        self.connection.close()
+        self.managed.app.close()
+
+
+@pytest.fixture
+def managed(modules):
+    """The example, managed."""
+    modules()
+    made = Managed()
+    yield made
+    made.close()
+
+
+def test_a_managed_table_is_filled_at_once_and_then_twice_per_day(managed):
+    """A saved table is fetched at once; after that at 6 AM and 4 PM."""
+    number = managed.save("https://example.com/big")
+    managed.run("1d")
+
+    assert (1, [3], ["00:00", "06:00", "16:00"]) == (number, managed.lines(), managed.fetched)
+
+
+def test_the_seventh_failure_of_a_managed_table_gives_up(managed):
+    """Seven attempts, with the delays of the policy between them; then the customer is told."""
+    managed.pages["https://example.com/big"] = TimeoutError("the site is asleep")
+    managed.save("https://example.com/big")
+    managed.run("3d")
+
+    assert ["00:00", "00:00", "00:01", "00:06", "00:21", "00:51", "01:51"] == managed.fetched
+    letter = "the BigTable refresh has been disabled. Cannot refresh after 7 attempt(s)"
+    assert [letter] == managed.letters()
+
+
+def test_a_wrong_url_of_a_managed_table_is_given_up_with_a_letter_until_it_is_edited(managed):
+    """The customer is told once, in words of the handler; an edit begins anew."""
+    number = managed.save(BROKEN)
+    managed.run("3d")
+    assert [f"the BigTable refresh has been disabled. Provided URL is invalid: {BROKEN}"] == managed.letters()
+
+    managed.save("https://example.com/big", number)
+    managed.run("1s")
+    assert ([3], 2) == (managed.lines(), len(managed.fetched))
+
+
+def test_what_runs_for_a_managed_table_that_is_edited_writes_nothing(managed):
+    """The table is edited while its old page is fetched: only the new one counts."""
+    managed.pages["https://example.com/old"] = lambda: managed.save("https://example.com/big", 1) and 99
+    managed.save("https://example.com/old")
+    managed.run("1s")
+
+    assert ([3], 2) == (managed.lines(), len(managed.fetched))
+
+
+def test_a_managed_table_that_is_deleted_is_refreshed_no_more(managed):
+    """Its row and its refresh go in one transaction."""
+    managed.save("https://example.com/big")
+    managed.run("1s")
+    managed.managed.remove(managed.connection, 1)
+    managed.run("3d")
+
+    assert ([], 1) == (managed.lines(), len(managed.fetched))

@@ -196,3 +196,35 @@ async def durable() -> None:
     await charge.aenqueue("a payment")  # type: ignore[call-overload]
     assert_type(await charge_slowly.acall(Payment(1), policy=policy), Receipt)
     assert_type(await app.acomplete("3.7"), bool)
+
+
+# --- crons ------------------------------------------------------------------------------------------------------------
+
+
+@app.cron("*/5 * * * *", tz="Europe/Kyiv", retry="3 1s", overlap="queue", catch_up="none", window=timedelta(hours=1))
+def nightly(ctx: redrive.Context) -> None:
+    """Know the occurrence."""
+    assert_type(ctx.occurs_at, datetime | None)
+
+
+@app.cron("@daily")
+async def nightly_slowly() -> None:
+    """Jobs promise nothing, not the coroutine."""
+
+
+assert_type(nightly_slowly.enqueue(), redrive.Job[None])
+assert_type(nightly.trigger().occurs_at, datetime)
+assert_type(nightly.state.next_at, datetime | None)
+assert_type([each.job_id for each in nightly.backfill(history.started_at, history.started_at)], list[int | None])
+assert_type(nightly.pause(actor="ann").paused_at, datetime | None)
+assert_type([each.name for each in app.recurring()], list[str])
+app.cron("@daily", overlap="maybe")  # type: ignore[arg-type]
+app.cron(nightly)  # type: ignore[arg-type]
+app.cron("@daily")(charge)  # type: ignore[arg-type]
+
+
+async def crons() -> None:
+    """The asynchronous forms promise the same."""
+    await nightly_slowly()
+    assert_type([each.note for each in await nightly.aoccurrences(limit=1)], list[str | None])
+    assert_type((await nightly.aresume()).paused_at, datetime | None)

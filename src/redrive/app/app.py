@@ -21,6 +21,7 @@ from redrive.app.payload import Signature
 from redrive.app.pending import Pending
 from redrive.app.queue import Queues
 from redrive.app.registry import Registry
+from redrive.app.schedules import Said, Schedules
 from redrive.app.task import Options, Task
 from redrive.clock import Clock
 from redrive.engine.frozen import FrozenPolicy, freeze
@@ -36,6 +37,7 @@ __all__ = ["App"]
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C")
+K = TypeVar("K", bound=Task[Any, Any, Any])
 
 
 class Register(Protocol):
@@ -49,7 +51,7 @@ class Register(Protocol):
     def __call__(self, function: Callable[P, R | Pending], /) -> Task[P, R, R]: ...
 
 
-class App(Operator, Answers, Queues):
+class App(Operator, Answers, Queues, Schedules):
     """One database and the tasks whose jobs it keeps.
 
     The database is opened at its first use, so that importing a module with an App costs nothing and cannot fail.
@@ -153,19 +155,42 @@ class App(Operator, Answers, Queues):
                 than the hard one.
             CatchDefinitionError: the catch task takes another request, or returns something.
         """
+        said = Said(retry, queue, timeout, name, priority, idempotent, soft_timeout, keep_for)
 
         def register(target: Callable[..., Any]) -> Task[Any, Any, Any]:
             if not inspect.isroutine(target):
                 message = f"{target!r} is no function; a task is made by @app.task or @app.task(retry=..., queue=...)"
                 raise TaskDefinitionError(message)
-            label = name or target.__name__
-            options = Options(queue, priority, freeze(self._policy(retry, target, timeout, idempotent=idempotent)))
-            traits = _traits(label, retry, idempotent, soft_timeout, options.policy.policy)
-            if keep_for is not None:
-                traits = replace(traits, keep_for=keep(keep_for, f"task {label!r}: keep_for"))
-            return self._registry.add(Task(self, label, target, options, traits=traits))
+            return self.define(target, said, Task)
 
         return register if function is None else register(function)
+
+    def define(self, target: Callable[..., Any], said: Said, kind: Callable[..., K]) -> K:
+        """Register a function as a task of some kind.
+
+        Args:
+            target: the function.
+            said: what its decorator was told.
+            kind: makes the task.
+
+        Returns:
+            The task.
+
+        Raises:
+            PolicyError: the directive cannot be read; the message names the function.
+            TaskDefinitionError: the name is taken, the parameters cannot be stored, or the soft timeout is not shorter
+                than the hard one.
+            CatchDefinitionError: the catch task takes another request, or returns something.
+        """
+        label = said.name or target.__name__
+        policy = self._policy(said.retry, target, said.timeout, idempotent=said.idempotent)
+        options = Options(said.queue, said.priority, freeze(policy))
+        traits = _traits(label, said.retry, said.idempotent, said.soft_timeout, policy)
+        if said.keep_for is not None:
+            traits = replace(traits, keep_for=keep(said.keep_for, f"task {label!r}: keep_for"))
+        made = kind(self, label, target, options, traits=traits)
+        self._registry.add(made)
+        return made
 
     def _policy(
         self,

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from redrive.app.link import Link, Stop
 from redrive.app.transaction import Transaction
+from redrive.engine.origin import Kind, read_origin
 from redrive.errors import ConfigurationError
 
 __all__ = ["Context", "Stop"]
@@ -29,6 +30,7 @@ class Context:
         deadline_at: when the attempt will be cut off; None without an attempt timeout.
         link: to the worker; None in a context that you made yourself, for a test: nothing stops it then, and its
             heartbeats go nowhere.
+        origin: what the job is for, such as ``cron:nightly/2026-01-01T03:00:00Z``; None where it is a task by itself.
     """
 
     job_id: int
@@ -40,6 +42,19 @@ class Context:
     started_at: datetime
     deadline_at: datetime | None
     link: Link | None = field(default=None, repr=False, compare=False)
+    origin: str | None = None
+
+    @property
+    def occurs_at(self) -> datetime | None:
+        """The occurrence of the cron that this run is for, however late or however often it is tried; else None."""
+        origin = read_origin(self.origin)
+        return None if origin is None else origin.occurs_at
+
+    @property
+    def key(self) -> str | None:
+        """The key of what is refreshed, in an attempt at a refresh; else None."""
+        origin = read_origin(self.origin)
+        return origin.part if origin is not None and origin.kind is Kind.REFRESH else None
 
     @property
     def should_stop(self) -> bool:

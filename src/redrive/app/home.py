@@ -44,6 +44,10 @@ class Home(Protocol):
         """Check that what a policy names is there."""
         ...
 
+    def find(self, name: str) -> Any:  # noqa: ANN401 - a task, whose module imports this one
+        """Find a task by its name."""
+        ...
+
     def read_result(self, task: str, raw: bytes | None) -> Any:  # noqa: ANN401 - the user's
         """Read a stored result."""
         ...

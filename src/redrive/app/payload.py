@@ -294,8 +294,10 @@ class Returns:
 
     @cached_property
     def hint(self) -> Any:  # noqa: ANN401 - a type form
-        """The return annotation, without `Pending`, which is no result; Any without one."""
+        """The return annotation, without `Pending`, which is no result; Any without one, and where that was all."""
         hint = self._signature.hints.get("return", Any)
+        if hint is Pending:
+            return Any
         parts = typing.get_args(hint)
         if Pending not in parts:
             return hint

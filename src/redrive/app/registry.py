@@ -74,7 +74,7 @@ class Registry:
         for module in self._include:
             _import(module)
         for task in self.tasks.values():
-            self.check_policy(task.policy, task.signature)
+            task.check()
         self._checked = len(self.tasks)
 
     def check_policy(self, policy: Policy, signature: Signature) -> None:

@@ -338,9 +338,18 @@ class Task(Call[P, R], Direct[P, R, C], Generic[P, R, C]):
         functools.update_wrapper(self, function)
 
     @property
+    def defaults(self) -> Options:
+        """What its jobs have unless told otherwise."""
+        return self._options
+
+    @property
     def policy(self) -> Policy:
         """The retry policy of its jobs."""
         return self._options.policy.policy
+
+    def check(self) -> None:
+        """Check that what it names is there and fits; see `redrive.app.app.App.check`."""
+        self.app.check_policy(self.policy, self.signature)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C:
         """Run the function here and now."""

@@ -13,12 +13,13 @@ from typing import Any, Self
 
 from redrive import observe
 from redrive.engine.lifecycle import Event
+from redrive.engine.occurrence import Decision, Occurrence
 from redrive.engine.records import Claim, Job, NewJob
 from redrive.engine.settle import Transition
 from redrive.stores.operations.jobs import Placed
 from redrive.stores.operations.leases import Ending, Settled
 
-__all__ = ["Enqueue", "tell_cancelled", "tell_lost", "tell_moved", "tell_settled"]
+__all__ = ["Enqueue", "tell_cancelled", "tell_fired", "tell_lost", "tell_moved", "tell_settled"]
 
 
 class Enqueue:
@@ -120,6 +121,24 @@ def tell_cancelled(jobs: Iterable[Job]) -> None:
         )
 
 
+def tell_fired(fired: Iterable[Occurrence]) -> None:
+    """Tell what became of occurrences of crons.
+
+    Args:
+        fired: what was decided and written.
+    """
+    for each in fired:
+        observe.tell(
+            _DECIDED[each.decision](
+                schedule=each.schedule,
+                occurs_at=each.occurs_at,
+                late=each.decided_at - each.occurs_at,
+                job_id=each.job_id,
+                why=each.note,
+            )
+        )
+
+
 def _events(moved: Transition) -> Iterator[observe.JobEvent]:
     yield _TELLS[moved.event](moved)
     if moved.caught is not None:
@@ -183,3 +202,10 @@ _TELLS: Mapping[Event, Callable[[Transition], observe.JobEvent]] = {
     ),
 }
 """Every event that ends an attempt; those of operators are told by those who carry them out."""
+
+_DECIDED: Mapping[Decision, type[observe.CronEvent]] = {
+    Decision.STARTED: observe.CronStarted,
+    Decision.QUEUED: observe.CronQueued,
+    Decision.SKIPPED: observe.CronSkipped,
+    Decision.MISSED: observe.CronMissed,
+}

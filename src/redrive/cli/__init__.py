@@ -21,6 +21,7 @@ from redrive.cli.demo import demo
 from redrive.cli.jobs import jobs
 from redrive.cli.plan import plan
 from redrive.cli.queues import queues
+from redrive.cli.schedules import schedules
 from redrive.cli.simulate import simulate
 from redrive.cli.worker import worker
 from redrive.errors import ConfigurationError, RedriveError
@@ -41,6 +42,7 @@ cli.command()(check)
 cli.add_typer(jobs, name="jobs")
 cli.add_typer(db, name="db")
 cli.add_typer(queues, name="queues")
+cli.add_typer(schedules, name="schedules")
 
 
 def _version(asked: bool) -> None:

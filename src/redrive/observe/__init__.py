@@ -29,12 +29,13 @@ event                      is told when
 ``RequestRetryScheduled``  a request under RFC 0049 is sent again (`redrive.retrying.orchestrator`)
 ``RequestNotRetried``      it is not
 ``Job...``, ``Worker...``  see the table of `redrive.observe.jobs`
+``Cron...``                something has become of an occurrence (`redrive.observe.schedules`)
 =========================  ============================================================================
 
 Classes are named by who it is about and what became of it: ``Call...`` in process, ``Request...`` under the
-orchestrator, ``Job...`` for durable work. A call that succeeds at once tells nothing. Neither does an error that is
-none of its policy's business, nor a call that leaves the retrying to another one above: that one tells. A job tells
-each of its attempts, since somebody else may be asking for each.
+orchestrator, ``Job...`` for durable work, ``Cron...`` for what makes it. A call that succeeds at once tells nothing.
+Neither does an error that is none of its policy's business, nor a call that leaves the retrying to another one above:
+that one tells. A job tells each of its attempts, since somebody else may be asking for each.
 
 **Around a wait, or an attempt.** A sink may return a context manager. It is entered before the wait that the event is
 about and exited once after it, also when the wait is cancelled or interrupted; each event has its own, so that calls at
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
     from redrive.observe.events import CallDeferred, CallEvent, CallGaveUp, CallRetryScheduled, CallSucceeded, Event
     from redrive.observe.jobs import JobCancelled, JobCaught, JobEnqueued, JobEvent, JobsEnqueuing
     from redrive.observe.labels import Bounded
+    from redrive.observe.schedules import CronEvent, CronMissed, CronQueued, CronSkipped, CronStarted
     from redrive.observe.sinks import Registration, Sink, Wait, add, around, carried, log, only, tell
     from redrive.observe.workers import WorkerStarted, WorkerStopped
 
@@ -94,6 +96,11 @@ __all__ = [
     "CallGaveUp",
     "CallRetryScheduled",
     "CallSucceeded",
+    "CronEvent",
+    "CronMissed",
+    "CronQueued",
+    "CronSkipped",
+    "CronStarted",
     "Event",
     "JobCancelled",
     "JobCaught",
@@ -134,7 +141,7 @@ _HOMES = {
 
 
 def _home(name: str) -> str:
-    for start, home in (("Call", "events"), ("Worker", "workers"), ("Job", "attempts")):
+    for start, home in (("Call", "events"), ("Worker", "workers"), ("Cron", "schedules"), ("Job", "attempts")):
         if name.startswith(start):
             return _HOMES.get(name, home)
     return _HOMES.get(name, "sinks")

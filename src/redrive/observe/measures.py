@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from redrive.observe.attempts import JobStarted
 from redrive.observe.events import CallDeferred, CallGaveUp, CallRetryScheduled, CallSucceeded, Event
 from redrive.observe.jobs import JobCaught, JobEnqueued, JobEvent
+from redrive.observe.schedules import CronEvent
 
 __all__ = ["BUCKETS", "METRICS", "Measure", "Metric", "measures"]
 
@@ -60,8 +61,11 @@ TOOK = Metric("redrive.job.duration", ("task", "queue", "outcome"), "How long at
 WAITED = Metric("redrive.job.waiting", ("task", "queue"), "How long attempts waited after they were due.", seconds=True)
 RETRIES = Metric("redrive.call.retries", ("call", "rule"), "Retries of calls in process.")
 CALLS = Metric("redrive.calls", ("call", "outcome", "rule"), "Calls in process that were retried, by how they ended.")
+OCCURRENCES = Metric(
+    "redrive.cron.occurrences", ("schedule", "outcome"), "Occurrences of crons, by what became of them."
+)
 
-METRICS = (ENQUEUED, CAUGHT, ATTEMPTS, TOOK, WAITED, RETRIES, CALLS)
+METRICS = (ENQUEUED, CAUGHT, ATTEMPTS, TOOK, WAITED, RETRIES, CALLS, OCCURRENCES)
 
 
 def measures(event: Event) -> Iterator[Measure]:
@@ -86,6 +90,8 @@ def measures(event: Event) -> Iterator[Measure]:
             took = getattr(event, "took", None)
             if took is not None:
                 yield Measure(TOOK, took.total_seconds(), (task, queue, event.outcome))
+        case CronEvent(schedule=schedule):
+            yield Measure(OCCURRENCES, 1, (schedule, event.outcome))
         case CallRetryScheduled(name=name, rule=rule):
             yield Measure(RETRIES, 1, (name, rule))
         case CallSucceeded(name=name):

@@ -203,6 +203,7 @@ class Executor:
             idempotency_key=self._app.idempotency_key(claim.id),
             started_at=claim.started_at,
             deadline_at=None if limit is None else claim.claimed_at + limit,
+            origin=claim.origin,
             link=link,
         )
         return link

@@ -20,6 +20,7 @@ from redrive.clock import Clock
 from redrive.errors import StoreError
 from redrive.runtime.rests import rest
 from redrive.stores.operations import retention, workers
+from redrive.stores.operations.schedules import forget_occurrences
 
 __all__ = ["Pruner"]
 
@@ -33,6 +34,9 @@ BETWEEN_PASSES = 60.0
 
 LEFT_FOR = timedelta(days=1)
 """How long a worker is listed after it left; histories name workers by their ids, and nothing else refers to them."""
+
+OCCURRENCES = 1000
+"""Occurrences of crons that are deleted in one transaction; they are kept as long as jobs that have ended."""
 
 POLICIES = 10
 """Policies that are deleted after one pass: for each one, the database looks at every job."""
@@ -87,5 +91,8 @@ class Pruner:
                 await self._clock.asleep(BETWEEN_STRIDES)
             after = found.last_id
         await store.arun(retention.forget_workers(left_for=LEFT_FOR, now=now()))
+        kept_for = self._app.keep.ended
+        while kept_for and await store.arun(forget_occurrences(kept_for, limit=OCCURRENCES, now=now())) == OCCURRENCES:
+            pass
         for digest in sorted(known - seen)[:POLICIES]:
             await store.arun(retention.forget_policy(digest))

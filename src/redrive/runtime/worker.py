@@ -33,6 +33,7 @@ from redrive.runtime.keeper import Keeper
 from redrive.runtime.notifier import Notifier
 from redrive.runtime.pruner import Pruner
 from redrive.runtime.rescuer import Rescuer
+from redrive.runtime.scheduler import Scheduler
 from redrive.runtime.settler import Settler
 from redrive.runtime.watching import kept, tell_worker_started, tell_worker_stopped
 from redrive.stores.operations import queues, workers
@@ -161,10 +162,11 @@ class Worker:
 
     async def _serve(self) -> None:
         rescuer, coroner = Rescuer(self._app, self._clock), Coroner(self._app, self._clock, lambda: self._id)
-        pruner = Pruner(self._app, self._clock, lambda: self._id)
+        pruner, scheduler = Pruner(self._app, self._clock, lambda: self._id), Scheduler(self._app, self._clock)
+        wanted = (rescuer, coroner, self._notifier, pruner, *((scheduler,) if self._app.schedules else ()))
         settling = asyncio.create_task(self._settler.run())
         claiming = asyncio.create_task(self._claimer.run())
-        duties = [asyncio.create_task(duty.run()) for duty in (rescuer, coroner, self._notifier, pruner)]
+        duties = [asyncio.create_task(duty.run()) for duty in wanted]
         log.info("worker %d serves %s", self._id, ", ".join(self._queues) if self._queues else "all queues")
         try:
             await _first(self._stopping.wait(), claiming, *duties, settling)

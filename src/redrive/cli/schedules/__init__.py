@@ -1,0 +1,215 @@
+"""``redrive schedules``: look at crons and refreshes, and act on them.
+
+The commands know the schedules of the database and those of the code: one that no worker has declared yet is listed,
+and one that the code has lost is listed too, and can be acted on, since another version of the code may have it.
+
+A refresh has things, each with a key. A command that is told a key means that thing, and otherwise the schedule as a
+whole.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from redrive.app.app import App
+from redrive.cli.loading import load_app
+from redrive.cli.schedules import pages, plain
+from redrive.cli.schedules.seen import Seen, seen, seen_one
+from redrive.engine.occurrence import Occurrence
+from redrive.engine.origin import Kind
+from redrive.engine.tracked import Tracked
+from redrive.errors import IllegalMove
+from redrive.retrying import dice
+from redrive.schedule import Outcome
+from redrive.stores.operations import crons, tracked, tracking
+from redrive.stores.operations import schedules as operations
+
+__all__ = ["schedules"]
+
+schedules = typer.Typer(help="Look at crons and refreshes, and act on them.", no_args_is_help=True)
+
+Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the App is, for example payments.jobs:app.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the cron or refresh.")]
+Thing = Annotated[str, typer.Argument(metavar="KEY", help="Which of the things of a refresh.")]
+Key = Annotated[str | None, typer.Argument(metavar="[KEY]", help="Of a refresh, which of its things.")]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON object in a line instead of a text.")]
+Actor = Annotated[str | None, typer.Option(help="Who does it, for the audit log; by default user@host.")]
+Since = Annotated[str, typer.Option(help="The first instant, such as 2026-03-01T06:00Z; without an offset it is UTC.")]
+Until = Annotated[str | None, typer.Option(help="The last instant; by default now.")]
+
+AHEAD = 5
+"""Occurrences to come that are shown."""
+
+BACK = 10
+"""Past occurrences that are shown."""
+
+TROUBLED = 20
+"""Things in trouble that are shown."""
+
+
+# ------------------------------------------------------------------------------------------------------------- looking
+
+
+@schedules.command("list")
+def list_(app: Target, *, json: AsJson = False) -> None:
+    """List crons and refreshes: when they occur, what is next, and how it went last."""
+    loaded = load_app(app)
+    counts = {each.schedule: each for each in loaded.tracked()}
+    table = Table("name", "kind", "when", "next", "state", "last", box=None, pad_edge=False)
+    for each in seen(loaded):
+        last = _occurrences(loaded, each, 1)
+        if json:
+            _print(plain.schedule(each) | plain.went(last, counts.get(each.name)))
+        else:
+            went = pages.went(last, counts.get(each.name))
+            texts = (each.name, each.kind, pages.when(each), pages.due(each), pages.state(each), went)
+            table.add_row(*map(escape, texts))
+    if not json:
+        Console().print(table)
+
+
+@schedules.command()
+def show(app: Target, name: Name, key: Key = None, *, json: AsJson = False) -> None:
+    """Show one schedule in full: what was declared, what comes, and how it went; or one thing of a refresh."""
+    loaded = load_app(app)
+    if key is not None:
+        _say_thing(loaded, name, key, json=json, full=True)
+        return
+    found = seen_one(loaded, name)
+    ahead = [*itertools.islice(found.ahead(_now(loaded)), AHEAD)]
+    past = _occurrences(loaded, found, BACK)
+    counted = loaded.tracked() if found.kind is Kind.REFRESH else ()
+    counts = next((each for each in counted if each.schedule == name), None)
+    troubled = loaded.store.run(tracked.select(name, limit=TROUBLED, troubled=True))
+    if json:
+        more = {"next": ahead, "occurrences": past, "troubled": [plain.thing(each) for each in troubled]}
+        _print(plain.schedule(found) | plain.went((), counts) | more)
+        return
+    console = Console()
+    for line in pages.schedule(found, ahead):
+        console.print(line, highlight=False, markup=False)
+    if found.kind is Kind.CRON:
+        console.print(pages.history(past))
+    else:
+        console.print(f"things: {pages.went((), counts) or 'none'}", highlight=False)
+        console.print(pages.things(troubled))
+
+
+def _occurrences(app: App, found: Seen, limit: int) -> tuple[Occurrence, ...]:
+    return app.store.run(operations.occurrences(found.name, limit=limit)) if found.kind is Kind.CRON else ()
+
+
+# -------------------------------------------------------------------------------------------------------------- acting
+
+
+@schedules.command()
+def trigger(app: Target, name: Name, key: Key = None, *, actor: Actor = None, json: AsJson = False) -> None:
+    """Start a cron, or a thing of a refresh, now: due or not, paused or not. What runs of a thing is superseded."""
+    loaded = load_app(app)
+    by = actor or loaded.actor
+    if key is None:
+        made = loaded.store.run(crons.trigger(name, actor=by, now=loaded.now()))
+        _told(made, f"cron {name} was started as job {made.job_id}", json=json)
+        return
+    turned = loaded.store.run(tracking.trigger(name, key, dice.roll(), actor=by, now=loaded.now()))
+    if turned.outcome is Outcome.DISABLED:
+        reason = loaded.store.run(tracked.get(name, key)).disabled_reason
+        message = f"{name}/{key} was given up ({reason}) until somebody updates it: redrive schedules update"
+        raise IllegalMove(message)
+    _say_thing(loaded, name, key, json=json)
+
+
+@schedules.command()
+def update(app: Target, name: Name, key: Thing, *, actor: Actor = None, json: AsJson = False) -> None:
+    """Begin anew with a thing of a refresh: what was given up is enabled, what was counted is forgotten."""
+    loaded = load_app(app)
+    by = actor or loaded.actor
+    loaded.store.run(tracking.update(name, key, dice.roll(), actor=by, now=loaded.now()))
+    _say_thing(loaded, name, key, json=json)
+
+
+@schedules.command()
+def pause(app: Target, name: Name, key: Key = None, *, actor: Actor = None, json: AsJson = False) -> None:
+    """Start nothing of a schedule, or of one thing of a refresh, until resume; what runs goes on."""
+    loaded = load_app(app)
+    by, now = actor or loaded.actor, loaded.now()
+    if key is None:
+        loaded.store.run(operations.pause(name, actor=by, now=now))
+        _say_schedule(loaded, name, json=json)
+    else:
+        loaded.store.run(tracking.pause(name, key, actor=by, now=now))
+        _say_thing(loaded, name, key, json=json)
+
+
+@schedules.command()
+def resume(app: Target, name: Name, key: Key = None, *, actor: Actor = None, json: AsJson = False) -> None:
+    """Go on. What was planned for the time of the pause is left out; a retry that became due is made."""
+    loaded = load_app(app)
+    by, now = actor or loaded.actor, loaded.now()
+    if key is None:
+        loaded.store.run(operations.resume(name, actor=by, now=now))
+        _say_schedule(loaded, name, json=json)
+    else:
+        loaded.store.run(tracking.resume(name, key, dice.roll(), actor=by, now=now))
+        _say_thing(loaded, name, key, json=json)
+
+
+@schedules.command()
+def backfill(
+    app: Target, name: Name, *, since: Since, until: Until = None, actor: Actor = None, json: AsJson = False
+) -> None:
+    """Start all occurrences of a cron in a span that were not started. Doing it twice is doing it once."""
+    loaded = load_app(app)
+    begin = _instant(since, "--since")
+    end = _now(loaded) if until is None else _instant(until, "--until")
+    by = actor or loaded.actor
+    made = loaded.store.run(crons.backfill(name, begin, end, actor=by, now=loaded.now()))
+    _told({"started": made}, f"cron {name}: {len(made)} occurrences were started", json=json)
+
+
+def _now(app: App) -> datetime:
+    return app.now() or datetime.now(UTC)  # noqa: TID251 - a default, and for display
+
+
+def _instant(text: str, option: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        message = f"{text!r} is no instant; write 2026-03-01, 2026-03-01T06:00 or 2026-03-01T06:00+02:00"
+        raise typer.BadParameter(message, param_hint=option) from error
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+# --------------------------------------------------------------------------------------------------------------- saying
+
+
+def _say_schedule(app: App, name: str, *, json: bool) -> None:
+    found = seen_one(app, name)
+    _told(plain.schedule(found), pages.headline(found), json=json)
+
+
+def _say_thing(app: App, name: str, key: str, *, json: bool, full: bool = False) -> None:
+    thing: Tracked = app.store.run(tracked.get(name, key))
+    policy = seen_one(app, name).policy(thing)
+    text = "\n".join(pages.thing(thing, policy)) if full else pages.standing(thing)
+    _told(plain.thing(thing) | {"policy": None if policy is None else str(policy)}, text, json=json)
+
+
+def _told(value: Mapping[str, object] | Occurrence, text: str, *, json: bool) -> None:
+    if json:
+        _print(value)
+    else:
+        typer.echo(text)
+
+
+def _print(value: Mapping[str, object] | Occurrence) -> None:
+    typer.echo(msgspec.json.encode(value).decode())

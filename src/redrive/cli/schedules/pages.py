@@ -1,0 +1,137 @@
+"""Schedules for people: lines and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from rich.markup import escape
+from rich.table import Table
+
+from redrive.cli.schedules.seen import Seen
+from redrive.engine.occurrence import Occurrence
+from redrive.engine.recurring import CatchUp, CronDefinition, Made
+from redrive.engine.tracked import Tracked
+from redrive.policy import format_duration
+from redrive.schedule import RefreshPolicy, RefreshState
+from redrive.stores.operations.tracked import Counts
+
+__all__ = ["due", "headline", "history", "schedule", "standing", "state", "thing", "things", "went", "when"]
+
+
+def when(seen: Seen) -> str:
+    """When it occurs, in a line."""
+    if seen.definition is None:
+        return "declared by a newer redrive"
+    if isinstance(seen.definition, CronDefinition):
+        return f"{seen.definition.pattern} in {seen.definition.tz}"
+    return str(seen.definition.policy).splitlines()[0]
+
+
+def state(seen: Seen) -> str:
+    """Whether anything of it is started."""
+    said = [
+        seen.row is None and "no worker has declared it yet",
+        not seen.in_code and "not in the code of this app",
+        seen.paused_at is not None and f"paused since {_at(seen.paused_at)}",
+    ]
+    return ", ".join(each for each in said if each) or "active"
+
+
+def due(seen: Seen) -> str:
+    """When something of it is due."""
+    return "-" if seen.due_at is None else _at(seen.due_at)
+
+
+def headline(seen: Seen) -> str:
+    """The first line of its page."""
+    return f"{seen.kind} {seen.name}: {state(seen)}"
+
+
+def went(last: Sequence[Occurrence], counts: Counts | None) -> str:
+    """How it went: the latest occurrence of a cron, or how the things of a refresh are."""
+    if counts is None:
+        return "".join(f"{_at(each.occurs_at)} {each.decision}" for each in last[:1])
+    named = {"running": counts.running, "failing": counts.failing, "given up": counts.disabled}
+    more = {"paused": counts.paused, "completed": counts.completed}
+    said = [f"{count} {name}" for name, count in (named | more).items() if count]
+    return ", ".join([f"{counts.tracked} tracked", *said])
+
+
+def schedule(seen: Seen, ahead: Sequence[datetime]) -> Iterator[str]:
+    """The page of a schedule, without its tables."""
+    yield headline(seen)
+    if seen.row is not None:
+        yield f"declared {_at(seen.row.declared_at)}"
+    definition = seen.definition
+    if definition is None:
+        yield when(seen)
+        return
+    if isinstance(definition, CronDefinition):
+        yield f"when: {when(seen)}"
+        within = f" within {format_duration(definition.window)}" if definition.catch_up is CatchUp.ALL else ""
+        yield f"overlap: {definition.overlap}, catch-up: {definition.catch_up}{within}"
+    else:
+        yield from ["policy:", *(f"  {line}" for line in str(definition.policy).splitlines())]
+        told = definition.on_disabled
+        yield f"on_disabled: {'nobody is told' if told is None else f'{told.task} on {told.queue}'}"
+    yield _jobs(definition.job)
+    yield f"next: {due(seen)}"
+    if isinstance(definition, CronDefinition):
+        place = definition.schedule.place
+        yield from (f"  {_at(each)}   {each.astimezone(place):%a %Y-%m-%d %H:%M:%S %Z}" for each in ahead)
+
+
+def _jobs(made: Made) -> str:
+    return f"jobs: {made.task} on {made.queue}, priority {made.priority}; {made.policy.policy.explain()}"
+
+
+def history(past: Sequence[Occurrence]) -> Table:
+    """What became of occurrences."""
+    table = Table("occurrence", "decided", "decision", "job", "note", box=None, pad_edge=False)
+    for each in past:
+        job = "" if each.job_id is None else str(each.job_id)
+        table.add_row(_at(each.occurs_at), _at(each.decided_at), each.decision, job, escape(each.note or ""))
+    return table
+
+
+def things(troubled: Sequence[Tracked]) -> Table:
+    """Things in trouble."""
+    table = Table("key in trouble", "state", "attempts", "failing since", box=None, pad_edge=False)
+    for each in troubled:
+        since = "" if each.failing_since is None else _at(each.failing_since)
+        table.add_row(escape(each.key), escape(_stands(each)), str(each.attempts_since_success), since)
+    return table
+
+
+def standing(thing: Tracked) -> str:
+    """Where a thing stands, in a line."""
+    return f"{thing.schedule}/{thing.key}: {_stands(thing)}"
+
+
+def thing(thing: Tracked, policy: RefreshPolicy | None) -> Iterator[str]:
+    """The page of a thing."""
+    yield standing(thing)
+    yield f"tracked {_at(thing.tracked_at)}, arguments {(thing.payload or b'-').decode()}"
+    whose = "of the refresh" if thing.own is None else "its own"
+    lines = ["declared by a newer redrive"] if policy is None else str(policy).splitlines()
+    yield from [f"policy, {whose}:", *(f"  {line}" for line in lines)]
+    for name in RefreshState.__struct_fields__:
+        value = getattr(thing.state, name)
+        yield f"{name}: {_at(value) if isinstance(value, datetime) else '-' if value is None else value}"
+
+
+def _stands(thing: Tracked) -> str:
+    due_at = "nothing is planned" if thing.refresh_at is None else f"due {_at(thing.refresh_at)}"
+    paused = "paused, " if thing.paused else ""
+    if thing.disabled_until_update:
+        return f"given up: {thing.disabled_reason}"
+    if thing.job_id is not None:
+        return f"{paused}attempt {thing.attempt_no} runs as job {thing.job_id}"
+    if thing.completed:
+        return "completed"
+    return f"{paused}{'fresh' if thing.failing_since is None else 'failing'}, {due_at}"
+
+
+def _at(instant: datetime) -> str:
+    return f"{instant:%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,157 @@
+"""Starts what is due: occurrences of crons, and refreshes.
+
+Every worker does this for the schedules that its own code has; no leader is needed, because a start is made under a
+lock, in the transaction that makes its job, and whoever comes second finds nothing due. A schedule that no worker's
+code has any more is not started, and stays listed.
+
+A look costs a few probes of indexes for each schedule, however many things are tracked. It is made when the next thing
+known is due, and each second at the latest, since another process may have tracked something in between. Overdue
+attempts are swept here too, whosever they are; the sweep's logical time is the deadline, so it may be late.
+
+`turn` is one look and what follows from it. The drain of `redrive.testing` takes such turns by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+from redrive.app.app import App
+from redrive.app.telling import tell_fired
+from redrive.clock import Clock
+from redrive.engine.occurrence import Decision
+from redrive.engine.origin import Kind
+from redrive.errors import StoreError
+from redrive.observe.audience import AUDIENCE
+from redrive.runtime import dice
+from redrive.runtime.rests import rest
+from redrive.schedule import Outcome
+from redrive.stores.operations import crons, refreshes, schedules
+from redrive.stores.operations.schedules import Look
+
+__all__ = ["Scheduler", "Turn", "declare", "turn"]
+
+log = logging.getLogger("redrive.worker")
+
+NET = timedelta(seconds=1)
+"""The longest rest between two looks."""
+
+BUDGET = 1000
+"""Things of one transaction: a settle never waits long behind a start."""
+
+BUSY = timedelta(milliseconds=100)
+"""The rest where something is due that cannot be had: others have it in hand, or only a newer redrive can read it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a turn came to.
+
+    Attributes:
+        done: how many things it has moved.
+        rest_for: how long it is until something is due; None where nothing is planned.
+    """
+
+    done: int
+    rest_for: timedelta | None
+
+
+class Scheduler:
+    """Starts what is due.
+
+    Args:
+        app: whose schedules.
+        clock: to rest by.
+    """
+
+    def __init__(self, app: App, clock: Clock) -> None:
+        self._app = app
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Declare the schedules of the code, and start what is due, until cancelled."""
+        failures, declared = 0, False
+        while True:
+            try:
+                if not declared:
+                    await declare(self._app)
+                    declared = True
+                seconds = _seconds(await turn(self._app, dice.roll))
+                failures = 0
+            except StoreError as error:
+                failures += 1
+                seconds = rest(failures)
+                log.warning("schedules wait: %s", error)
+            if seconds > 0:
+                await self._clock.asleep(seconds)
+
+
+def _seconds(made: Turn) -> float:
+    if made.done:
+        return 0.0
+    if made.rest_for is None:
+        return NET.total_seconds()
+    return (min(made.rest_for, NET) if made.rest_for > timedelta(0) else BUSY).total_seconds()
+
+
+async def declare(app: App) -> None:
+    """Write what the code of an app says of its schedules.
+
+    Args:
+        app: whose schedules.
+
+    Raises:
+        StoreError: the database refused.
+    """
+    definitions = [each.definition for each in app.schedules.values()]
+    await app.store.arun(schedules.declare(definitions, now=app.now()))
+
+
+async def turn(app: App, roll: Callable[[], float], *, budget: int = BUDGET) -> Turn:
+    """Look what is due, and start it.
+
+    Args:
+        app: whose schedules.
+        roll: answers random numbers in [0, 1), for jitter.
+        budget: things of one transaction.
+
+    Returns:
+        What was done, and when the next thing is due.
+
+    Raises:
+        StoreError: the database refused.
+    """
+    looks = await app.store.arun(schedules.look(now=app.now()))
+    own = [each for each in looks if each.name in app.schedules]
+    done = 0
+    for each in own:
+        if each.is_stale:
+            done += await app.store.arun(refreshes.replan(each.name, budget, iter(roll, None), now=app.now()))
+        if each.due_at is not None and each.due_at <= each.now:
+            done += await (_fire(app, each) if each.kind is Kind.CRON else _start(app, each, roll, budget))
+    if any(each.sweep_at is not None and each.sweep_at <= each.now for each in looks[:1]):
+        done += await app.store.arun(refreshes.sweep(budget, iter(roll, None), now=app.now()))
+    instants = [each.due_at for each in own] + [each.sweep_at for each in looks[:1]]
+    earliest = min((each for each in instants if each is not None), default=None)
+    return Turn(done, None if earliest is None else earliest - looks[0].now)
+
+
+async def _fire(app: App, look: Look) -> int:
+    fired = await app.store.arun(crons.fire(look.name, now=app.now()))
+    for each in fired:
+        level = logging.INFO if each.decision is Decision.STARTED else logging.WARNING
+        said = f": {each.note}" if each.note else ""
+        log.log(level, "cron %s: the occurrence of %s was %s%s", look.name, each.occurs_at, each.decision, said)
+    if fired and AUDIENCE:
+        tell_fired(fired)
+    return len(fired)
+
+
+async def _start(app: App, look: Look, roll: Callable[[], float], budget: int) -> int:
+    started = await app.store.arun(refreshes.start(look.name, budget, iter(roll, None), now=app.now()))
+    for each in started:
+        if each.outcome is Outcome.GAVE_UP:
+            log.warning("refresh %s/%s was given up: %s", look.name, each.key, each.why)
+    return len(started)

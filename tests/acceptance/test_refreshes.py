@@ -1,0 +1,152 @@
+"""Refreshes with real worker processes: a fleet, a kill, a handler that hangs, and a machine that is suspended."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from redrive import Refresh
+from redrive.engine.tracked import Tracked
+from tests.acceptance.processes import LONG, Stage, stage
+
+pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
+
+WORK = '''
+"""The app of these tests; the workers import it as ``work``."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+from redrive import App, Context
+
+HERE = Path(__file__).parent
+app = App((HERE / "url").read_text(), heartbeat_every="200ms", lease_for=os.environ.get("LEASE_FOR", "15s"))
+
+
+def note(*words: object) -> None:
+    """Write one line and see it on the disk."""
+    file = os.open(HERE / "executions.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(file, (" ".join(map(str, words)) + "\\n").encode())
+    os.fsync(file)
+    os.close(file)
+
+
+@app.refresh("Refresh every 30 days; allow 1 minute")
+async def quick(context: Context) -> None:
+    """Do little."""
+    note("run", context.attempt_uid, context.key)
+
+
+@app.refresh("Refresh every 30 days; allow 1 hour; on the first failure, retry after 1 hour")
+async def patient(context: Context) -> None:
+    """Wait to be told, in the first execution only."""
+    note("run", context.attempt_uid, (await patient.aget("k")).attempt_no)
+    while context.attempt == 1 and not (HERE / "go").exists():
+        await asyncio.sleep(0.005)
+
+
+@app.refresh("Refresh every 30 days; allow 1 second; on the first failure, retry immediately; then every 2 seconds")
+async def hog(context: Context) -> None:
+    """In the first attempt, wait to be told, and let nothing else run meanwhile."""
+    is_first = not (HERE / "begun").exists()
+    (HERE / "begun").touch()
+    note("run", context.attempt_uid, context.key)
+    while is_first and not (HERE / "go").exists():
+        time.sleep(0.005)
+    note("end", context.attempt_uid)
+'''
+
+KEYS = [f"customer/{number}" for number in range(60)]
+
+
+@pytest.fixture(name="scene", params=["sqlite", "postgres"])
+def _scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
+    """The app on a new database."""
+    with stage(tmp_path, request.param, work=WORK) as opened:
+        yield opened
+
+
+def refresh(scene: Stage, name: str) -> Refresh:
+    """One of the refreshes."""
+    found = scene.app.schedules[name]
+    assert isinstance(found, Refresh)
+    return found
+
+
+def rested(scene: Stage, name: str) -> Tracked:
+    """Wait until the only thing of a refresh has succeeded."""
+    found = refresh(scene, name)
+    scene.until(lambda: found.get("k").job_id is None and found.get("k").attempt_no == 0)
+    scene.all_ended()
+    return found.get("k")
+
+
+def settled(scene: Stage) -> list[list[str]]:
+    """How the executions of each job ended, oldest job first."""
+    return [[str(each.outcome) for each in scene.app.job(job.id).attempts] for job in scene.jobs()]
+
+
+def test_a_fleet_starts_each_thing_once(scene: Stage):
+    """Sixty are due in one instant, and three workers look: each is started by one of them, and run once."""
+    for _ in range(2):
+        scene.worker()
+    scene.ready_worker()
+    quick = refresh(scene, "quick")
+    quick.keeping(at_once=False).track("another")
+    quick.pause()
+    quick.track_many([(key,) for key in KEYS])
+    assert 0 == scene.app.stats().unfinished
+    quick.resume()
+    scene.until(lambda: sum(each.started_at is not None for each in quick.tracked()) == len(KEYS))
+    scene.all_ended()
+
+    assert KEYS == sorted((line.split()[1] for line in scene.executions), key=KEYS.index)
+    assert [["succeeded"]] * len(KEYS) == settled(scene)
+    assert scene.leases("succeeded") == {line.split()[0] for line in scene.executions}
+    assert 0 == scene.run(sys.executable, "-m", "redrive", "check", "work:app").ended()
+
+
+def test_a_killed_worker_costs_no_attempt(scene: Stage):
+    """Its job runs again elsewhere, as the same attempt, and no retry is used up."""
+    patient = refresh(scene, "patient")
+    victim = scene.ready_worker()
+    patient.track("k")
+    scene.until(lambda: len(scene.executions) == 1)
+    scene.worker()
+    victim.send(signal.SIGKILL)
+    scene.until(lambda: len(scene.executions) == 2)
+    rested(scene, "patient")
+
+    assert ["1", "1"] == [line.split()[1] for line in scene.executions]
+    assert ([["lost", "succeeded"]], ()) == (settled(scene), scene.app.verify())
+
+
+@pytest.mark.parametrize("how", ["hangs", "suspended"])
+def test_what_hangs_past_its_deadline_has_failed_and_its_late_success_changes_nothing(scene: Stage, how: str):
+    """Another worker sees the deadline pass and makes the retry; the first one comes back, and is not listened to."""
+    scene.lease_for = LONG  # so that only the deadline can end the attempt
+    hog = refresh(scene, "hog")
+    victim = scene.ready_worker()
+    hog.track("k")
+    scene.until(lambda: len(scene.executions) == 1)
+    if how == "suspended":
+        scene.stop(victim)
+    scene.worker()
+    before = rested(scene, "hog")
+    first, *others = settled(scene)
+    assert (["failed"], ["succeeded"]) == (first, others[-1])
+
+    scene.go()
+    victim.send(signal.SIGCONT)
+    scene.until(lambda: scene.executions[0].split()[0] in scene.noted("end"))
+    victim.send(signal.SIGTERM)
+    victim.ended()
+
+    assert (before, first) == (hog.get("k"), settled(scene)[0])
+    assert () == scene.app.verify()

@@ -1,0 +1,437 @@
+"""How attempts at a refresh end, and what follows from it: retries, giving up, and telling the person whose data it is.
+
+Here a workday passes in virtual time. The order of seed 004 at one instant is kept: answers, sweeps, starts.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from redrive import App, Context, Disabled, GiveUp, Pending, Policy, Refresh, RefreshPolicy, RetryAfter, Snooze
+from redrive.engine.lifecycle import State
+from redrive.errors import Cancel, LeaseLost, TaskDefinitionError
+from redrive.policy import parse_duration
+from redrive.testing import VirtualClock, drain
+
+NOON = datetime(2026, 3, 1, 12, 0, 30, tzinfo=UTC)
+EVERY = """
+    Refresh every 2 hours
+    Allow 10 minutes
+    On the first failure, retry immediately
+    On the second failure, retry after 1 minute
+    Give up after the final unsuccessful retry:
+        - Disable auto-refresh
+        - Email the customer that their table is stale
+"""
+
+
+@pytest.fixture
+def clock():
+    """Half a minute after noon."""
+    return VirtualClock(NOON)
+
+
+class Scene:
+    """An app with one refresh, whose attempts end as the test says, one after the other; then they succeed."""
+
+    def __init__(self, app: App, clock: VirtualClock) -> None:
+        self.app, self.clock = app, clock
+        self.ends: list = []
+        self.began: list[tuple[str, int]] = []
+        self.tokens: list[str] = []
+        self.urls: list[str] = []
+        self.news: list[Disabled] = []
+
+        @app.task
+        def told(news: Disabled) -> None:
+            """Hear that something was given up."""
+            self.news.append(news)
+
+        @app.refresh(EVERY, on_disabled=told)
+        def table(url: str, ctx: Context) -> int | Pending:
+            """End as the test says."""
+            self.began.append((f"{clock.now():%H:%M:%S}", self.row().attempt_no))
+            self.tokens.append(ctx.attempt_uid)
+            self.urls.append(url)
+            end = self.ends.pop(0) if self.ends else 1
+            if isinstance(end, Exception):
+                raise end
+            return end() if callable(end) else end
+
+        self.table: Refresh = table
+
+    def live(self, span: str) -> None:
+        """Let so much time pass, in which workers do what is due."""
+        until = self.clock.now() + parse_duration(span)
+        drain(self.app, within=span)
+        self.clock.advance(max(until - self.clock.now(), timedelta(0)))
+
+    def row(self):
+        """Where the thing stands."""
+        return self.table.get("k")
+
+
+@pytest.fixture
+def scene(app: App, clock: VirtualClock):
+    """The scene, with a thing that is tracked, and has not been started."""
+    scene = Scene(app, clock)
+    scene.table.keeping(at_once=False).track("k", "a")
+    scene.clock.advance(timedelta(hours=2, seconds=-30))
+    return scene
+
+
+# ------------------------------------------------------------------------------------------------------------- failing
+
+
+def test_failures_are_retried_by_the_delays_of_the_policy(scene: Scene):
+    """Each attempt counts, and a success forgets them all."""
+    scene.ends = [ValueError("no"), ValueError("no")]
+    scene.live("5m")
+
+    assert [("14:00:00", 1), ("14:00:00", 2), ("14:01:00", 3)] == scene.began
+    assert (0, None, 0) == (scene.row().attempt_no, scene.row().failing_since, scene.row().attempts_since_success)
+
+
+def test_the_job_of_a_failed_attempt_was_taken_care_of(scene: Scene):
+    """It is dead and caught: it is not retried by itself, and it is in nobody's way."""
+    scene.ends = [ValueError("no")]
+    scene.live("5m")
+    failed, retried = sorted(scene.app.jobs(), key=lambda job: job.id)
+
+    assert (State.DEAD, scene.clock.now() - timedelta(minutes=5)) == (failed.state, failed.caught_at)
+    assert ("refresh:table/k", State.SUCCEEDED) == (retried.origin, retried.state)
+    assert (0, ()) == (scene.app.stats().dead, scene.app.verify())
+
+
+def test_when_all_retries_failed_it_is_given_up_and_somebody_is_told_once(scene: Scene):
+    """The news has the reason for the customer, the error for the developer, and what the policy wants done."""
+    scene.ends = [ValueError("out of reach")] * 9
+    scene.live("1d")
+
+    assert 3 == len(scene.began)
+    assert scene.row().disabled_until_update
+    began = datetime(2026, 3, 1, 14, tzinfo=UTC)
+    policy = RefreshPolicy.parse(EVERY)
+    reason = "Cannot refresh after 3 attempt(s)"
+    assert reason == scene.row().disabled_reason
+    assert [Disabled("table", "k", reason, "out of reach", 3, began, policy.on_give_up)] == scene.news
+    assert [("disable", None), ("email", "customer")] == [(each.name, each.to) for each in scene.news[0].actions]
+
+
+def test_a_handler_that_gives_up_says_why_to_the_person(scene: Scene):
+    """No retry follows, and its words are the reason."""
+    scene.ends = [GiveUp("Provided URL is invalid: https://example.com/broken")]
+    scene.live("1d")
+
+    assert 1 == len(scene.began)
+    assert "Provided URL is invalid: https://example.com/broken" == scene.row().disabled_reason
+    assert ["Provided URL is invalid: https://example.com/broken"] == [each.reason for each in scene.news]
+
+
+def test_an_update_enables_what_was_given_up(scene: Scene):
+    """It begins anew, with all its retries."""
+    scene.ends = [GiveUp("wrong"), ValueError("no"), ValueError("no"), ValueError("no")]
+    scene.live("1h")
+    scene.table.track("k", "other")
+    assert "refused_disabled" == scene.table.trigger("k").outcome
+    scene.table.update("k")
+    scene.live("1h")
+
+    assert [("14:00:00", 1), ("15:00:00", 1), ("15:00:00", 2), ("15:01:00", 3)] == scene.began
+    assert ["wrong", "Cannot refresh after 3 attempt(s)"] == [each.reason for each in scene.news]
+
+
+def test_a_retry_comes_no_earlier_than_the_other_side_wants(scene: Scene):
+    """RetryAfter stretches the delay of the policy, and does not shrink it."""
+    scene.ends = [RetryAfter("30m"), RetryAfter("1s")]
+    scene.live("1h")
+
+    assert ["14:00:00", "14:30:00", "14:31:00"] == [when for when, _ in scene.began]
+
+
+def test_a_snoozed_attempt_goes_on_as_the_same(scene: Scene):
+    """It spends no retry."""
+    scene.ends = [Snooze("5m")]
+    scene.live("1h")
+
+    assert [("14:00:00", 1), ("14:05:00", 1)] == scene.began
+    assert 1 == len(scene.app.jobs())
+
+
+def test_a_snooze_does_not_move_the_deadline(scene: Scene):
+    """What sleeps beyond it has failed at it."""
+    scene.ends = [Snooze("1h")]
+    scene.live("1h")
+
+    assert [("14:00:00", 1), ("14:10:00", 2)] == scene.began
+    assert {State.CANCELLED, State.SUCCEEDED} == {job.state for job in scene.app.jobs()}
+
+
+@pytest.mark.parametrize("end", ["handler", "operator"])
+def test_a_cancelled_attempt_has_failed(scene: Scene, end: str):
+    """Whoever cancels one, the handler itself or an operator, does not cancel the refresh."""
+    if end == "handler":
+        scene.ends = [Cancel("not now")]
+    else:
+        scene.ends = [lambda: Pending("1h")]
+        scene.live("1m")
+        scene.app.job(scene.row().job_id or 0).cancel()
+    scene.live("5m")
+
+    assert [1, 2] == [number for _, number in scene.began]
+    assert [State.CANCELLED, State.SUCCEEDED] == [job.state for job in sorted(scene.app.jobs(), key=lambda job: job.id)]
+
+
+def test_a_result_that_cannot_be_stored_gives_up_nobodys_data(scene: Scene):
+    """The program is to blame: it is a failure like any other."""
+    scene.ends = [object()]
+    scene.live("5m")
+
+    assert [("14:00:00", 1), ("14:00:00", 2)] == scene.began
+    assert ["BAD_RESULT", None] == [job.reason for job in sorted(scene.app.jobs(), key=lambda job: job.id)]
+
+
+# ------------------------------------------------------------------------------------------------- answers from outside
+
+
+def test_an_answer_may_come_from_outside(scene: Scene):
+    """The work is done elsewhere, and the token is what it answers with: the output queue of the seed."""
+    scene.ends = [Pending("1h")]
+    scene.live("5m")
+    assert "14:10" == f"{scene.row().deadline_at:%H:%M}"
+
+    assert scene.app.complete(scene.tokens[0], 7)
+    assert not scene.app.complete(scene.tokens[0], 7)
+    assert (0, "16:00") == (scene.row().attempt_no, f"{scene.row().refresh_at:%H:%M}")
+
+
+def test_a_handler_that_only_ever_waits_takes_any_answer(app: App):
+    """``-> Pending`` alone says nothing of the result."""
+    tokens = []
+
+    @app.refresh(EVERY)
+    def table(ctx: Context) -> Pending:
+        """Order it."""
+        tokens.append(ctx.attempt_uid)
+        return Pending("1h")
+
+    table.track("k")
+    drain(app, within="1s")
+
+    assert app.complete(tokens[0], {"lines": 7})
+    assert {"lines": 7} == app.job(1).result()
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"), [("asleep", None), (ValueError("asleep"), None), (GiveUp("No such page"), "No such page")]
+)
+def test_a_failure_may_come_from_outside(scene: Scene, error: Exception | str, reason: str | None):
+    """It is retried, or final where it says so."""
+    scene.ends = [Pending("1h")]
+    scene.live("5m")
+    scene.app.fail(scene.tokens[0], error)
+
+    assert reason == scene.row().disabled_reason
+    assert ([] if reason else ["14:05:00"]) == [f"{at:%H:%M:%S}" for at in [scene.row().refresh_at] if at]
+
+
+def test_no_answer_is_a_failure_at_the_deadline(scene: Scene):
+    """The retries follow from the deadline, and late answers are refused."""
+    scene.ends = [Pending("1h")] * 3
+    scene.live("1h")
+
+    assert [("14:00:00", 1), ("14:10:00", 2), ("14:21:00", 3)] == scene.began
+    assert "Cannot refresh after 3 attempt(s)" == scene.row().disabled_reason
+    assert ["the deadline of the refresh has passed"] == [each.error for each in scene.news]
+    for token in scene.tokens:
+        with pytest.raises(LeaseLost):
+            scene.app.complete(token, 7)
+
+
+def test_an_answer_between_the_deadline_and_the_sweep_counts(scene: Scene):
+    """No worker was there to look: nobody has decided anything yet."""
+    scene.ends = [Pending("1h")]
+    scene.live("5m")
+    scene.clock.advance("1h")
+
+    assert scene.app.complete(scene.tokens[0], 7)
+    assert (0, None) == (scene.row().attempt_no, scene.row().failing_since)
+
+
+def test_a_late_sweep_decides_as_one_in_time(scene: Scene):
+    """Nobody looked for half an hour: the retry that the deadline gave is made at once."""
+    scene.ends = [Pending("1h")]
+    scene.live("5m")
+    scene.clock.advance("30m")
+    scene.live("1m")
+
+    assert [("14:00:00", 1), ("14:35:00", 2)] == scene.began
+
+
+def test_an_attempt_that_never_got_a_worker_has_timed_out(scene: Scene):
+    """Its job stands in a queue that is paused; at the deadline it is cancelled, and the retry is another job."""
+    scene.app.queue("default").pause()
+    scene.live("15m")
+    assert ([], 2) == (scene.began, scene.row().attempt_no)
+    assert [State.CANCELLED, State.READY] == [job.state for job in sorted(scene.app.jobs(), key=lambda job: job.id)]
+
+    scene.app.queue("default").resume()
+    scene.live("1s")
+    assert [("14:15:00", 2)] == scene.began
+
+
+# ----------------------------------------------------------------------------------------------------------- in between
+
+
+def act(scene: Scene, what: str) -> None:
+    """What people do to a thing."""
+    match what:
+        case "update":
+            scene.table.update("k")
+        case "trigger":
+            scene.table.trigger("k")
+        case "untrack":
+            scene.table.untrack("k")
+
+
+@pytest.mark.parametrize("what", ["update", "trigger", "untrack"])
+@pytest.mark.parametrize("end", [7, GiveUp("No such page"), ValueError("no")], ids=["succeeds", "gives up", "fails"])
+def test_what_people_do_while_an_attempt_runs_makes_its_end_stale(scene: Scene, what: str, end: object):
+    """The handler goes on, but its job is cancelled, and how it ends changes nothing."""
+
+    def handler():
+        act(scene, what)
+        if isinstance(end, Exception):
+            raise end
+        return end
+
+    scene.ends = [handler]
+    scene.live("1s")
+
+    assert State.CANCELLED == scene.app.job(1).state
+    assert [] == scene.news
+    expected = {"update": [1, 1], "trigger": [1, 2], "untrack": [1]}[what]
+    assert expected == [number for _, number in scene.began]
+
+
+@pytest.mark.parametrize("what", ["update", "trigger", "untrack"])
+def test_what_people_do_while_an_answer_is_awaited_makes_it_stale(scene: Scene, what: str):
+    """The token is that of an attempt that is over."""
+    scene.ends = [Pending("1h")]
+    scene.live("5m")
+    act(scene, what)
+
+    for answer in (lambda token: scene.app.complete(token, 7), lambda token: scene.app.fail(token, GiveUp("no"))):
+        with pytest.raises(LeaseLost):
+            answer(scene.tokens[0])
+    assert [] == scene.news
+
+
+def test_a_pause_lets_what_runs_finish(scene: Scene):
+    """Its success counts; nothing follows before the pause ends."""
+    scene.ends = [lambda: scene.table.pause("k")]
+    scene.live("5h")
+
+    assert (1, 0, True) == (len(scene.began), scene.row().attempt_no, scene.row().paused)
+
+
+def test_new_arguments_are_those_of_the_next_attempt(scene: Scene):
+    """An attempt that waits for a worker has those with which it was started."""
+    scene.app.queue("default").pause()
+    scene.live("1s")
+    scene.table.track("k", "b")
+    scene.app.queue("default").resume()
+    scene.live("2h")
+
+    assert ["a", "b"] == scene.urls
+
+
+# ----------------------------------------------------------------------------------------------------------- deploying
+
+
+def redeploy(scene: Scene, policy: str) -> None:
+    """The next start of the program has another policy, for the same things in the same database."""
+    scene.table.refresh_policy = RefreshPolicy.parse(policy)
+
+
+def test_another_policy_of_the_code_plans_anew_what_has_none_of_its_own(scene: Scene):
+    """The times follow the deployment; a policy of its own stays."""
+    scene.table.keeping(policy="Refresh every 3 hours; allow 10 minutes", at_once=False).track("own", "a")
+    scene.live("1m")
+    redeploy(scene, "Refresh every hour; allow 10 minutes")
+    scene.live("1s")
+
+    assert ["15:00", "15:00"] == [f"{scene.table.get(key).refresh_at:%H:%M}" for key in ("k", "own")]
+    scene.live("1h")
+    assert ["16:00", "18:00"] == [f"{scene.table.get(key).refresh_at:%H:%M}" for key in ("k", "own")]
+
+
+def test_a_retry_keeps_its_time_when_the_policy_changes(scene: Scene):
+    """That was decided; what follows from its end the new policy says, which has no second retry."""
+    scene.ends = [RetryAfter("30m"), ValueError("no")]
+    scene.live("1m")
+    redeploy(scene, "Refresh every hour; allow 10 minutes; on the first failure, retry after 2 minutes")
+    scene.live("1h")
+
+    assert [("14:00:00", 1), ("14:30:00", 2)] == scene.began
+    assert "Cannot refresh after 2 attempt(s)" == scene.row().disabled_reason
+
+
+# -------------------------------------------------------------------------------------------------------- who is told
+
+
+@pytest.mark.parametrize("told", [lambda: None, lambda news: None, lambda a, b: None], ids=["none", "untyped", "two"])
+def test_who_is_told_takes_the_news_and_nothing_else(app: App, told):
+    """Another signature is found at the start, with what it has and what it should have."""
+    app.task(name="told")(told)
+    app.refresh(EVERY, on_disabled="told", name="table")(lambda: None)
+
+    with pytest.raises(TaskDefinitionError, match=r"on_disabled='told' must take exactly one redrive\.Disabled"):
+        app.check()
+
+
+def test_who_is_told_has_retries_of_its_own(app: App, clock: VirtualClock):
+    """It is a task like any other: its queue, its priority and its policy count, and its parameter has any name."""
+    failing, heard = [ValueError("no mail")] * 2, []
+
+    @app.task(retry="2 1m", queue="mail", priority=-1)
+    async def write_letter(what_happened: Disabled, ctx: Context) -> None:
+        """Fail twice."""
+        if failing:
+            raise failing.pop()
+        heard.append((what_happened.key, ctx.attempt))
+
+    @app.refresh(EVERY, on_disabled=write_letter)
+    async def table() -> None:
+        """Give up."""
+        raise GiveUp("no")
+
+    table.track("k")
+    drain(app, within="1h")
+
+    (letter,) = [job for job in app.jobs() if job.task == "write_letter"]
+    assert ([("k", 3)], "mail", -1) == (heard, letter.queue, letter.priority)
+
+
+def test_without_anybody_to_be_told_the_row_says_why(app: App):
+    """The reason stands in the database in any case."""
+
+    @app.refresh(EVERY)
+    def table() -> None:
+        """Give up."""
+        raise GiveUp
+
+    table.track("k")
+    drain(app, within="1h")
+
+    assert ("gave up", 1) == (table.get("k").disabled_reason, len(app.jobs()))
+
+
+def test_attempts_have_one_try_whatever_the_policy_of_the_refresh(scene: Scene):
+    """The refresh decides about retries, and its timeout is the attempt's."""
+    scene.live("1s")
+    (job,) = scene.app.jobs()
+
+    assert Policy(attempts=1, attempt_timeout="10m", idempotent=True) == job.policy

@@ -1,0 +1,485 @@
+"""The scenarios of seed 004 with real jobs, and the case D57: whole days of retries and planned refreshes.
+
+`docs/how-to/keep-data-fresh.md` runs the same scenarios through the moves alone. Here each attempt is a job that a
+worker claims, runs and settles.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from redrive import App, Context, Disabled, GiveUp, Pending, RetryAfter
+from redrive.engine.lifecycle import State
+from redrive.errors import LeaseLost
+from redrive.policy import parse_duration
+from redrive.runtime import keeper
+from redrive.runtime.worker import Worker
+from redrive.testing import VirtualClock, drain
+from tests.conformance.scenarios.hands import Hand, boom, sweep
+from tests.stores.helpers import STORES
+
+PATIENCE = 30
+"""Seconds until a test gives up on a worker."""
+
+NEVER = "never"
+"""How an attempt ends that nobody hears of any more."""
+
+
+class Scene:
+    """A refresh of one thing, whose attempts end as the test says, each so many minutes after its start."""
+
+    def __init__(self, app: App, clock: VirtualClock, policy: str, ends: list) -> None:
+        self.app, self.clock, self.ends = app, clock, ends
+        self.starts: list[tuple[str, int]] = []
+        self.tokens: list[str] = []
+        self.news: list[Disabled] = []
+
+        @app.task
+        def email(news: Disabled) -> None:
+            """Write to the customer."""
+            self.news.append(news)
+
+        @app.refresh(policy, on_disabled=email)
+        def table(context: Context) -> Pending | None:
+            """End as the test says."""
+            self.starts.append((f"{clock.now():%H:%M}", self.row.attempt_no))
+            self.tokens.append(context.attempt_uid)
+            minutes, end = self.ends.pop(0) if self.ends else (0, None)
+            clock.advance(timedelta(minutes=minutes))
+            if isinstance(end, Exception):
+                raise end
+            return Pending("30d") if end is NEVER else None
+
+        self.table = table
+
+    @property
+    def row(self):
+        """Where the thing stands."""
+        return self.table.get("k")
+
+    def live(self, span: str) -> None:
+        """Let so much time pass, in which a worker does what is due."""
+        until = self.clock.now() + parse_duration(span)
+        drain(self.app, within=span)
+        self.clock.advance(max(until - self.clock.now(), timedelta(0)))
+
+    def live_until(self, hour: str) -> None:
+        """Let the time pass until an hour of this day."""
+        self.live(f"{int(_minutes(hour) - _minutes(f'{self.clock.now():%H:%M}'))}m")
+
+
+def _minutes(hour: str) -> int:
+    return int(hour[:2]) * 60 + int(hour[3:])
+
+
+def failure(minutes: int = 0):
+    """An attempt that fails."""
+    return minutes, ValueError("out of reach")
+
+
+def success(minutes: int = 0):
+    """An attempt that succeeds."""
+    return minutes, None
+
+
+SILENT = (0, NEVER)
+
+
+@pytest.fixture
+def clock():
+    """The morning of a Monday."""
+    return VirtualClock(datetime(2026, 1, 5, 8, tzinfo=UTC))
+
+
+@pytest.fixture
+def begin(app, clock):
+    """Track a thing under a policy, with attempts that end so."""
+
+    def begin(policy: str, *ends, at_once: bool = True) -> Scene:
+        scene = Scene(app, clock, policy, list(ends))
+        scene.table.keeping(at_once=at_once).track("k")
+        return scene
+
+    return begin
+
+
+# ----------------------------------------------------------------------------------------------------------------- D57
+
+TWICE = """
+    Refresh every day at 6 AM and 6 PM
+    Allow 1 hour
+    On the first failure, retry immediately
+    On the second failure, retry after 1 minute
+    On the third failure, retry after 5 minutes
+    On the fourth failure, retry after 15 minutes
+    On the fifth failure, retry after 30 minutes
+    On the sixth failure, retry after 1 hour
+"""
+
+
+@pytest.fixture(params=["memory", "file", "turso", "postgres"])
+def twice(request, tmp_path):
+    """Attempts at 6 AM and 6 PM on each kind of store, beginning at 5 AM; they end when the test says so."""
+    clock = VirtualClock(datetime(2026, 1, 5, 5, tzinfo=UTC))
+    apps = []
+
+    def twice(sentence: str = "") -> Scene:
+        """The scene, under the policy with another sentence."""
+        apps.append(App(STORES[request.param](tmp_path), clock=clock))
+        scene = Scene(apps[-1], clock, f"{TWICE}\n{sentence}", [SILENT] * 9)
+        scene.table.keeping(at_once=False).track("k")
+        return scene
+
+    yield twice
+    for each in apps:
+        each.close()
+
+
+def fail(scene: Scene, hour: str, error: Exception | str = "no") -> None:
+    """The running attempt fails at an hour."""
+    scene.live_until(hour)
+    scene.app.fail(scene.tokens[-1], error)
+
+
+@pytest.mark.case("D57")
+def test_a_retry_near_the_next_planned_refresh_is_moved_to_it(twice):
+    """One that ends in time has its delay; one that might end after 6 PM, or begin after it, waits for 6 PM.
+
+    An attempt that nobody hears of is over at its deadline, where its retry is due like any other (the case's "first
+    planned time at the deadline or after it" is that of a retry that does not fit); its late answer is ignored.
+    """
+    scene = twice()
+    fail(scene, "06:50")
+    fail(scene, "07:00")  # (a)
+    assert ("07:01", 2) == (f"{scene.row.refresh_at:%H:%M}", scene.row.attempt_no)
+
+    scene.live_until("07:01")
+    fail(scene, "07:30", RetryAfter("8h"))
+    fail(scene, "15:35", RetryAfter("15m"))
+    fail(scene, "16:30", RetryAfter("30m"))
+    assert [3, 4, 5] == [number for _, number in scene.starts[2:]]
+    scene.live_until("17:00")
+    assert ("18:00", "18:00") == (f"{scene.row.deadline_at:%H:%M}", f"{scene.row.refresh_at:%H:%M}")
+
+    scene.live_until("18:10")  # (e)
+    assert ("18:00", 7) == scene.starts[-1]
+    outcomes = [each.outcome for each in scene.app.job(int(scene.tokens[-2].split(".")[0])).attempts]
+    assert (["failed"], "19:00") == (outcomes, f"{scene.row.deadline_at:%H:%M}")
+    with pytest.raises(LeaseLost):
+        scene.app.complete(scene.tokens[-2])  # (f)
+    assert 7 == scene.row.attempt_no
+
+    scene.app.complete(scene.tokens[-1])  # (d)
+    assert (0, "06:00", None) == (scene.row.attempt_no, f"{scene.row.refresh_at:%H:%M}", scene.row.failing_since)
+
+
+@pytest.mark.parametrize(("sentence", "due"), [("", "18:00"), ("Keep retrying until it succeeds", "17:05")])
+def test_a_retry_that_would_end_too_late_is_moved_if_alignment_is_on(twice, sentence, due):
+    """A failure at 16:50, whose retry would run from 17:05 to 18:05 (b of D57)."""
+    scene = twice(sentence)
+    fail(scene, "06:01")
+    fail(scene, "06:02")
+    fail(scene, "06:30", RetryAfter("9h30m"))
+    fail(scene, "16:50")
+
+    assert (due, 4) == (f"{scene.row.refresh_at:%H:%M}", scene.row.attempt_no)
+
+
+@pytest.mark.parametrize(("sentence", "due"), [("", "18:00"), ("Keep retrying until it succeeds", "18:20")])
+def test_a_retry_that_would_begin_too_late_is_moved_if_alignment_is_on(twice, sentence, due):
+    """A failure at 17:50, whose retry would begin at 18:20 (c of D57)."""
+    scene = twice(sentence)
+    for hour, wait in [("06:01", "0s"), ("06:02", "0s"), ("06:30", "9h"), ("15:40", "80m"), ("17:50", "0s")]:
+        fail(scene, hour, RetryAfter(wait))
+
+    assert (due, 5) == (f"{scene.row.refresh_at:%H:%M}", scene.row.attempt_no)
+
+
+# ------------------------------------------------------------------------------------------- the flows and edge cases
+
+MODEL = """
+    - Refresh the model every 2 hours
+    - Allow 1 hour for a response
+    - On the first failure, retry immediately
+    - On the second failure, retry after 1 minute
+    - On the third failure, retry after 5 minutes
+    - On the fourth failure, retry after 10 minutes
+    - On the fifth failure, retry after 15 minutes
+    - Panic
+"""
+
+
+def test_it_succeeds(begin):
+    """The next planned refresh is at 10."""
+    scene = begin(MODEL, success(2))
+    scene.live("3h")
+
+    assert [("08:00", 1), ("10:00", 1)] == scene.starts
+
+
+def test_it_fails_and_a_retry_succeeds(begin):
+    """The first retry is immediate, the second a minute after the failure."""
+    scene = begin(MODEL, failure(5), failure(5), success(2))
+    scene.live("3h")
+
+    assert [("08:00", 1), ("08:05", 2), ("08:11", 3), ("10:00", 1)] == scene.starts
+
+
+DAILY = """
+    Refresh should start every day at 2PM.
+    Time limit for a refresh process is 2 hours.
+    On the first failure, retry after 21 hours and 30 minutes.
+"""
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        ("", [("14:00", 1), ("14:00", 2)]),
+        ("Keep retrying until it succeeds", [("14:00", 1), ("13:30", 2)]),
+        ("Retry until the next scheduled refresh", [("14:00", 1), ("14:00", 1)]),
+    ],
+    ids=["aligned", "until success", "until planned"],
+)
+def test_a_retry_would_overlap_with_the_next_planned_refresh(begin, sentence, expected):
+    """The retry would be due at half past one, with two hours to go: the strategy decides."""
+    scene = begin(f"{DAILY}\n{sentence}", SILENT, success(10), at_once=False)
+    scene.live("1d7h")
+
+    assert expected == scene.starts[:2]
+
+
+def test_refreshes_would_overlap_with_each_other(begin):
+    """There are never two at once; the one that ends just at ten does not lose that."""
+    scene = begin(
+        "Refresh is configured to run every 30 minutes, but the timeout is set to 1 hour",
+        success(45), success(10), success(30), success(60), success(),
+    )  # fmt: skip
+    scene.live("3h")
+
+    assert ["08:00", "09:00", "09:30", "10:00", "11:00"] == [start for start, _ in scene.starts]
+
+
+# ------------------------------------------------------------------------------------------------------------ thumbnail
+
+THUMBNAIL = """
+    1. Send a request to the thumbnailer service.
+    2. Allow 1 minute to complete.
+    3. Retry policy:
+        - On the first failure, retry immediately.
+        - On the second failure, retry after 1 minute.
+        - On the third failure, retry after 5 minutes.
+        - On the fourth failure, mark the banner with "thumbnail creation failed."
+    4. Give up after the final unsuccessful retry.
+"""
+
+
+def test_a_thumbnail_after_an_edit(begin):
+    """An edit starts it; when all retries are used up the banner is marked, and the next edit begins anew."""
+    scene = begin(THUMBNAIL, *[failure()] * 4)
+    scene.live("1d")
+
+    assert [("08:00", 1), ("08:00", 2), ("08:01", 3), ("08:06", 4)] == scene.starts
+    ((mark,),) = [each.actions for each in scene.news]
+    assert ("mark", "banner", "thumbnail creation failed") == (mark.name, mark.to, mark.text)
+
+    scene.table.update("k")
+    scene.live("1d")
+    assert [("08:00", 1)] == scene.starts[4:]
+    assert (False, None) == (scene.row.disabled_until_update, scene.row.refresh_at)
+
+
+def test_a_thumbnail_whose_service_never_answers(begin):
+    """Each of the four attempts has its minute, and then the retries have theirs."""
+    scene = begin(THUMBNAIL, *[SILENT] * 4)
+    scene.live("1h")
+
+    assert [("08:00", 1), ("08:01", 2), ("08:03", 3), ("08:09", 4)] == scene.starts
+    assert (1, "Cannot refresh after 4 attempt(s)") == (len(scene.news), scene.row.disabled_reason)
+
+
+def test_a_banner_that_is_edited_again_meanwhile(begin):
+    """The picture of the old one is not wanted any more: its answer is refused, and all retries are there again."""
+    scene = begin(THUMBNAIL, failure(), SILENT, *[failure()] * 3)
+    scene.live("10s")
+    scene.table.update("k")
+    scene.live("30s")
+
+    with pytest.raises(LeaseLost):
+        scene.app.complete(scene.tokens[1])
+    assert [1, 2, 1, 2] == [number for _, number in scene.starts]
+
+
+# ------------------------------------------------------------------------------------------------------- twice per day
+
+TWICE_PER_DAY = """
+    1. Refresh BigTable twice per day at 6 AM and 4 PM
+    2. Allow 1 hour to complete
+    3. Retry policy:
+       - On the first failure, retry immediately.
+       - On the second failure, retry after 1 minute.
+       - On the third failure, retry after 5 minutes.
+       - On the fourth failure, retry after 15 minutes.
+       - On the fifth failure, retry after 30 minutes.
+       - On the sixth failure, retry after 1 hour.
+"""
+GIVES_UP = f"""{TWICE_PER_DAY}
+    4. Give up after the final unsuccessful retry:
+       - Disable auto-refresh.
+       - Email the customer that the BigTable refresh has been disabled.
+"""
+PATIENT = f"""{TWICE_PER_DAY}
+       - On the seventh failure:
+         - Reset `attempt_no`
+         - Wait until next scheduled refresh
+    4. Give up after one week of unsuccessful refresh attempts:
+       - Disable auto-refresh
+       - Send the customer an email notifying them that BigTable refresh has been disabled
+"""
+
+
+@pytest.fixture
+def midnight(clock):
+    """The first hour of the next day."""
+    clock.advance("16h")
+
+
+@pytest.mark.usefixtures("midnight")
+def test_twice_per_day_where_nobody_ever_answers(begin, clock):
+    """The worst case: seven attempts of an hour each, the last of which ends at 14:51; the customer gets an e-mail."""
+    scene = begin(GIVES_UP, *[SILENT] * 9, at_once=False)
+    scene.live("14h50m")
+    assert [] == scene.news
+    scene.live("2d")
+
+    assert ["06:00", "07:00", "08:01", "09:06", "10:21", "11:51", "13:51"] == [start for start, _ in scene.starts]
+    written = next(job for job in scene.app.jobs() if job.task == "email")
+    assert ("14:51", clock.now() - timedelta(days=2) + timedelta(minutes=1)) == (
+        f"{written.enqueued_at:%H:%M}", written.enqueued_at,
+    )  # fmt: skip
+    assert ["Cannot refresh after 7 attempt(s)"] == [each.reason for each in scene.news]
+    assert ["disable", "email"] == [each.name for each in scene.news[0].actions]
+
+
+@pytest.mark.usefixtures("midnight")
+def test_twice_per_day_where_each_attempt_fails_at_once(begin):
+    """Seven failures with their delays; after the customer has repaired the table it begins anew."""
+    scene = begin(GIVES_UP, *[failure()] * 7, at_once=False)
+    scene.live("12h")
+    assert ["06:00", "06:00", "06:01", "06:06", "06:21", "06:51", "07:51"] == [start for start, _ in scene.starts]
+
+    scene.table.update("k")
+    scene.live("12h")
+    assert [("12:00", 1), ("16:00", 1)] == scene.starts[7:]
+
+
+@pytest.mark.parametrize("fresh_url", ["memory"], indirect=True)
+@pytest.mark.usefixtures("midnight")
+def test_twice_per_day_and_given_up_after_a_week(begin):
+    """Seven attempts at each of fourteen times; in the hour in which a week has passed it is over, without another."""
+    scene = begin(PATIENT, *[failure()] * 200, at_once=False)
+    scene.live("7d5h59m")
+    assert (98, []) == (len(scene.starts), scene.news)
+    scene.live("1m")
+
+    assert [(98, "No successful refresh for too long")] == [(each.attempts, each.reason) for each in scene.news]
+    scene.live("3d")
+    assert (98, 1) == (len(scene.starts), len(scene.news))
+    assert () == scene.app.verify()
+
+
+@pytest.mark.parametrize("fresh_url", ["memory"], indirect=True)
+@pytest.mark.usefixtures("midnight")
+def test_twice_per_day_and_a_success_on_the_seventh_day(begin):
+    """The week is forgotten: another one may pass in failures."""
+    scene = begin(PATIENT, *[failure()] * 90, success(), *[failure()] * 200, at_once=False)
+    scene.live("7d12h")
+    assert (False, []) == (scene.row.disabled_until_update, scene.news)
+    scene.live("6d12h")
+
+    assert [("16:00", 1)] == scene.starts[91:92]
+    assert 1 == len(scene.news)
+
+
+# ------------------------------------------------------------------------------------------------------ while it runs
+
+
+@pytest.mark.parametrize("what", ["update", "trigger", "untrack"])
+def test_a_running_attempt_is_stopped(app, other_app, monkeypatch, what):
+    """A handler in a worker is interrupted when a person changes the thing, starts it anew, or gives it up."""
+    monkeypatch.setattr(keeper, "LOOK", 0.005)
+    began, stopped = threading.Event(), threading.Event()
+
+    @app.refresh(MODEL)
+    async def table(context: Context) -> None:
+        """Wait for ever, in the first attempt."""
+        if context.job_id > 1:
+            return
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    def act() -> None:
+        """Do it from elsewhere."""
+        known = table if other_app is app else other_app.refresh(MODEL, name="table")(table.function)
+        getattr(known, what)("k")
+
+    async def run() -> None:
+        """Run a worker until the handler was stopped."""
+        worker = Worker(app)
+        running = asyncio.create_task(worker.run())
+        assert await asyncio.to_thread(began.wait, PATIENCE)
+        await asyncio.to_thread(act)
+        assert await asyncio.to_thread(stopped.wait, PATIENCE)
+        worker.stop()
+        await running
+
+    table.track("k")
+    asyncio.run(asyncio.wait_for(run(), PATIENCE))
+
+    assert State.CANCELLED == app.job(1).state
+    drain(app, within="1s")
+    assert ([] if what == "untrack" else [0]) == [each.attempt_no for each in table.tracked()]
+
+
+# ------------------------------------------------------------------------------------------------------------- crashes
+
+
+def test_a_crash_keeps_the_attempt(begin, app, clock):
+    """The job runs again under another lease, as the same attempt; the old lease's answer changes nothing."""
+    scene = begin(MODEL)
+    first = Hand(app, "A", lease_for="15s")
+    held = first.take()
+    clock.advance("16s")
+    sweep(app)
+    again = Hand(app, "B").take()
+
+    assert (held.id, (held.lease_id,)) == (again.id, tuple(first.settle((held, boom())).lost))
+    assert (1, str(held.id)) == (scene.row.attempt_no, scene.row.state.attempt_uid)
+
+
+def test_a_crash_of_what_must_not_run_twice_is_a_failure(app, clock):
+    """The next attempt is another job, by the retries of the refresh."""
+    table = app.refresh(MODEL, idempotent=False, name="table")(lambda: None)
+    table.track("k")
+    held = Hand(app, "A", lease_for="15s").take()
+    clock.advance("16s")
+    sweep(app)
+    drain(app, within="1s")
+
+    assert (State.DEAD, 2) == (app.job(held.id).state, len(app.jobs()))
+    assert (0, 1) == (table.get("k").attempt_no, app.stats().caught)
+
+
+def test_a_permanent_failure_after_the_deadline_counts_if_nobody_has_looked(begin):
+    """The answer came before the sweep looked, though after the deadline."""
+    scene = begin(MODEL, (61, GiveUp("The page is gone")))
+    scene.live("2h")
+
+    assert ("The page is gone", 1) == (scene.row.disabled_reason, len(scene.news))

@@ -1,0 +1,97 @@
+"""The events of crons: what they say, and that they are told where somebody listens."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from redrive import App, Context, observe
+from redrive.observe.measures import OCCURRENCES, Measure, measures
+from redrive.testing import VirtualClock, drain
+
+AT = datetime(2026, 1, 1, 3, tzinfo=UTC)
+WHAT = {"schedule": "nightly", "occurs_at": AT, "late": timedelta(seconds=2)}
+EVENTS = {
+    "the occurrence of nightly at 2026-01-01 03:00:00 UTC is started as job 7": observe.CronStarted(
+        **WHAT, job_id=7, why=None
+    ),
+    "the occurrence of nightly at 2026-01-01 03:00:00 UTC is queued: job 7 runs": observe.CronQueued(
+        **WHAT, job_id=None, why="job 7 runs"
+    ),
+    "the occurrence of nightly at 2026-01-01 03:00:00 UTC is skipped: job 7 runs": observe.CronSkipped(
+        **WHAT, job_id=None, why="job 7 runs"
+    ),
+    "the occurrence of nightly at 2026-01-01 03:00:00 UTC is missed: nobody was there": observe.CronMissed(
+        **WHAT, job_id=None, why="nobody was there"
+    ),
+}
+LOUD = {observe.CronSkipped, observe.CronMissed}
+
+
+@pytest.mark.parametrize("text", EVENTS)
+def test_an_event_says_itself(text: str):
+    """In one line; what is left out is a warning."""
+    event = EVENTS[text]
+    level = logging.WARNING if type(event) in LOUD else logging.INFO
+
+    assert (text, level, "nightly", "redrive.schedules") == (str(event), event.level, event.name, event.channel)
+    assert set(event.labels) <= {field.name for field in fields(event)}
+
+
+@pytest.mark.parametrize("text", EVENTS)
+def test_an_occurrence_is_counted_by_its_outcome(text: str):
+    """Once, under the name of its cron."""
+    event = EVENTS[text]
+
+    assert [Measure(OCCURRENCES, 1, ("nightly", event.outcome))] == list(measures(event))
+
+
+@pytest.fixture
+def heard() -> Iterator[list[observe.Event]]:
+    """The events of crons, as they are told."""
+    told: list[observe.Event] = []
+    with observe.only(lambda event: told.append(event) if isinstance(event, observe.CronEvent) else None):
+        yield told
+
+
+def hear(overlap: str, catch_up: str, heard: list[observe.Event]) -> list[str]:
+    """Run an hourly cron whose first job takes three hours, then be away for two; answer what was told."""
+    clock = VirtualClock(AT - timedelta(minutes=30))
+    app = App("memory://", clock=clock)
+
+    @app.cron("@hourly", overlap=overlap, catch_up=catch_up, retry="9 50m 50m")  # type: ignore[call-overload, arg-type]
+    def hourly(context: Context) -> None:
+        if context.occurs_at == AT and clock.now() < AT + timedelta(hours=2, minutes=30):
+            raise ConnectionError("no route")
+
+    drain(app, within="5h", sample=lambda: 1.0)
+    clock.advance("2h30m")
+    drain(app, within="1s")
+    app.close()
+    return [type(event).__name__ for event in heard]
+
+
+@pytest.mark.parametrize(
+    ("overlap", "catch_up", "told"),
+    [
+        ("skip", "one", ["CronStarted", "CronSkipped", "CronSkipped", "CronStarted", "CronStarted", "CronStarted"]),
+        ("queue", "none", ["CronStarted", "CronQueued", "CronSkipped", "CronStarted", "CronStarted", "CronMissed"]),
+    ],
+)
+def test_what_becomes_of_occurrences_is_told(heard: list[observe.Event], overlap: str, catch_up: str, told: list[str]):
+    """Each once, by whoever has decided it; one that has waited is not told again."""
+    assert told == hear(overlap, catch_up, heard)
+
+
+def test_an_event_says_how_late_it_is(heard: list[observe.Event]):
+    """The last one has waited for a worker for half an hour; it names its job and its occurrence."""
+    hear("skip", "one", heard)
+    last = heard[-1]
+
+    assert isinstance(last, observe.CronStarted)
+    assert ("hourly", timedelta(minutes=30), True) == (last.schedule, last.late, last.job_id is not None)
+    assert "30:00 late" in str(last)

@@ -1,0 +1,272 @@
+"""The scheduler: what a worker declares, what it starts, and how long it rests between two looks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from redrive import App
+from redrive.engine.occurrence import Decision
+from redrive.errors import StoreBusy
+from redrive.runtime import scheduler as module
+from redrive.runtime.scheduler import BUSY, NET, Scheduler, Turn, turn
+from redrive.testing import VirtualClock
+from tests.runtime.helpers import app_on, came, ended, until, working
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+
+SECOND = "* * * * * *"
+
+
+def nothing() -> None:
+    """A function that a cron can call."""
+
+
+class Told:
+    """A clock that shows what it is told, backward too, and notes how long somebody wants to rest."""
+
+    def __init__(self) -> None:
+        self.at = BEGIN + timedelta(milliseconds=500)
+        self.rests: list[float] = []
+
+    def now(self) -> datetime:
+        """The present instant."""
+        return self.at
+
+    def monotonic(self) -> float:
+        """Nobody asks."""
+        raise NotImplementedError
+
+    def sleep(self, seconds: float) -> None:
+        """Nobody does."""
+        raise NotImplementedError
+
+    async def asleep(self, seconds: float) -> None:
+        """Note it, and let others run."""
+        self.rests.append(seconds)
+        await VirtualClock().asleep(0)
+
+
+@pytest.fixture
+def clock() -> Told:
+    """The time of the test."""
+    return Told()
+
+
+@pytest.fixture
+def app(clock: Told) -> Iterator[App]:
+    """An app in memory."""
+    app = App("memory://", clock=clock)
+    yield app
+    app.close()
+
+
+def look(app: App) -> Turn:
+    """One turn."""
+    return asyncio.run(turn(app, lambda: 0.5))
+
+
+def declared(app: App) -> None:
+    """Declare the schedules of the code."""
+    asyncio.run(module.declare(app))
+
+
+def rested(app: App, clock: Told, count: int) -> list[float]:
+    """Run a scheduler until it has rested so often; answer for how long."""
+
+    async def run() -> None:
+        running = asyncio.create_task(Scheduler(app, clock).run())
+        await until(lambda: len(clock.rests) >= count)
+        running.cancel()
+        await asyncio.wait([running])
+
+    asyncio.run(run())
+    return clock.rests[:count]
+
+
+# --------------------------------------------------------------------------------------------------------------- turns
+
+
+def test_without_schedules_nothing_is_planned(app: App):
+    """A turn finds nothing, and knows of nothing."""
+    assert Turn(0, None) == look(app)
+
+
+def test_a_turn_knows_when_the_next_occurrence_is(app: App, clock: Told):
+    """The earliest of all counts."""
+    app.cron("0 * * * *", name="hourly")(nothing)
+    app.cron(SECOND, name="often")(nothing)
+    declared(app)
+
+    assert Turn(0, timedelta(milliseconds=500)) == look(app)
+
+
+def test_a_turn_starts_what_is_due(app: App, clock: Told):
+    """Each cron by itself; a second turn finds nothing more to do."""
+    one, two = (app.cron(SECOND, name=name)(nothing) for name in ("one", "two"))
+    declared(app)
+    clock.at += timedelta(seconds=1)
+
+    assert 2 == look(app).done
+    assert Turn(0, timedelta(milliseconds=500)) == look(app)
+    assert [BEGIN + timedelta(seconds=1)] * 2 == [each.occurs_at for cron in (one, two) for each in cron.occurrences()]
+
+
+def test_what_the_code_has_not_is_left_alone(app: App, clock: Told):
+    """A cron of another version of the code is neither fired nor waited for."""
+    app.cron(SECOND, name="lost")(nothing)
+    declared(app)
+    app.tasks.pop("lost")
+    clock.at += timedelta(minutes=1)
+
+    assert Turn(0, None) == look(app)
+    assert () == app.jobs()
+
+
+def test_a_clock_that_jumps_changes_nothing(app: App, clock: Told):
+    """Set back by an hour it fires nothing early; when it comes to the same instants again, nothing twice."""
+    cron = app.cron("0 */4 * * *")(nothing)
+    declared(app)
+    due = BEGIN + timedelta(hours=4)
+    clock.at = due + timedelta(seconds=1)
+    fired = look(app).done
+    turns = []
+    for minutes in (-60, -1, 0, 30, -90, 60, 239):
+        clock.at = due + timedelta(minutes=minutes)
+        turns.append(look(app))
+
+    assert (1, [due]) == (fired, [each.occurs_at for each in cron.occurrences()])
+    assert [(0, timedelta(hours=4, minutes=-minutes)) for minutes in (-60, -1, 0, 30, -90, 60, 239)] == [
+        (each.done, each.rest_for) for each in turns
+    ]
+
+
+def test_what_becomes_of_occurrences_is_logged(app: App, clock: Told, caplog: pytest.LogCaptureFixture):
+    """A start is news, what is left out is a warning."""
+    app.cron(SECOND, name="tick")(nothing)
+    declared(app)
+    with caplog.at_level(logging.INFO, "redrive.worker"):
+        for _ in range(2):
+            clock.at += timedelta(seconds=1)
+            look(app)
+
+    assert [
+        ("INFO", "cron tick: the occurrence of 2026-01-01 00:00:01+00:00 was started"),
+        (
+            "WARNING",
+            "cron tick: the occurrence of 2026-01-01 00:00:02+00:00 was skipped: job 1 before it had not ended",
+        ),
+    ] == [(each.levelname, each.getMessage()) for each in caplog.records]
+
+
+# --------------------------------------------------------------------------------------------------------------- rests
+
+
+def test_it_rests_until_something_is_due(app: App, clock: Told):
+    """To the instant of the next occurrence."""
+    app.cron("0 * * * *")(nothing)
+    clock.at = BEGIN + timedelta(minutes=59, seconds=59, milliseconds=800)
+
+    assert [0.2] == rested(app, clock, 1)
+
+
+def test_it_never_rests_for_long(app: App, clock: Told):
+    """A second at the longest: another process may have tracked something in between, or set a clock."""
+    app.cron("0 * * * *")(nothing)
+
+    assert [NET.total_seconds()] == rested(app, clock, 1)
+    assert NET.total_seconds() == module._seconds(Turn(0, None))
+
+
+def test_it_looks_again_at_once_where_it_has_done_something(app: App, clock: Told):
+    """After the work of a turn there may be more."""
+    cron = app.cron(SECOND, overlap="allow", catch_up="all")(nothing)
+    declared(app)
+    clock.at += timedelta(seconds=250)
+    rested(app, clock, 1)
+
+    assert 250 == len(cron.occurrences(limit=1000))
+
+
+def test_it_rests_a_little_where_what_is_due_cannot_be_had(app: App, clock: Told, monkeypatch: pytest.MonkeyPatch):
+    """Such as what a newer redrive has declared."""
+    app.cron(SECOND)(nothing)
+    declared(app)
+    app.store._driver.script(lambda cursor: cursor.execute("UPDATE redrive_schedules SET document = '{}'"))
+    clock.at += timedelta(seconds=1)
+    monkeypatch.setattr(module, "declare", declare_nothing)
+
+    assert [BUSY.total_seconds()] * 3 == rested(app, clock, 3)
+    assert () == app.jobs()
+
+
+async def declare_nothing(app: App) -> None:
+    """Leave the database as it is."""
+
+
+def test_it_outlasts_a_database_that_is_away(
+    app: App, clock: Told, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """It rests longer and longer, says so, declares when it can, and then goes on as ever."""
+    app.cron("0 0 1 1 *")(nothing)
+    failures = iter([StoreBusy("locked")] * 3)
+    declare = module.declare
+
+    async def declare_late(app: App) -> None:
+        """Fail three times."""
+        for error in failures:
+            raise error
+        await declare(app)
+
+    monkeypatch.setattr(module, "declare", declare_late)
+    with caplog.at_level(logging.WARNING, "redrive.worker"):
+        rests = rested(app, clock, 4)
+
+    assert [0.1, 0.2, 0.4, 1.0] == rests
+    assert ["schedules wait: locked"] * 3 == [each.getMessage() for each in caplog.records]
+    assert ["nothing"] == [each.name for each in app.recurring()]
+
+
+# -------------------------------------------------------------------------------------------------------------- worker
+
+
+def test_a_worker_fires_crons(tmp_path: Path):
+    """A cron of each second runs under a worker, with the time of the machine."""
+    app = app_on(tmp_path)
+    ran = threading.Event()
+
+    @app.cron(SECOND)
+    def tick() -> None:
+        ran.set()
+
+    async def work() -> None:
+        async with working(app):
+            await came(ran)
+
+    asyncio.run(work())
+
+    assert Decision.STARTED is tick.occurrences()[-1].decision
+    app.close()
+
+
+def test_a_worker_without_schedules_looks_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Whoever has no crons and no refreshes pays nothing for them."""
+    looked: list[App] = []
+    monkeypatch.setattr(module, "declare", looked.append)
+    app = app_on(tmp_path)
+    job = app.task(nothing).enqueue()
+
+    async def work() -> None:
+        async with working(app):
+            await ended(job)
+
+    asyncio.run(work())
+
+    assert [] == looked
+    app.close()

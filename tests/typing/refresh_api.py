@@ -1,0 +1,78 @@
+"""Type tests of refreshes: what is tracked has the arguments of the function, checked as a call of it would be.
+
+mypy and pyright read this file; nothing runs it. A line that ends in an ignore must stay a mistake.
+"""
+
+from __future__ import annotations
+
+from typing import assert_type
+
+import redrive
+from redrive.app.refresh import Keeper
+from redrive.engine.tracked import Tracked
+from redrive.schedule import RefreshState
+from redrive.stores.operations.freshness import Turned
+from redrive.stores.operations.tracked import Counts
+
+app = redrive.App("memory://")
+
+
+@app.task
+def tell(news: redrive.Disabled) -> None:
+    """Take the news."""
+    assert_type(news.key, str)
+    assert_type(news.reason, str)
+    assert_type(news.error, str | None)
+
+
+@app.refresh("Refresh every 2 hours", on_disabled=tell)
+def table(url: str, *, columns: int = 3) -> int:
+    """Keep parameters and result."""
+    return len(url) + columns
+
+
+@app.refresh(redrive.RefreshPolicy.parse("Refresh every hour"), on_disabled="tell", queue="slow", priority=2)
+async def model(name: str) -> str | redrive.Pending:
+    """Be a coroutine, and leave the end to somebody else."""
+    return redrive.Pending("1h") if name else name
+
+
+app.refresh()  # type: ignore[call-arg]
+app.refresh("Refresh every hour", retry="3 1s")  # type: ignore[call-arg]
+app.refresh("Refresh every hour", on_disabled=7)  # type: ignore[arg-type]
+
+assert_type(table("https://example.com", columns=2), int)
+assert_type(table.enqueue("https://example.com"), redrive.Job[int])
+assert_type(model.enqueue("weather").result(), str)
+
+assert_type(table.track("k", "https://example.com", columns=4), bool)
+table.track("k")  # type: ignore[call-arg]
+table.track("k", 7)  # type: ignore[arg-type]
+table.track("k", "https://example.com", rows=4)  # type: ignore[call-arg]
+table.track(7, "https://example.com")  # type: ignore[arg-type]
+assert_type(table.track_many([("k", "https://example.com")]), frozenset[str])
+
+keeping = table.keeping(policy="Refresh every hour", at_once=False, using=object())
+assert_type(keeping.track("k", "https://example.com"), bool)
+keeping.track("k", 7)  # type: ignore[arg-type]
+table.keeping("Refresh every hour")  # type: ignore[call-arg]
+kept: Keeper[...] = keeping
+
+assert_type(table.untrack("k", using=object()), bool)
+assert_type(table.update("k", at_once=False), Turned)
+assert_type(table.trigger("k", actor="anna").job_id, int | None)
+table.update("k", False)  # type: ignore[call-arg]
+assert_type(table.get("k"), Tracked)
+assert_type(table.get("k").state, RefreshState)
+assert_type(table.tracked(after="k", limit=7, troubled=True), tuple[Tracked, ...])
+assert_type(app.tracked(), tuple[Counts, ...])
+
+
+async def coroutines() -> None:
+    """The asynchronous forms promise the same."""
+    assert_type(await model.atrack("k", "weather"), bool)
+    await model.atrack("k", 7)  # type: ignore[arg-type]
+    assert_type(await model.keeping(at_once=False).atrack_many([("k", "weather")]), frozenset[str])
+    assert_type(await model.aupdate("k"), Turned)
+    assert_type(await model.atracked(), tuple[Tracked, ...])
+    assert_type(await model("weather"), str)
