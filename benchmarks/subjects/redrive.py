@@ -25,7 +25,8 @@ CONCURRENCY = 400
 _UNFINISHED = """
 SELECT EXISTS (
     SELECT 1 FROM redrive_jobs
-    WHERE state = 'ready' AND queue = 'default' AND priority = 0 AND scheduled_at <= (SELECT now FROM redrive_clock)
+    WHERE state = 'ready' AND partition IS NULL
+        AND queue = 'default' AND priority = 0 AND scheduled_at <= (SELECT now FROM redrive_clock)
 ) OR EXISTS (SELECT 1 FROM redrive_jobs WHERE state = 'running')
 """
 

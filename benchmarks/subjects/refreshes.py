@@ -27,7 +27,11 @@ POLICY = """
 """
 
 _UNFINISHED = """
-SELECT EXISTS (SELECT 1 FROM redrive_refreshes WHERE started_at IS NULL OR job_id IS NOT NULL)
+SELECT EXISTS (
+    SELECT 1 FROM redrive_refreshes
+    WHERE schedule = 'noop' AND job_id IS NULL AND NOT paused
+        AND refresh_at IS NOT NULL AND refresh_at <= (SELECT now FROM redrive_clock)
+) OR EXISTS (SELECT 1 FROM redrive_refreshes WHERE sweep_at IS NOT NULL)
 """
 
 _DUE = "UPDATE redrive_refreshes SET refresh_at = tracked_at, planned_at = tracked_at"
@@ -112,7 +116,7 @@ class RefreshesOnSQLite(Refreshes):
             connection.commit()
 
     def unfinished(self) -> bool:
-        """Is there one that was not started, or runs?"""
+        """Two probes of the partial indexes: is there one that is due, or runs?"""
         with closing(sqlite3.connect(self._path)) as connection:
             return bool(connection.execute(_UNFINISHED).fetchone()[0])
 
@@ -128,5 +132,5 @@ class RefreshesOnPostgres(Refreshes):
         place.ask(_PATH + _DUE)
 
     def unfinished(self) -> bool:
-        """Is there one that was not started, or runs?"""
+        """Two probes of the partial indexes: is there one that is due, or runs?"""
         return self._place.ask(_PATH + _UNFINISHED) == "t"

@@ -21,7 +21,7 @@ from django.utils import autoreload
 
 __all__ = ["Command", "command_line", "serve"]
 
-TARGET_AT = {"worker": 1, "check": 1, "jobs": 2, "queues": 2, "db": 2}
+TARGET_AT = {"worker": 1, "check": 1, "jobs": 2, "queues": 2, "schedules": 2, "db": 2}
 """At which place the commands take the App, counted in words."""
 
 WITHOUT_TARGET = {("db", "sql")}
