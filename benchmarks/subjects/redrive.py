@@ -15,7 +15,7 @@ from benchmarks.subjects import Subject
 from redrive.app.app import App
 from redrive.app.task import Task
 
-__all__ = ["Redrive", "RedriveOnPostgres", "RedriveOnSQLite", "app"]
+__all__ = ["BATCH", "PATH", "URL", "Redrive", "RedriveOnPostgres", "RedriveOnSQLite", "app"]
 
 URL = "REDRIVE_BENCH_URL"
 BATCH = 1000
@@ -30,7 +30,7 @@ SELECT EXISTS (
 ) OR EXISTS (SELECT 1 FROM redrive_jobs WHERE state = 'running')
 """
 
-_PATH = "SET search_path TO redrive;"
+PATH = "SET search_path TO redrive;"
 
 WAITING, FINISHED = 1_000_000, 10_000_000
 """How many jobs there are besides those that are measured, with ``--deep``."""
@@ -67,14 +67,24 @@ class Redrive(Subject):
 
     name = "redrive"
     kept = "row, and a line of history"
+    module = __name__
+    unfinished_sql = _UNFINISHED
 
     def create(self, place: Place) -> None:
         """Make the database by using it."""
         self._place = place
         self._url = self._locate(place)
         self._app = App(self._url)
-        self._task = define(self._app)
+        self.define(self._app)
         self._app.open()
+
+    def define(self, app: App) -> None:
+        """Register what is measured.
+
+        Args:
+            app: where.
+        """
+        self._task = define(app)
 
     def _locate(self, place: Place) -> str:
         raise NotImplementedError
@@ -90,7 +100,7 @@ class Redrive(Subject):
 
     def worker(self) -> tuple[Sequence[str], dict[str, str]]:
         """``redrive worker``."""
-        command = (sys.executable, "-m", "redrive", "worker", f"{__name__}:app", "--concurrency", str(CONCURRENCY))
+        command = (sys.executable, "-m", "redrive", "worker", f"{self.module}:app", "--concurrency", str(CONCURRENCY))
         return command, {URL: self._url}
 
     def close(self) -> None:
@@ -108,7 +118,7 @@ class RedriveOnSQLite(Redrive):
     def unfinished(self) -> bool:
         """Two probes of the partial indexes."""
         with closing(sqlite3.connect(self._path)) as connection:
-            return bool(connection.execute(_UNFINISHED).fetchone()[0])
+            return bool(connection.execute(self.unfinished_sql).fetchone()[0])
 
 
 class RedriveOnPostgres(Redrive):
@@ -119,7 +129,7 @@ class RedriveOnPostgres(Redrive):
 
     def unfinished(self) -> bool:
         """Two probes of the partial indexes."""
-        return self._place.ask(_PATH + _UNFINISHED) == "t"
+        return self._place.ask(PATH + self.unfinished_sql) == "t"
 
 
 def _copies(numbers: str, instant: str, state: str) -> str:
@@ -171,7 +181,7 @@ class _OnPostgresAmong(RedriveOnPostgres):
     def prepare(self, place: Place) -> None:
         """Put the others in, by SQL: what is measured is what they cost later."""
         numbers = f"generate_series({FAR}, {FAR + self.count - 1}) AS n"
-        place.ask(_PATH + _copies(numbers, "enqueued_at", self.state).format(second="interval '1 second'"))
+        place.ask(PATH + _copies(numbers, "enqueued_at", self.state).format(second="interval '1 second'"))
 
 
 class PostgresWithWaiting(_OnPostgresAmong):

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import sys
-from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
 from benchmarks.meter import Meter
 from benchmarks.place import Place
-from benchmarks.subjects import Subject
-from benchmarks.subjects.redrive import BATCH, CONCURRENCY, URL
+from benchmarks.subjects.redrive import BATCH, PATH, URL, Redrive, RedriveOnPostgres, RedriveOnSQLite
 from redrive.app.app import App
 from redrive.app.refresh import Refresh
 
@@ -35,8 +32,6 @@ SELECT EXISTS (
 """
 
 _DUE = "UPDATE redrive_refreshes SET refresh_at = tracked_at, planned_at = tracked_at"
-
-_PATH = "SET search_path TO redrive;"
 
 
 def define(app: App) -> Refresh[Any, Any, Any]:
@@ -65,22 +60,16 @@ app = App(os.environ.get(URL, "memory://"))
 define(app)
 
 
-class Refreshes(Subject):
+class _Refreshes(Redrive):
     """One worker process, all settings as they are without being told; only the concurrency is chosen."""
 
     name = "refreshes"
     kept = "row, a line of history, and the thing"
+    module = __name__
 
-    def create(self, place: Place) -> None:
-        """Make the database by using it."""
-        self._place = place
-        self._url = self._locate(place)
-        self._app = App(self._url)
-        self._refresh = define(self._app)
-        self._app.open()
-
-    def _locate(self, place: Place) -> str:
-        raise NotImplementedError
+    def define(self, app: App) -> None:
+        """Register the refresh."""
+        self._refresh = define(app)
 
     def enqueue(self, sent_at: float) -> None:
         """Track one thing."""
@@ -92,22 +81,11 @@ class Refreshes(Subject):
         for start in range(0, count, BATCH):
             later.track_many((f"table-{n}", 0.0) for n in range(start, min(start + BATCH, count)))
 
-    def worker(self) -> tuple[Sequence[str], dict[str, str]]:
-        """``redrive worker``."""
-        command = (sys.executable, "-m", "redrive", "worker", f"{__name__}:app", "--concurrency", str(CONCURRENCY))
-        return command, {URL: self._url}
 
-    def close(self) -> None:
-        """Close the store."""
-        self._app.close()
-
-
-class RefreshesOnSQLite(Refreshes):
+class RefreshesOnSQLite(_Refreshes, RedriveOnSQLite):
     """On a file."""
 
-    def _locate(self, place: Place) -> str:
-        self._path = place.folder / "redrive.sqlite"
-        return f"sqlite:///{self._path}"
+    unfinished_sql = _UNFINISHED
 
     def prepare(self, place: Place) -> None:  # noqa: ARG002 - it knows its file
         """The clock has reached what was planned."""
@@ -115,22 +93,12 @@ class RefreshesOnSQLite(Refreshes):
             connection.execute(_DUE)
             connection.commit()
 
-    def unfinished(self) -> bool:
-        """Two probes of the partial indexes: is there one that is due, or runs?"""
-        with closing(sqlite3.connect(self._path)) as connection:
-            return bool(connection.execute(_UNFINISHED).fetchone()[0])
 
-
-class RefreshesOnPostgres(Refreshes):
+class RefreshesOnPostgres(_Refreshes, RedriveOnPostgres):
     """On PostgreSQL."""
 
-    def _locate(self, place: Place) -> str:
-        return place.url
+    unfinished_sql = _UNFINISHED
 
     def prepare(self, place: Place) -> None:
         """The clock has reached what was planned."""
-        place.ask(_PATH + _DUE)
-
-    def unfinished(self) -> bool:
-        """Two probes of the partial indexes: is there one that is due, or runs?"""
-        return self._place.ask(_PATH + _UNFINISHED) == "t"
+        place.ask(PATH + _DUE)
