@@ -105,7 +105,7 @@ def look(*, now: datetime | None = None) -> Steps[tuple[Look, ...]]:
     Returns:
         A line for each.
     """
-    return tuple((yield Query("schedules_due", {"now": now}, into=Look)))
+    return tuple((yield Query("schedules_due", {"now": now}, into=Look, free=True)))
 
 
 @reads

@@ -36,11 +36,11 @@ class Plans:
         self.connection = connection
         self.schema = schema
 
-    def explain(self, name: str, **changes: str) -> list[dict[str, Any]]:
+    def explain(self, name: str, *, writes: bool = True, **changes: str) -> list[dict[str, Any]]:
         """Run a statement as a cached plan, undo it, and answer the nodes of its plan."""
         statement = prepared(self.schema)[name]
         values = ", ".join({**VALUES, **changes}[each] for each in statement.names)
-        self.connection.execute(begin(writes=True, pooled=True))
+        self.connection.execute(begin(writes=writes, pooled=True))
         self.connection.execute("SET LOCAL plan_cache_mode = force_generic_plan")
         self.connection.execute(f"PREPARE statement AS {statement.text}")
         rows = self.connection.execute(
@@ -50,9 +50,9 @@ class Plans:
         self.connection.execute("DEALLOCATE statement")
         return list(_nodes(rows[0][0][0]["Plan"]))
 
-    def cost(self, name: str, **changes: str) -> int:
+    def cost(self, name: str, *, writes: bool = True, **changes: str) -> int:
         """How many pages a statement touches."""
-        top = self.explain(name, **changes)[0]
+        top = self.explain(name, writes=writes, **changes)[0]
         return top["Shared Hit Blocks"] + top["Shared Read Blocks"]
 
 

@@ -124,3 +124,16 @@ def test_a_start_locks_no_more_than_it_takes(schemas: dict[tuple[str, int], str]
         nodes = Plans(connection, schemas["wait", MANY]).explain("refresh_due", **VALUES)
 
     assert [5] == [each["Actual Rows"] for each in nodes if each["Node Type"] == "LockRows"]
+
+
+@pytest.mark.parametrize("name", ["refresh_get", "refreshes_select", "refreshes_troubled", "schedules_due"])
+def test_what_only_reads_costs_the_same_too(schemas: dict[tuple[str, int], str], name: str):
+    """A transaction that only reads may walk tables, but these statements leave the planner no reason to."""
+    kind, changes = ASKED[name]
+    with postgres.connect() as connection:
+        few, many = (
+            Plans(connection, schemas[kind, count]).cost(name, writes=False, **{**VALUES, **changes})
+            for count in (FEW, MANY)
+        )
+
+    assert many <= few + 10

@@ -12,13 +12,16 @@ SELECT
             ORDER BY refresh_at LIMIT 1
         )
     END AS due_at,
-    EXISTS (
-        SELECT 1 FROM redrive_refreshes
-        WHERE own IS NULL AND schedule = known.name AND timing < known.timing
-    ) OR EXISTS (
-        SELECT 1 FROM redrive_refreshes
-        WHERE own IS NULL AND schedule = known.name AND timing > known.timing
-    ) AS is_stale,
+    -- The first and the last one, since the planner may walk all things to find out that none is otherwise.
+    coalesce((
+        SELECT timing FROM redrive_refreshes
+        WHERE own IS NULL AND schedule = known.name
+        ORDER BY timing LIMIT 1
+    ), known.timing) <> known.timing OR coalesce((
+        SELECT timing FROM redrive_refreshes
+        WHERE own IS NULL AND schedule = known.name
+        ORDER BY timing DESC LIMIT 1
+    ), known.timing) <> known.timing AS is_stale,
     (SELECT sweep_at FROM redrive_refreshes WHERE sweep_at IS NOT NULL ORDER BY sweep_at LIMIT 1) AS sweep_at,
     coalesce(:now, clock.now) AS now
 FROM redrive_schedules AS known
