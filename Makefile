@@ -8,6 +8,7 @@ VENV = .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check
 ARGS =
+JOBS = auto
 
 # The pure layers (law 1) owe every branch a test; the rest owes a floor.
 PURE = src/redrive/errors/*,src/redrive/policy/*,src/redrive/engine/*,src/redrive/schedule/*,src/redrive/stores/operations/*
@@ -50,22 +51,26 @@ venv: $(VENV)/check.stamp ## make .venv with redrive (editable) and all pinned t
 demo: $(VENV)/demo.stamp ## see redrive at work: a durable webhook sender against an unreliable server
 	@$(BIN)/python -m redrive demo $(ARGS)
 
+# Tests run in as many processes as there are cores; each process starts a PostgreSQL server of its own.
+PYTEST = -m pytest --numprocesses=$(JOBS) --dist=worksteal
+
 # With COVER=1 the status file carries pytest's exit code past the pipe, and the closing line is said again at the end.
-test: $(VENV)/test.stamp ## run all tests; ARGS="-k backoff" narrows them, COVER=1 demands coverage too
+test: $(VENV)/test.stamp ## run all tests; ARGS="-k backoff" narrows them, JOBS=0 uses one process, COVER=1 demands coverage
 ifdef COVER
 	@mkdir -p build && rm -f build/status .coverage .coverage.*
-	@{ $(BIN)/python -m coverage run -m pytest $(ARGS); echo $$? > build/status; } | tee build/test.log
+	@{ $(BIN)/python -m coverage run $(PYTEST) $(ARGS); echo $$? > build/status; } | tee build/test.log
 	@$(BIN)/python -m coverage combine --quiet || true
 	@failed=$$(cat build/status); \
 	$(BIN)/python -m coverage report --include='$(PURE)' --fail-under=100 || failed=1; \
 	$(BIN)/python -m coverage report --fail-under=$(FLOOR) || failed=1; \
 	tail -n 1 build/test.log; exit $$failed
 else
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python $(PYTEST) $(ARGS)
 endif
 
-soak: $(VENV)/test.stamp ## walk the store's state machine for minutes instead of seconds
+soak: $(VENV)/test.stamp ## walk the store's state machine for minutes, then simulate 100,000 fleets for hours
 	@$(BIN)/python -m pytest tests/stores/test_state_machine.py --hypothesis-profile=deep $(ARGS)
+	@REDRIVE_SEEDS=100000 $(BIN)/python -m pytest tests/simulation -q $(ARGS)
 
 chaos: $(VENV)/test.stamp ## kill, stop, starve and fill up for an hour what `make test` does for a minute
 	@REDRIVE_CHAOS=long $(BIN)/python -m pytest tests/acceptance -m chaos $(ARGS)

@@ -50,7 +50,10 @@ nitpick_ignore_regex = [
     (r"py:.*", r"prometheus_client\..*|(opentelemetry\..*\.)?(Tracer|Meter)Provider"),  # and theirs
     (r"py:.*", r"(redrive\..*\.)?(_\w+|~?[A-Z])"),  # type variables, which have no page
     (r"py:.*", r"Decision|Duration|Mode|On"),  # aliases: where they appear, the text says what they take
-    (r"py:.*", r"Decorator|Fields|SQLiteDriver|redrive\.policy\.decider\.Decider"),  # not for users
+    (
+        r"py:.*",
+        r"(redrive\.retrying\.decorator\.)?(Decorator|Fields)|SQLiteDriver|redrive\.policy\.decider\.Decider",
+    ),  # not for users
     (r"py:.*", r"(django|django_tasks|fastapi|starlette)\..*|CommandError|TaskResultDoesNotExist"),  # elsewhere
     (r"py:.*", r"redrive\.contrib\.django\.(home\.DjangoApp|orm\.AtomicEnd)"),  # what they answer is described there
     (r"py:.*", r"httpx\.\w+|KeyOption"),  # httpx's pages are on another host; an alias that the text explains

@@ -42,7 +42,7 @@ def test_a_worker_that_dies_at_a_bad_moment_loses_nothing(stage: Stage, point: s
     if point == "after_claim":  # leases were taken and no handler had started
         assert (10, set(), {2}) == (len(lost), lost & executed, by)
     elif point == "before_settle":  # handlers had ended and nothing was written
-        assert (True, {2}) == (10 <= len(lost & executed), by)
+        assert (True, {2}) == (bool(lost & executed), by)
     else:  # the first endings were written
         assert {1, 2} == by
     check_history(stage)

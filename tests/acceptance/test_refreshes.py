@@ -60,6 +60,20 @@ async def hog(context: Context) -> None:
     while is_first and not (HERE / "go").exists():
         time.sleep(0.005)
     note("end", context.attempt_uid)
+
+
+@app.refresh("Refresh every 6 seconds; allow 3 seconds; retry 9 times")
+async def hung(context: Context) -> None:
+    """Never end by itself."""
+    note("run", context.attempt_uid, (await hung.aget("k")).attempt_no, time.time())
+    await asyncio.sleep(60)
+
+
+@app.refresh("Refresh every 30 days; allow 3 seconds; retry immediately")
+async def crowded(context: Context) -> None:
+    """Take a part of the time that is allowed."""
+    note("run", context.attempt_uid, context.key)
+    await asyncio.sleep(0.5)
 '''
 
 KEYS = [f"customer/{number}" for number in range(60)]
@@ -110,6 +124,28 @@ def test_a_fleet_starts_each_thing_once(scene: Stage):
     assert [["succeeded"]] * len(KEYS) == settled(scene)
     assert scene.leases("succeeded") == {line.split()[0] for line in scene.executions}
     assert 0 == scene.run(sys.executable, "-m", "redrive", "check", "work:app").ended()
+
+
+def test_a_retry_that_fits_exactly_is_made_between_planned_refreshes(scene: Stage):
+    """Three seconds are allowed every six: with the latency of real processes, the first retry comes after three."""
+    scene.ready_worker()
+    refresh(scene, "hung").keeping(at_once=False).track("k")
+    scene.until(lambda: len(scene.executions) == 3)
+    (first, one), (second, two), _ = [tuple(map(float, line.split()[1:])) for line in scene.executions]
+
+    assert (1, 2) == (first, second)
+    assert 3 <= two - one < 5.5
+
+
+def test_what_waits_in_a_crowded_queue_has_all_its_time(scene: Stage):
+    """Sixty keys, four slots: most wait for longer than an attempt may take, and all succeed at the first one."""
+    scene.worker("--concurrency", "4")
+    crowded = refresh(scene, "crowded")
+    crowded.track_many([(key,) for key in KEYS])
+    scene.all_ended()
+
+    assert [["succeeded"]] * len(KEYS) == settled(scene)
+    assert {(0, False)} == {(each.attempt_no, each.disabled_until_update) for each in crowded.tracked()}
 
 
 def test_a_killed_worker_costs_no_attempt(scene: Stage):

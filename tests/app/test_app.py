@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -250,3 +251,18 @@ def test_without_workers_there_are_none(app: App):
     drain(app)
 
     assert () == app.workers()
+
+
+def test_an_app_finds_a_task_by_every_name_that_it_serves(app: App):
+    """A task that catches is served under the end of its module's path too, also when it was registered later."""
+
+    def recover(request: CatchRequest[Any]) -> None:
+        """Do nothing."""
+
+    recover.__module__ = "shop.billing"
+    app.task(name="v2.send")(lambda: None)
+
+    assert {"v2.send"} == app.served()
+    app.task(recover)
+    assert {"recover", "billing.recover", "shop.billing.recover", "v2.send"} == app.served()
+    assert all(app.find(name) for name in app.served())

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from redrive import App, Backoff, Policy
-from redrive.errors import PolicyValueError, TaskDefinitionError
+from redrive import App, Backoff, Pending, Policy
+from redrive.errors import TaskDefinitionError
 from redrive.testing import VirtualClock, using
 
 QUICK = Policy(on=ConnectionError, attempts=3, backoff=Backoff.constant(0))
@@ -65,11 +65,52 @@ def test_a_directive_is_a_policy_too(app: App):
     assert 2 == len(calls)
 
 
-def test_what_may_be_retried_has_to_be_said(app: App):
-    """By the caller or by the task."""
-    charge, _ = failing(1, ConnectionError("no route"))
-    with pytest.raises(PolicyValueError, match="on"):
-        app.task(charge).call(250, policy="1 1s")
+@pytest.mark.parametrize("policy", ["1 1s", Policy(attempts=2)], ids=["directive", "policy"])
+def test_every_exception_is_retried_where_neither_the_caller_nor_the_task_names_any(app: App, policy):
+    """A call retries what the jobs of the task retry."""
+    charge, calls = failing(1, ConnectionError("no route"))
+    with using(clock=VirtualClock()):
+        assert 250 == app.task(charge).call(250, policy=policy)
+
+    assert 2 == len(calls)
+
+
+def test_a_policy_about_results_does_not_retry_exceptions(app: App):
+    """A caller that names results only has said what may be retried."""
+    charge, calls = failing(1, ConnectionError("no route"))
+    policy = Policy(attempts=2, backoff=Backoff.constant(0), on_result=lambda result: result is None)
+    with pytest.raises(ConnectionError):
+        app.task(charge).call(250, policy=policy)
+
+    assert 1 == len(calls)
+
+
+def test_the_parts_of_a_combined_policy_name_what_may_be_retried(app: App):
+    """A combination keeps the exceptions that its parts name."""
+    charge, calls = failing(9, ConnectionError("no route"))
+    with pytest.raises(ConnectionError):
+        app.task(charge).call(250, policy=QUICK & QUICK.take(1))
+
+    assert 2 == len(calls)
+
+
+def test_a_call_refuses_a_task_that_returns_pending(app: App):
+    """A call has no job that could wait, so the caller gets an error in place of the `Pending`."""
+
+    @app.task
+    def charge() -> str | Pending:
+        """Leave the end to somebody else."""
+        return Pending("1h")
+
+    @app.task
+    async def acharge() -> str | Pending:
+        """Leave the end to somebody else."""
+        return Pending("1h")
+
+    with pytest.raises(TaskDefinitionError, match=r"'charge' returned Pending.*enqueue it"):
+        charge.call(policy=QUICK)
+    with pytest.raises(TaskDefinitionError, match="'acharge' returned Pending"):
+        asyncio.run(acharge.acall(policy=QUICK))
 
 
 def test_a_coroutine_is_called_by_its_own_form(app: App):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
@@ -21,6 +23,7 @@ from redrive.errors import (
     PolicySyntaxError,
     ResultTimeout,
 )
+from redrive.stores.drivers.sqlite import numbers
 from redrive.testing import VirtualClock, drain
 from tests.app.samples import AT, Line, Order
 
@@ -271,3 +274,67 @@ def test_a_snoozed_job_says_so(app: App):
 
     assert "snoozed: due in 10m (the market is closed)" == job.refresh().why
     assert (0, 1) == (job.record.attempt, job.record.snoozes)
+
+
+ASKED = {
+    "refresh": lambda job: job.refresh(),
+    "arefresh": lambda job: asyncio.run(job.arefresh()),
+    "result": lambda job: job.result("1s"),
+    "attempts": lambda job: job.attempts,
+    "progress": lambda job: job.progress,
+    "cancel": lambda job: job.cancel(),
+    "acancel": lambda job: asyncio.run(job.acancel()),
+    "retry": lambda job: job.retry(),
+    "aretry": lambda job: asyncio.run(job.aretry()),
+    "skip": lambda job: job.skip(),
+    "askip": lambda job: asyncio.run(job.askip()),
+}
+
+
+@pytest.mark.parametrize("ask", ASKED)
+def test_a_handle_whose_enqueue_was_rolled_back_names_no_other_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: str
+):
+    """Where another process has given the number to another job, the handle says so and does nothing to that job."""
+    with contextlib.closing(App(f"sqlite:///{tmp_path / 'jobs.db'}", clock=VirtualClock())) as app:
+        work = app.task(double)
+        app.open()
+        with contextlib.closing(sqlite3.connect(tmp_path / "jobs.db")) as mine:
+            kept = work.enqueue(1, using=mine)
+            mine.commit()
+            lost = work.enqueue(2, using=mine)
+            mine.rollback()
+        monkeypatch.setattr(numbers, "_highest", {})  # as in a process that has not enqueued anything
+        app.clock.advance("1ms")
+        other = work.enqueue(3)
+
+        assert lost.id == other.id
+        with pytest.raises(JobNotFound, match="another one has the number 2 now"):
+            ASKED[ask](lost)
+        assert ("ready", "ready") == (kept.state, other.refresh().state)
+        assert kept.cancel()
+
+
+TAKEN = {
+    "result": lambda job: job.result(),
+    "aresult": lambda job: asyncio.run(job.aresult()),
+    "why": lambda job: job.why,
+}
+
+
+@pytest.mark.parametrize("ask", TAKEN)
+def test_a_handle_does_not_take_the_result_of_another_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: str):
+    """Where the job that has the number now has ended, the handle says that it is another one."""
+    with contextlib.closing(App(f"sqlite:///{tmp_path / 'jobs.db'}", clock=VirtualClock())) as app:
+        work = app.task(double)
+        app.open()
+        with contextlib.closing(sqlite3.connect(tmp_path / "jobs.db")) as mine:
+            lost = work.enqueue(2, using=mine)
+            mine.rollback()
+        monkeypatch.setattr(numbers, "_highest", {})  # as in a process that has not enqueued anything
+        app.clock.advance("1ms")
+        work.enqueue(3)
+        drain(app)
+
+        with pytest.raises(JobNotFound, match="another one has the number 1 now"):
+            TAKEN[ask](lost)

@@ -292,9 +292,21 @@ def test_a_class_that_nobody_can_read_is_named():
         signature(opaques).read(b'{"value":{}}')
 
 
-def test_an_unknown_stored_argument_is_ignored():
-    """A job that was enqueued with an argument that the code has dropped since can still run."""
-    assert {"value": 1} == signature(integers).read(b'{"value":1,"old":true}')
+def test_an_unknown_stored_argument_is_refused():
+    """Code that does not know an argument must not run without it: it may be older than the caller."""
+    with pytest.raises(PayloadError, match="the arguments do not match the annotations: .*unknown field `old`"):
+        signature(integers).read(b'{"value":1,"old":true}')
+
+
+def odd_names(__x: int, self: int, cls: int = 3) -> None:  # noqa: PYI063 - the subject
+    """Take parameters whose names are special elsewhere."""
+
+
+def test_any_parameter_name_can_be_stored():
+    """The names of parameters are data; none of them collides with what reads them."""
+    declared = signature(odd_names)
+
+    assert {"__x": 1, "self": 2} == declared.read(declared.write((1, 2), {}))
 
 
 # ----------------------------------------------------------------------------------------------------------- signatures

@@ -110,7 +110,7 @@ def test_a_job_says_that_its_queue_is_paused(app: App):
     job = work.enqueue()
     app.queue("default").pause()
 
-    assert "due since 0ms, queue paused since 2026-01-01 00:00:00 UTC" == job.refresh().why
+    assert "due since 0ms, queue paused since 2026-01-01 00:00:00 UTC, no worker is alive" == job.refresh().why
     assert job.why == asyncio.run(job.arefresh()).why
 
 

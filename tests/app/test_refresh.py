@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from redrive import App, Context, Disabled, Refresh, RefreshPolicy
+from redrive.engine.recurring import read_policy
 from redrive.errors import (
     ConfigurationError,
     NotTracked,
@@ -104,7 +105,7 @@ def test_tracking_again_changes_the_policy(app: App, table: Refresh):
     table.track("k", "a")
     back = table.get("k")
 
-    assert ("13:00", RefreshPolicy.parse(HOURLY)) == (at(own.refresh_at), RefreshPolicy.parse(own.own or ""))
+    assert ("13:00", RefreshPolicy.parse(HOURLY)) == (at(own.refresh_at), read_policy(own.own or ""))
     assert ("14:00", None) == (at(back.refresh_at), back.own)
 
 
@@ -435,3 +436,21 @@ def test_a_drain_of_what_only_people_start_ends(app: App, ran: list):
     thumbnail.track("k")
 
     assert (2, timedelta(hours=1)) == ((done := drain(app)).attempts, done.took)
+
+
+def test_a_refresh_without_a_policy_is_refused(app: App):
+    """A decorator without parentheses is an error that shows how it is written."""
+    with pytest.raises(TaskDefinitionError, match=r'made by @app.refresh\("Refresh every 2 hours"\) above a function'):
+
+        @app.refresh
+        def table() -> None: ...
+
+
+def test_a_refresh_that_lies_in_the_past_is_a_warning(app: App):
+    """It is made, and can still be started by hand."""
+    with pytest.warns(RuntimeWarning, match="refresh 'table' has no occurrence any more"):
+
+        @app.refresh('Refresh by rule "FREQ=DAILY;UNTIL=20260301T000000Z"')
+        def table() -> None: ...
+
+    assert table is app.tasks["table"]

@@ -252,7 +252,7 @@ def test_no_answer_is_a_failure_at_the_deadline(scene: Scene):
 
 def test_an_answer_between_the_deadline_and_the_sweep_counts(scene: Scene):
     """No worker was there to look: nobody has decided anything yet."""
-    scene.ends = [Pending("1h")]
+    scene.ends = [Pending("3h")]
     scene.live("5m")
     scene.clock.advance("1h")
 
@@ -270,16 +270,17 @@ def test_a_late_sweep_decides_as_one_in_time(scene: Scene):
     assert [("14:00:00", 1), ("14:35:00", 2)] == scene.began
 
 
-def test_an_attempt_that_never_got_a_worker_has_timed_out(scene: Scene):
-    """Its job stands in a queue that is paused; at the deadline it is cancelled, and the retry is another job."""
+def test_an_attempt_that_waits_for_a_worker_has_all_its_time(scene: Scene):
+    """Its job stands in a queue that is paused for more than a day: nothing has failed, no retry is spent."""
     scene.app.queue("default").pause()
-    scene.live("15m")
-    assert ([], 2) == (scene.began, scene.row().attempt_no)
-    assert [State.CANCELLED, State.READY] == [job.state for job in sorted(scene.app.jobs(), key=lambda job: job.id)]
+    scene.live("25h")
+    assert ([], 1, None) == (scene.began, scene.row().attempt_no, scene.row().disabled_reason)
+    assert [State.READY] == [job.state for job in scene.app.jobs()]
 
     scene.app.queue("default").resume()
     scene.live("1s")
-    assert [("14:15:00", 2)] == scene.began
+    assert [("15:00:00", 1)] == scene.began
+    assert 0 == scene.row().attempt_no
 
 
 # ----------------------------------------------------------------------------------------------------------- in between
@@ -312,7 +313,7 @@ def test_what_people_do_while_an_attempt_runs_makes_its_end_stale(scene: Scene, 
 
     assert State.CANCELLED == scene.app.job(1).state
     assert [] == scene.news
-    expected = {"update": [1, 1], "trigger": [1, 2], "untrack": [1]}[what]
+    expected = {"update": [1, 1], "trigger": [1, 1], "untrack": [1]}[what]
     assert expected == [number for _, number in scene.began]
 
 
@@ -331,7 +332,7 @@ def test_what_people_do_while_an_answer_is_awaited_makes_it_stale(scene: Scene, 
 
 def test_a_pause_lets_what_runs_finish(scene: Scene):
     """Its success counts; nothing follows before the pause ends."""
-    scene.ends = [lambda: scene.table.pause("k")]
+    scene.ends = [lambda: scene.table.pause("k") or 1]
     scene.live("5h")
 
     assert (1, 0, True) == (len(scene.began), scene.row().attempt_no, scene.row().paused)

@@ -270,15 +270,22 @@ def test_a_program_that_does_not_have_the_refresh_starts_nothing_of_it(program, 
 
 def test_a_program_that_does_not_have_the_refresh_sees_deadlines_pass(program, clock):
     """It decides by the policy in the database; the retry waits for a program with the code."""
-    table = program().refresh(EVERY)(fetch)
-    table.track("k", "a")
+
+    def order() -> Pending:
+        """Order it elsewhere."""
+        return Pending("1h")
+
+    app = program()
+    table = app.refresh(EVERY)(order)
+    table.track("k")
+    drain(app, within="1s")
     other = program()
     other.cron("@yearly")(lambda: None)
     drain(other, within="1h")
 
     thing = table.get("k")
     assert (None, 1, "00:11") == (thing.job_id, thing.attempt_no, f"{thing.refresh_at:%H:%M}")
-    assert "cancelled" == table.app.job(1).state
+    assert "dead" == table.app.job(1).state
 
 
 def test_a_program_that_does_not_have_the_refresh_takes_answers(program, clock):
@@ -305,10 +312,10 @@ def test_an_older_program_that_cannot_read_the_policy_of_a_thing_says_so(program
     table = app.refresh(EVERY)(fetch)
     table.keeping(at_once=False).track_many([("k", "a"), ("m", "b")])
     with contextlib.closing(sqlite3.connect(app.url.removeprefix("sqlite:///").partition("?")[0])) as connection:
-        connection.execute("UPDATE redrive_refreshes SET own = 'Refresh when the moon is full' WHERE key = 'k'")
+        connection.execute("UPDATE redrive_refreshes SET own = '{}' WHERE key = 'k'")
         connection.commit()
     drain(app, within="3h")
 
     assert [True, False] == [each.disabled_until_update for each in table.tracked()]
-    assert "line 1, column 26: not understood: 'full'" in (table.get("k").disabled_reason or "")
+    assert "policy.version: None is not 1" in (table.get("k").disabled_reason or "")
     assert table.get("m").started_at is not None

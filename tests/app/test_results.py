@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from datetime import date, datetime
-from typing import Any
+from typing import Any, NoReturn
 
+import msgspec
 import pytest
 
-from redrive import CatchRequest
+from redrive import App, CatchRequest
 from redrive.app.payload import Returns, Signature, type_name
 from redrive.errors import PayloadError, TaskDefinitionError
 from tests.app.samples import AT, Fussy, Line, Opaque, Order, Payment, Person
@@ -51,7 +53,7 @@ def test_a_catch_request_has_the_type_that_was_asked_for(function, arguments, hi
     """The one argument as its type, several as a mapping, and anything as plain JSON."""
     declared = signature(function)
 
-    assert expected == declared.read_request(declared.write((), arguments), hint)
+    assert (expected, declared.request) == declared.read_request(declared.write((), arguments), hint)
 
 
 def by_number(lines: dict[int, Line]) -> None:
@@ -67,14 +69,44 @@ def test_a_catch_request_reads_keys_that_are_no_texts():
     declared = signature(by_number)
     raw = declared.write(({7: Line("nail")},), {})
 
-    assert {7: Line("nail")} == declared.read_request(raw, dict[int, Line])
+    assert ({7: Line("nail")}, dict[int, Line]) == declared.read_request(raw, dict[int, Line])
 
 
 def test_a_catch_request_knows_defaults():
     """Where the argument was left out the request is its default, as it was for the task."""
     declared = signature(defaulted)
 
-    assert Payment(1) == declared.read_request(declared.write((), {}), Payment)
+    assert (Payment(1), Payment) == declared.read_request(declared.write((), {}), Payment)
+
+
+@pytest.mark.parametrize(
+    ("function", "stored", "expected"),
+    [
+        (structs, b'{"order":{"cents":5}}', {"order": {"cents": 5}}),
+        (structs, b"{}", {}),
+        (structs, b'{"payment":1,"note":"x"}', {"payment": 1, "note": "x"}),
+        (defaulted, b'{"order":{"cents":5}}', {"order": {"cents": 5}}),
+        (keywords, b'{"order":7}', {"order": 7}),
+    ],
+)
+def test_a_catch_task_for_any_request_gets_what_was_stored_for_other_parameters(function, stored, expected):
+    """The mapping of names, and never a value that was not stored."""
+    assert (expected, dict[str, Any]) == signature(function).read_request(stored, Any)
+
+
+@pytest.mark.parametrize(
+    ("stored", "why"),
+    [(b'{"order":{"cents":5}}', "stored with 'order'"), (b"{}", "stored with no arguments")],
+)
+def test_a_request_of_other_parameters_is_no_request_of_a_type(stored, why):
+    """A value that was stored under another name is not taken for the present one."""
+    with pytest.raises(PayloadError) as refused:
+        signature(structs).read_request(stored, Payment)
+
+    expected = (
+        f"the request does not match CatchRequest[Payment]: task 'structs' takes 'payment' now, and the job was {why}"
+    )
+    assert expected == str(refused.value)
 
 
 def test_a_catch_request_that_does_not_fit_says_so():
@@ -95,15 +127,38 @@ def gives_anything():
     """Return what it likes."""
 
 
+def gives_maybe() -> Order | None:
+    """Return an order, or nothing."""
+
+
+def gives_nothing() -> None:
+    """Return nothing."""
+
+
 def gives_fussy() -> Fussy:
     """Return a model whose validator raises."""
+
+
+def gives_coroutine() -> Coroutine[Any, Any, int]:
+    """Return what the worker awaits."""
+
+
+def never_ends() -> NoReturn:
+    """Raise."""
+    raise ValueError("boom")
+
+
+def gives_two_structs() -> Payment | Tagless:
+    """Return one of two classes that JSON cannot tell apart."""
 
 
 @pytest.mark.parametrize(
     ("function", "value", "expected"),
     [
         (gives_order, Order(1, (Line("saw"),), AT), Order(1, (Line("saw"),), AT)),
-        (gives_order, None, None),
+        (gives_maybe, None, None),
+        (gives_nothing, None, None),
+        (gives_anything, None, None),
         (gives_anything, Line("saw"), {"item": "saw", "count": 1}),
         (gives_anything, [1, "a"], [1, "a"]),
     ],
@@ -112,7 +167,13 @@ def test_results_are_read_by_the_return_annotation(function, value, expected):
     """A result has the type that the task promises; without a promise it is plain JSON."""
     returns = Returns(signature(function))
 
-    assert expected == returns.read(returns.write(value))
+    assert expected == returns.read(returns.check(value))
+
+
+class Tagless(msgspec.Struct):
+    """A second struct without a tag."""
+
+    cents: int
 
 
 class Unwritable:
@@ -127,7 +188,7 @@ class Unwritable:
 def test_a_result_that_cannot_be_stored_says_why(value, why):
     """Whatever the serialiser raises, it is one error with its text."""
     with pytest.raises(PayloadError, match=f"the result cannot be stored: {why}"):
-        Returns(signature(gives_order)).write(value)
+        Returns(signature(gives_order)).check(value)
 
 
 @pytest.mark.parametrize(
@@ -143,6 +204,41 @@ def test_a_stored_result_that_no_longer_fits_says_so(function, stored, why):
         Returns(signature(function)).read(stored)
 
     assert why in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("function", "value", "why"),
+    [
+        (gives_order, None, "the result null does not match -> Order: Expected `object`, got `null`"),
+        (gives_order, "one", 'the result "one" does not match -> Order: Expected `object`, got `str`'),
+        (gives_nothing, 7, "the result 7 does not match -> NoneType: Expected `null`, got `int`"),
+        (gives_coroutine, "x" * 70, f'the result "{"x" * 59}... does not match -> int: Expected `int`, got `str`'),
+    ],
+)
+def test_a_result_that_does_not_match_the_annotation_is_refused(function, value, why):
+    """The message names the result, the annotation, and what is wrong."""
+    with pytest.raises(PayloadError) as refused:
+        Returns(signature(function)).check(value)
+
+    assert why == str(refused.value)
+
+
+@pytest.mark.parametrize(("function", "value"), [(gives_coroutine, 7), (never_ends, None), (never_ends, [1])])
+def test_annotations_about_how_a_function_ends_are_no_annotations_of_a_result(function, value):
+    """A coroutine is awaited, and a function that never returns promises no type."""
+    returns = Returns(signature(function))
+
+    assert value == returns.read(returns.check(value))
+
+
+def test_a_return_annotation_that_json_cannot_carry_is_refused_before_any_job_runs(app: App):
+    """The app is not whole: every attempt would do its work and then fail."""
+    app.task(gives_two_structs)
+
+    with pytest.raises(
+        TaskDefinitionError, match="task 'gives_two_structs': its return annotation -> .*Payment.* cannot be read"
+    ):
+        app.check()
 
 
 def test_result_annotations_that_cannot_be_resolved_name_the_task():

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from redrive import App, Context, Policy
+from redrive import App, CatchRequest, Context, Policy
 from redrive.errors import ConfigurationError, PolicySyntaxError, PolicyValueError, TaskDefinitionError
 from tests.app.samples import Opaque
 
@@ -67,6 +68,61 @@ def test_two_tasks_of_one_name_are_refused(app: App):
     assert expected == str(refused.value)
 
 
+def test_a_task_is_found_by_its_earlier_names(app: App):
+    """A task that was renamed keeps the jobs that are stored under its earlier names."""
+    task = app.task(name="total", aka=["add", "sum"])(add)
+
+    assert [task, task, task, task, None] == [app.find(name) for name in ("total", "add", "sum", f"{HERE}.sum", "plus")]
+    assert {"add", "sum", "total"} == app.served()
+    assert {"total", "add", "sum"} == set(app.policies()) == set(app.keeps())
+
+
+def test_catch_tasks_are_served_under_the_names_that_policies_use(app: App):
+    """A policy may name the module of its catch task, and the catch job is stored under that name."""
+
+    def catches(request: CatchRequest[Any]) -> None:
+        """Catch."""
+
+    def later(request: NoSuchType) -> None:  # noqa: F821 - the subject
+        """Name a type that does not exist."""
+
+    catches.__module__ = "shop.recovery"
+    app.task(catches)
+    app.task(later)
+
+    assert {"catches", "later", "recovery.catches", "shop.recovery.catches"} == app.served()
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"name": "old"}, {"name": "new", "aka": "old"}),
+        ({"name": "new", "aka": "old"}, {"name": "old"}),
+        ({"name": "new", "aka": "old"}, {"name": "newer", "aka": "old"}),
+    ],
+    ids=["a task", "a later task", "two earlier names"],
+)
+def test_an_earlier_name_that_is_taken_is_refused(app: App, first, second):
+    """A job of that name would have two tasks."""
+    app.task(**first)(add)
+
+    with pytest.raises(TaskDefinitionError) as refused:
+        app.task(**second)(test_a_task_is_still_a_function)
+
+    expected = (
+        f"two tasks are called 'old': {HERE}.add and {HERE}.test_a_task_is_still_a_function. "
+        "Give one another name: @app.task(name=...), or leave it out of aka="
+    )
+    assert expected == str(refused.value)
+
+
+@pytest.mark.parametrize("aka", ["add", "", ["sum", ""], ["sum", "sum"], [7], [None]])
+def test_an_earlier_name_that_means_nothing_is_refused(app: App, aka):
+    """Its own name, no text, and the same name twice are mistakes."""
+    with pytest.raises(TaskDefinitionError, match="task 'add': aka= takes earlier names of the task"):
+        app.task(aka=aka)(add)
+
+
 def test_a_parameter_cannot_be_called_using(app: App):
     """``using=`` is what enqueue() takes itself."""
     with pytest.raises(TaskDefinitionError, match="a parameter cannot be called 'using'"):
@@ -123,6 +179,8 @@ def test_a_directive_that_cannot_be_read_names_the_function(app: App):
     first, text, caret, *_ = str(refused.value).splitlines()
     assert first.startswith(f"task {HERE}.add: ")
     assert "    5 1parsec" == text
+    assert ("5 1parsec", 3) == (refused.value.text, refused.value.at)
+    assert refused.value.problem in first
     assert text.index("parsec") == caret.index("^")
 
 

@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 from redrive import App, CatchRequest, Context, Pending, observe
+from redrive.app.telling import tell_settled
+from redrive.engine.outcome import Released
 from redrive.engine.select import Filter
 from redrive.errors import Cancel, DuplicateJob, Snooze
 from redrive.observe.audience import AUDIENCE
 from redrive.stores.operations import leases, workers
+from redrive.stores.operations.leases import Ending
 from redrive.testing import VirtualClock, drain
 
 SECOND = timedelta(seconds=1)
@@ -196,8 +199,10 @@ def test_an_unknown_task_is_told_as_released(app: App, heard: list):
         """Forgotten."""
 
     work.enqueue()
-    app._registry.tasks.clear()
-    drain(app, within="1s")
+    worker = app.store.run(workers.register("w", concurrency=1, lease_for=SECOND, now=app.now()))
+    (claim,) = app.store.run(leases.claim(worker, 1, lease_for=SECOND, now=app.now())).claims
+    endings = [Ending(claim, Released("this worker has no task 'work'", SECOND, unknown_task=True), 0.0)]
+    tell_settled(endings, app.store.run(leases.settle(endings, now=app.now())))
 
     assert ["JobReleased"] == names(heard[2:])
     assert ("unknown_task", 1) == (heard[-1].hold, heard[-1].attempt)

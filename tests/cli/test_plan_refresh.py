@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from redrive.cli import cli
 from redrive.cli.plan.refreshing import is_english
+from redrive.errors import ConfigurationError, ScheduleSyntaxError
 
 POLICY = """- Refresh the model every 2 hours in Europe/Kyiv
 - Allow 1 hour for a response
@@ -51,7 +52,11 @@ def test_without_answers_the_worst_case_is_shown():
 def test_a_refresh_on_demand_begins_at_once():
     """Without a schedule there are no planned refreshes to be drawn, and a success is the end of it."""
     lines = said(
-        "Send a request; allow 90 seconds", "--answers", "ok 1s", "--start", "2025-01-01T08:00:00+00:00"
+        "Send a request; allow 90 seconds; retry immediately",
+        "--answers",
+        "ok 1s",
+        "--start",
+        "2025-01-01T08:00:00+00:00",
     ).splitlines()
     assert lines[2].startswith("08:00:00  Refresh")
     assert "then nothing is planned" == lines[-1]
@@ -69,7 +74,7 @@ def test_what_is_hardly_meant_is_told_below_the_picture():
 
     assert said(text, *START).splitlines()[-1].startswith(warning)
     assert said(text, *START, "--mermaid").splitlines()[-1].startswith(f"%% {warning}")
-    assert "warning" not in said("Refresh every 2 hours", *START)
+    assert "warning" not in said("Refresh every 2 hours; give up after one week", *START)
 
 
 def test_mermaid_and_svg_show_the_same(tmp_path: Path):
@@ -86,19 +91,36 @@ def test_mermaid_and_svg_show_the_same(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "error", "message"),
     [
-        (("Refresh every moon",), "line 1, column 15: not understood"),
-        (("Refresh hourly", "--answers", "maybe"), "'maybe' is no answer of an attempt; write"),
-        (("Refresh hourly", "--answers", "fail soon"), "'fail soon' is no answer of an attempt: a duration"),
-        (("Refresh hourly", "--json"), "a refresh has --mermaid and --svg"),
-        (('Refresh by rule "FREQ=DAILY;COUNT=1"', *START), "nothing is ever started after 2025-01-01 08:00"),
+        (("Refresh every moon",), ScheduleSyntaxError, "line 1, column 15: not understood"),
+        (("Refresh hourly", "--answers", "maybe"), ConfigurationError, "'maybe' is no answer of an attempt; write"),
+        (
+            ("Refresh hourly", "--answers", "fail soon"),
+            ConfigurationError,
+            "'fail soon' is no answer of an attempt: a duration",
+        ),
+        (("Refresh hourly", "--json"), ConfigurationError, "a refresh has --mermaid and --svg"),
+        (
+            ('Refresh by rule "FREQ=DAILY;COUNT=1"', *START),
+            ConfigurationError,
+            "nothing is ever started after 2025-01-01 08:00",
+        ),
     ],
 )
-def test_what_is_wrong_is_said_in_one_line(words: tuple[str, ...], message: str):
+def test_what_is_wrong_is_said_in_one_line(words: tuple[str, ...], error: type[Exception], message: str):
     """The error says what was wrong and what would be right."""
-    with pytest.raises(Exception, match=message):
+    with pytest.raises(error, match=message):
         CliRunner().invoke(cli, ["plan", *words], catch_exceptions=False)
+
+
+def test_a_file_and_standard_input_may_be_in_english(tmp_path: Path):
+    """A policy in English is drawn alike from the command line, from a file, and from standard input."""
+    path = tmp_path / "policy.txt"
+    path.write_text(POLICY, encoding="utf-8")
+    typed = said(POLICY, *START)
+    assert typed == said(f"@{path}", *START)
+    assert typed == CliRunner().invoke(cli, ["plan", "-", *START], input=POLICY, catch_exceptions=False).stdout
 
 
 @pytest.mark.parametrize(

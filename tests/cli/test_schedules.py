@@ -253,7 +253,8 @@ def test_things_say_where_they_stand(market: ModuleType, say: Callable[..., str]
     market.prices.track("away", "away")
     drain(market.app, within="1s")
     failing = say("show", "prices", "away").splitlines()[0]
-    once = market.app.refresh('Refresh by rule "FREQ=DAILY;COUNT=1"', name="once")(lambda: None)
+    with pytest.warns(RuntimeWarning, match="refresh 'once' has no occurrence any more"):
+        once = market.app.refresh('Refresh by rule "FREQ=DAILY;COUNT=1"', name="once")(lambda: None)
     once.track("1")
     drain(market.app, within="2d")
 

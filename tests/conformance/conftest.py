@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from redrive.errors import RedriveError
+from tests.conformance.deviations import MISSING
 from tests.conformance.groups import ListingError
 from tests.conformance.loading import CaseFileError
 from tests.conformance.plan import OWN_CASES, Plan, load_plan
 from tests.conformance.report import CASE, Tally, summary_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
 _PLAN = pytest.StashKey[Plan]()
+_COMPARED = pytest.StashKey[object]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -55,20 +56,25 @@ def own_plan() -> Plan:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give each table case to the test that asks for one; a deviating case is a strict expected failure."""
+    """Give each table case to the test that asks for one."""
     if "table_case" in metafunc.fixturenames:
-        plan = metafunc.config.stash[_PLAN]
         parameters = [
-            pytest.param(case, id=f"{case.group_name}: {case.key.removeprefix(f'{case.group_name}: ')}", marks=marks)
-            for case in plan.tables()
-            for marks in [_marks(plan.deviations.reason_for(case))]
+            pytest.param(case, id=f"{case.group_name}: {case.key.removeprefix(f'{case.group_name}: ')}")
+            for case in metafunc.config.stash[_PLAN].tables()
         ]
         metafunc.parametrize("table_case", parameters)
 
 
-def _marks(reason: str | None) -> list[pytest.MarkDecorator]:
-    # A different answer, or a refusal by redrive itself, is a deviation; an adapter that cannot read the case is not.
-    return [pytest.mark.xfail(reason=reason, strict=True, raises=(AssertionError, RedriveError))] if reason else []
+def pytest_assertrepr_compare(config: pytest.Config, op: str, right: object) -> None:
+    """Keep the right side of a comparison that fails: ``assert expected == given``."""
+    config.stash[_COMPARED] = right if op in {"==", "is"} else MISSING
+
+
+@pytest.fixture
+def compared(pytestconfig: pytest.Config) -> Callable[[], object]:
+    """Return the right side of the comparison that failed last in this test."""
+    pytestconfig.stash[_COMPARED] = MISSING
+    return lambda: pytestconfig.stash[_COMPARED]
 
 
 class _Counting:

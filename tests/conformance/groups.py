@@ -9,6 +9,9 @@ A group has up to three kinds of cases, and the listing must place each case exa
   built. Instead of ``cases``, an entry may name ``words``: it takes every case that says one of them, as a value or as
   the name of a field, also those that the listing has never seen. An entry with neither takes the rest of the group.
   ``part = "later"`` is a part after the five that are planned.
+
+Another folder of cases may have groups that the listing does not know. Nothing runs their cases, and the report counts
+them as not yet; in the project's own files they are an error (test_listing.py).
 """
 
 from __future__ import annotations
@@ -117,9 +120,9 @@ class Listing:
         return self.groups.get(case.group_name)
 
     def status_of(self, case: Case) -> Status | None:
-        """What becomes of a case; none if its group is unknown or does not place it."""
+        """Return what becomes of a case: one of an unknown group waits; None if its group does not place it."""
         group = self.group_of(case)
-        return group.status_of(case) if group else None
+        return group.status_of(case) if group else Status.NOT_YET
 
     def problems(self, cases: Iterable[Case]) -> list[str]:
         """What is wrong between the listing and the project's own case files, a sentence each."""

@@ -1,8 +1,8 @@
 """The case files, read into `Case` values.
 
-Six files, written by different hands, keep their cases in three ways: one list per key (``ftl``, ``refresh``), one flat
-list whose cases name their group (``couchbase``, ``pgqrs``, ``durable``), and a list of groups (``inprocess``). Here,
-and only here, that is undone: everything else sees files of groups of cases.
+The files were written by different hands and have one of three forms: one list per key (``ftl``, ``refresh``), one
+flat list whose cases name their group or area (``couchbase``, ``pgqrs``, ``durable``), and a list of groups
+(``inprocess``). A file is read by its form, whatever its name; this module alone deals with the difference.
 
 A case is known by its *key*. That is its own ``id`` if it has one; otherwise the group and the case's title
 (``ftl.async_call_lifecycle: failure with retries left``); otherwise the group and its first field, which in tables is
@@ -27,12 +27,14 @@ if TYPE_CHECKING:
 __all__ = ["FILES", "Case", "CaseFileError", "load_file", "load_folder"]
 
 FILES = ("ftl", "couchbase", "inprocess", "pgqrs", "durable", "refresh")
-_PROSE = {"ftl": {"_meta"}, "refresh": {"about", "format"}}
+"""The project's own files, in the order of reports; others follow."""
+_PROSE = {"_meta", "meta", "about", "format"}
+_NO_GROUP = "no group"
 _LABEL_LENGTH = 80
 
 
 class CaseFileError(Exception):
-    """A case file cannot be read, or does not have the form that its name promises."""
+    """A case file cannot be read, or has no cases."""
 
 
 @dataclass(frozen=True)
@@ -68,37 +70,38 @@ def load_folder(folder: Path) -> tuple[Case, ...]:
         folder: where the ``.json`` files are.
 
     Returns:
-        The cases, in the order of `FILES` and then of each file.
+        The cases, in the order of `FILES`, then of the names of other files, and then of each file.
 
     Raises:
-        CaseFileError: the folder has no case file at all, or one of a name that nobody knows.
+        CaseFileError: the folder has no case file at all, or one of them cannot be read.
     """
-    present = sorted(path.stem for path in folder.glob("*.json"))
-    if unknown := [stem for stem in present if stem not in FILES]:
-        msg = f"{folder}: no such case file is known: {', '.join(unknown)} (known: {', '.join(FILES)})"
-        raise CaseFileError(msg)
+    present = {path.stem: path for path in sorted(folder.glob("*.json"))}
     if not present:
-        raise CaseFileError(f"{folder}: no case file here (known: {', '.join(FILES)})")
-    return tuple(case for stem in FILES if stem in present for case in load_file(folder / f"{stem}.json"))
+        raise CaseFileError(f"{folder}: no case file here (*.json)")
+    stems = [stem for stem in FILES if stem in present] + [stem for stem in present if stem not in FILES]
+    return tuple(case for stem in stems for case in load_file(present[stem]))
 
 
 def load_file(path: Path) -> tuple[Case, ...]:
     """Read one case file.
 
     Args:
-        path: the file; its stem decides its form.
+        path: the file.
 
     Returns:
         Its cases in order.
 
     Raises:
-        CaseFileError: it is no JSON object of that form.
+        CaseFileError: it is no JSON object, or has no case.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        return tuple(_named(path.stem, _groups(path.stem, content)))
+        cases = tuple(_named(path.stem, _groups(content)))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CaseFileError(f"{path.name} does not have the form of the case file of this name: {error!r}") from error
+        raise CaseFileError(f"{path.name} does not have the form of a case file: {error!r}") from error
+    if not cases:
+        raise CaseFileError(f"{path.name} has no case")
+    return cases
 
 
 def fingerprint_of(group_name: str, data: object) -> str:
@@ -125,22 +128,27 @@ class _Group:
     is_single: bool = False
 
 
-def _groups(stem: str, content: dict[str, Any]) -> Iterator[_Group]:
-    if stem in _PROSE:
-        yield from (_keyed_group(key, value) for key, value in content.items() if key not in _PROSE[stem])
-    elif stem == "inprocess":
+def _groups(content: dict[str, Any]) -> Iterator[_Group]:
+    if isinstance(content.get("groups"), list):
         yield from (_keyed_group(group["id"], group) for group in content["groups"])
-    else:
+    elif isinstance(content.get("cases"), list):
         yield from _invariants(content.get("invariants", []))
-        field = "area" if stem == "durable" else "group"
-        for name in dict.fromkeys(case[field] for case in content["cases"]):
-            yield _Group(name, [case for case in content["cases"] if case[field] == name], {})
+        groups: dict[str, list[Any]] = {}
+        for case in content["cases"]:
+            groups.setdefault(_group_of(case), []).append(case)
+        yield from (_Group(name, cases, {}) for name, cases in groups.items())
+    else:
+        yield from (_keyed_group(key, value) for key, value in content.items() if key not in _PROSE)
+
+
+def _group_of(case: Any) -> str:
+    return str(case.get("group") or case.get("area") or _NO_GROUP) if isinstance(case, dict) else _NO_GROUP
 
 
 def _keyed_group(name: str, value: Any) -> _Group:
     if isinstance(value, list):
         return _Group(name, value, {})
-    if "cases" in value:
+    if isinstance(value, dict) and isinstance(value.get("cases"), list):
         return _Group(name, value["cases"], {key: item for key, item in value.items() if key != "cases"})
     return _Group(name, [value], {}, is_single=True)
 
@@ -155,10 +163,12 @@ def _invariants(sentences: list[str]) -> Iterator[_Group]:
 def _named(stem: str, groups: Iterator[_Group]) -> Iterator[Case]:
     for group in groups:
         group_name = f"{stem}.{group.name}"
-        fingerprints = [fingerprint_of(group_name, data) for data in group.cases]
-        keys = [group_name] if group.is_single else [_key(group_name, data) for data in group.cases]
+        # A case that is no object has no fields; adapters refuse the field that stands for it here.
+        cases = [data if isinstance(data, dict) else {"value": data} for data in group.cases]
+        fingerprints = [fingerprint_of(group_name, data) for data in cases]
+        keys = [group_name] if group.is_single else [_key(group_name, data) for data in cases]
         keys = _numbered(_with_fingerprints(keys, fingerprints))
-        for key, data, fingerprint in zip(keys, group.cases, fingerprints, strict=True):
+        for key, data, fingerprint in zip(keys, cases, fingerprints, strict=True):
             yield Case(stem, group.name, key, data, group.shared, fingerprint)
 
 
@@ -167,7 +177,7 @@ def _key(group_name: str, data: dict[str, Any]) -> str:
         return str(data["id"])
     if "case" in data:
         return f"{group_name}: {data['case']}"
-    first = next(iter(data.values()))
+    first = next(iter(data.values()), None)
     label = " ".join(first.split()) if isinstance(first, str) and first.strip() else json.dumps(first)
     return f"{group_name}: {label[:_LABEL_LENGTH]}"
 

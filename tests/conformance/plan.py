@@ -36,13 +36,10 @@ class Plan:
     deviations: Deviations
 
     def tables(self) -> tuple[Case, ...]:
-        """The cases to run: those that an adapter takes, and those of groups that nobody knows, which then fail."""
-        return tuple(case for case in self.cases if self._is_to_run(case))
-
-    def _is_to_run(self, case: Case) -> bool:
+        """Return the cases that an adapter takes."""
         # A told group has nothing to run for a case that it does not name: another folder may have such cases, and in
         # the project's own they are found by test_listing.py.
-        return self.listing.group_of(case) is None or self.listing.status_of(case) is Status.TABLE
+        return tuple(case for case in self.cases if self.listing.status_of(case) is Status.TABLE)
 
 
 def load_plan(folder: Path = OWN_CASES) -> Plan:
@@ -70,13 +67,10 @@ def adapter_for(plan: Plan, case: Case) -> Callable[[Case], None]:
 
     Returns:
         The adapter of its group.
-
-    Raises:
-        LookupError: the listing has no adapter for the group.
     """
     group = plan.listing.group_of(case)
-    if group is None or group.table is None:
-        raise LookupError(f"groups.toml does not know the group {case.group_name}: no adapter can run {case.key!r}")
+    assert group is not None, case.group_name
+    assert group.table is not None, case.group_name
     module_name, _, function_name = group.table.rpartition(".")
     adapter: Callable[[Case], None] = getattr(import_module(module_name), function_name)
     return adapter

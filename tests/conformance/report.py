@@ -79,12 +79,14 @@ def _counts(plan: Plan, tally: Tally, cases: Iterable[Case]) -> str:
 def _word(plan: Plan, tally: Tally, case: Case) -> str:
     outcome = tally.outcomes.get(case.key)
     status = plan.listing.status_of(case)
-    if outcome == "passed" and plan.deviations.reason_for(case):
+    if outcome == "passed" and plan.deviations.of(case):
         return "deviating"  # told: its test passes because it states what we do instead
     if outcome:
         return outcome
     if status is Status.NOT_YET:
         group = plan.listing.group_of(case)
-        entry = group.waiting_for(case) if group else None
+        if group is None:
+            return "not yet (not in groups.toml)"
+        entry = group.waiting_for(case)
         return f"not yet (part {entry.part})" if entry and entry.part != "later" else "not yet (later)"
     return "not in this run" if status is Status.TABLE else "told, not in this run"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conformance.deviations import MISSING
 from tests.conformance.groups import Status
 from tests.conformance.plan import adapter_for
 from tests.conformance.told import scan_tree
@@ -37,7 +38,14 @@ def test_every_deviation_names_a_case(own_plan):
 def test_no_case_that_waits_deviates(own_plan):
     """A case that nothing runs yet cannot be answered otherwise."""
     waiting = [case for case in own_plan.cases if own_plan.listing.status_of(case) is Status.NOT_YET]
-    assert [] == [case.key for case in waiting if own_plan.deviations.reason_for(case)]
+    assert [] == [case.key for case in waiting if own_plan.deviations.of(case)]
+
+
+def test_deviating_tables_name_their_answer_and_told_cases_do_not(own_plan):
+    """The answer of a table case is compared with its entry; that of a told case is asserted by its test."""
+    entries = [(own_plan.listing.status_of(case), own_plan.deviations.of(case)) for case in own_plan.cases]
+    deviating = [(status, entry) for status, entry in entries if entry]
+    assert [] == [entry.reason for status, entry in deviating if (status is Status.TABLE) is (entry.answer is MISSING)]
 
 
 def test_keys_are_unique(own_plan):

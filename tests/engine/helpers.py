@@ -11,7 +11,9 @@ from msgspec import structs
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Outcome
 from redrive.engine.records import Attempt, Claim, Job
-from redrive.engine.settle import Transition, decide
+from redrive.engine.settle import decide
+from redrive.engine.transition import Transition
+from redrive.engine.workers import Worker
 from redrive.policy import Failure, Policy, Stage
 
 T0 = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -89,6 +91,27 @@ def closed(of: Claim, outcome: Outcome) -> Attempt:
     line = settled(of, outcome).closed
     assert line is not None
     return line
+
+
+def worker(**changes: Any) -> Worker:
+    """A worker that is alive and serves all queues."""
+    ordinary = Worker(
+        id=9,
+        name="host:1",
+        host=None,
+        pid=None,
+        birth=None,
+        lock_id=None,
+        concurrency=4,
+        queues=None,
+        tasks=None,
+        started_at=T0,
+        heartbeat_at=T0,
+        expires_at=T0 + timedelta(days=1),
+        stopped_at=None,
+        locked=None,
+    )
+    return replace(ordinary, **changes)
 
 
 def job(**changes: Any) -> Job:

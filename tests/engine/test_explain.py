@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redrive.engine.explain import span, why_not_running
+from redrive.engine.explain import CatchJob, Circumstances, span, why_not_running
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Hold, Job
-from tests.engine.helpers import T0, job, policy, seconds
+from redrive.engine.workers import Worker
+from tests.engine.helpers import T0, job, policy, seconds, worker
 
 RUNNING = job(state=State.RUNNING, claimed_at=T0, attempt=2, worker_id=9, lease_id=1)
 DEAD = job(state=State.DEAD, note="3 of 3 attempts failed", error="boom", reason="ERROR", finished_at=T0)
@@ -31,9 +32,8 @@ LATER = job(scheduled_at=T0 + seconds(90))
         (DEAD, "dead: 3 of 3 attempts failed"),
         (replace(DEAD, note=None), "dead: boom"),
         (replace(DEAD, note=None, error=None), "dead: ERROR"),
-        (CAUGHT_BY, "catching by mend: 3 of 3 attempts failed"),
+        (CAUGHT_BY, "dead: 3 of 3 attempts failed"),
         (replace(CAUGHT_BY, caught_at=T0), "caught: 3 of 3 attempts failed"),
-        (replace(CAUGHT_BY, parent_id=3), "dead: 3 of 3 attempts failed"),
         (replace(DEAD, skipped_at=T0), "dead, and skipped: 3 of 3 attempts failed"),
         (job(), "due since 1m 30s, waiting for a free worker"),
         (job(note="unused"), "due since 1m 30s, waiting for a free worker"),
@@ -47,9 +47,48 @@ LATER = job(scheduled_at=T0 + seconds(90))
 )
 def test_a_job_says_in_one_line_why_it_is_not_running(row: Job, expected: str):
     """The line says the state, since or until when, and the last decision."""
-    actual = why_not_running(row, T0 + seconds(90))
+    actual = why_not_running(row, Circumstances(T0 + seconds(90), (worker(),)))
 
     assert expected == actual
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        (State.READY, "catching by mend"),
+        (State.RUNNING, "catching by mend"),
+        (State.WAITING, "catching by mend"),
+        (State.DEAD, "dead, and its catch job 8 is dead"),
+        (State.CANCELLED, "dead, and its catch job 8 is cancelled"),
+    ],
+)
+def test_a_dead_job_says_what_became_of_its_catch(state: State, expected: str):
+    """It is being caught only while its catch job has not ended."""
+    around = Circumstances(T0, catch=CatchJob(7, 8, "mend", state))
+
+    assert f"{expected}: 3 of 3 attempts failed" == why_not_running(CAUGHT_BY, around)
+
+
+@pytest.mark.parametrize(
+    ("workers", "expected"),
+    [
+        ((), "no worker is alive"),
+        ((worker(expires_at=T0),), "no worker is alive"),
+        ((worker(queues=("letters",)),), "no live worker serves queue 'mail'"),
+        ((worker(queues=("mail",), expires_at=T0), worker(queues=("letters",))), "no live worker serves queue 'mail'"),
+        ((worker(tasks=("print",)),), "no live worker has the task 'send' in queue 'mail'"),
+        (
+            (worker(tasks=("print",)), worker(queues=("letters",), tasks=("send",))),
+            "no live worker has the task 'send' in queue 'mail'",
+        ),
+        ((worker(tasks=("print",)), worker(tasks=("send",))), "waiting for a free worker"),
+        ((worker(queues=("letters", "mail")),), "waiting for a free worker"),
+        ((worker(queues=("letters",)), worker()), "waiting for a free worker"),
+    ],
+)
+def test_a_due_job_says_that_no_worker_will_take_it(workers: tuple[Worker, ...], expected: str):
+    """It waits for a free worker only where a live one serves its queue."""
+    assert f"due since 1m 30s, {expected}" == why_not_running(job(), Circumstances(T0 + seconds(90), workers))
 
 
 @pytest.mark.parametrize(
@@ -60,6 +99,7 @@ def test_a_job_says_in_one_line_why_it_is_not_running(row: Job, expected: str):
         (Hold.SNOOZE, "snoozed: due in 1m 30s"),
         (Hold.RELEASE, "given back: due in 1m 30s"),
         (Hold.UNKNOWN_TASK, "unknown task: due in 1m 30s"),
+        (Hold.BAD_PAYLOAD, "arguments cannot be read: due in 1m 30s"),
         (Hold.LOST, "its worker was lost: due in 1m 30s"),
         (Hold.REDRIVE, "redriven: due in 1m 30s"),
         (Hold.DEBOUNCE, "debounced: due in 1m 30s"),
@@ -68,20 +108,20 @@ def test_a_job_says_in_one_line_why_it_is_not_running(row: Job, expected: str):
 )
 def test_each_hold_has_its_words(hold: Hold, expected: str):
     """Each reason to wait is said in its own words."""
-    assert expected == why_not_running(replace(LATER, hold=hold), T0)
+    assert expected == why_not_running(replace(LATER, hold=hold), Circumstances(T0))
 
 
 def test_a_waiting_job_shows_its_note():
     """A job that waits shows the sentence of the last decision."""
     row = replace(LATER, hold=Hold.SNOOZE, note="the bank is closed")
 
-    assert "snoozed: due in 1m 30s (the bank is closed)" == why_not_running(row, T0)
+    assert "snoozed: due in 1m 30s (the bank is closed)" == why_not_running(row, Circumstances(T0))
 
 
 @given(st.sampled_from(State), st.none() | st.sampled_from(Hold))
 def test_every_row_is_explained_in_one_line(state: State, hold: Hold | None):
     """There is no state and no hold without its line."""
-    line = why_not_running(job(state=state, hold=hold, claimed_at=T0), T0)
+    line = why_not_running(job(state=state, hold=hold, claimed_at=T0), Circumstances(T0))
 
     assert line
     assert "\n" not in line

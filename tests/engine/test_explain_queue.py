@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from redrive.engine.explain import why_not_running
+from redrive.engine.explain import Circumstances, why_not_running
 from redrive.engine.lifecycle import State
 from redrive.engine.queue import QueueSettings, Standing
 from redrive.engine.records import Hold
-from tests.engine.helpers import T0, job, seconds
+from tests.engine.helpers import T0, job, seconds, worker
 
 NOW = T0 + seconds(90)
 DUE = job(id=7, partition="acme")
@@ -21,6 +21,11 @@ SHARED = replace(OPEN, per_partition=1)
 RATED = replace(OPEN, rate_count=5, rate_for=seconds(1.8))
 ORDERED = replace(OPEN, ordered=True)
 HOLDERS = ((1, None), (2, "acme"))
+
+
+def around(standing: Standing) -> Circumstances:
+    """The circumstances of a job that stands so in its queue, where a worker is alive."""
+    return Circumstances(NOW, (worker(),), standing)
 
 
 @pytest.mark.parametrize(
@@ -55,14 +60,14 @@ HOLDERS = ((1, None), (2, "acme"))
 )
 def test_a_due_job_says_what_holds_it_up(standing: Standing, expected: str):
     """The line of a due job names the pause, the head of its line, the holders of places, or the rate."""
-    assert f"due since 1m 30s, {expected}" == why_not_running(DUE, NOW, standing)
+    assert f"due since 1m 30s, {expected}" == why_not_running(DUE, around(standing))
 
 
 def test_a_job_without_a_partition_stands_in_no_line():
     """In an ordered queue nobody blocks a job that has no partition."""
     standing = Standing(replace(ORDERED, per_partition=1), head_id=3, head_state=State.RUNNING, holders=((1, None),))
 
-    assert "due since 1m 30s, waiting for a free worker" == why_not_running(job(), NOW, standing)
+    assert "due since 1m 30s, waiting for a free worker" == why_not_running(job(), around(standing))
 
 
 def test_a_job_that_is_not_due_says_so_first():
@@ -70,12 +75,19 @@ def test_a_job_that_is_not_due_says_so_first():
     later = job(scheduled_at=NOW + seconds(60), hold=Hold.RETRY)
     paused = f"; queue paused since {T0:%Y-%m-%d %H:%M:%S} UTC"
 
-    assert f"retrying: due in 1m{paused}" == why_not_running(later, NOW, Standing(PAUSED))
-    assert "retrying: due in 1m" == why_not_running(later, NOW, Standing(LIMITED, holders=HOLDERS))
+    assert f"retrying: due in 1m{paused}" == why_not_running(later, around(Standing(PAUSED)))
+    assert "retrying: due in 1m" == why_not_running(later, around(Standing(LIMITED, holders=HOLDERS)))
 
 
 def test_why_it_waited_stays_in_sight():
     """A due job that is held up still says what it waited for before."""
-    held_up = why_not_running(job(hold=Hold.LOST), NOW, Standing(LIMITED, holders=HOLDERS))
+    held_up = why_not_running(job(hold=Hold.LOST), around(Standing(LIMITED, holders=HOLDERS)))
 
     assert "due since 1m 30s, limit 2/2 held by jobs 1, 2; its worker was lost" == held_up
+
+
+def test_a_job_that_two_things_hold_up_names_both():
+    """A paused queue, and no worker that would take the job when it is resumed."""
+    expected = f"due since 1m 30s, queue paused since {T0:%Y-%m-%d %H:%M:%S} UTC, no worker is alive"
+
+    assert expected == why_not_running(DUE, Circumstances(NOW, (), Standing(PAUSED)))

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from redrive.engine.lease import GRACE, POISON_LIMIT, UNKNOWN_TASK_DELAY, LeaseTerms
+from redrive.engine.lease import GRACE, POISON_LIMIT, UNKNOWN_TASK_DELAY, UNREADABLE_FOR, UNREADABLE_LOOK, LeaseTerms
 from redrive.errors import ConfigurationError
 from tests.engine.helpers import seconds
 
@@ -53,3 +53,4 @@ def test_a_lease_of_exactly_two_heartbeats_is_accepted():
 def test_the_numbers_of_the_specification():
     """Three crashes poison a job, an attempt has 10 s of grace, and an unknown task comes back after 15 s."""
     assert (3, seconds(10), seconds(15)) == (POISON_LIMIT, GRACE, UNKNOWN_TASK_DELAY)
+    assert (seconds(60), seconds(900)) == (UNREADABLE_LOOK, UNREADABLE_FOR)

@@ -18,6 +18,7 @@ from redrive.engine.recurring import (
     Overlap,
     Recurring,
     RefreshDefinition,
+    policy_document,
     read,
     read_policy,
 )
@@ -96,7 +97,8 @@ def test_definitions_know_what_they_are():
         (Kind.CRON, CRON.document.replace("Europe/Kyiv", "Europe/Atlantis")),
         (Kind.CRON, CRON.document.replace('"skip"', '"discard"')),
         (Kind.CRON, CRON.document.replace('"attempts"', '"tries"')),
-        (Kind.REFRESH, REFRESH.document.replace("Allow", "Grant")),
+        (Kind.REFRESH, REFRESH.document.replace('"give_up_after"', '"patience"')),
+        (Kind.REFRESH, REFRESH.document.replace('"version":1', '"version":2')),
     ],
 )
 def test_what_a_newer_redrive_has_written_is_none(kind: Kind, document: str):
@@ -132,9 +134,23 @@ def test_a_cron_that_cannot_occur_is_refused():
 
 
 def test_a_policy_is_read_once():
-    """The same text is the same value, so that a million things of one policy share it."""
-    text = str(RefreshPolicy(timeout=timedelta(minutes=3)))
+    """The same document is the same value, so that a million things of one policy share it."""
+    policy = RefreshPolicy(
+        timeout=timedelta(minutes=3), on_give_up=(Action("email", "ops", "no; give up after 1 second"),)
+    )
+    text = policy_document(policy)
 
     assert read_policy(text) is read_policy(text)
-    with pytest.raises(ScheduleError, match="line 1"):
+    assert policy == read_policy(text)
+    with pytest.raises(ScheduleError, match="the stored policy is no JSON"):
         read_policy("whenever it suits")
+
+
+def test_equal_policies_have_one_document_and_one_timing():
+    """A deployment that declares the same policy otherwise, as sentences or as a value, reckons nothing anew."""
+    said = RefreshPolicy.parse("Allow 3 minutes to complete; retry after 1 minute")
+    made = RefreshPolicy(timeout=timedelta(minutes=3), delays=(timedelta(minutes=1),))
+    one, other = (replace(REFRESH, policy=each) for each in (said, made))
+
+    assert (policy_document(said), one.timing, one.document) == (policy_document(made), other.timing, other.document)
+    assert one.timing != replace(REFRESH, policy=RefreshPolicy(timeout=timedelta(minutes=3))).timing

@@ -6,7 +6,10 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
+from redrive.engine.lifecycle import State
+from redrive.engine.records import Hold
 from redrive.engine.select import Filter
+from redrive.errors import ConfigurationError
 
 
 def test_an_empty_filter_means_the_newest_hundred():
@@ -24,3 +27,15 @@ def test_a_filter_is_a_value():
     assert {Filter(task="send")} == {Filter(task="send"), Filter(task="send")}
     with pytest.raises(FrozenInstanceError):
         Filter().limit = 5
+
+
+def test_a_state_and_a_hold_may_be_texts():
+    """They are converted; what is neither is refused, instead of matching no job."""
+    filtered = Filter(state="dead", hold="snooze")  # type: ignore[arg-type]
+
+    assert (State.DEAD, Hold.SNOOZE) == (filtered.state, filtered.hold)
+    assert {State, Hold} == {type(filtered.state), type(filtered.hold)}
+    with pytest.raises(ConfigurationError, match="state is 'ready', .*, not 'dread'"):
+        Filter(state="dread")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="hold is 'delay', .*, not 'lunch'"):
+        Filter(hold="lunch")  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from redrive.engine.lifecycle import State
-from redrive.engine.outcome import Cancelled, Expired, Failed, Lost, Outcome, Released, Snoozed
+from redrive.engine.outcome import Cancelled, Expired, Failed, Lost, Outcome, Released, Snoozed, Unreadable
 from redrive.engine.records import Claim, Closing, Hold
 from tests.engine.helpers import CATCHING, LATER, NOW, ONCE, claim, closed, failure, policy, seconds, settled
 
@@ -105,11 +105,34 @@ def test_a_catch_job_survives_a_crash_whatever_its_parent_declared():
     assert State.READY == settled(of, Lost("gone")).state
 
 
-def test_three_crashes_end_a_catch_job():
-    """A catch job that kills its workers is dead, and nothing catches it."""
-    after = settled(replace(CATCHING, crashes=2), Lost("gone"))
+@pytest.mark.parametrize(
+    ("crashes", "pause"), [(0, 0), (1, 0), (2, 4), (3, 8), (4, 16), (11, 2048), (12, 3600), (500, 3600)]
+)
+def test_a_catch_job_never_dies_of_crashes_but_is_tried_ever_more_slowly(crashes: int, pause: int):
+    """The third crash in a row makes a catch job wait for its policy's last delay, and each further one twice as long,
+    up to an hour."""
+    after = settled(replace(CATCHING, crashes=crashes, failures=0), Lost("gone"))
 
-    assert (State.DEAD, "POISON", None) == (after.state, after.reason, after.catch)
+    assert (State.READY, "WORKER_LOST", Hold.LOST) == (after.state, after.reason, after.hold)
+    assert (crashes + 1, NOW + seconds(pause)) == (after.crashes, after.scheduled_at)
+
+
+def test_a_policy_that_waits_longer_than_an_hour_keeps_its_delay_for_a_catch_job():
+    """Crashes never make a catch job wait less than its policy's last delay."""
+    after = settled(replace(CATCHING, crashes=9, policy=policy("1 3h")), Lost("gone"))
+
+    assert NOW + timedelta(hours=3) == after.scheduled_at
+
+
+def test_a_catch_job_is_shown_as_stuck_from_the_fifth_failure_on_crashes_included():
+    """Crashes and failures of a catch job are counted together, and so is what its line says."""
+    third, fourth = (settled(replace(CATCHING, crashes=1, failures=n), Lost("gone")) for n in (3, 4))
+
+    assert (4, 5) == (third.failures, fourth.failures)
+    assert ("catch again in 0s after crash 2", "catch again in 0s after crash 2; stuck: 5 failures") == (
+        third.note,
+        fourth.note,
+    )
 
 
 # --------------------------------------------------------------------------------------------------- the others
@@ -134,6 +157,66 @@ def test_a_release_leaves_no_line_in_the_history(unknown: bool):
     assert (Hold.UNKNOWN_TASK if unknown else Hold.RELEASE) == after.hold
 
 
+UNREADABLE = Unreadable("no field 'amount'")
+
+
+@pytest.mark.parametrize(
+    ("waited", "look"),
+    [(None, 15), (0, 15), (14, 15), (15, 15), (40, 40), (60, 60), (600, 60), (839, 60), (880, 20), (899.5, 0.5)],
+)
+def test_arguments_that_cannot_be_read_wait_for_other_code(waited: float | None, look: float):
+    """The job is looked at again after as long as it has waited, 15 s to a minute, and exactly when its time is up."""
+    since = None if waited is None else NOW - seconds(waited)
+    after = settled(replace(LATER, unreadable_at=since), UNREADABLE)
+
+    assert (State.READY, Hold.BAD_PAYLOAD, None) == (after.state, after.hold, after.closed)
+    assert (NOW + seconds(look), since or NOW) == (after.scheduled_at, after.unreadable_at)
+    assert (LATER.attempt - 1, LATER.failures, LATER.crashes) == (after.attempt, after.failures, after.crashes)
+
+
+def test_a_job_that_waits_for_other_code_says_what_does_not_fit_and_how_long_it_waits():
+    """The note has the error and the end of the wait."""
+    expected = "no field 'amount'; waits until 12:15:01 UTC for a worker that can read them"
+
+    assert expected == settled(LATER, UNREADABLE).note
+
+
+@pytest.mark.parametrize(
+    ("of", "catch"),
+    [
+        (replace(LATER, policy=policy("2 1s catch mend")), "mend"),
+        (CATCHING, None),
+    ],
+    ids=["job", "catch job"],
+)
+def test_arguments_that_nobody_could_read_for_a_quarter_of_an_hour_end_the_job(of: Claim, catch: str | None):
+    """The job is dead without a retry, with its catch; a catch job has none."""
+    after = settled(replace(of, unreadable_at=NOW - timedelta(minutes=15)), UNREADABLE)
+
+    assert (State.DEAD, "BAD_PAYLOAD", catch) == (after.state, after.reason, after.catch)
+    assert ("no field 'amount'", None) == (after.error, after.unreadable_at)
+
+
+@pytest.mark.parametrize(
+    ("origin", "state"),
+    [("refresh:prices/k", State.DEAD), ("cron:nightly/2026-01-01T03:00:00Z", State.READY)],
+)
+def test_an_attempt_at_a_refresh_does_not_wait_for_other_code(origin: str, state: State):
+    """A refresh makes another attempt by its own schedule."""
+    assert state is settled(replace(LATER, origin=origin), UNREADABLE).state
+
+
+@pytest.mark.parametrize(
+    "outcome", [Released("shutdown"), Snoozed(seconds(9)), Lost("gone"), FAILED], ids=lambda each: type(each).__name__
+)
+def test_only_what_is_given_back_goes_on_with_the_wait_for_other_code(outcome: Outcome):
+    """A handler that was called has read its arguments, so the next time that they cannot be read is the first."""
+    since = NOW - seconds(30)
+    after = settled(replace(LATER, crashes=0, unreadable_at=since), outcome)
+
+    assert (since if isinstance(outcome, Released) else None) == after.unreadable_at
+
+
 @pytest.mark.parametrize(
     "outcome", [Snoozed(seconds(9)), Released("shutdown"), Lost("gone")], ids=lambda outcome: type(outcome).__name__
 )
@@ -142,6 +225,38 @@ def test_an_attempt_that_is_not_counted_leaves_the_backoff_as_it_was(outcome: Ou
     after = settled(replace(LATER, crashes=0), outcome)
 
     assert (LATER.failures, LATER.by_rule, LATER.last_delay) == (after.failures, after.by_rule, after.last_delay)
+
+
+def test_an_attempt_that_was_cut_off_leaves_a_line_and_spends_nothing():
+    """A job whose handler had begun is given back under the same number, and its history says what happened."""
+    after = settled(LATER, Released("worker 1 shut down", started=True))
+
+    assert (State.READY, Hold.RELEASE, LATER.attempt - 1) == (after.state, after.hold, after.attempt)
+    assert (LATER.failures, LATER.crashes, NOW) == (after.failures, after.crashes, after.scheduled_at)
+    assert after.closed is not None
+    assert (Closing.RELEASED, "cut off: worker 1 shut down") == (after.closed.outcome, after.closed.verdict)
+
+
+def test_an_attempt_that_was_cut_off_is_the_last_one_of_a_task_that_is_not_idempotent():
+    """Whether it had its effect is unknown, so it is not repeated: the job is dead, and its catch task gets it."""
+    once = claim(policy=policy("3 1s catch mend", idempotent=False))
+    after = settled(once, Released("worker 1 shut down", started=True))
+
+    assert (State.DEAD, "LOST_IN_FLIGHT", "mend") == (after.state, after.reason, after.catch)
+    assert after.closed is not None
+    assert (Closing.LOST, "in_flight", "not_idempotent") == (
+        after.closed.outcome,
+        after.closed.stage,
+        after.closed.rule,
+    )
+    assert (State.READY, 0) == (settled(once, Released("x")).state, settled(once, Released("x")).attempt)
+
+
+def test_a_catch_job_that_was_cut_off_is_given_back_whatever_its_parent_declared():
+    """A catch job carries the policy of a parent that may not be repeated, and is repeated itself."""
+    of = replace(CATCHING, policy=policy("2 1s catch mend", idempotent=False))
+
+    assert State.READY == settled(of, Released("shutdown", started=True)).state
 
 
 def test_a_handler_can_cancel_its_job():

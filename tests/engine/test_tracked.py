@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from redrive.engine.frozen import freeze
 from redrive.engine.lifecycle import State
 from redrive.engine.origin import Kind, Origin
-from redrive.engine.outcome import Cancelled, Expired, Failed, Lost, Released, Snoozed, Succeeded, Suspended
-from redrive.engine.recurring import Made, RefreshDefinition
-from redrive.engine.tracked import Report, Tracked, columns, disabled, ended, sweep_at, unreadable
-from redrive.errors import ScheduleError, ScheduleSyntaxError
+from redrive.engine.outcome import Cancelled, Expired, Failed, Lost, Released, Snoozed, Succeeded, Suspended, Unreadable
+from redrive.engine.recurring import Made, RefreshDefinition, policy_document
+from redrive.engine.tracked import Report, Tracked, began_at, columns, disabled, ended, spread, sweep_at, unreadable
+from redrive.errors import ScheduleError
 from redrive.schedule import Action, Effect, Outcome, RefreshPolicy, RefreshState, Schedule, refresh
 from tests.engine.helpers import CATCHING, T0, claim, failure, policy, seconds, settled
 
@@ -38,13 +38,13 @@ def thing(**changes: Any) -> Tracked:
 
 
 REPORTS = {
-    Succeeded(b"1"): Report(ORIGIN, 7, succeeded=True),
-    Failed(failure("boom")): Report(ORIGIN, 7, succeeded=False, dead=True, why="boom", luck=0.25),
+    Succeeded(b"1"): Report(ORIGIN, 7, succeeded=True, luck=0.25),
+    Failed(failure("boom")): Report(ORIGIN, 7, succeeded=False, dead=True, why="boom", luck=0.25, began_at=T0),
     Failed(failure("no", permanent="The password is wrong", hint=seconds(9))): Report(
-        ORIGIN, 7, False, True, "no", "The password is wrong", seconds(9), 0.25
+        ORIGIN, 7, False, True, "no", "The password is wrong", seconds(9), 0.25, began_at=T0
     ),
-    Cancelled("enough"): Report(ORIGIN, 7, succeeded=False, why="enough", luck=0.25),
-    Expired(): Report(ORIGIN, 7, succeeded=False, dead=True, why="it could not start in time", luck=0.25),
+    Cancelled("enough"): Report(ORIGIN, 7, succeeded=False, why="enough", luck=0.25, began_at=T0),
+    Expired(): Report(ORIGIN, 7, succeeded=False, dead=True, why="it could not start in time", luck=0.25, began_at=T0),
 }
 
 
@@ -58,7 +58,28 @@ def test_a_job_that_is_poison_is_reported():
     """The third crash ends the job, and with it the attempt."""
     third = replace(ATTEMPT, crashes=2)
 
-    assert Report(ORIGIN, 7, succeeded=False, dead=True, why="gone") == settled(third, Lost("gone")).report
+    assert (
+        Report(ORIGIN, 7, succeeded=False, dead=True, why="gone", luck=spread(7), began_at=T0)
+        == settled(third, Lost("gone")).report
+    )
+
+
+def test_the_time_of_an_attempt_that_has_snoozed_began_with_its_first_claim():
+    """A snooze is a part of the attempt; a job that waits in its queue has not begun."""
+    later = replace(ATTEMPT, claimed_at=T0 + HOUR)
+
+    assert [T0 + HOUR, T0, None] == [
+        began_at(later),
+        began_at(replace(later, snoozes=1)),
+        began_at(replace(later, lease_id=None)),
+    ]
+
+
+def test_numbers_of_jobs_are_spread_evenly():
+    """Of a hundred that follow one another, ten lie in each tenth, or hardly more or fewer."""
+    tenths = [int(spread(number) * 10) for number in range(1000, 1100)]
+
+    assert all(9 <= tenths.count(each) <= 11 for each in range(10))
 
 
 @pytest.mark.parametrize("outcome", [Lost("gone"), Snoozed(seconds(1)), Released("x"), Suspended(seconds(1))], ids=str)
@@ -84,6 +105,13 @@ def test_a_job_that_nobody_has_made_reports_nothing(origin: str | None, outcome:
 def test_the_success_of_a_catch_job_reports_nothing():
     """A catch job is for the job that it catches, which has reported its own end."""
     assert None is settled(CATCHING, Succeeded()).report
+
+
+def test_arguments_that_cannot_be_read_are_reported_as_a_fault_of_the_program():
+    """A refresh gets the error, and no reason to give up."""
+    told = settled(ATTEMPT, Unreadable("no such field")).report
+
+    assert ("no such field", None, True) == (told.why, told.permanent, told.dead)
 
 
 @pytest.mark.parametrize("reason", ["BAD_PAYLOAD", "BAD_RESULT"])
@@ -121,8 +149,8 @@ def test_a_thing_may_have_a_policy_of_its_own():
     """Its own policy counts, else that of its refresh; one that cannot be read is an error for whoever asks."""
     own = RefreshPolicy(timeout=seconds(5))
 
-    assert [POLICY, own] == [thing(own=each).policy(DEFINITION) for each in (None, str(own))]
-    with pytest.raises(ScheduleSyntaxError):
+    assert [POLICY, own] == [thing(own=each).policy(DEFINITION) for each in (None, policy_document(own))]
+    with pytest.raises(ScheduleError):
         thing(own="whenever it suits").policy(DEFINITION)
 
 

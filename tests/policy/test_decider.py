@@ -508,7 +508,7 @@ def test_the_quick_answer_is_the_decision(  # the arguments of `quick`, and a ji
         (PLAIN.with_(on=ValueError), None),
         (PLAIN.with_(jitter="equal"), None),
         (PLAIN.with_(backoff=Backoff.decorrelated(1, 9)), None),
-        (PLAIN.with_(on=lambda error: True), None),
+        pytest.param(PLAIN.with_(on=lambda error: True), None, id="classifier"),
         (PLAIN.with_(rules=[Rule(OSError)]), None),
     ],
     ids=str,

@@ -100,6 +100,31 @@ def test_nonsense_is_pointed_at(text: str, at: int, said: str):
     assert (text, at, said) == (refused.value.text, refused.value.at, refused.value.problem)
 
 
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("count", [10**18, 2**63 - 2, 2**63 - 1])
+def test_a_count_of_nineteen_digits_is_read(count: int, strict: bool):
+    """The largest count of 64 bits is legal, however many digits it has."""
+    policy = Policy.parse(f"{count} 1s", strict=strict)
+
+    assert count == policy.retries
+    assert f"{count} 1s" == policy.directive()
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_leading_zeros_do_not_count(strict: bool):
+    """Ten thousand leading zeros change neither a count nor, in FTL's reading, a duration."""
+    zeros = "0" * 10_000
+
+    assert 7 == Policy.parse(f"{zeros}7 {zeros}5s", strict=strict).retries
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_count_of_a_million_digits_is_refused(strict: bool):
+    """A count of absurd length is refused by its length, before it is computed."""
+    with pytest.raises(PolicyError):
+        Policy.parse(f"{'9' * 1_000_000} 1s", strict=strict)
+
+
 def test_the_message_shows_what_would_be_valid():
     """The whole message draws the directive and says what to write."""
     with pytest.raises(PolicySyntaxError) as refused:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from redrive.errors import Cancel, GiveUp, PolicySyntaxError, RetryAfter, Snooze
+from redrive.errors import Cancel, GiveUp, PolicySyntaxError, PolicyValueError, RetryAfter, Snooze
 from redrive.policy import Failure, Stage
 from redrive.policy import failure as module
 from tests.policy.strategies import failures
@@ -200,3 +200,10 @@ def test_classes_made_on_the_fly_do_not_fill_the_memory():
 def test_failures_are_plain_data(failure: Failure):
     """A failure survives being written as JSON and read."""
     assert failure == msgspec.json.decode(msgspec.json.encode(failure), type=Failure)
+
+
+def test_a_stage_may_be_a_text():
+    """It is converted; what is no stage is refused, instead of being taken for one that allows a retry."""
+    assert Stage.IN_FLIGHT is Failure.of(ValueError("x"), stage="in_flight").stage  # type: ignore[arg-type]
+    with pytest.raises(PolicyValueError, match="stage='sent': it can be not_sent, in_flight, answered"):
+        Failure.of(ValueError("x"), stage="sent")  # type: ignore[arg-type]

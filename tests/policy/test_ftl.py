@@ -122,6 +122,13 @@ def test_meaning_has_defaults(text: str, expected: Directive):
     assert expected == ftl.read_directive(text)
 
 
+def test_a_count_below_zero_is_a_problem():
+    """FTL's annotation for the JVM can have one, beside other problems."""
+    negative, minimum = "retry count can not be negative", "retry must have a minimum backoff"
+    assert [negative] == ftl.Written(-1, "1s", "", None).problems()
+    assert [negative, minimum] == ftl.Written(-1, "", "", None).problems()
+
+
 def test_all_problems_are_told():
     """FTL reports two problems of one directive together."""
     problems = [

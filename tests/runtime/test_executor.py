@@ -70,6 +70,35 @@ def test_a_result_that_cannot_be_stored_ends_the_job(app: App):
     assert failed.message.startswith("the result cannot be stored: object cannot be written as JSON")
 
 
+def test_a_result_that_does_not_match_the_annotation_fails_the_attempt(app: App):
+    """`Job.result` could not read it; another attempt would return the same, so there is none."""
+
+    async def handler() -> int:
+        """Return a text."""
+        return "seven"
+
+    failed = failure(run_handler(app, handler, retry="3 1s"))
+
+    assert ("BAD_RESULT", failed.message) == (failed.reason, failed.permanent)
+    assert 'the result "seven" does not match -> int: Expected `int`, got `str`' == failed.message
+
+
+def test_an_annotation_that_json_cannot_carry_is_an_outcome_of_the_job(app: App):
+    """An executor that runs without the check of the app does not fail as a whole."""
+
+    async def handler() -> list[int] | set[int]:
+        """Return what has the same JSON in either case."""
+        return [1]
+
+    app.task(name="handler")(raising(ValueError())).enqueue()
+    app.tasks.clear()
+    app.task(name="handler")(handler)
+    failed = failure(run_due(app))
+
+    assert "BAD_RESULT" == failed.reason
+    assert failed.message.startswith("task 'handler': its return annotation -> list[int] | set[int] cannot be read")
+
+
 # ------------------------------------------------------------------------------------------------------ threads or not
 
 
@@ -164,19 +193,24 @@ class Farewell(BaseException):
 
 
 @pytest.mark.parametrize(
-    ("error", "name"),
-    [(SystemExit(3), "builtins.SystemExit"), (Farewell("bye"), f"{__name__}.Farewell")],
+    "error",
+    [SystemExit("3"), KeyboardInterrupt("3"), GeneratorExit("3"), Farewell("3"), asyncio.CancelledError("3")],
+    ids=lambda error: type(error).__name__,
 )
 @pytest.mark.parametrize("threaded", [True, False])
-def test_even_an_exit_is_only_a_failure_of_its_job(app: App, pool, error, name, threaded):
-    """A handler cannot end the worker; policies do not retry these."""
+@pytest.mark.parametrize("timed", [{}, {"timeout": "20s", "soft_timeout": "10s"}])
+def test_every_exception_of_a_handler_is_only_a_failure_of_its_attempt(app: App, pool, error, threaded, timed):
+    """A handler cannot end the worker, whatever it raises; the failure has the class and the text of the exception."""
 
     def handler() -> None:
         raise error
 
-    failed = failure(run_handler(app, handler if threaded else raising(error), pool))
+    failed = failure(run_handler(app, handler if threaded else raising(error), pool, **timed))
 
-    assert name == failed.error_type
+    if isinstance(error, asyncio.CancelledError):
+        assert "redrive.runtime.executor.HandlerCancelled" == failed.error_type
+    else:
+        assert (f"{type(error).__module__}.{type(error).__name__}", "3") == (failed.error_type, failed.message)
 
 
 def test_something_awaited_that_was_cancelled_is_a_failure(app: App):
@@ -191,7 +225,7 @@ def test_something_awaited_that_was_cancelled_is_a_failure(app: App):
     failed = failure(run_handler(app, handler))
 
     assert "redrive.runtime.executor.HandlerCancelled" == failed.error_type
-    assert "something that the handler awaited was cancelled" == failed.message
+    assert "the handler, or something that it awaited, was cancelled" == failed.message
     assert "builtins.Exception" in failed.types
 
 
@@ -245,6 +279,60 @@ def test_error_texts_can_be_stored(app: App, error, expected):
     assert 16_000 >= len(outcome.traceback)
     outcome.traceback.encode()
     (failure(outcome).permanent or "").encode()
+
+
+@pytest.mark.parametrize("swallows", [True, False])
+def test_a_handler_that_cancels_its_own_task_has_failed_or_goes_on(app: App, swallows):
+    """The cancellation is the handler's own: it is no wish of the worker, and does not outlive the handler."""
+    left: list[int] = []
+
+    async def handler() -> str:
+        """Cancel the present task."""
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if not swallows:
+                raise
+        return "went on"
+
+    async def run() -> Outcome:
+        """Run the attempt as a worker does, and count the cancellations that are left."""
+        (claim,) = take(app)
+        outcome = await Executor(app, None, cut_off=lambda _: False).run(claim)
+        task = asyncio.current_task()
+        left.append(0 if task is None else task.cancelling())
+        return outcome
+
+    app.task(name="handler")(handler).enqueue()
+    outcome = asyncio.run(run())
+
+    if swallows:
+        assert Succeeded(b'"went on"') == outcome
+    else:
+        assert ("redrive.runtime.executor.HandlerCancelled", [0]) == (failure(outcome).error_type, left)
+
+
+class Hostile(Exception):
+    """An error that raises another one for whatever is asked of it."""
+
+    def __getattr__(self, name: str) -> Any:
+        """Fail."""
+        raise SystemExit(name)
+
+    def __str__(self) -> str:
+        """Fail."""
+        raise KeyboardInterrupt
+
+
+def test_an_error_that_cannot_be_read_is_still_a_failure(app: App):
+    """The failure has the classes of the exception, and says that its text could not be had."""
+    failed = failure(run_handler(app, raising(Hostile())))
+
+    assert (f"{__name__}.Hostile", "builtins.Exception", "builtins.BaseException") == failed.types
+    assert failed.message.startswith(f"<no message: reading {__name__}.Hostile raised ")
 
 
 class Speechless(Exception):

@@ -8,11 +8,14 @@ from datetime import timedelta
 from typing import Any
 
 from redrive import App, CatchRequest, Context
-from redrive.engine.outcome import Expired, Failed, Released, Snoozed, Succeeded
+from redrive.engine.lifecycle import State
+from redrive.engine.outcome import Expired, Failed, Released, Snoozed, Succeeded, Unreadable
+from redrive.engine.records import Hold
 from redrive.policy import Failure, Policy
 from redrive.runtime.executor import Executor
 from redrive.stores.operations import leases
 from redrive.stores.operations.leases import Ending
+from redrive.testing import drain
 from tests.runtime.helpers import failure, raising, run_due, take
 
 
@@ -35,8 +38,8 @@ def test_a_job_past_its_deadline_does_not_start(app: App):
 # ------------------------------------------------------------------------------------------------------------ payloads
 
 
-def test_arguments_that_the_code_cannot_read_end_the_job(app: App):
-    """The job is from the time before a change of the annotations; the reason is BAD_PAYLOAD."""
+def test_arguments_that_the_code_cannot_read_are_an_outcome(app: App):
+    """The job is from the time before a change of the annotations, or from code that is newer."""
     app.task(name="handler")(lambda number: None).enqueue("seven")
     app.tasks.clear()
 
@@ -44,13 +47,11 @@ def test_arguments_that_the_code_cannot_read_end_the_job(app: App):
     async def handler(number: int) -> None:
         """Take a number now."""
 
-    failed = failure(run_due(app))
-
-    assert "BAD_PAYLOAD" == failed.reason
-    assert "the arguments do not match the annotations: Expected `int`, got `str` - at `$.number`" == failed.permanent
+    expected = "the arguments do not match the annotations: Expected `int`, got `str` - at `$.number`"
+    assert Unreadable(expected) == run_due(app)
 
 
-def test_annotations_that_cannot_be_resolved_end_the_job(app: App):
+def test_annotations_that_cannot_be_resolved_are_an_outcome(app: App):
     """The handler of this code cannot be called with anything; other jobs go on."""
     app.task(name="handler")(lambda number: None).enqueue(7)
     app.tasks.clear()
@@ -59,7 +60,91 @@ def test_annotations_that_cannot_be_resolved_end_the_job(app: App):
     async def handler(number: NoSuchType) -> None:  # noqa: F821 - the subject
         """Name a type that does not exist."""
 
-    assert "BAD_PAYLOAD" == failure(run_due(app)).reason
+    assert isinstance(run_due(app), Unreadable)
+
+
+def test_a_job_waits_for_the_code_that_can_read_it(app: App):
+    """During a deploy the old code sees an argument that it does not know; the new code runs the job."""
+    seen: list[tuple[int, str]] = []
+
+    def newer(number: int, note: str) -> None:
+        """Take another argument."""
+        seen.append((number, note))
+
+    def older(number: int) -> None:
+        """Know nothing of it."""
+        seen.append((number, "lost"))
+
+    job = app.task(name="handler")(newer).enqueue(7, "x")
+    app.tasks.clear()
+    app.task(name="handler")(older)
+    drain(app, within="1m")
+    waiting = job.refresh().record
+
+    assert ([], State.READY, Hold.BAD_PAYLOAD) == (seen, waiting.state, waiting.hold)
+    assert "Object contains unknown field `note`; waits until 00:15:00 UTC" in job.why
+
+    app.tasks.clear()
+    app.task(name="handler")(newer)
+    drain(app)
+
+    assert ([(7, "x")], State.SUCCEEDED, 1) == (seen, job.refresh().state, job.record.attempt)
+
+
+def test_a_job_that_no_code_can_read_is_dead_and_its_catch_gets_what_was_stored(app: App):
+    """After a quarter of an hour; the catch task gets the mapping of names that was stored."""
+    seen: list[tuple[Any, str]] = []
+
+    def catches(request: CatchRequest[Any]) -> None:
+        """Remember."""
+        seen.append((request.request, request.request_type))
+
+    def newer(text: str) -> None:
+        """Take an argument of another name."""
+
+    app.task(catches)
+    job = app.task(name="handler", retry="3 1s catch catches")(lambda number: None).enqueue(7)
+    del app.tasks["handler"]
+    app.task(name="handler", retry="3 1s catch catches")(newer)
+    drain(app)
+
+    assert [({"number": 7}, "dict[str, typing.Any]")] == seen
+    assert (State.DEAD, "BAD_PAYLOAD", 1) == (job.refresh().state, job.record.reason, job.record.attempt)
+    assert job.caught_at == app.clock.now()
+
+
+def test_a_catch_task_of_one_type_does_not_get_another_request(app: App):
+    """What was stored for other parameters is no `CatchRequest[str]`: the catch job is dead, and nothing is caught."""
+    seen: list[Any] = []
+
+    def catches(request: CatchRequest[str]) -> None:
+        """Remember."""
+        seen.append(request.request)
+
+    def newer(text: str) -> None:
+        """Take an argument of another name."""
+
+    app.task(name="catches")(accepts)
+    job = app.task(name="handler", retry="0 catch catches")(raising(ValueError("boom"))).enqueue()
+    del app.tasks["handler"], app.tasks["catches"]
+    app.task(name="handler", retry="0 catch catches")(newer)
+    app.task(name="catches")(catches)
+    drain(app)
+    dead = [(each.task, each.state, each.reason) for each in app.jobs()]
+
+    assert ([], None) == (seen, job.refresh().caught_at)
+    assert [("catches", State.DEAD, "BAD_PAYLOAD"), ("handler", State.DEAD, "BAD_PAYLOAD")] == dead
+    assert "handler' takes 'text' now, and the job was stored with no arguments" in str(app.jobs()[0].error)
+
+
+def test_an_earlier_name_runs_under_the_present_task(app: App):
+    """A job that was enqueued before its task was renamed."""
+    job = app.task(name="old")(lambda number: number).enqueue(7)
+    app.tasks.clear()
+    app.task(name="new", aka="old")(lambda number: [number])
+
+    assert Succeeded(b"[7]") == run_due(app)
+    assert "old" == job.record.task
 
 
 def test_a_job_of_an_unknown_task_is_given_back(app: App):
@@ -87,6 +172,29 @@ def test_a_handler_gets_its_arguments_and_its_context(app: App):
     now = app.clock.now()
     expected = Context(1, "handler", 1, 0, f"1.{claim.lease_id}", f"{app.uid}-1", now, now + timedelta(seconds=30))
     assert [expected] == seen
+
+
+def test_a_context_is_made_without_a_blocking_read_of_the_database(app: App, monkeypatch):
+    """The first job with a Context awaits what it reads, so that it does not stop the event loop."""
+    seen: list[str] = []
+
+    @app.task
+    async def handler(context: Context) -> None:
+        """Remember the key."""
+        seen.append(context.idempotency_key)
+
+    handler.enqueue()
+    (claim,) = take(app)
+
+    async def run() -> None:
+        """Run the handler; from here on a blocking read is an error."""
+        monkeypatch.setattr(app.store, "run", None)
+        await Executor(app, None).run(claim)
+
+    asyncio.run(run())
+    monkeypatch.undo()
+
+    assert [f"{app.uid}-1"] == seen
 
 
 # --------------------------------------------------------------------------------------------------------------- catch
@@ -138,8 +246,8 @@ def test_a_catch_job_waits_where_the_failing_task_is_unknown(app: App):
     assert expected == run_due(app)
 
 
-def test_a_catch_task_that_takes_no_request_ends_the_catch_job(app: App):
-    """The code was changed since; the reason is BAD_PAYLOAD."""
+def test_a_catch_task_that_takes_no_request_is_an_outcome_of_the_catch_job(app: App):
+    """The code was changed since."""
 
     def catches(number: int) -> None:
         """Take something else."""
@@ -147,10 +255,10 @@ def test_a_catch_task_that_takes_no_request_ends_the_catch_job(app: App):
     dead(app, None)
     del app.tasks["fails"]
     app.task(catches)
-    failed = failure(run_due(app))
+    unreadable = run_due(app)
 
-    assert "BAD_PAYLOAD" == failed.reason
-    assert str(failed.permanent).startswith("catch task 'catches' must take exactly one CatchRequest")
+    assert isinstance(unreadable, Unreadable)
+    assert unreadable.why.startswith("catch task 'catches' must take exactly one CatchRequest")
 
 
 def test_a_catch_task_has_its_own_timeout(app: App):

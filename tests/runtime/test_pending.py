@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from redrive import App, CatchRequest, Context, GiveUp, Pending, RetryAfter, Snooze
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Suspended
-from redrive.errors import Cancel, JobNotFound, LeaseLost, PayloadError, PolicyError, TokenError
-from redrive.testing import drain
+from redrive.errors import Cancel, JobNotFound, LeaseLost, PayloadError, PolicyError, StoreError, TokenError
+from redrive.runtime.timeouts import Timeouts
+from redrive.testing import VirtualClock, drain
 from tests.engine.helpers import seconds
-from tests.runtime.helpers import PATIENCE, run_due, take, until, working
+from tests.runtime.helpers import PATIENCE, app_on, run_due, take, until, working
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,7 @@ def test_the_answer_can_be_awaited(app: App, tokens: list[str]):
     assert (State.SUCCEEDED, State.DEAD) == (job.refresh().state, other.refresh().state)
 
 
-@pytest.mark.parametrize("result", [None, "R1", {"numbr": "R1"}, object()], ids=repr)
+@pytest.mark.parametrize("result", [None, "R1", {"numbr": "R1"}, object()], ids=["None", "text", "typo", "object"])
 def test_a_result_that_does_not_fit_is_refused(app: App, tokens: list[str], result: object):
     """Whoever answers hears it, and the job goes on waiting."""
     job, token = asked(app, tokens)
@@ -233,8 +235,9 @@ def test_a_waiting_job_takes_no_slot(filed: App):
     assert (2, 1) == asyncio.run(run())
 
 
-def test_a_worker_ends_the_waits_that_are_over(filed: App):
-    """Whoever's job it was: the sweep of any worker does it."""
+def test_a_worker_ends_the_waits_that_are_over(tmp_path: Path):
+    """At their end, however seldom it beats."""
+    filed = app_on(tmp_path, heartbeat_every="10m", lease_for="30m")
 
     @filed.task
     async def ask() -> Pending:
@@ -248,8 +251,61 @@ def test_a_worker_ends_the_waits_that_are_over(filed: App):
             await until(lambda: job.refresh().state is State.DEAD)
 
     asyncio.run(run())
+    (line,) = filed.job(1).attempts
+    filed.close()
 
-    assert ["TIMEOUT"] == [each.reason for each in filed.job(1).attempts]
+    assert "TIMEOUT" == line.reason
+
+
+class Resting(VirtualClock):
+    """A clock that passes while a duty rests, and stops it after so many rests."""
+
+    def __init__(self, rests: int) -> None:
+        super().__init__()
+        self.rests: list[float] = []
+        self._left = rests
+
+    async def asleep(self, seconds: float) -> None:
+        """Pass."""
+        self.rests.append(round(seconds, 6))
+        self.advance(seconds)
+        if len(self.rests) == self._left:
+            raise asyncio.CancelledError
+
+
+def test_the_end_of_a_wait_is_known_to_the_moment():
+    """A worker looks once a second, and exactly when the first wait is over; then on, until nothing waits."""
+    clock = Resting(5)
+    app = App("memory://", clock=clock)
+
+    @app.task
+    def ask() -> Pending:
+        """Ask nobody."""
+        return Pending("2500ms")
+
+    job = ask.enqueue()
+    drain(app)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(Timeouts(app, clock).run())
+
+    assert ([1, 1, 0.5, 0.01, 1], State.DEAD) == (clock.rests, job.refresh().state)
+    assert seconds(2.5) == job.attempts[0].finished_at - job.attempts[0].started_at
+    app.close()
+
+
+def test_ending_waits_is_put_off_while_the_database_is_away(app: App, monkeypatch):
+    """The duty says so and looks again."""
+    clock = Resting(2)
+
+    async def away(operation: object) -> None:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(app.store, "arun", away)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(Timeouts(app, clock).run())
+    monkeypatch.undo()
+
+    assert [1, 1] == clock.rests
 
 
 def test_an_answer_that_is_faster_than_its_question(app: App):

@@ -65,9 +65,13 @@ def test_a_pass_deletes_what_was_kept_long_enough(app: App):
 
     app.clock.advance("1h")
     passes(app, worker)
-    assert (["keep"], 2) == (tasks(app), len(app.store.run(retention.policies())))
+    assert (["keep"], 2) == (tasks(app), len(app.store.run(retention.policies(now=app.now()))))
     passes(app, worker)
-    assert 1 == len(app.store.run(retention.policies()))
+    assert 1 == len(app.store.run(retention.policies(now=app.now())))
+    app.clock.advance("1d")
+    assert 2 == len(app.store.run(retention.policies(now=app.now())))
+    passes(app, worker)
+    assert 1 == len(app.store.run(retention.policies(now=app.now())))
 
 
 def test_a_pass_goes_on_where_one_batch_was_not_enough(app: App, monkeypatch: pytest.MonkeyPatch):

@@ -147,6 +147,71 @@ def test_a_clock_that_jumps_changes_nothing(app: App, clock: Told):
     ]
 
 
+def test_a_clock_that_was_set_back_does_not_stop_a_cron(app: App, clock: Told, caplog: pytest.LogCaptureFixture):
+    """Set back by ten hours, it waits for the next occurrence by the new time, and starts none a second time."""
+    cron = app.cron("0 */4 * * *", overlap="cancel")(nothing)
+    clock.at = BEGIN + timedelta(hours=11)
+    declared(app)
+    clock.at = BEGIN + timedelta(hours=12)
+    look(app)
+    clock.at = BEGIN + timedelta(hours=2)
+    with caplog.at_level(logging.WARNING, "redrive.worker"):
+        asyncio.run(module.mend(app, lambda: 0.5, seen=True))
+    turns = []
+    for hour in (2, 4, 8, 12, 16):
+        clock.at = BEGIN + timedelta(hours=hour)
+        turns.append(look(app).done)
+
+    assert ["cron nothing: it waited for a clock that was set back; it waits 12:00:00 less"] == [
+        each.getMessage() for each in caplog.records
+    ]
+    assert [0, 1, 1, 0, 1] == turns
+    assert [4, 8, 12, 16] == sorted(each.occurs_at.hour for each in cron.occurrences())
+    ((action, actor),) = [(each.action, each.actor) for each in app.audit()]
+    assert ("clock_set_back", "redrive") == (action, actor)
+
+
+def test_a_clock_that_was_set_back_does_not_stop_a_refresh(app: App, clock: Told, caplog: pytest.LogCaptureFixture):
+    """The scheduler sees an earlier instant than before: what waits, runs or has failed is reckoned anew."""
+    table = app.refresh("Refresh every 2 hours; allow 10 minutes; retry after 1 minute; spread starts over 1 minute")(
+        nothing
+    )
+    table.keeping(at_once=False).track_many([(str(number),) for number in range(3)])
+    table.track("runs")
+    clock.at = BEGIN + timedelta(hours=100)
+
+    async def run() -> None:
+        running = asyncio.create_task(Scheduler(app, clock).run())
+        await until(lambda: len(clock.rests) >= 3)
+        clock.at = BEGIN + timedelta(hours=1)
+        seen = len(clock.rests)
+        await until(lambda: len(clock.rests) >= seen + 3)
+        running.cancel()
+        await asyncio.wait([running])
+
+    with caplog.at_level(logging.WARNING, "redrive.worker"):
+        asyncio.run(run())
+
+    assert "the clock of the database was set back by 4 days, 3:00:00" in [each.getMessage() for each in caplog.records]
+    latest = BEGIN + timedelta(hours=1)
+    for each in table.tracked():
+        assert (each.started_at or latest) <= latest
+        assert (each.refresh_at or latest) <= BEGIN + timedelta(hours=2, minutes=1)
+        assert (each.deadline_at or latest) <= latest + timedelta(minutes=11)
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_worker_that_starts_sees_that_the_clock_was_set_back(app: App, clock: Told, restarted: bool):
+    """No process has seen it: all things wait for longer than until the next planned refresh."""
+    table = app.refresh("Refresh every 2 hours; retry after 1 minute")(nothing)
+    clock.at = BEGIN + timedelta(days=999, minutes=30)
+    table.keeping(at_once=False).track("k")
+    clock.at = BEGIN + timedelta(minutes=30) if restarted else clock.at + timedelta(minutes=29)
+    rested(app, clock, 1)
+
+    assert BEGIN + timedelta(days=0 if restarted else 999, hours=2) == table.get("k").refresh_at
+
+
 def test_what_becomes_of_occurrences_is_logged(app: App, clock: Told, caplog: pytest.LogCaptureFixture):
     """A start is news, what is left out is a warning."""
     app.cron(SECOND, name="tick")(nothing)

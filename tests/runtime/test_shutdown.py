@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from redrive import App, Context
+from redrive import App, CatchRequest, Context
 from redrive.runtime import worker as module
 from redrive.runtime.rescuer import Rescuer
+from redrive.runtime.settler import Settler
 from redrive.runtime.worker import Worker
 from tests.runtime.helpers import PATIENCE, came, until, working
 
@@ -81,15 +83,15 @@ async def _work_off(app: App, count: int) -> None:
         await until(lambda: app.stats().succeeded == count)
 
 
-def stop_in_the_middle(app: App, stops: int, **options) -> None:
+def stop_in_the_middle(app: App, stops: int, *, idempotent: bool | None = None, **options) -> None:
     """Run a worker until a handler runs that never ends by itself, and stop it so many times."""
 
     async def run() -> None:
         """Run it on an event loop."""
         started = asyncio.Event()
-        app.tasks.clear()
+        app.tasks.pop("send")
 
-        @app.task
+        @app.task(idempotent=idempotent)
         async def send() -> None:
             """Never end."""
             started.set()
@@ -108,14 +110,35 @@ def stop_in_the_middle(app: App, stops: int, **options) -> None:
 
 @pytest.mark.parametrize(("stops", "options"), [(2, {}), (1, {"shutdown_timeout": timedelta(0)})])
 def test_an_interrupted_job_is_given_back_with_nothing_spent(filed: App, stops, options):
-    """By the second stop, or when the time for draining is over: ready at once, no attempt, no error, no history."""
+    """By the second stop, or when the time for draining is over: ready at once, no attempt and no error; the history
+    says that the handler was cut off."""
     filed.task(name="send")(lambda: None).enqueue()
     stop_in_the_middle(filed, stops, **options)
     record = filed.job(1).record
 
     assert ("ready", "release", 0, 0, 0) == (record.state, record.hold, record.attempt, record.failures, record.crashes)
-    assert ("worker 1 shut down", None, ()) == (record.note, record.error, filed.job(1).attempts)
+    assert ("worker 1 shut down", None) == (record.note, record.error)
+    assert [("released", 1, "cut off: worker 1 shut down")] == [
+        (each.outcome, each.number, each.verdict) for each in filed.job(1).attempts
+    ]
     assert True is (record.scheduled_at <= record.claimed_at + timedelta(seconds=PATIENCE))
+
+
+@pytest.mark.parametrize(("stops", "options"), [(2, {}), (1, {"shutdown_timeout": timedelta(0)})])
+def test_an_interrupted_job_of_a_task_that_is_not_idempotent_is_dead(filed: App, stops, options):
+    """It may have had its effect: the attempt is recorded as lost in flight, and the catch task gets it."""
+    filed.task(name="recover")(_recover)
+    filed.task(name="send", idempotent=False, retry="5 1s catch recover")(lambda: None).enqueue()
+    stop_in_the_middle(filed, stops, idempotent=False, **options)
+    catch = filed.job(2).record
+
+    assert ("dead", "LOST_IN_FLIGHT") == (filed.job(1).state, filed.job(1).record.reason)
+    assert [("lost", "LOST_IN_FLIGHT")] == [(each.outcome, each.reason) for each in filed.job(1).attempts]
+    assert ("recover", 1, "ready") == (catch.task, catch.parent_id, catch.state)
+
+
+def _recover(request: CatchRequest[Any]) -> None:
+    """Take what was lost."""
 
 
 def test_a_job_that_was_given_back_runs_under_the_same_number(filed: App):
@@ -141,12 +164,13 @@ def test_a_job_that_was_given_back_runs_under_the_same_number(filed: App):
         async with working(filed), asyncio.timeout(PATIENCE):
             await third.wait()
         between = await job.arefresh()
-        assert ("ready", 2, 2) == (between.state, between.record.attempt, len(job.attempts))
+        assert ("ready", 2, 3) == (between.state, between.record.attempt, len(job.attempts))
         async with working(filed):
             return await job.aresult(timeout=PATIENCE)
 
     assert "done" == asyncio.run(run())
-    assert ([1, 2, 3, 3], [1, 2, 3]) == (attempts, [each.number for each in filed.job(1).attempts])
+    assert ([1, 2, 3, 3], [1, 2, 3, 3]) == (attempts, [each.number for each in filed.job(1).attempts])
+    assert ["failed", "failed", "released", "succeeded"] == [each.outcome for each in filed.job(1).attempts]
 
 
 def test_a_thread_cannot_be_interrupted_but_its_job_can(filed: App):
@@ -171,15 +195,19 @@ def test_a_thread_cannot_be_interrupted_but_its_job_can(filed: App):
     assert ("ready", 0) == (filed.job(1).state, filed.job(1).record.attempt)
 
 
-def test_a_handler_that_ignores_the_stop_does_not_hold_the_worker(filed: App, monkeypatch: pytest.MonkeyPatch):
-    """After a last wait its job is given back, and the worker says that it has left a handler behind."""
+@pytest.mark.parametrize(("idempotent", "expected"), [(None, ("ready", 0, "released")), (False, ("dead", 1, "lost"))])
+def test_a_handler_that_ignores_the_stop_does_not_hold_the_worker(
+    filed: App, monkeypatch: pytest.MonkeyPatch, idempotent, expected
+):
+    """After a last wait its job is given back, or recorded as lost in flight if it may not be repeated, and the worker
+    says that it has left a handler behind."""
     monkeypatch.setattr(module, "LAST_WAIT", timedelta(milliseconds=1))
 
     async def run() -> int:
         """Run it on an event loop."""
         started, go = asyncio.Event(), asyncio.Event()
 
-        @filed.task
+        @filed.task(idempotent=idempotent)
         async def send() -> None:
             """Ignore cancellations."""
             started.set()
@@ -201,7 +229,9 @@ def test_a_handler_that_ignores_the_stop_does_not_hold_the_worker(filed: App, mo
         return worker.abandoned
 
     assert 1 == asyncio.run(run())
-    assert ("ready", 0, ()) == (filed.job(1).state, filed.job(1).record.attempt, filed.workers())
+    job = filed.job(1)
+    assert expected == (job.state, job.record.attempt, *(each.outcome for each in job.attempts))
+    assert () == filed.workers()
 
 
 def test_a_duty_that_fails_ends_the_worker_in_order(filed: App, monkeypatch: pytest.MonkeyPatch):
@@ -230,3 +260,34 @@ def test_a_duty_that_fails_ends_the_worker_in_order(filed: App, monkeypatch: pyt
     with pytest.raises(ArithmeticError, match="a bug"):
         asyncio.run(run())
     assert ("ready", 0, ()) == (filed.job(1).state, filed.job(1).record.attempt, filed.workers())
+
+
+def test_an_end_that_was_not_written_before_the_stop_is_written_as_it_was(filed: App, monkeypatch: pytest.MonkeyPatch):
+    """A handler has returned and nothing was written until the stop: its job succeeds, and is not cut off."""
+
+    async def write_nothing(_: Settler) -> None:
+        """Wait, like a store that stays busy."""
+        await asyncio.Event().wait()
+
+    @filed.task(idempotent=False)
+    async def send() -> str:
+        """Return at once."""
+        return "sent"
+
+    async def run() -> None:
+        """Run it on an event loop."""
+        send.enqueue()
+        worker = Worker(filed, shutdown_timeout=timedelta(milliseconds=10))
+        running = asyncio.create_task(worker.run())
+        async with asyncio.timeout(PATIENCE):
+            await until(lambda: bool(hasattr(worker, "_settler") and worker._settler.unwritten))
+            worker.stop()
+            await running
+
+    monkeypatch.setattr(Settler, "_write_all", write_nothing)
+    monkeypatch.setattr(module, "LAST_WAIT", timedelta(milliseconds=10))
+    asyncio.run(run())
+
+    job = filed.job(1)
+    assert ("succeeded", "sent") == (job.state, job.result())
+    assert ["succeeded"] == [each.outcome for each in job.attempts]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -14,8 +15,10 @@ import pytest
 from redrive import App, CatchRequest, Context, Snooze
 from redrive.app.link import Link
 from redrive.engine.lifecycle import State
-from redrive.engine.outcome import Failed, Succeeded
-from redrive.errors import ConfigurationError, LeaseLost
+from redrive.engine.outcome import Failed, Outcome, Succeeded
+from redrive.engine.select import Filter
+from redrive.errors import ConfigurationError, LeaseLost, StoreBusy
+from redrive.runtime.executor import Executor
 from redrive.stores.drivers.sqlite.lending import SQLiteLoan
 from redrive.testing import VirtualClock, drain
 from tests.runtime.helpers import PATIENCE, came, run_due, take, until, working
@@ -128,6 +131,124 @@ def test_a_job_can_be_enqueued_with_both(app: App):
     ]
 
 
+WRITES = {
+    "enqueue": lambda app, context: app.tasks["following"].enqueue(),
+    "enqueue_many": lambda app, context: app.tasks["following"].enqueue_many([()]),
+    "aenqueue": lambda app, context: asyncio.run(app.tasks["following"].aenqueue()),
+    "enqueue in a thread that inherits the context": lambda app, context: asyncio.run(
+        asyncio.to_thread(app.tasks["following"].enqueue)
+    ),
+    "cancel": lambda app, context: app.job(context.job_id).cancel(),
+    "cancel jobs": lambda app, context: app.cancel(Filter(task="following")),
+    "pause": lambda app, context: app.queue("default").pause(),
+    "heartbeat": lambda app, context: context.heartbeat(force=True),
+    "another App on the file": lambda app, context: through_another(app),
+}
+
+
+def through_another(app: App) -> None:
+    """Enqueue through another App on the same database."""
+    with contextlib.closing(App(app.url)) as made:
+        made.task(name="following")(lambda: None).enqueue()
+
+
+@pytest.mark.parametrize("write", WRITES)
+def test_a_write_beside_the_transaction_is_refused_at_once(app: App, write: str):
+    """On SQLite, what a handler writes on another connection inside its block is refused, and the block goes on."""
+
+    @app.task
+    def following() -> None:
+        """Be the next step."""
+
+    @app.task
+    def work(context: Context) -> None:
+        """Write beside the transaction, and then in it."""
+        with context.transaction() as connection:
+            with pytest.raises(StoreBusy, match=r"would wait for itself.*using=connection"):
+                WRITES[write](app, context)
+            assert 1 == app.stats().running
+            following.enqueue(using=connection)
+        following.enqueue()
+
+    work.enqueue()
+    with ThreadPoolExecutor(1) as pool:
+        run_due(app, pool)
+
+    assert [("work", State.SUCCEEDED), *[("following", State.READY)] * 2] == [
+        (job.task, job.state) for job in sorted(app.jobs(), key=lambda job: job.id)
+    ]
+
+
+def test_a_coroutine_that_writes_beside_its_transaction_is_refused_at_once(app: App):
+    """The same with ``async with``, and for the tasks that the block starts; a later write of these tasks is not."""
+    later: list[asyncio.Task[object]] = []
+
+    @app.task
+    async def following() -> None:
+        """Be the next step."""
+
+    @app.task
+    async def work(context: Context) -> None:
+        """Write beside the transaction."""
+        ended = asyncio.Event()
+
+        async def write_later() -> None:
+            """Write when the transaction has ended."""
+            await ended.wait()
+            await following.aenqueue()
+
+        async with context.transaction():
+            with pytest.raises(StoreBusy, match="using=connection"):
+                await following.aenqueue()
+            with pytest.raises(StoreBusy, match="using=connection"):
+                await asyncio.create_task(following.aenqueue())
+            await context.aheartbeat("half")
+            later.append(asyncio.create_task(write_later()))
+        ended.set()
+        await later[0]
+
+    work.enqueue()
+    drain(app)
+
+    assert [("work", State.SUCCEEDED), ("following", State.SUCCEEDED)] == [
+        (job.task, job.state) for job in sorted(app.jobs(), key=lambda job: job.id)
+    ]
+
+
+def test_another_handler_is_not_refused(app: App):
+    """A handler that enqueues while another one has its transaction open waits for the end of that."""
+    opened, asked = threading.Event(), threading.Event()
+
+    @app.task
+    def following() -> None:
+        """Be the next step."""
+
+    @app.task
+    def holds(context: Context) -> None:
+        """Hold the transaction open until the other handler is about to enqueue."""
+        with context.transaction():
+            opened.set()
+            assert asked.wait(PATIENCE)
+
+    @app.task
+    def enqueues() -> None:
+        """Enqueue while the transaction is open."""
+        assert opened.wait(PATIENCE)
+        asked.set()
+        following.enqueue()
+
+    holds.enqueue()
+    enqueues.enqueue()
+
+    async def run() -> list[Outcome]:
+        """Run both handlers at the same time."""
+        with ThreadPoolExecutor(2) as pool:
+            return await asyncio.gather(*[Executor(app, pool).run(claim) for claim in take(app, 2)])
+
+    assert [Succeeded(None)] * 2 == asyncio.run(run())
+    assert "following" in {job.task for job in app.jobs()}
+
+
 def test_a_catch_takes_its_job_with_both(app: App):
     """The dead job is caught in the same transaction."""
 
@@ -173,7 +294,7 @@ def test_an_error_undoes_both(app: App, colour: str):
     app.task(name="work", retry="1 1s")(work if colour == "sync" else awork).enqueue()
     drain(app)
 
-    assert ([2], [(State.SUCCEEDED, "ERROR")]) == (orders(app), settled(app))
+    assert ([2], [(State.SUCCEEDED, None)]) == (orders(app), settled(app))
     assert ["failed", "succeeded"] == [each.outcome for each in app.job(1).attempts]
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from redrive.errors import ScheduleError
 from redrive.schedule import Cron, ftl
 from redrive.schedule.wall import zone
+from tests.schedule.oracle import once, places, whenever, within
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LORD_HOWE = ("Australia/Lord_Howe", datetime(2026, 10, 3, 12, tzinfo=UTC))
 NEW_YORK = zone("America/New_York")
 
 
@@ -107,4 +114,155 @@ def test_instants_increase_strictly(text: str, tz: str, at: datetime):
 def test_ftl_refuses_in_its_own_words(text: str):
     """What FTL's parser or its cron library does not know is an error there too."""
     with pytest.raises(ScheduleError):
-        ftl.parse(text, now=datetime(2026, 1, 1, tzinfo=UTC))
+        ftl.parse(text)
+
+
+FIELD = st.one_of(st.just("*"), st.sampled_from(["*/10", "*/7"]), st.lists(st.integers(0, 59), min_size=1, max_size=4))
+
+
+@st.composite
+def crons(draw: st.DrawFn) -> tuple[str, Callable[[datetime], bool]]:
+    """Draw a cron expression, and whether a time on the wall clock fits it."""
+    fields: list[str] = []
+    allowed: list[set[int]] = []
+    for most in (60, 24):
+        drawn = draw(FIELD)
+        if isinstance(drawn, str):
+            step = int(drawn.partition("/")[2] or 1)
+            fields.append(drawn)
+            allowed.append(set(range(0, most, step)))
+        else:
+            values = {each % most for each in drawn}
+            fields.append(",".join(map(str, sorted(values))))
+            allowed.append(values)
+    minutes, hours = allowed
+    return f"{fields[0]} {fields[1]} * * *", lambda local: local.minute in minutes and local.hour in hours
+
+
+@settings(max_examples=60, deadline=None)
+@given(crons(), places())
+@example(("*/10 3 * * *", lambda local: local.hour == 3 and local.minute % 10 == 0), LORD_HOWE)
+def test_crons_agree_with_the_minutes_of_the_clock(cron, where):
+    """Each occurrence is one that a walk over all minutes finds, near changes of the clock in many places."""
+    (text, fits), (tz, begin) = cron, where
+    parsed = Cron.parse(text)
+    expected = (whenever if parsed.is_elapsed else once)(tz, begin, fits)
+    assert expected == within(parsed.since(begin, zone(tz)), begin)
+
+
+def test_ranges_of_days_have_steps():
+    """A stepped range of days is read by numbers as by names."""
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    days, named = (Cron.parse(f"0 0 * * {each}").since(at, NEW_YORK) for each in ("1-5/2,0", "MON-FRI/2,SUN"))
+    assert list(itertools.islice(days, 9)) == list(itertools.islice(named, 9))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text("0123456789*/,-# LWlwMONTUEabc.@:²٣\n_+", max_size=24))
+@example("9" * 5000 + " * * * *")
+@example("5L/2 * * * *")
+@example("* * * * 1#2/2")
+@example("* * * * * 2_02,5")
+@example("5" * 9 + "m")
+def test_whatever_is_read_or_refused(text):
+    """Any text is an expression or refused by the one documented error."""
+    with contextlib.suppress(ScheduleError):
+        Cron.parse(text)
+    with contextlib.suppress(ScheduleError):
+        ftl.parse(text)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.text("0123456789*/,-.", min_size=1, max_size=7), min_size=5, max_size=7).map(" ".join))
+def test_what_is_nearly_an_expression_is_read_or_refused(text):
+    """So is any text that has the number of fields."""
+    with contextlib.suppress(ScheduleError):
+        Cron.parse(text)
+    with contextlib.suppress(ScheduleError):
+        ftl.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1/2/3 * * * *", '1:4: unexpected token "/"'),
+        ("1/* * * * * *", '1:3: unexpected token "*" (expected <number>)'),
+        ("1- * * * *", '1:4: unexpected token "*" (expected <number>)'),
+        ("0 1,- * * *", '1:5: unexpected token "-" (expected Step)'),
+        ("0 1,", '1:5: unexpected token "<EOF>" (expected Step)'),
+        ("*-5 * * * *", '1:2: unexpected token "-"'),
+        ("* *-5 * * *", '1:4: unexpected token "-"'),
+        ("1.5 * * * *", '1:5: unexpected token "*" (expected ("s" | "m" | "h"))'),
+        ("* 1.5 * * *", 'ValueRange.Start: strconv.ParseInt: parsing "1.5": invalid syntax'),
+        ("* 08-10 * * *", 'ValueRange.Start: strconv.ParseInt: parsing "08": invalid syntax'),
+        ("08-10 * * * *", 'ValueRange.Start: strconv.ParseInt: parsing "08": invalid syntax'),
+        ("* 1-2.5 * * *", 'ValueRange.End: strconv.ParseInt: parsing "2.5": invalid syntax'),
+        ("* */2.5 * * *", 'Step.Step: strconv.ParseInt: parsing "2.5": invalid syntax'),
+        ("* 08- * * *", '1:7: unexpected token "*" (expected <number>)'),
+        (
+            "* 9223372036854775808 * * *",
+            'ValueRange.Start: strconv.ParseInt: parsing "9223372036854775808": value out of range',
+        ),
+        ("5M", "duration has unknown unit \"M\" - use 'd', 'h', 'm' or 's', eg '1d' or '30s'"),
+        ("1.5m", "unable to parse duration \"1.5m\" - expected duration in format like '1m' or '30s'"),
+        ("  -5 * * * *", "1:3: sub-expression Component+ must match at least once"),
+        ("0 0\n* * *é", '2:6: invalid input text "é"'),
+        ("0 0 * * * é, and much more text", '1:11: invalid input text "é, and much more..."'),
+        ('0 0 * * * "x"', '1:11: unexpected token "x"'),
+        ("0 0 * * * // x", '1:11: unexpected token "x"'),
+        ("Mon tue", '1:5: unexpected token "tue"'),
+        ("99/0 * * * *", "failed to parse cron expression syntax error in minute field: '99/0'"),
+        ("99,*/0 * * * *", "failed to parse cron expression invalid interval */0"),
+        ("0 0 * * */7", "failed to parse cron expression invalid interval */7"),
+        ("0 0 1 1 * 1970/100", "failed to parse cron expression invalid interval 1970/100"),
+        ("05-01 0  * * *", "unable to find next timeout for 5-1 0 * * *"),
+        ("0 0 30 2 *", "unable to find next timeout for 0 0 30 2 *"),
+        ("0 0 1 1 * 2019", "unable to find next timeout for 0 0 1 1 * 2019"),
+    ],
+)
+def test_ftl_has_its_own_texts(text: str, message: str):
+    """The errors of FTL's lexer, parser and cron library, derived from their rules."""
+    with pytest.raises(ScheduleError) as refused:
+        ftl.parse(text)
+    assert message == str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("5 m", "*/5 * * * *"),
+        ('5 "m"', "*/5 * * * *"),
+        ("0h", "0 0 * * *"),
+        ("SAT", "0 0 * * 6"),
+        ("010 0 * * *", "8 0 * * *"),
+        ("*,99 0 * * *", "* 0 * * *"),
+        ("0 0 */2 * 1", "0 0 1-31/2 * 1"),
+        ("0 0 1,* * 1", "0 0 * * 1"),
+        ("0 0 * * 5-7", "0 0 * * 5,6"),
+        ("0 0 * * 7/3", "0 0 * * 0,3,6"),
+        ("0 0 5-1 * 1", "0 0 * * 1"),
+        ("0 0 1 * 5-1", "0 0 1 * *"),
+        ("5-1,7 0 * * *", "7 0 * * *"),
+        ("0 0 1 1 * 2020-2030/5", "0 0 1 1 * 2020,2025,2030"),
+    ],
+)
+def test_ftl_has_its_own_meanings(text: str, same: str):
+    """Where FTL reads a pattern otherwise than redrive, its strict reader does so too."""
+    at = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    one, other = (each.since(at, zone("UTC")) for each in (ftl.parse(text), Cron.parse(same)))
+    assert list(itertools.islice(other, 9)) == list(itertools.islice(one, 9))
+    assert text == str(ftl.parse(text))
+
+
+def test_the_second_of_two_equal_times_may_be_the_last_occurrence():
+    """An expression with years ends with the last instant of a time that exists twice."""
+    found = Cron.parse("*/30 1 1 11 * 2026").since(AUTUMN, NEW_YORK)
+    assert ["01:00-0400", "01:30-0400", "01:00-0500", "01:30-0500"] == [
+        f"{each.astimezone(NEW_YORK):%H:%M%z}" for each in found
+    ]
+
+
+def test_an_expression_may_be_asked_about_the_beginning_of_time():
+    """The first year of the calendar has occurrences."""
+    begin = datetime(1, 1, 1, 6, tzinfo=UTC)
+    assert begin == next(Cron.parse("0 * * * *").since(begin, zone("UTC")))

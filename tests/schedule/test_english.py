@@ -234,3 +234,63 @@ def test_sentences_are_plain_where_there_are_such():
         "Keep retrying until it succeeds"
     )
     assert text == str(RefreshPolicy.parse(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            (
+                "Refresh daily; on the first failure, wait until the next scheduled refresh; "
+                "give up after the final unsuccessful retry"
+            ),
+            "two endings: the last failure both gives up and waits",
+        ),
+        (
+            "Refresh daily\nOn the first failure:\n  - Wait until the next scheduled refresh\n  - Give up",
+            "two endings: the last failure both gives up and waits",
+        ),
+        (
+            "Retry after 1 minute; on any further failure, retry after 1 hour; on the second failure, give up",
+            "two endings: any further failure is retried",
+        ),
+        ("Give up after one week; give up after 3 days", "two limits in time"),
+    ],
+)
+def test_endings_that_exclude_each_other_are_refused(text: str, message: str):
+    """Only one of them could be obeyed."""
+    with pytest.raises(ScheduleSyntaxError, match=message):
+        RefreshPolicy.parse(text)
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "On the second failure, give up",
+        "On the second failure:\n  - Give up",
+        "On the second failure, email ops@example.com",
+        "Give up after 2 attempts",
+        "Give up after the last failed retry:\n  - Give up",
+    ],
+)
+def test_an_ending_that_is_said_counts_beside_a_limit_in_time(ending: str):
+    """It is written back, so that the text means the same."""
+    policy = RefreshPolicy.parse(f"Refresh daily\nRetry after 1 minute\n{ending}\nGive up after one week")
+
+    assert (Exhausted.GIVE_UP, timedelta(weeks=1)) == (policy.on_exhausted, policy.give_up_after)
+    assert "On the second failure, give up" in str(policy)
+    assert policy == RefreshPolicy.parse(str(policy))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('Email customer that "C:\\temp"', "in quotes, a backslash is written as two of them"),
+        ('Mark the banner with ""', "the text in quotes is empty"),
+        ('Mark the "" with "x"', "not understood"),
+    ],
+)
+def test_what_stands_in_quotes_is_read_strictly(text: str, message: str):
+    """A backslash begins an escape, and a name or a mark is not empty."""
+    with pytest.raises(ScheduleSyntaxError, match=message):
+        RefreshPolicy.parse(text)

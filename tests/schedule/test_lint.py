@@ -22,7 +22,7 @@ def warned(text: str, now: datetime | None = NOW) -> tuple[str, ...]:
 @pytest.mark.parametrize(
     "text",
     [
-        "Refresh every 2 hours",
+        "Refresh every 2 hours; give up after one week",
         "Refresh every 2 hours; allow 30 minutes; retry after 20 minutes",
         "Send a request; retry immediately",
         "Refresh every 2 hours; allow 1 hour; retry after 59 minutes; retry only at scheduled refreshes",
@@ -114,6 +114,48 @@ def test_retries_that_are_used_up_before_the_next_planned_refresh_have_an_end():
     assert () == warned("Send a request; retry after 1 minute; retry until the next scheduled refresh")
 
 
+@pytest.mark.parametrize("text", ["Refresh every 2 hours", "Send a request; allow 1 minute; email ops@example.com"])
+def test_a_first_failure_that_is_final(text: str):
+    """A policy without retries and without a limit in time disables what it refreshes at the first failure."""
+    assert (
+        (
+            "The first failure is final: there are no retries, and it is disabled until an update. Say when to retry, "
+            'such as "On the first failure, retry after 5 minutes", or how long to go on, such as "Give up after one '
+            'week".'
+        ),
+    ) == warned(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "retries", "help_"),
+    [
+        (
+            "Refresh daily; retry after 1 minute; on the second failure, give up; give up after one week",
+            "the retries are used up after 2 failures",
+            "Wait for the next scheduled refresh after the last one",
+        ),
+        (
+            "Refresh daily; give up after the final unsuccessful retry; give up after one week",
+            "there are no retries",
+            "Wait for the next scheduled refresh after the last one",
+        ),
+        (
+            "Send a request; retry 3 times with a delay of 1 minute; give up after one week",
+            "the retries are used up after 4 failures",
+            "Add a schedule",
+        ),
+    ],
+)
+def test_two_endings_that_contradict_each_other(text: str, retries: str, help_: str):
+    """Retries that give up are used up long before the limit in time."""
+    assert (
+        (
+            f"It has two endings, and the first one counts: {retries}, and then it gives up, although 1 week without "
+            f"success are allowed. {help_}, or leave out the limit in time."
+        ),
+    ) == warned(text)
+
+
 @pytest.mark.parametrize(
     ("gap", "rules", "crons", "fate"),
     [
@@ -128,7 +170,7 @@ def test_times_that_a_clock_leaps_over(gap: Gap, rules: tuple[str, ...], crons: 
         rules=tuple(map(Rule.parse, rules)), crons=tuple(map(Cron.parse, crons)), tz="America/New_York", gap=gap
     )
 
-    (warning,) = RefreshPolicy(schedule=schedule).lint(now=NOW)
+    (warning,) = RefreshPolicy(schedule=schedule, delays=(MINUTE,)).lint(now=NOW)
 
     assert warning == (
         "Within 5 years 5 planned refreshes are at times that the clocks of America/New_York leap over, the first on "
@@ -140,7 +182,7 @@ def test_a_single_time_may_be_leapt_over():
     """On the 29th of March 2026, half an hour past two in Berlin."""
     at = datetime(2026, 3, 29, 2, 30)  # noqa: DTZ001 - naive is the wall clock
     schedule = Schedule(rules=(Rule.parse("FREQ=YEARLY"),), times=(at,), tz="Europe/Berlin")
-    (warning,) = RefreshPolicy(schedule=schedule).lint(now=datetime(2026, 1, 1, tzinfo=UTC))
+    (warning,) = RefreshPolicy(schedule=schedule, delays=(MINUTE,)).lint(now=datetime(2026, 1, 1, tzinfo=UTC))
 
     assert warning.startswith(
         "Within 5 years 1 planned refresh is at a time that the clocks of Europe/Berlin leap over"
@@ -154,12 +196,12 @@ def test_what_counts_elapsed_time_has_no_times_to_be_leapt_over(text: str):
         Schedule(rules=(Rule.parse(text),), tz="America/New_York"),
         Schedule.cron("30 * * * *", tz="America/New_York"),
     ):
-        assert () == RefreshPolicy(schedule=schedule).lint(now=NOW)
+        assert () == RefreshPolicy(schedule=schedule, delays=(MINUTE,)).lint(now=NOW)
 
 
 def test_a_schedule_that_ends():
     """Soon, or already."""
-    text = 'Refresh by rule "FREQ=DAILY;BYHOUR=9;COUNT=3" in Europe/Kyiv starting 2026-11-{}'
+    text = 'Refresh by rule "FREQ=DAILY;BYHOUR=9;COUNT=3" in Europe/Kyiv starting 2026-11-{}; retry after 1 hour'
 
     assert (
         "The schedule ends soon: its last planned refresh is on 2026-11-24 at 09:00. Say a later end, or none.",
@@ -171,7 +213,9 @@ def test_a_schedule_that_ends():
 
 def test_without_the_time_nothing_is_said_of_ends_and_nights():
     """The rest is looked at from the start of the schedule on."""
-    assert () == warned('Refresh by rule "FREQ=DAILY;BYHOUR=2;COUNT=9" in Europe/Berlin starting 2020-03-24', None)
+    assert () == warned(
+        'Refresh by rule "FREQ=DAILY;BYHOUR=2;COUNT=9" in Europe/Berlin starting 2020-03-24; retry after 1 minute', None
+    )
     assert 1 == len(warned("Refresh every 2 hours; allow 2 hours; retry immediately", None))
 
 

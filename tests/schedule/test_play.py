@@ -5,6 +5,9 @@ from __future__ import annotations
 import itertools
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
+from redrive.errors import ScheduleError
 from redrive.schedule import Outcome, RefreshPolicy
 from redrive.schedule.play import MOST, Answer, Ending, play
 
@@ -56,3 +59,10 @@ def test_occurrences_are_listed_up_to_a_limit():
     policy = RefreshPolicy.parse("every second; allow 10 hours")
 
     assert MOST + 1 == len(play(policy, [Answer(Ending.TIMEOUT)], start=T0).slots)
+
+
+def test_an_ending_may_be_a_text():
+    """It is converted; what is no ending is refused."""
+    assert Ending.TIMEOUT is Answer("timeout").ending  # type: ignore[arg-type]
+    with pytest.raises(ScheduleError, match="ending is 'success', 'failure', 'timeout', not 'ok'"):
+        Answer("ok")  # type: ignore[arg-type]

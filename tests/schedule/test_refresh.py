@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -102,7 +104,9 @@ def test_what_holds_in_every_history(policy: RefreshPolicy, events: list[tuple[s
         clock = now if before.started_at is None else max(now, before.started_at)
 
         if move.outcome is Outcome.STARTED:
-            assert (before.attempt_no + 1, clock) == (state.attempt_no, state.started_at)
+            runs = before.deadline_at is not None and clock < before.deadline_at  # and is superseded
+            assert (before.attempt_no + (not runs), clock) == (state.attempt_no, state.started_at)
+            assert timedelta(0) <= state.lag <= refresh.TOLERANCE + policy.jitter
             assert (clock + policy.timeout, clock) == (state.deadline_at, max(clock, state.failing_since))
         else:
             assert state.attempt_no in {0, before.attempt_no}
@@ -152,6 +156,75 @@ def test_the_other_side_may_ask_for_more_time_and_not_for_less():
         return refresh.failure(policy, running, now=T0, uid="u1", retry_after=wanted).state.refresh_at
 
     assert [T0 + HOUR, T0 + 2 * HOUR] == [retried(MINUTE), retried(2 * HOUR)]
+
+
+HOURLY = Schedule(rules=(Rule.parse("FREQ=HOURLY"),))
+
+
+@pytest.mark.parametrize("strategy", list(Strategy))
+@pytest.mark.parametrize("delays", [(HOUR / 4,) * 2, ()])
+def test_nothing_is_started_before_the_end_of_a_hint(strategy: Strategy, delays: tuple[timedelta, ...]):
+    """The other side wants to be left alone for five hours: planned refreshes before that are passed over."""
+    policy = RefreshPolicy(
+        schedule=HOURLY, delays=delays, strategy=strategy, give_up_after=timedelta(days=7), timeout=MINUTE
+    )
+    running = refresh.trigger(policy, RefreshState(), now=T0, uid="u").state
+    after = refresh.failure(policy, running, now=T0 + MINUTE, uid="u", retry_after=5 * HOUR).state
+    at_once = delays and strategy is not Strategy.PLANNED_ONLY
+
+    assert T0 + (5 * HOUR + MINUTE if at_once else 6 * HOUR) == after.refresh_at
+
+
+def test_a_hint_within_the_delay_changes_nothing():
+    """It is a lower bound."""
+    policy = RefreshPolicy(schedule=HOURLY, delays=(HOUR / 4,))
+    running = refresh.trigger(policy, RefreshState(), now=T0, uid="u").state
+
+    assert refresh.failure(policy, running, now=T0, uid="u") == refresh.failure(
+        policy, running, now=T0, uid="u", retry_after=MINUTE
+    )
+
+
+@pytest.mark.parametrize("delays", [(), (MINUTE, MINUTE)])
+def test_a_limit_in_time_is_the_end_that_counts(delays: tuple[timedelta, ...]):
+    """When the listed retries are used up, it waits for the next planned refresh until the limit is over."""
+    policy = RefreshPolicy(schedule=HOURLY, delays=delays, give_up_after=3 * HOUR, timeout=MINUTE)
+    state, now, moves = RefreshState(), T0, []
+    state = refresh.trigger(policy, state, now=now, uid="u").state
+    while not state.disabled_until_update:
+        moves.append(refresh.failure(policy, state, now=now, uid="u"))
+        now = moves[-1].state.refresh_at
+        state = refresh.start(policy, moves[-1].state, now=now, uid="u").state
+
+    assert Exhausted.WAIT_NEXT is policy.on_exhausted
+    assert [Outcome.WAITING_NEXT] * 3 == [each.outcome for each in moves if each.state.attempt_no == 0]
+    assert (T0 + 3 * HOUR, "No successful refresh for too long") == (now, state.disabled_reason)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"schedule": HOURLY},
+        {"give_up_after": HOUR},
+        {"schedule": HOURLY, "give_up_after": HOUR, "delays": (MINUTE,), "repeat_last": True},
+        {"schedule": HOURLY, "give_up_after": HOUR, "on_exhausted": Exhausted.GIVE_UP},
+    ],
+)
+def test_without_a_limit_or_a_schedule_exhausted_retries_are_the_end(fields: dict[str, Any]):
+    """So they are where that is said, or where retries have no end."""
+    assert Exhausted.GIVE_UP is RefreshPolicy(**fields).on_exhausted
+
+
+def test_the_end_of_the_schedule_is_the_reason_where_nothing_is_left_to_wait_for():
+    """It would wait for the next planned refresh, and there is none."""
+    policy = RefreshPolicy(schedule=FEW, on_exhausted=Exhausted.WAIT_NEXT)
+    state = refresh.trigger(policy, RefreshState(), now=T0 + timedelta(days=1), uid="u").state
+    move = refresh.failure(policy, state, now=T0 + timedelta(days=1), uid="u")
+
+    assert (Outcome.GAVE_UP, "No more refreshes are scheduled, and the last one failed after 1 attempt(s)") == (
+        move.outcome,
+        move.state.disabled_reason,
+    )
 
 
 def test_a_trigger_starts_what_is_paused_and_not_what_is_disabled():
@@ -225,13 +298,14 @@ def test_one_that_is_put_off_by_nothing_starts_at_once():
 
 
 def test_what_comes_within_its_jitter_is_not_late():
-    """Up to the last instant at which jitter may start it, it starts."""
+    """Up to the last instant at which jitter may start it, and some time for a look, it starts."""
     policy = RefreshPolicy(schedule=DAILY, jitter=HOUR)
     waiting = refresh.update(policy, RefreshState(), now=T0, at_once=False, luck=0.5).state
     latest = waiting.planned_at + HOUR
 
     assert Outcome.STARTED is refresh.start(policy, waiting, now=latest, uid="u").outcome
-    assert Outcome.POSTPONED is refresh.start(policy, waiting, now=latest + MINUTE, uid="u").outcome
+    assert Outcome.STARTED is refresh.start(policy, waiting, now=latest + refresh.TOLERANCE, uid="u").outcome
+    assert Outcome.POSTPONED is refresh.start(policy, waiting, now=latest + 2 * MINUTE, uid="u").outcome
 
 
 def test_without_jitter_a_late_refresh_starts_at_once():
@@ -277,6 +351,12 @@ def test_a_sweep_of_a_pause_gives_nothing_up():
     ("fields", "message"),
     [
         ({"timeout": timedelta(0)}, "the timeout must be positive"),
+        ({"timeout": "0s"}, "the timeout must be positive"),
+        ({"timeout": "an hour"}, "timeout: a duration cannot contain 'a' here"),
+        ({"timeout": None}, "timeout: None is not a duration"),
+        ({"delays": ("1m", "soon")}, "delays: a duration cannot contain 's' here"),
+        ({"delays": "1m"}, "delays='1m': write a list of durations"),
+        ({"delays": MINUTE}, "write a list of durations"),
         ({"delays": (-MINUTE,)}, "a span of time is negative"),
         ({"give_up_after": timedelta(0)}, "give_up_after=0:00:00"),
         ({"timeout": timedelta(weeks=6000)}, "longer than a hundred years: 42000 days"),
@@ -300,9 +380,76 @@ def test_a_policy_that_contradicts_itself_is_refused(fields: dict, message: str)
         (("shout",), "no action 'shout'"),
         (("email",), "email whom"),
         (("mark", "banner"), "mark banner with what"),
+        (("disable", "customer"), "disable takes neither to= nor text="),
+        (("panic", None, "help"), "panic takes neither to= nor text="),
+        (("email", 5), "email: to=5 is no text"),
+        (("email", "ops", "\ud800"), "email: text='.*' is no text that can be stored"),
     ],
 )
 def test_an_action_that_says_too_little_is_refused(fields: tuple[str, ...], message: str):
     """It needs somebody to be told, or a text to be marked with."""
     with pytest.raises(ScheduleError, match=message):
         Action(*fields)
+
+
+def test_spans_may_be_text_and_numbers():
+    """Seconds and text mean the same as a timedelta, and are kept as one."""
+    written = {"timeout": "1h", "delays": ["0s", 60, "5m"], "give_up_after": "7d", "catch_up": 90.0, "jitter": "30s"}
+    minutes = (timedelta(0), MINUTE, 5 * MINUTE)
+    same = RefreshPolicy(
+        timeout=HOUR,
+        delays=minutes,
+        give_up_after=timedelta(days=7),
+        catch_up=timedelta(seconds=90),
+        jitter=timedelta(seconds=30),
+    )
+    assert same == RefreshPolicy(**written)
+    assert hash(same) == hash(RefreshPolicy(**written))
+
+
+def test_a_hint_may_be_text():
+    """The wait that the other side asks for is read like every duration."""
+    policy = RefreshPolicy(delays=("1m",))
+    started = refresh.trigger(policy, RefreshState(), now=T0, uid="u").state
+    assert T0 + HOUR == refresh.failure(policy, started, now=T0, uid="u", retry_after="1h").state.refresh_at
+
+
+NAIVE = T0.replace(tzinfo=None)
+RUNNING = RefreshState(attempt_uid="u", deadline_at=T0, started_at=T0, attempt_no=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("now", lambda at: refresh.is_due(RefreshState(refresh_at=T0), at)),
+        ("now", lambda at: refresh.start(RefreshPolicy(), RefreshState(), now=at, uid="u")),
+        ("now", lambda at: refresh.trigger(RefreshPolicy(), RefreshState(), now=at, uid="u")),
+        ("now", lambda at: refresh.success(RefreshPolicy(), RUNNING, now=at, uid="u")),
+        ("now", lambda at: refresh.failure(RefreshPolicy(), RUNNING, now=at, uid="u")),
+        ("now", lambda at: refresh.sweep(RefreshPolicy(), RUNNING, now=at)),
+        ("now", lambda at: refresh.update(RefreshPolicy(), RefreshState(), now=at)),
+        ("now", lambda at: refresh.resume(RefreshPolicy(), RefreshState(), now=at)),
+        ("now", lambda at: refresh.replan(RefreshPolicy(), RefreshState(), now=at)),
+        ("now", lambda at: RefreshPolicy(schedule=DAILY).lint(now=at)),
+        ("at", DAILY.next),
+        ("at", lambda at: next(DAILY.since(at))),
+        ("after", lambda at: DAILY.next(T0, after=at)),
+        ("since", lambda at: DAILY.last(at, T0)),
+        ("until", lambda at: DAILY.last(T0, at)),
+    ],
+    ids=itertools.count(),
+)
+def test_an_instant_has_a_time_zone(name: str, call: Callable[[Any], object]):
+    """A naive datetime, and what is no datetime, is refused by one clear error that names the argument."""
+    with pytest.raises(ScheduleError, match=rf"^{name}=datetime\.datetime\(2026, 3, 28, 12, 0\) has no time zone"):
+        call(NAIVE)
+    with pytest.raises(ScheduleError, match=f"^{name}='today' is no instant"):
+        call("today")
+
+
+@pytest.mark.parametrize("luck", [5, -0.1, float("nan")])
+def test_a_sample_lies_between_0_and_1(luck: float):
+    """Another number would put starts off beyond the jitter."""
+    policy = RefreshPolicy(schedule=DAILY, jitter=MINUTE)
+    with pytest.raises(ScheduleError, match="a sample lies between 0 and 1"):
+        refresh.update(policy, RefreshState(), now=T0, luck=luck)

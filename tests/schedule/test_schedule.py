@@ -9,12 +9,13 @@ from zoneinfo import ZoneInfo
 
 import pytest
 from dateutil import rrule as dateutil
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from redrive.errors import ScheduleError
-from redrive.schedule import Cron, Gap, Rule, Schedule
+from redrive.schedule import Cron, Gap, RefreshPolicy, Rule, Schedule
 from redrive.schedule.schedule import MOST
+from tests.schedule.oracle import places, whenever, within
 
 PLACES = ["UTC", "Europe/Kyiv", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia", "America/Sao_Paulo"]
 START = datetime(2016, 1, 1)  # noqa: DTZ001 - naive is the wall clock
@@ -401,3 +402,91 @@ def test_a_daily_rule_may_choose_among_the_times_of_its_days():
     schedule = Schedule(start=START, rules=(Rule.parse("FREQ=DAILY;BYMONTH=3;BYHOUR=6,16,20;BYSETPOS=2"),))
 
     assert [(3, 1, 16), (3, 2, 16)] == [(each.month, each.day, each.hour) for each in first(schedule, 2)]
+
+
+@pytest.mark.parametrize("tz", ["Asia/Colombo", "Asia/Kathmandu", "Australia/Lord_Howe", "Europe/Istanbul"])
+def test_an_hourly_refresh_without_a_start_comes_on_the_hour(tz: str):
+    """It does so where a place has changed its offset from UTC since the default start, for good or each half-year."""
+    policy = RefreshPolicy.parse(f"Refresh every hour in {tz}")
+    assert policy.schedule is not None
+    for at in (datetime(2026, 1, 15, tzinfo=UTC), datetime(2026, 7, 15, tzinfo=UTC)):
+        found = first(policy.schedule, 24, at)
+        assert {0} == {each.astimezone(ZoneInfo(tz)).minute for each in found}
+        assert {timedelta(hours=1)} == {later - earlier for earlier, later in itertools.pairwise(found)}
+
+
+@pytest.mark.parametrize(
+    ("text", "hours"),
+    [("FREQ=HOURLY;INTERVAL=2", {0}), ("FREQ=MINUTELY;INTERVAL=120", {0}), ("FREQ=HOURLY;INTERVAL=6", {0})],
+)
+def test_hours_without_a_start_are_counted_from_midnight(text: str, hours: set[int]):
+    """Also in places that have another offset from UTC now than in the year of the default start."""
+    for tz in ("Asia/Colombo", "Europe/Istanbul", "America/New_York"):
+        found = first(Schedule(rules=(Rule.parse(text),), tz=tz), 24, datetime(2026, 1, 15, tzinfo=UTC))
+        assert hours == {each.astimezone(ZoneInfo(tz)).hour % 2 for each in found}
+
+
+@settings(max_examples=50, deadline=None)
+@given(places(), st.sets(st.integers(0, 59), min_size=1, max_size=3), st.sets(st.integers(0, 23), max_size=3))
+@example(("Australia/Lord_Howe", datetime(2026, 10, 3, 12, tzinfo=UTC)), {15, 45}, set())
+@example(("Australia/Lord_Howe", datetime(2026, 4, 4, 12, tzinfo=UTC)), {15, 45}, {1, 2})
+def test_minutes_of_an_hourly_rule_are_those_of_the_clock(where, minutes: set[int], hours: set[int]):
+    """A walk over all minutes finds the same occurrences, whenever the rule began and whatever the clock was before."""
+    tz, begin = where
+    by_hour = f";BYHOUR={','.join(map(str, sorted(hours)))}" if hours else ""
+    rule = Rule.parse(f"FREQ=HOURLY;BYMINUTE={','.join(map(str, sorted(minutes)))}{by_hour}")
+    expected = whenever(tz, begin, lambda local: local.minute in minutes and (not hours or local.hour in hours))
+    for start in (datetime(2001, 1, 1), datetime(2001, 7, 1)):  # noqa: DTZ001 - naive is the wall clock
+        found = Schedule(rules=(rule,), start=start, tz=tz).since(begin)
+        assert expected == within(found, begin)
+
+
+@pytest.mark.parametrize(
+    ("parts", "excluded", "expected"),
+    [
+        ({"rules": ("03:30",)}, "02:30", ["03:30"]),
+        ({"rules": ("02:30",)}, "02:30", []),
+        ({"rules": ("02:30", "03:30")}, "02:30", ["03:30"]),
+        ({"rules": ("02:30", "03:30")}, "03:30", []),
+        ({"rules": ("02:15", "02:30")}, "02:30", ["03:15"]),
+        ({"times": ("02:30",)}, "02:30", []),
+        ({"times": ("02:30", "03:30")}, "02:30", ["03:30"]),
+        ({"crons": ("30 2 * * *",)}, "02:30", []),
+        ({"crons": ("15,30 2 * * *",)}, "02:30", ["03:00"]),
+        ({"crons": ("*/30 * * * *",)}, "02:30", ["00:00", "00:30", "01:00", "01:30", "03:00", "03:30"]),
+    ],
+)
+def test_an_exception_in_a_gap_excludes_what_is_made_up_for_it_alone(parts, excluded: str, expected: list[str]):
+    """A time that does not exist is excluded where it is due, and not the real time that stands for it."""
+    night = datetime(2026, 3, 8)  # noqa: DTZ001 - naive is the wall clock
+
+    def local(text: str) -> datetime:
+        return datetime.combine(night, datetime.strptime(text, "%H:%M").time())  # noqa: DTZ007 - the same
+
+    rules = [f"FREQ=DAILY;BYHOUR={each[:2]};BYMINUTE={each[3:]}" for each in parts.get("rules", ())]
+    schedule = Schedule(
+        rules=tuple(Rule.parse(each) for each in rules),
+        crons=tuple(Cron.parse(each) for each in parts.get("crons", ())),
+        times=tuple(local(each) for each in parts.get("times", ())),
+        except_times=frozenset({local(excluded)}),
+        tz="America/New_York",
+    )
+    begin = night.replace(tzinfo=ZoneInfo("America/New_York"))
+    found = itertools.takewhile(lambda each: each < begin + timedelta(hours=4), schedule.since(begin))
+    assert expected == [f"{each.astimezone(schedule.place):%H:%M}" for each in found]
+
+
+def test_a_count_counts_what_is_excluded():
+    """An exception in a gap uses up one of the occurrences of a rule with an end."""
+    start = datetime(2026, 3, 7, 2, 30)  # noqa: DTZ001 - naive is the wall clock
+    gap = start + timedelta(days=1)
+    rule = Rule.parse("FREQ=DAILY;COUNT=3")
+    schedule = Schedule(start=start, rules=(rule,), except_times=frozenset({gap}), tz="America/New_York")
+    assert [7, 9] == [each.day for each in schedule.since(datetime(2026, 1, 1, tzinfo=UTC))]
+
+
+@pytest.mark.parametrize("given", [{"start": "2026-01-01"}, {"times": ("16:30",)}])
+def test_text_is_no_time(given: dict[str, object]):
+    """What is no datetime is refused by name, with what would be right."""
+    with pytest.raises(ScheduleError, match="is no time: write datetime"):
+        Schedule(crons=(Cron.parse("0 3 * * *"),), **given)

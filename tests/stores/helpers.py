@@ -19,7 +19,7 @@ from redrive.engine.frozen import freeze
 from redrive.engine.outcome import Failed, Outcome, Succeeded, Suspended
 from redrive.engine.records import Attempt, Claim, Job, NewJob, Progress
 from redrive.engine.select import Filter
-from redrive.engine.settle import Transition
+from redrive.engine.transition import Transition
 from redrive.policy import Failure, Policy
 from redrive.stores.operations import admin, answers, attempts, jobs, leases, redriving, workers
 from redrive.stores.operations.floors import Floor
@@ -167,17 +167,18 @@ class Harness:
         *,
         worker: int | None = None,
         queues: Sequence[str] | None = None,
+        tasks: Sequence[str] | None = None,
         floors: Sequence[Floor] = (),
     ) -> Claimed:
         """Claim jobs, and hear how long to rest."""
         who, life = (self.me, LONG) if worker is None else (worker, LEASE)
-        return self.do(leases.claim(who, count, lease_for=life, queues=queues, floors=floors, now=self.now))
+        return self.do(
+            leases.claim(who, count, lease_for=life, queues=queues, tasks=tasks, floors=floors, now=self.now)
+        )
 
-    def claim(
-        self, count: int = 1, *, worker: int | None = None, queues: Sequence[str] | None = None
-    ) -> tuple[Claim, ...]:
+    def claim(self, count: int = 1, **options: Any) -> tuple[Claim, ...]:
         """Claim jobs."""
-        return self.claimed(count, worker=worker, queues=queues).claims
+        return self.claimed(count, **options).claims
 
     def take(self, wanted: NewJob | None = None, *, worker: int | None = None) -> Claim:
         """Enqueue a job, if one is given, and claim the next one."""

@@ -324,7 +324,11 @@ class Model:
             assert job.lease is not None
             job.closed[job.lease] = "lost"
             job.crashes += 1
-            if job.crashes >= POISON or (not job.kind.idempotent and job.parent is None):
+            if job.parent is not None:
+                job.failures += 1
+                more = job.crashes - POISON
+                self._ready(job, 0 if more < 0 else min(job.kind.catch_delay * 2**more, 3600), "lost")
+            elif job.crashes >= POISON or not job.kind.idempotent:
                 job.failures += 1
                 self._die(job)
             else:

@@ -2,13 +2,14 @@
 
 Two things of one refresh, a worker that crashes now and then, sweeps, people, another policy that is deployed, and time
 that passes. The model holds nothing but a `RefreshState` for each thing, and asks `redrive.schedule.refresh`; what it
-has to know beside is which job is whose attempt. After each step both are compared, and the invariant checker has to
-find nothing.
+has to know beside is which job is whose attempt, and when a worker has taken it. After each step both are compared, and
+the invariant checker has to find nothing.
 """
 
 from __future__ import annotations
 
 import tempfile
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ class RefreshMachine(RuleBasedStateMachine):
         self.clockwork.declare(self.clockwork.definition)
         self.model: dict[str, RefreshState] = {}
         self.claims: list[Claim] = []
+        self.began: dict[str, datetime] = {}
 
     @property
     def policy(self) -> RefreshPolicy:
@@ -108,6 +110,7 @@ class RefreshMachine(RuleBasedStateMachine):
         """A person wants a thing now."""
         key = data.draw(st.sampled_from(sorted(self.model)))
         turned = self.clockwork.trigger(key)
+        self.model[key] = self._timed(self.model[key])
 
         assert self.moved(key, refresh.trigger, uid=self.newest(key)) == turned.outcome
 
@@ -146,11 +149,14 @@ class RefreshMachine(RuleBasedStateMachine):
         """A worker takes what there is; one that crashes right away loses it to the next sweep."""
         claims = self.store.claim(5, worker=self.store.worker() if crashes else None)
         if crashes:
+            began = {str(each.id): self.store.now for each in claims}
             self.store.wait(LEASE.total_seconds() + 1)
             for moved in self.store.sweep():
+                self.began |= {token: at for token, at in began.items() if token == str(moved.job_id) and moved.report}
                 self._ended(moved.job_id, "failure" if moved.report else "goes on")
         else:
             self.claims += claims
+            self.began |= {str(each.id): self.store.now for each in claims}
 
     @precondition(lambda self: self.claims)
     @rule(data=st.data(), how=st.sampled_from(sorted(OUTCOMES)))
@@ -164,6 +170,9 @@ class RefreshMachine(RuleBasedStateMachine):
         for key, state in self.model.items():
             if state.attempt_uid == str(number) and how != "goes on":
                 given = {"permanent": FATAL.failure.permanent} if how == "fatal" else {}
+                if str(number) in self.began and how != "success":
+                    began = self.began[str(number)]
+                    self.model[key] = refresh.begun(self.policy, state, now=began, uid=str(number)).state
                 self.moved(key, refresh.success if how == "success" else refresh.failure, uid=str(number), **given)
 
     @precondition(lambda self: self.model)
@@ -179,9 +188,30 @@ class RefreshMachine(RuleBasedStateMachine):
         """Somebody sweeps."""
         self.store.wait(late)
         done = self.clockwork.sweep()
-        outcomes = [self.moved(key, refresh.sweep) for key in self.model]
+        before = dict(self.model)
+        for key in self.model:
+            self._swept(key)
 
-        assert len([each for each in outcomes if each is not Outcome.NOTHING]) == done
+        assert len([key for key in before if before[key] != self.model[key]]) == done
+
+    def _swept(self, key: str) -> None:
+        state, now = self.model[key], self.store.now
+        token, deadline = state.attempt_uid, state.deadline_at
+        if token is None or deadline is None or deadline > now:
+            self.moved(key, refresh.sweep)
+        else:
+            begun = self.model[key] = self._timed(state)
+            if begun.deadline_at is not None and begun.deadline_at <= now:
+                at = min(deadline, begun.deadline_at)
+                self.model[key] = refresh.failure(self.policy, begun, now=at, uid=token).state
+
+    def _timed(self, state: RefreshState) -> RefreshState:
+        token = state.attempt_uid
+        if token is None:
+            return state
+        if token not in self.began:  # it waits in its queue
+            return refresh.wait(self.policy, state, now=self.store.now).state
+        return refresh.begun(self.policy, state, now=self.began[token], uid=token).state
 
     @rule(name=st.sampled_from(sorted(POLICIES)))
     def deploy(self, name: str) -> None:

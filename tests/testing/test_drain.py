@@ -188,8 +188,7 @@ def test_signals_mean_what_they_mean_to_a_worker(app: App):
     assert ("done", "cancelled") == (first.result(), second.refresh().state)
 
 
-@pytest.mark.parametrize("kind", ["snoozing", "unknown"])
-def test_a_job_that_never_ends_is_an_error(app: App, monkeypatch: pytest.MonkeyPatch, kind):
+def test_a_job_that_never_ends_is_an_error(app: App, monkeypatch: pytest.MonkeyPatch):
     """After very many attempts drain gives up and says how to bound it."""
     monkeypatch.setattr(importlib.import_module("redrive.testing.drain"), "ENDLESS", 20)
 
@@ -199,10 +198,6 @@ def test_a_job_that_never_ends_is_an_error(app: App, monkeypatch: pytest.MonkeyP
         raise Snooze("1s")
 
     send.enqueue()
-    if kind == "unknown":
-        app.tasks.clear()
-        app.task(always)
-
     with pytest.raises(
         ConfigurationError, match="stopped after 20 attempts: some job never ends; bound it with within="
     ):
@@ -254,16 +249,56 @@ def test_a_running_event_loop_drains_with_the_other_colour(app: App):
     assert (Drained(1, timedelta(0), None), 7) == asyncio.run(test())
 
 
-def test_an_interrupted_drain_gives_back(app: App):
-    """A handler that stops the test itself leaves no job claimed."""
+def test_jobs_of_other_tasks_are_left_alone(app: App):
+    """A drain runs what its app has the code of, and ends."""
+    job, code = app.task(name="send")(lambda: 7).enqueue(), app.tasks.pop("send")
+
+    assert Drained(0, timedelta(0), None) == drain(app)
+    app.tasks["send"] = code
+    drain(app)
+    assert 7 == job.result()
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
+def test_no_exception_of_a_handler_ends_a_drain(app: App, error: type[BaseException]):
+    """As in a worker, whatever a handler raises is a failure of its attempt."""
 
     @app.task
-    def send() -> None:
-        """Stop everything."""
-        raise KeyboardInterrupt
+    async def send() -> None:
+        """Try to stop everything."""
+        if error is asyncio.CancelledError:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            await asyncio.Event().wait()
+        raise error
 
     send.enqueue()
-    with pytest.raises(KeyboardInterrupt):
-        drain(app)
+
+    assert 1 == drain(app).attempts
+    assert "dead" == app.job(1).state
+
+
+def test_an_interrupted_drain_gives_back(app: App):
+    """A drain that is cancelled leaves no job claimed."""
+
+    async def test() -> None:
+        """Cancel the drain in the middle of a handler."""
+        started = asyncio.Event()
+
+        @app.task
+        async def send() -> None:
+            """Never end."""
+            started.set()
+            await asyncio.Event().wait()
+
+        await send.aenqueue()
+        running = asyncio.create_task(adrain(app))
+        await started.wait()
+        running.cancel()
+        await running
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(test())
 
     assert ("ready", 0, ()) == (app.job(1).state, app.job(1).record.attempt, app.workers())

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from redrive.app.failures import ERROR_TEXT, clean, failed
 from redrive.app.payload import write_result
 from redrive.engine.outcome import Failed, Succeeded
-from redrive.engine.settle import Transition
+from redrive.engine.transition import Transition
 from redrive.errors import Cancel, PayloadError, Snooze, TokenError
 from redrive.observe.audience import AUDIENCE
 from redrive.policy import Failure
@@ -35,9 +34,8 @@ class Answers:
         """The database."""
         raise NotImplementedError
 
-    @property
-    def tasks(self) -> Mapping[str, Task[Any, Any, Any]]:
-        """The registered tasks by name."""
+    def find(self, name: str) -> Task[Any, Any, Any] | None:
+        """Find a task by its name."""
         raise NotImplementedError
 
     def now(self) -> datetime | None:
@@ -99,7 +97,7 @@ class Answers:
         return _told(await self.store.arun(self._answer(*_read(token), _failed(error))))
 
     def _succeeded(self, task: str, result: object) -> Succeeded:
-        known = self.tasks.get(task)
+        known = self.find(task)
         if known is not None:
             return Succeeded(known.returns.check(result))
         return Succeeded(write_result(result))

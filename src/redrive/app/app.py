@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UnsetType
 
 from redrive.app.answers import Answers
-from redrive.app.direct import Traits
+from redrive.app.direct import Traits, earlier_names
 from redrive.app.job import Job
 from redrive.app.keeping import FOREVER, keep
 from redrive.app.operator import Operator
@@ -114,6 +114,7 @@ class App(Operator, Answers, Queues, Schedules):
         idempotent: bool | None = None,
         soft_timeout: timedelta | float | str | None = None,
         keep_for: timedelta | float | str | None = None,
+        aka: str | Iterable[str] = (),
     ) -> Register: ...
     def task(  # noqa: PLR0913 - what one may say of a task, by keyword
         self,
@@ -127,6 +128,7 @@ class App(Operator, Answers, Queues, Schedules):
         idempotent: bool | None = None,
         soft_timeout: timedelta | float | str | None = None,
         keep_for: timedelta | float | str | None = None,
+        aka: str | Iterable[str] = (),
     ) -> Any:
         """Register a function that may be run durably.
 
@@ -145,17 +147,18 @@ class App(Operator, Answers, Queues, Schedules):
             soft_timeout: when an attempt is asked to come to an end, before ``timeout`` cuts it off: an ``async def``
                 handler meets a `SoftTimeout`, and ``ctx.should_stop`` is true.
             keep_for: how long its jobs are kept after they ended; without it, as long as the app says.
+            aka: earlier names of a task that was renamed: jobs that are stored under them run as jobs of this task.
 
         Returns:
             The task, which can still be called as the function.
 
         Raises:
             PolicyError: the directive cannot be read; the message names the function.
-            TaskDefinitionError: the name is taken, the parameters cannot be stored, or the soft timeout is not shorter
+            TaskDefinitionError: a name is taken, the parameters cannot be stored, or the soft timeout is not shorter
                 than the hard one.
             CatchDefinitionError: the catch task takes another request, or returns something.
         """
-        said = Said(retry, queue, timeout, name, priority, idempotent, soft_timeout, keep_for)
+        said = Said(retry, queue, timeout, name, priority, idempotent, soft_timeout, keep_for, aka)
 
         def register(target: Callable[..., Any]) -> Task[Any, Any, Any]:
             if not inspect.isroutine(target):
@@ -188,6 +191,7 @@ class App(Operator, Answers, Queues, Schedules):
         traits = _traits(label, said.retry, said.idempotent, said.soft_timeout, policy)
         if said.keep_for is not None:
             traits = replace(traits, keep_for=keep(said.keep_for, f"task {label!r}: keep_for"))
+        traits = replace(traits, aka=earlier_names(label, said.aka))
         made = kind(self, label, target, options, traits=traits)
         self._registry.add(made)
         return made
@@ -208,7 +212,7 @@ class App(Operator, Answers, Queues, Schedules):
         try:
             return policy.with_(**changes) if changes else policy
         except PolicyError as error:
-            raise type(error)(f"task {where}: {error}") from error
+            raise error.within(f"task {where}") from error
 
     def policy(self, retry: Policy | str | None, where: str, *, instead_of: Policy | None = None) -> Policy:
         """Make the durable policy of a task.
@@ -232,8 +236,7 @@ class App(Operator, Answers, Queues, Schedules):
             changes = {name: getattr(instead_of, name) for name in kept if getattr(policy, name) is None}
             return (policy.with_(**changes) if changes else policy).durable()
         except PolicyError as error:
-            message = f"task {where}: {error}"
-            raise type(error)(message) from error
+            raise error.within(f"task {where}") from error
 
     def find(self, name: str) -> Task[Any, Any, Any] | None:
         """Find a task by ``task`` or by ``module.task`` (seed 001).
@@ -246,6 +249,13 @@ class App(Operator, Answers, Queues, Schedules):
         """
         return self._registry.find(name)
 
+    def served(self) -> frozenset[str]:
+        """Return every name under which a job of these tasks may be stored.
+
+        A worker claims jobs of these names: those of the tasks, of ``aka=``, and ``module.task`` of tasks that catch.
+        """
+        return self._registry.served()
+
     def check(self) -> None:
         """Check that the app is whole: every included module imports, every catch task exists and fits.
 
@@ -257,12 +267,12 @@ class App(Operator, Answers, Queues, Schedules):
         self._registry.check()
 
     def policies(self) -> Mapping[str, FrozenPolicy]:
-        """The present policy of each task, by the name of the task."""
-        return {name: freeze(task.policy) for name, task in self.tasks.items()}
+        """The present policy of each task, by the name of the task and by its earlier names."""
+        return {name: freeze(task.policy) for task in self.tasks.values() for name in task.names}
 
     def keeps(self) -> Mapping[str, Keep]:
-        """How long the ended jobs of each task are kept, by the name of the task."""
-        spans = {name: task.traits.keep_for for name, task in self.tasks.items()}
+        """How long the ended jobs of each task are kept, by the name of the task and by its earlier names."""
+        spans = {name: task.traits.keep_for for task in self.tasks.values() for name in task.names}
         return {
             name: self.keep if isinstance(span, UnsetType) else Keep(span, self.keep.dead)
             for name, span in spans.items()
@@ -308,6 +318,12 @@ class App(Operator, Answers, Queues, Schedules):
             The key that its handler finds in ``ctx.idempotency_key``.
         """
         return f"{self.uid}-{number}"
+
+    async def aidempotency_key(self, number: int) -> str:
+        """Return what names a job without blocking the event loop; see `idempotency_key`."""
+        if self._uid is None:
+            self._uid = await self.store.arun(admin.identify("uid"))
+        return self.idempotency_key(number)
 
     def now(self) -> datetime | None:
         """The instant that operations are told: None in production, where the database's clock rules (law 8)."""
@@ -361,7 +377,7 @@ class App(Operator, Answers, Queues, Schedules):
         Returns:
             The value.
         """
-        known = self._registry.tasks.get(task)
+        known = self.find(task)
         if known is not None:
             return known.returns.read(raw)
         return None if raw is None else msgspec.json.decode(raw)

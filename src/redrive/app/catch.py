@@ -15,9 +15,9 @@ from typing import Any, Generic, TypeVar
 
 from redrive.app.payload import Signature, type_name
 from redrive.engine.records import Attempt
-from redrive.errors import CatchDefinitionError
+from redrive.errors import CatchDefinitionError, TaskDefinitionError
 
-__all__ = ["CatchRequest", "check_catch", "wanted_request"]
+__all__ = ["CatchRequest", "catches", "check_catch", "wanted_request"]
 
 T = TypeVar("T")
 
@@ -28,8 +28,9 @@ class CatchRequest(Generic[T]):
 
     Attributes:
         task: name of the task that gave up.
-        request: its argument; a mapping of names where it takes several.
-        request_type: the annotation of that argument, as text.
+        request: its argument; a mapping of names where it takes several, or where the stored arguments are not those of
+            its present parameters.
+        request_type: the annotation of that argument, as text; that of a dictionary for a mapping of names.
         error: the last error of that task, never one of the catch task itself; "unknown error" where it has no text.
         attempts: every execution, oldest first.
         job_id: the job that gave up.
@@ -67,6 +68,19 @@ def wanted_request(catch: Signature) -> Any:  # noqa: ANN401 - a type form
         raise CatchDefinitionError(message)
     (wanted,) = typing.get_args(hint)
     return wanted
+
+
+def catches(task: Signature) -> bool:
+    """Return True if a task can be a catch task, which takes a `CatchRequest` and nothing else.
+
+    Args:
+        task: its signature.
+    """
+    try:
+        wanted_request(task)
+    except (CatchDefinitionError, TaskDefinitionError):
+        return False
+    return True
 
 
 def check_catch(task: Signature, catch: Signature) -> None:

@@ -14,6 +14,7 @@ from redrive.engine.occurrence import Occurrence
 from redrive.engine.recurring import CatchUp, CronDefinition, Made, Overlap, Recurring
 from redrive.errors import ConfigurationError, ScheduleError, TaskDefinitionError
 from redrive.policy import parse_duration
+from redrive.schedule.wall import aware
 from redrive.stores.operations import crons, schedules
 from redrive.stores.query import Operation
 
@@ -116,7 +117,7 @@ class Cron(Task[P, R, C], Generic[P, R, C]):
         return await self.app.store.arun(self._occurrences(before, limit))
 
     def _occurrences(self, before: datetime | None, limit: int) -> Operation[tuple[Occurrence, ...]]:
-        end = None if before is None else _aware("before", before)
+        end = None if before is None else aware("before", before)
         return schedules.occurrences(self.name, before=end, limit=limit)
 
     # ---------------------------------------------------------------- acting
@@ -163,7 +164,7 @@ class Cron(Task[P, R, C], Generic[P, R, C]):
         return await self.app.store.arun(self._backfill(since, until, actor))
 
     def _backfill(self, since: datetime, until: datetime, actor: str | None) -> Operation[tuple[Occurrence, ...]]:
-        begin, end = _aware("since", since), _aware("until", until)
+        begin, end = aware("since", since), aware("until", until)
         return crons.backfill(self.name, begin, end, actor=actor or self.app.actor, now=self.app.now())
 
     def pause(self, *, actor: str | None = None) -> Recurring:
@@ -201,10 +202,3 @@ class Cron(Task[P, R, C], Generic[P, R, C]):
     async def aresume(self, *, actor: str | None = None) -> Recurring:
         """Go on; see `resume`."""
         return await self.app.store.arun(schedules.resume(self.name, actor=actor or self.app.actor, now=self.app.now()))
-
-
-def _aware(what: str, instant: datetime) -> datetime:
-    if instant.tzinfo is not None:
-        return instant
-    message = f"{what}={instant!r} has no time zone, so it is no instant: write datetime(..., tzinfo=UTC)"
-    raise ScheduleError(message)

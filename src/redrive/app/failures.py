@@ -28,13 +28,27 @@ def failed(error: BaseException) -> Failed:
         The failure, with as much text as is kept.
     """
     try:
-        failure = _failure(error)
-    except PolicyError as bad_delay:
-        failure = Failure.of(bad_delay)
-    lines = traceback.format_exception(type(error), error, _users(error.__traceback__))
+        failure, lines = _described(error)
+    except BaseException as odd:  # noqa: BLE001 - methods of a foreign exception may raise anything
+        failure, lines = _undescribed(error, odd)
     text = clean("".join(lines), -TRACEBACK_TEXT)
     final = None if failure.permanent is None else clean(failure.permanent, ERROR_TEXT)
     return Failed(failure._replace(message=clean(failure.message, ERROR_TEXT), permanent=final), text)
+
+
+def _described(error: BaseException) -> tuple[Failure, list[str]]:
+    try:
+        failure = _failure(error)
+    except PolicyError as bad_delay:
+        failure = Failure.of(bad_delay)
+    return failure, traceback.format_exception(type(error), error, _users(error.__traceback__))
+
+
+def _undescribed(error: BaseException, odd: BaseException) -> tuple[Failure, list[str]]:
+    """Describe an exception that cannot be read: by its classes, and where it was raised."""
+    types = tuple(f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__ if kind is not object)
+    message = f"<no message: reading {types[0]} raised {type(odd).__name__}>"
+    return Failure(types, message), [*traceback.format_tb(_users(error.__traceback__)), message]
 
 
 def _failure(error: BaseException) -> Failure:

@@ -7,12 +7,11 @@ from typing import Any, Generic, TypeVar, cast
 
 from redrive.app.home import Home
 from redrive.clock import SystemClock
-from redrive.engine.explain import why_not_running
+from redrive.engine.explain import Circumstances, why_not_running
 from redrive.engine.lifecycle import FINAL, State
-from redrive.engine.queue import Standing
 from redrive.engine.records import Attempt, Progress
 from redrive.engine.records import Job as JobRecord
-from redrive.errors import JobCancelled, JobDead, ResultTimeout
+from redrive.errors import JobCancelled, JobDead, JobNotFound, ResultTimeout
 from redrive.observe.audience import AUDIENCE
 from redrive.policy import parse_duration
 from redrive.stores.operations import admin, attempts, jobs, queues, redriving
@@ -33,18 +32,21 @@ class Job(Generic[R]):
         app: whose.
         number: id of the job.
         created: was it made by the enqueue that answered this handle?
+        enqueued_at: when it was enqueued, where that was in a transaction that may be rolled back. On SQLite another
+            process can then give its number to another job.
 
     Attributes:
         id: of the job.
         created: False where an enqueue found that a job with its key was there already.
     """
 
-    def __init__(self, app: Home, number: int, *, created: bool = True) -> None:
+    def __init__(self, app: Home, number: int, *, created: bool = True, enqueued_at: datetime | None = None) -> None:
         self.id = number
         self.created = created
+        self._enqueued_at = enqueued_at
         self._app = app
         self._record: JobRecord | None = None
-        self._standing: Standing | None = None
+        self._around: Circumstances | None = None
 
     def __repr__(self) -> str:
         """Name it as people do."""
@@ -67,18 +69,22 @@ class Job(Generic[R]):
 
     @property
     def why(self) -> str:
-        """Why it is not running, in one line, as last read."""
-        return why_not_running(self.record, self._app.now() or SystemClock().now(), self._standing)
+        """Why it was not running when it was last read, in one line."""
+        if self._record is None or self._around is None:
+            self.refresh()
+        assert self._record is not None  # noqa: S101 - it was read
+        assert self._around is not None  # noqa: S101 - the same
+        return why_not_running(self._record, self._around)
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
         """Its closed attempts, oldest first, read now."""
-        return self._app.store.run(jobs.history(self.id))
+        return self._app.store.run(jobs.history(self._settled()))
 
     @property
     def progress(self) -> Progress | None:
         """What its handler last said of itself by ``ctx.heartbeat()``, read now."""
-        return self._app.store.run(attempts.progress(self.id))
+        return self._app.store.run(attempts.progress(self._settled()))
 
     def refresh(self) -> Job[R]:
         """Read the row again.
@@ -89,14 +95,35 @@ class Job(Generic[R]):
         Raises:
             JobNotFound: there is none, for example because the transaction that enqueued it has not committed.
         """
-        self._record, self._standing = self._app.store.run(queues.look(self.id, now=self._app.now()))
+        found = self._app.store.run(queues.look(self.id, now=self._app.now()))
+        self._check_same(found[0])
+        self._record, self._around = found
         return self
 
     async def arefresh(self) -> Job[R]:
         """Read the row again; see `refresh`."""
         found = await self._app.store.arun(queues.look(self.id, now=self._app.now()))
-        self._record, self._standing = found
+        self._check_same(found[0])
+        self._record, self._around = found
         return self
+
+    def _check_same(self, record: JobRecord) -> None:
+        if self._enqueued_at not in {None, record.enqueued_at}:
+            message = f"there is no such job: another one has the number {self.id} now, for its enqueue was rolled back"
+            raise JobNotFound(message)
+        self._enqueued_at = None
+
+    def _settled(self) -> int:
+        """Return the id, after a look whether the transaction that enqueued the job was committed."""
+        if self._enqueued_at is not None:
+            self.refresh()
+        return self.id
+
+    async def _asettled(self) -> int:
+        """Return the id; see `_settled`."""
+        if self._enqueued_at is not None:
+            await self.arefresh()
+        return self.id
 
     def result(self, timeout: timedelta | float | str | None = None) -> R:
         """Wait for the job to end and get what it returned.
@@ -119,9 +146,14 @@ class Job(Generic[R]):
             version = self._app.store.version()
             if version != seen:
                 seen = version
-                if self.refresh().state in FINAL:
+                found = self._app.store.run(jobs.get(self.id))
+                self._check_same(found)
+                self._record, self._around = found, None
+                if self._record.state in FINAL:
                     return self._value(self._app.store.run(jobs.result(self.id)))
-            self._check_time(until, clock.monotonic(), timeout)
+            if clock.monotonic() >= until:
+                self.refresh()
+                raise self._late(timeout)
             clock.sleep(POLL)
 
     async def aresult(self, timeout: timedelta | float | str | None = None) -> R:  # noqa: ASYNC109 - as `result`
@@ -133,15 +165,18 @@ class Job(Generic[R]):
             version = self._app.store.version()
             if version != seen:
                 seen = version
-                if (await self.arefresh()).state in FINAL:
+                found = await self._app.store.arun(jobs.get(self.id))
+                self._check_same(found)
+                self._record, self._around = found, None
+                if self._record.state in FINAL:
                     return self._value(await self._app.store.arun(jobs.result(self.id)))
-            self._check_time(until, clock.monotonic(), timeout)
+            if clock.monotonic() >= until:
+                await self.arefresh()
+                raise self._late(timeout)
             await clock.asleep(POLL)
 
-    def _check_time(self, until: float, now: float, timeout: object) -> None:
-        if now >= until:
-            message = f"job {self.id} is {self.state} after {timeout}: {self.why}"
-            raise ResultTimeout(message)
+    def _late(self, timeout: object) -> ResultTimeout:
+        return ResultTimeout(f"job {self.id} is {self.state} after {timeout}: {self.why}")
 
     def _value(self, raw: bytes | None) -> R:
         record = self.record
@@ -166,20 +201,20 @@ class Job(Generic[R]):
         Raises:
             JobNotFound: there is none.
         """
-        done = self._app.store.run(self._cancel(why, actor))
+        done = self._app.store.run(self._cancel(self._settled(), why, actor))
         if done and AUDIENCE:
             _tell_cancelled(self._app.store.run(jobs.get(self.id)))
         return done
 
     async def acancel(self, why: str | None = None, *, actor: str | None = None) -> bool:
         """End the job if it has not ended; see `cancel`."""
-        done = await self._app.store.arun(self._cancel(why, actor))
+        done = await self._app.store.arun(self._cancel(await self._asettled(), why, actor))
         if done and AUDIENCE:
             _tell_cancelled(await self._app.store.arun(jobs.get(self.id)))
         return done
 
-    def _cancel(self, why: str | None, actor: str | None) -> Operation[bool]:
-        return admin.cancel(self.id, why=why, actor=actor or self._app.actor, now=self._app.now())
+    def _cancel(self, number: int, why: str | None, actor: str | None) -> Operation[bool]:
+        return admin.cancel(number, why=why, actor=actor or self._app.actor, now=self._app.now())
 
     def retry(self, *, actor: str | None = None) -> None:
         """Run the job once more, now: a waiting one is due at once, a dead or cancelled one starts again.
@@ -191,11 +226,12 @@ class Job(Generic[R]):
             JobNotFound: there is none.
             IllegalMove: it runs, has succeeded, was caught, is being caught, or another job holds its unique key.
         """
-        self._app.store.run(redriving.retry(self.id, actor=actor or self._app.actor, now=self._app.now()))
+        self._app.store.run(redriving.retry(self._settled(), actor=actor or self._app.actor, now=self._app.now()))
 
     async def aretry(self, *, actor: str | None = None) -> None:
         """Run the job once more, now; see `retry`."""
-        await self._app.store.arun(redriving.retry(self.id, actor=actor or self._app.actor, now=self._app.now()))
+        number = await self._asettled()
+        await self._app.store.arun(redriving.retry(number, actor=actor or self._app.actor, now=self._app.now()))
 
     def skip(self, *, actor: str | None = None) -> bool:
         """Let those pass that this dead job of an ordered queue holds up; it stays dead.
@@ -210,11 +246,12 @@ class Job(Generic[R]):
             JobNotFound: there is none.
             IllegalMove: it is not dead.
         """
-        return self._app.store.run(admin.skip(self.id, actor=actor or self._app.actor, now=self._app.now()))
+        return self._app.store.run(admin.skip(self._settled(), actor=actor or self._app.actor, now=self._app.now()))
 
     async def askip(self, *, actor: str | None = None) -> bool:
         """Let those pass that this dead job holds up; see `skip`."""
-        return await self._app.store.arun(admin.skip(self.id, actor=actor or self._app.actor, now=self._app.now()))
+        number = await self._asettled()
+        return await self._app.store.arun(admin.skip(number, actor=actor or self._app.actor, now=self._app.now()))
 
 
 def _tell_cancelled(record: JobRecord) -> None:

@@ -3,7 +3,9 @@
 A job outlives the process and often the code that enqueued it, so its arguments are data: a JSON object with one
 member for each argument. They are checked twice. At enqueue the JSON is read back under the present annotations: what
 cannot arrive is refused where the mistake was made. At execution it is read under the annotations of the code that
-runs *then*; where these no longer fit, the job dies with the reason ``BAD_PAYLOAD`` and blocks no other.
+runs *then*. An argument that this code does not know is refused like one that is missing or has another type; one that
+was left out gets its default. Where they do not fit, the job waits for a while for a worker with other code, and is
+then dead with the reason ``BAD_PAYLOAD``; it blocks no other.
 
 Anything msgspec knows may be annotated: dataclasses, structs, TypedDicts, enums, dates, UUIDs, decimals, unions of
 these; and pydantic models. Where the annotation does not say what arrives (none, ``Any``, ``list``, ``dict[str, Any]``,
@@ -16,6 +18,7 @@ Reading and writing run the user's code: validators, ``__post_init__``, serialis
 
 from __future__ import annotations
 
+import collections.abc
 import inspect
 import typing
 from collections.abc import Callable, Mapping
@@ -35,6 +38,11 @@ SHOWN = 60
 
 _OPEN = (Any, object, str, dict, list, tuple, set, frozenset)
 """Annotations under which a value may arrive as another: they do not say what is inside, or JSON writes it as text."""
+
+_NOTHING = (Pending, typing.NoReturn, typing.Never)
+"""Return annotations that say nothing about a result."""
+
+_AWAITABLE = (collections.abc.Awaitable, collections.abc.Coroutine)
 
 _KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
@@ -103,7 +111,10 @@ def _said(error: Exception) -> str:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
+    return _cut(repr(value))
+
+
+def _cut(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
@@ -158,13 +169,14 @@ class Signature:
 
     @cached_property
     def _decoder(self) -> msgspec.json.Decoder[Any]:
-        # A dictionary by type, so that reading gives the keyword arguments at once, without those that were left out.
-        members: dict[str, Any] = {}
-        for name in self.payload:
-            hint = self.hints.get(name, Any)
+        # A struct, because only a struct refuses members that it does not know. Its fields have names of their own,
+        # because a parameter may have one that no field can have, such as `__x`.
+        fields: list[tuple[str, Any, Any]] = []
+        for place, name in enumerate(self.payload):
             required = self.parameters[name].default is inspect.Parameter.empty
-            members[name] = hint if required else typing.NotRequired[hint]
-        arguments = typing.TypedDict("arguments", members)  # type: ignore[misc] # not known before run time
+            fields.append((f"_{place}", self.hints.get(name, Any), msgspec.NODEFAULT if required else msgspec.UNSET))
+        names = {f"_{place}": name for place, name in enumerate(self.payload)}
+        arguments = msgspec.defstruct("arguments", fields, kw_only=True, rename=names, forbid_unknown_fields=True)
         return msgspec.json.Decoder(arguments, dec_hook=dec_hook)
 
     @cached_property
@@ -226,39 +238,54 @@ class Signature:
             PayloadError: they do not fit.
         """
         try:
-            arguments: dict[str, Any] = self._decoder.decode(raw)
+            arguments = msgspec.structs.astuple(self._decoder.decode(raw))
         except TaskDefinitionError:
             raise
         except Exception as error:  # validators are the user's
             message = f"the arguments do not match the annotations: {_said(error)}"
             raise PayloadError(message) from error
-        return arguments
+        # What is unset was left out: the function's own default applies.
+        return {name: value for name, value in zip(self.payload, arguments, strict=True) if value is not msgspec.UNSET}
 
-    def read_request(self, raw: bytes, hint: Any) -> Any:  # noqa: ANN401 - what the catch task asked for
+    def read_request(self, raw: bytes, hint: Any) -> tuple[Any, Any]:  # noqa: ANN401 - what the catch task asked for
         """Read the arguments of a failed job as the one value that its catch task gets.
+
+        They are those that were stored, also where the parameters of the task have been changed since. A catch task
+        that takes any request then gets the mapping of names that was stored.
 
         Args:
             raw: the failed job's JSON object.
             hint: the ``T`` of the catch task's ``CatchRequest[T]``.
 
         Returns:
-            The one argument, or a mapping where the task has several.
+            The one argument, or a mapping where the task has several, or had other parameters when it was enqueued;
+            and the annotation of that value.
 
         Raises:
             PayloadError: it does not fit.
         """
+        open_hint = hint in (Any, object)
         try:
-            plain = msgspec.json.decode(raw)
-            value = plain
+            stored: dict[str, Any] = msgspec.json.decode(raw)
             if len(self.payload) == 1:
                 (name,) = self.payload
-                if name not in plain:
-                    return self.parameters[name].default
-                value = plain[name]
-            return value if hint in (Any, object) else msgspec.convert(value, hint, str_keys=True, dec_hook=dec_hook)
+                default = self.parameters[name].default
+                if not stored and default is not inspect.Parameter.empty:
+                    return default, self.request
+                if stored.keys() == {name}:
+                    value = stored[name]
+                    return value if open_hint else self._converted(value, hint), self.request
+                if not open_hint:
+                    names = ", ".join(map(repr, stored)) or "no arguments"
+                    message = f"task {self.name!r} takes {name!r} now, and the job was stored with {names}"
+                    raise PayloadError(message)  # noqa: TRY301 - the text below belongs to it too
+            return stored if open_hint else self._converted(stored, hint), dict[str, Any]
         except Exception as error:  # validators are the user's
             message = f"the request does not match CatchRequest[{type_name(hint)}]: {_said(error)}"
             raise PayloadError(message) from error
+
+    def _converted(self, value: object, hint: Any) -> Any:  # noqa: ANN401 - what the catch task asked for
+        return msgspec.convert(value, hint, str_keys=True, dec_hook=dec_hook)
 
 
 def write_result(value: Any) -> bytes | None:  # noqa: ANN401 - the user's
@@ -296,41 +323,53 @@ class Returns:
     def hint(self) -> Any:  # noqa: ANN401 - a type form
         """The return annotation, without `Pending`, which is no result; Any without one, and where that was all."""
         hint = self._signature.hints.get("return", Any)
-        if hint is Pending:
-            return Any
         parts = typing.get_args(hint)
+        if typing.get_origin(hint) in _AWAITABLE and parts:
+            hint = parts[-1]  # of a plain function that returns a coroutine, which the worker awaits
+            parts = typing.get_args(hint)
+        if hint in _NOTHING:
+            return Any
         if Pending not in parts:
             return hint
         return typing.Union[tuple(part for part in parts if part is not Pending)]  # noqa: UP007 - made at run time
 
-    def write(self, value: Any) -> bytes | None:  # noqa: ANN401 - the user's
-        """Write a result.
+    @cached_property
+    def decoder(self) -> msgspec.json.Decoder[Any]:
+        """What reads a result.
+
+        Raises:
+            TaskDefinitionError: the annotation cannot be resolved, or JSON cannot be read as such a type.
+        """
+        hint = self.hint
+        try:
+            return msgspec.json.Decoder(hint, dec_hook=dec_hook)
+        except TypeError as error:
+            name = self._signature.name
+            message = f"task {name!r}: its return annotation -> {type_name(hint)} cannot be read from JSON: {error}"
+            raise TaskDefinitionError(message) from error
+
+    @cached_property
+    def _takes_none(self) -> bool:
+        return self.hint in (Any, object, type(None))
+
+    def check(self, value: Any) -> bytes | None:  # noqa: ANN401 - the user's
+        """Write a result, after a check that it can be read again by the return annotation.
 
         Args:
-            value: what the handler returned.
+            value: what the handler returned, or what an answer from outside says.
 
         Returns:
             JSON; None for None.
 
         Raises:
-            PayloadError: it cannot be written.
+            PayloadError: it cannot be written, or does not match the annotation.
+            TaskDefinitionError: the annotation cannot be resolved, or JSON cannot be read as such a type.
         """
-        return write_result(value)
-
-    def check(self, value: Any) -> bytes | None:  # noqa: ANN401 - from outside
-        """Write a result that somebody else gives, and see that it can be read as what the handler would return.
-
-        Args:
-            value: the result.
-
-        Returns:
-            JSON; None for None.
-
-        Raises:
-            PayloadError: it cannot be written, or does not fit the annotation.
-        """
+        if value is None and self._takes_none:
+            return None
         raw = write_result(value)
-        self._read(b"null" if raw is None else raw, "the result")
+        shown = b"null" if raw is None else raw
+        self._read(shown, f"the result {_cut(shown.decode())}")
         return raw
 
     def read(self, raw: bytes | None) -> Any:  # noqa: ANN401 - the user's
@@ -348,10 +387,9 @@ class Returns:
         return None if raw is None else self._read(raw, "the stored result")
 
     def _read(self, raw: bytes, what: str) -> Any:  # noqa: ANN401 - the user's
+        decoder = self.decoder
         try:
-            return msgspec.json.decode(raw, type=self.hint, dec_hook=dec_hook)
-        except TaskDefinitionError:
-            raise
+            return decoder.decode(raw)
         except Exception as error:  # validators are the user's
             message = f"{what} does not match -> {type_name(self.hint)}: {_said(error)}"
             raise PayloadError(message) from error

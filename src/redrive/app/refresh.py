@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 
 from redrive.app.direct import Traits
 from redrive.app.home import Home
 from redrive.app.payload import type_name
 from redrive.app.task import Options, Task
-from redrive.engine.recurring import Made, RefreshDefinition, read_policy
+from redrive.engine.recurring import Made, RefreshDefinition, policy_document
 from redrive.engine.tracked import Disabled, Tracked
 from redrive.errors import ConfigurationError, TaskDefinitionError
 from redrive.retrying import dice
@@ -54,7 +55,7 @@ class Keeper(Generic[P]):
         using: Any = None,  # noqa: ANN401 - a connection of any library
     ) -> None:
         self._refresh = refresh
-        self._own = None if own is None else str(own)
+        self._own = None if own is None else policy_document(own)
         self._at_once = at_once
         self._using = using
 
@@ -84,14 +85,11 @@ class Keeper(Generic[P]):
         refresh = self._refresh
         refresh.app.check()
         wanted = [Wanted(_key(key), refresh.signature.write(tuple(args), kwargs)) for key, args, kwargs in things]
-        return tracking.track(
-            refresh.definition,
-            wanted,
-            iter(dice.roll, None),
-            own=self._own,
-            at_once=self._at_once,
-            now=refresh.app.now(),
+        definition, now = refresh.definition, refresh.app.now()
+        operation = tracking.track(
+            definition, wanted, iter(dice.roll, None), own=self._own, at_once=self._at_once, now=now
         )
+        return replace(operation, before=schedules.introduce(definition, now=now))
 
 
 class Refresh(Task[P, R, C], Generic[P, R, C]):
@@ -169,7 +167,7 @@ class Refresh(Task[P, R, C], Generic[P, R, C]):
         Raises:
             ScheduleSyntaxError: the policy is not understood, with its line and its column.
         """
-        own = read_policy(policy) if isinstance(policy, str) else policy
+        own = RefreshPolicy.parse(policy) if isinstance(policy, str) else policy
         return Keeper(self, own, at_once=at_once, using=using)
 
     def track(self, key: str, /, *args: P.args, **kwargs: P.kwargs) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
-from redrive.app.catch import check_catch
+from redrive.app.catch import catches, check_catch
 from redrive.app.payload import Signature
 from redrive.app.task import Task
 from redrive.errors import CatchDefinitionError, ConfigurationError, RedriveError, TaskDefinitionError
@@ -33,6 +33,8 @@ class Registry:
         self.tasks: dict[str, Task[Any, Any, Any]] = {}
         self._include = tuple(include)
         self._checked = 0
+        self._served: frozenset[str] = frozenset()
+        self._served_of: tuple[str, ...] = ()
 
     def add(self, task: Task[P, R, C]) -> Task[P, R, C]:
         """Register a task, and check what can be checked already.
@@ -44,14 +46,10 @@ class Registry:
             The same task.
 
         Raises:
-            TaskDefinitionError: the name is taken, or a parameter has a name that is not free.
+            TaskDefinitionError: a name is taken, or a parameter has a name that is not free.
             CatchDefinitionError: a catch task takes another request, or returns something.
         """
-        other = self.tasks.get(task.name)
-        if other is not None:
-            places = " and ".join(f"{each.function.__module__}.{each.function.__qualname__}" for each in (other, task))
-            message = f"two tasks are called {task.name!r}: {places}. Give one another name: @app.task(name=...)"
-            raise TaskDefinitionError(message)
+        self._check_names(task)
         if "using" in task.signature.parameters:
             message = f"task {task.name!r}: a parameter cannot be called 'using', which enqueue() takes itself"
             raise TaskDefinitionError(message)
@@ -59,13 +57,37 @@ class Registry:
         self._check_catches_of(task)
         return task
 
+    def _check_names(self, task: Task[Any, Any, Any]) -> None:
+        for name in task.names:
+            other = self._named(name)
+            if other is not None:
+                places = " and ".join(_place(each) for each in (other, task))
+                renamed = "" if name == other.name == task.name else ", or leave it out of aka="
+                message = (
+                    f"two tasks are called {name!r}: {places}. Give one another name: @app.task(name=...){renamed}"
+                )
+                raise TaskDefinitionError(message)
+
     def find(self, name: str) -> Task[Any, Any, Any] | None:
         """Find a task by ``task`` or by ``module.task``; see `redrive.app.app.App.find`."""
-        if name in self.tasks:
-            return self.tasks[name]
-        module, _, short = name.rpartition(".")
-        found = self.tasks.get(short)
-        return found if found is not None and _in_module(found, module) else None
+        found = self._named(name)
+        if found is None:
+            module, _, short = name.rpartition(".")
+            found = self._named(short)
+            return found if found is not None and _in_module(found, module) else None
+        return found
+
+    def _named(self, name: str) -> Task[Any, Any, Any] | None:
+        found = self.tasks.get(name)
+        return found or next((task for task in tuple(self.tasks.values()) if name in task.traits.aka), None)
+
+    def served(self) -> frozenset[str]:
+        """Return every name under which a job of these tasks may be stored; see `redrive.app.app.App.served`."""
+        known = tuple(self.tasks)
+        if self._served_of != known:
+            self._served = frozenset(name for task in tuple(self.tasks.values()) for name in _names(task))
+            self._served_of = known
+        return self._served
 
     def check(self) -> None:
         """Check that everything is there and fits; see `redrive.app.app.App.check`."""
@@ -107,6 +129,19 @@ def _import(module: str) -> None:
     except Exception as error:
         message = f"include: importing {module!r} failed: {type(error).__name__}: {error}"
         raise ConfigurationError(message) from error
+
+
+def _names(task: Task[Any, Any, Any]) -> Iterator[str]:
+    """Yield every name under which a job of a task may be stored."""
+    yield from task.names
+    module: str | None = task.function.__module__  # None for code that was run by exec()
+    if module and catches(task.signature):  # a policy may name its catch task with a part of its module
+        parts = module.split(".")
+        yield from (".".join([*parts[first:], name]) for first in range(len(parts)) for name in task.names)
+
+
+def _place(task: Task[Any, Any, Any]) -> str:
+    return f"{task.function.__module__}.{task.function.__qualname__}"
 
 
 def _in_module(task: Task[Any, Any, Any], module: str) -> bool:

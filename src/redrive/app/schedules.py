@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Mapping
+import warnings
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Any, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
 from redrive.app.cron import Cron
 from redrive.app.pending import Pending
 from redrive.app.refresh import Refresh
 from redrive.app.task import Task
-from redrive.engine.recurring import CatchUp, Overlap, Recurring, read_policy
-from redrive.errors import ScheduleError, TaskDefinitionError
+from redrive.clock import SystemClock
+from redrive.engine.recurring import CatchUp, Overlap, Recurring
+from redrive.errors import TaskDefinitionError
 from redrive.policy import Policy
-from redrive.schedule import RefreshPolicy
+from redrive.schedule import RefreshPolicy, Schedule
+from redrive.schedule.member import member
 from redrive.stores.operations import schedules, tracked
 from redrive.stores.operations.tracked import Counts
 from redrive.stores.store import Store
@@ -26,7 +28,6 @@ __all__ = ["Said", "Schedules"]
 P = ParamSpec("P")
 R = TypeVar("R")
 K = TypeVar("K", bound=Task[Any, Any, Any])
-W = TypeVar("W", bound=StrEnum)
 
 Span: TypeAlias = timedelta | float | str
 
@@ -43,6 +44,7 @@ class Said:
     idempotent: bool | None = None
     soft_timeout: Span | None = None
     keep_for: Span | None = None
+    aka: str | Iterable[str] = ()
 
 
 class RegisterCron(Protocol):
@@ -159,12 +161,15 @@ class Schedules:
             PolicyError: the directive cannot be read.
             TaskDefinitionError: the name is taken or has a slash, the function takes arguments or returns something, or
                 there is no pattern.
+
+        Warns:
+            RuntimeWarning: all its occurrences lie in the past.
         """
         if not isinstance(pattern, str):
             message = f'a cron is made by @app.cron("*/5 * * * *") above a function, and {pattern!r} is no text'
             raise TaskDefinitionError(message)
-        how = _word(Overlap, "overlap", overlap)
-        late = _word(CatchUp, "catch_up", catch_up)
+        how = member(Overlap, "overlap", overlap)
+        late = member(CatchUp, "catch_up", catch_up)
         said = Said(retry, queue, timeout, name, priority, idempotent, soft_timeout, keep_for)
 
         def register(target: Callable[..., Any]) -> Any:  # noqa: ANN401 - see `RegisterCron`
@@ -173,7 +178,9 @@ class Schedules:
             def kind(*args: Any, **kwargs: Any) -> Cron[Any, Any, Any]:  # noqa: ANN401 - as `define` gives them
                 return Cron(*args, **kwargs, pattern=pattern, tz=tz, overlap=how, catch_up=late, window=window)
 
-            return _early(self.define(target, said, kind))
+            cron = _early(self.define(target, said, kind))
+            self._warn_if_over(f"cron {cron.name!r}", cron.definition.schedule)
+            return cron
 
         return register
 
@@ -212,10 +219,18 @@ class Schedules:
         Raises:
             ScheduleSyntaxError: the policy is not understood, with its line and its column.
             TaskDefinitionError: the name is taken or has a slash, the parameters cannot be stored, or ``on_disabled``
-                takes something else.
+                takes something else, or there is no policy.
+
+        Warns:
+            RuntimeWarning: all its planned refreshes lie in the past.
         """
-        # The database keeps the words: what is declared must be what is read there.
-        found = read_policy(str(policy))
+        if not isinstance(policy, RefreshPolicy | str):
+            message = (
+                f'a refresh is made by @app.refresh("Refresh every 2 hours") above a function, and {policy!r} is no '
+                "policy"
+            )
+            raise TaskDefinitionError(message)
+        found = RefreshPolicy.parse(policy) if isinstance(policy, str) else policy
         said = Said(None, queue, found.timeout, name, priority, idempotent, soft_timeout, keep_for)
 
         def register(target: Callable[..., Any]) -> Any:  # noqa: ANN401 - see `RegisterRefresh`
@@ -224,9 +239,17 @@ class Schedules:
             def kind(*args: Any, **kwargs: Any) -> Refresh[Any, Any, Any]:  # noqa: ANN401 - as `define` gives them
                 return Refresh(*args, **kwargs, refresh=found, on_disabled=on_disabled)
 
-            return self.define(target, said, kind)
+            refresh = self.define(target, said, kind)
+            self._warn_if_over(f"refresh {refresh.name!r}", found.schedule)
+            return refresh
 
         return register
+
+    def _warn_if_over(self, what: str, schedule: Schedule | None) -> None:
+        """Warn of a schedule that has come to its end. An error would stop a program on the day after that."""
+        if schedule is not None and schedule.next(self.now() or SystemClock().now()) is None:
+            message = f"{what} has no occurrence any more: its schedule lies in the past"
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
 def _check_target(target: object, what: str, name: str | None) -> None:
@@ -252,11 +275,3 @@ def _early(cron: Cron[Any, Any, Any]) -> Cron[Any, Any, Any]:
         return cron
     cron.check_signature()
     return cron
-
-
-def _word(kind: type[W], option: str, value: str) -> W:
-    try:
-        return kind(value)
-    except ValueError as error:
-        message = f"{option} is {', '.join(repr(each.value) for each in kind)}, not {value!r}"
-        raise ScheduleError(message) from error

@@ -279,29 +279,34 @@ class Call(Generic[P, R]):
 
     def _put(self, new: list[NewJob], using: Any) -> list[Job[R]]:  # noqa: ANN401 - a connection of any library
         if not AUDIENCE:
-            return self._handles(self.app.store.run(self._operation(new), using=using))
+            return self._handles(self.app.store.run(self._operation(new), using=using), using)
         with self._watched(new, using) as watched:
             placed = self.app.store.run(self._operation(new, watched.trace), using=using)
         watched.tell(placed)
-        return self._handles(placed)
+        return self._handles(placed, using)
 
     async def _aput(self, new: list[NewJob], using: Any) -> list[Job[R]]:  # noqa: ANN401 - a connection of any library
         if not AUDIENCE:
-            return self._handles(await self.app.store.arun(self._operation(new), using=using))
+            return self._handles(await self.app.store.arun(self._operation(new), using=using), using)
         with self._watched(new, using) as watched:
             placed = await self.app.store.arun(self._operation(new, watched.trace), using=using)
         watched.tell(placed)
-        return self._handles(placed)
+        return self._handles(placed, using)
 
     def _watched(self, new: list[NewJob], using: object) -> Enqueue:
         from redrive.app.telling import Enqueue
 
         return Enqueue(self.name, self._options.queue, new, using)
 
-    def _handles(self, placed: Placed) -> list[Job[R]]:
+    def _handles(self, placed: Placed, using: object) -> list[Job[R]]:
+        at = None if using is None else placed.at
         if not placed.existing:
-            return [Job(self.app, number) for number in placed.ids]
-        return [Job(self.app, number, created=i not in placed.existing) for i, number in enumerate(placed.ids)]
+            return [Job(self.app, number, enqueued_at=at) for number in placed.ids]
+        created = [i not in placed.existing for i in range(len(placed.ids))]
+        return [
+            Job(self.app, number, created=new, enqueued_at=at if new else None)
+            for number, new in zip(placed.ids, created, strict=True)
+        ]
 
 
 def _word(kind: type[E], option: str, value: str) -> E:
@@ -343,6 +348,11 @@ class Task(Call[P, R], Direct[P, R, C], Generic[P, R, C]):
         return self._options
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Every name under which its jobs may be stored: its own, and its earlier ones."""
+        return (self.name, *self.traits.aka)
+
+    @property
     def policy(self) -> Policy:
         """The retry policy of its jobs."""
         return self._options.policy.policy
@@ -350,6 +360,7 @@ class Task(Call[P, R], Direct[P, R, C], Generic[P, R, C]):
     def check(self) -> None:
         """Check that what it names is there and fits; see `redrive.app.app.App.check`."""
         self.app.check_policy(self.policy, self.signature)
+        _ = self.returns.decoder
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C:
         """Run the function here and now."""

@@ -15,7 +15,7 @@ from redrive import observe
 from redrive.engine.lifecycle import Event
 from redrive.engine.occurrence import Decision, Occurrence
 from redrive.engine.records import Claim, Job, NewJob
-from redrive.engine.settle import Transition
+from redrive.engine.transition import Transition
 from redrive.stores.operations.jobs import Placed
 from redrive.stores.operations.leases import Ending, Settled
 

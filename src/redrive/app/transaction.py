@@ -18,6 +18,7 @@ from typing import Any
 from redrive.app.link import Link
 from redrive.engine.outcome import Succeeded
 from redrive.errors import ConfigurationError
+from redrive.retrying import dice
 from redrive.stores.loan import AsyncLoan, Loan
 from redrive.stores.operations import attempts, leases
 from redrive.stores.operations.leases import Ending, Settled
@@ -132,7 +133,7 @@ class Transaction:
 
     def _settle(self) -> Operation[Settled]:
         self._link.check()
-        ending = Ending(self._link.claim, Succeeded(self._link.result), 0.0)
+        ending = Ending(self._link.claim, Succeeded(self._link.result), dice.roll())
         return leases.settle([ending], now=self._link.now())
 
     def _check_settled(self, settled: Settled) -> None:

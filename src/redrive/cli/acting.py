@@ -17,6 +17,7 @@ from redrive.cli.loading import load_app
 from redrive.engine.lifecycle import State
 from redrive.engine.select import Filter
 from redrive.errors import JobNotFound
+from redrive.stores.urls import redacted
 
 __all__ = ["audit", "cancel", "redrive", "repolicy", "retry", "skip"]
 
@@ -174,5 +175,5 @@ def _count(ids: Iterable[int], *, dry_run: bool = False) -> str:
 def _check_known(app: App, numbers: list[int] | None, found: list[int]) -> None:
     missing = sorted(set(numbers or ()) - set(found))
     if missing:
-        message = f"there is no job {', '.join(map(str, missing))} in {app.url}"
+        message = f"there is no job {', '.join(map(str, missing))} in {redacted(app.url)}"
         raise JobNotFound(message)

@@ -5,7 +5,7 @@ The commands read the database through the App, because the App knows where it i
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated
 
 import msgspec
@@ -15,9 +15,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from redrive.cli.loading import load_app
-from redrive.engine.explain import span, why_not_running
+from redrive.engine.explain import Circumstances, span, why_not_running
 from redrive.engine.lifecycle import State
-from redrive.engine.queue import Standing
 from redrive.engine.records import Attempt, Hold, Job
 from redrive.engine.select import Filter
 from redrive.stores.operations import jobs as operations
@@ -51,22 +50,22 @@ def list_(
     limit: Limit = 50,
     json: AsJson = False,
 ) -> None:
-    """List jobs, newest first, each with the reason why it is not running."""
+    """List jobs, newest first, or with --hold by when they are due, each with the reason why it is not running."""
     loaded = load_app(app)
     found = loaded.jobs(Filter(state=state, task=task, queue=queue, reason=reason, error=error, hold=hold, limit=limit))
-    held = loaded.store.run(queues.standings(found, now=loaded.now()))
-    now = datetime.now(UTC)  # noqa: TID251 - for display only
+    around = loaded.store.run(queues.circumstances(found, now=loaded.now()))
     if json:
         for job in found:
-            typer.echo(msgspec.json.encode(_plain(job, now, held.get(job.id))).decode())
+            typer.echo(msgspec.json.encode(_plain(job, around[job.id])).decode())
         return
     table = Table("id", "task", "queue", "state", "attempts", "why", box=None, pad_edge=False)
     for job in found:
-        why = escape(why_not_running(job, now, held.get(job.id)))
+        why = escape(why_not_running(job, around[job.id]))
         table.add_row(str(job.id), escape(job.task), escape(job.queue), job.state, str(job.attempt), why)
     Console().print(table)
     if len(found) == limit:
-        typer.echo(f"... the newest {limit}; --limit shows more", err=True)
+        which = "newest" if hold is None else "first"
+        typer.echo(f"... the {which} {limit}; --limit shows more", err=True)
 
 
 @jobs.command()
@@ -74,11 +73,10 @@ def show(app: Target, number: Number, *, json: AsJson = False) -> None:
     """Show one job: why it is not running, its arguments, and every attempt with the rule that chose its delay."""
     loaded = load_app(app)
     material = loaded.store.run(operations.material(number))
-    standing = loaded.store.run(queues.standings([material.job], now=loaded.now())).get(number)
+    around = loaded.store.run(queues.circumstances([material.job], now=loaded.now()))[number]
     said = loaded.job(number).progress
-    now = datetime.now(UTC)  # noqa: TID251 - for display only
     if json:
-        plain = _plain(material.job, now, standing) | {"payload": msgspec.Raw(material.payload or b"null")}
+        plain = _plain(material.job, around) | {"payload": msgspec.Raw(material.payload or b"null")}
         progress = None if said is None else {"at": said.at, "details": msgspec.Raw(said.details.encode())}
         typer.echo(msgspec.json.encode(plain | {"progress": progress, "history": material.attempts}).decode())
         return
@@ -86,7 +84,7 @@ def show(app: Target, number: Number, *, json: AsJson = False) -> None:
     console = Console()
     where = f"{escape(job.task)} on {escape(job.queue)}, priority {job.priority}"
     console.print(f"[bold]job {job.id}[/bold]  {where}", highlight=False)
-    console.print(f"{job.state}: {why_not_running(job, now, standing)}", highlight=False, markup=False)
+    console.print(f"{job.state}: {why_not_running(job, around)}", highlight=False, markup=False)
     console.print(f"enqueued {_at(job.enqueued_at)}, due {_at(job.scheduled_at)}", highlight=False)
     if job.parent_id is not None:
         console.print(f"catches job {job.parent_id}", highlight=False)
@@ -95,7 +93,7 @@ def show(app: Target, number: Number, *, json: AsJson = False) -> None:
     if job.state is State.WAITING:
         console.print(f"token: {job.id}.{job.lease_id}", highlight=False)
     if said is not None:
-        console.print(f"progress, {span(now - said.at)} ago: {said.details}", highlight=False, markup=False)
+        console.print(f"progress, {span(around.now - said.at)} ago: {said.details}", highlight=False, markup=False)
     console.print(_history(material.attempts))
 
 
@@ -109,9 +107,9 @@ def _history(attempts: tuple[Attempt, ...]) -> Table:
     return table
 
 
-def _plain(job: Job, now: datetime, standing: Standing | None) -> dict[str, object]:
+def _plain(job: Job, around: Circumstances) -> dict[str, object]:
     plain: dict[str, object] = {name: getattr(job, name) for name in job.__slots__}
-    return plain | {"policy": job.policy.to_dict(), "why": why_not_running(job, now, standing)}
+    return plain | {"policy": job.policy.to_dict(), "why": why_not_running(job, around)}
 
 
 def _at(instant: datetime) -> str:

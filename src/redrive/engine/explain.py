@@ -1,19 +1,56 @@
 """Why a job is not running, in one line. PURE.
 
 Every screen and command that shows a job shows this line (`spec/engine.md`: every job says in one line why it is not
-running). It is derived from the row, and for a due job from what holds up its queue; so it cannot lag behind.
+running). It is derived from the row and from its `Circumstances`, which are read together; so it cannot lag behind.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from redrive.engine.lifecycle import State
+from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.queue import Standing
 from redrive.engine.records import Hold, Job
+from redrive.engine.workers import Worker
 
-__all__ = ["span", "why_not_running"]
+__all__ = ["CatchJob", "Circumstances", "span", "why_not_running"]
+
+
+@dataclass(frozen=True, slots=True)
+class CatchJob:
+    """The latest catch job of a dead job.
+
+    Attributes:
+        parent_id: the dead job.
+        id: the catch job.
+        task: its task.
+        state: what it is doing.
+    """
+
+    parent_id: int
+    id: int
+    task: str
+    state: State
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What the reason why a job is not running depends on, beside its own row.
+
+    Attributes:
+        now: the instant at which all of it was read, by the clock of the database.
+        workers: for a due job, the workers that have not left; one past ``expires_at`` is presumed dead.
+        standing: how a ready job stands in its queue, if something is set for that.
+        catch: of a dead job, its latest catch job.
+    """
+
+    now: datetime
+    workers: tuple[Worker, ...] = ()
+    standing: Standing | None = None
+    catch: CatchJob | None = None
+
 
 _WAITS = {
     Hold.DELAY: "scheduled",
@@ -21,6 +58,7 @@ _WAITS = {
     Hold.SNOOZE: "snoozed",
     Hold.RELEASE: "given back",
     Hold.UNKNOWN_TASK: "unknown task",
+    Hold.BAD_PAYLOAD: "arguments cannot be read",
     Hold.LOST: "its worker was lost",
     Hold.REDRIVE: "redriven",
     Hold.DEBOUNCE: "debounced",
@@ -28,20 +66,19 @@ _WAITS = {
 }
 
 
-def why_not_running(job: Job, now: datetime, standing: Standing | None = None) -> str:
-    """Say in one line why ``job`` is not running at ``now``.
+def why_not_running(job: Job, around: Circumstances) -> str:
+    """Return one line that says why a job is not running.
 
     Args:
         job: the job.
-        now: the present instant.
-        standing: how it stands in its queue, if something is set for that.
+        around: what was read together with it.
 
     Returns:
         One line for people; "running ..." where it is running.
     """
     match job.state:
         case State.RUNNING:
-            held = f" for {span(now - job.claimed_at)}" if job.claimed_at else ""
+            held = f" for {span(around.now - job.claimed_at)}" if job.claimed_at else ""
             return f"running{held}: attempt {job.attempt} on worker {job.worker_id}"
         case State.WAITING:
             return f"waiting for an answer from outside until {job.scheduled_at:%Y-%m-%d %H:%M:%S} UTC"
@@ -50,32 +87,49 @@ def why_not_running(job: Job, now: datetime, standing: Standing | None = None) -
         case State.CANCELLED:
             return f"cancelled: {job.note or 'by an operator'}"
         case State.DEAD:
-            return f"{_fate(job)}: {job.note or job.error or job.reason}"
+            return f"{_fate(job, around.catch)}: {job.note or job.error or job.reason}"
         case State.READY:  # pragma: no branch - the last one; mypy proves that all are here
-            return _ready(job, now, standing)
+            return _ready(job, around)
 
 
-def _fate(job: Job) -> str:
+def _fate(job: Job, catch: CatchJob | None) -> str:
     if job.caught_at:
         return "caught"
     if job.skipped_at:
         return "dead, and skipped"
-    # A catch job carries the policy of its parent, but nothing catches it.
-    return f"catching by {job.policy.catch}" if job.policy.catch and job.parent_id is None else "dead"
+    if catch is None:
+        return "dead"
+    if catch.state not in FINAL:
+        return f"catching by {catch.task}"
+    return f"dead, and its catch job {catch.id} is {catch.state}"
 
 
-def _ready(job: Job, now: datetime, standing: Standing | None) -> str:
+def _ready(job: Job, around: Circumstances) -> str:
+    standing, now = around.standing, around.now
     why = _WAITS[job.hold] if job.hold else "due"
     detail = f" ({job.note})" if job.note else ""
-    paused = standing.settings.paused_at if standing else None
     if job.scheduled_at <= now:
         held_up = _held_up(job, standing, now) if standing else None
-        late = now - job.scheduled_at
-        since = f"due since {span(late)}, {held_up or 'waiting for a free worker'}"
+        known = [each for each in (held_up, _not_served(job, around)) if each is not None]
+        since = f"due since {span(now - job.scheduled_at)}, {', '.join(known) or 'waiting for a free worker'}"
         return since + (f"; {why}{detail}" if job.hold else "")
+    paused = standing.settings.paused_at if standing else None
     return f"{why}: due in {span(job.scheduled_at - now)}{detail}" + (
         f"; queue paused since {_at(paused)}" if paused else ""
     )
+
+
+def _not_served(job: Job, around: Circumstances) -> str | None:
+    """Say that no worker will take a due job, if none will."""
+    alive = [worker for worker in around.workers if worker.expires_at > around.now]
+    if not alive:
+        return "no worker is alive"
+    serving = [worker for worker in alive if worker.queues is None or job.queue in worker.queues]
+    if not serving:
+        return f"no live worker serves queue {job.queue!r}"
+    if not any(worker.tasks is None or job.task in worker.tasks for worker in serving):
+        return f"no live worker has the task {job.task!r} in queue {job.queue!r}"
+    return None
 
 
 def _held_up(job: Job, standing: Standing, now: datetime) -> str | None:

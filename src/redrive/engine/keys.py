@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from redrive.engine.lifecycle import FINAL, Event, State, move
 from redrive.engine.records import KeyUntil
-from redrive.engine.settle import Transition
+from redrive.engine.transition import Transition
 
 __all__ = ["SUPERSEDED", "Grip", "grip", "holds", "superseded", "superseded_note"]
 

@@ -19,7 +19,7 @@ from datetime import timedelta
 
 from redrive.errors import ConfigurationError
 
-__all__ = ["GRACE", "POISON_LIMIT", "UNKNOWN_TASK_DELAY", "LeaseTerms"]
+__all__ = ["GRACE", "POISON_LIMIT", "UNKNOWN_TASK_DELAY", "UNREADABLE_FOR", "UNREADABLE_LOOK", "LeaseTerms"]
 
 POISON_LIMIT = 3
 """Crashes in a row after which a job is presumed to kill its workers (`spec/engine.md`)."""
@@ -29,6 +29,12 @@ GRACE = timedelta(seconds=10)
 
 UNKNOWN_TASK_DELAY = timedelta(seconds=15)
 """How long a job waits after a worker gave it back because it has no such task."""
+
+UNREADABLE_LOOK = timedelta(minutes=1)
+"""The longest time between two attempts to read the arguments of a job that the code could not read."""
+
+UNREADABLE_FOR = timedelta(minutes=15)
+"""How long such a job waits for a worker with other code, because a deploy may be in progress. Then it is dead."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,8 @@
 The database holds one instant of each cron: the next occurrence that nobody has looked at. When it has come, `fire`
 says what is to be done with it and with all that have passed since, and which is the next one. Whoever carries that out
 writes it in one transaction, under a lock on the row of the cron: so a fleet fires each occurrence once, and nobody has
-to lead. Clocks that jump change nothing: an instant that was passed over is not looked at again, and one that has not
-come yet is waited for.
+to lead. An instant that was passed over is not looked at again, and one that has not come yet is waited for; after a
+clock was set back, `redrive.stores.operations.set_back` moves the instant, and what was started stays started.
 
 Usually one occurrence is due, and hardly late. There are more after the workers were away, and then the cron's
 ``catch_up`` says how many of them are wanted. An occurrence counts as missed when it is later than `LATE`: workers that

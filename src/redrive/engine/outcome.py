@@ -13,7 +13,18 @@ from typing import TypeAlias
 
 from redrive.policy import Failure
 
-__all__ = ["Cancelled", "Expired", "Failed", "Lost", "Outcome", "Released", "Snoozed", "Succeeded", "Suspended"]
+__all__ = [
+    "Cancelled",
+    "Expired",
+    "Failed",
+    "Lost",
+    "Outcome",
+    "Released",
+    "Snoozed",
+    "Succeeded",
+    "Suspended",
+    "Unreadable",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +84,25 @@ class Released:
         delay: how long it should not be claimed again.
         unknown_task: the worker has no such task; another one may.
         circuit_open: the circuit breaker of its policy lets nobody through.
+        started: the handler had begun, and was cut off: how far it got is unknown.
     """
 
     why: str
     delay: timedelta = timedelta(0)
     unknown_task: bool = False
     circuit_open: bool = False
+    started: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """The handler could not be called: the code of this worker cannot read the arguments of the job.
+
+    Attributes:
+        why: what does not fit.
+    """
+
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,4 +132,4 @@ class Lost:
     why: str
 
 
-Outcome: TypeAlias = Succeeded | Failed | Snoozed | Suspended | Released | Cancelled | Expired | Lost
+Outcome: TypeAlias = Succeeded | Failed | Snoozed | Suspended | Released | Unreadable | Cancelled | Expired | Lost

@@ -56,6 +56,8 @@ class Hold(StrEnum):
     """A worker gave it back unfinished."""
     UNKNOWN_TASK = "unknown_task"
     """The worker that looked at it has no such task."""
+    BAD_PAYLOAD = "bad_payload"
+    """The worker that looked at it cannot read its arguments; one with other code may."""
     LOST = "lost"
     """Its worker vanished."""
     REDRIVE = "redrive"
@@ -74,6 +76,7 @@ class Closing(StrEnum):
     SNOOZED = "snoozed"
     CANCELLED = "cancelled"
     LOST = "lost"
+    RELEASED = "released"
 
 
 class KeyUntil(StrEnum):
@@ -158,6 +161,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
         payload: the arguments as JSON.
         policy: the policy frozen into the job.
         scheduled_at: when the job was due; while it waits for an answer, when that is over.
+        unreadable_at: since when no worker has been able to read its arguments; None where none has failed to.
     """
 
     id: int
@@ -182,6 +186,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     policy: Policy
     scheduled_at: datetime | None = None
     origin: str | None = None
+    unreadable_at: datetime | None = None
 
     @property
     def catching(self) -> bool:
@@ -220,8 +225,8 @@ class Job:
         key: unique in its task.
         key_until: how long.
         origin: what it is for; None: a task by itself.
-        reason: why the last attempt failed, one upper-case word.
-        error: the text of the last error.
+        reason: why the last failed attempt failed, one upper-case word; None once the job has succeeded.
+        error: the text of the last error; None once the job has succeeded.
         policy: the policy frozen into the job.
     """
 

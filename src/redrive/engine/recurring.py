@@ -5,8 +5,9 @@ under it. Both are declared in code, by a decorator. The database keeps what was
 made where a job ends, and that may be in a process that has never seen the code: the sweep after a crash, an answer
 from outside, an operator's cancel.
 
-The document is JSON, and a refresh policy stands in it in English, which is exact (`redrive.schedule.english`). What a
-newer redrive has written and this one cannot read is left alone: see `read`.
+The document is JSON. A refresh policy is stored in the form of `RefreshPolicy.to_dict`, never as its text: sentences
+can be reworded by a later version, and its form is versioned. What a newer redrive has written and this one cannot
+read is left alone: see `read`.
 
 ``timing`` is the digest of the part that says *when*. Where a deployment changes it, what was reckoned by the old one
 is reckoned anew; where only the queue or the retries of the jobs change, nothing that is planned moves.
@@ -24,7 +25,7 @@ import msgspec
 
 from redrive.engine.frozen import FrozenPolicy, freeze, thaw
 from redrive.engine.origin import Kind
-from redrive.errors import ConfigurationError
+from redrive.errors import ConfigurationError, ScheduleError
 from redrive.schedule import RefreshPolicy, Schedule
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Overlap",
     "Recurring",
     "RefreshDefinition",
+    "policy_document",
     "read",
     "read_policy",
 ]
@@ -161,13 +163,14 @@ class RefreshDefinition(msgspec.Struct, frozen=True):
     @property
     def timing(self) -> str:
         """Digest of the policy."""
-        return _timing(self.policy)
+        return _digest(policy_document(self.policy))
 
     @property
     def document(self) -> str:
         """What the database keeps."""
         disabled = None if self.on_disabled is None else _made_document(self.on_disabled)
-        return _json(_RefreshDocument(str(self.policy), _made_document(self.job), disabled))
+        policy = msgspec.Raw(policy_document(self.policy).encode())
+        return _json(_RefreshDocument(policy, _made_document(self.job), disabled))
 
 
 Definition: TypeAlias = CronDefinition | RefreshDefinition
@@ -227,7 +230,7 @@ class _CronDocument(msgspec.Struct):
 
 
 class _RefreshDocument(msgspec.Struct):
-    policy: str
+    policy: msgspec.Raw
     job: _MadeDocument
     on_disabled: _MadeDocument | None = None
 
@@ -254,25 +257,41 @@ def read(name: str, kind: Kind, document: str) -> Definition | None:
             return said
         kept = msgspec.json.decode(document, type=_RefreshDocument)
         disabled = None if kept.on_disabled is None else _made(kept.on_disabled)
-        return RefreshDefinition(name, RefreshPolicy.parse(kept.policy), _made(kept.job), disabled)
+        return RefreshDefinition(name, read_policy(bytes(kept.policy).decode()), _made(kept.job), disabled)
     except (ConfigurationError, msgspec.MsgspecError):
         return None
 
 
 @functools.lru_cache(maxsize=1024)
-def read_policy(text: str) -> RefreshPolicy:
-    """Read the policy of one thing.
+def policy_document(policy: RefreshPolicy) -> str:
+    """Write a refresh policy as the database keeps it.
 
     Args:
-        text: in English.
+        policy: which.
 
     Returns:
-        The policy; the same value for the same text.
+        JSON; the same text for equal policies.
+    """
+    return msgspec.json.encode(policy.to_dict(), order="deterministic").decode()
+
+
+@functools.lru_cache(maxsize=1024)
+def read_policy(document: str) -> RefreshPolicy:
+    """Read a refresh policy that the database keeps.
+
+    Args:
+        document: as `policy_document` has written it.
+
+    Returns:
+        The policy; the same value for the same document.
 
     Raises:
-        ScheduleError: it is not understood.
+        ScheduleError: this redrive cannot read it.
     """
-    return RefreshPolicy.parse(text)
+    try:
+        return RefreshPolicy.from_dict(msgspec.json.decode(document))
+    except msgspec.DecodeError as error:
+        raise ScheduleError(f"the stored policy is no JSON: {error}") from error
 
 
 def _made_document(made: Made) -> _MadeDocument:
@@ -293,11 +312,6 @@ def _json(document: _CronDocument | _RefreshDocument) -> str:
 @functools.lru_cache(maxsize=1024)
 def _schedule(pattern: str, tz: str) -> Schedule:
     return Schedule.cron(pattern, tz=tz)
-
-
-@functools.lru_cache(maxsize=1024)
-def _timing(policy: RefreshPolicy) -> str:
-    return _digest(str(policy))
 
 
 def _digest(text: str) -> str:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import TypeVar
 
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Hold
+from redrive.errors import ConfigurationError
 
 __all__ = ["Filter"]
+
+E = TypeVar("E", bound=StrEnum)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,13 +24,16 @@ class Filter:
         state: in this state.
         task: of this task.
         queue: on this queue.
-        hold: that wait for this reason.
+        hold: that wait for this reason; unless ``oldest_first``, in the order in which they become due.
         reason: whose last attempt failed for this reason.
         error: whose last error contains this text.
         caught: taken by its catch task, or not.
         after_id: enqueued after this one.
         oldest_first: in the order of enqueueing; otherwise newest first.
         limit: at most so many.
+
+    Raises:
+        ConfigurationError: there is no such state or hold; a text that is the value of one is converted.
     """
 
     ids: tuple[int, ...] | None = None
@@ -39,3 +47,15 @@ class Filter:
     after_id: int = 0
     oldest_first: bool = False
     limit: int = 100
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "state", _member(State, "state", self.state))
+        object.__setattr__(self, "hold", _member(Hold, "hold", self.hold))
+
+
+def _member(kind: type[E], field: str, value: str | None) -> E | None:
+    try:
+        return None if value is None else kind(value)
+    except ValueError as error:
+        message = f"{field} is {', '.join(repr(each.value) for each in kind)}, not {value!r}"
+        raise ConfigurationError(message) from error

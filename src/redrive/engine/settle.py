@@ -14,8 +14,11 @@ failed         stays      + 1         0          retry, or dead and its catch jo
 snoozed        - 1        stays       0          the attempt is given back
 suspended      stays      stays       0          the attempt stays open, under its lease
 released       - 1        stays       stays      not the handler's doing
+cut off, once  stays      + 1         0          ``idempotent=False``: dead, ``LOST_IN_FLIGHT``
+unreadable     - 1        stays       stays      for a while; then failed with ``BAD_PAYLOAD``
 lost           stays      stays       + 1        dead with ``POISON`` at the third
 lost, once     stays      + 1         + 1        ``idempotent=False``: dead, ``LOST_IN_FLIGHT``
+lost, catch    stays      + 1         + 1        never dead; slower from the third on
 expired        - 1        stays       stays      dead, ``DEADLINE``; the handler never ran
 cancelled      stays      stays       0
 =============  =========  ==========  =========  =======================================
@@ -23,86 +26,54 @@ cancelled      stays      stays       0
 An attempt that is suspended has not ended. What ends it later, an answer from outside or the end of the wait, is an
 outcome like any other, which leads out of ``waiting`` instead of ``running``.
 
-A failing catch job never dies of a failure: it is tried again at the parent policy's last delay until it succeeds or
-somebody ends it (seed 001, `spec/engine.md`). It carries its parent's policy for that reason. Two things do end it: a
-payload that the code cannot read, and three crashes in a row.
+A catch job dies neither of a failure nor of crashes: it is tried again until it succeeds or an operator ends it. After
+a failure it waits for the parent policy's last delay, and carries the parent's policy for that reason. From the third
+crash in a row on it waits too, twice as long after each further one. Only a payload that the code cannot read ends it.
+
+Arguments that the code cannot read may be readable by the code of another worker, because a deploy is in progress. So
+the job waits, visibly, for `redrive.engine.lease.UNREADABLE_FOR`. ``unreadable_at`` is when that began; what a worker
+gives back for another reason leaves it as it is, and every other end of an attempt clears it.
 """
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-import msgspec
 from msgspec.structs import replace
 
-from redrive.engine.lease import POISON_LIMIT
+from redrive.engine.lease import POISON_LIMIT, UNKNOWN_TASK_DELAY, UNREADABLE_FOR, UNREADABLE_LOOK
 from redrive.engine.lifecycle import FINAL, Event, State, move
-from redrive.engine.outcome import Cancelled, Expired, Failed, Lost, Outcome, Released, Snoozed, Succeeded, Suspended
+from redrive.engine.origin import Kind, read_origin
+from redrive.engine.outcome import (
+    Cancelled,
+    Expired,
+    Failed,
+    Lost,
+    Outcome,
+    Released,
+    Snoozed,
+    Succeeded,
+    Suspended,
+    Unreadable,
+)
 from redrive.engine.records import Attempt, Claim, Closing, Hold
 from redrive.engine.tracked import Report, report, succeeded
+from redrive.engine.transition import Transition
 from redrive.policy import Defer, Failure, GiveUp, History, Retry, Stage, format_duration
 
-__all__ = ["EXPIRED", "Transition", "decide"]
+__all__ = ["EXPIRED", "decide"]
 
 EXPIRED = "DEADLINE"
 """The reason of a job that was dead before its attempt could start; no failure was counted for it."""
 
 CATCH_STUCK_AFTER = 5
-"""Failures after which a catch job is shown as stuck (`spec/engine.md`, Catch)."""
+"""Failures, crashes included, after which a catch job is shown as stuck."""
+
+SLOWEST_CATCH = timedelta(hours=1)
+"""How long a catch job waits at most after a crash, unless the policy's last delay is longer."""
 
 
-class Transition(msgspec.Struct, frozen=True, gc=False):
-    """Everything that the end of one attempt writes.
-
-    Attributes:
-        task: whose job it is.
-        queue: where the job is.
-        job_id: whose.
-        lease_id: the fence: where it is no longer current, nothing is written.
-        event: what happened.
-        state: where THE TABLE says it leads.
-        before: where the job is: nothing is written if it is not there.
-        report: what the schedule is told that has made the job; None where the job goes on, or none has.
-        attempt: executions after this.
-        failures: failed executions after this.
-        crashes: crashes in a row after this.
-        snoozes: snoozes after this.
-        by_rule: failures matched by each rule after this, and what schedules remember.
-        scheduled_at: when the job is due again, if it is.
-        last_delay: the delay that was decided for the latest retry; an attempt that was given back leaves it as it was.
-        hold: why it waits.
-        note: the decision as a sentence.
-        reason: why the attempt failed; None leaves what an earlier failure said.
-        error: text of the error; None leaves that of an earlier failure.
-        closed: the line for the history; None where no execution took place.
-        result: what the handler returned, as JSON.
-        catch: the catch task to be enqueued with this, by name.
-        caught: the dead parent that this success takes.
-    """
-
-    task: str
-    queue: str
-    job_id: int
-    lease_id: int
-    event: Event
-    state: State
-    attempt: int
-    failures: int
-    crashes: int
-    snoozes: int
-    by_rule: tuple[int, ...] = ()
-    scheduled_at: datetime | None = None
-    last_delay: timedelta | None = None
-    hold: Hold | None = None
-    note: str | None = None
-    reason: str | None = None
-    error: str | None = None
-    closed: Attempt | None = None
-    result: bytes | None = None
-    catch: str | None = None
-    caught: int | None = None
-    before: State = State.RUNNING
-    report: Report | None = None
+_DOUBLINGS = 30  # after so many every delay has reached the longest one, and none has left the range of a timedelta
 
 
 def decide(claim: Claim, outcome: Outcome, now: datetime, sample: float, *, state: State = State.RUNNING) -> Transition:
@@ -128,10 +99,12 @@ def decide(claim: Claim, outcome: Outcome, now: datetime, sample: float, *, stat
     return decided if state is State.RUNNING else replace(decided, state=move(state, decided.event), before=state)
 
 
-def _decided(claim: Claim, outcome: Outcome, now: datetime, sample: float) -> Transition:
+def _decided(  # noqa: PLR0911 - one for each outcome
+    claim: Claim, outcome: Outcome, now: datetime, sample: float
+) -> Transition:
     match outcome:
         case Succeeded(result):
-            return _succeeded(claim, result, now)
+            return _succeeded(claim, result, now, sample)
         case Failed():
             return _failed(claim, outcome, now, sample)
         case Lost(why):
@@ -152,16 +125,39 @@ def _decided(claim: Claim, outcome: Outcome, now: datetime, sample: float) -> Tr
         case Suspended(wait_for):
             note = f"waits for an answer from outside, {format_duration(wait_for)} at most"
             return replace(_base(claim, Event.WAIT), scheduled_at=now + wait_for, note=note)
-        case Released(why, delay, unknown_task, circuit_open):
-            hold = Hold.UNKNOWN_TASK if unknown_task else Hold.BREAKER if circuit_open else Hold.RELEASE
-            base = _base(claim, Event.RELEASE)
-            attempt, due = claim.attempt - 1, now + delay
-            return replace(base, attempt=attempt, crashes=claim.crashes, scheduled_at=due, hold=hold, note=why)
+        case Released():
+            return _released(claim, outcome, now)
+        case Unreadable(why):
+            return _unreadable(claim, why, now, sample)
         case Cancelled(why):
             closed = _close(claim, now, Closing.CANCELLED, verdict=why)
             return replace(_base(claim, Event.CANCEL, closed), note=why)
         case Expired():  # pragma: no branch - the last one; mypy proves that all are here
             return _expired(claim)
+
+
+def _given_back(claim: Claim, due: datetime, hold: Hold, why: str, closed: Attempt | None = None) -> Transition:
+    return replace(
+        _base(claim, Event.RELEASE, closed),
+        attempt=claim.attempt - 1,
+        crashes=claim.crashes,
+        scheduled_at=due,
+        hold=hold,
+        note=why,
+        unreadable_at=claim.unreadable_at,
+    )
+
+
+def _unreadable(claim: Claim, why: str, now: datetime, sample: float) -> Transition:
+    since = claim.unreadable_at or now
+    until = since + UNREADABLE_FOR
+    origin = read_origin(claim.origin)
+    if now >= until or (origin is not None and origin.kind is Kind.REFRESH):  # a refresh makes new attempts by itself
+        return _failed(claim, Failed(Failure((), why, "BAD_PAYLOAD", permanent=why)), now, sample)
+    # As long as it has waited already: a deploy that takes long costs few looks.
+    look = min(max(now - since, UNKNOWN_TASK_DELAY), UNREADABLE_LOOK)
+    note = f"{why}; waits until {until:%H:%M:%S} UTC for a worker that can read them"
+    return replace(_given_back(claim, min(now + look, until), Hold.BAD_PAYLOAD, note), unreadable_at=since)
 
 
 def _base(  # noqa: PLR0913 - what one end differs by from another
@@ -225,10 +221,24 @@ def _close(  # noqa: PLR0913 - the columns of one history line
     )
 
 
-def _succeeded(claim: Claim, result: bytes | None, now: datetime) -> Transition:
+def _released(claim: Claim, released: Released, now: datetime) -> Transition:
+    """Give a job back. An attempt that had started is cut off by that, and may have had its effect already."""
+    if released.started and claim.policy.idempotent is False and not claim.catching:
+        verdict = "cut off in flight, and the task is declared idempotent=False: not repeated"
+        failure = Failure(types=(), message=released.why, reason="LOST_IN_FLIGHT", stage=Stage.IN_FLIGHT)
+        closed = _close(claim, now, Closing.LOST, failed=Failed(failure), rule="not_idempotent", verdict=verdict)
+        return _dead(claim, closed)
+    cut = None
+    if released.started:
+        cut = _close(claim, now, Closing.RELEASED, delay=released.delay, verdict=f"cut off: {released.why}")
+    hold = Hold.UNKNOWN_TASK if released.unknown_task else Hold.BREAKER if released.circuit_open else Hold.RELEASE
+    return _given_back(claim, now + released.delay, hold, released.why, cut)
+
+
+def _succeeded(claim: Claim, result: bytes | None, now: datetime, sample: float) -> Transition:
     # By far the most frequent: made at once, where the others take a base and replace what differs.
     closed = Attempt(claim.id, claim.lease_id, claim.attempt, claim.worker_id, claim.claimed_at, now, Closing.SUCCEEDED)
-    told = None if claim.origin is None else succeeded(claim)
+    told = None if claim.origin is None else succeeded(claim, sample)
     return _base(claim, Event.SUCCEED, closed, result=result, caught=claim.parent_id, report=told)
 
 
@@ -305,39 +315,54 @@ def _catch_again(claim: Claim, failed: Failed, now: datetime) -> Transition:
     nominal = claim.policy.catch_delay
     delay = max(nominal, failed.failure.hint) if failed.failure.hint else nominal
     failures = claim.failures + 1
-    stuck = f"; stuck: {failures} failures" if failures >= CATCH_STUCK_AFTER else ""
-    verdict = f"catch again in {format_duration(delay)}{stuck}"
+    verdict = f"catch again in {format_duration(delay)}{_stuck(failures)}"
     closed = _close(
         claim, now, Closing.FAILED, failed=failed, nominal=nominal, delay=delay, rule="catch", verdict=verdict
     )
     return _retry(claim, closed, now + delay)
 
 
+def _stuck(failures: int) -> str:
+    return f"; stuck: {failures} failures" if failures >= CATCH_STUCK_AFTER else ""
+
+
 def _lost(claim: Claim, why: str, now: datetime) -> Transition:
     """A crash is RFC 0049's "in flight": nobody knows how far the call got."""
-    crashes = claim.crashes + 1
-    if crashes >= POISON_LIMIT:
+    crashes, failures, delay = claim.crashes + 1, claim.failures, None
+    reason, rule = "WORKER_LOST", "crash"
+    if claim.catching:
+        failures, delay = failures + 1, _catch_pause(claim, crashes)
+        verdict = f"catch again in {format_duration(delay)} after crash {crashes}{_stuck(failures)}"
+    elif crashes >= POISON_LIMIT:
         verdict = f"{crashes} crashes in a row: presumed to kill its workers"
         reason, rule = "POISON", "poison limit"
-    elif claim.policy.idempotent is False and not claim.catching:
+    elif claim.policy.idempotent is False:
         verdict = "lost in flight, and the task is declared idempotent=False: not repeated"
         reason, rule = "LOST_IN_FLIGHT", "not_idempotent"
     else:
         verdict = f"runs again after crash {crashes} of at most {POISON_LIMIT - 1}"
-        reason, rule = "WORKER_LOST", "crash"
     failure = Failure(types=(), message=why, reason=reason, stage=Stage.IN_FLIGHT)
-    closed = _close(claim, now, Closing.LOST, failed=Failed(failure), rule=rule, verdict=verdict)
+    closed = _close(claim, now, Closing.LOST, failed=Failed(failure), delay=delay, rule=rule, verdict=verdict)
     if reason != "WORKER_LOST":
         return _dead(claim, closed, crashes=crashes)
     return replace(
         _base(claim, Event.LOSE, closed),
+        failures=failures,
         crashes=crashes,
-        scheduled_at=now,
+        scheduled_at=now + (delay or timedelta(0)),
         hold=Hold.LOST,
         note=verdict,
         reason=reason,
         error=why,
     )
+
+
+def _catch_pause(claim: Claim, crashes: int) -> timedelta:
+    """Return how long a catch job waits after this crash in a row: not at all at first, then ever longer."""
+    delay, more = claim.policy.catch_delay, crashes - POISON_LIMIT
+    if more < 0:
+        return timedelta(0)
+    return delay if delay >= SLOWEST_CATCH else min(delay * 2 ** min(more, _DOUBLINGS), SLOWEST_CATCH)
 
 
 def _expired(claim: Claim) -> Transition:

@@ -17,8 +17,8 @@ import msgspec
 from msgspec.structs import replace
 
 from redrive.engine.origin import Origin, read_origin
-from redrive.engine.outcome import Cancelled, Failed, Lost, Outcome
-from redrive.engine.records import Claim
+from redrive.engine.outcome import Cancelled, Failed, Lost, Outcome, Released, Unreadable
+from redrive.engine.records import Claim, Job
 from redrive.engine.recurring import RefreshDefinition, read_policy
 from redrive.errors import ScheduleError
 from redrive.schedule import Action, Effect, Move, RefreshPolicy, RefreshState, refresh
@@ -30,10 +30,12 @@ __all__ = [
     "Disabled",
     "Report",
     "Tracked",
+    "began_at",
     "columns",
     "disabled",
     "ended",
     "report",
+    "spread",
     "succeeded",
     "sweep_at",
     "unreadable",
@@ -44,6 +46,9 @@ NEW = "new"
 
 RUNNING = "running"
 """Stands for the token of an attempt that runs, where it is known that it is the present one."""
+
+_GOLDEN = 0.6180339887498949
+"""The multiples of this ratio, less their integers, are spread evenly."""
 
 TECHNICAL = frozenset({"BAD_PAYLOAD", "BAD_RESULT"})
 """Reasons of permanent failures that the program is to blame for. They are no reason to give up somebody's data."""
@@ -62,6 +67,7 @@ class Report(msgspec.Struct, frozen=True, gc=False):
         retry_after: how long the other side wants to be left alone.
         luck: from 0 to 1, for jitter.
         at: when it ended, logically; None means now.
+        began_at: when a worker took its last attempt; None where none has.
     """
 
     origin: Origin
@@ -73,19 +79,23 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     retry_after: timedelta | None = None
     luck: float = 0.0
     at: datetime | None = None
+    began_at: datetime | None = None
 
 
-def succeeded(claim: Claim) -> Report | None:
+def succeeded(claim: Claim, luck: float) -> Report | None:
     """Say that a job has succeeded.
 
     Args:
         claim: the job.
+        luck: from 0 to 1, for the jitter of the next planned refresh.
 
     Returns:
         The report; None where no schedule that this redrive knows has made the job.
     """
     origin = read_origin(claim.origin)
-    return None if origin is None else Report(origin, claim.id, True)  # noqa: FBT003 - positional for speed
+    if origin is None:
+        return None
+    return Report(origin, claim.id, True, luck=luck)  # noqa: FBT003 - positional for speed
 
 
 def report(claim: Claim, outcome: Outcome, luck: float, *, dead: bool) -> Report | None:
@@ -106,12 +116,44 @@ def report(claim: Claim, outcome: Outcome, luck: float, *, dead: bool) -> Report
     match outcome:
         case Failed(failure):
             final = None if failure.reason in TECHNICAL else failure.permanent
-            hint = failure.hint
-            return Report(origin, claim.id, False, dead, failure.message, final, hint, luck)  # noqa: FBT003 - positional for speed
-        case Lost(why) | Cancelled(why):
-            return Report(origin, claim.id, succeeded=False, dead=dead, why=why, luck=luck)
+            why, hint = failure.message, failure.hint
+        case Lost(why):
+            final = hint = None
+            luck = spread(claim.id)
+        case Cancelled(why) | Unreadable(why) | Released(why, started=True):
+            final = hint = None
         case _:
-            return Report(origin, claim.id, succeeded=False, dead=dead, why="it could not start in time", luck=luck)
+            why, final, hint = "it could not start in time", None, None
+    return Report(origin, claim.id, False, dead, why, final, hint, luck, began_at=began_at(claim))  # noqa: FBT003 - positional for speed
+
+
+def began_at(job: Claim | Job) -> datetime | None:
+    """Return when the time allowed for an attempt began to count.
+
+    Args:
+        job: of the attempt.
+
+    Returns:
+        When a worker took it; the first time, if its handler has snoozed since, because a snooze is a part of the same
+        attempt. None if it waits in its queue: no worker has taken it, or one has given it back.
+    """
+    if job.snoozes:
+        return job.started_at
+    return None if job.lease_id is None else job.claimed_at
+
+
+def spread(job_id: int) -> float:
+    """Return a sample for jitter by the number of a job.
+
+    It is for jobs that end without a process that could draw one. Numbers that follow one another are spread evenly.
+
+    Args:
+        job_id: which.
+
+    Returns:
+        A number in [0, 1).
+    """
+    return job_id * _GOLDEN % 1.0
 
 
 class Tracked(msgspec.Struct, frozen=True, gc=False):
@@ -121,13 +163,14 @@ class Tracked(msgspec.Struct, frozen=True, gc=False):
         schedule: name of the refresh.
         key: which of its things.
         payload: the arguments of its attempts, as JSON; None where they were not asked for.
-        own: its own policy, in English; None means that of the refresh.
+        own: its own policy, as a document of JSON; None means that of the refresh.
         timing: digest of the policy by which its times were reckoned.
         tracked_at: since when it is.
         refresh_at: see `RefreshState`, as for what follows.
         deadline_at: see there.
         planned_at: see there.
         started_at: see there.
+        due_at: see there.
         failing_since: see there.
         sweep_at: when time alone makes a difference.
         attempt_no: see there.
@@ -149,6 +192,7 @@ class Tracked(msgspec.Struct, frozen=True, gc=False):
     deadline_at: datetime | None
     planned_at: datetime | None
     started_at: datetime | None
+    due_at: datetime | None
     failing_since: datetime | None
     sweep_at: datetime | None
     attempt_no: int
@@ -176,6 +220,7 @@ class Tracked(msgspec.Struct, frozen=True, gc=False):
             attempt_no=self.attempt_no,
             attempt_uid=uid,
             started_at=self.started_at,
+            due_at=self.due_at,
             failing_since=self.failing_since,
             attempts_since_success=self.attempts_since_success,
             planned_at=self.planned_at,
@@ -215,6 +260,7 @@ def columns(policy: RefreshPolicy, state: RefreshState) -> dict[str, object]:
         "deadline_at": state.deadline_at,
         "planned_at": state.planned_at,
         "started_at": state.started_at,
+        "due_at": state.due_at,
         "failing_since": state.failing_since,
         "sweep_at": sweep_at(policy, state),
         "attempt_no": state.attempt_no,
@@ -258,6 +304,12 @@ def ended(policy: RefreshPolicy, state: RefreshState, told: Report, now: datetim
     at, uid = told.at or now, state.attempt_uid or ""
     if told.succeeded:
         return refresh.success(policy, state, now=at, uid=uid, luck=told.luck)
+    if told.began_at is not None:
+        state = refresh.begun(policy, state, now=told.began_at, uid=uid).state
+        if (
+            told.at is not None and state.deadline_at is not None
+        ):  # a sweep comes late where the row's deadline was late
+            at = min(told.at, state.deadline_at)
     return refresh.failure(
         policy, state, now=at, uid=uid, permanent=told.permanent, retry_after=told.retry_after, luck=told.luck
     )

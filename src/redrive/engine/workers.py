@@ -36,6 +36,7 @@ class Worker:
         lock_id: the lock that its session holds in the database as long as it lives; None where it has none.
         concurrency: attempts it runs at once.
         queues: the queues it serves; None means all.
+        tasks: the names of the tasks it has; None means all.
         started_at: when it registered.
         heartbeat_at: when it was last heard of.
         expires_at: when it is presumed dead.
@@ -51,6 +52,7 @@ class Worker:
     lock_id: int | None
     concurrency: int
     queues: tuple[str, ...] | None
+    tasks: tuple[str, ...] | None
     started_at: datetime
     heartbeat_at: datetime
     expires_at: datetime

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from redrive.errors.base import RedriveError
 
 __all__ = [
@@ -37,6 +39,14 @@ class PolicyError(ConfigurationError, ValueError):
         self.text = text
         self.at = at
         self.problem = problem or str(self)
+
+    def within(self, where: str) -> Self:
+        """Return the same error, whose message begins with the place in the program that it belongs to.
+
+        Args:
+            where: the place, such as ``task shop.pay``.
+        """
+        return type(self)(f"{where}: {self}", text=self.text, at=self.at, problem=self.problem)
 
 
 class PolicySyntaxError(PolicyError):

@@ -213,7 +213,7 @@ class JobReleased(_AttemptEvent):
         attempt: its number, from 1, which is given back.
         lease_id: the lease that it ran under, which names it.
         due_at: when it is due again.
-        hold: why, as a stable word: ``release``, ``unknown_task``, ``breaker``.
+        hold: why, as a stable word: ``release``, ``unknown_task``, ``bad_payload``, ``breaker``.
         why: the same as a sentence.
     """
 

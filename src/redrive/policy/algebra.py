@@ -11,11 +11,15 @@ They combine *decisions*, not fields, so that each part keeps its own candidates
   of a and those of b. Deadlines are no counts: that of b, too, runs from the start of the call.
 
 These are cats-retry's join, meet and followedBy; on decisions ``&`` and ``|`` obey the laws of a distributive lattice.
-``up_to``, ``cap``, ``at_least`` and ``per`` apply to the parts, over which they distribute; so does ``take``, but not
-over ``>>``.
+``up_to``, ``cap``, ``at_least``, ``per`` and, but for ``>>``, ``take`` distribute over the parts, and apply to them.
 
 Counters stand in ``History.by_rule``: those of the left part, those of the right one, and for ``>>`` one more, the
 number of retries that the right part has granted. As long as it is 0 the left part is asked first.
+
+A result is a failure for a part whose own ``on_result`` rejects it, or which has none and names the reason ``RESULT``
+or ``BaseException`` in ``on``; any other part accepts it. Then ``a | b`` retries it if one part does, ``a & b`` if both
+do, and ``a >> b`` goes on to b when a accepts it or gives up. ``&`` accepts what one part accepts; the others, what all
+parts accept that they ask. Attempts are counted as for exceptions. A result that is not retried is returned.
 
 The fields of a combination (``attempts``, ``deadline``, ``backoff``, ...) are what can be said about it as a whole;
 they are for people and for bounds around the call. ``decide`` never looks at them.
@@ -29,7 +33,7 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from redrive.errors import PolicyValueError
 from redrive.policy.backoff import Backoff
-from redrive.policy.classify import On
+from redrive.policy.classify import On, Predicate
 from redrive.policy.codec import combined_to_dict
 from redrive.policy.compose import Longer, Shorter
 from redrive.policy.compose import Then as ThenBackoff
@@ -43,6 +47,7 @@ __all__ = ["Both", "Combined", "Either", "Then"]
 
 _N = TypeVar("_N", bound=Any)
 _ANYTHING = ("builtins.BaseException",)
+_NOT_MATCHED = "not_matched"
 
 
 class Combined(Policy):
@@ -119,6 +124,20 @@ class Combined(Policy):
         return self.op, self.left, self.right
 
     @property
+    def predicates(self) -> tuple[Predicate | None, ...]:
+        """See `redrive.policy.decider.Decider.predicates`."""
+        return self.left.predicates + self.right.predicates
+
+    def _failures(self, failure: Failure) -> tuple[Failure, Failure]:
+        """The failure as each part sees it: a result is rejected by its own predicates."""
+        if failure.rejected_by is None:
+            return failure, failure
+        size = len(self.left.predicates)
+        left = tuple([number for number in failure.rejected_by if number < size])
+        right = tuple([number - size for number in failure.rejected_by if number >= size])
+        return failure._replace(rejected_by=left), failure._replace(rejected_by=right)
+
+    @property
     def counters(self) -> int:
         """See `redrive.policy.decider.Decider.counters`."""
         return self.left.counters + self.right.counters
@@ -133,8 +152,9 @@ class Combined(Policy):
     def advance(self, history: History, failure: Failure, delay: timedelta, *, now: datetime, sample: float) -> History:
         """See `redrive.policy.decider.Decider.advance`: both parts have seen the failure."""
         for_left, for_right = self._histories(history)
-        left = self.left.advance(for_left, failure, delay, now=now, sample=sample)
-        right = self.right.advance(for_right, failure, delay, now=now, sample=sample)
+        failure_left, failure_right = self._failures(failure)
+        left = self.left.advance(for_left, failure_left, delay, now=now, sample=sample)
+        right = self.right.advance(for_right, failure_right, delay, now=now, sample=sample)
         return left._replace(by_rule=_padded(left, self.left) + _padded(right, self.right))
 
     def to_dict(self) -> dict[str, Any]:
@@ -221,12 +241,15 @@ class Both(Combined):
     ) -> Decision:
         """See `redrive.policy.Policy.decide`."""
         for_left, for_right = self._histories(history)
+        failure_left, failure_right = self._failures(failure)
         chosen: Retry | Defer | None = None
         while True:
-            left = self.left.decide(for_left, failure, now, sample, least)
-            if isinstance(left, GiveUp):
+            left = self.left.decide(for_left, failure_left, now, sample, least)
+            if isinstance(left, GiveUp) and (failure.rejected_by is None or _accepts(left, failure)):
                 return left
-            right = self.right.decide(for_right, failure, now, sample, least)
+            right = self.right.decide(for_right, failure_right, now, sample, least)
+            if isinstance(left, GiveUp):  # a result that the right part accepts is accepted
+                return right if isinstance(right, GiveUp) and _accepts(right, failure) else left
             if isinstance(right, GiveUp):
                 return right
             before = chosen
@@ -256,13 +279,12 @@ class Either(Combined):
     ) -> Decision:
         """See `redrive.policy.Policy.decide`."""
         for_left, for_right = self._histories(history)
-        left = self.left.decide(for_left, failure, now, sample, least)
-        right = self.right.decide(for_right, failure, now, sample, least)
+        failure_left, failure_right = self._failures(failure)
+        left = self.left.decide(for_left, failure_left, now, sample, least)
+        right = self.right.decide(for_right, failure_right, now, sample, least)
         if isinstance(left, GiveUp):
-            return left if isinstance(right, GiveUp) else right
-        if isinstance(right, GiveUp):
-            return left
-        return right if _rank(right, now) < _rank(left, now) else left
+            return left if isinstance(right, GiveUp) and not _accepts(left, failure) else right
+        return left if isinstance(right, GiveUp) or _rank(right, now) >= _rank(left, now) else right
 
 
 class Then(Combined):
@@ -294,20 +316,25 @@ class Then(Combined):
         """See `redrive.policy.Policy.decide`."""
         granted, known = self._granted(history)
         for_left, for_right = self._histories(history)
+        failure_left, failure_right = self._failures(failure)
+        left: Decision | None = None
         if not (granted and known):
-            left = self.left.decide(for_left, failure, now, sample, least)
+            left = self.left.decide(for_left, failure_left, now, sample, least)
             if not isinstance(left, GiveUp):
                 return left
-        return self.right.decide(_own(for_right, granted), failure, now, sample, least)
+        right = self.right.decide(_own(for_right, granted), failure_right, now, sample, least)
+        return left if left is not None and isinstance(right, GiveUp) and _accepts(right, failure) else right
 
     def advance(self, history: History, failure: Failure, delay: timedelta, *, now: datetime, sample: float) -> History:
         """See `redrive.policy.decider.Decider.advance`: only the part that was asked has seen the failure."""
         granted, known = self._granted(history)
         left, right = self._histories(history)
-        if not (granted and known) and not isinstance(self.left.decide(left, failure, now, sample, delay), GiveUp):
-            left = self.left.advance(left, failure, delay, now=now, sample=sample)
+        failure_left, failure_right = self._failures(failure)
+        asked = not (granted and known)
+        if asked and not isinstance(self.left.decide(left, failure_left, now, sample, delay), GiveUp):
+            left = self.left.advance(left, failure_left, delay, now=now, sample=sample)
         else:
-            right = self.right.advance(_own(right, granted), failure, delay, now=now, sample=sample)
+            right = self.right.advance(_own(right, granted), failure_right, delay, now=now, sample=sample)
             granted += 1
         by_rule = (*_padded(left, self.left), *_padded(right, self.right), granted)
         return History(history.attempts + 1, history.started_at, delay, by_rule)
@@ -325,6 +352,11 @@ class Then(Combined):
     def take(self, n: int) -> Policy:
         """At most ``n`` retries, whichever part grants them."""
         return self & gate(self, attempts=n + 1)
+
+
+def _accepts(end: GiveUp, failure: Failure) -> bool:
+    """Return True if a part gives up because it accepts a result, so that the other part has the last word."""
+    return failure.rejected_by is not None and end.rule == _NOT_MATCHED
 
 
 def _own(history: History, granted: int) -> History:

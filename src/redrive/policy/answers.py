@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from redrive.errors import PolicyError, PolicyValueError
-from redrive.policy.classify import Classifier, On, matches, names_of
+from redrive.policy.classify import Classifier, On, answer_of, matches, names_of, refuse_coroutine_function
 from redrive.policy.failure import Failure
 
 __all__ = ["THROTTLES", "Answers"]
@@ -26,7 +26,8 @@ class Answers:
         field: what ``named`` is called, for messages.
 
     Raises:
-        PolicyValueError: ``named`` names nothing, or ``on_result`` is no function.
+        PolicyValueError: ``named`` names nothing, ``on_result`` is no function, or one of them is a coroutine function,
+            which a limiter does not await.
     """
 
     __slots__ = ("named", "on_result")
@@ -35,6 +36,8 @@ class Answers:
     def __init__(self, named: On, on_result: Callable[[Any], bool] | None, field: str) -> None:
         if on_result is not None and not callable(on_result):
             raise PolicyValueError(f"on_result={on_result!r}: it is a function that takes what is returned")
+        refuse_coroutine_function(named, field)
+        refuse_coroutine_function(on_result, "on_result")
         self.named = named if callable(named) and not isinstance(named, type) else names_of(named, field)
         self.on_result = on_result
 
@@ -46,11 +49,13 @@ class Answers:
             except PolicyError:  # a signal with a delay that is none: whoever reads the signal says so
                 return False
             return matches(frozenset(self.named), "any", failure)
-        said = self.named(error)
+        said = answer_of(self.named(error), "a predicate", self.named)
         if isinstance(said, Failure):
             said = said.reason
         return said in THROTTLES if isinstance(said, str) else bool(said)
 
     def has_result(self, result: object) -> bool:
         """Whether what was returned is one of them."""
-        return self.on_result is not None and bool(self.on_result(result))
+        if self.on_result is None:
+            return False
+        return bool(answer_of(self.on_result(result), "on_result", self.on_result))

@@ -11,17 +11,39 @@ a database matches like a live one. Three rules stand above every match:
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable, Iterable
-from typing import TypeAlias
+import functools
+import sys
+from collections.abc import Awaitable, Callable, Iterable
+from types import FunctionType, MethodType
+from typing import Any, TypeAlias
 
 from redrive.errors import PolicyValueError
-from redrive.policy.failure import Failure, qualified_name
+from redrive.policy.failure import Failure, Stage, qualified_name
 from redrive.policy.reason import is_reason_name
 
-__all__ = ["NEVER", "Classifier", "On", "is_control_flow", "matches", "names_of", "reading"]
+__all__ = [
+    "NEVER",
+    "Answer",
+    "Classifier",
+    "On",
+    "Predicate",
+    "answer_of",
+    "code_flags",
+    "described",
+    "is_control_flow",
+    "is_coroutine_function",
+    "matches",
+    "names_of",
+    "reading",
+    "refuse_coroutine_function",
+]
 
-Classifier: TypeAlias = Callable[[BaseException], "bool | str | Failure | None"]
+Answer: TypeAlias = bool | str | Failure | None
+"""What a classifier returns."""
+Classifier: TypeAlias = Callable[[BaseException], Answer | Awaitable[Answer]]
 """In process only: given the exception, says whether it may be retried, or its reason, or the whole `Failure`."""
+Predicate: TypeAlias = Callable[[Any], bool | Awaitable[bool]]
+"""In process only: given a result, returns True if it counts as a failure (``on_result``)."""
 
 _One: TypeAlias = type[BaseException] | str
 On: TypeAlias = _One | Iterable[_One] | Classifier
@@ -80,7 +102,9 @@ def _name_of(item: object, field: str) -> str:
     raise PolicyValueError(message)
 
 
-def reading(read: Callable[[BaseException], Failure | None], on: On | None) -> Classifier:
+def reading(
+    read: Callable[[BaseException], Failure | None], on: On | None
+) -> Callable[[BaseException], Failure | None]:
     """A classifier that lets a function describe an exception, and has only what is named retried.
 
     A bare function as ``on`` decides by itself what is retried. With this one names can be what they are in a policy
@@ -104,6 +128,81 @@ def reading(read: Callable[[BaseException], Failure | None], on: On | None) -> C
         return failure._replace(candidate=matches(names, "all", failure))
 
     return classify
+
+
+# The flags of code objects, as in `inspect`, whose import costs more than this package.
+_COROUTINE, _ITERABLE_COROUTINE = 0x80, 0x100
+
+
+def code_flags(function: object) -> int:
+    """Return the flags of the code behind a callable: of what a partial, a method or a callable object calls."""
+    while not isinstance(function, FunctionType):
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif isinstance(function, MethodType):
+            function = function.__func__
+        else:
+            function = type(function).__call__
+            if not isinstance(function, FunctionType):
+                return 0
+    inspect = sys.modules.get("inspect")  # a program that marks a function as a coroutine function has imported it
+    marked = inspect is not None and inspect.iscoroutinefunction(function)
+    marked = marked or getattr(function, "_is_coroutine", None) is not None  # the mark of asyncio, before Python 3.12
+    return function.__code__.co_flags | (_COROUTINE if marked else 0)
+
+
+def is_coroutine_function(function: object) -> bool:
+    """Return True if the calls of a callable must be awaited."""
+    return bool(code_flags(function) & (_COROUTINE | _ITERABLE_COROUTINE))
+
+
+def refuse_coroutine_function(function: object, field: str) -> None:
+    """Fail where a predicate cannot be awaited.
+
+    Args:
+        function: the value of the field; what is no function is not looked at.
+        field: what to call it in the error.
+
+    Raises:
+        PolicyValueError: it is a coroutine function, whose unawaited coroutine would always count as true.
+    """
+    if callable(function) and not isinstance(function, type) and is_coroutine_function(function):
+        raise PolicyValueError(f"{field}={function!r} is a coroutine function, which cannot be awaited here: use def")
+
+
+def described(exception: BaseException, said: Answer, stage: Stage) -> Failure:
+    """Describe an exception about which a classifier has given its answer.
+
+    Args:
+        exception: what was raised.
+        said: what the classifier returned.
+        stage: how far the call got, unless the classifier returned a whole `Failure`.
+    """
+    if isinstance(said, Failure):
+        return said if said.candidate is not None else said._replace(candidate=True)
+    failure = Failure.of(exception, reason=said if isinstance(said, str) else None, stage=stage)
+    return failure if failure.candidate is not None else failure._replace(candidate=bool(said))
+
+
+def answer_of(said: object, field: str, function: object) -> Any:  # noqa: ANN401 - of either kind
+    """Return what a predicate or a classifier said.
+
+    Args:
+        said: what it returned.
+        field: the field of the policy that holds it.
+        function: the predicate or the classifier.
+
+    Raises:
+        PolicyValueError: it returned an awaitable, which would always count as true.
+    """
+    if not hasattr(type(said), "__await__"):
+        return said
+    if hasattr(said, "close"):
+        said.close()  # a coroutine that is dropped would be reported as one that was never awaited
+    raise PolicyValueError(
+        f"{field}={function!r} returned an awaitable where nothing awaits it: give the coroutine function itself, and "
+        "use a form that awaits it: an async function under @redrive.retry, policy.acall or policy.aoutcome"
+    )
 
 
 def is_control_flow(failure: Failure) -> bool:

@@ -19,15 +19,13 @@ built by ``tuple.__new__``. Nothing remembered changes an answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime, timedelta
 from itertools import count
 from math import inf
-from typing import Any
 
 from redrive.errors import PolicyValueError
 from redrive.policy.backoff import Backoff
-from redrive.policy.classify import Classifier, is_control_flow, matches
+from redrive.policy.classify import Classifier, Predicate, is_control_flow, matches
 from redrive.policy.decision import Decision, GiveUp, History, Retry
 from redrive.policy.duration import LONGEST, ZERO, format_duration, span
 from redrive.policy.failure import Failure, Stage, names_of_class
@@ -82,7 +80,7 @@ class Decider(Value):
         "rules",
     )
     on: tuple[str, ...] | Classifier | None
-    on_result: Callable[[Any], bool] | None
+    on_result: Predicate | None
     attempts: int | None
     deadline: timedelta | None
     deadline_given: bool
@@ -284,10 +282,18 @@ class Decider(Value):
                 )
                 raise PolicyValueError(message)
             candidate = matches(self._names, self.groups, failure)
+        elif failure.rejected_by is not None:
+            candidate = self._rejects(failure)
         if not candidate:
             return _NO
         rule = self.rule_for(failure)
         return _PLAIN if rule is None else rule
+
+    def _rejects(self, failure: Failure) -> bool:
+        """Return True if a result that some part of a combination rejects is a failure for this part."""
+        if self.on_result is not None:
+            return bool(failure.rejected_by)
+        return not callable(self.on) and matches(self._names, self.groups, failure)
 
     def _counts(self, verdict: int, history: History) -> tuple[int, int]:
         """How many executions count against the limit, and which retry of the backoff comes next."""
@@ -347,20 +353,10 @@ class Decider(Value):
             kept[memory] = 1 + int(sample * _FINE)
         return tuple(kept)
 
-    def classify(self, exception: BaseException, *, stage: Stage = Stage.ANSWERED) -> Failure:
-        """Describe an exception, asking the classifier if ``on`` is one (in process).
-
-        Args:
-            exception: what was raised.
-            stage: how far the call got, unless the classifier returns a whole `Failure`.
-        """
-        if not callable(self.on):
-            return Failure.of(exception, stage=stage)
-        said = self.on(exception)
-        if isinstance(said, Failure):
-            return said if said.candidate is not None else said._replace(candidate=True)
-        failure = Failure.of(exception, reason=said if isinstance(said, str) else None, stage=stage)
-        return failure if failure.candidate is not None else failure._replace(candidate=bool(said))
+    @property
+    def predicates(self) -> tuple[Predicate | None, ...]:
+        """The ``on_result`` of each policy that this one is made of, left to right."""
+        return (self.on_result,)
 
 
 def _tracks(policy: Decider) -> tuple[Track, ...]:

@@ -20,11 +20,11 @@ from redrive.policy.duration import format_duration, read, span
 from redrive.policy.jitter import Jitter
 from redrive.policy.kinds import Exponential
 
-__all__ = ["Directive", "read_directive", "write_directive"]
+__all__ = ["Directive", "count_of", "read_directive", "write_directive"]
 
 DEFAULT_RETRIES = 10
 _DOUBLES = 2
-_DIGITS = 18  # what fits into 64 bits
+_MOST = 2**63 - 1  # the largest count of FTL: a signed integer of 64 bits
 DEFAULT_MINIMUM = timedelta(seconds=1)
 DEFAULT_MAXIMUM = timedelta(hours=1)
 _FORM = "[<retries>] <min-backoff> [<max-backoff>] [catch <task>], for example: 10 5s 1m catch recover"
@@ -76,7 +76,7 @@ def read_directive(text: str) -> Directive:
     catch = _catch(text, words)
     if words:
         raise _left_over(text, words[0], minimum=minimum, maximum=maximum, catch=catch)
-    count = DEFAULT_RETRIES if retries is None else int(retries.text)
+    count = DEFAULT_RETRIES if retries is None else count_of(retries.text) or 0
     if minimum is None and count:
         raise _no_minimum(text, retries)
     if minimum is not None and count == 0 and catch is None:
@@ -108,11 +108,21 @@ def _is_number(word: str) -> bool:
     return word.isascii() and word.isdigit()
 
 
+def count_of(digits: str) -> int | None:
+    """Return the value of decimal digits, or None if it is above 2**63 - 1.
+
+    The length is looked at first: Python takes quadratic time for long numbers, and refuses more than 4,300 digits.
+    """
+    short = digits.lstrip("0") or "0"
+    value = int(short) if len(short) <= len(str(_MOST)) else _MOST + 1
+    return value if value <= _MOST else None
+
+
 def _retries(text: str, words: list[_Word]) -> _Word | None:
     word = words[0]
     if _is_number(word.text):
-        if len(word.text.lstrip("0")) > _DIGITS:
-            raise value_error(text, word.at, "the number of retries is too large", f"write at most {_DIGITS} digits")
+        if count_of(word.text) is None:
+            raise value_error(text, word.at, "the number of retries is too large", f"write at most {_MOST}")
         return words.pop(0)
     if word.text[0] in "+-" and word.text[1:2].isdigit():
         problem = "the number of retries has no sign" if word.text[0] == "+" else "the number of retries is negative"

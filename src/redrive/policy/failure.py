@@ -15,7 +15,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import NamedTuple
 
-from redrive.errors import Cancel, GiveUp, PolicyError, RetryAfter, Signal, Snooze
+from redrive.errors import Cancel, GiveUp, PolicyError, PolicyValueError, RetryAfter, Signal, Snooze
 from redrive.policy.duration import parse_duration
 
 __all__ = ["Failure", "Stage", "names_of_class", "qualified_name"]
@@ -47,6 +47,8 @@ class Failure(NamedTuple):
         candidate: whether it may be retried where that was settled before (a classifier, a signal, the engine); None
             leaves the question to the policy's ``on``.
         leaves: for an exception group, the failures of its leaves, flattened.
+        rejected_by: for a result, the numbers of the policies in a combination whose ``on_result`` rejects it, counted
+            from 0, left to right; None if that was not asked.
     """
 
     types: tuple[str, ...]
@@ -57,6 +59,7 @@ class Failure(NamedTuple):
     permanent: str | None = None
     candidate: bool | None = None
     leaves: tuple[Failure, ...] = ()
+    rejected_by: tuple[int, ...] | None = None
 
     @property
     def error_type(self) -> str:
@@ -77,7 +80,10 @@ class Failure(NamedTuple):
 
         Raises:
             PolicyError: the handler raised `redrive.errors.RetryAfter` with something that is no duration.
+            PolicyValueError: there is no such stage; the value of one, as a text, is converted.
         """
+        if stage.__class__ is not Stage:
+            stage = _stage(stage)
         kind = type(exception)
         known = _KNOWN.get(kind) or names_of_class(kind)
         if (
@@ -91,13 +97,26 @@ class Failure(NamedTuple):
                 message = str(exception)
             except Exception as error:  # noqa: BLE001 - a broken __str__ must not hide the failure that it belongs to
                 message = _no_text(exception, error)
-            return _new(cls, (known[0], message, "ERROR", stage, None, None, None, ()))
+            return _new(cls, (known[0], message, "ERROR", stage, None, None, None, (), None))
         return _of_other(known[0], exception, reason, stage)
 
     @classmethod
-    def of_result(cls, result: object) -> Failure:
-        """Describe a result that counts as a failure (``on_result``)."""
-        return cls((), f"result {reprlib.repr(result)}", "RESULT", candidate=True)
+    def of_result(cls, result: object, rejected_by: tuple[int, ...] | None = None) -> Failure:
+        """Describe a result that counts as a failure (``on_result``).
+
+        Args:
+            result: what was returned.
+            rejected_by: see the attribute; `Policy.classify_result` fills it in.
+        """
+        return cls((), f"result {reprlib.repr(result)}", "RESULT", candidate=True, rejected_by=rejected_by)
+
+
+def _stage(value: object) -> Stage:
+    try:
+        return Stage(value)
+    except ValueError as error:
+        message = f"stage={value!r}: it can be {', '.join(str(each.value) for each in Stage)}"
+        raise PolicyValueError(message) from error
 
 
 _new = tuple.__new__

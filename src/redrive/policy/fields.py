@@ -6,13 +6,12 @@ start.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any
 
 from redrive.errors import PolicyError, PolicyValueError
 from redrive.policy.backoff import Backoff
-from redrive.policy.classify import Classifier, On, names_of
+from redrive.policy.classify import Classifier, On, Predicate, names_of
 from redrive.policy.duration import ZERO, Duration, parse_duration
 from redrive.policy.jitter import Jitter
 from redrive.policy.rule import Rule
@@ -27,7 +26,7 @@ _CHOICES = {
 }
 
 
-def candidates(on: On | None, on_result: Callable[[Any], bool] | None) -> tuple[str, ...] | Classifier | None:
+def candidates(on: On | None, on_result: Predicate | None) -> tuple[str, ...] | Classifier | None:
     """``on``: names, a classifier, or None for any exception; ``()`` beside ``on_result`` means no exception at all."""
     if on is None:
         return None

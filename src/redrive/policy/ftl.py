@@ -23,7 +23,7 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from redrive.errors import PolicySyntaxError, PolicyValueError
-from redrive.policy.directive import DEFAULT_MAXIMUM, DEFAULT_MINIMUM, DEFAULT_RETRIES, Directive
+from redrive.policy.directive import DEFAULT_MAXIMUM, DEFAULT_MINIMUM, DEFAULT_RETRIES, Directive, count_of
 from redrive.policy.duration import span
 
 __all__ = ["Written", "go_message", "parse", "parse_duration", "read_directive"]
@@ -31,7 +31,6 @@ __all__ = ["Written", "go_message", "parse", "parse_duration", "read_directive"]
 _SCHEMA_COLUMN = len("+retry ") + 1
 _GO_COLUMN = len("ftl:retry ") + 1
 _LOWEST, _HIGHEST = timedelta(seconds=1), timedelta(days=1)
-_INT64 = 2**63 - 1
 _SAMPLE = 16  # characters of an unreadable text that the lexer shows
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
@@ -71,11 +70,11 @@ class Written(NamedTuple):
 
     def problems(self) -> list[str]:
         """What FTL's validation says about it; empty if it is valid."""
+        found = ["retry count can not be negative"] if self.count is not None and self.count < 0 else []
         try:
             low, high = self._limits()
         except PolicyValueError as error:
-            return [str(error)]
-        found = []
+            return [*found, str(error)]
         if high < low:
             found.append(
                 f"max backoff duration ({self.maximum}) needs to be at least as long as"
@@ -192,16 +191,12 @@ def _ident(text: str, tokens: list[_Token]) -> str:
 def _integer(text: str, count: str | None) -> int | None:
     if count is None:
         return None
-    problem = "invalid syntax" if "." in count else "value out of range" if _exceeds(count) else ""
-    if problem:
+    value = None if "." in count else count_of(count)
+    if value is None:
+        problem = "invalid syntax" if "." in count else "value out of range"
         inner = f'strconv.ParseInt: parsing "{count}": {problem}'
         raise PolicySyntaxError(f"MetadataRetry.Count: {inner}", text=text, problem=inner)
-    return int(count)
-
-
-def _exceeds(digits: str) -> bool:
-    short = digits.lstrip("0")
-    return len(short) > len(str(_INT64)) or int(short or "0") > _INT64
+    return value
 
 
 def _unexpected(text: str, token: _Token, *, expected: bool = False) -> PolicySyntaxError:
@@ -250,7 +245,8 @@ def parse_duration(text: str) -> timedelta:
                 f"unable to parse duration {_quoted(rest)} - expected duration in format like '1m' or '30s'"
             )
         digits, unit = match.groups()
-        if _exceeds(digits):
+        value = count_of(digits)
+        if value is None:
             inner = f'strconv.Atoi: parsing "{digits}": value out of range'
             raise PolicyValueError(f"unable to parse duration {_quoted(rest)}: {inner}")
         size = _UNITS.get(unit)
@@ -263,5 +259,5 @@ def parse_duration(text: str) -> timedelta:
                 f"duration has unit {_quoted(unit)} out of order - units need to be ordered from largest to smallest"
                 " - eg '1d3h2m'"
             )
-        total, at, last = total + int(digits) * size, match.end(), size
+        total, at, last = total + value * size, match.end(), size
     return span(float(total))

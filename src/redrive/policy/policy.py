@@ -15,10 +15,11 @@ from typing import Any, ClassVar
 from redrive.errors import PolicyValueError
 from redrive.policy import fields
 from redrive.policy.backoff import Backoff
-from redrive.policy.classify import On
+from redrive.policy.classify import On, Predicate, answer_of, described
 from redrive.policy.decider import Decider
 from redrive.policy.duration import Duration, span
 from redrive.policy.explain import Explanation, explain
+from redrive.policy.failure import Failure, Stage
 from redrive.policy.forms import Forms
 from redrive.policy.jitter import Jitter
 from redrive.policy.kinds import Constant, Exponential
@@ -46,7 +47,8 @@ class Policy(Forms, Decider):
     Args:
         on: which failures are candidates: exception types, their qualified names, names of reasons, or (in process) a
             classifier, called with the exception. None: any ``Exception``; in process it must be given.
-        on_result: predicate for results that count as failures (in process).
+        on_result: predicate for results that count as failures (in process). Like a classifier it may be a coroutine
+            function where calls are awaited.
         attempts: executions, the first included; None for no limit, then ``deadline`` or ``catch`` must bound the call.
         deadline: bound of the whole call, waits included. If it is not given: none durably, 45 s in process.
         attempt_timeout: bound of one execution.
@@ -57,7 +59,8 @@ class Policy(Forms, Decider):
         hints: obey a hint (Retry-After) as a floor, or ignore it.
         max_hint: a hint longer than this is refused: give up at once.
         over_deadline: what to do if a wait would pass the deadline: give_up, defer, truncate.
-        nested: who retries where policies nest: outer, or both.
+        nested: where policies nest, leave a failure to a policy above that would retry it (outer), or retry it here too
+            (both).
         groups: an exception group is a candidate if all, any or never of its leaves are.
         idempotent: whether an attempt with unknown outcome may be repeated. If not given: True durably, False in
         process.
@@ -95,7 +98,7 @@ class Policy(Forms, Decider):
         self,
         *,
         on: On | None = None,
-        on_result: Callable[[Any], bool] | None = None,
+        on_result: Predicate | None = None,
         attempts: int | None = 3,
         deadline: Duration | EllipsisType | None = ...,
         attempt_timeout: Duration | None = None,
@@ -225,6 +228,35 @@ class Policy(Forms, Decider):
 
         return codec.policy_from_dict(data, Policy, OPERATORS)
 
+    # --- what it makes of an exception and of a result (in process)
+
+    def classify(self, exception: BaseException, *, stage: Stage = Stage.ANSWERED) -> Failure:
+        """Describe an exception, asking the classifier if ``on`` is one.
+
+        Args:
+            exception: what was raised.
+            stage: how far the call got, unless the classifier returns a whole `Failure`.
+
+        Raises:
+            PolicyValueError: the classifier returned an awaitable.
+        """
+        if not callable(self.on):
+            return Failure.of(exception, stage=stage)
+        return described(exception, answer_of(self.on(exception), "on", self.on), stage)
+
+    def classify_result(self, result: object) -> Failure | None:
+        """Describe a result that ``on_result`` of this policy, or of a part of it, rejects; None if none does.
+
+        Raises:
+            PolicyValueError: a predicate returned an awaitable.
+        """
+        rejected_by = tuple(
+            number
+            for number, rejects in enumerate(self.predicates)
+            if rejects is not None and answer_of(rejects(result), "on_result", rejects)
+        )
+        return Failure.of_result(result, rejected_by) if rejected_by else None
+
     # --- figures
 
     def delays(self, n: int | None = None) -> list[float]:
@@ -299,8 +331,11 @@ class Policy(Forms, Decider):
         return self & gate(self, backoff=Constant(fields.span(minimum, "at_least")), jitter="none")
 
     def per(self, *names: type[BaseException] | str) -> Policy:
-        """The same, for failures of these reasons or types only; any other failure is given up on."""
-        if self.on is None:
+        """The same, for failures of these reasons or types only; any other failure is given up on.
+
+        A result that ``on_result`` rejects is one of them if the reason ``RESULT`` is named.
+        """
+        if self.on is None and self.on_result is None:
             return self.with_(on=names)
         return self & gate(self, on=names, groups=self.groups)
 

@@ -23,9 +23,12 @@ What holds for all of them:
 * **Control flow is no failure.** ``CancelledError``, ``KeyboardInterrupt``, ``SystemExit``, ``GeneratorExit`` and
   trio's ``Cancelled`` pass at once, whatever ``on`` says: only an ``Exception`` is ever looked at, and none of them is
   one.
-* **One layer retries.** Under a retried call an inner one makes one attempt and leaves the rest to the call above,
-  unless its policy says ``nested="both"``. How a call knows is told in `context`, with the one case in which it does
-  not.
+* **One layer retries a failure.** An inner call leaves a failure to a retried call above that would retry it, unless
+  the inner policy has ``nested="both"``; what no call above would retry, the inner call retries. `context` describes
+  how a call finds the calls above, and the one case in which it does not.
+* **Predicates may be coroutine functions** (``on`` and ``on_result``) where calls are awaited. Elsewhere they are
+  refused: when a function is decorated, and at the first use of ``policy.call``, ``policy.outcome`` and of blocks,
+  whose ``with attempt:`` cannot await. Durable policies store no functions at all.
 * **Time is told to the callee.** `deadline` gives what is left, without an argument passed down. In async code an
   ``attempt_timeout``, and a deadline that was given, also cut an attempt off (`aio`); sync code cannot be interrupted
   without harm and is not. The 45 s that apply where no deadline was given are no promise of that kind: they only end

@@ -12,14 +12,16 @@ redrive looks at anything but ``Exception``.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
+from redrive.policy import Failure
+from redrive.policy.classify import Answer, answer_of, is_coroutine_function
 from redrive.policy.outcome import Outcome
 from redrive.retrying.cut import Cut, cut
 from redrive.retrying.plan import Plan
 from redrive.retrying.run import Run, start
 
-__all__ = ["attempts", "call", "outcome", "proceed"]
+__all__ = ["attempts", "call", "failed", "outcome", "proceed"]
 
 _Function = Callable[..., Awaitable[Any]]
 
@@ -62,16 +64,47 @@ async def attempts(run: Run, function: _Function, args: tuple[Any, ...], kwargs:
                 else:
                     result = await function(*args, **kwargs)
             except Exception as error:
-                judge = run.failed if bound is None or not bound.fired else run.cut_off
-                if not judge(error):
+                if not await failed(run, error, timed_out=bound is not None and bound.fired):
                     raise
             else:
-                if run.accepts(result):
+                if await _accepts(run, result) if run.plan.awaits else run.accepts(result):
                     return result
     finally:
         run.retire(token)
         if run.guard is not None:
             run.drop()
+
+
+async def failed(run: Run, error: Exception, *, timed_out: bool = False) -> bool:
+    """Decide what becomes of an attempt that raised; await the classifier if that is a coroutine function.
+
+    Args:
+        run: of the call.
+        error: what the attempt raised.
+        timed_out: whether redrive has cut it off.
+
+    Returns:
+        Whether it is retried.
+    """
+    on = run.plan.policy.on
+    if run.plan.awaits and not run.off and callable(on) and is_coroutine_function(on):
+        at = run.clock.monotonic()
+        return run.judge(error, at, timed_out=timed_out, said=await cast("Awaitable[Answer]", on(error)))
+    return run.cut_off(error) if timed_out else run.failed(error)
+
+
+async def _accepts(run: Run, result: Any) -> bool:
+    """Whether a result is the end of the call; the predicates that are coroutine functions are awaited."""
+    rejected_by = []
+    for number, rejects in enumerate(() if run.off else run.plan.policy.predicates):
+        if rejects is None:
+            continue
+        said = rejects(result)
+        if is_coroutine_function(rejects):
+            said = await cast("Awaitable[bool]", said)
+        if answer_of(said, "on_result", rejects):
+            rejected_by.append(number)
+    return run.judge_result(result, Failure.of_result(result, tuple(rejected_by)) if rejected_by else None)
 
 
 async def outcome(run: Run, function: _Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Outcome[Any]:

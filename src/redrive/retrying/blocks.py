@@ -165,6 +165,7 @@ class Attempts:
         """The run if there is another attempt."""
         if self._run is None:
             self._plan.refuse_hedge("a block")
+            self._plan.refuse_await("a block")
             self._run = start(self._plan, self._name)
             return self._run
         state = _OVER if self._attempt is None else self._attempt.state

@@ -18,6 +18,16 @@ most, and never n x m. Where it matters, give the policy a deadline or an ``atte
 `SCOPE` from the start, as it is for ``policy.call``, for blocks, and wherever a scope is in force.
 
 A call that has ended is marked so (``live``): a task that outlives the call that started it is nobody's inner call.
+
+**Nested policies.** A call whose policy has ``nested="outer"`` leaves a failure to a call above if that call would
+retry this very failure: the policy above is asked (`Call.repeats`). Otherwise the inner call retries by itself. So it
+does as well where the policy above cannot be asked here, because its classifier is a coroutine function.
+
+* A call above that has retried, and whose attempts or time are now used up, has done the retrying: the inner call does
+  not begin anew. In its first attempt the call above counts with the time that it has left.
+* A budget above that is used up does not make the inner call retry, which would evade the budget.
+* What the code between the two calls does with the error cannot be known here. If it takes the error, neither call
+  retries; then the inner policy needs ``nested="both"``.
 """
 
 from __future__ import annotations
@@ -76,6 +86,39 @@ class Call(Protocol):
     def ends(self) -> float | None:
         """When its present attempt should have ended, on its clock; None without a bound."""
         ...
+
+    def repeats(self, error: Exception | None, result: object) -> bool:
+        """Return True if its policy would retry its present attempt, were this the first failure of the call.
+
+        Args:
+            error: what a call below raises; None if that has a result that it rejects.
+            result: that result.
+        """
+        ...
+
+
+class _First:
+    """The first attempt of a call that a compiled wrapper makes: there is no `redrive.retrying.run.Run` yet."""
+
+    __slots__ = ("ends", "plan", "started")
+    clock: Clock = SYSTEM
+    outer: Call | None = None
+    live = True
+    number = 1
+
+    def __init__(self, plan: Plan, started: float) -> None:
+        self.plan = plan
+        self.started = started
+        self.ends = None if plan.limit is None else started + plan.limit
+
+    @property
+    def name(self) -> str:
+        """What is called."""
+        return self.plan.name
+
+    def repeats(self, error: Exception | None, result: object) -> bool:
+        """See `Call`."""
+        return self.plan.repeats(SYSTEM.now(), SYSTEM.monotonic() - self.started, error, result)
 
 
 class Signed(Call, Protocol):
@@ -225,8 +268,8 @@ def deadline() -> Deadline | None:
     frame: FrameType | None = _here()
     while frame is not None:
         seen = _read(frame) if frame.f_globals is SIGN else None
-        if seen is not None and seen[0].limit is not None:
-            bounds.append((seen[2], seen[1] + seen[0].limit))
+        if seen is not None:
+            bounds.append((seen.clock, seen.ends))
         frame = frame.f_back
     found = [Deadline(clock, ends) for clock, ends in bounds if ends is not None]
     return min(found, key=lambda each: each.remaining, default=None)
@@ -248,19 +291,18 @@ def attempt() -> int:
     return 1 if published is None else published.number
 
 
-def enclosing(own: Signed | None, error: BaseException | None) -> str | None:
-    """The name of a call around this one that retries, or None.
+def enclosing(own: Signed | None, error: BaseException | None) -> tuple[Call, ...]:
+    """Return the calls around this one that retry at all.
 
     Args:
         own: this call, which may be in `SCOPE`; None for code that is no such call itself.
         error: what it has just caught, if anything: its traceback begins with the frame that caught it, so that the
             frames of the loop itself need not be looked at.
     """
+    found: tuple[Call, ...] = ()
     scope = SCOPE.get()
     if scope is not None:
-        for call in _published(scope):
-            if call is not own and call.plan.retries:
-                return call.name
+        found = tuple([call for call in _published(scope) if call is not own and call.plan.retries])
     skip = own is not None and own.has_sign
     traceback = None if error is None else error.__traceback__
     frame: FrameType | None
@@ -275,10 +317,10 @@ def enclosing(own: Signed | None, error: BaseException | None) -> str | None:
         if frame.f_globals is sign:
             if skip:
                 skip = False
-            elif (seen := _read(frame)) is not None and seen[0].retries:
-                return seen[0].name
+            elif (seen := _read(frame)) is not None and seen.plan.retries:
+                found = (*found, seen)
         frame = frame.f_back
-    return None
+    return found
 
 
 _here = sys._getframe  # noqa: SLF001 - public in CPython and PyPy, in spite of its name
@@ -293,10 +335,11 @@ def _published(scope: Scope) -> Iterator[Call]:
         call = call.outer
 
 
-def _read(frame: FrameType) -> tuple[Plan, float, Clock] | None:
-    """Plan, start and clock of the call that a wrapper makes; None if it is written in `SCOPE`, or no call any more."""
+def _read(frame: FrameType) -> Call | None:
+    """The call that a wrapper makes; None if it is written in `SCOPE`, or no call any more."""
     names = frame.f_locals
     plan, started, run = names[PLAN], names.get(STARTED), names.get(RUN)
     if plan is None or started is None:
         return None
-    return plan, started, SYSTEM if run is None else run.clock
+    call: Call = _First(plan, started) if run is None else run
+    return call

@@ -9,10 +9,12 @@ asyncio's own ``timeout`` follows).
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Protocol
 
 from redrive.clock import in_trio
+from redrive.policy import format_duration
 from redrive.retrying.run import Run
 
 __all__ = ["Cut", "cut"]
@@ -71,7 +73,7 @@ class _AsyncioCut:
         # More requests than before and ours: somebody else wants the task to end, too, and goes first.
         ours = self._task.uncancel() <= self._pending
         if ours and isinstance(error, asyncio.CancelledError):
-            raise self._run.overrun() from error
+            raise _overrun(self._run) from error
 
 
 class _TrioCut:
@@ -89,4 +91,16 @@ class _TrioCut:
         took = self._scope.__exit__(kind, error, traceback)
         self.fired = self._scope.cancelled_caught
         if self.fired and took:
-            raise self._run.overrun() from error
+            raise _overrun(self._run) from error
+
+
+def _overrun(run: Run) -> TimeoutError:
+    """The error of an attempt that was cut off."""
+    limit, timeout = run.plan.limit, run.plan.timeout
+    if timeout is not None and (limit is None or (run.ends or 0.0) < run.started + limit):
+        return TimeoutError(f"attempt {run.number} of {run.name} took longer than {_span(timeout)}")
+    return TimeoutError(f"the deadline of {_span(limit)} came during attempt {run.number} of {run.name}")
+
+
+def _span(seconds: float | None) -> str:
+    return format_duration(timedelta(0, seconds or 0.0))

@@ -9,14 +9,14 @@ with a catch task, a class.
 from __future__ import annotations
 
 import functools
-import sys
 from collections.abc import Callable, Iterable
-from types import FunctionType, MethodType
+from types import FunctionType
 from typing import Any, Protocol, TypedDict, TypeVar, Unpack, cast
 
 from redrive.errors import PolicyValueError
 from redrive.observe.audience import AUDIENCE
 from redrive.policy import Backoff, Jitter, Policy, Rule
+from redrive.policy.classify import Predicate, code_flags
 from redrive.policy.duration import Duration
 from redrive.policy.fields import On
 from redrive.retrying import aio, generators, sync
@@ -34,7 +34,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 class Fields(TypedDict, total=False):
     """The fields of a policy that `retry` takes beside ``on``; see `redrive.policy.Policy`."""
 
-    on_result: Callable[[Any], bool] | None
+    on_result: Predicate | None
     attempts: int | None
     deadline: Duration | None
     attempt_timeout: Duration | None
@@ -123,15 +123,16 @@ _GENERATOR, _COROUTINE, _ITERABLE_COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x10
 
 
 def _wrapper(function: Callable[..., Any], plan: Plan, mode: Mode) -> Callable[..., Any]:
-    flags = _flags(function)
+    flags = code_flags(function)
     if flags & (_GENERATOR | _ASYNC_GENERATOR) and not flags & _ITERABLE_COROUTINE:
-        generators.check(function, plan, mode)
+        generators.check(function, plan, mode, is_async=bool(flags & _ASYNC_GENERATOR))
         return (generators.wrap_sync if flags & _GENERATOR else generators.wrap_async)(function, plan, mode)
     if mode != UNTIL_FIRST_ITEM:
         raise PolicyValueError(f"{plan.name}: generator={mode!r}, but it is not a generator function")
     is_async = bool(flags & (_COROUTINE | _ITERABLE_COROUTINE))
     if not is_async:
         plan.refuse_hedge("not one")
+        plan.refuse_await("a plain function")
     if plan.direct:
         return compile_wrapper(function, plan, _ASYNC if is_async else _SYNC, is_async=is_async)
     if is_async:
@@ -149,20 +150,3 @@ def _wrapper(function: Callable[..., Any], plan: Plan, mode: Mode) -> Callable[.
 
 _SYNC = Parts(SCOPE.get, SYSTEM.monotonic, sync.call, Run, AUDIENCE, SCOPE.set, SCOPE.reset)
 _ASYNC = Parts(SCOPE.get, SYSTEM.monotonic, aio.call, Run, AUDIENCE, SCOPE.set, SCOPE.reset)
-
-
-def _flags(function: Any) -> int:
-    """The flags of the code behind a callable: of what a partial, a method or a callable object calls in the end."""
-    while not isinstance(function, FunctionType):
-        if isinstance(function, functools.partial):
-            function = function.func
-        elif isinstance(function, MethodType):
-            function = function.__func__
-        else:
-            function = type(function).__call__
-            if not isinstance(function, FunctionType):
-                return 0
-    inspect = sys.modules.get("inspect")  # whoever marks a function as a coroutine function has imported it
-    marked = inspect is not None and inspect.iscoroutinefunction(function)
-    marked = marked or getattr(function, "_is_coroutine", None) is not None  # the mark of asyncio, before Python 3.12
-    return function.__code__.co_flags | (_COROUTINE if marked else 0)

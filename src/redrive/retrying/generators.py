@@ -23,6 +23,7 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from redrive.errors import PolicyValueError
+from redrive.retrying import aio
 from redrive.retrying.plan import Plan
 from redrive.retrying.run import Run, start
 from redrive.retrying.wrapper import signed
@@ -57,7 +58,7 @@ class resume:  # noqa: N801 - used like a word: generator=resume(...)
 Mode: TypeAlias = str | resume
 
 
-def check(function: Callable[..., Any], plan: Plan, mode: Mode) -> None:
+def check(function: Callable[..., Any], plan: Plan, mode: Mode, *, is_async: bool) -> None:
     """Refuse what a generator cannot have.
 
     Raises:
@@ -71,6 +72,8 @@ def check(function: Callable[..., Any], plan: Plan, mode: Mode) -> None:
         field = "on_result" if plan.timeout is None else "attempt_timeout"
         raise PolicyValueError(f"{plan.name}: {field} has no meaning for a generator, which yields items over time")
     plan.refuse_hedge("a generator")
+    if not is_async:
+        plan.refuse_await("a generator")
     if isinstance(mode, resume):
         parameters = _signature(function).parameters
         if mode.into not in parameters and not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
@@ -124,9 +127,14 @@ class _Stream:
 
     def failed(self, error: Exception) -> bool:
         """Whether the stream is tried again."""
-        if error is self.thrown or (self._yielded and self._mode == UNTIL_FIRST_ITEM):
-            return False
-        return self.run.failed(error)
+        return not self._is_over(error) and self.run.failed(error)
+
+    async def afailed(self, error: Exception) -> bool:
+        """The same, awaiting the classifier."""
+        return not self._is_over(error) and await aio.failed(self.run, error)
+
+    def _is_over(self, error: Exception) -> bool:
+        return error is self.thrown or (self._yielded and self._mode == UNTIL_FIRST_ITEM)
 
 
 def wrap_sync(  # noqa: C901 - the protocol of generators (PEP 380), which `yield from` would hide
@@ -211,7 +219,7 @@ def wrap_async(  # noqa: C901 - the same with `await`
                     stream.ended()
                     return
                 except Exception as error:
-                    if not stream.failed(error):
+                    if not await stream.afailed(error):
                         raise
         finally:
             _rd_run.drop()

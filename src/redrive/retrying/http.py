@@ -137,11 +137,11 @@ def idempotency_key(uid: str | None = None) -> str:
         ValueError: ``uid`` is empty, or has characters that cannot stand in a header.
     """
     if uid is None:
-        caller = enclosing(None, None)
-        if caller is not None:
+        callers = enclosing(None, None)
+        if callers:
             raise RuntimeError(
-                f"a new idempotency key inside of {caller}, which is retried, would be another one for each attempt: "
-                "make it before the call, or from attempt.uid"
+                f"a new idempotency key inside of {callers[0].name}, which is retried, would be another one for each "
+                "attempt: make it before the call, or from attempt.uid"
             )
         uid = str(UUID(unique(), version=4))
     if not _PRINTABLE.fullmatch(uid):

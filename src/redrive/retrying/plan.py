@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
 
 from redrive.errors import PolicyValueError
-from redrive.policy import Policy
+from redrive.policy import History, Policy, Retry
+from redrive.policy.classify import is_coroutine_function
 
 __all__ = ["Plan", "name_of", "thorough"]
 
+_LATEST = 1 - 2.0**-53  # the sample of the longest wait
 _DURABLE = {
     "catch": "a catch task takes over durable jobs; in process, catch the exception",
 }
@@ -36,6 +39,8 @@ class Plan:
         timeout: seconds for one attempt, or None.
         retries: whether it ever calls again.
         yields: whether it leaves the retrying to a retrying call above.
+        judges: whether it judges results.
+        awaits: whether a classifier or a predicate of it is a coroutine function.
         shares: whether it names a budget or a breaker.
         hedged: whether it names a hedge.
         direct: whether a call needs no preparation: then the compiled wrapper makes the first attempt itself.
@@ -46,9 +51,11 @@ class Plan:
     """
 
     __slots__ = (
+        "awaits",
         "direct",
         "given",
         "hedged",
+        "judges",
         "limit",
         "name",
         "policy",
@@ -81,10 +88,12 @@ class Plan:
         self.timeout = None if policy.attempt_timeout is None else policy.attempt_timeout.total_seconds()
         self.retries = policy.attempts != 1 or any(rule.attempts not in (None, 1) for rule in policy.rules)
         self.yields = policy.nested == "outer"
+        self.judges = any(policy.predicates)
+        self.awaits = self._coroutine_function() is not None
         self.shares = policy.budget is not None or policy.breaker is not None
         self.hedged = policy.hedge is not None
-        shared = self.shares or self.hedged
-        self.direct = not self.promised and self.timeout is None and policy.on_result is None and not shared
+        indirect = self.shares or self.hedged or self.judges or self.awaits
+        self.direct = not self.promised and self.timeout is None and not indirect
 
     def refuse_hedge(self, kind: str) -> None:
         """Fail where hedging means nothing.
@@ -98,6 +107,53 @@ class Plan:
         if self.hedged:
             hedge = self.policy.hedge
             raise PolicyValueError(f"{self.name}: hedge={hedge!r}: hedging needs a coroutine function, this is {kind}")
+
+    def _coroutine_function(self) -> str | None:
+        """Return the first field that is a coroutine function, as it was written."""
+        named = [("on", self.policy.on), *(("on_result", predicate) for predicate in self.policy.predicates)]
+        for field, function in named:
+            if callable(function) and is_coroutine_function(function):
+                return f"{field}={function!r}"
+        return None
+
+    def refuse_await(self, kind: str) -> None:
+        """Fail where a classifier or a predicate that is a coroutine function cannot be awaited.
+
+        Args:
+            kind: what is called, for the message.
+
+        Raises:
+            PolicyValueError: the policy has one.
+        """
+        if self.awaits:
+            raise PolicyValueError(
+                f"{self.name}: {self._coroutine_function()} is a coroutine function, which {kind} cannot await: "
+                "use def, or a form that awaits it: an async function under @redrive.retry, policy.acall or "
+                "policy.aoutcome"
+            )
+
+    def repeats(self, now: datetime, elapsed: float, error: Exception | None, result: object) -> bool:
+        """Return True if the policy retries a failure that is the first one of its call, however long the wait is.
+
+        A classifier or a predicate that is a coroutine function cannot be asked here: the answer is False then, as it
+        is where one of them raises.
+
+        Args:
+            now: the present instant.
+            elapsed: seconds since the start of the call.
+            error: what was raised; None if a result was rejected.
+            result: the result, without an error.
+        """
+        if not self.retries or self.awaits:
+            return False
+        try:
+            failure = self.policy.classify_result(result) if error is None else self.policy.classify(error)
+        except Exception:  # noqa: BLE001 - it is raised where the policy is asked by its own call
+            return False
+        if failure is None:
+            return False
+        decision = self.policy.decide(History(1, now - timedelta(0, elapsed)), failure, now, _LATEST)
+        return isinstance(decision, Retry) and decision.rule != "deadline"
 
     def changed(self, changes: dict[str, Any]) -> Plan:
         """The same plan under a changed policy.

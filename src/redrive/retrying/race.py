@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from redrive.policy.outcome import surface
+from redrive.retrying.context import enclosing
 from redrive.retrying.crew import Crew, Ended, crew
 from redrive.retrying.hedging import Hedge
 from redrive.retrying.run import Run
@@ -56,7 +57,7 @@ async def race(
     plan = resolve_hedge(run.plan.policy, run.name)
     if plan is None:  # an override has taken it away
         return await attempts(run, function, args, kwargs)
-    run.look_up()
+    run.above = enclosing(run, None)  # the tasks of the copies do not have those frames on their stacks
     async with crew() as group:
         heat = _Heat(run, plan, group, lambda twin: attempts(twin, function, args, kwargs))
         ended = await heat.run_to_the_end()
@@ -134,7 +135,7 @@ class _Heat:
         twin = self._run.copy()
         if twin.plan.shares:
             twin.watch(hedging=bool(self._sent))
-        if self._sent and (self._is_too_late(0) or not twin.affords):
+        if self._sent and (self._is_too_late(0) or not (twin.guard is None or twin.guard.afford())):
             self._left = 0
             return False
         self._left -= 1

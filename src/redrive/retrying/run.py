@@ -17,8 +17,9 @@ A `Run` is the conversation that all forms have with a policy; each of them call
 All counters are here, one run a call, so that one policy serves any number of threads and tasks. What becomes of a
 failure is decided by the policy and nowhere else: by ``Policy.quick`` where class, number and time of the failure
 settle it, else by ``Policy.decide``. A run brings the history, the time and the sample. Only one thing comes after it:
-a call whose policy says ``nested="outer"`` does not carry out a retry where a call above will do so, since the two
-numbers of attempts would multiply. It says so in its record, rule ``nested``.
+a call whose policy says ``nested="outer"`` does not carry out a retry where a call above would do so for the same
+failure (`redrive.retrying.context`), since the two numbers of attempts would multiply. Its record says so, rule
+``nested``.
 
 What calls share has a fixed order: ``deadline( hedge( breaker -> budget -> [ attempt_timeout( limiter( call ) ) ] x n )
 )``. A breaker counts calls, so `Run.admit` asks it, once. A budget is spent when a retry is decided, not when it is
@@ -32,11 +33,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextvars import Token
 from datetime import datetime, timedelta
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
 from redrive.clock import Clock
 from redrive.observe.audience import AUDIENCE
 from redrive.policy import Decision, Defer, Failure, GiveUp, History, Retry, Stage, format_duration
+from redrive.policy.classify import Answer, described
 from redrive.policy.duration import ZERO, span
 from redrive.policy.outcome import surface
 from redrive.retrying.context import SCOPE, SYSTEM, Call, Scope, enclosing
@@ -71,9 +74,10 @@ class Run(Telling, Scope):
         result: the last one that was rejected and is retried.
         last: what was written down about the last attempt that has ended.
         guard: its dealings with a budget and a breaker, if its policy names one.
+        above: the calls above this one that retry, where tasks of it do not have their frames on the stack.
     """
 
-    __slots__ = ("_dice", "_quick", "has_sign", "live")  # see `Story`: one is made after each first failure
+    __slots__ = ("_alone", "_dice", "_quick", "has_sign", "live")  # see `Story`: one is made after each first failure
     clock: Clock = SYSTEM
     ended: GiveUp | Defer | None = None
     outer: Call | None = None
@@ -81,12 +85,11 @@ class Run(Telling, Scope):
     guard: Guard | None = None
     _name: str | None = None
     _truncated = False
-    _off = False
     _instant = False
     _started_at: datetime | None = None
     _by_rule: tuple[int, ...] = ()
     _error: Exception | None = None
-    _above: str | None = None
+    above: tuple[Call, ...] = ()
 
     def __init__(self, plan: Plan, started: float) -> None:
         self.plan = plan
@@ -94,6 +97,7 @@ class Run(Telling, Scope):
         self.number = 1
         self.delay = 0.0
         self.has_sign = self.live = True
+        self._alone = not plan.yields
         self._monotonic = _MONOTONIC
         self._dice = roll
         self._quick = thorough if AUDIENCE else plan.quick
@@ -108,8 +112,6 @@ class Run(Telling, Scope):
     def call(self) -> Run:
         """As a scope, it is that of itself."""
         return self
-
-    # ------------------------------------------------------------------------------------------------------- the loop
 
     def admit(self) -> None:
         """Before the first attempt of a guarded call: ask its breaker.
@@ -163,33 +165,37 @@ class Run(Telling, Scope):
         at = monotonic()
         number = self.number
         delay = quick(error, number, at - self.started, dice())
-        if delay is not None and (number > 1 or not self.plan.yields or enclosing(self, error) is None):
+        if delay is not None and (self._alone or self._left_to(error, None) is None):
             try:
                 self.last = (self.last, self._began, at, type(error), str(error), delay)
             except Exception:  # noqa: BLE001 - a broken `__str__`, which `Failure` can describe
-                return self._failed(error, at, timed_out=False)
+                return self.judge(error, at, timed_out=False)
             self._began = at
             self.number = number + 1
             self.delay = delay
             return True
-        return self._failed(error, at, timed_out=False)
+        return self.judge(error, at, timed_out=False)
 
     def cut_off(self, error: Exception) -> bool:
         """The same for an attempt that redrive itself has ended, so that nobody knows whether it took effect."""
-        return self._failed(error, self._monotonic(), timed_out=True)
+        return self.judge(error, self._monotonic(), timed_out=True)
 
-    def _failed(self, error: Exception, at: float, *, timed_out: bool) -> bool:
+    def judge(self, error: Exception, at: float, *, timed_out: bool, said: Answer | EllipsisType = ...) -> bool:
+        """The same for a failure at an earlier instant, with the answer of a classifier that has been awaited."""
         policy = self.plan.policy
-        if self._off:
+        if self.off:
             self.last = (self.last, self._began, at, Failure.of(error), _OFF)
             self.ended = _OFF
             return False
         if timed_out:
             at = max(at, self.ends or at)  # the timer may belong to another clock: it has lasted that long, at least
-            failure = policy.classify(error, stage=Stage.IN_FLIGHT)
-            failure = failure._replace(reason="TIMEOUT") if failure.reason == "ERROR" else failure
+        stage = Stage.IN_FLIGHT if timed_out else Stage.ANSWERED
+        if isinstance(said, EllipsisType):
+            failure = policy.classify(error, stage=stage)
         else:
-            failure = policy.classify(error)
+            failure = described(error, said, stage)
+        if timed_out and failure.reason == "ERROR":
+            failure = failure._replace(reason="TIMEOUT")
         if self._decide(failure, at, error):
             self._error = error if self._truncated else None
             return True
@@ -200,20 +206,24 @@ class Run(Telling, Scope):
 
     def accepts(self, result: Any) -> bool:
         """Whether a result is the end of the call: it is good, or bad and not retried."""
-        rejects = self.plan.policy.on_result
-        if rejects is None or self._off or not rejects(result):
-            if self.guard is not None or AUDIENCE:
-                self._returned()
-            return True
-        if not self._decide(Failure.of_result(result), self._monotonic(), None):
+        judges = self.plan.judges and not self.off
+        return self.judge_result(result, self.plan.policy.classify_result(result) if judges else None)
+
+    def judge_result(self, result: Any, failure: Failure | None) -> bool:
+        """The same for a result of which the predicates have been asked: None, or the failure that it is."""
+        before = self.last
+        if failure is not None and self._decide(failure, self._monotonic(), None, result):
+            self.result = result
+            return False
+        if self.ended is not None and self.ended.rule == "not_matched":  # a combination accepts it
+            self.ended, self.last = None, before
+        if failure is not None or self.guard is not None or AUDIENCE:
             self._returned()
-            return True
-        self.result = result
-        return False
+        return True
 
     def _close(self) -> bool:
         if self.ended is None:
-            limit = _span(self.plan.limit)
+            limit = format_duration(timedelta(0, self.plan.limit or 0.0))
             self.ended = GiveUp(f"it waited until the deadline of {limit} and did not call again", "deadline")
         if self._error is None:
             self._returned()
@@ -224,7 +234,22 @@ class Run(Telling, Scope):
         error, self._error = self._error, None
         return surface(error)
 
-    def _decide(self, failure: Failure, at: float, error: Exception | None) -> bool:
+    def _left_to(self, error: Exception | None, result: object) -> str | None:
+        """The name of a call above that retries this failure, if the retrying is left to it."""
+        if self._alone:
+            return None
+        above = self.above or enclosing(self, error)
+        if not above:
+            self._alone = True
+            return None
+        return next((call.name for call in above if call.repeats(error, result)), None)
+
+    def repeats(self, error: Exception | None, result: object) -> bool:
+        """See `redrive.retrying.context.Call`."""
+        elapsed = 0.0 if self.number > 1 else self._monotonic() - self.started
+        return not self.off and self.plan.repeats(self.clock.now(), elapsed, error, result)
+
+    def _decide(self, failure: Failure, at: float, error: Exception | None, result: object = None) -> bool:
         if self._started_at is None:
             self._started_at = self.clock.now() - timedelta(0, self._monotonic() - self.started)
         now = self._started_at + timedelta(0, at - self.started)
@@ -234,7 +259,7 @@ class Run(Telling, Scope):
         sample = self._dice()
         decision = policy.decide(history, failure, now, sample)
         if isinstance(decision, Retry):
-            above = (self._above or enclosing(self, error)) if self.number == 1 and self.plan.yields else None
+            above = self._left_to(error, result)
             if above is not None:
                 decision = GiveUp(f"left the retrying to {above} above", "nested")
             elif self._instant and decision.rule == "deadline":
@@ -264,12 +289,10 @@ class Run(Telling, Scope):
         self.ended = refused
         return decision._replace(rule="budget")
 
-    # ----------------------------------------------------------------------------------------------------------- time
-
     @property
     def ends(self) -> float | None:
         """When the present attempt should have ended, on the clock of this call; None without a bound."""
-        if self._off:
+        if self.off:
             return None
         limit, timeout = self.plan.limit, self.plan.timeout
         whole = None if limit is None else self.started + limit
@@ -280,21 +303,12 @@ class Run(Telling, Scope):
     @property
     def bounded(self) -> bool:
         """Whether attempts that can be cut off are: there is a timeout for each, or a deadline that was given."""
-        return (self.plan.promised or self.plan.timeout is not None) and not self._off
+        return (self.plan.promised or self.plan.timeout is not None) and not self.off
 
     @property
     def room(self) -> float:
         """Seconds that the present attempt of a bounded run may take."""
         return max(0.0, (self.ends or 0.0) - self._began)
-
-    def overrun(self) -> TimeoutError:
-        """The error of an attempt that was cut off."""
-        limit, timeout = self.plan.limit, self.plan.timeout
-        if timeout is not None and (limit is None or self._began + timeout <= self.started + limit):
-            return TimeoutError(f"attempt {self.number} of {self.name} took longer than {_span(timeout)}")
-        return TimeoutError(f"the deadline of {_span(limit)} came during attempt {self.number} of {self.name}")
-
-    # -------------------------------------------------------------------------------------------------------- around it
 
     def settle(self, scope: Scope | None, name: str | None) -> None:
         """Be a call under a scope, and not one of a compiled wrapper.
@@ -310,9 +324,9 @@ class Run(Telling, Scope):
             self.outer = scope.call
             self._monotonic = scope.clock.monotonic
             self._dice = scope.roll
-            self._off = scope.off
+            self.off = scope.off
             self._instant = scope.trial is not None
-            if self._off or self._instant:
+            if self.off or self._instant:
                 self._quick = thorough
 
     def watch(self, *, hedging: bool = False) -> None:
@@ -324,7 +338,7 @@ class Run(Telling, Scope):
         Raises:
             PolicyValueError: the policy names something that is not registered.
         """
-        if not self._off:
+        if not self.off:
             from redrive.retrying.guard import Guard
 
             self.guard = Guard(self.plan, self.name, self._monotonic, hedging=hedging)
@@ -335,23 +349,14 @@ class Run(Telling, Scope):
         twin = Run(self.plan, self.started)
         twin.settle(SCOPE.get(), self._name)
         twin._began = self._monotonic()
-        twin._above = self._above
+        twin.above = self.above
         twin._quick, twin.is_copy = thorough, True
         return twin
 
     @property
-    def affords(self) -> bool:
-        """Ask the budget for this further copy of a call."""
-        return self.guard is None or self.guard.afford()
-
-    @property
     def hedges(self) -> bool:
         """Whether copies of it may be made: not where retries are switched off, nor where nothing is waited for."""
-        return self.plan.hedged and not self._off and not self._instant
-
-    def look_up(self) -> None:
-        """Remember a retrying call above: tasks that are started here do not have its sign on their stacks."""
-        self._above = enclosing(self, None)
+        return self.plan.hedged and not self.off and not self._instant
 
     def adopt(self, twin: Run, copies: Iterable[Run]) -> None:
         """Tell the story of that copy from now on: it was the one that counted. That of the others is added."""
@@ -393,7 +398,3 @@ def start(plan: Plan, name: str | None = None) -> Run:
 
 
 _OFF = GiveUp("retries are switched off", "disabled")
-
-
-def _span(seconds: float | None) -> str:
-    return format_duration(timedelta(0, seconds or 0.0))

@@ -30,6 +30,7 @@ from redrive.errors import PolicyValueError
 from redrive.policy import Failure
 from redrive.policy.breaker import BreakerSettings
 from redrive.policy.budget import Budget, Ledger
+from redrive.policy.classify import refuse_coroutine_function
 from redrive.retrying.context import SCOPE, SYSTEM
 from redrive.retrying.hedging import Hedge
 from redrive.retrying.orchestrator.breaker import CircuitBreaker
@@ -136,6 +137,7 @@ class SharedBreaker:
         self.settings = settings or BreakerSettings()
         if self.settings.canary != "request":
             raise PolicyValueError("a breaker of calls has no probe of its own: canary='request'")
+        refuse_coroutine_function(counts, "counts")
         self.key = key
         self.counts = counts
         self.circuit = CircuitBreaker(self.settings, clock=_InForce())

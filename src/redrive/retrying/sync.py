@@ -31,6 +31,7 @@ def proceed(run: Run, function: Callable[..., Any], args: tuple[Any, ...], kwarg
         Exception: what the function raised, last, unchanged.
     """
     run.plan.refuse_hedge("not one")
+    run.plan.refuse_await("a plain function")
     token = run.publish()
     try:
         if run.guard is not None:

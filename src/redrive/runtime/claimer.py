@@ -15,6 +15,8 @@ not rest longer than until then.
 Reasons to look again: the notifier saw a change, the settler writes what has ended, the next job known to be due is
 due, or `NET` has passed, because every notification can get lost.
 
+The worker claims jobs of the tasks that it has and leaves the others where they are, for workers that have them.
+
 A claim whose reply is lost leaves leases behind that nobody knows, under a worker that lives: nobody would ever take
 them from it. The keeper sees such leases; but it also sees those of a claim that is just coming in. Between two claims
 the claimer can tell the one from the other, and gives back what it did not take.
@@ -159,6 +161,7 @@ class Claimer:
                 free,
                 lease_for=self._app.terms.lease_for,
                 queues=self._queues,
+                tasks=self._app.served(),
                 walks=self._walks,
                 floors=known,
                 now=self._app.now(),

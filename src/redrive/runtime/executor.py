@@ -13,9 +13,12 @@ clean up; a ``def`` handler sees it in ``ctx.should_stop``.
 A handler may end its attempt by itself, in its own transaction (`redrive.app.transaction`). Then the end is written,
 and what the handler still does is only looked at to be logged.
 
-A cancellation is two things. Asked for by the worker, it ends the attempt without an outcome. Leaking out of something
-that the handler awaited, it is a failure like any other: were it taken for the worker's, the job would be given back
-and run again at once, for ever, with nothing spent.
+A cancellation is two things. Made by the worker, it ends the attempt without an outcome. Made by anything else, such as
+the handler itself or something that it awaited, it is a failure like any other: if it were taken for the worker's, the
+job would be given back and run again at once, for ever, with nothing spent.
+
+Every other `BaseException` that a handler raises is a failure of its attempt too, also `KeyboardInterrupt`,
+`SystemExit` and `GeneratorExit`: none of them ends the worker.
 """
 
 from __future__ import annotations
@@ -39,7 +42,17 @@ from redrive.app.payload import type_name
 from redrive.app.pending import Pending
 from redrive.app.task import Task
 from redrive.engine.lease import UNKNOWN_TASK_DELAY
-from redrive.engine.outcome import Cancelled, Expired, Failed, Outcome, Released, Snoozed, Succeeded, Suspended
+from redrive.engine.outcome import (
+    Cancelled,
+    Expired,
+    Failed,
+    Outcome,
+    Released,
+    Snoozed,
+    Succeeded,
+    Suspended,
+    Unreadable,
+)
 from redrive.engine.records import Claim
 from redrive.errors import Cancel, ConfigurationError, JobNotFound, PayloadError, PolicyError, Snooze
 from redrive.observe.audience import AUDIENCE
@@ -65,11 +78,23 @@ class Executor:
     Args:
         app: whose tasks.
         pool: where ``def`` handlers run; None runs them on the event loop, one at a time, as drain mode wants it.
+        begins: called with each claim just before its handler is called.
+        cut_off: answers whether the caller has cancelled the attempt of a lease. By default every cancellation of the
+            present task counts as the caller's.
     """
 
-    def __init__(self, app: App, pool: Pool | None) -> None:
+    def __init__(
+        self,
+        app: App,
+        pool: Pool | None,
+        *,
+        begins: Callable[[Claim], None] = lambda _: None,
+        cut_off: Callable[[int], bool] = lambda _: _task_is_cancelled(),
+    ) -> None:
         self._app = app
         self._pool = pool
+        self._begins = begins
+        self._cut_off = cut_off
         self._links: dict[int, Link] = {}
 
     # ------------------------------------------------------------------------------- what handlers are told, and tell
@@ -108,7 +133,7 @@ class Executor:
             How it ended.
 
         Raises:
-            asyncio.CancelledError: the worker wants the slot back; the attempt has no outcome.
+            asyncio.CancelledError: the caller has cancelled the attempt, which has no outcome.
         """
         task = self._app.find(claim.task)
         if task is None:
@@ -124,7 +149,7 @@ class Executor:
         except _UnknownTask as error:
             return _unknown(str(error))
         except (PayloadError, ConfigurationError, JobNotFound) as error:
-            return permanent("BAD_PAYLOAD", str(error))
+            return Unreadable(clean(error, ERROR_TEXT))
         passage = admit(self._app, task, claim)
         if isinstance(passage, Released):
             return passage
@@ -136,33 +161,38 @@ class Executor:
         except BaseException:
             passage.drop()
             raise
-        passage.tell(outcome)
+        try:
+            passage.tell(outcome)
+        except BaseException:
+            log.exception("job %d: its circuit breaker could not be told how the attempt ended", claim.id)
         return outcome
 
     async def _outcome(
         self, task: Task[Any, Any, Any], arguments: dict[str, Any], limit: timedelta | None, passage: Passage
     ) -> Outcome:
         """Call the handler, and say as a value what came of it."""
+        claim = passage.claim
+        self._begins(claim)
         try:
             if AUDIENCE:
-                result = await watched(self._app.store, passage.claim, lambda: self._call(task, arguments, limit))
+                result = await watched(self._app.store, claim, lambda: self._call(task, arguments, limit))
             else:
                 result = await self._call(task, arguments, limit)
-        except (KeyboardInterrupt, GeneratorExit):
-            raise
         except BaseException as error:
-            if isinstance(error, asyncio.CancelledError) and _wanted_back():
-                raise
+            if isinstance(error, asyncio.CancelledError):
+                if self._cut_off(claim.lease_id):
+                    raise
+                _undo_cancellation()
             passage.error = error
             return _outcome(error)
-        if result is None:
-            return _SUCCEEDED
         if isinstance(result, Pending):
             return Suspended(result.timeout)
         try:
-            return Succeeded(task.returns.write(result))
-        except PayloadError as error:
+            raw = task.returns.check(result)
+        except (PayloadError, ConfigurationError) as error:
+            # The handler has done its work, and would return the same again: another attempt would only repeat it.
             return permanent("BAD_RESULT", str(error))
+        return _SUCCEEDED if raw is None else Succeeded(raw)
 
     async def _linked(
         self,
@@ -174,7 +204,8 @@ class Executor:
         passage: Passage,
     ) -> Outcome:
         """The same for a handler that asks for its context."""
-        link = self._link(task, claim, arguments, limit)
+        key = await self._app.aidempotency_key(claim.id)
+        link = self._link(task, claim, arguments, limit, key)
         self._links[claim.lease_id] = link
         try:
             outcome = await self._outcome(task, arguments, limit, passage)
@@ -188,7 +219,7 @@ class Executor:
         return _transacted(link, outcome) if link.ended else outcome
 
     def _link(
-        self, task: Task[Any, Any, Any], claim: Claim, arguments: dict[str, Any], limit: timedelta | None
+        self, task: Task[Any, Any, Any], claim: Claim, arguments: dict[str, Any], limit: timedelta | None, key: str
     ) -> Link:
         """Add the context to the arguments."""
         assert task.signature.context is not None  # noqa: S101 - the caller has looked
@@ -200,7 +231,7 @@ class Executor:
             attempt=claim.attempt,
             failures=claim.failures,
             attempt_uid=link.uid,
-            idempotency_key=self._app.idempotency_key(claim.id),
+            idempotency_key=key,
             started_at=claim.started_at,
             deadline_at=None if limit is None else claim.claimed_at + limit,
             origin=claim.origin,
@@ -214,10 +245,11 @@ class Executor:
         failed = self._app.find(dead.job.task)
         if failed is None:
             raise _UnknownTask(dead.job.task)
+        request, kind = failed.signature.read_request(dead.payload or b"{}", wanted)
         return CatchRequest(
             task=dead.job.task,
-            request=failed.signature.read_request(dead.payload or b"{}", wanted),
-            request_type=type_name(failed.signature.request),
+            request=request,
+            request_type=type_name(kind),
             error=dead.job.error or "unknown error",
             attempts=dead.attempts,
             job_id=dead.job.id,
@@ -238,7 +270,10 @@ class Executor:
             result = task.function(**arguments)
         else:
             call = functools.partial(contextvars.copy_context().run, _in_thread, task.function, arguments)
-            result = await asyncio.get_running_loop().run_in_executor(self._pool, call)
+            try:
+                result = await asyncio.get_running_loop().run_in_executor(self._pool, call)
+            except _ExitInThread as exit_in_thread:
+                raise exit_in_thread.error from None
         # A plain decorator around an `async def` makes a function that returns a coroutine.
         return await _softly(result, task.traits.soft_timeout) if inspect.isawaitable(result) else result
 
@@ -265,12 +300,20 @@ class _AttemptTimeout(Exception):
     """The attempt took longer than its policy allows."""
 
 
+class _ExitInThread(Exception):
+    """Carries a `GeneratorExit` out of a thread."""
+
+    def __init__(self, error: GeneratorExit) -> None:
+        super().__init__()
+        self.error = error
+
+
 class _UnknownTask(Exception):
     """The task whose request is to be caught is not one of this app."""
 
 
 class HandlerCancelled(Exception):
-    """Something that the handler awaited was cancelled."""
+    """The handler, or something that it awaited, was cancelled, and not by the worker."""
 
 
 def _in_thread(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:  # noqa: ANN401 - the user's
@@ -280,12 +323,21 @@ def _in_thread(function: Callable[..., Any], arguments: dict[str, Any]) -> Any: 
         # A future cannot carry this one: whoever awaits it would wait for ever.
         message = "the handler raised StopIteration"
         raise RuntimeError(message) from error
+    except GeneratorExit as error:
+        # A task that gets this one from a future closes its coroutines instead of raising it where they wait.
+        raise _ExitInThread(error) from error
 
 
-def _wanted_back() -> bool:
-    """Has the worker cancelled this attempt?"""
+def _task_is_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def _undo_cancellation() -> None:
+    """Let the present task go on after its handler has cancelled it."""
+    task = asyncio.current_task()
+    while task is not None and task.cancelling() > 0:
+        task.uncancel()
 
 
 def _transacted(link: Link, outcome: Outcome) -> Outcome:
@@ -327,7 +379,7 @@ def _outcome(error: BaseException) -> Outcome:
             text = f"the attempt took longer than {limit.total_seconds():g} s"
             return Failed(Failure(_TIMEOUT, text, "TIMEOUT", Stage.IN_FLIGHT))
         case asyncio.CancelledError():
-            cancelled = HandlerCancelled("something that the handler awaited was cancelled")
+            cancelled = HandlerCancelled("the handler, or something that it awaited, was cancelled")
             cancelled.__cause__ = error
             return failed(cancelled)
         case _:

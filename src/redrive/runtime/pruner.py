@@ -6,7 +6,7 @@ Which jobs may go, and when, is the subject of `redrive.stores.operations.retent
 A *pass* walks all jobs once, a stride at a time. Where there is nothing to delete it only reads, and rests between two
 strides: a pass over ten million jobs takes a quarter of an hour and costs the database less than a hundredth of its
 time. The place is kept in memory; a worker that starts anew walks anew. At the end of a pass it is known which policies
-no job has any more.
+no job has any more: they are retired, and deleted a day later.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OCCURRENCES = 1000
 """Occurrences of crons that are deleted in one transaction; they are kept as long as jobs that have ended."""
 
 POLICIES = 10
-"""Policies that are deleted after one pass: for each one, the database looks at every job."""
+"""Policies that are retired or deleted after one pass: for each one, the database reads every job."""
 
 
 class Pruner:
@@ -78,7 +78,7 @@ class Pruner:
 
     async def _pass(self) -> None:
         store, now = self._app.store, self._app.now
-        known = await store.arun(retention.policies())
+        known = await store.arun(retention.policies(now=now()))
         seen: set[str] = set()
         after: int | None = 0
         while after is not None:
@@ -95,4 +95,4 @@ class Pruner:
         while kept_for and await store.arun(forget_occurrences(kept_for, limit=OCCURRENCES, now=now())) == OCCURRENCES:
             pass
         for digest in sorted(known - seen)[:POLICIES]:
-            await store.arun(retention.forget_policy(digest))
+            await store.arun(retention.forget_policy(digest, now=now()))

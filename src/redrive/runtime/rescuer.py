@@ -4,8 +4,7 @@ Every worker does this; no leader is needed, because a sweep is guarded row by r
 two that sweep at once one finds nothing left to do. Its first pass is at start, so a crashed process that is started
 again finds its own jobs as soon as its old lease has run out.
 
-It also ends the attempts that have waited too long for an answer from outside, which no worker holds, and the sessions
-of stopped processes, whose locks would keep everybody from their jobs.
+It also ends the sessions of stopped processes, whose locks would keep everybody from their jobs.
 """
 
 from __future__ import annotations
@@ -15,11 +14,10 @@ import logging
 from redrive.app.app import App
 from redrive.app.telling import tell_moved
 from redrive.clock import Clock
-from redrive.engine.settle import Transition
+from redrive.engine.transition import Transition
 from redrive.errors import StoreError
 from redrive.observe.audience import AUDIENCE
-from redrive.runtime import dice
-from redrive.stores.operations import answers, leases, workers
+from redrive.stores.operations import leases, workers
 
 __all__ = ["Rescuer"]
 
@@ -49,8 +47,6 @@ class Rescuer:
                 await self._free()
                 while len(await self._sweep()) == BUDGET:
                     pass
-                while len(await self._lapse()) == BUDGET:
-                    pass
             except StoreError as error:
                 log.warning("sweeping waits: %s", error)
             await self._clock.asleep(self._every)
@@ -66,11 +62,3 @@ class Rescuer:
         if AUDIENCE:
             tell_moved(swept)
         return swept
-
-    async def _lapse(self) -> tuple[Transition, ...]:
-        ended = await self._app.store.arun(answers.lapse(BUDGET, iter(dice.roll, None), now=self._app.now()))
-        for each in ended:
-            log.warning("job %d: %s; %s", each.job_id, each.error, each.note)
-        if AUDIENCE:
-            tell_moved(ended)
-        return ended

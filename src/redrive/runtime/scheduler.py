@@ -8,6 +8,9 @@ A look costs a few probes of indexes for each schedule, however many things are 
 known is due, and each second at the latest, since another process may have tracked something in between. Overdue
 attempts are swept here too, whosever they are; the sweep's logical time is the deadline, so it may be late.
 
+A clock that was set back leaves what waits for an instant ahead of it. The scheduler sees that when it starts, and when
+an instant of the database is earlier than one before it; then it reckons anew, and logs what it has changed.
+
 `turn` is one look and what follows from it. The drain of `redrive.testing` takes such turns by itself.
 """
 
@@ -15,10 +18,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
 from redrive.app.app import App
+from redrive.app.refresh import Refresh
 from redrive.app.telling import tell_fired
 from redrive.clock import Clock
 from redrive.engine.occurrence import Decision
@@ -27,8 +31,9 @@ from redrive.errors import StoreError
 from redrive.observe.audience import AUDIENCE
 from redrive.runtime import dice
 from redrive.runtime.rests import rest
-from redrive.schedule import Outcome
-from redrive.stores.operations import crons, refreshes, schedules
+from redrive.schedule import Outcome, RefreshPolicy
+from redrive.schedule.refresh import TOLERANCE
+from redrive.stores.operations import crons, refreshes, schedules, set_back
 from redrive.stores.operations.schedules import Look
 
 __all__ = ["Scheduler", "Turn", "declare", "turn"]
@@ -52,10 +57,12 @@ class Turn:
     Attributes:
         done: how many things it has moved.
         rest_for: how long it is until something is due; None where nothing is planned.
+        at: the instant of the look, by the clock of the database; None where there are no schedules.
     """
 
     done: int
     rest_for: timedelta | None
+    at: datetime | None = field(default=None, compare=False)
 
 
 class Scheduler:
@@ -69,6 +76,7 @@ class Scheduler:
     def __init__(self, app: App, clock: Clock) -> None:
         self._app = app
         self._clock = clock
+        self._latest: datetime | None = None
 
     async def run(self) -> None:
         """Declare the schedules of the code, and start what is due, until cancelled."""
@@ -78,7 +86,10 @@ class Scheduler:
                 if not declared:
                     await declare(self._app)
                     declared = True
-                seconds = _seconds(await turn(self._app, dice.roll))
+                    await mend(self._app, dice.roll, seen=False)
+                made = await turn(self._app, dice.roll)
+                await self._watch(made.at)
+                seconds = _seconds(made)
                 failures = 0
             except StoreError as error:
                 failures += 1
@@ -86,6 +97,15 @@ class Scheduler:
                 log.warning("schedules wait: %s", error)
             if seconds > 0:
                 await self._clock.asleep(seconds)
+
+    async def _watch(self, at: datetime | None) -> None:
+        """See whether the clock of the database was set back since the last turn."""
+        if at is None:
+            return
+        if self._latest is not None and self._latest - at > TOLERANCE:
+            log.warning("the clock of the database was set back by %s", self._latest - at)
+            await mend(self._app, dice.roll, seen=True)
+        self._latest = at
 
 
 def _seconds(made: Turn) -> float:
@@ -107,6 +127,48 @@ async def declare(app: App) -> None:
     """
     definitions = [each.definition for each in app.schedules.values()]
     await app.store.arun(schedules.declare(definitions, now=app.now()))
+
+
+async def mend(app: App, roll: Callable[[], float], *, seen: bool) -> None:
+    """Reckon anew what waits for an instant too far ahead, since the clock of the database was set back.
+
+    Args:
+        app: whose schedules.
+        roll: answers random numbers in [0, 1), for jitter.
+        seen: True if this process has seen the clock go back. Otherwise the things of a refresh are only looked at if
+            the earliest of them waits for longer than until the next planned refresh: looking walks all of them.
+
+    Raises:
+        StoreError: the database refused.
+    """
+    for each in await app.store.arun(schedules.look(now=app.now())):
+        task = app.schedules.get(each.name)
+        if isinstance(task, Refresh):
+            if seen or _is_ahead(task.refresh_policy, each):
+                await _mend_things(app, each, roll)
+        elif task is not None and each.due_at is not None and each.due_at > each.now:
+            earlier = await app.store.arun(set_back.cron(each.name, now=app.now()))
+            if earlier is not None:
+                log.warning("cron %s: it waited for a clock that was set back; it waits %s less", each.name, earlier)
+
+
+def _is_ahead(policy: RefreshPolicy, look: Look) -> bool:
+    """Return whether all things that wait for their start wait for longer than until the next planned refresh."""
+    late = look.now + TOLERANCE
+    latest = None if policy.schedule is None else policy.schedule.next(late, after=late)
+    return latest is not None and look.due_at is not None and look.due_at > latest + policy.jitter
+
+
+async def _mend_things(app: App, look: Look, roll: Callable[[], float]) -> None:
+    moved, after = 0, ""
+    while True:
+        page = await app.store.arun(set_back.things(look.name, iter(roll, None), after=after, now=app.now()))
+        moved += page.moved
+        if page.last is None:
+            break
+        after = page.last
+    if moved:
+        log.warning("refresh %s: %d keys waited for a clock that was set back; they are planned anew", look.name, moved)
 
 
 async def turn(app: App, roll: Callable[[], float], *, budget: int = BUDGET) -> Turn:
@@ -135,7 +197,8 @@ async def turn(app: App, roll: Callable[[], float], *, budget: int = BUDGET) -> 
         done += await app.store.arun(refreshes.sweep(budget, iter(roll, None), now=app.now()))
     instants = [each.due_at for each in own] + [each.sweep_at for each in looks[:1]]
     earliest = min((each for each in instants if each is not None), default=None)
-    return Turn(done, None if earliest is None else earliest - looks[0].now)
+    at = looks[0].now if looks else None
+    return Turn(done, None if earliest is None or at is None else earliest - at, at)
 
 
 async def _fire(app: App, look: Look) -> int:

@@ -69,7 +69,7 @@ class Settler:
         self._flushing = flushing
         self._endings: list[Ending] = []
         self._arrived = asyncio.Event()
-        self._aside: set[asyncio.Task[None]] = set()
+        self._aside: dict[asyncio.Task[None], Ending] = {}
 
     def put(self, ending: Ending) -> None:
         """Take an ending; returns at once.
@@ -85,14 +85,20 @@ class Settler:
         """Endings that are not written yet."""
         return len(self._endings) + len(self._aside)
 
+    @property
+    def unwritten(self) -> tuple[Ending, ...]:
+        """The endings that are not written yet, as far as this process knows."""
+        return (*self._endings, *self._aside.values())
+
     async def run(self) -> None:
         """Write endings as they come, until cancelled."""
         try:
             await self._write_all()
         finally:
-            for odd in self._aside:
+            aside = tuple(self._aside)
+            for odd in aside:
                 odd.cancel()
-            await asyncio.gather(*self._aside, return_exceptions=True)
+            await asyncio.gather(*aside, return_exceptions=True)
 
     async def _write_all(self) -> None:
         while True:
@@ -132,8 +138,12 @@ class Settler:
         if not isinstance(error, StoreError):
             ending = replace(ending, outcome=_undecided(ending, error))
         odd = asyncio.create_task(self._again(ending, tries))
-        self._aside.add(odd)
-        odd.add_done_callback(self._aside.discard)
+        self._aside[odd] = ending
+        odd.add_done_callback(self._written)
+
+    def _written(self, odd: asyncio.Task[None]) -> None:
+        if not odd.cancelled():  # what a stop cancels is unwritten still
+            self._aside.pop(odd, None)
 
     async def _again(self, ending: Ending, tries: int) -> None:
         await self._clock.asleep(rest(tries))

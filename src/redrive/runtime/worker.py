@@ -1,14 +1,20 @@
 """Starts the duties of a worker process, and stops them in order.
 
 Stopping once *drains*: no new claims, the running handlers may finish for as long as `shutdown_timeout`. Stopping
-twice, or the end of that time, interrupts them: their jobs are given back, due at once, with nothing spent. Either way
-the worker signs off last, so that no lease outlives it. Handlers that look at ``ctx.should_stop`` see it at once.
+twice, or the end of that time, interrupts them: their jobs are given back, due at once, with nothing spent. A job of a
+task with ``idempotent=False`` is not given back once its handler has begun, because it may have had its effect: it is
+dead with the reason ``LOST_IN_FLIGHT``. Either way the worker signs off last, so that no lease outlives it. Handlers
+that look at ``ctx.should_stop`` see it at once.
+
+Every attempt ends in exactly one of two ways: with an outcome, which is settled, or because its lease was lost. A
+callback of its asyncio task sees to that where the attempt itself did not.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import socket
@@ -21,7 +27,7 @@ from redrive.app.app import App
 from redrive.app.context import Stop
 from redrive.app.telling import tell_lost, tell_settled
 from redrive.clock import Clock, SystemClock
-from redrive.engine.outcome import Outcome, Released
+from redrive.engine.outcome import Lost, Outcome, Released
 from redrive.engine.records import Claim
 from redrive.errors import ConfigurationError, LeaseLost
 from redrive.observe.audience import AUDIENCE
@@ -35,8 +41,9 @@ from redrive.runtime.pruner import Pruner
 from redrive.runtime.rescuer import Rescuer
 from redrive.runtime.scheduler import Scheduler
 from redrive.runtime.settler import Settler
+from redrive.runtime.timeouts import Timeouts
 from redrive.runtime.watching import kept, tell_worker_started, tell_worker_stopped
-from redrive.stores.operations import queues, workers
+from redrive.stores.operations import leases, queues, workers
 from redrive.stores.operations.leases import Ending, Settled
 
 __all__ = ["Worker"]
@@ -84,7 +91,12 @@ class Worker:
         self._clock = clock or SystemClock()
         self._id = 0
         self._running: dict[int, asyncio.Task[None]] = {}
-        self._unstarted: dict[int, Claim] = {}
+        self._open: dict[int, Claim] = {}
+        """Attempts that have not ended, by their leases."""
+        self._begun: dict[int, Claim] = {}
+        """Attempts whose handlers have begun and whose end is not written."""
+        self._cut_off: set[int] = set()
+        """Leases of the attempts that this worker has cancelled."""
         self._ended = 0
         self._lost: set[int] = set()
         self._suspect = 0
@@ -126,7 +138,7 @@ class Worker:
 
     async def _work(self) -> None:
         pool = ThreadPoolExecutor(self._concurrency + OVERHANG, "redrive-handler")
-        self._executor = Executor(self._app, pool)
+        self._executor = Executor(self._app, pool, begins=self._begins, cut_off=self._cut_off.__contains__)
         self._settler = Settler(self._app, self._clock, lambda: len(self._running), self._on_settled, self._wake)
         self._claimer = Claimer(
             self._app,
@@ -155,15 +167,17 @@ class Worker:
             await self._serve()
         finally:
             keeper.stop()
-            for attempt in self._running.values():
-                attempt.cancel()
+            for lease_id in self._running:
+                self._cut(lease_id)
             pool.shutdown(wait=False, cancel_futures=True)
+            await self._settle_begun()
             await self._app.store.arun(workers.leave(self._id, now=self._app.now()))
 
     async def _serve(self) -> None:
         rescuer, coroner = Rescuer(self._app, self._clock), Coroner(self._app, self._clock, lambda: self._id)
         pruner, scheduler = Pruner(self._app, self._clock, lambda: self._id), Scheduler(self._app, self._clock)
-        wanted = (rescuer, coroner, self._notifier, pruner, *((scheduler,) if self._app.schedules else ()))
+        timeouts = Timeouts(self._app, self._clock)
+        wanted = (rescuer, coroner, timeouts, self._notifier, pruner, *((scheduler,) if self._app.schedules else ()))
         settling = asyncio.create_task(self._settler.run())
         claiming = asyncio.create_task(self._claimer.run())
         duties = [asyncio.create_task(duty.run()) for duty in wanted]
@@ -196,6 +210,23 @@ class Worker:
         if self._running:
             log.warning("%d handlers do not stop when told to; their jobs are given back", len(self._running))
 
+    async def _settle_begun(self) -> None:
+        """Settle the attempts whose handlers have begun and whose ends are not written, before the rest is given back.
+
+        An attempt that has ended is settled as it ended, another one as cut off. If the store refuses that, the worker
+        must not give them back either: they are lost when its lease runs out.
+        """
+        why = f"worker {self._id} shut down"
+        known = {ending.claim.lease_id: ending for ending in self._settler.unwritten}
+        endings = [
+            known.get(lease_id) or Ending(claim, Released(why, started=True), dice.roll())
+            for lease_id, claim in self._begun.items()
+        ]
+        if endings:
+            settled = await self._app.store.arun(leases.settle(endings, now=self._app.now()))
+            if AUDIENCE:
+                tell_settled(endings, settled)
+
     async def _emptied(self) -> None:
         while self._running or self._settler.waiting:
             await self._clock.asleep(0.005)
@@ -215,52 +246,78 @@ class Worker:
         self._claimer.wake()
 
     def _start(self, claim: Claim) -> None:
-        self._unstarted[claim.lease_id] = claim
-        self._running[claim.lease_id] = self._loop.create_task(self._attempt(claim))
+        attempt = self._loop.create_task(self._attempt(claim))
+        self._open[claim.lease_id] = claim
+        self._running[claim.lease_id] = attempt
+        attempt.add_done_callback(functools.partial(self._done, claim))
         if suspect(claim):
             self._suspect = claim.lease_id
 
     def _give_back(self, claim: Claim) -> None:
         self._settler.put(Ending(claim, Released(f"worker {self._id} shut down"), 0.0))
 
+    def _begins(self, claim: Claim) -> None:
+        self._begun[claim.lease_id] = claim
+
     async def _attempt(self, claim: Claim) -> None:
-        outcome: Outcome
-        del self._unstarted[claim.lease_id]
         try:
             outcome = await self._executor.run(claim)
         except asyncio.CancelledError:
             self._interrupted(claim)
             raise
-        except Exception:
-            log.exception("job %d: the worker itself failed; the job is given back", claim.id)
-            outcome = Released("the worker itself failed", timedelta(seconds=5))
-        self._end(claim, outcome)
+        except BaseException as error:  # noqa: BLE001 - one that leaves this task may end the event loop
+            self._failed(claim, error)
+        else:
+            self._end(claim, outcome)
+
+    def _failed(self, claim: Claim, error: BaseException) -> None:
+        """End an attempt whose outcome is unknown because the worker's own code raised an error."""
+        if claim.lease_id in self._begun:
+            self._end(claim, Lost(f"worker {self._id} itself failed during attempt {claim.attempt}"))
+        else:
+            self._end(claim, Released("the worker itself failed", timedelta(seconds=5)))
+        log.error("job %d: the worker itself failed", claim.id, exc_info=error)
+
+    def _done(self, claim: Claim, attempt: asyncio.Task[None]) -> None:
+        """End an attempt that did not do so itself, such as one that was cancelled before its first step."""
+        if claim.lease_id not in self._open:
+            return
+        error = None if attempt.cancelled() else attempt.exception()
+        if error is None:
+            self._interrupted(claim)
+        else:
+            self._failed(claim, error)
 
     def _cut(self, lease_id: int) -> None:
-        """Cancel an attempt. One that has not taken its first step never will, and cannot say so itself."""
-        attempt = self._running[lease_id]
-        attempt.cancel()
-        claim = self._unstarted.pop(lease_id, None)
-        if claim is not None:
-            attempt.add_done_callback(lambda _: self._interrupted(claim))
+        """Cancel an attempt."""
+        self._cut_off.add(lease_id)
+        self._running[lease_id].cancel()
 
     def _interrupted(self, claim: Claim) -> None:
-        """An attempt was cancelled, perhaps before its first step: by a stop, or because its lease is lost."""
+        """End an attempt that was cancelled: by a stop, or because its lease is lost."""
         if claim.lease_id in self._lost:
             self._lost.discard(claim.lease_id)
+            self._forget(claim)
+            self._begun.pop(claim.lease_id, None)
             self._running.pop(claim.lease_id, None)
             if AUDIENCE:
                 tell_lost(claim)
             self._claimer.wake()
         else:
-            self._end(claim, Released(f"worker {self._id} shut down"))
+            self._end(claim, Released(f"worker {self._id} shut down", started=claim.lease_id in self._begun))
+
+    def _forget(self, claim: Claim) -> None:
+        self._open.pop(claim.lease_id, None)
+        self._cut_off.discard(claim.lease_id)
 
     def _end(self, claim: Claim, outcome: Outcome) -> None:
+        self._forget(claim)
         self._ended += 1
         self._settler.put(Ending(claim, outcome, dice.roll(), kept() if AUDIENCE else None))
 
     def _on_settled(self, endings: Sequence[Ending], settled: Settled) -> None:
         for ending in endings:
+            self._begun.pop(ending.claim.lease_id, None)
             if self._running.pop(ending.claim.lease_id, None) is not None:
                 self._ended -= 1
         if settled.lost or self._lost:
@@ -315,6 +372,7 @@ class Worker:
                 concurrency=self._concurrency,
                 lease_for=self._app.terms.lease_for,
                 queues=self._queues,
+                tasks=self._app.served(),
                 process=process.present(),
                 lock_id=self._notifier.lock_id,
                 now=self._app.now(),

@@ -13,9 +13,10 @@ module       is about
 `calendar`   how rules that are daily or slower are walked
 `elapsed`    how faster ones are counted
 `wall`       wall clocks, and the nights in which they are changed
-`policy`     what is to be done to keep something fresh
+`policy`     what is to be done to keep something fresh; `codec` writes it as data
 `state`      where that stands
 `refresh`    the moves from one state to the next (seed 004)
+`starting`   those of them that begin an attempt
 `failing`    what of them decides between a retry, the next planned refresh, and giving up
 `play`       the moves one after the other, with a clock that jumps
 `lint`       warnings about policies that are hardly meant so; `gaps` finds the figures

@@ -7,7 +7,7 @@ five fields              minute, hour, day of the month, month, day of the week
 six fields               seconds before these; or a year after them, if the last field has a number from 1000
 seven fields             seconds before these and a year after them
 ``@daily`` and so on     ``@hourly``, ``@midnight``, ``@weekly``, ``@monthly``, ``@yearly``, ``@annually``
-``30s``, ``5m``, ``2h``  FTL's: whenever the seconds, minutes or hours divide by that; ``5h`` is 00:00, 05:00 ... 20:00
+``30s``, ``5m``, ``2h``  FTL's, also ``5 m``: when seconds, minutes or hours divide by that; ``5h`` is 0:00, 5:00 ...
 ``Mon``                  FTL's: midnight of that day of the week
 =======================  ===============================================================================================
 
@@ -18,11 +18,13 @@ begins with ``*`` does not restrict (Debian's cron, and cronsim, which reads the
 
 When clocks are changed, an expression that names its minutes and hours fires once each day: at the first instant after
 the gap for a time that does not exist, and at the first of both for one that exists twice. One with ``*`` in its
-minutes or its hours counts real time: every ten minutes stays every ten minutes.
+minutes or its hours counts real time: every ten minutes stays every ten minutes. It fires whenever the clock shows what
+the fields allow: at both of the times that exist twice, and not at times that do not exist.
 """
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import re
 from collections.abc import Generator, Iterator
@@ -33,7 +35,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from redrive.errors import ScheduleError
-from redrive.schedule.wall import instant, wall
+from redrive.schedule.wall import aware, changes, instant, instants, wall
 
 __all__ = ["Cron"]
 
@@ -47,15 +49,17 @@ _NAMED = {
     "@annually": "0 0 1 1 *",
 }
 _DAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
-_SHORT = re.compile(r"(\d+)([smh])", re.IGNORECASE)
+_SHORT = re.compile(r"([0-9]+)\s*([smh])", re.IGNORECASE)
+_MOST_DIGITS = 4
+_LONG_NUMBER = re.compile(r"[0-9]{5}")
 _SHORTHANDS = {"s": ("*/{} * * * * *", 60), "m": ("0 */{} * * * *", 60), "h": ("0 0 */{} * * *", 24)}
 _YEARS = range(1970, 2100)
-_YEAR = re.compile(r"\d{4}")
+_YEAR = re.compile(r"[0-9]{4}")
+_YEAR_TERM = re.compile(r"(\*|[0-9]{4}(?:-[0-9]{4})?)(?:/([0-9]+))?")
 _FIELDS = ("second", "minute", "hour", "day of the month", "month", "day of the week", "year")
 _FORMS = 'write "minute hour day month weekday", such as "*/5 * * * *", or @daily, 30s, 12h, Mon'
 _STEPPED_DAY = re.compile(r"([0-6])/(\d+)")
 _CALLED = ("second", "minute", "hour", "day-of-month", "month", "day-of-week")  # by cronsim
-_MARGIN = timedelta(days=2)
 _SOME_DAY = datetime(2000, 1, 1)  # noqa: DTZ001 - naive is the wall clock
 
 
@@ -86,6 +90,8 @@ class Cron:
         Raises:
             ScheduleError: it is none, or can never occur.
         """
+        if _LONG_NUMBER.search(text):
+            raise _wrong(text, f"no number has more than {_MOST_DIGITS} digits")
         parts = _written_out(text).split()
         years = None
         if len(parts) == len(_FIELDS) or (len(parts) == len(_FIELDS) - 1 and _YEAR.search(parts[-1])):
@@ -94,7 +100,7 @@ class Cron:
             parts.insert(0, "0")
         if len(parts) != len(_FIELDS) - 1:
             raise _wrong(text, f"it has {len(text.split())} fields; {_FORMS}")
-        parts[5] = ",".join(_STEPPED_DAY.sub(r"\1-6/\2", each) for each in parts[5].split(","))
+        parts[5] = ",".join(_stepped_day(each) for each in parts[5].split(","))
         found = cls(text, tuple(parts), years)
         found._check()
         return found
@@ -108,27 +114,41 @@ class Cron:
         """Does it count real time when clocks are changed?"""
         return self.fields[1].startswith("*") or self.fields[2].startswith("*")
 
-    def since(self, at: datetime, place: ZoneInfo) -> Generator[datetime, None, None]:
-        """The occurrences from an instant on.
+    def since(
+        self, at: datetime, place: ZoneInfo, *, without: frozenset[datetime] = frozenset()
+    ) -> Generator[datetime, None, None]:
+        """Yield the occurrences from an instant on.
 
         Args:
             at: aware; one at this very instant belongs to them.
             place: whose wall clock the fields mean.
+            without: times on the wall clock that do not exist, naive; one that would be made up for is left out.
 
-        Returns:
+        Yields:
             Instants in UTC, strictly increasing.
         """
-        before = at - timedelta.resolution
-        if self.is_elapsed:
-            for each in self._walk(before.astimezone(place)):
-                yield each.astimezone(UTC)
-            return
-        last = before
-        for local in self._walk(wall(at, place) - _MARGIN):
-            found = _after_gap(local, place)
-            if found > last:
-                last = found
-                yield found
+        # A change of the clock nearby maps times to instants in another order; so the walk begins as much earlier.
+        begin = wall(aware("at", at), place) - changes(at, place) - timedelta.resolution
+        found = self._elapsed(begin, place) if self.is_elapsed else self._daily(begin, place, without)
+        last = at - timedelta.resolution
+        for each in found:
+            if each > last:
+                last = each
+                yield each
+
+    def _elapsed(self, begin: datetime, place: ZoneInfo) -> Iterator[datetime]:
+        repeated: list[datetime] = []  # second instants of times that exist twice
+        for local in self._walk(begin):
+            found = instants(local, place)
+            while found and repeated and repeated[0] < found[0]:
+                yield heapq.heappop(repeated)
+            yield from found[:1]
+            for each in found[1:]:
+                heapq.heappush(repeated, each)
+        yield from sorted(repeated)
+
+    def _daily(self, begin: datetime, place: ZoneInfo, without: frozenset[datetime]) -> Iterator[datetime]:
+        return (_after_gap(local, place) for local in self._walk(begin) if local not in without)
 
     def _check(self) -> None:
         try:
@@ -193,17 +213,22 @@ def _read_years(field: str, text: str) -> frozenset[int] | None:
         return None
     found: set[int] = set()
     for term in field.split(","):
-        span, _, step = term.partition("/")
+        read = _YEAR_TERM.fullmatch(term)
+        if read is None or (read[2] is not None and not int(read[2])):
+            raise _wrong(text, f"{term!r} is no year")
+        span, step = read[1], read[2]
         low, dash, high = span.partition("-")
-        try:
-            first = _YEARS[0] if span == "*" else int(low)
-            last = int(high) if dash else (_YEARS[-1] if step or span == "*" else first)
-            found.update(range(first, last + 1, int(step or 1)))
-        except ValueError as error:
-            raise _wrong(text, f"{term!r} is no year") from error
+        first = _YEARS[0] if span == "*" else int(low)
+        last = int(high) if dash else (_YEARS[-1] if step or span == "*" else first)
+        found.update(range(first, last + 1, int(step or 1)))
     if not found or not found <= set(_YEARS):
         raise _wrong(text, f"{field!r} names no years between {_YEARS[0]} and {_YEARS[-1]}")
     return frozenset(found)
+
+
+def _stepped_day(term: str) -> str:
+    """Write the end of a stepped day of the week: cronsim goes on to a Sunday that is 7, FTL to Saturday."""
+    return _STEPPED_DAY.sub(r"\1-6/\2", term) if _STEPPED_DAY.fullmatch(term) else term
 
 
 def _after_gap(local: datetime, place: ZoneInfo) -> datetime:

@@ -4,8 +4,9 @@
 then repeat an instant, go backwards, or leave a real hour without any (dateutil #1351). So these are instants, reckoned
 from the start in closed form, whatever lies between.
 
-What the rule says of days, hours and minutes beside that is a filter, and is about the wall clock: "between 9 and 5 on
-weekdays". Where the filter refuses, the search leaps to the next day or hour that it allows; and within an hour to the
+What the rule says of days, hours and minutes beside that is about the wall clock: "between 9 and 5 on weekdays", "at
+minute 15 of each hour". Minutes are those of the hour that the clock shows, also after it was changed by half an hour.
+Where a filter refuses, the search leaps to the next day or hour that it allows; and within an hour to the
 period that meets an allowed second, which is a congruence. If none ever does, it leaps from day to day, to the next
 change of the clock: so a rule that never occurs is found out in milliseconds.
 """
@@ -21,7 +22,7 @@ from zoneinfo import ZoneInfo
 
 from redrive.schedule.calendar import Days, Walk, walk
 from redrive.schedule.rule import Freq, Rule
-from redrive.schedule.wall import instant, wall
+from redrive.schedule.wall import instant, instants, wall
 
 __all__ = ["Count", "count"]
 
@@ -31,6 +32,7 @@ in hours and minutes comes round within 1,440 days."""
 
 _HOUR = 3600  # seconds
 _SECOND, _DAY = timedelta(seconds=1), timedelta(days=1)
+_SETTLED = datetime(2050, 1, 1)  # noqa: DTZ001 - naive is the wall clock; the rules that are known hold by then
 _UNITS = {Freq.HOURLY: timedelta(hours=1), Freq.MINUTELY: timedelta(minutes=1), Freq.SECONDLY: timedelta(seconds=1)}
 
 
@@ -44,7 +46,9 @@ class Count:
         base: the instant of the beginning of the first period.
         start: nothing occurs before it.
         step: from one period to the next.
-        offsets: where in each period occurrences are.
+        offsets: where in each period occurrences are; if ``is_by_clock``, in an hour that the clock shows.
+        is_by_clock: whether the wall clock says where in an hour occurrences are.
+        places: which of the occurrences of a period, from its end if negative; empty means all.
         days: the days that the rule allows; None means all.
         slots: where in an hour a period may begin; None means everywhere.
     """
@@ -55,6 +59,8 @@ class Count:
     start: datetime
     step: timedelta
     offsets: tuple[timedelta, ...]
+    is_by_clock: bool
+    places: tuple[int, ...]
     days: Walk | Days | None
     slots: Slots | None
 
@@ -73,32 +79,63 @@ class Count:
         last = begin + timedelta(days=DAYS)
         allowed: date | None = None
         while (period := self.base + number * self.step) <= last:
-            local = wall(period, self.place)
-            if self.days is not None and allowed != local.date():
-                day = next(self.days.since(local.replace(hour=0, minute=0, second=0, microsecond=0)), None)
+            local, until = self._shown(period)
+            if self.days is not None and allowed not in {local.date(), until.date()}:
+                day = self._next_day(local)
                 if day is None:
                     return
-                if day.date() != local.date():
+                if day.date() not in {local.date(), until.date()}:
                     number = self._at(day, number)
                     continue
                 allowed = day.date()
             following = self._next_hour(local)
-            if following is not None:
+            if following is not None and until.hour not in self.rule.by_hour:
                 number = self._at(following, number)
                 continue
             if self.slots is not None and (second := self._second(local)) not in self.slots.seconds:
                 number += self._leap(self.slots, second, period)
                 continue
-            for offset in self.offsets:
-                if period + offset >= begin:
-                    last = period + offset + timedelta(days=DAYS)
-                    yield period + offset
+            for each in self._within(period, local, until):
+                if each >= begin:
+                    last = each + timedelta(days=DAYS)
+                    yield each
             number += 1
 
+    def _shown(self, period: datetime) -> tuple[datetime, datetime]:
+        """Return what the clock shows at the beginning of a period, and at the last second that is looked at."""
+        local = wall(period, self.place)
+        return local, wall(period + _UNITS[Freq.HOURLY] - _SECOND, self.place) if self.is_by_clock else local
+
+    def _within(self, period: datetime, local: datetime, until: datetime) -> list[datetime]:
+        """Return the occurrences of a period, given what the clock shows at its beginning and end."""
+        if self.is_by_clock:
+            # After a change by half an hour, it shows two hours in one period.
+            hours = {each.replace(minute=0, second=0) for each in (local, until)}
+            listed = (each for hour in hours for offset in self.offsets for each in instants(hour + offset, self.place))
+            end = period + _UNITS[Freq.HOURLY]
+            found = sorted(each for each in listed if period <= each < end and self._is_allowed(each))
+        else:
+            found = [period + offset for offset in self.offsets]
+        if not self.places:
+            return found
+        places = {each - 1 if each > 0 else len(found) + each for each in self.places}
+        return [each for place, each in enumerate(found) if place in places]
+
+    def _is_allowed(self, at: datetime) -> bool:
+        local = wall(at, self.place)
+        day = self._next_day(local) if self.days is not None else local
+        return self._next_hour(local) is None and day is not None and day.date() == local.date()
+
+    def _next_day(self, local: datetime) -> datetime | None:
+        """Return the first allowed day from that of a time on."""
+        assert self.days is not None  # noqa: S101 - the caller asks only then
+        return next(self.days.since(local.replace(hour=0, minute=0, second=0, microsecond=0)), None)
+
     def _at(self, local: datetime, number: int) -> int:
-        """The first period that begins at a time or later, and is a later one than this."""
+        """Return the first period that begins at a time or later, or contains it, and is a later one than this."""
         at = instant(local, self.place) or self.base
-        return max(-((self.base - at) // self.step), number + 1)
+        first = -((self.base - at) // self.step)
+        return max(first - 1 if self.is_by_clock else first, number + 1)
 
     def _next_hour(self, local: datetime) -> datetime | None:
         """When the wall clock shows an hour that is allowed; None if it does."""
@@ -148,13 +185,16 @@ class Slots:
         return next(number for number in itertools.count(1) if (second + number * step) % _HOUR in self.seconds)
 
 
-def count(rule: Rule, start: datetime, place: ZoneInfo) -> Count:
+def count(rule: Rule, start: datetime, place: ZoneInfo, *, is_default: bool) -> Count:
     """Make a rule countable.
 
     Args:
         rule: hourly or faster.
         start: naive.
         place: whose wall clock it starts and filters by.
+        is_default: whether nobody has chosen the start. Then periods are counted from midnight by the offset from UTC
+            that the place has on a 1 January by its present rules, and an hourly rule occurs when the clock shows a
+            full hour: a place may have changed its offset since the start.
 
     Returns:
         What can be counted from anywhere.
@@ -165,9 +205,11 @@ def count(rule: Rule, start: datetime, place: ZoneInfo) -> Count:
         microsecond=0,
     )
     begun = instant(start, place)
-    base = instant(first, place)
+    base = instant(_SETTLED, place) if is_default else instant(first, place)
     assert begun is not None  # noqa: S101 - a gap is shifted
     assert base is not None  # noqa: S101
+    if is_default:
+        base -= _SETTLED - first
     selects = (rule.by_month, rule.by_month_day, rule.by_year_day, rule.by_day)
     return Count(
         rule,
@@ -176,6 +218,8 @@ def count(rule: Rule, start: datetime, place: ZoneInfo) -> Count:
         begun,
         _UNITS[rule.freq] * rule.interval,
         _offsets(rule, start),
+        rule.freq is Freq.HOURLY and (bool(rule.by_minute) or is_default),
+        rule.by_set_pos,
         _days(rule, start) if any(selects) else None,
         _slots(rule),
     )
@@ -197,11 +241,7 @@ def _offsets(rule: Rule, start: datetime) -> tuple[timedelta, ...]:
     """Where in each period occurrences are: what is finer than the frequency expands, and the start stands for it."""
     minutes = (rule.by_minute or (start.minute,)) if rule.freq is Freq.HOURLY else (0,)
     seconds = (rule.by_second or (start.second,)) if rule.freq < Freq.SECONDLY else (0,)
-    found = [timedelta(minutes=minute, seconds=second) for minute in minutes for second in seconds]
-    if not rule.by_set_pos:
-        return tuple(found)
-    places = {each - 1 if each > 0 else len(found) + each for each in rule.by_set_pos}
-    return tuple(offset for place, offset in enumerate(found) if place in places)
+    return tuple(timedelta(minutes=minute, seconds=second) for minute in minutes for second in seconds)
 
 
 def _days(rule: Rule, start: datetime) -> Walk | Days:

@@ -19,6 +19,9 @@ __all__ = ["TOO_LONG", "aligned", "failed", "given_up", "is_too_long", "next_pla
 TOO_LONG = "No successful refresh for too long"
 """Why a refresh is given up whose time is over; for the person whose data it is."""
 
+NO_MORE = "No more refreshes are scheduled, and the last one failed after {} attempt(s)"
+"""Why a refresh is given up that would wait for the next planned one, but the schedule has ended."""
+
 _NONE = timedelta(0)
 
 
@@ -72,18 +75,23 @@ def failed(
     if is_too_long(policy, state, at):
         return given_up(policy, state, at, TOO_LONG)
     idle = replace(state, attempt_uid=None, deadline_at=None)
-    following = next_planned(policy, state, at)
+    reckoned = at - state.lag
+    # A planned refresh before the end of a hint would be too early: it is passed over.
+    begin = reckoned if not retry_after else max(reckoned, at + retry_after)
+    following = next_planned(policy, state, begin)
     delay = policy.delay(state.attempt_no)
     if delay is None:
-        if policy.on_exhausted is Exhausted.GIVE_UP or following is None:
+        if policy.on_exhausted is Exhausted.GIVE_UP:
             return given_up(policy, state, at, f"Cannot refresh after {state.attempt_no} attempt(s)")
-        return Move(replace(planned(policy, idle, at, luck), attempt_no=0), Outcome.WAITING_NEXT)
-    retry_at = at + max(delay, retry_after or _NONE)
-    refresh_at, is_new = aligned(policy, retry_at, following)
-    if refresh_at == following:
-        idle = planned(policy, idle, at, luck)
+        if following is None:
+            return given_up(policy, state, at, NO_MORE.format(state.attempt_no))
+        return Move(replace(planned(policy, idle, begin, luck), attempt_no=0), Outcome.WAITING_NEXT)
+    wait = max(delay, retry_after or _NONE)
+    chosen, is_new = aligned(policy, reckoned + wait, following)
+    if chosen == following:
+        idle = planned(policy, idle, begin, luck)
     else:
-        idle = replace(idle, refresh_at=refresh_at, planned_at=following)
+        idle = replace(idle, refresh_at=at + wait, planned_at=following)
     if is_new:
         return Move(replace(idle, attempt_no=0), Outcome.WAITING_NEXT)
     return Move(idle, Outcome.RETRY_SCHEDULED)

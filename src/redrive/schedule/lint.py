@@ -52,9 +52,10 @@ def lint(policy: Terms, now: datetime | None) -> tuple[str, ...]:
     """
     schedule = policy.schedule
     if schedule is None:
-        return tuple(_endless(policy, None))
+        return (*_endless(policy, None), *_contradictory(policy))
     found = gaps(schedule, now or _beginning(schedule))
     warnings = [*(_of_gaps(policy, found) if found is not None else ()), *_endless(policy, found)]
+    warnings += _contradictory(policy)
     if now is not None:
         warnings += [*_leapt_over(schedule, now), *_ending(schedule, now)]
     return tuple(warnings)
@@ -115,6 +116,27 @@ def _endless(policy: Terms, found: Gaps | None) -> Iterator[str]:
         why = "planned refreshes count anew before all retries are used up"
     if why is not None:
         yield f'Nothing ends it when nothing succeeds: {why}. Say when to stop, such as "Give up after one week".'
+
+
+def _contradictory(policy: Terms) -> Iterator[str]:
+    """Endings of which one comes long before the other, or at the first failure."""
+    if policy.on_exhausted is not Exhausted.GIVE_UP or policy.repeat_last:
+        return
+    count = len(policy.delays) + 1
+    retries = "there are no retries" if count == 1 else f"the retries are used up after {count} failures"
+    limit = policy.give_up_after
+    if limit is not None and sum(policy.delays, timedelta(0)) < limit:
+        help_ = "Wait for the next scheduled refresh after the last one" if policy.schedule else "Add a schedule"
+        yield (
+            f"It has two endings, and the first one counts: {retries}, and then it gives up, although "
+            f"{written(limit)} without success are allowed. {help_}, or leave out the limit in time."
+        )
+    elif limit is None and count == 1:
+        yield (
+            "The first failure is final: there are no retries, and it is disabled until an update. Say when to retry, "
+            'such as "On the first failure, retry after 5 minutes", or how long to go on, such as "Give up after one '
+            'week".'
+        )
 
 
 def _leapt_over(schedule: Schedule, now: datetime) -> Iterator[str]:

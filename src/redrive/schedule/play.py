@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from redrive.schedule import refresh
+from redrive.schedule.member import member
 from redrive.schedule.policy import RefreshPolicy
 from redrive.schedule.state import Move, Outcome, RefreshState
 
@@ -37,6 +38,9 @@ class Answer:
 
     ending: Ending
     after: timedelta = timedelta(0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ending", member(Ending, "ending", self.ending))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from redrive.errors import ScheduleError
+from redrive.schedule import codec
 from redrive.schedule.english import read, write
 from redrive.schedule.lint import lint
+from redrive.schedule.member import member
 from redrive.schedule.schedule import Schedule
-from redrive.schedule.terms import LONGEST, Action, Exhausted, Strategy
+from redrive.schedule.terms import LONGEST, Action, Exhausted, Strategy, read_span, usual_ending
+from redrive.schedule.wall import aware
 
 __all__ = ["RefreshPolicy"]
 
@@ -20,20 +25,25 @@ _NONE = timedelta(0)
 class RefreshPolicy:
     """When something is refreshed, how often it is tried, and when that ends.
 
+    Spans may be given as a ``timedelta``, as seconds, or as text such as ``"1h30m"``; they are kept as a ``timedelta``.
+
     Attributes:
         schedule: the planned refreshes; None for one that only people start.
         timeout: how long one attempt may take.
         delays: before each retry; so many delays, so many retries.
         repeat_last: go on with the last delay for ever?
-        strategy: what becomes of a retry that does not fit before the next planned refresh.
-        on_exhausted: what becomes of it when all retries are used up.
-        give_up_after: how long it may go on failing, from the first start that failed; None means for ever.
+        strategy: what becomes of a retry that does not fit before the next planned refresh: a `Strategy`, or its value.
+        on_exhausted: what becomes of it when all retries are used up: an `Exhausted`, or its value. By default it waits
+            for the next planned refresh if ``give_up_after`` limits the time and there is a schedule, and gives up
+            otherwise. After construction the field is never None.
+        give_up_after: how long it may go on failing, from the first start that failed; None means no limit in time.
         catch_up: how late a planned refresh may be started; None means however late, once.
         jitter: planned refreshes start up to this much later, so that not all start at once; those that are late, too.
         on_give_up: what is wanted done then.
 
     Raises:
-        ScheduleError: a span is negative or longer than a hundred years, or the parts contradict each other.
+        ScheduleError: a span is negative or longer than a hundred years, a strategy or an ending is not known, or the
+            parts contradict each other.
     """
 
     schedule: Schedule | None = None
@@ -41,13 +51,18 @@ class RefreshPolicy:
     delays: tuple[timedelta, ...] = ()
     repeat_last: bool = False
     strategy: Strategy = Strategy.ALIGN
-    on_exhausted: Exhausted = Exhausted.GIVE_UP
+    on_exhausted: Exhausted | None = None
     give_up_after: timedelta | None = None
     catch_up: timedelta | None = None
     jitter: timedelta = _NONE
     on_give_up: tuple[Action, ...] = ()
 
     def __post_init__(self) -> None:
+        self._read_spans()
+        self._check_types()
+        object.__setattr__(self, "strategy", member(Strategy, "strategy", self.strategy))
+        said = usual_ending(self) if self.on_exhausted is None else self.on_exhausted
+        object.__setattr__(self, "on_exhausted", member(Exhausted, "on_exhausted", said))
         if self.timeout <= _NONE:
             raise ScheduleError(f"timeout={self.timeout}: the timeout must be positive")
         spans = (*self.delays, self.jitter, self.catch_up or _NONE)
@@ -64,6 +79,27 @@ class RefreshPolicy:
             raise ScheduleError("on_exhausted='wait_next': there is no scheduled refresh to wait for")
         if self.on_exhausted is Exhausted.WAIT_NEXT and self.repeat_last:
             raise ScheduleError("on_exhausted='wait_next': retries that go on for ever are never exhausted")
+
+    def _check_types(self) -> None:
+        """Refuse what would be found out only when the policy is written or stored."""
+        if not isinstance(self.repeat_last, bool):
+            raise ScheduleError(f"repeat_last={self.repeat_last!r}: write True or False")
+        if self.schedule is not None and not isinstance(self.schedule, Schedule):
+            raise ScheduleError(f"schedule={self.schedule!r} is no Schedule; RefreshPolicy.parse reads English")
+        actions = self.on_give_up
+        if not isinstance(actions, list | tuple) or not all(isinstance(each, Action) for each in actions):
+            raise ScheduleError(f"on_give_up={actions!r}: write a list of actions, such as [Action('disable')]")
+        object.__setattr__(self, "on_give_up", tuple(actions))
+
+    def _read_spans(self) -> None:
+        """Read spans that are given as seconds or as text."""
+        for name in ("timeout", "give_up_after", "catch_up", "jitter"):
+            value = getattr(self, name)
+            if value is not None or name in {"timeout", "jitter"}:
+                object.__setattr__(self, name, read_span(name, value))
+        if isinstance(self.delays, str) or not isinstance(self.delays, Iterable):
+            raise ScheduleError(f"delays={self.delays!r}: write a list of durations, such as ['0s', '5m']")
+        object.__setattr__(self, "delays", tuple(read_span("delays", each) for each in self.delays))
 
     def delay(self, failures: int) -> timedelta | None:
         """How long to wait after a failure.
@@ -88,7 +124,7 @@ class RefreshPolicy:
         Returns:
             Warnings, each a sentence or two, with the figures and what would help.
         """
-        return lint(self, now)
+        return lint(self, None if now is None else aware("now", now))
 
     @classmethod
     def parse(cls, text: str, *, start: datetime | None = None) -> RefreshPolicy:
@@ -108,6 +144,29 @@ class RefreshPolicy:
         """
         return read.parse(text, cls, start=start)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the policy as JSON-able data, all of it, defaults included.
+
+        Returns:
+            What `from_dict` reads as an equal policy, in every later version too.
+        """
+        return codec.to_dict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> RefreshPolicy:
+        """Build a policy from what `to_dict` has returned.
+
+        Args:
+            data: as it was decoded from JSON.
+
+        Returns:
+            The policy.
+
+        Raises:
+            ScheduleError: a key is missing or not known, or a value is wrong; the message names the key.
+        """
+        return codec.from_dict(data, cls)
+
     def __str__(self) -> str:
-        """The policy in English; reading it gives the same policy."""
+        """Return the policy in English; reading it gives an equal policy."""
         return write.text(self)

@@ -15,13 +15,16 @@ Whoever carries a move out writes the state, and does what `Move.effects` says, 
 move         when
 ===========  =======================================================================================================
 `start`      it is due: nothing else runs, it is neither disabled nor paused
-`trigger`    somebody wants it now; a running attempt is superseded
+`trigger`    somebody wants it now; a running attempt is superseded, and the new one takes its number
+`begun`      a worker has taken the attempt from a queue: the time allowed counts from now
+`wait`       the deadline has come, and no worker has taken the attempt yet
 `success`    the attempt has answered
 `failure`    the attempt has answered
 `sweep`      now and then: an attempt whose deadline has passed has failed, at its deadline
 `update`     its subject was changed by a person: it is enabled, and all that was counted is forgotten
 `pause`      nothing is started until `resume`
 `replan`     its policy was replaced by another one
+`set_back`   the clock was set back: what was reckoned from instants that are to come again is reckoned anew
 ===========  =======================================================================================================
 
 **The attempt's token.** Each start draws a new one; an answer with another one is stale, and changes nothing. So a
@@ -32,7 +35,8 @@ than the last start: a start uses up what was due until then. With "at or later"
 second in which it began would begin again; with "later" alone one that ends just at the next occurrence would lose it.
 
 **One rule for timeouts.** Logically a timeout happens at the deadline, however late the sweep comes. And ``refresh_at``
-after a start is what such a timeout would give. So a late sweep, a restart or a crash between both changes nothing.
+after a start is what such a timeout would give. So a late sweep, a restart or a crash between both changes nothing. A
+failure without a hint that is answered up to `TOLERANCE` after the deadline is such a timeout too.
 
 **Retry or planned refresh.** A retry *fits* if it would end, timeout included, by the next planned refresh; ending just
 then fits. `Strategy` says what becomes of one that does not.
@@ -47,137 +51,61 @@ same instant. `RefreshPolicy.catch_up` says how late is too late. The others are
 as they would have been in time: a start that comes later than jitter allows is put off, once. That it was put off can
 be seen from ``refresh_at``, which lies later than jitter could have put it.
 
-At one instant answers come first, then sweeps, then starts. A clock that went back is taken to stand still.
+**Reckoned from the due time.** Attempts start a little later than they are due: a look for due ones takes up to a
+second, and a queue takes time. If that counted, a retry that fits to the second in the plan would not fit in practice,
+and a timeout would pass the planned refresh that it should meet. So what follows from a failure is reckoned as if each
+start had been on time, as long as a chain of attempts is no more than `TOLERANCE` behind (and its jitter, if it has
+any), and no other planned refresh has passed. Beyond that it is reckoned from the real start. Nothing is started
+earlier for this: a delay counts from the real failure. A success is reckoned from its real end.
+
+**Queued, and begun.** Where a queue lies between the start and the work, the time allowed counts from the moment at
+which a worker begins (`begun`); until then no deadline applies (`wait`).
+
+At one instant answers come first, then sweeps, then starts. A clock that went back is taken to stand still within one
+move; `set_back` says what becomes of a state that waits for an instant far ahead because of it.
 """
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from msgspec.structs import replace
 
+from redrive.policy.duration import Duration
 from redrive.schedule.failing import TOO_LONG, aligned, failed, given_up, is_too_long, next_planned, planned
 from redrive.schedule.policy import RefreshPolicy
-from redrive.schedule.state import Effect, Move, Outcome, RefreshState
+from redrive.schedule.starting import (
+    TOLERANCE,
+    begun,
+    check,
+    clamped,
+    is_due,
+    is_planned,
+    projected,
+    start,
+    trigger,
+    wait,
+)
+from redrive.schedule.state import Move, Outcome, RefreshState
+from redrive.schedule.terms import read_span
 
 __all__ = [
+    "TOLERANCE",
     "aligned",
+    "begun",
     "failure",
     "is_due",
     "pause",
     "replan",
     "resume",
+    "set_back",
     "start",
     "success",
     "sweep",
     "trigger",
     "update",
+    "wait",
 ]
-
-# ------------------------------------------------------------------------------------------------------------- starting
-
-
-def is_due(state: RefreshState, now: datetime) -> bool:
-    """Whether it is to be started; what a query for due rows asks too.
-
-    Args:
-        state: where it stands.
-        now: the present instant, aware.
-    """
-    waits = not (state.disabled_until_update or state.paused or state.attempt_uid)
-    return waits and state.refresh_at is not None and state.refresh_at <= now
-
-
-def start(policy: RefreshPolicy, state: RefreshState, *, now: datetime, uid: str, luck: float = 0.0) -> Move:
-    """Start what is due.
-
-    Args:
-        policy: what is to be done.
-        state: where it stands.
-        now: the present instant, aware.
-        uid: a new token, unlike any before.
-        luck: from 0 to 1, for jitter.
-
-    Returns:
-        STARTED; or DISABLED, ON_PAUSE, RUNNING or NOT_DUE; MISSED if it is too late for this one; POSTPONED if it is
-        late, and has to keep apart from the others that are; GAVE_UP if nothing has succeeded for too long.
-    """
-    now = _clamped(state, now)
-    if state.disabled_until_update:
-        return Move(state, Outcome.DISABLED)
-    if state.paused:
-        return Move(state, Outcome.ON_PAUSE)
-    if state.attempt_uid is not None:
-        return Move(state, Outcome.RUNNING)
-    if not is_due(state, now):
-        return Move(state, Outcome.NOT_DUE)
-    if is_too_long(policy, state, now):
-        return given_up(policy, state, now, TOO_LONG)
-    late = _late(policy, state, now)
-    if late is Outcome.MISSED:
-        left_out = planned(policy, state, now, luck)
-        return Move(left_out, Outcome.COMPLETED if left_out.completed else Outcome.MISSED, (Effect.MISSED,))
-    if late is Outcome.POSTPONED:
-        return Move(replace(state, refresh_at=now + policy.jitter * luck), Outcome.POSTPONED)
-    return _started(policy, state, now, uid, luck)
-
-
-def trigger(policy: RefreshPolicy, state: RefreshState, *, now: datetime, uid: str, luck: float = 0.0) -> Move:
-    """Start because somebody wants it, due or not, paused or not; a running attempt is superseded.
-
-    Args:
-        policy: what is to be done.
-        state: where it stands.
-        now: the present instant, aware.
-        uid: a new token, unlike any before.
-        luck: from 0 to 1, for jitter.
-
-    Returns:
-        STARTED, or DISABLED.
-    """
-    if state.disabled_until_update:
-        return Move(state, Outcome.DISABLED)
-    return _started(policy, state, _clamped(state, now), uid, luck)
-
-
-def _started(policy: RefreshPolicy, state: RefreshState, now: datetime, uid: str, luck: float) -> Move:
-    running = replace(
-        state,
-        attempt_uid=uid,
-        attempt_no=state.attempt_no + 1,
-        attempts_since_success=state.attempts_since_success + 1,
-        started_at=now,
-        failing_since=state.failing_since or now,
-        deadline_at=now + policy.timeout,
-        completed=False,
-    )
-    return Move(_projected(policy, running, now, luck), Outcome.STARTED)
-
-
-def _projected(policy: RefreshPolicy, running: RefreshState, now: datetime, luck: float) -> RefreshState:
-    """With what a failure at the deadline would give."""
-    assert running.deadline_at is not None  # noqa: S101 - it is due
-    failing = failed(policy, running, running.deadline_at, luck=luck).state
-    return replace(running, refresh_at=failing.refresh_at, planned_at=next_planned(policy, running, now))
-
-
-def _late(policy: RefreshPolicy, state: RefreshState, now: datetime) -> Outcome | None:
-    """What becomes of a planned refresh that comes late; nothing of a retry, or of what a person wants."""
-    at = state.refresh_at
-    if not _is_planned(state) or at is None or state.planned_at is None:
-        return None
-    if policy.catch_up is not None and now - at > policy.catch_up:
-        return Outcome.MISSED
-    latest = state.planned_at + policy.jitter
-    return Outcome.POSTPONED if policy.jitter and at <= latest < now else None
-
-
-def _is_planned(state: RefreshState) -> bool:
-    """Whether it waits for a planned refresh, and not for a retry, or because a person wants it."""
-    if state.attempt_no or state.refresh_at is None or state.planned_at is None:
-        return False
-    return state.refresh_at >= state.planned_at
-
 
 # ------------------------------------------------------------------------------------------------------------ answering
 
@@ -195,9 +123,10 @@ def success(policy: RefreshPolicy, state: RefreshState, *, now: datetime, uid: s
     Returns:
         SUCCEEDED, COMPLETED if nothing is planned any more, or STALE.
     """
+    check(now, luck)
     if state.attempt_uid is None or state.attempt_uid != uid:
         return Move(state, Outcome.STALE)
-    after = planned(policy, _cleared(state), _clamped(state, now), luck)
+    after = planned(policy, _cleared(state), clamped(state, now), luck)
     return Move(after, Outcome.COMPLETED if after.completed else Outcome.SUCCEEDED)
 
 
@@ -208,7 +137,7 @@ def failure(  # noqa: PLR0913 - what failed, when, and what is known of it
     now: datetime,
     uid: str,
     permanent: str | None = None,
-    retry_after: timedelta | None = None,
+    retry_after: Duration | None = None,
     luck: float = 0.0,
 ) -> Move:
     """The attempt has failed.
@@ -225,12 +154,17 @@ def failure(  # noqa: PLR0913 - what failed, when, and what is known of it
     Returns:
         RETRY_SCHEDULED, WAITING_NEXT, GAVE_UP, or STALE.
     """
+    check(now, luck)
     if state.attempt_uid is None or state.attempt_uid != uid:
         return Move(state, Outcome.STALE)
-    at = _clamped(state, now)
+    at = clamped(state, now)
     if permanent is not None:
         return given_up(policy, state, at, permanent)
-    return failed(policy, state, at, retry_after=retry_after, luck=luck)
+    hint = None if retry_after is None else read_span("retry_after", retry_after)
+    if state.deadline_at is not None and not hint and at - state.deadline_at <= TOLERANCE:
+        # The answer of a worker that has timed out by itself: it is a timeout, which happens at the deadline.
+        at = min(at, state.deadline_at)
+    return failed(policy, state, at, retry_after=hint, luck=luck)
 
 
 def sweep(policy: RefreshPolicy, state: RefreshState, *, now: datetime, luck: float = 0.0) -> Move:
@@ -245,6 +179,7 @@ def sweep(policy: RefreshPolicy, state: RefreshState, *, now: datetime, luck: fl
     Returns:
         As `failure` at the deadline; GAVE_UP; or NOTHING.
     """
+    check(now, luck)
     if state.attempt_uid is not None:
         if state.deadline_at is None or state.deadline_at > now:
             return Move(state, Outcome.NOTHING)
@@ -272,7 +207,8 @@ def update(
     Returns:
         ENABLED.
     """
-    at = _clamped(state, now)
+    check(now, luck)
+    at = clamped(state, now)
     enabled = replace(_cleared(state), disabled_until_update=False, disabled_reason=None, completed=False)
     waiting = planned(policy, enabled, at, luck)
     return Move(replace(waiting, refresh_at=at, completed=False) if at_once else waiting, Outcome.ENABLED)
@@ -304,10 +240,11 @@ def resume(policy: RefreshPolicy, state: RefreshState, *, now: datetime, luck: f
     Returns:
         RESUMED.
     """
-    at = _clamped(state, now)
+    check(now, luck)
+    at = clamped(state, now)
     going = replace(state, paused=False)
     late = state.refresh_at is not None and state.refresh_at < at and state.attempt_uid is None
-    return Move(planned(policy, going, at, luck) if late and _is_planned(state) else going, Outcome.RESUMED)
+    return Move(planned(policy, going, at, luck) if late and is_planned(state) else going, Outcome.RESUMED)
 
 
 def replan(policy: RefreshPolicy, state: RefreshState, *, now: datetime, luck: float = 0.0) -> Move:
@@ -336,22 +273,74 @@ def replan(policy: RefreshPolicy, state: RefreshState, *, now: datetime, luck: f
     Returns:
         REPLANNED.
     """
-    return Move(_replanned(policy, state, _clamped(state, now), luck), Outcome.REPLANNED)
+    check(now, luck)
+    return Move(_replanned(policy, state, clamped(state, now), luck), Outcome.REPLANNED)
 
 
 def _replanned(policy: RefreshPolicy, state: RefreshState, now: datetime, luck: float) -> RefreshState:
     if state.attempt_uid is not None:
-        return _projected(policy, state, now, luck)
+        return projected(policy, state, now, luck)
     following = next_planned(policy, state, now)
     if state.disabled_until_update:
         return replace(state, planned_at=following)
     if state.refresh_at is None:
         was_updated = state.completed or state.started_at is not None
         return _awaiting(policy, state, now, luck) if was_updated and following else state
-    if not _is_planned(state):
+    if not is_planned(state):
         return replace(state, planned_at=following)
     has_come = state.planned_at is not None and state.planned_at <= now
     return state if has_come else _awaiting(policy, state, now, luck)
+
+
+def set_back(policy: RefreshPolicy, state: RefreshState, *, now: datetime, luck: float = 0.0) -> Move:
+    """Reckon anew what the clock has left ahead of itself when it was set back.
+
+    Otherwise it would wait until the clock has caught up, perhaps for years. What happened in the meantime is taken to
+    have happened just now; a planned refresh is the next one from now on.
+
+    Args:
+        policy: what is to be done.
+        state: where it stands.
+        now: the present instant, aware, by the clock that was set back.
+        luck: from 0 to 1, for jitter.
+
+    Returns:
+        REPLANNED, or NOTHING.
+    """
+    after = _not_ahead(state, now)
+    latest = wait(policy, state, now=now).state.deadline_at
+    if after.deadline_at is not None and latest is not None:  # an attempt in a queue has one without a late start
+        after = replace(after, deadline_at=min(after.deadline_at, latest + TOLERANCE))
+    if after is not state or not state.attempts_since_success:  # else it may heed a hint, which is a lower bound
+        after = _set_back(policy, after, now, luck)
+    return Move(state, Outcome.NOTHING) if after == state else Move(after, Outcome.REPLANNED)
+
+
+def _set_back(policy: RefreshPolicy, state: RefreshState, now: datetime, luck: float) -> RefreshState:
+    if state.attempt_uid is not None or state.disabled_until_update:
+        return state
+    following = next_planned(policy, state, now + TOLERANCE)
+    if is_planned(state) or state.completed:
+        latest = None if following is None else following + policy.jitter
+        too_far = latest is not None and (state.refresh_at is None or state.refresh_at > latest)
+        return _awaiting(policy, state, now, luck) if too_far else state
+    was_wanted = state.attempt_no == 0 and state.refresh_at is not None and state.refresh_at > now + TOLERANCE
+    return replace(state, refresh_at=now) if was_wanted else state
+
+
+def _not_ahead(state: RefreshState, now: datetime) -> RefreshState:
+    """Return a state whose last start was no later than now; what follows from it is as much earlier."""
+    if state.started_at is None or state.started_at <= now + TOLERANCE:
+        return state
+    ahead = state.started_at - now
+    earlier = replace(state, started_at=now, due_at=now - state.lag)
+    if state.failing_since is not None:
+        earlier = replace(earlier, failing_since=min(state.failing_since, now))
+    if state.deadline_at is not None:
+        earlier = replace(earlier, deadline_at=state.deadline_at - ahead)
+    if state.refresh_at is not None and not is_planned(state):
+        earlier = replace(earlier, refresh_at=state.refresh_at - ahead)
+    return earlier
 
 
 def _awaiting(policy: RefreshPolicy, state: RefreshState, now: datetime, luck: float) -> RefreshState:
@@ -363,11 +352,13 @@ def _awaiting(policy: RefreshPolicy, state: RefreshState, now: datetime, luck: f
 # --------------------------------------------------------------------------------------------------------------- shared
 
 
-def _clamped(state: RefreshState, now: datetime) -> datetime:
-    return now if state.started_at is None else max(now, state.started_at)
-
-
 def _cleared(state: RefreshState) -> RefreshState:
     return replace(
-        state, attempt_uid=None, deadline_at=None, attempt_no=0, failing_since=None, attempts_since_success=0
+        state,
+        attempt_uid=None,
+        deadline_at=None,
+        due_at=None,
+        attempt_no=0,
+        failing_since=None,
+        attempts_since_success=0,
     )

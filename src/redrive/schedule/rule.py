@@ -99,6 +99,11 @@ class Rule:
     by_set_pos: tuple[int, ...] = ()
     week_start: int = 0
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.freq, Freq):
+            message = f"freq is a redrive.schedule.rule.Freq, not {self.freq!r}; Rule.parse reads texts"
+            raise ScheduleError(message)
+
     @classmethod
     def parse(cls, text: str) -> Rule:
         """Read a rule.

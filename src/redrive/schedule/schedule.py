@@ -31,8 +31,9 @@ from redrive.errors import ScheduleError
 from redrive.schedule.calendar import Days, Walk, walk
 from redrive.schedule.cron import Cron
 from redrive.schedule.elapsed import count
+from redrive.schedule.member import member
 from redrive.schedule.rule import Rule
-from redrive.schedule.wall import Gap, instant, wall, zone
+from redrive.schedule.wall import Gap, aware, instant, instants, wall, zone
 
 __all__ = ["ANCHOR", "Schedule"]
 
@@ -63,10 +64,13 @@ class _Local:
     walk: Walk | Days
     place: ZoneInfo
     gap: Gap
+    without: frozenset[datetime]
 
     def since(self, at: datetime) -> Iterator[datetime]:
         shifted: list[datetime] = []  # over a gap, and so perhaps past occurrences that follow
         for local in self.walk.since(_earlier(wall(at, self.place))):
+            if local in self.without:
+                continue
             found = instant(local, self.place, self.gap)
             if found is None:
                 continue
@@ -100,9 +104,10 @@ class _Cron:
 
     cron: Cron
     place: ZoneInfo
+    without: frozenset[datetime]
 
     def since(self, at: datetime) -> Iterator[datetime]:
-        return self.cron.since(at, self.place)
+        return self.cron.since(at, self.place, without=self.without)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +160,8 @@ class Schedule:
         rules: of RFC 5545.
         crons: cron expressions; these have no start, and ``gap`` is not for them.
         times: more times, naive on the wall clock (``RDATE``).
-        except_times: times at which nothing is due after all, naive on the wall clock (``EXDATE``).
+        except_times: times at which nothing is due after all, naive on the wall clock (``EXDATE``). One that the clock
+            leaps over excludes what is made up for it, and not what is due anyway at the instant that stands for it.
         tz: the place, by its name in the IANA database.
         gap: what becomes of times that its clock leaps over.
 
@@ -176,18 +182,22 @@ class Schedule:
 
     def __post_init__(self) -> None:
         place = zone(self.tz)
+        object.__setattr__(self, "gap", member(Gap, "gap", self.gap))
         for each in (self.start, *self.times, *self.except_times):
+            if not isinstance(each, datetime):
+                raise ScheduleError(f"{each!r} is no time: write datetime(2026, 1, 31, 16, 30)")
             if each.tzinfo is not None:
                 raise ScheduleError(
                     f"{each} has a time zone of its own: times of a schedule are those of tz={self.tz!r}"
                 )
         if not (self.rules or self.crons or self.times):
             raise ScheduleError("a schedule needs a rule, a cron expression or a time")
-        sources: list[_Source] = [_source(each, self.start, place, self.gap) for each in self.rules]
-        sources += [_Cron(each, place) for each in self.crons]
-        single = [found for each in self.times if (found := instant(each, place, self.gap))]
-        object.__setattr__(self, "_sources", (*sources, _Times(tuple(sorted(set(single))))))
-        excluded = [found for each in self.except_times if (found := instant(each, place))]
+        skipped = frozenset(each for each in self.except_times if not instants(each, place))
+        sources: list[_Source] = [_source(each, self.start, place, self.gap, skipped) for each in self.rules]
+        sources += [_Cron(each, place, skipped) for each in self.crons]
+        single = {found for each in {*self.times} - skipped if (found := instant(each, place, self.gap))}
+        object.__setattr__(self, "_sources", (*sources, _Times(tuple(sorted(single)))))
+        excluded = [instants(each, place)[0] for each in self.except_times - skipped]
         object.__setattr__(self, "_excluded", frozenset(excluded))
 
     @classmethod
@@ -220,6 +230,7 @@ class Schedule:
         Returns:
             Instants in UTC, strictly increasing, perhaps for a hundred years. Take what is needed.
         """
+        aware("at", at)
         last: datetime | None = None
         for each in heapq.merge(*(source.since(at) for source in self._sources)):
             if each >= at and each != last and each not in self._excluded:
@@ -236,7 +247,8 @@ class Schedule:
         Returns:
             The instant in UTC, or None where there is none any more.
         """
-        begin = at if after is None or after < at else after + timedelta.resolution
+        aware("at", at)
+        begin = at if after is None or aware("after", after) < at else after + timedelta.resolution
         known = self._answers.find(begin)
         if known is not None:
             return known
@@ -256,7 +268,7 @@ class Schedule:
             The instant in UTC, or None where there is none between them.
         """
         found: datetime | None = None
-        low, high = since.astimezone(UTC), until.astimezone(UTC)
+        low, high = aware("since", since).astimezone(UTC), aware("until", until).astimezone(UTC)
         while low <= high:
             middle = low + (high - low) // 2
             following = self.next(middle)
@@ -267,16 +279,22 @@ class Schedule:
         return found
 
 
-def _source(rule: Rule, start: datetime, place: ZoneInfo, gap: Gap) -> _Source:
+def _source(rule: Rule, start: datetime, place: ZoneInfo, gap: Gap, without: frozenset[datetime]) -> _Source:
     if rule.interval > rule.freq.most:
         raise ScheduleError(f"the recurrence rule {str(rule)!r} has an interval of more than a thousand years")
-    source: _Source = count(rule, start, place) if rule.freq.is_elapsed else _Local(walk(rule, start), place, gap)
     begin = instant(start, place)
     assert begin is not None  # noqa: S101 - a gap is shifted
-    first = next(iter(source.since(begin)), None)
+    source: _Source
+    whole: _Source
+    if rule.freq.is_elapsed:
+        source = whole = count(rule, start, place, is_default=start == ANCHOR)
+    else:
+        walked = walk(rule, start)
+        source, whole = _Local(walked, place, gap, without), _Local(walked, place, gap, frozenset())
+    first = next(iter(whole.since(begin)), None)
     if first is None:
         raise ScheduleError(f"the recurrence rule {str(rule)!r} never occurs after {start}")
-    end = _end(rule, source, begin, place)
+    end = _end(rule, whole, begin, place)  # COUNT counts what is excluded, too
     return source if end is None else _Ended(source, end)
 
 

@@ -6,7 +6,7 @@ take a tenth of the time of dataclasses. They hold nothing that could hold them 
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 import msgspec
@@ -67,6 +67,8 @@ class RefreshState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         attempt_no: attempts started in this cycle; more than 1 means that it is a retry.
         attempt_uid: the token of the running attempt; None if nothing runs.
         started_at: the last start.
+        due_at: when that start was due by the plan: ``started_at`` less the delays of this start and of those before it
+            in the same chain of retries, if they are small; see `redrive.schedule.refresh`. None before the first one.
         failing_since: the first start since the last success, if that failed or runs.
         attempts_since_success: how many starts that were; unlike ``attempt_no`` only a success clears it, or an update.
         planned_at: the next occurrence of the schedule, for people.
@@ -81,6 +83,7 @@ class RefreshState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     attempt_no: int = 0
     attempt_uid: str | None = None
     started_at: datetime | None = None
+    due_at: datetime | None = None
     failing_since: datetime | None = None
     attempts_since_success: int = 0
     planned_at: datetime | None = None
@@ -88,6 +91,11 @@ class RefreshState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     disabled_reason: str | None = None
     completed: bool = False
     paused: bool = False
+
+    @property
+    def lag(self) -> timedelta:
+        """How far the last attempt is behind the plan."""
+        return timedelta(0) if self.started_at is None or self.due_at is None else self.started_at - self.due_at
 
 
 class Move(msgspec.Struct, frozen=True, gc=False):

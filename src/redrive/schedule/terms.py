@@ -7,13 +7,35 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Protocol
 
-from redrive.errors import ScheduleError
+from redrive.errors import PolicyError, ScheduleError
+from redrive.policy.duration import Duration, parse_duration
 from redrive.schedule.schedule import Schedule
 
-__all__ = ["LONGEST", "Action", "Exhausted", "Strategy", "Terms"]
+__all__ = ["LONGEST", "Action", "Exhausted", "Strategy", "Terms", "read_span", "usual_ending"]
 
 LONGEST = timedelta(days=36_525)
 """A hundred years: whoever says a longer span has mistyped it, and sums of such spans leave the calendar."""
+
+
+def read_span(name: str, value: Duration) -> timedelta:
+    """Read a span of time.
+
+    Args:
+        name: of the argument, for the message.
+        value: a ``timedelta``, seconds as a number, or text such as ``"1h30m"``.
+
+    Returns:
+        The span; a negative ``timedelta`` is left to the caller.
+
+    Raises:
+        ScheduleError: it is none.
+    """
+    if isinstance(value, timedelta):
+        return value
+    try:
+        return parse_duration(value)
+    except PolicyError as error:
+        raise ScheduleError(f"{name}: {error}") from error
 
 
 class Strategy(StrEnum):
@@ -63,10 +85,20 @@ class Action:
     def __post_init__(self) -> None:
         if self.name not in {"disable", "email", "mark", "notify", "panic"}:
             raise ScheduleError(f"there is no action {self.name!r}; actions: disable, email, mark, notify, panic")
+        for field, value in (("to", self.to), ("text", self.text)):
+            if value is not None and not _is_text(value):
+                raise ScheduleError(f"{self.name}: {field}={value!r} is no text that can be stored")
         if self.name in {"email", "notify", "mark"} and not self.to:
             raise ScheduleError(f"{self.name} whom? Say to=")
+        if self.name in {"disable", "panic"} and (self.to is not None or self.text is not None):
+            raise ScheduleError(f"{self.name} takes neither to= nor text=: nobody is written to")
         if self.name == "mark" and not self.text:
             raise ScheduleError(f"mark {self.to} with what? Say text=")
+
+
+def _is_text(value: object) -> bool:
+    """Return whether a value is a text without half surrogate pairs, which UTF-8 does not have."""
+    return isinstance(value, str) and value == value.encode("utf-8", "replace").decode()
 
 
 class Terms(Protocol):
@@ -98,7 +130,7 @@ class Terms(Protocol):
         ...
 
     @property
-    def on_exhausted(self) -> Exhausted:
+    def on_exhausted(self) -> Exhausted | None:
         """What becomes of it when all retries are used up."""
         ...
 
@@ -121,3 +153,16 @@ class Terms(Protocol):
     def on_give_up(self) -> tuple[Action, ...]:
         """What is wanted done then."""
         ...
+
+
+def usual_ending(policy: Terms) -> Exhausted:
+    """Return what becomes of a refresh whose retries are used up if its policy does not name it.
+
+    A limit in time is the end that its author has chosen: until then it waits for the next planned refresh after the
+    last retry.
+
+    Args:
+        policy: its schedule and its limits count.
+    """
+    is_limited = policy.give_up_after is not None and policy.schedule is not None and not policy.repeat_last
+    return Exhausted.WAIT_NEXT if is_limited else Exhausted.GIVE_UP

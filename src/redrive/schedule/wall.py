@@ -12,13 +12,17 @@ the second one is the default here, and the first one the option. In the fold th
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import MAXYEAR, MINYEAR, UTC, datetime, timedelta
 from enum import StrEnum
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from redrive.errors import ScheduleError
 
-__all__ = ["Gap", "instant", "wall", "zone"]
+__all__ = ["Gap", "aware", "changes", "instant", "instants", "wall", "zone"]
+
+_UTC = ZoneInfo("UTC")
+_NEARBY = timedelta(hours=26)
+"""No clock has been changed by more than a day, a change of the date line included."""
 
 
 class Gap(StrEnum):
@@ -51,6 +55,26 @@ def zone(name: str) -> ZoneInfo:
         ) from error
 
 
+def aware(name: str, at: datetime) -> datetime:
+    """Check that a time is an instant.
+
+    Args:
+        name: of the argument, for the message.
+        at: the time.
+
+    Returns:
+        The same.
+
+    Raises:
+        ScheduleError: it has no time zone.
+    """
+    if not isinstance(at, datetime):
+        raise ScheduleError(f"{name}={at!r} is no instant: write datetime(..., tzinfo=UTC)")
+    if at.tzinfo is None:
+        raise ScheduleError(f"{name}={at!r} has no time zone, so it is no instant: write datetime(..., tzinfo=UTC)")
+    return at
+
+
 def instant(local: datetime, place: ZoneInfo, gap: Gap = Gap.SHIFT) -> datetime | None:
     """Say which instant a time on the wall clock is.
 
@@ -66,6 +90,38 @@ def instant(local: datetime, place: ZoneInfo, gap: Gap = Gap.SHIFT) -> datetime 
     if gap is Gap.SKIP and wall(found, place) != local:
         return None
     return found
+
+
+def instants(local: datetime, place: ZoneInfo) -> list[datetime]:
+    """Return the instants at which the wall clock shows a time.
+
+    Args:
+        local: naive.
+        place: whose clock.
+
+    Returns:
+        Instants in UTC, in order: none in a gap, two in a fold.
+    """
+    first, second = (local.replace(tzinfo=place, fold=fold).astimezone(UTC) for fold in (0, 1))
+    if wall(first, place) != local:
+        return []
+    return [first] if first == second else [first, second]
+
+
+def changes(at: datetime, place: ZoneInfo) -> timedelta:
+    """Return by how much the wall clock is changed within about a day of an instant, before it or after it.
+
+    Args:
+        at: aware.
+        place: whose clock.
+
+    Returns:
+        The difference, not negative.
+    """
+    if not MINYEAR < at.year < MAXYEAR:
+        return timedelta(0)
+    offsets = [wall(each, place) - wall(each, _UTC) for each in (at - _NEARBY, at, at + _NEARBY)]
+    return max(offsets) - min(offsets)
 
 
 def wall(at: datetime, place: ZoneInfo) -> datetime:

@@ -68,12 +68,15 @@ class Operation(Generic[R]):
         steps: the generator.
         writes: does it need a write transaction?
         wakes: may it give workers something to do, so that they should look?
+        before: what is to be committed first if this one runs in a transaction of the user's: rows that jobs of other
+            transactions need too, which would else wait for the end of that one. A database with one writer ignores it.
     """
 
     name: str
     steps: Steps[R]
     writes: bool
     wakes: bool = False
+    before: Operation[None] | None = None
 
 
 def reads(steps: Callable[P, Steps[R]]) -> Callable[P, Operation[R]]:

@@ -18,6 +18,7 @@ from redrive.stores import migrate
 from redrive.stores.loan import AsyncLoan, Loan
 from redrive.stores.operations.admin import identify
 from redrive.stores.query import Operation
+from redrive.stores.urls import redacted, shown
 
 if TYPE_CHECKING:
     from redrive.stores.drivers.sqlite import Settings, SQLiteDriver
@@ -191,7 +192,7 @@ def open_store(url: str, *, migrated: bool = True) -> Store:
         StoreBusy: another process holds it locked.
         SchemaTooNew: a newer redrive has migrated it.
     """
-    if urlsplit(url).scheme in {"postgresql", "postgres"}:
+    if url.lower().startswith(("postgresql:", "postgres:")):
         return Store(url, _postgres(url, migrated=migrated))
     settings = _settings(url)
     if not migrated and settings.path is not None and not settings.path.exists():
@@ -231,7 +232,9 @@ def _driver(url: str, settings: Settings) -> SQLiteDriver:
     try:
         from redrive.stores.drivers.turso import TursoDriver
     except ImportError as error:
-        message = f"the store {url!r} needs a package that is not installed: pip install 'redrive[turso]' ({error})"
+        message = (
+            f"the store {redacted(url)!r} needs a package that is not installed: pip install 'redrive[turso]' ({error})"
+        )
         raise ConfigurationError(message) from error
     return TursoDriver(settings)
 
@@ -241,9 +244,10 @@ def _settings(url: str) -> Settings:
 
     if url == "memory://":
         return Settings(None)
-    parts = urlsplit(url)
-    if parts.scheme not in {"sqlite", "turso"} or parts.netloc or "#" in url or len(parts.path) < 2:  # noqa: PLR2004 - slash and name
-        message = f"the store URL {url!r} is not understood; forms: {_FORMS}"
+    # urlsplit refuses some texts with errors that show them.
+    parts = urlsplit(url if url.lower().startswith(("sqlite:///", "turso:///")) else "")
+    if parts.netloc or "#" in url or len(parts.path) < 2:  # noqa: PLR2004 - slash and name
+        message = f"the store URL {redacted(url)!r} is not understood; forms: {_FORMS}"
         raise ConfigurationError(message)
     settings = Settings(Path(unquote(parts.path[1:])).absolute())
     for name, value in parse_qsl(parts.query, keep_blank_values=True):
@@ -257,7 +261,7 @@ def _with_option(settings: Settings, name: str, value: str, url: str) -> Setting
     if name == "busy_timeout" and timedelta(0) < _duration(value) <= _LONGEST_WAIT:
         return replace(settings, busy_timeout=_duration(value))
     message = (
-        f"the store URL {url!r} has a setting {name}={value!r}; "
+        f"the store URL {redacted(url)!r} has a setting {shown(name, value)}; "
         "settings: synchronous=full|normal, busy_timeout=10s (at most 1d)"
     )
     raise ConfigurationError(message)

@@ -22,6 +22,8 @@ from datetime import datetime, timedelta
 from redrive.app.app import App
 from redrive.app.cron import Cron
 from redrive.app.telling import tell_moved, tell_settled
+from redrive.engine.outcome import Outcome
+from redrive.engine.records import Claim
 from redrive.errors import ConfigurationError
 from redrive.observe.audience import AUDIENCE
 from redrive.policy import parse_duration
@@ -93,7 +95,9 @@ async def adrain(
     horizon = None if within is None else began + parse_duration(within)
     if app.declared:
         await app.store.arun(queues.declare(app.declared, now=clock.now()))
-    worker = await app.store.arun(workers.register("drain", concurrency=1, lease_for=FOR_EVER, now=clock.now()))
+    worker = await app.store.arun(
+        workers.register("drain", concurrency=1, lease_for=FOR_EVER, tasks=app.served(), now=clock.now())
+    )
     attempts = 0
     walks: list[Walk] = []
     try:
@@ -113,11 +117,13 @@ async def _step(
     app: App, clock: VirtualClock, worker: int, sample: Callable[[], float], walks: list[Walk]
 ) -> tuple[int, timedelta | None]:
     """Run one due job, if there is one; answer how many ran, and how long to wait for the next (None: for ever)."""
-    claimed = await app.store.arun(leases.claim(worker, 1, lease_for=FOR_EVER, walks=walks, now=clock.now()))
+    claimed = await app.store.arun(
+        leases.claim(worker, 1, lease_for=FOR_EVER, tasks=app.served(), walks=walks, now=clock.now())
+    )
     walks[:] = claimed.walks
     for claim in claimed.claims:
-        outcome = await Executor(app, None).run(claim)
-        ending = Ending(claim, outcome, sample(), kept())
+        outcome, trace = await _attempt(app, claim)
+        ending = Ending(claim, outcome, sample(), trace)
         settled = await app.store.arun(leases.settle([ending], now=clock.now()))
         if AUDIENCE:
             tell_settled([ending], settled)
@@ -134,6 +140,17 @@ async def _step(
         return 0, timedelta(0)
     rests = [each for each in (claimed.rest_for, made.rest_for) if each is not None and each > timedelta(0)]
     return 0, min(rests, default=None)
+
+
+async def _attempt(app: App, claim: Claim) -> tuple[Outcome, str | None]:
+    """Run an attempt in a task of its own, so that a handler that cancels its task does not end the drain."""
+    drain = asyncio.current_task()
+    executor = Executor(app, None, cut_off=lambda _: drain is not None and drain.cancelling() > 0)
+
+    async def run() -> tuple[Outcome, str | None]:
+        return await executor.run(claim), kept()
+
+    return await asyncio.create_task(run())
 
 
 def _recurs(app: App) -> bool:

@@ -15,7 +15,7 @@ import pytest
 from redrive.app.app import App
 from redrive.app.catch import CatchRequest
 from redrive.errors import CatchDefinitionError
-from tests.conformance.adapters.vocabulary import UnknownWord, read, word
+from tests.conformance.adapters.vocabulary import UnknownWord, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,9 +28,10 @@ MODULE = "test"
 
 def catch_validation(case: Case) -> None:
     """Whether an app takes a task together with its catch."""
-    read(case.shared, "event_types")
+    read(case.shared, "event_types")  # names, which need no declaration here
     fields = ("subscriber_request", "catch_request", "catch_response", "catch_target", "catch_ref", "resolves_to")
-    data = read(case.data, *fields, "errors")
+    data = read(case.data, *fields, "errors", required=("errors",))
+    data = {name: value for name, value in data.items() if value is not None}
     if "resolves_to" in data:
         _check_resolves(data)
     elif data["errors"]:
@@ -50,18 +51,23 @@ def _check_resolves(data: Any) -> None:
 
 def _build(data: Any) -> None:
     app = App("memory://")
-    catch = word(data["catch_target"], TARGETS) if "catch_target" in data else "recover"
+    catch = _target(data["catch_target"]) if "catch_target" in data else data.get("catch_ref", "recover")
     if "catch_request" in data:
-        _add(app, catch, data["catch_request"], data["catch_response"])
+        _add(app, catch, data["catch_request"], data.get("catch_response", "Unit"))
     _add(app, "subscriber", data.get("subscriber_request", "Event"), "Unit", catch=catch)
     app.check()
 
 
-TARGETS = {
-    "a data type, not a verb": "Event",
-    "name that does not resolve in own module": "nowhere",
-}
-"""What a catch can name that is no task."""
+def _target(said: str) -> str:
+    """Return the name of something that is no task."""
+    for phrase, name in TARGETS.items():
+        if phrase in said:
+            return name
+    raise UnknownWord(f"catch_target: {said!r} (known: a text with {', '.join(TARGETS)})")
+
+
+TARGETS = {"not a verb": "Event", "does not resolve": "nowhere"}
+"""What the file says of a catch that names no task, and such a name."""
 
 
 def _add(app: App, name: str, request: str, response: str, *, catch: str | None = None) -> None:
@@ -84,7 +90,7 @@ _types: dict[str, Any] = {"Unit": None, "Any": Any}
 
 def _type(text: str) -> Any:
     """The Python type of a type of the file: any name is an event type of its own."""
-    found = re.fullmatch(r"(?:CatchRequest<(\w+)>|(\w+))", text)
+    found = re.fullmatch(r"(?:(?:builtin\.)?CatchRequest<(?:\w+\.)?(\w+)>|(?:\w+\.)?(\w+))", text)
     if not found:
         raise UnknownWord(f"{text!r} (known: a name, CatchRequest<name>)")
     name = found[1] or found[2]

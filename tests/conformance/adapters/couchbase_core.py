@@ -1,14 +1,14 @@
-"""Adapters for the core of ``couchbase.json``, RFC 0049 itself: reasons, caps, timeouts, terminal failures, events.
+"""Adapters for the core of ``couchbase.json``, RFC 0049 itself: reasons, caps, timeouts, terminal failures.
 
-Delays, the orchestrator and the circuit breaker have modules of their own. All numbers of the cases are milliseconds.
+Delays, events, the orchestrator and the breaker have modules of their own. All numbers are milliseconds.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from datetime import timedelta
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,21 +29,22 @@ from redrive.retrying.orchestrator import (
     controlled_backoff,
     server_timeout,
 )
-from tests.conformance.adapters.couchbase_trial import Spy, listening, parts, step_of
+from tests.conformance.adapters.couchbase_strategies import Spy, reason_of, strategy_of
+from tests.conformance.adapters.couchbase_trial import Step, Trial, TrialClock, Watched, on_loop, step_of
+from tests.conformance.adapters.couchbase_words import Reading, error_name, parts, text
 from tests.conformance.adapters.vocabulary import UnknownWord, read, word
-from tests.retrying.helpers import JumpingClock, JumpingLoop, LoopClock
+from tests.retrying.helpers import JumpingClock
+from tests.retrying.orchestrator.helpers import SpanOf
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator
 
-    from redrive.retrying.orchestrator import Attempt, RetryEvent
     from tests.conformance.loading import Case
 
 Json = dict[str, Any]
 
 MILLISECOND = timedelta(milliseconds=1)
 NEARLY = {"rel": 1e-9, "abs": 1e-6}
-LAST_SAMPLE = 1 - 1e-12
 
 
 # -------------------------------------------------------------------------------------------------------------- reasons
@@ -53,12 +54,17 @@ def retry_reason(case: Case) -> None:
     """What is known about a reason, or which one a spelling means."""
     data, expected = parts(case, ("reason", "parse"), ("allows_non_idempotent_retry", "always_retry", "reason"))
     if "parse" in data:
-        assert expected["reason"] == RetryReason.parse(data["parse"]).name
-        return
-    reason = RetryReason.of(data["reason"])
-    assert RetryReason.parse(data["reason"]) == reason
-    assert expected["allows_non_idempotent_retry"] == reason.allows_non_idempotent_retry
-    assert expected["always_retry"] == reason.always_retry
+        reason = RetryReason.parse(text(data["parse"]))
+    else:
+        reason = RetryReason.of(text(data["reason"]))
+        assert reason == RetryReason.parse(data["reason"])
+    if "reason" in expected:
+        assert expected["reason"] == reason.name
+    if "allows_non_idempotent_retry" in expected:
+        assert expected["allows_non_idempotent_retry"] == reason.allows_non_idempotent_retry
+    if "always_retry" in expected:
+        assert expected["always_retry"] == reason.always_retry
+    data.finish()
 
 
 def stage(case: Case) -> None:
@@ -86,128 +92,149 @@ def stage(case: Case) -> None:
 def cap_duration(case: Case) -> None:
     """What a delay comes to under a deadline, and whether the request is sent after it."""
     data, expected = parts(case, ("lifetime_ms", "elapsed_ms", "delay_ms"), ("capped_ms", "dispatch_after"))
-    left = None if data["lifetime_ms"] is None else (data["lifetime_ms"] - data["elapsed_ms"]) / 1000
+    left = None if data["lifetime_ms"] is None else (data["lifetime_ms"] - data.get("elapsed_ms", 0)) / 1000
+    data.get("elapsed_ms")
     wait = cap(data["delay_ms"] * MILLISECOND, left)
-    assert pytest.approx(expected["capped_ms"], **NEARLY) == wait.delay / MILLISECOND
-    assert expected["dispatch_after"] != wait.expires
+    if "capped_ms" in expected:
+        assert pytest.approx(expected["capped_ms"], **NEARLY) == wait.delay / MILLISECOND
+    if "dispatch_after" in expected:
+        assert expected["dispatch_after"] == (not wait.expires)
+    data.finish()
 
 
-_TIMEOUT_OUTCOMES = ("raises", "effective_read_only", "remaining_ms", "server_side_timeout_ms", "and")
+_TIMEOUT_FIELDS = (
+    "op",
+    "read_only",
+    "idempotent",
+    "readonly",
+    "dispatched",
+    "response",
+    "attempts",
+    "timeout_during",
+    "timeout_ms",
+    "at_ms",
+    "retry_reasons",
+    "final_error",
+)
+_TIMEOUT_OUTCOMES = ("raises", "ambiguous", "effective_read_only", "remaining_ms", "server_side_timeout_ms", "and")
 
 
 def timeout(case: Case) -> None:
     """Which timeout a request ends with, how its time runs, and what its server is told."""
-    data, expected = parts(
-        case,
-        (
-            "op",
-            "read_only",
-            "idempotent",
-            "readonly",
-            "dispatched",
-            "response",
-            "attempts",
-            "timeout_during",
-            "timeout_ms",
-            "at_ms",
-            "retry_reasons",
-            "final_error",
-        ),
-        _TIMEOUT_OUTCOMES,
-    )
+    data, expected = parts(case, _TIMEOUT_FIELDS, _TIMEOUT_OUTCOMES)
     if "effective_read_only" in expected:
         assert expected["effective_read_only"] == _flagged(data).read_only
     if "remaining_ms" in expected:
         _check_remaining(data, expected["remaining_ms"])
     if "server_side_timeout_ms" in expected:
-        assert (
-            pytest.approx(expected["server_side_timeout_ms"]) == server_timeout(data["timeout_ms"] / 1000) / MILLISECOND
-        )
+        _operation(data)
+        given = server_timeout(data["timeout_ms"] / 1000) / MILLISECOND
+        assert pytest.approx(expected["server_side_timeout_ms"]) == given
+    if {"raises", "ambiguous", "and"} & set(expected):
+        for interface in ("run", "name"):
+            _check_end(on_loop(_timed_out(data, interface)), expected)
+    data.finish()
+    expected.finish()
+
+
+def _check_end(trial: Trial, expected: Reading) -> None:
     if "raises" in expected:
-        request, error = _timed_out(data)
-        assert expected["raises"] == type(error).__name__
-        if "and" in expected:
-            _check_record(expected["and"], request, error)
+        assert error_name(expected["raises"]) == getattr(trial.error, "name", type(trial.error).__name__)
+    if "ambiguous" in expected:
+        assert expected["ambiguous"] == trial.request.is_ambiguous
+    if "and" in expected:
+        found = re.fullmatch(r"context\.retry_reasons contains (\w+)", text(expected["and"]))
+        if not found:
+            raise UnknownWord(f"and {expected['and']!r} (known: context.retry_reasons contains REASON)")
+        record = trial.error.__retry__  # type: ignore[union-attr]
+        assert found[1] in [reason.name for reason in record.retry_reasons]
+        assert trial.request.id == record.id
 
 
-def _flagged(data: Mapping[str, Any], **options: Any) -> Request:
-    operation = data.get("op", "")
-    service = operation if operation in ("query", "analytics", "search", "views") else "kv"
+_SERVICES = ("query", "analytics", "search", "views")
+
+
+def _operation(data: Reading) -> str:
+    """The operation, without the durability that a case may name: it changes nothing here."""
+    return text(data.get("op", "upsert")).removesuffix(" durable")
+
+
+def _flagged(data: Reading, **options: Any) -> Watched:
+    operation = _operation(data)
+    service = operation if operation in _SERVICES else "kv"
     listed = is_idempotent(service, operation, {"readonly": data.get("readonly", False)})
     # A case that calls an operation read-only without a word on its idempotency means that it reads.
     idempotent = data.get("idempotent", data.get("read_only") or listed)
-    return Request(operation, idempotent=bool(idempotent), read_only=data.get("read_only"), **options)
+    request = Watched(operation, idempotent=bool(idempotent), read_only=data.get("read_only"), **options)
+    request.effects = []
+    return request
 
 
-def _check_remaining(data: Mapping[str, Any], expected: list[float] | None) -> None:
+def _check_remaining(data: Reading, expected: list[float] | None) -> None:
     clock = JumpingClock()
     limit = data["timeout_ms"]
     request = Request(timeout=None if limit is None else limit / 1000, clock=clock)
     if expected is None:
-        assert request.remaining is None
+        assert None is request.remaining
         return
-    for at, left in zip(data["at_ms"], expected, strict=True):
+    given = []
+    for at in data["at_ms"]:
         clock.advance(at / 1000 - clock.monotonic())
         assert request.remaining is not None
-        assert pytest.approx(left) == request.remaining * 1000
+        given.append(request.remaining * 1000)
+    assert pytest.approx(expected) == given
 
 
-def _timed_out(data: Mapping[str, Any]) -> tuple[Request, Exception]:
+async def _timed_out(data: Reading, interface: str) -> Trial:
     """Let a request fail as the case says, and then its time be up, in flight or while it waits."""
     if "final_error" in data:
         word(data["final_error"], {"ambiguous_timeout": None})
+    when = word(data.get("timeout_during", "in_flight"), {"backoff": "backoff", "in_flight": "in_flight"})
+    steps = list(_steps(data))
     if data.get("response") is not None:
-        raise UnknownWord(f"response {data['response']!r} (known: null, or attempts)")
+        steps.append(step_of(data["response"], _operation(data), read_only=bool(data.get("read_only"))))
+    is_lost = any(step.stage is Stage.IN_FLIGHT for step in steps[:-1])  # and it went on: somebody has allowed that
 
-    async def main() -> tuple[Request, Exception]:
-        steps, waits = list(_steps(data)), data.get("timeout_during") == "backoff"
-        is_lost = any(step.stage is Stage.IN_FLIGHT for step in steps[:-1])  # and it went on: somebody has allowed that
+    def strategy(request: Request, _: RetryReason) -> RetryAction:
+        return RetryAction("1h" if when == "backoff" and request.attempt.number == len(steps) else "1ms")
 
-        def strategy(request: Request, _: RetryReason) -> RetryAction:
-            return RetryAction("1h" if waits and request.attempt.number == len(steps) else "1ms")
-
-        request = _flagged(data, timeout=2.5, retry_strategy=strategy, may_repeat_in_flight=is_lost, clock=LoopClock())
-
-        async def send(request: Request, attempt: Attempt) -> None:
-            if attempt.number <= len(steps):
-                step = steps[attempt.number - 1]
-                step.mark(attempt)
-                raise step.error
-            if data.get("dispatched", not waits):
-                attempt.dispatch("node1")
-            await request.clock.asleep(3600)
-
-        with pytest.raises(TimeoutError) as caught:
-            await Orchestrator().run(request, send, marks=True)
-        return request, caught.value
-
-    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
-        return runner.run(main())
+    clock = TrialClock([])
+    limit = data.get("timeout_ms", 2500)
+    request = _flagged(data, timeout=limit / 1000, retry_strategy=strategy, may_repeat_in_flight=is_lost, clock=clock)
+    trial = Trial(request, Orchestrator(), Spy(strategy), clock, SpanOf(), [], [])
+    left = data.get("dispatched", when == "in_flight")
+    last = Step(stage=Stage.IN_FLIGHT if left else Stage.NOT_SENT, takes=10**6)
+    await trial.play(chain(steps, repeat(last)), interface=interface)
+    return trial
 
 
-def _steps(data: Mapping[str, Any]) -> Iterator[Any]:
-    if "timeout_during" in data:
-        word(data["timeout_during"], {"backoff": None, "in_flight": None})
+def _steps(data: Reading) -> Iterator[Step]:
+    read_only = bool(data.get("read_only"))
     for each in data.get("attempts", []):
-        read(each, "dispatched", "response")
-        step = step_of(each["response"] or "socket closed while in flight", data["op"])
-        assert each["dispatched"] == (step.stage is not Stage.NOT_SENT)
+        attempt = Reading(each, ("dispatched", "response"))
+        said = attempt["response"] or "socket closed while in flight"
+        step = step_of(said, _operation(data), read_only=read_only)
+        if attempt["dispatched"] != (step.stage is not Stage.NOT_SENT):
+            raise UnknownWord(f"{said!r} with dispatched={attempt['dispatched']}: one says that it left, one that not")
         yield step
     for name in data.get("retry_reasons", []):
-        yield step_of(word(RetryReason.parse(name).name, _STATUSES), data["op"])
+        yield step_of(word(RetryReason.parse(name).name, _STATUSES), _operation(data), read_only=read_only)
 
 
-_STATUSES = {"KV_LOCKED": "LOCKED 0x09", "KV_TEMPORARY_FAILURE": "TMPFAIL 0x86", "KV_NOT_MY_VBUCKET": "NMVB 0x07"}
-"""A status of the key-value service that leads to a reason."""
-
-
-def _check_record(said: str, request: Request, error: Exception) -> None:
-    found = re.fullmatch(r"context\.retry_reasons contains (\w+)", said)
-    if not found:
-        raise UnknownWord(said)
-    record = error.__retry__  # type: ignore[attr-defined]
-    assert found[1] in [reason.name for reason in record.retry_reasons]
-    assert request.id == record.id
+_STATUSES = {
+    "KV_LOCKED": "LOCKED 0x09",
+    "KV_TEMPORARY_FAILURE": "TMPFAIL 0x86",
+    "KV_NOT_MY_VBUCKET": "NMVB 0x07",
+    "KV_COLLECTION_OUTDATED": "UNKNOWN_COLLECTION 0x88",
+    "KV_SYNC_WRITE_IN_PROGRESS": "SYNC_WRITE_IN_PROGRESS 0xa2",
+    "KV_SYNC_WRITE_RE_COMMIT_IN_PROGRESS": "SYNC_WRITE_RE_COMMIT_IN_PROGRESS 0xa4",
+    "NODE_NOT_AVAILABLE": "client: node not available",
+    "SERVICE_NOT_AVAILABLE": "client: service not available",
+    "SOCKET_NOT_AVAILABLE": "client: socket not available",
+    "CIRCUIT_BREAKER_OPEN": "client: breaker open",
+    "SOCKET_CLOSED_WHILE_IN_FLIGHT": "socket closed while in flight",
+}
+"""A response that leads to a reason."""
 
 
 # ---------------------------------------------------------------------------------------------------- terminal failures
@@ -221,19 +248,24 @@ def fast_fail_terminal(case: Case) -> None:
     data, expected = parts(
         case, ("reason", "idempotent", "n", "reasons", "events", "then_reason"), ("retry", "raises", "same_as")
     )
+    strategy = FailFastOnTerminalError(nth=data.get("n", 1))
+    idempotent = data.get("idempotent", False)
     if "reasons" in data:
-        assert expected["retry"] == _in_turn(FailFastOnTerminalError(nth=data["n"]), data["reasons"])
-        return
-    request = Request(idempotent=data.get("idempotent", False), clock=JumpingClock())
-    reason = _after_events(data) if "events" in data else RetryReason.of(data["reason"])
-    error = _decide(request, FailFastOnTerminalError(), reason)
-    assert expected["retry"] == (error is None)
-    if "raises" in expected:
-        assert _ERRORS.get(expected["raises"], expected["raises"]) == type(error).__name__
-    if "same_as" in expected:
-        other = Request(idempotent=request.idempotent, clock=JumpingClock())
-        _decide(other, word(expected["same_as"], {"best_effort": BestEffort})(), reason)
-        assert other.history == request.history
+        assert expected["retry"] == _in_turn(strategy, [reason_of(each) for each in data["reasons"]], idempotent)
+    else:
+        request = Request(idempotent=idempotent, clock=JumpingClock())
+        reason = _after_events(data) if "events" in data else reason_of(data["reason"])
+        error = _decide(request, strategy, reason)
+        assert expected["retry"] == (error is None)
+        if "raises" in expected:
+            name = error_name(expected["raises"])
+            assert _ERRORS.get(name, name) == type(error).__name__
+        if "same_as" in expected:
+            other = Request(idempotent=request.idempotent, clock=JumpingClock())
+            _decide(other, strategy_of(expected["same_as"]), reason)
+            assert other.history == request.history
+    data.finish()
+    expected.finish()
 
 
 def _decide(request: Request, strategy: Any, reason: RetryReason) -> Exception | None:
@@ -244,66 +276,30 @@ def _decide(request: Request, strategy: Any, reason: RetryReason) -> Exception |
     return None
 
 
-def _in_turn(strategy: Any, names: list[str]) -> list[bool]:
-    request = Request(clock=JumpingClock())
-    return [_decide(request, strategy, RetryReason.of(name)) is None for name in names]
+def _in_turn(strategy: Any, reasons: list[RetryReason], idempotent: bool) -> list[bool]:
+    request = Request(idempotent=idempotent, clock=JumpingClock())
+    return [_decide(request, strategy, reason) is None for reason in reasons]
 
 
-_HAPPENED = re.compile(r"SASL (AUTH_ERROR|success)(?: on (.+))?")
+_HAPPENED = re.compile(
+    r"(?P<what>SASL|TLS|bucket|select_bucket) (?P<how>AUTH_ERROR|ERROR|error|failure|failed|access error|success|ok)"
+    r"(?: on (?P<connection>.+))?"
+)
+_FAILS = {"SASL": "AUTHENTICATION_ERROR", "TLS": "TLS_ERROR", "bucket": "BUCKET_ACCESS_ERROR"}
 
 
-def _after_events(data: Mapping[str, Any]) -> RetryReason:
+def _after_events(data: Reading) -> RetryReason:
     """The reason of a request, after what has happened to the connections that watch the cluster."""
     errors, connection = TerminalErrors(TERMINAL), ""
-    for text in data["events"]:
-        found = _HAPPENED.fullmatch(text)
+    for said in data["events"]:
+        found = _HAPPENED.fullmatch(text(said))
         if not found:
-            raise UnknownWord(f"{text!r} (known: SASL AUTH_ERROR, SASL success, on a connection)")
-        connection = found[2] or connection
-        if found[1] == "success":
+            raise UnknownWord(
+                f"event {said!r} (known: SASL AUTH_ERROR, TLS error, bucket error, success, on a connection)"
+            )
+        connection = found["connection"] or connection
+        if found["how"] in ("success", "ok"):
             errors.succeeded(connection)
         else:
-            errors.failed(connection, RetryReason.of("AUTHENTICATION_ERROR"))
-    return errors.reason_for(RetryReason.of(data["then_reason"]))
-
-
-# --------------------------------------------------------------------------------------------------------------- events
-
-_HAPPENINGS = {"retry refused": FailFast, "retry scheduled": BestEffort}
-_EVENT_FIELDS: dict[str, Callable[[RetryEvent, Request, Exception], bool]] = {
-    "reason": lambda event, request, _: event.reason == request.attempt.reason or event.reason in request.retry_reasons,
-    "request_type": lambda event, request, _: event.operation == request.operation,
-    "cause": lambda event, _, error: event.cause is error,
-    "duration": lambda event, request, _: event.delay == request.history[0].delay is not None,
-    "attempts": lambda event, request, _: event.attempts == request.retry_attempts,
-    "id": lambda event, request, _: event.id == request.id,
-    "last_dispatched_to": lambda event, request, _: event.endpoint == request.dispatched_to,
-    "client_context": lambda event, request, _: event.context == request.context,
-    "...request context": lambda event, request, _: (
-        (event.id, event.attempts, event.endpoint, event.context)
-        == (request.id, request.retry_attempts, request.dispatched_to, request.context)
-    ),
-}
-
-
-def events(case: Case) -> None:
-    """What is told of a decision."""
-    data, expected = parts(case, ("event",), ("name", "severity", "fields"))
-    heard: list[tuple[RetryEvent, logging.LogRecord]] = []
-    request = Request(
-        "upsert",
-        retry_strategy=word(data["event"], _HAPPENINGS)(),
-        context={"user": 7},
-        clock=JumpingClock(),
-    )
-    request.attempt.dispatch("node1")
-    error = ConnectionError("of the client")
-    with listening(heard):
-        try:
-            asyncio.run(Orchestrator().maybe_retry(request, RetryReason.KV_LOCKED, error))
-        except ConnectionError:
-            assert request.completed
-    ((event, record),) = heard
-    assert (expected["name"], expected["severity"]) == (type(event).__name__, record.levelname)
-    for field in expected.get("fields", []):
-        assert word(field, _EVENT_FIELDS)(event, request, error), field
+            errors.failed(connection, RetryReason.of(_FAILS[found["what"].removeprefix("select_")]))
+    return errors.reason_for(reason_of(data["then_reason"]))

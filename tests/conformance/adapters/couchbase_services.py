@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from redrive.contrib.couchbase import (
     ErrorMap,
@@ -31,11 +34,17 @@ from redrive.contrib.couchbase import (
     payload_timeout,
     read_error_map,
     read_service_errors,
+    rpc,
 )
+from redrive.contrib.couchbase.kv import is_known
+from redrive.contrib.couchbase.transport import EVENTS
+from redrive.errors import PolicyValueError
 from redrive.policy import Backoff, Failure, GiveUp, History, Policy, Stage
-from redrive.retrying.orchestrator import FailFast, FailFastOnTerminalError, RetryAction
-from tests.conformance.adapters.couchbase_runs import run
-from tests.conformance.adapters.vocabulary import NOTES, UnknownWord, demand, read, word
+from redrive.retrying.orchestrator import FailFastOnTerminalError
+from tests.conformance.adapters.couchbase_runs import Run, run
+from tests.conformance.adapters.couchbase_strategies import reason_of, strategy_of
+from tests.conformance.adapters.couchbase_words import Reading, error_name, parts, same_error, text
+from tests.conformance.adapters.vocabulary import NOTES, UnknownWord, read, word
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -43,21 +52,21 @@ if TYPE_CHECKING:
     from redrive.contrib.couchbase import Verdict
     from tests.conformance.loading import Case
 
+Json = dict[str, Any]
+
 NOTED = NOTES | {"group", "divergence"}
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
 GENERIC = "CouchbaseException"
 
 
-def _input(case: Case, *fields: str) -> Mapping[str, Any]:
-    read(case.data, "input", "expected", notes=NOTED)
-    return read(case.data["input"], *fields)
-
-
-def _expected(case: Case, *fields: str) -> Mapping[str, Any]:
-    expected = read(case.data["expected"], *fields)
-    demand(expected, *fields)
-    return expected
+@contextmanager
+def _reading(case: Case, fields: tuple[str, ...], outcomes: tuple[str, ...]) -> Iterator[tuple[Reading, Reading]]:
+    """What a case gives and what it expects; afterwards, nothing of both may be left unread."""
+    data, expected = parts(case, fields, outcomes)
+    yield data, expected
+    data.finish()
+    expected.finish()
 
 
 def _profiles(case: Case) -> tuple[Profile, ...]:
@@ -84,33 +93,35 @@ _VERDICT = (
 """Fields of an outcome that are said of one verdict. ``why`` is for people."""
 
 
-def _check(verdict: Verdict, expected: Mapping[str, Any]) -> None:
+def _check(verdict: Verdict, expected: Reading) -> None:
+    expected.get("why")
     for name in expected:
         if name in _CHECKS:
             _CHECKS[name](verdict, expected[name])
 
 
 def _raises(verdict: Verdict, error: str) -> None:
-    generic = re.fullmatch(r"generic error naming (\w+)", error)
+    generic = re.fullmatch(r"generic error naming (\w+)", text(error, "the name of an error"))
     if generic:
         assert GENERIC == verdict.error
         assert generic[1] in verdict.detail
     else:
-        assert (GENERIC if error == "terminal" else error) == verdict.error
-    assert verdict.reason is None
+        _surfaces(verdict, error)
+    assert None is verdict.reason
 
 
 def _reason(verdict: Verdict, reason: str | None) -> None:
-    assert reason == verdict.reason
+    assert (None if reason is None else reason_of(reason).name) == verdict.reason
 
 
 def _surfaces(verdict: Verdict, error: str) -> None:
-    assert error == verdict.error
+    name = error_name(error, "terminal")
+    assert (GENERIC if name == "terminal" else name) == (None if verdict.error is None else verdict.error.value)
 
 
 def _prepares(verdict: Verdict, words: str) -> None:
-    if "re-prepare" not in words:
-        raise UnknownWord(words)
+    if "re-prepare" not in text(words):
+        raise UnknownWord(f"before_retry {words!r} (known: ... re-prepare ...)")
     assert verdict.prepares
 
 
@@ -127,7 +138,7 @@ def _succeeds(verdict: Verdict, ok: bool) -> None:
 
 
 def _differs(verdict: Verdict, reason: str) -> None:
-    assert reason != verdict.reason
+    assert reason_of(reason).name != verdict.reason
 
 
 def _retries(verdict: Verdict, attempts: int) -> None:
@@ -158,8 +169,24 @@ _CHECKS: dict[str, Callable[[Verdict, Any], None]] = {
 }
 
 
-def _errors(data: Mapping[str, Any]) -> tuple[ServiceError, ...]:
-    return read_service_errors(json.dumps(data["errors"])) if "errors" in data else read_service_errors(data["body"])
+def _errors(data: Reading) -> tuple[ServiceError, ...]:
+    if "errors" in data:
+        return read_service_errors(json.dumps({"errors": data["errors"]}))
+    return read_service_errors(_body(data["body"]))
+
+
+def _body(said: Any) -> str:
+    """A body, which a case may give as a text or as what is in it."""
+    return said if isinstance(said, str) else "" if said is None else json.dumps(said)
+
+
+def _status(said: Any) -> int:
+    """A status of the key-value service, as a number or in hexadecimal."""
+    if isinstance(said, int) and not isinstance(said, bool):
+        return said
+    if re.fullmatch(r"0x[0-9a-fA-F]{1,4}", text(said, "a number, 0x86")):
+        return int(said, 16)
+    raise UnknownWord(f"status {said!r} (known: a number, 0x86)")
 
 
 # ----------------------------------------------------------------------------------------------------------- key-value
@@ -167,28 +194,31 @@ def _errors(data: Mapping[str, Any]) -> tuple[ServiceError, ...]:
 
 def kv_status(case: Case) -> None:
     """What a status comes to for an operation."""
-    data = _input(case, "status", "op", "cas", "in_flight", "response_opaque")
-    expected = _expected(case, *_VERDICT, "only_if", "both")
-    if "response_opaque" in data:
-        verdict = classify_event(word(data["response_opaque"], {"unknown": "unknown opaque"}))
-        _check(verdict, expected)
-        assert [expected["both"]] * len(data["in_flight"]) == [verdict.reason] * len(data["in_flight"])
-        return
-    for profile in _profiles(case):
-        error_map = _map_that_says(data["status"], expected["only_if"]) if "only_if" in expected else None
-        verdict = classify_kv(data["status"], data["op"], cas=data.get("cas"), error_map=error_map, profile=profile)
-        _check(verdict, expected)
+    fields = ("status", "op", "cas", "in_flight", "response_opaque")
+    with _reading(case, fields, (*_VERDICT, "only_if", "both")) as (data, expected):
+        if "response_opaque" in data:
+            verdict = classify_event(word(data["response_opaque"], {"unknown": "unknown opaque"}))
+            _check(verdict, expected)
+            assert [expected["both"]] * len(data["in_flight"]) == [verdict.reason] * len(data["in_flight"])
+            return
+        status = _status(data["status"])
+        error_map = _map_that_says(status, expected["only_if"]) if "only_if" in expected else None
+        for profile in _profiles(case):
+            verdict = classify_kv(
+                status, data.get("op", "get"), cas=data.get("cas"), error_map=error_map, profile=profile
+            )
+            _check(verdict, expected)
 
 
 def _map_that_says(status: int, condition: str) -> ErrorMap:
-    found = re.fullmatch(r"not known and map says ([\w-]+)", condition)
+    found = re.fullmatch(r"not known and map says ([\w-]+)", text(condition))
     if not found:
-        raise UnknownWord(condition)
-    return _map_with(status, [found[1]])
+        raise UnknownWord(f"only_if {condition!r} (known: not known and map says ATTRIBUTE)")
+    return _map_with(status, {"attrs": [found[1]]})
 
 
-def _map_with(status: int, attributes: list[str]) -> ErrorMap:
-    entry = {"name": "CASE", "desc": "of the case", "attrs": attributes}
+def _map_with(status: int, fields: Mapping[str, Any]) -> ErrorMap:
+    entry = {"name": "CASE", "desc": "of the case", **fields}
     reading = read_error_map(json.dumps({"version": 2, "revision": 1, "errors": {f"{status:x}": entry}}))
     assert reading.error_map is not None
     return reading.error_map
@@ -196,93 +226,150 @@ def _map_with(status: int, attributes: list[str]) -> ErrorMap:
 
 def error_map_decision(case: Case) -> None:
     """What a server's error map does to a status."""
-    data = _input(case, "status", "op", "attrs", "strategy", "known")
-    expected = _expected(case, *_VERDICT, "outcome")
-    error_map = None if data["attrs"] is None else _map_with(data["status"], data["attrs"])
-    for profile in _profiles(case):
-        verdict = classify_kv(data["status"], data.get("op", "get"), error_map=error_map, profile=profile)
-        _check(verdict, expected)
-    if "outcome" in expected:
-        found = re.fullmatch(r"RequestCanceled\(NO_MORE_RETRIES\((\w+)\)\)", expected["outcome"])
-        strategy = word(data["strategy"], {"fail_fast": FailFast()})
-        ended = run([verdict], forever=True, strategy=strategy)
-        assert found  # ours raises what the server said, not "no more retries"
-        assert (found[1], 0) == (ended.error.verdict.reason, ended.request.retry_attempts)
+    fields = ("status", "op", "attrs", "strategy", "known", "idempotent")
+    with _reading(case, fields, (*_VERDICT, "outcome")) as (data, expected):
+        status, operation = _status(data["status"]), data.get("op", "get")
+        if data.get("known", is_known(status)) != is_known(status):
+            raise UnknownWord(
+                f"known={data['known']} (status {status} is {'known' if is_known(status) else 'not known'})"
+            )
+        error_map = None if data["attrs"] is None else _map_with(status, {"attrs": data["attrs"]})
+        strategy = strategy_of(data["strategy"]) if data.get("strategy") is not None else None
+        idempotent = data.get("idempotent", is_idempotent("kv", operation))
+        for profile in _profiles(case):
+            verdict = classify_kv(status, operation, error_map=error_map, profile=profile)
+            _check(verdict, expected)
+        if "outcome" in expected:
+            ended = run([verdict], forever=True, strategy=strategy, idempotent=idempotent)
+            assert expected["outcome"] == _ended(ended, expected["outcome"])
+
+
+def _ended(ended: Run, said: str) -> str:
+    """What a run ended with, in the words of the case if they mean that."""
+    found = re.fullmatch(r"RequestCanceled\(NO_MORE_RETRIES\((\w+)\)\)", text(said))
+    if found:  # ours raises what the server said, not "no more retries"
+        verdict = getattr(ended.error, "verdict", None)
+        return (
+            said
+            if verdict is not None and (found[1], 0) == (verdict.reason, ended.request.retry_attempts)
+            else repr(ended)
+        )
+    if said in ("ok", "timeout"):
+        holds = ended.error is None if said == "ok" else isinstance(ended.error, TimeoutError)
+        return said if holds else repr(ended.error)
+    name = error_name(said)
+    verdict = getattr(ended.error, "verdict", None)
+    return (
+        said if same_error(name, ended.error) or (verdict is not None and verdict.error == name) else repr(ended.error)
+    )
 
 
 def idempotency(case: Case) -> None:
     """Whether an operation is in the list; ``configurable``: whether only the extended profile has it."""
-    data = _input(case, "service", "op", "options")
-    expected = _expected(case, "idempotent", "configurable")
-    strict, extended = (
-        is_idempotent(data["service"], data.get("op", ""), data.get("options", {}), profile=profile)
-        for profile in (Profile.STRICT, Profile.EXTENDED)
-    )
-    assert expected["idempotent"] == strict
-    assert expected.get("configurable", False) == (strict != extended)
+    with _reading(case, ("service", "op", "options"), ("idempotent", "configurable", "raises")) as (data, expected):
+        options = Reading(data.get("options") or {}, ("readonly", "method"))
+        given = {name: options[name] for name in options}
+        service, operation = text(data["service"]), data.get("op") or ""
+        if "raises" in expected:
+            word(expected["raises"], {"InvalidArgument": None})
+            with pytest.raises(PolicyValueError):
+                is_idempotent(service, operation, given)
+            return
+        strict, extended = (
+            is_idempotent(service, operation, given, profile=profile) for profile in (Profile.STRICT, Profile.EXTENDED)
+        )
+        if "idempotent" in expected:
+            assert expected["idempotent"] == strict
+        assert expected.get("configurable", False) == (strict != extended)
 
 
 _EVENTS = {
     "ECONNREFUSED": "connection refused",
+    "connect refused": "connection refused",
+    "ETIMEDOUT": "connect timeout",
+    "ENOTFOUND": "not resolved",
+    "DNS failure": "not resolved",
     "vbucket has no active node": "no active node",
     "no query node in config": "no such service",
-    "short write": "short write",
     "write on a session already closed": "closed before write",
-    "queue full": "queue full",
     "pipeline queue full": "queue full",
     "pipeline overloaded": "queue full",
     "send queue full": "queue full",
     "write queue full": "queue full",
     "circuit breaker open": "circuit open",
-    "circuit open": "circuit open",
-    "unknown opaque": "unknown opaque",
+    "read timeout": "timeout in flight",
+    "SASL AUTH_ERROR": "authentication failed",
+    "TLS handshake failed": "tls failed",
+    **{name: name for name in EVENTS},
 }
+_NO_NODE = re.compile(r"no (?:\w+) node in (?:the )?config")
+_BROKEN = {"EOF", "ECONNRESET", "EPIPE", "connection reset", "broken pipe", "socket closed", "connection closed"}
+"""What breaks a connection, before or after the request has left."""
 
 
 def kv_transport(case: Case) -> None:
     """What happens below a response."""
-    data = _input(case, "event", "bytes_written", "dispatched", "op")
-    expected = _expected(case, *_VERDICT, "retry")
-    event = data["event"]
-    if event == "EOF":
-        name = "closed in flight" if data["dispatched"] else "closed before write"
-    else:
-        name = word(event, _EVENTS)
-    verdict = classify_event(name)
-    _check(verdict, expected)
-    if "bytes_written" in data:
-        assert (data["bytes_written"] == 0) == (verdict.stage is Stage.NOT_SENT)
-    if "retry" in expected:
-        assert expected["retry"] == verdict.permits(idempotent=is_idempotent("kv", data["op"]))
+    outcomes = (*_VERDICT, "retry", "stage", "non_idempotent_ok")
+    with _reading(case, ("event", "bytes_written", "dispatched", "op", "idempotent"), outcomes) as (data, expected):
+        verdict = classify_event(_event_of(data))
+        idempotent = data.get("idempotent", is_idempotent("kv", data.get("op") or ""))
+        _check(verdict, expected)
+        if "retry" in expected:
+            assert expected["retry"] == verdict.permits(idempotent=idempotent)
+        if "non_idempotent_ok" in expected:
+            assert expected["non_idempotent_ok"] == verdict.repeats_mutations
+        if "stage" in expected:
+            assert word(expected["stage"], _STAGES) == verdict.stage.value
+
+
+_STAGES = {"dispatch": "not_sent", "not_sent": "not_sent", "in_flight": "in_flight", "answered": "answered"}
+
+
+def _event_of(data: Reading) -> str:
+    """The event, and whether what it says of the request agrees with the rest of the case."""
+    said = text(data["event"])
+    written = data.get("bytes_written")
+    left = data.get("dispatched", None if written is None else written > 0)
+    if said in _BROKEN:
+        if left is None:
+            raise UnknownWord(f"{said} with neither dispatched nor bytes_written: had the request left?")
+        return "closed in flight" if left else "closed before write"
+    name = "no such service" if _NO_NODE.fullmatch(said) else word(said, _EVENTS)
+    stage = EVENTS[name].stage
+    if left is not None and name != "short write" and left == (stage is Stage.NOT_SENT):
+        raise UnknownWord(f"{said} with {'something' if left else 'nothing'} sent (known: it is {stage.value})")
+    return name
 
 
 # ----------------------------------------------------------------------------------------------------------- error map
 
+_DOCUMENT = ("version", "revision", "errors", "future")
+
 
 def error_map_parse(case: Case) -> None:
     """What can be read of an error map."""
-    data = _input(case, "version", "revision", "errors", "raw", "status", "requested", "got", "have", "future")
-    expected = _expected(case, *_READINGS, "use")
-    if "have" in data:
-        have, got = (read_error_map(json.dumps({"errors": {}, **data[which]})).error_map for which in ("have", "got"))
-        assert have
-        assert got
-        assert word(expected["use"], {"got": True, "have": False}) == got.supersedes(have)
-        return
-    reading = read_error_map(_raw(data), status=data.get("status", 0))
-    _check_reading(reading, expected)
+    fields = (*_DOCUMENT, "raw", "status", "requested", "got", "have")
+    with _reading(case, fields, (*_READINGS, "use")) as (data, expected):
+        if "have" in data:
+            have, got = (_map_of({"errors": {}, **data[which]}) for which in ("have", "got"))
+            assert expected["use"] == ("got" if got.supersedes(have) else "have")
+            return
+        raw = _body(data["raw"]) if "raw" in data else json.dumps(_document(data))
+        reading = read_error_map(raw, status=data.get("status") or 0)
+        if data.get("requested") is not None and reading.error_map is not None:
+            assert reading.error_map.version <= data["requested"]
+        for name in expected:
+            _READINGS[name](reading, expected[name])
 
 
-def _raw(data: Mapping[str, Any]) -> str:
-    if "raw" in data:
-        raw: str = data["raw"]
-        return raw
-    return json.dumps(data.get("got", data))
+def _document(data: Reading) -> Any:
+    return data["got"] if "got" in data else {name: data[name] for name in _DOCUMENT if name in data}
 
 
-def _check_reading(reading: Any, expected: Mapping[str, Any]) -> None:
-    for name in expected:
-        _READINGS[name](reading, expected[name])
+def _map_of(document: Mapping[str, Any]) -> ErrorMap:
+    found = read_error_map(json.dumps(document)).error_map
+    assert found is not None
+    return found
 
 
 def _can_be_read(reading: Any, ok: bool) -> None:
@@ -294,13 +381,13 @@ def _goes_on(reading: Any, goes_on: bool) -> None:  # there is an answer, and no
 
 
 def _skips_entry(reading: Any, choice: str) -> None:
-    if "skip entry, warn, keep the rest" not in choice:
-        raise UnknownWord(choice)
+    if "skip entry, warn, keep the rest" not in text(choice):
+        raise UnknownWord(f"ok_or_rejected {choice!r} (known: ... skip entry, warn, keep the rest)")
     assert (1, True, "WARN") == (len(reading.error_map.ignored), bool(reading.error_map.entries), _levels(reading)[0])
 
 
 def _told_problem(reading: Any, problem: str) -> None:
-    assert problem.lower() == reading.problem.lower()
+    assert text(problem).lower() == reading.problem.lower()
 
 
 def _levels(reading: Any) -> list[str]:
@@ -312,28 +399,37 @@ def _told_level(reading: Any, level: str) -> None:
 
 
 def _told_levels(reading: Any, events: list[str]) -> None:  # the names are those of another SDK
-    assert [word(event.split()[1], {"DEBUG": "DEBUG", "WARN": "WARN"}) for event in events] == _levels(reading)
+    said = [re.fullmatch(r"(?:ErrorMap\w+ )?(DEBUG|WARN)(?: \(.*\))?", text(event)) for event in events]
+    if None in said:
+        raise UnknownWord(f"events {events!r} (known: ErrorMap... DEBUG or WARN)")
+    assert [found[1] for found in said if found] == _levels(reading)
+
+
+def _map(reading: Any) -> ErrorMap:
+    assert reading.error_map is not None, reading.problem
+    found: ErrorMap = reading.error_map
+    return found
 
 
 def _of_version(reading: Any, version: int) -> None:
-    assert version == reading.error_map.version
+    assert version == _map(reading).version
 
 
 def _of_revision(reading: Any, revision: int) -> None:
-    assert revision == reading.error_map.revision
+    assert revision == _map(reading).revision
 
 
 def _with_entries(reading: Any, count: int) -> None:
-    assert count == len(reading.error_map.entries)
+    assert count == len(_map(reading).entries)
 
 
 def _ignores(reading: Any, keys: list[str]) -> None:
-    assert keys == list(reading.error_map.ignored)
+    assert keys == list(_map(reading).ignored)
 
 
 def _finds(reading: Any, entries: Mapping[str, Any]) -> None:
     for key, entry in entries.items():
-        _check_entry(reading.error_map.entries.get(int(key, 16)), entry)
+        _check_entry(_map(reading).entries.get(_status(key if key.startswith("0x") else f"0x{key}")), entry)
 
 
 _READINGS: dict[str, Callable[[Any, Any], None]] = {
@@ -352,63 +448,79 @@ _READINGS: dict[str, Callable[[Any, Any], None]] = {
 }
 
 
-def _check_entry(entry: Any, expected: Mapping[str, Any] | None) -> None:
-    if expected is None:
-        assert entry is None
+def _check_entry(entry: Any, said: Any) -> None:
+    if said is None:
+        assert None is entry
         return
-    read(expected, "retry", "unknown_attrs", "attrs", "spec", "name", "desc")
-    if "retry" in expected:
-        assert expected["retry"] == entry.indicates_retry
-    if "unknown_attrs" in expected:
-        assert expected["unknown_attrs"] == list(entry.unknown_attributes)
-    if "attrs" in expected:
-        assert set(expected["attrs"]) == entry.attributes | set(entry.unknown_attributes)
-    if "name" in expected:
-        assert expected["name"] == entry.name
-    if "desc" in expected:
-        assert expected["desc"] == entry.description
-    if "spec" in expected:
-        spec = read(expected["spec"], "strategy", "interval_ms", "after_ms", "max_duration_ms", "ceil_ms")
-        assert _spec({key.removesuffix("_ms").replace("_", "-"): value for key, value in spec.items()}) == entry.spec
+    expected = Reading(said, ("retry", "unknown_attrs", "attrs", "attrs_count", "spec", "name", "desc"))
+    assert entry is not None, f"no entry for {said}"
+    attributes = entry.attributes | set(entry.unknown_attributes)
+    found = {
+        "retry": entry.indicates_retry,
+        "unknown_attrs": list(entry.unknown_attributes),
+        "attrs": attributes,
+        "attrs_count": len(attributes),
+        "name": entry.name,
+        "desc": entry.description,
+        "spec": entry.spec,
+    }
+    for name in expected:
+        value = expected[name]
+        if name == "spec" and value is not None:
+            spec = Reading(value, ("strategy", "interval_ms", "after_ms", "max_duration_ms", "ceil_ms"))
+            value = _spec({key.removesuffix("_ms").replace("_", "-"): spec[key] for key in spec})
+        assert (set(value) if name == "attrs" else value) == found[name], name
 
 
 def error_map_retry_spec(case: Case) -> None:
     """The helper that computes what the server would like, and that it is not used by default."""
-    data = _input(case, "spec", "retry_count", "status", "times", "strategy")
-    expected = _expected(case, "delay_ms", "attempt_times_ms", "retry_attempts", "reasons", "delays_ms")
-    if "strategy" in data:
-        _check_not_used(data, expected)
-        return
-    spec = _spec(read(data["spec"], "strategy", "interval", "after", "ceil", "max-duration"))
-    if "delay_ms" in expected:
-        assert expected["delay_ms"] * MILLISECOND == spec.delay(data["retry_count"])
-    if "attempt_times_ms" in expected:
-        assert [at * MILLISECOND for at in expected["attempt_times_ms"]] == list(spec.attempts())
+    fields = ("spec", "retry_count", "status", "times", "strategy", "op")
+    outcomes = ("delay_ms", "attempt_times_ms", "retry_attempts", "reasons", "delays_ms")
+    with _reading(case, fields, outcomes) as (data, expected):
+        if "strategy" in data:
+            _check_not_used(data, expected)
+            return
+        spec = _spec(_retry_object(data["spec"]))
+        if "delay_ms" in expected:
+            retries = data["retry_count"]
+            assert expected["delay_ms"] == (None if spec is None else spec.delay(retries) / MILLISECOND)
+        if "attempt_times_ms" in expected:
+            given = None if spec is None else [at / MILLISECOND for at in spec.attempts()]
+            assert expected["attempt_times_ms"] == given
 
 
-def _spec(data: Mapping[str, Any]) -> RetrySpec:
-    spans = (data[name] for name in ("interval", "after"))
-    bounds = (data.get(name) for name in ("ceil", "max-duration"))
-    return RetrySpec(
-        data["strategy"],
-        *(each * MILLISECOND for each in spans),
-        *(None if each is None else each * MILLISECOND for each in bounds),
-    )
+_RETRY = ("strategy", "interval", "after", "ceil", "max-duration")
 
 
-def _check_not_used(data: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    said = re.fullmatch(r"(\w+) (\d+) after (\d+)", data["spec"])
-    fixed = re.fullmatch(r"fixed (\d+) ms", data["strategy"])
-    if not (said and fixed):
-        raise UnknownWord(f"{data['spec']}, {data['strategy']}")
-    retry = {"strategy": said[1], "interval": int(said[2]), "after": int(said[3])}
-    entry = {"name": "CASE", "attrs": ["auto-retry"], "retry": retry}
-    body = json.dumps({"version": 1, "revision": 1, "errors": {f"{data['status']:x}": entry}})
-    verdict = classify_kv(data["status"], "upsert", error_map=read_error_map(body).error_map)
-    ended = run([verdict] * data["times"], strategy=lambda _request, _reason: RetryAction(f"{fixed[1]}ms"))
-    assert expected["retry_attempts"] == ended.request.retry_attempts
-    assert expected["reasons"] == [reason.name for reason in ended.request.retry_reasons]
-    assert expected["delays_ms"] == ended.delays
+def _retry_object(said: Any) -> Json:
+    """The retry object of an entry, which a case may write as ``exponential 2 after 50``."""
+    if isinstance(said, str):
+        found = re.fullmatch(r"(\w+) (\d+) after (\d+)(?: ceil (\d+))?(?: max(?:-duration)? (\d+))?", said)
+        if not found:
+            raise UnknownWord(f"spec {said!r} (known: STRATEGY N after N ceil N max N)")
+        values = [found[1], *(None if each is None else int(each) for each in found.groups()[1:])]
+        return {name: value for name, value in zip(_RETRY, values, strict=True) if value is not None}
+    fields = Reading(said, _RETRY)
+    return {name: fields[name] for name in fields}
+
+
+def _spec(retry: Json) -> RetrySpec | None:
+    """The same as a client reads it from the map of its server."""
+    return _map_with(0x7FF0, {"attrs": ["auto-retry"], "retry": retry}).entries[0x7FF0].spec
+
+
+def _check_not_used(data: Reading, expected: Reading) -> None:
+    status, operation = _status(data["status"]), data.get("op", "upsert")
+    error_map = _map_with(status, {"attrs": ["auto-retry"], "retry": _retry_object(data["spec"])})
+    verdict = classify_kv(status, operation, error_map=error_map)
+    idempotent = is_idempotent("kv", operation)
+    ended = run([verdict] * data["times"], strategy=strategy_of(data["strategy"]), idempotent=idempotent)
+    found = {
+        "retry_attempts": ended.request.retry_attempts,
+        "reasons": [reason.name for reason in ended.request.retry_reasons],
+        "delays_ms": ended.delays,
+    }
+    assert {name: expected[name] for name in expected} == {name: found[name] for name in expected}
 
 
 # ------------------------------------------------------------------------------------------------- query and analytics
@@ -416,27 +528,47 @@ def _check_not_used(data: Mapping[str, Any], expected: Mapping[str, Any]) -> Non
 
 def query(case: Case) -> None:
     """What a response of the query service comes to."""
-    data = _input(case, "http_status", "errors", "body", "rows_delivered", "timeout_ms", "attempt_2_starts_at_ms")
-    expected = _expected(case, *_VERDICT, "payload_timeout_ms_attempt_2")
-    if "timeout_ms" in data:
-        left = payload_timeout(data["timeout_ms"] * MILLISECOND, data["attempt_2_starts_at_ms"] * MILLISECOND)
-        assert expected["payload_timeout_ms_attempt_2"] * MILLISECOND == left
-        return
-    for profile in _profiles(case):
-        rows = data.get("rows_delivered", 0)
-        _check(classify_query(data["http_status"], _errors(data), rows_delivered=rows, profile=profile), expected)
+    fields = ("http_status", "errors", "body", "readonly", "rows_delivered", "timeout_ms", "attempt_2_starts_at_ms")
+    with _reading(case, fields, (*_VERDICT, "payload_timeout_ms_attempt_2")) as (data, expected):
+        if "payload_timeout_ms_attempt_2" in expected:
+            left = payload_timeout(data["timeout_ms"] * MILLISECOND, data["attempt_2_starts_at_ms"] * MILLISECOND)
+            assert expected["payload_timeout_ms_attempt_2"] == left / MILLISECOND
+            return
+        status, errors, rows = data["http_status"], _errors(data), data.get("rows_delivered", 0)
+        for profile in _profiles(case):
+            reads, writes = (
+                classify_query(status, errors, readonly=readonly, rows_delivered=rows, profile=profile)
+                for readonly in (True, False)
+            )
+            if expected.get("idempotent_only"):  # so the case is about a statement that reads
+                assert False is writes.permits(idempotent=False)
+                _check(reads, expected)
+            else:
+                _check(reads if data.get("readonly") else writes, expected)
 
 
 def service_error_parse(case: Case) -> None:
-    """The errors that can be read of a body."""
-    data = _input(case, "body")
-    assert case.data["expected"] == list(_as_told(read_service_errors(data["body"])))
+    """The errors that can be read of a body; ``context`` and ``problems`` are asked for by name only."""
+    read(case.data, "input", "expected", notes=NOTED)
+    if not isinstance(case.data["expected"], list):
+        raise UnknownWord(f"expected {case.data['expected']!r} (known: a list of errors)")
+    data = Reading(case.data["input"], ("body",))
+    expected = [
+        Reading(each, ("code", "msg", "retry", "reason", "context", "problems")) for each in case.data["expected"]
+    ]
+    found = [_as_told(error) for error in read_service_errors(_body(data["body"]))]
+    asked = [{"code", "msg", "retry", "reason"} | set(each) for each in expected]
+    given = [
+        {name: error[name] for name in error if place >= len(asked) or name in asked[place]}
+        for place, error in enumerate(found)
+    ]
+    assert [dict(each) for each in expected] == given
 
 
-def _as_told(errors: tuple[ServiceError, ...]) -> Iterator[dict[str, Any]]:
-    for error in errors:
-        told = {"code": error.code, "msg": error.message, "retry": error.retry is True}
-        yield {**told, "reason": dict(error.cause)} if error.cause else told
+def _as_told(error: ServiceError) -> Json:
+    told = {"code": error.code, "msg": error.message, "retry": error.retry is True}
+    cause = {"reason": dict(error.cause)} if error.cause else {}
+    return {**told, **cause, "context": dict(error.context), "problems": len(error.problems)}
 
 
 _LOOP = ("max_retries", "responses", "timeout_ms", "remaining_ms", "delay_ms")
@@ -444,62 +576,73 @@ _LOOP = ("max_retries", "responses", "timeout_ms", "remaining_ms", "delay_ms")
 
 def analytics(case: Case) -> None:
     """What a response of the analytics service comes to, and how the enterprise client goes on."""
-    data = _input(case, "http_status", "errors", "readonly", "forever", "profile", "exception", *_LOOP)
-    if "profile" in data or "exception" in data:
-        _enterprise(case, data)
-    elif set(_LOOP) & set(data):
-        _enterprise_loop(case, data)
+    fields = ("http_status", "errors", "body", "readonly", "rows_delivered", "forever", "profile", "exception", *_LOOP)
+    given = case.data["input"]
+    if "profile" in given or "exception" in given:
+        kind, outcomes = _enterprise, ("retry", "reported_code", "raises")
+    elif set(_LOOP) & set(given):
+        kind, outcomes = _enterprise_loop, ("raises", "num_attempts", "last_errors_in_context")
     else:
-        _operational(case, data)
+        kind, outcomes = _operational, (*_VERDICT, "raises_at_timeout")
+    with _reading(case, fields, outcomes) as (data, expected):
+        kind(case, data, expected)
 
 
-def _operational(case: Case, data: Mapping[str, Any]) -> None:
-    expected = _expected(case, *_VERDICT, "raises_at_timeout")
-    readonly = data.get("readonly", False)
+def _operational(case: Case, data: Reading, expected: Reading) -> None:
+    readonly, errors, status = data.get("readonly", False), _errors(data), data.get("http_status", 400)
+    forever, rows = data.get("forever", False), data.get("rows_delivered", 0)
     for profile in _profiles(case):
-        verdict = classify_analytics(_errors(data), readonly=readonly, profile=profile)
+        verdict = classify_analytics(
+            errors, http_status=status, readonly=readonly, rows_delivered=rows, profile=profile
+        )
         _check(verdict, expected)
         if "raises_at_timeout" in expected:
+            if not forever:
+                raise UnknownWord("raises_at_timeout without forever: a timeout needs a failure that stays")
             idempotent = is_idempotent("analytics", options={"readonly": readonly}, profile=profile)
-            ended = run([verdict], forever=data["forever"], idempotent=idempotent)
-            assert expected["raises_at_timeout"] == type(ended.error).__name__
+            ended = run([verdict], forever=True, idempotent=idempotent)
+            assert error_name(expected["raises_at_timeout"]) == type(ended.error).__name__
 
 
-def _enterprise(case: Case, data: Mapping[str, Any]) -> None:
-    expected = _expected(case, "retry", "reported_code", "raises")
+def _enterprise(_: Case, data: Reading, expected: Reading) -> None:
     if "exception" in data:
         verdict, reported = _of_exception(data["exception"]), None
+        word(data.get("profile", "enterprise_analytics"), {"enterprise_analytics": None})
     else:
         word(data["profile"], {"enterprise_analytics": None})
         verdict, reported = classify_enterprise_analytics(data["http_status"], _errors(data))
-    assert expected["retry"] == (run([verdict], strategy=FailFastOnTerminalError()).error is None)
+    idempotent = is_idempotent("analytics", options={"readonly": data.get("readonly", False)})
+    if "retry" in expected:
+        ended = run([verdict], strategy=FailFastOnTerminalError(), idempotent=idempotent)
+        assert expected["retry"] == (ended.error is None and ended.request.retry_attempts > 0)
     if "raises" in expected:
-        assert expected["raises"] == verdict.error
+        assert error_name(expected["raises"]) == verdict.error
     if "reported_code" in expected:
-        assert reported
-        assert expected["reported_code"] == reported.code
+        assert expected["reported_code"] == (None if reported is None else reported.code)
 
 
-def _enterprise_loop(case: Case, data: Mapping[str, Any]) -> None:
-    expected = _expected(case, "raises", "num_attempts", "last_errors_in_context")
+def _enterprise_loop(_: Case, data: Reading, expected: Reading) -> None:
     if "responses" in data:
         word(data["responses"], {"all retriable for ever": None})
     errors = (ServiceError(23000, "a", retry=True),)
     failure = classify_enterprise_analytics(400, errors)[0].failure()
     delay = data.get("delay_ms", 100) * MILLISECOND
-    bound = data.get("timeout_ms", data.get("remaining_ms"))
-    attempts = data["max_retries"] + 1 if "max_retries" in data else 10**6
-    limit = None if bound is None else bound * MILLISECOND
+    bounds = [data[name] for name in ("timeout_ms", "remaining_ms") if data.get(name) is not None]
+    attempts = data["max_retries"] + 1 if data.get("max_retries") is not None else 10**6
+    data.get("max_retries")
+    limit = min(bounds) * MILLISECOND if bounds else None
     policy = Policy(attempts=attempts, deadline=limit, backoff=Backoff.constant(delay), jitter="none")
     made, now = 1, START
     while not isinstance(decision := policy.decide(History(made, START), failure, now, 0.5), GiveUp):
         made, now = made + 1, now + decision.delay
-    rule = "deadline" if expected["raises"].startswith("Timeout") else "attempts"
-    assert rule == decision.rule
+    if "raises" in expected:
+        said = text(expected["raises"])
+        name = error_name(re.sub(r" immediately.*", "", said))
+        assert name == ("Timeout" if decision.rule == "deadline" else "QueryError")
+        if "immediately" in said:
+            assert START == now
     if "num_attempts" in expected:
         assert expected["num_attempts"] == made
-    if "immediately" in expected["raises"]:
-        assert now == START
     if "last_errors_in_context" in expected:
         assert expected["last_errors_in_context"] == bool(failure.message)
 
@@ -509,23 +652,23 @@ def _enterprise_loop(case: Case, data: Mapping[str, Any]) -> None:
 
 def search(case: Case) -> None:
     """What a response of the search service comes to."""
-    data = _input(case, "http_status", "body")
-    expected = _expected(case, *_VERDICT)
-    for profile in _profiles(case):
-        _check(classify_search(data["http_status"], data["body"], profile=profile), expected)
+    with _reading(case, ("http_status", "body"), _VERDICT) as (data, expected):
+        for profile in _profiles(case):
+            _check(classify_search(data["http_status"], _body(data["body"]), profile=profile), expected)
 
 
 def views(case: Case) -> None:
     """What a response of the view service comes to."""
-    data = _input(case, "http_status", "body")
-    expected = _expected(case, *_VERDICT, "sequence", *_OBSERVED)
-    for profile in _profiles(case):
-        verdict = classify_views(data["http_status"], data["body"], profile=profile)
-        _check(verdict, expected)
-        if _OBSERVED[0] in expected:  # of those observed, the Java SDK is the one that has the list
-            assert expected[_OBSERVED[0]] == verdict.reason
-        if "sequence" in expected:
-            _check_sequence(expected["sequence"], data["body"], profile)
+    with _reading(case, ("http_status", "body"), (*_VERDICT, "sequence", *_OBSERVED)) as (data, expected):
+        body = _body(data["body"])
+        observed = {name: expected[name] for name in _OBSERVED if name in expected}
+        for profile in _profiles(case):
+            verdict = classify_views(data["http_status"], body, profile=profile)
+            _check(verdict, expected)
+            if "jvm" in observed:  # of those observed, the Java SDK is the one that has the list
+                assert observed["jvm"] == verdict.reason
+            if "sequence" in expected:
+                _check_sequence(text(expected["sequence"]), body, profile)
 
 
 _OBSERVED = ("jvm", "go", "cxx", "dotnet")
@@ -551,58 +694,91 @@ _FRAMES = {
 }
 
 
-def _of_exception(text: str) -> Verdict:
-    if text in _FRAMES:
-        return classify_event(_FRAMES[text])
-    found = re.fullmatch(r"(?:([\w.]+)\.)?(\w+)(?:\('(.*)'\))?", text)
-    if not found:
-        raise UnknownWord(text)
+_MODULES = ("httpx", "ssl", "socket", "builtins", "asyncio", "http.client")
+
+
+def _of_exception(said: Any) -> Verdict:
+    if said in _FRAMES:
+        return classify_event(_FRAMES[said])
+    found = re.fullmatch(r"(?:([\w.]+)\.)?(\w+)(?:\('(.*)'\))?", text(said))
+    if not found or (found[1] or "builtins") not in _MODULES:
+        raise UnknownWord(
+            f"exception {said!r} (known: those of {', '.join(_MODULES)}, and {', '.join(sorted(_FRAMES))})"
+        )
     kind = getattr(import_module(found[1] or "builtins"), found[2], None)
-    if kind is None:
-        raise UnknownWord(text)
-    return classify_exception(Failure.of(kind(found[3] or "it failed")))
+    if not isinstance(kind, type) or not issubclass(kind, Exception):
+        raise UnknownWord(f"exception {said!r} (known: those of {', '.join(_MODULES)})")
+    try:
+        error = kind(found[3] or "it failed")
+    except TypeError as problem:
+        raise UnknownWord(f"exception {said!r}, which cannot be made of a message") from problem
+    return classify_exception(Failure.of(error))
 
 
 def http_transport(case: Case) -> None:
     """What an exception or a status of HTTP comes to."""
-    data = _input(case, "exception", "method", "status", "retry_after_s", "timeout_left_ms")
-    expected = _expected(case, *_VERDICT, "non_idempotent_ok", "unless", "delay_floor_ms", "outcome")
-    if "exception" in data:
-        verdict = _of_exception(data["exception"])
+    fields = ("exception", "method", "status", "retry_after_s", "timeout_left_ms")
+    outcomes = (*_VERDICT, "non_idempotent_ok", "unless", "delay_floor_ms", "outcome", "stage")
+    with _reading(case, fields, outcomes) as (data, expected):
+        verdict = _of_exception(data["exception"]) if "exception" in data else _of_status(data, expected)
         _check(verdict, expected)
         if "non_idempotent_ok" in expected:
             assert expected["non_idempotent_ok"] == verdict.repeats_mutations
-        return
-    after = timedelta(seconds=data["retry_after_s"]) if "retry_after_s" in data else None
-    idempotent = is_idempotent("manager", options={"method": data["method"]})
-    verdict = classify_http_status(data["status"], idempotent=idempotent, after=after)
-    _check(verdict, expected)
+        if "stage" in expected:
+            assert word(expected["stage"], _STAGES) == verdict.stage.value
+        if "delay_floor_ms" in expected:
+            assert expected["delay_floor_ms"] == (None if verdict.after is None else verdict.after / MILLISECOND)
+        if "outcome" in expected:
+            if "fail now" not in text(expected["outcome"]):
+                raise UnknownWord(f"outcome {expected['outcome']!r} (known: ... fail now ...)")
+            policy = Policy(deadline=data["timeout_left_ms"] * MILLISECOND)
+            assert isinstance(policy.decide(History(1, START), verdict.failure(), START, 0.5), GiveUp)
+
+
+def _of_status(data: Reading, expected: Reading) -> Verdict:
+    after = timedelta(seconds=data["retry_after_s"]) if data.get("retry_after_s") is not None else None
+    status, idempotent = data["status"], is_idempotent("manager", options={"method": text(data["method"])})
     if "unless" in expected:
-        promised = classify_http_status(data["status"], idempotent=idempotent, refusals={data["status"]})
-        assert (None, False) == (verdict.reason, promised.reason is None)
-    if "delay_floor_ms" in expected:
-        assert expected["delay_floor_ms"] * MILLISECOND == verdict.after
-    if "outcome" in expected:
-        if "fail now" not in expected["outcome"]:
-            raise UnknownWord(expected["outcome"])
-        policy = Policy(deadline=data["timeout_left_ms"] * MILLISECOND)
-        assert isinstance(policy.decide(History(1, START), verdict.failure(), START, 0.5), GiveUp)
+        if not re.search(r"not processed|nothing (?:was )?done|refused", text(expected["unless"])):
+            raise UnknownWord(f"unless {expected['unless']!r} (known: service contract says ... not processed)")
+        promised = classify_http_status(status, idempotent=idempotent, after=after, refusals={status})
+        assert promised.reason is not None
+    return classify_http_status(status, idempotent=idempotent, after=after)
 
 
 def grpc(case: Case) -> None:
     """What a gRPC status comes to."""
-    data = _input(case, "code", "read_only", "violation", "responses")
-    expected = _expected(case, *_VERDICT, "dispatches")
-    if "responses" in data:
-        answers = [_grpc_answer(response) for response in data["responses"]]
-        ended = run(answers)
-        assert (expected["dispatches"], None) == (ended.dispatches, ended.error)
-        assert expected["retry_attempts"] == ended.request.retry_attempts
-        return
-    read_only = data.get("read_only", False)
-    _check(classify_grpc(data["code"], read_only=read_only, violation=data.get("violation", "")), expected)
+    fields = ("code", "read_only", "idempotent", "violation", "dispatched", "responses")
+    with _reading(case, fields, (*_VERDICT, "dispatches", "retry", "outcome")) as (data, expected):
+        read_only, dispatched = data.get("read_only", False), data.get("dispatched", True)
+        said = data["responses"] if "responses" in data else [_code(data)]
+        answers = [_grpc_answer(each, read_only=read_only, dispatched=dispatched) for each in said]
+        ended = run(answers, idempotent=data.get("idempotent", read_only))
+        watched = {
+            "dispatches": lambda: ended.dispatches,
+            "retry_attempts": lambda: ended.request.retry_attempts,
+            "retry": lambda: ended.request.retry_attempts > 0,
+        }
+        for name in [name for name in watched if name in expected]:
+            assert expected[name] == watched[name]()
+        if "outcome" in expected:
+            assert expected["outcome"] == _ended(ended, expected["outcome"])
+        _check(
+            answers[0],
+            Reading({name: expected[name] for name in expected if name not in watched}, (*_VERDICT, "outcome")),
+        )
 
 
-def _grpc_answer(response: str) -> Verdict:
-    code = "OK" if response == "OK" else "FAILED_PRECONDITION"
-    return classify_grpc(code, read_only=False, violation="" if code == "OK" else response)
+def _code(data: Reading) -> str:
+    violation = data.get("violation")
+    return text(data["code"]) + (f" {violation}" if violation else "")
+
+
+def _grpc_answer(said: Any, *, read_only: bool, dispatched: bool) -> Verdict:
+    """A code, with its violation behind it; or the violation alone."""
+    code, _, violation = text(said).partition(" ")
+    if code in rpc.PRECONDITIONS:
+        code, violation = "FAILED_PRECONDITION", code
+    if not re.fullmatch(r"[A-Z_]+", code) or (violation and not re.fullmatch(r"\w+", violation)):
+        raise UnknownWord(f"response {said!r} (known: gRPC codes and preconditions)")
+    return classify_grpc(code, read_only=read_only, violation=violation, dispatched=dispatched)

@@ -1,8 +1,11 @@
 """A request under the orchestrator as the cases of ``couchbase.json`` tell it: a script of responses, and a watcher.
 
-The cases come in two forms. Some have *responses*, in the words of a server or a client; those go through
-`Orchestrator.run`. Some have only the *reason* of a failure, as RFC 0049's own interface does; those go through
-`Orchestrator.maybe_retry`, without an error. What a response means is said by `redrive.contrib.couchbase`.
+A client can talk to the orchestrator in two ways, and a case that has *responses* goes both: `Orchestrator.run`, whose
+errors carry the whole verdict of `redrive.contrib.couchbase`; and RFC 0049's own interface, `Orchestrator.maybe_retry`,
+which gets nothing but the *name* of a reason and the error. A case that has only the reason of a failure goes the
+second way, without an error.
+
+The time is that of an event loop whose timers need none, so that strategies and servers may wait.
 """
 
 from __future__ import annotations
@@ -11,63 +14,57 @@ import asyncio
 import logging
 import re
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
-from redrive.contrib.couchbase import classify_event, classify_grpc, classify_kv
+from redrive.clock import SystemClock
+from redrive.contrib.couchbase import classify_event, classify_grpc, classify_kv, rpc
+from redrive.contrib.couchbase.transport import EVENTS
 from redrive.policy import Stage
-from redrive.retrying.orchestrator import (
-    BestEffort,
-    FailFast,
-    FailFastOnTerminalError,
-    Orchestrator,
-    Request,
-    RetryAction,
-    RetryReason,
-    controlled_backoff,
-    exponential_backoff,
-)
-from tests.conformance.adapters.vocabulary import NOTES, UnknownWord, demand, read, word
-from tests.retrying.helpers import JumpingClock
+from redrive.retrying.orchestrator import Orchestrator, Request, RetryReason, timed_out
+from tests.conformance.adapters.couchbase_strategies import Spy
+from tests.conformance.adapters.vocabulary import UnknownWord
+from tests.retrying.helpers import JumpingLoop, LoopClock
 from tests.retrying.orchestrator.helpers import SpanOf
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from redrive.contrib.couchbase import Verdict
-    from redrive.policy import Reason
-    from redrive.retrying.orchestrator import Attempt, RetryEvent
-    from tests.conformance.loading import Case
+    from redrive.retrying.orchestrator import RequestEvent
 
 __all__ = [
     "Refused",
-    "Spy",
     "Step",
     "Trial",
+    "TrialClock",
+    "Watched",
     "failing",
     "listening",
-    "named",
-    "parts",
-    "reason_of",
+    "on_loop",
     "script_of",
     "step_of",
-    "strategy_of",
 ]
+
+_FOREVER = 10**6
+"""Seconds: longer than any request waits."""
 
 
 class Refused(Exception):
     """What a server or a client says instead of a result.
 
     Attributes:
-        retry_reason: for the orchestrator; None: none of its business.
+        retry_reason: what the orchestrator reads: the verdict as a failure, or a reason; None: none of its business.
         name: what the caller of an SDK would get.
+        reason: the name of the reason, for clients that pass nothing else.
     """
 
-    def __init__(self, reason: Reason | None, name: str) -> None:
+    def __init__(self, retry_reason: Any, name: str, reason: str | None) -> None:
         super().__init__(name)
-        self.retry_reason = reason
+        self.retry_reason = retry_reason
         self.name = name
+        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -78,41 +75,48 @@ class Step:
         error: what it is instead of a result.
         stage: how far the request got.
         delivers: it is a part of a result; the attempt goes on.
+        takes: so many seconds pass before it comes.
     """
 
     error: Refused | None = None
     stage: Stage = Stage.ANSWERED
     delivers: bool = False
-
-    def mark(self, attempt: Attempt) -> None:
-        """Tell an attempt about it."""
-        if self.stage is not Stage.NOT_SENT:
-            attempt.dispatch("node1")
-        if self.stage is Stage.ANSWERED and self.error is not None:
-            attempt.answer(definite=True)
+    takes: float = 0.0
 
 
-@dataclass
-class Spy:
-    """A strategy that another one stands behind.
+class TrialClock(LoopClock):
+    """The time of the loop, with the lengths of all waits of the orchestrator.
 
     Attributes:
-        inner: the other one.
-        reasons: what it was asked.
-        contexts: what it could see of the caller's.
+        slept: those lengths, in seconds.
+        passed: seconds that had passed before the loop began.
     """
 
-    inner: Any
-    reasons: list[RetryReason] = field(default_factory=list)
-    contexts: list[dict[str, Any]] = field(default_factory=list)
+    def __init__(self, effects: list[str]) -> None:
+        self.slept: list[float] = []
+        self.passed = 0.0
+        self._effects = effects
 
-    async def retry_after(self, request: Request, reason: RetryReason, /) -> RetryAction | None:
-        """Ask the other one."""
-        self.reasons.append(reason)
-        self.contexts.append(request.context)
-        answer = getattr(self.inner, "retry_after", self.inner)(request, reason)
-        result: RetryAction | None = await answer if hasattr(answer, "__await__") else answer
-        return result
+    def monotonic(self) -> float:
+        """Seconds on the clock of the loop, and those before."""
+        return super().monotonic() + self.passed
+
+    async def asleep(self, seconds: float) -> None:
+        """Wait."""
+        self.slept.append(seconds)
+        self._effects.append("wait")
+        await super().asleep(seconds)
+
+
+class Watched(Request):
+    """A request whose recording is an effect that can be seen."""
+
+    effects: list[str]
+
+    def record_retry(self, reason: Any, delay: Any) -> None:
+        """Record it."""
+        self.effects.append("record")
+        super().record_retry(reason, delay)
 
 
 @dataclass
@@ -126,6 +130,7 @@ class Trial:
         clock: its time.
         span: gets its number of retries.
         completions: what its callback got.
+        effects: what was done, in order: strategy, record, log, wait, dispatch, complete.
         before: retries that it had before.
         sent_at: when it was sent, in milliseconds.
         remaining: how long each attempt might take, in seconds.
@@ -135,46 +140,48 @@ class Trial:
         error: what it ended with, if not with a result.
     """
 
-    request: Request
+    request: Watched
     orchestrator: Orchestrator
     spy: Spy
-    clock: JumpingClock
+    clock: TrialClock
     span: SpanOf
     completions: list[Request]
+    effects: list[str]
     before: int = 0
     sent_at: list[float] = field(default_factory=list)
     remaining: list[float | None] = field(default_factory=list)
     deadlines: set[Any] = field(default_factory=set)
-    events: list[tuple[RetryEvent, logging.LogRecord]] = field(default_factory=list)
+    events: list[tuple[RequestEvent, logging.LogRecord]] = field(default_factory=list)
     raised: list[Refused] = field(default_factory=list)
-    error: Exception | None = None
+    error: BaseException | None = None
 
     @property
     def delays(self) -> list[float]:
         """All waits, in milliseconds."""
         return [each * 1000 for each in self.clock.slept]
 
-    def play(self, steps: Iterator[Step], *, by_reason: bool) -> None:
+    async def play(
+        self, steps: Iterator[Step], *, interface: str, happen: Callable[[Trial, Any], None] = lambda *_: None
+    ) -> None:
         """Send the request, and let it meet one response after the other.
 
         Args:
             steps: the responses.
-            by_reason: the orchestrator hears reasons, and no errors.
+            interface: ``run``, ``name`` (reasons by name, with the error), or ``reason`` (without an error).
+            happen: plans what else happens meanwhile.
         """
-        with listening(self.events):
+        way = self._run(steps) if interface == "run" else self._by_name(steps, with_error=interface == "name")
+        with listening(self.events, lambda: self.effects.append("log")):
+            task = asyncio.ensure_future(way)
+            happen(self, task)
             try:
-                asyncio.run(self._by_reason(steps) if by_reason else self._by_response(steps))
-            except Exception as error:  # noqa: BLE001 - what it ends with is what cases are about
+                await task
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - what it ends with is the subject
                 self.error = error
 
-    async def _by_response(self, steps: Iterator[Step]) -> None:
-        async def send(_: Request, attempt: Attempt) -> str:
-            self._sent()
-            step = next(steps)
-            while step.delivers:
-                attempt.deliver()
-                step = next(steps)
-            step.mark(attempt)
+    async def _run(self, steps: Iterator[Step]) -> None:
+        async def send(*_: Any) -> str:
+            step = await self._step(steps)
             if step.error is None:
                 return "ok"
             self.raised.append(step.error)
@@ -182,29 +189,70 @@ class Trial:
 
         await self.orchestrator.run(self.request, send, marks=True)
 
-    async def _by_reason(self, steps: Iterator[Step]) -> None:
+    async def _by_name(self, steps: Iterator[Step], *, with_error: bool) -> None:
         self.orchestrator.begin(self.request)
-        for step in steps:
-            self._sent()
-            step.mark(self.request.attempt)
-            if step.error is None or step.error.retry_reason is None:
+        again = True
+        while again:
+            left = self.request.remaining
+            step = await self._step(steps, float("inf") if left is None else left)
+            if left is not None and step.takes and step.takes >= left:  # such a client times its attempts itself
+                self.request.fail(timed_out(self.request))
+                self.request.result()
+            if step.error is None:
                 self.request.succeed("ok")
-                break
-            if not await self.orchestrator.maybe_retry(self.request, step.error.retry_reason):
-                break
+                return
+            self.raised.append(step.error)
+            if step.error.reason is None:
+                self.request.fail(step.error)
+                raise step.error
+            if with_error:  # all that the orchestrator learns is the name
+                again = await self.orchestrator.maybe_retry(self.request, step.error.reason, step.error)
+            else:
+                said = step.error.retry_reason
+                reason = said if isinstance(said, RetryReason) else step.error.reason
+                again = await self.orchestrator.maybe_retry(self.request, reason)
+
+    async def _step(self, steps: Iterator[Step], longest: float = float("inf")) -> Step:
+        """One attempt: what is marked of it is that it leaves."""
+        attempt = self.request.attempt
+        self._sent()
+        step = next(steps)
+        while step.delivers:
+            attempt.dispatch("node1")
+            attempt.deliver()
+            step = next(steps)
+        if step.stage is not Stage.NOT_SENT:
+            attempt.dispatch("node1")
+        if step.takes:
+            await SystemClock().asleep(min(step.takes, max(0.0, longest)))
+        return step
 
     def _sent(self) -> None:
+        self.effects.append("dispatch")
         self.sent_at.append(self.clock.monotonic() * 1000)
         self.remaining.append(self.request.attempt.remaining)
         self.deadlines.add(self.request.deadline)
 
 
+def on_loop(main: Any) -> Any:
+    """Run a coroutine on a loop whose timers need no time."""
+    with asyncio.Runner(loop_factory=JumpingLoop) as runner:
+        return runner.run(main)
+
+
 @contextmanager
-def listening(heard: list[tuple[RetryEvent, logging.LogRecord]]) -> Iterator[None]:
+def listening(
+    heard: list[tuple[RequestEvent, logging.LogRecord]], then: Callable[[], object] = lambda: None
+) -> Iterator[None]:
     """Hear the events of the orchestrator inside a ``with`` block."""
     log = logging.getLogger("redrive.orchestrator")
+
+    def emit(record: logging.LogRecord) -> None:
+        heard.append((record.event, record))  # type: ignore[attr-defined]
+        then()
+
     handler, level = logging.Handler(), log.level
-    handler.emit = lambda record: heard.append((record.event, record))  # type: ignore[attr-defined, method-assign]
+    handler.emit = emit  # type: ignore[method-assign]
     log.addHandler(handler)
     log.setLevel(logging.DEBUG)
     try:
@@ -214,141 +262,127 @@ def listening(heard: list[tuple[RetryEvent, logging.LogRecord]]) -> Iterator[Non
         log.setLevel(level)
 
 
-# ---------------------------------------------------------------------------------------------------------------- words
+# ------------------------------------------------------------------------------------------------------------ responses
 
-
-def parts(
-    case: Case, fields: tuple[str, ...], outcomes: tuple[str, ...]
-) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """What a case gives and what it expects, both checked; ``jvm_text`` is what another system prints.
-
-    Raises:
-        UnknownWord: it has other fields, or no outcome.
-    """
-    read(case.data, "input", "expected", notes=NOTES | {"group", "divergence"})
-    expected = read(case.data["expected"], *outcomes, notes=("jvm_text",))
-    demand(expected, *outcomes)
-    return read(case.data["input"], *fields), expected
-
-
-def named(name: str) -> type[Exception]:
-    """An exception of this name, which stands for one of the user's own."""
-    return _NAMED.setdefault(name, type(name, (Exception,), {}))
-
-
-_NAMED: dict[str, type[Exception]] = {}
-
-_FIXED = {
-    "best_effort": BestEffort,
-    "best_effort(controlled)": lambda: BestEffort(controlled_backoff),
-    "exponential 1..500": lambda: BestEffort(exponential_backoff()),
-    "fail_fast": FailFast,
-    "fail_fast_on_terminal_error": FailFastOnTerminalError,
-    "retry everything": lambda: lambda *_: RetryAction("1ms"),
-    "reads client_context": FailFast,
-    "no_retry": lambda: lambda *_: None,
-}
-
-
-def strategy_of(text: str) -> Any:
-    """The strategy that a case describes.
-
-    Raises:
-        UnknownWord: it describes another one.
-    """
-    if text == "no_retry if client_context.isRobotRequest else super":
-        return _Humans()
-    if found := re.fullmatch(r"raises (\w+) on (\w+)", text):
-        return _raising(named(found[1]), found[2])
-    if found := re.fullmatch(r"(\w+) -> no_retry\(translate=(\w+)\)", text):
-        return _translating(found[1], named(found[2]))
-    return word(text, _FIXED)()
-
-
-class _Humans(BestEffort):
-    async def retry_after(self, request: Request, reason: RetryReason, /) -> RetryAction | None:
-        return None if request.context.get("isRobotRequest") else await super().retry_after(request, reason)
-
-
-def _raising(kind: type[Exception], name: str) -> Any:
-    async def retry_after(request: Request, reason: RetryReason) -> RetryAction | None:
-        if reason.name == name:
-            raise kind("of the strategy")
-        return await BestEffort().retry_after(request, reason)
-
-    return retry_after
-
-
-def _translating(name: str, kind: type[Exception]) -> Any:
-    async def retry_after(request: Request, reason: RetryReason) -> RetryAction | None:
-        if reason.name == name:
-            return RetryAction.no_retry(lambda error: kind(str(error)))
-        return await BestEffort().retry_after(request, reason)
-
-    return retry_after
-
-
-def reason_of(said: str | dict[str, bool]) -> RetryReason:
-    """A reason by its name, or one that has these flags."""
-    if isinstance(said, str):
-        return RetryReason.parse(said)
-    return RetryReason("TEST_CASE", said["allows_non_idempotent_retry"], said["always_retry"])
-
-
-_SUCCESS = {"Success", "OK", "ok"}
-_EVENTS = {
+_SUCCESS = {"success", "ok"}
+_CLIENT = {
+    "breaker open": "circuit open",
+    "circuit breaker open": "circuit open",
+    "circuit open": "circuit open",
+    "bucket not connected": "no active node",
+    "bucket not available": "no active node",
+    "node not available": "no active node",
+    "no node": "no active node",
+    "service not available": "no such service",
+    "socket not available": "connection refused",
+    "not connected": "connection refused",
+    "connection refused": "connection refused",
+    "queue full": "queue full",
+    "write queue full": "queue full",
     "socket closed while in flight": "closed in flight",
-    "client: breaker open": "circuit open",
-    "client: bucket not connected": "no active node",
-    "client: node not available": "no active node",
-    "client: service not available": "no such service",
-    "client: socket not available": "connection refused",
-    "client: queue full": "queue full",
+    "socket closed in flight": "closed in flight",
+    "connection closed while in flight": "closed in flight",
+    "connection lost in flight": "closed in flight",
+    "request_canceled": "closed in flight",
+    "socket closed before write": "closed before write",
+    "short write": "short write",
 }
-_GRPC_ERROR = re.compile(r"([A-Z_]+)(?: mid-stream)?")
-_KV_STATUS = re.compile(r"[A-Z_]+ 0x([0-9a-fA-F]+)")
-_OTHER_NAMES = {"Busy": "TMPFAIL 0x86"}
+"""What a client notices by itself, with or without ``client:`` before it."""
+
+_NAMED_STATUSES = {
+    "NOT_MY_VBUCKET": 0x07,
+    "NMVB": 0x07,
+    "LOCKED": 0x09,
+    "TMPFAIL": 0x86,
+    "TEMPORARY_FAILURE": 0x86,
+    "Busy": 0x86,
+    "UNKNOWN_COLLECTION": 0x88,
+    "SYNC_WRITE_IN_PROGRESS": 0xA2,
+    "SYNC_WRITE_AMBIGUOUS": 0xA3,
+    "SYNC_WRITE_RE_COMMIT_IN_PROGRESS": 0xA4,
+    "KEY_NOT_FOUND": 0x01,
+    "KEY_EXISTS": 0x02,
+}
+_STATUS = re.compile(r"(?:[A-Za-z_]+ )?0x([0-9a-fA-F]{1,4})")
+_SILENT = re.compile(r"no (?:response|answer|reply)|never answers|hangs|silence|lost")
+_TAKES = re.compile(r"(.+?),? (?:after|in) (\d+(?:\.\d+)?) ?ms")
 
 
-def step_of(text: str, operation: str) -> Step:
-    """The response that a case names: a status of the key-value service, a code of gRPC, or an event of the client.
+def step_of(said: object, operation: str, *, read_only: bool = False) -> Step:
+    """The response that a case names: a status of the key-value service, a code of gRPC, an event, or a reason.
 
     Raises:
         UnknownWord: it names another one.
     """
-    text = _OTHER_NAMES.get(text, text)
-    if text in _SUCCESS:
+    if not isinstance(said, str):
+        raise UnknownWord(f"response {said!r} (known: {_KNOWN})")
+    if found := _TAKES.fullmatch(said):
+        return replace(step_of(found[1], operation, read_only=read_only), takes=float(found[2]) / 1000)
+    if said.lower() in _SUCCESS:
         return Step()
-    if re.fullmatch(r"row \d+ delivered", text):
+    if re.fullmatch(r"rows? \d+ delivered", said):
         return Step(delivers=True)
-    if text in _EVENTS:
-        return _judged(classify_event(_EVENTS[text]))
-    if found := _KV_STATUS.fullmatch(text):
+    if _SILENT.fullmatch(said):
+        return Step(stage=Stage.IN_FLIGHT, takes=_FOREVER)
+    return _failure(said, operation, read_only=read_only)
+
+
+def _failure(said: str, operation: str, *, read_only: bool) -> Step:
+    bare, code = said.removeprefix("client:").strip(), said.removesuffix(" mid-stream")
+    if bare in _CLIENT or bare in EVENTS:
+        return _judged(classify_event(_CLIENT.get(bare, bare)))
+    if found := _STATUS.fullmatch(said):
         return _judged(classify_kv(int(found[1], 16), operation))
-    if found := _GRPC_ERROR.fullmatch(text):
-        return _judged(classify_grpc(found[1], read_only=False))
-    raise UnknownWord(f"{text!r} (known: KV statuses, gRPC codes, {', '.join(sorted(_EVENTS))})")
+    if code in rpc.CODES:
+        return _judged(classify_grpc(code, read_only=read_only))
+    if code in _NAMED_STATUSES:
+        return _judged(classify_kv(_NAMED_STATUSES[code], operation))
+    if RetryReason.parse(code).name == code:
+        return failure_of(RetryReason.of(code))
+    raise UnknownWord(f"response {said!r} (known: {_KNOWN})")
+
+
+_KNOWN = (
+    "LOCKED 0x09 and its like, gRPC codes, reasons, Success, row 1 delivered, no response, X after N ms, "
+    + ", ".join(sorted(_CLIENT))
+)
 
 
 def _judged(verdict: Verdict) -> Step:
-    reason = None if verdict.reason is None else RetryReason.of(verdict.reason)
-    return Step(Refused(reason, str(verdict.error)), verdict.stage)
+    if verdict.error is None:
+        return Step()
+    return Step(Refused(verdict.classified(), str(verdict.error), verdict.reason), verdict.stage)
 
 
-def script_of(said: str | list[str], operation: str) -> Iterator[Step]:
+def failure_of(reason: RetryReason, stage: Stage = Stage.ANSWERED) -> Step:
+    """A failure of which only the reason is known."""
+    return Step(Refused(reason, reason.name, reason.name), stage)
+
+
+def script_of(said: object, operation: str, *, read_only: bool = False) -> Iterator[Step]:
     """The responses of a case, one after the other; ``always X`` and ``X until timeout`` never end.
 
     Raises:
         UnknownWord: a response that is not known.
     """
+
+    def many(text: object) -> Iterator[Step]:
+        if isinstance(text, str) and (found := re.fullmatch(r"(\d+) ?x (.+)|(.+) x ?(\d+)|(.+) (\d+) times", text)):
+            count, what = (found[1], found[2]) if found[1] else (found[4] or found[6], found[3] or found[5])
+            return repeat(step_of(what, operation, read_only=read_only), int(count))
+        if isinstance(text, str) and (
+            found := re.fullmatch(r"always (.+)|(.+) (?:until (?:timeout|the deadline)|for ever|forever)", text)
+        ):
+            return repeat(step_of(found[1] or found[2], operation, read_only=read_only))
+        return iter([step_of(text, operation, read_only=read_only)])
+
+    if isinstance(said, str) and " then " in said:
+        said = said.split(" then ")
     if isinstance(said, list):
-        return iter([step_of(text, operation) for text in said])
-    found = re.fullmatch(r"always (.+)|(.+) until timeout", said)
-    if not found:
-        raise UnknownWord(f"{said!r} (known: a list, always ..., ... until timeout)")
-    return repeat(step_of(found[1] or found[2], operation))
+        return chain.from_iterable([many(each) for each in said])
+    return many(said)
 
 
 def failing(reasons: list[RetryReason], stage: Stage) -> Iterator[Step]:
     """A failure for each reason, then a success."""
-    return chain((Step(Refused(reason, reason.name), stage) for reason in reasons), [Step()])
+    return chain((failure_of(reason, stage) for reason in reasons), [Step()])

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 from redrive.policy import Backoff, Failure, GiveUp, History, Jitter, Policy, Retry
@@ -29,7 +30,7 @@ FAILURE = Failure(("builtins.OSError", "builtins.Exception"), "it failed")
 MANY = 10**9
 """Attempts of a policy that is bounded by its backoff, if at all."""
 
-_UNIFORM = re.compile(r"U\((\w+),(\w+)\)")
+_UNIFORM = re.compile(r"U\(([\w.]+), *([\w.]+)\)")
 Json = dict[str, Any]
 
 
@@ -45,7 +46,7 @@ def policy_of(data: Json) -> Policy:
     """Build the policy that a case describes.
 
     Args:
-        data: ``{"backoff": ...}`` or ``{"op": ...}``.
+        data: ``{"backoff": ...}`` or ``{"op": ...}``; a field that is null is not given.
 
     Returns:
         A policy without deadline whose attempts end only with its backoff.
@@ -53,10 +54,21 @@ def policy_of(data: Json) -> Policy:
     Raises:
         UnknownWord: the case says something that is not in the tables.
     """
+    data = _given(data)
     spread = _spread(data)
     backoff = _backoff(data, spread.scale)
     policy = Policy(attempts=MANY, deadline=None, backoff=backoff, jitter=spread.jitter)
     return policy.at_least(data["floor"]) if _lies_over_jitter(data) else policy
+
+
+def _given(data: Any) -> Json:
+    if not isinstance(data, dict):
+        raise UnknownWord(f"{data!r} (known: an object with 'backoff' or 'op')")
+    given = {name: value for name, value in data.items() if value is not None}
+    if "of" in given:
+        of = given["of"]
+        given["of"] = [_given(part) for part in of] if isinstance(of, list) else _given(of)
+    return given
 
 
 def delays(policy: Policy, count: int, draws: Sequence[float] | None) -> list[float | None]:
@@ -101,60 +113,66 @@ def drawn(policy: Policy, draws: Sequence[float], *, first: int = 1) -> Iterator
 def _backoff(data: Json, scale: float) -> Backoff:
     if "op" in data:
         return word(data["op"], _OPERATORS)(data, scale)
+    if "backoff" not in data:
+        raise UnknownWord(f"{data!r} (known: an object with 'backoff' or 'op')")
     backoff = word(data["backoff"], _BACKOFFS)(data, scale)
     for name, limit in _LIMITS.items():
         if name in data:
-            backoff = limit(backoff, data[name])
+            backoff = limit(backoff, data[name], scale)
     return backoff
 
 
+_UNCAPPED = 10.0**9
+
+
 def _exponential(data: Json, scale: float) -> Backoff:
-    _fields(data, "base", "factor", "cap", "floor", "j")
-    match data.get("jitter"):
-        case "decorrelated" | "decorrelated_smithy":
-            return Backoff.decorrelated(data["base"] * scale, data["cap"] * scale)
-        case "polly_decorrelated_v2":
+    jitter = data.get("jitter")
+    if jitter in _DRAWING:
+        data = _fields(data, "base", "factor", "cap")
+        if jitter == "polly_decorrelated_v2":
             options = {"maximum": data["cap"]} if "cap" in data else {}
             return Backoff.smooth(data["base"], **options)
+        return Backoff.decorrelated(data["base"], data.get("cap", _UNCAPPED))
+    data = _fields(data, "base", "factor", "cap", "floor")
     backoff: Backoff = Backoff.exponential(data["base"] * scale, _scaled(data, "cap", scale), data.get("factor", 2))
     return _floored(backoff, data, scale)
 
 
 def _linear(data: Json, scale: float) -> Backoff:
-    _fields(data, "start", "increment", "cap", "floor")
+    data = _fields(data, "start", "increment", "cap", "floor")
     backoff = Backoff.linear(data["start"] * scale, data["increment"] * scale, _scaled(data, "cap", scale))
     return _floored(backoff, data, scale)
 
 
 def _constant(data: Json, scale: float) -> Backoff:
-    _fields(data, "value", "min", "max")
-    value = data["value"]
-    if isinstance(value, str):
-        low, high = _uniform(data)
+    if isinstance(data.get("value"), str):
+        low, high = _uniform(_fields(data, "value", "min", "max"))
         return Backoff.constant(high).floor(low)
-    return Backoff.constant(value * scale)
+    return Backoff.constant(_fields(data, "value")["value"] * scale)
 
 
 def _sequence(data: Json, scale: float) -> Backoff:
-    _fields(data, "values")
-    return Backoff.listed([value * scale for value in data["values"]])
+    data = _fields(data, "values", "end")
+    if not all(isinstance(value, int | float) for value in data["values"]):
+        raise UnknownWord(f"values {data['values']!r} (known: numbers)")
+    return Backoff.listed([value * scale for value in data["values"]], end=data.get("end", "repeat"))
 
 
 def _fibonacci(data: Json, scale: float) -> Backoff:
-    _fields(data, "base", "cap")
+    data = _fields(data, "base", "cap")
     backoff = Backoff.named("fibonacci", base=data["base"] * scale)
     return backoff.cap(data["cap"] * scale) if "cap" in data else backoff
 
 
 def _decay(data: Json, scale: float) -> Backoff:
-    _fields(data, "initial", "rate", "floor")
+    data = _fields(data, "initial", "rate", "floor")
     return _floored(Backoff.named("decay", initial=data["initial"] * scale, rate=data["rate"]), data, scale)
 
 
 def _urllib3(data: Json, scale: float) -> Backoff:
-    _fields(data, "backoff_factor", "cap")
-    doubling = Backoff.exponential(2 * data["backoff_factor"] * scale)
-    return (Backoff.constant(0).take(1) >> doubling).cap(data["cap"] * scale)
+    data = _fields(data, "backoff_factor", "cap")
+    backoff = Backoff.constant(0).take(1) >> Backoff.exponential(2 * data["backoff_factor"] * scale)
+    return backoff.cap(data["cap"] * scale) if "cap" in data else backoff
 
 
 _BACKOFFS: dict[str, Callable[[Json, float], Backoff]] = {
@@ -167,45 +185,73 @@ _BACKOFFS: dict[str, Callable[[Json, float], Backoff]] = {
     "urllib3": _urllib3,
 }
 
-_LIMITS: dict[str, Callable[[Backoff, Any], Backoff]] = {
-    "max_retries": lambda backoff, count: backoff.take(count),
-    "max_total_delay": lambda backoff, total: backoff.up_to(total, end="within"),
+_LIMITS: dict[str, Callable[[Backoff, Any, float], Backoff]] = {
+    "max_retries": lambda backoff, count, _: backoff.take(count),
+    "max_total_delay": lambda backoff, total, scale: backoff.up_to(total * scale, end="within"),
 }
+
+
+def _cap(data: Json, scale: float) -> Backoff:
+    return _only(data, scale, "cap").cap(data["cap"] * scale)
+
+
+def _concat(data: Json, scale: float) -> Backoff:
+    return reduce(Backoff.__rshift__, _parts(data, scale))
+
+
+def _sum(data: Json, scale: float) -> Backoff:
+    uniform = any(isinstance(part.get("value"), str) for part in _each(data))
+    parts = _parts(data, scale)
+    if uniform:  # a part that is not drawn is its own floor, so that only the others spread
+        parts = [_summand(said, part) for said, part in zip(_each(data), parts, strict=True)]
+    return reduce(Backoff.__add__, parts)
+
 
 _OPERATORS: dict[str, Callable[[Json, float], Backoff]] = {
     "take": lambda data, scale: _only(data, scale, "n").take(data["n"]),
-    "take_until": lambda data, scale: _only(data, scale, "cumulative").up_to(data["cumulative"], end="past"),
-    "cap": lambda data, scale: _only(data, scale, "cap").cap(data["cap"]),
-    "give_up_if_delay_over": lambda data, scale: _only(data, scale, "threshold").give_up_over(data["threshold"]),
-    "sum": lambda data, scale: _sum([_summand(part, scale) for part in read(data, "op", "of")["of"]]),
-    "concat": lambda data, scale: _chain([_backoff(part, scale) for part in read(data, "op", "of")["of"]]),
+    "take_until": lambda data, scale: _only(data, scale, "cumulative").up_to(data["cumulative"] * scale, end="past"),
+    "cap": _cap,
+    "give_up_if_delay_over": lambda data, scale: _only(data, scale, "threshold").give_up_over(
+        data["threshold"] * scale
+    ),
+    "sum": _sum,
+    "concat": _concat,
 }
 
-
-def _only(data: Json, scale: float, *fields: str) -> Backoff:
-    return _backoff(read(data, "op", "of", *fields)["of"], scale)
+_OF_OPERATORS = ("op", "of", "jitter", "p", "j")
 
 
-def _chain(parts: list[Backoff]) -> Backoff:
-    first, *others = parts
-    for other in others:
-        first = first >> other
-    return first
+def _only(data: Json, scale: float, field: str) -> Backoff:
+    data = read(data, *_OF_OPERATORS, field)
+    if isinstance(data["of"], list):
+        raise UnknownWord(f"'of' of {data['op']!r} is a list (known: one policy)")
+    _ = data[field]
+    return _backoff(data["of"], scale)
 
 
-def _sum(parts: list[Backoff]) -> Backoff:
-    first, *others = parts
-    return sum(others, start=first)
+def _parts(data: Json, scale: float) -> list[Backoff]:
+    read(data, *_OF_OPERATORS)
+    return [_backoff(part, scale) for part in _each(data)]
 
 
-def _summand(data: Json, scale: float) -> Backoff:
-    # In a sum a part without luck is its own floor: only the others spread.
-    backoff = _backoff(data, scale)
-    return backoff if isinstance(data.get("value"), str) else backoff.floor(data["value"])
+def _each(data: Json) -> list[Json]:
+    of = read(data, *_OF_OPERATORS, "n", "cap", "cumulative", "threshold")["of"]
+    parts: list[Json] = of if isinstance(of, list) else [of]
+    if not parts:
+        raise UnknownWord("'of' is empty")
+    return parts
 
 
-def _fields(data: Json, *fields: str) -> None:
-    read(data, "backoff", "jitter", "p", *_LIMITS, *fields)
+def _summand(said: Json, backoff: Backoff) -> Backoff:
+    if isinstance(said.get("value"), str):
+        return backoff
+    if said.get("backoff") != "constant":
+        raise UnknownWord("a sum of a drawn delay and one that is not constant")
+    return backoff.floor(said["value"])
+
+
+def _fields(data: Json, *fields: str) -> Json:
+    return read(data, "backoff", "jitter", "p", "j", *_LIMITS, *fields)
 
 
 def _scaled(data: Json, name: str, scale: float) -> float | None:
@@ -224,31 +270,53 @@ def _lies_over_jitter(data: Json) -> bool:
 # --------------------------------------------------------------------------------------------------------------- jitter
 
 
-def _spread(data: Mapping[str, Any]) -> _Spread:
+def _spread(data: Json) -> _Spread:
+    for parameter, owner in {"p": "proportional", "j": "additive"}.items():
+        if (parameter in data) != (data.get("jitter") == owner):
+            raise UnknownWord(f"{parameter!r} and jitter={data.get('jitter')!r} (known: {parameter!r} of {owner!r})")
     if isinstance(data.get("value"), str):
         if "jitter" in data:
             raise UnknownWord("jitter on a uniform delay")
         return _Spread(Jitter.full)
-    if "op" in data:
-        return _Spread(Jitter.full if data["op"] == "sum" else Jitter.none)
-    return word(data.get("jitter", "none"), _JITTERS)(data)
+    if "op" not in data or "jitter" in data:
+        if data.get("jitter") in _DRAWING and data.get("backoff") != "exponential":
+            raise UnknownWord(f"jitter={data['jitter']!r} on what is not exponential")
+        if "op" in data and any(_spread(part) != _NONE for part in _each(data)):
+            raise UnknownWord("jitter on a policy whose parts are drawn")
+        return word(data.get("jitter", "none"), _JITTERS)(data)
+    return _spread_of_parts(data)
+
+
+def _spread_of_parts(data: Json) -> _Spread:
+    spreads = [_spread(part) for part in _each(data)]
+    if all(each == _NONE for each in spreads):
+        return _NONE
+    if data["op"] == "sum":
+        if any(each not in (_NONE, _Spread(Jitter.full)) for each in spreads):
+            raise UnknownWord("a sum of parts with a jitter")
+        return _Spread(Jitter.full)
+    if data["op"] not in ("take", "concat") or any(each != spreads[0] for each in spreads):
+        raise UnknownWord(f"{data['op']!r} of parts that are drawn (known: take, and concat of parts with one jitter)")
+    return spreads[0]
 
 
 def _proportional(data: Mapping[str, Any]) -> _Spread:
     part = data["p"]
+    if not 0 <= part < 1:
+        raise UnknownWord(f"p={part!r} (known: from 0 to below 1)")
     return _Spread(Jitter.plus(2 * part / (1 - part)), 1 - part)
 
 
+_NONE = _Spread(Jitter.none)
+_DRAWING = ("decorrelated", "decorrelated_smithy", "polly_decorrelated_v2")
 _JITTERS: dict[str, Callable[[Mapping[str, Any]], _Spread]] = {
-    "none": lambda _: _Spread(Jitter.none),
+    "none": lambda _: _NONE,
     "full": lambda _: _Spread(Jitter.full),
     "equal": lambda _: _Spread(Jitter.equal),
     "backon": lambda _: _Spread(Jitter.plus(1.0)),
     "proportional": _proportional,
     "additive": lambda data: _Spread(Jitter.added(data["j"])),
-    "decorrelated": lambda _: _Spread(None),
-    "decorrelated_smithy": lambda _: _Spread(None),
-    "polly_decorrelated_v2": lambda _: _Spread(None),
+    **dict.fromkeys(_DRAWING, lambda _: _Spread(None)),
 }
 
 
@@ -256,5 +324,14 @@ def _uniform(data: Mapping[str, Any]) -> tuple[float, float]:
     found = _UNIFORM.fullmatch(data["value"])
     if not found:
         raise UnknownWord(f"{data['value']!r} (known: U(a,b))")
-    low, high = (float(data[name]) if name in data else float(name) for name in found.groups())
+    low, high = (_bound(data, name) for name in found.groups())
     return low, high
+
+
+def _bound(data: Mapping[str, Any], name: str) -> float:
+    if name in data:
+        return float(data[name])
+    try:
+        return float(name)
+    except ValueError:
+        raise UnknownWord(f"{data['value']!r} names {name!r}, which is no number and no field") from None

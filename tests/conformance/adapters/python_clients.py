@@ -13,20 +13,35 @@ import redis
 
 from redrive.contrib import psycopg as databases
 from redrive.contrib import redis as caches
-from redrive.contrib.redis.replies import REPLIES
-from redrive.contrib.sqlstate import row_of
-from redrive.policy import History, Policy, Retry
+from redrive.contrib.redis.replies import REPLIES, mark
+from redrive.contrib.sqlstate import Fate, marked, row_of
+from redrive.policy import Failure, History, Policy, Retry, Stage
 from tests.conformance.adapters.vocabulary import UnknownWord, demand, read, word
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from redrive.policy import Failure
     from tests.conformance.loading import Case
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-STAGES = {"dispatch": "not_sent", "in_flight": "in_flight"}
+STAGES: dict[str | None, str] = {"dispatch": "not_sent", "in_flight": "in_flight", "answered": "answered"}
 """The file's names of stages, and ours."""
+DATABASE_WHEN: dict[str | None, Fate | None] = {
+    None: None,
+    "in flight": None,
+    "connecting": Fate.UNOPENED,
+    "in a transaction": Fate.ROLLED_BACK,
+    "at commit": Fate.UNKNOWN,
+}
+"""When an error of PostgreSQL came, and what redrive's transactions note on it then; a lone statement has no note."""
+REDIS_WHEN: dict[str | None, Stage | None] = {
+    None: None,
+    "connecting": Stage.NOT_SENT,
+    "before sending": Stage.NOT_SENT,
+    "in flight": Stage.IN_FLIGHT,
+    "reading": Stage.IN_FLIGHT,
+}
+"""When an error of redis-py came, and the stage that redrive's client notes on it."""
 
 
 def python_client(case: Case) -> None:
@@ -44,22 +59,39 @@ def python_client(case: Case) -> None:
     if "like" in expected:
         assert word(expected["like"], LIKE)(failure, elsewhere)
     if "unit" in expected:  # the server has rolled back, so that only the whole can be repeated
-        assert expected["unit"] == ("whole transaction" if row_of(data["input"]["sqlstate"]).answers else "statement")
+        row = row_of(read(data["input"], "sqlstate", "when")["sqlstate"])
+        assert word(expected["unit"], {"whole transaction": True, "statement": False}) == row.answers
 
 
 def _failure(given: Mapping[str, Any]) -> tuple[Failure, bool]:
     """What an error means, and whether another connection has to be taken."""
-    read(given, "sqlstate", "when", "error")
+    given = read(given, "sqlstate", "when", "error")
+    if "sqlstate" in given and "error" in given:
+        raise UnknownWord("'sqlstate' beside 'error'")
     if "sqlstate" in given:
-        error = type("Raised", (psycopg.OperationalError,), {"sqlstate": given["sqlstate"]})("it failed")
+        error: Exception = type("Raised", (psycopg.OperationalError,), {"sqlstate": given["sqlstate"]})("it failed")
+        fate = word(given.get("when"), DATABASE_WHEN)
+        if fate is not None:
+            marked(error, fate)
         found, elsewhere = databases.failure_of(error), row_of(given["sqlstate"]).leaves
     else:
-        raised = word(given["error"], REDIS)()
-        found = caches.failure_of(raised)
+        error = _redis_error(given["error"])
+        stage = word(given.get("when"), REDIS_WHEN)
+        if stage is not None:
+            mark(error, stage)
+        found = caches.failure_of(error)
         elsewhere = given["error"] in REPLIES and REPLIES[given["error"]].elsewhere
-    if found is None:
-        raise UnknownWord(str(given))
-    return found, elsewhere
+    return Failure.of(error)._replace(candidate=False) if found is None else found, elsewhere
+
+
+def _redis_error(name: str) -> Exception:
+    """An error by its code in an error reply, or by its class in redis-py."""
+    if name in REPLIES:
+        return redis.exceptions.ResponseError(f"{name} it was refused")
+    kind = getattr(redis.exceptions, name, None) if isinstance(name, str) else None
+    if not (isinstance(kind, type) and issubclass(kind, Exception)):
+        raise UnknownWord(f"{name!r} (known: codes of error replies, and the exceptions of redis-py)")
+    return kind("it failed")
 
 
 def _is_retried(failure: Failure) -> bool:
@@ -67,12 +99,7 @@ def _is_retried(failure: Failure) -> bool:
     return isinstance(policy.decide(History(1, NOW), failure, NOW, 0.5), Retry)
 
 
-REDIS: Mapping[str, Callable[[], Exception]] = {
-    "READONLY": lambda: redis.exceptions.ReadOnlyError("You can't write against a read only replica."),
-    "TimeoutError": lambda: redis.exceptions.TimeoutError("Timeout reading from socket"),
-}
-
-LIKE: Mapping[str, Callable[[Failure, bool], bool]] = {
+LIKE: Mapping[str | None, Callable[[Failure, bool], bool]] = {
     "KV_LOCKED": lambda failure, elsewhere: _is_retried(failure) and not elsewhere,
     "KV_NOT_MY_VBUCKET": lambda failure, elsewhere: _is_retried(failure) and elsewhere,
 }

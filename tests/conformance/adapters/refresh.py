@@ -2,39 +2,77 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from enum import Enum
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
-from msgspec import convert
+from msgspec import ValidationError, convert
 
 from redrive.errors import ScheduleError, ScheduleSyntaxError
-from redrive.schedule import Exhausted, Gap, Outcome, RefreshPolicy, RefreshState, Rule, Schedule, Strategy, refresh
-from tests.conformance.adapters.vocabulary import demand, read, word
+from redrive.schedule import (
+    Action,
+    Exhausted,
+    Gap,
+    Outcome,
+    RefreshPolicy,
+    RefreshState,
+    Rule,
+    Schedule,
+    Strategy,
+    refresh,
+)
+from tests.conformance.adapters.vocabulary import UnknownWord, demand, read, word
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from redrive.schedule import Action, Move
+    from redrive.schedule import Move
     from tests.conformance.loading import Case
+
+Named = TypeVar("Named", bound=Enum)
 
 EARLY = datetime(1900, 1, 1, tzinfo=UTC)
 """Before the first occurrence of every case."""
 
 
-def span(text: str) -> timedelta:
-    """A duration of ISO 8601."""
-    return convert(text, timedelta, strict=False) if "W" not in text else timedelta(weeks=int(text.strip("PW")))
+def span(text: Any) -> timedelta:
+    """Return a duration of ISO 8601."""
+    if isinstance(text, str) and (weeks := re.fullmatch(r"P(\d+)W", text)):
+        return timedelta(weeks=int(weeks[1]))
+    try:
+        return convert(text, timedelta, strict=True)
+    except ValidationError:
+        raise UnknownWord(f"{text!r} (known: a duration of ISO 8601 without months and years)") from None
+
+
+def named(kind: type[Named]) -> Callable[[Any], Named]:
+    """Return a function that looks a value of an enumeration up."""
+    return lambda said: word(said, {each.value: each for each in kind})
+
+
+def flag(said: Any) -> bool:
+    """Return true or false."""
+    if not isinstance(said, bool):
+        raise UnknownWord(f"{said!r} (known: true, false)")
+    return said
+
+
+def spans(said: Any) -> tuple[timedelta, ...]:
+    """Return several durations."""
+    return tuple(span(each) for each in said)
 
 
 LISTED = {"rrule", "dtstart", "exdate", "rdate"}
 OPTIONS: Mapping[str, tuple[str, Callable[[Any], object]]] = {
     "timeout": ("timeout", span),
-    "delays": ("delays", lambda value: tuple(span(each) for each in value)),
-    "repeat_last": ("repeat_last", bool),
-    "strategy": ("strategy", Strategy),
-    "on_exhausted": ("on_exhausted", Exhausted),
+    "delays": ("delays", spans),
+    "repeat_last": ("repeat_last", flag),
+    "strategy": ("strategy", named(Strategy)),
+    "on_exhausted": ("on_exhausted", named(Exhausted)),
     "give_up_after": ("give_up_after", span),
     "catchup_window": ("catch_up", span),
 }
@@ -44,20 +82,31 @@ GIVEN_UP_AT_START = "give_up"
 """What the cases call giving up where it happens instead of a start."""
 
 
-def moment(text: str) -> datetime:
-    """An instant, or a time on the wall clock."""
-    return datetime.fromisoformat(text)
+def moment(text: Any) -> datetime:
+    """Return an instant, or a time on the wall clock."""
+    try:
+        return datetime.fromisoformat(text)
+    except (TypeError, ValueError):
+        raise UnknownWord(f"{text!r} (known: a date and a time of ISO 8601)") from None
 
 
-def schedule_of(data: Mapping[str, Any], tz: str, gap: str = "shift") -> Schedule:
-    """A schedule as the cases write it."""
+def given(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that are not null: null is the default."""
+    return {name: value for name, value in data.items() if value is not None}
+
+
+def schedule_of(data: Mapping[str, Any]) -> Schedule:
+    """Return a schedule as the cases write it, with its place and what becomes of gaps."""
+    said = given(data)
+    rules = (Rule.parse(said["rrule"]),) if "rrule" in said else ()
+    start = {"start": moment(said["dtstart"])} if "dtstart" in said else {}
     return Schedule(
-        start=moment(data["dtstart"]),
-        rules=(Rule.parse(data["rrule"]),),
-        times=tuple(moment(each) for each in data.get("rdate", ())),
-        except_times=frozenset(moment(each) for each in data.get("exdate", ())),
-        tz=tz,
-        gap=Gap(gap),
+        **start,
+        rules=rules,
+        times=tuple(moment(each) for each in said.get("rdate", ())),
+        except_times=frozenset(moment(each) for each in said.get("exdate", ())),
+        tz=said.get("tz", "UTC"),
+        gap=named(Gap)(said.get("gap", "shift")),
     )
 
 
@@ -65,12 +114,21 @@ def schedule_of(data: Mapping[str, Any], tz: str, gap: str = "shift") -> Schedul
 
 
 def policy_of(data: Mapping[str, Any]) -> RefreshPolicy:
-    """A policy as the time lines write it. What is to be done when it gives up is not compared by them."""
-    read(data, *OPTIONS, "schedule", "tz", "gap", "on_give_up")
-    given = data.get("schedule")
-    schedule = given and schedule_of(read(given, *LISTED), data.get("tz", "UTC"), data.get("gap", "shift"))
-    named = [(OPTIONS[name], value) for name, value in data.items() if name in OPTIONS]
-    return RefreshPolicy(schedule=schedule, **{name: convert_(value) for (name, convert_), value in named})
+    """Return a policy as the time lines write it."""
+    said = given(read(data, *OPTIONS, "schedule", "tz", "gap", "on_give_up"))
+    where = {name: said[name] for name in ("tz", "gap") if name in said}
+    schedule = schedule_of(read(said["schedule"], *LISTED) | where) if "schedule" in said else None
+    options = {OPTIONS[name][0]: OPTIONS[name][1](value) for name, value in said.items() if name in OPTIONS}
+    actions = tuple(_wanted(each) for each in said.get("on_give_up", ()))
+    return RefreshPolicy(schedule=schedule, on_give_up=actions, **options)
+
+
+def _wanted(said: Any) -> Action:
+    """Return an action: a name, and perhaps a text after a colon; the time lines do not name whom it concerns."""
+    if not isinstance(said, str):
+        raise UnknownWord(f"{said!r} (known: name, name:text)")
+    name, _, text = said.partition(":")
+    return Action(name, to="subject", text=text or None)
 
 
 @dataclass
@@ -89,7 +147,7 @@ class Subject:
 
     def answer(self, how: Callable[..., Move], at: datetime, event: Mapping[str, Any], **more: object) -> Move:
         """Answer for the running attempt, or for the one that the event names."""
-        return how(self.policy, self.state, now=at, uid=event.get("uid", self.state.attempt_uid), **more)
+        return how(self.policy, self.state, now=at, uid=event.get("uid") or self.state.attempt_uid, **more)
 
 
 EVENTS: Mapping[str, Callable[[Subject, datetime, Mapping[str, Any]], Move]] = {
@@ -101,11 +159,11 @@ EVENTS: Mapping[str, Callable[[Subject, datetime, Mapping[str, Any]], Move]] = {
         at,
         event,
         permanent=event.get("final"),
-        retry_after=span(event["retry_after"]) if "retry_after" in event else None,
+        retry_after=span(event["retry_after"]) if event.get("retry_after") is not None else None,
     ),
     "sweep": lambda subject, at, _: refresh.sweep(subject.policy, subject.state, now=at),
     "update": lambda subject, at, event: refresh.update(
-        subject.policy, subject.state, now=at, at_once=event.get("refresh_now", True)
+        subject.policy, subject.state, now=at, at_once=event.get("refresh_now") is not False
     ),
     "pause": lambda subject, _at, _: refresh.pause(subject.state),
     "resume": lambda subject, at, _: refresh.resume(subject.policy, subject.state, now=at),
@@ -114,18 +172,21 @@ EVENTS: Mapping[str, Callable[[Subject, datetime, Mapping[str, Any]], Move]] = {
 
 def timelines(case: Case) -> None:
     """The state after each event of a time line."""
-    data = read(case.data, "title", "policy", "events", notes={"id", "source", "note", "seed_code_differs"})
+    notes = {"id", "source", "note", "seed_code_differs", "title"}
+    data = read(case.data, "policy", "events", required=("policy", "events"), notes=notes)
     subject = Subject(policy_of(data["policy"]))
-    for event in data["events"]:
-        read(event, "at", "event", "expect", "uid", "final", "retry_after", "refresh_now")
+    for number, event in enumerate(data["events"], 1):
+        fields = ("at", "event", "expect", "uid", "final", "retry_after", "refresh_now")
+        read(event, *fields, required=fields[:3])
         move = word(event["event"], EVENTS)(subject, moment(event["at"]), event)
         subject.state = move.state
-        seen = _told(event["event"], move)
+        seen = _seen(event["event"], move)
         expected = read(event["expect"], *seen)
-        assert dict(expected) == {name: seen[name] for name in expected}, (event["at"], event["event"])
+        demand(expected, *seen)
+        assert dict(expected) == {name: seen[name] for name in expected}, (number, event["at"], event["event"])
 
 
-def _told(event: str, move: Move) -> dict[str, Any]:
+def _seen(event: str, move: Move) -> dict[str, Any]:
     state = move.state
     outcome = str(move.outcome)
     return {
@@ -134,8 +195,13 @@ def _told(event: str, move: Move) -> dict[str, Any]:
         "deadline_at": _text(state.deadline_at),
         "attempt_no": state.attempt_no,
         "attempt_uid": state.attempt_uid,
+        "started_at": _text(state.started_at),
+        "planned_at": _text(state.planned_at),
+        "failing_since": _text(state.failing_since),
         "disabled": state.disabled_until_update,
         "disabled_reason": state.disabled_reason,
+        "completed": state.completed,
+        "paused": state.paused,
         "effects": [str(each) for each in move.effects],
     }
 
@@ -145,38 +211,58 @@ def _text(at: datetime | None) -> str | None:
 
 
 def alignment(case: Case) -> None:
-    """Which of a retry and a planned refresh is made, by each strategy, and whether attempts are counted anew."""
-    data = read(case.data, "case", "retry_at", "planned_at", "timeout", "expect")
-    planned = moment(data["planned_at"])
-    if data["retry_at"] is None:
-        _check_exhausted(planned, span(data["timeout"]))
-        assert data["expect"] == "see on_exhausted"
+    """When it is started after a failure, by each strategy, and whether attempts are counted anew; null if never.
+
+    The failure comes a day before both the retry and the planned refresh. Where no retry is left, the strategy is not
+    asked: what counts is what is to be done when retries are exhausted.
+    """
+    fields = ("retry_at", "planned_at", "timeout", "expect", "on_exhausted")
+    data = read(case.data, "case", *fields, required=fields[:2] + fields[3:4])
+    retry_at, planned = (None if data[name] is None else moment(data[name]) for name in fields[:2])
+    options = {name: OPTIONS[name][1](value) for name, value in given(data).items() if name in OPTIONS}
+    failed_at = min(filter(None, (retry_at, planned)), default=EARLY) - timedelta(days=1)
+    schedule = None if planned is None else Schedule(times=(planned.astimezone(UTC).replace(tzinfo=None),))
+    delays = () if retry_at is None else (retry_at - failed_at,)
+    if isinstance(data["expect"], str):
+        word(data["expect"], {"see on_exhausted": _check_exhausted})(schedule, delays, failed_at, options)
         return
-    for strategy, expected in data["expect"].items():
-        policy = RefreshPolicy(timeout=span(data["timeout"]), strategy=Strategy(strategy))
-        at, anew = refresh.aligned(policy, moment(data["retry_at"]), planned)
-        assert expected == [_text(at), "reset" if anew else "keep"], strategy
+    strategies = read(data["expect"], *Strategy, notes=())
+    demand(strategies, *Strategy)
+    found = {}
+    for strategy in strategies:
+        policy = RefreshPolicy(schedule=schedule, delays=delays, strategy=Strategy(strategy), **options)
+        found[strategy] = _failed(policy, failed_at)
+    assert dict(strategies) == found
 
 
-def _check_exhausted(planned: datetime, timeout: timedelta) -> None:
-    """Without a retry the strategy is not asked: what counts is what is to be done when retries are exhausted."""
-    schedule = Schedule(start=planned.replace(tzinfo=None), rules=(Rule.parse("FREQ=DAILY"),))
+def _failed(policy: RefreshPolicy, at: datetime) -> list[Any] | None:
+    """Fail at the first attempt."""
+    started = refresh.trigger(policy, RefreshState(), now=at, uid="u1").state
+    move = refresh.failure(policy, started, now=at, uid="u1")
+    if move.outcome is Outcome.GAVE_UP:
+        return None
+    return [_text(move.state.refresh_at), "keep" if move.state.attempt_no else "reset"]
+
+
+def _check_exhausted(
+    schedule: Schedule | None, delays: tuple[timedelta, ...], at: datetime, options: Mapping[str, Any]
+) -> None:
+    """Check that each strategy gives up, or waits for the planned refresh, as the policy says."""
     for strategy in Strategy:
-        for exhausted, outcome in ((Exhausted.GIVE_UP, Outcome.GAVE_UP), (Exhausted.WAIT_NEXT, Outcome.WAITING_NEXT)):
-            policy = RefreshPolicy(schedule=schedule, timeout=timeout, strategy=strategy, on_exhausted=exhausted)
-            begun = planned - timedelta(hours=1)
-            started = refresh.trigger(policy, RefreshState(), now=begun, uid="u1").state
-            assert outcome is refresh.failure(policy, started, now=begun, uid="u1").outcome
+        for exhausted in Exhausted if schedule else (Exhausted.GIVE_UP,):
+            said = {"schedule": schedule, "delays": delays, "strategy": strategy, "on_exhausted": exhausted}
+            found = _failed(RefreshPolicy(**options | said), at)
+            assert (exhausted is Exhausted.WAIT_NEXT) == (found is not None)
 
 
 def natural_language(case: Case) -> None:
     """What a text means, or why it means nothing; and that it means the same when it is written back."""
-    data = read(case.data, "text", "policy", "error")
-    demand(data, "policy", "error")
-    if "error" in data:
+    data = read(case.data, "text", "policy", "error", required=("text",))
+    demand(given(data), "policy", "error")
+    if data.get("error") is not None:
         with pytest.raises(ScheduleSyntaxError) as refused:
             RefreshPolicy.parse(data["text"])
-        assert refused.value.problem.startswith(data["error"])
+        assert data["error"] == refused.value.problem[: len(data["error"])]
         return
     policy = RefreshPolicy.parse(data["text"])
     assert _normal(data["policy"]) == _said(policy)
@@ -184,19 +270,31 @@ def natural_language(case: Case) -> None:
 
 
 def _normal(data: Mapping[str, Any]) -> dict[str, Any]:
-    """What a case says of a policy, with what it leaves to the default."""
-    read(data, *OPTIONS, "schedule", "tz", "on_give_up")
-    said = {OPTIONS[name][0]: OPTIONS[name][1](value) for name, value in data.items() if name in OPTIONS}
-    rest = {"schedule": data.get("schedule"), "tz": data.get("tz", "UTC"), "on_give_up": data.get("on_give_up", [])}
-    return {**_fields(RefreshPolicy()), **rest, **said}
+    """Return what a case says of a policy, with what it leaves to the default."""
+    said = given(read(data, *OPTIONS, "schedule", "tz", "gap", "jitter", "on_give_up"))
+    options = {OPTIONS[name][0]: OPTIONS[name][1](value) for name, value in said.items() if name in OPTIONS}
+    rest = {
+        "schedule": [str(Rule.parse(each)) for each in said.get("schedule", ())],
+        "tz": said.get("tz", "UTC"),
+        "gap": named(Gap)(said.get("gap", "shift")),
+        "jitter": span(said.get("jitter", "PT0S")),
+        "on_give_up": [
+            dict(read(each, "action", "to", "target", "text", required=("action",)))
+            for each in said.get("on_give_up", ())
+        ],
+    }
+    return {**_fields(RefreshPolicy()), **rest, **options}
 
 
 def _said(policy: RefreshPolicy) -> dict[str, Any]:
     schedule = policy.schedule
+    parts = () if schedule is None else (*schedule.rules, *schedule.crons, *schedule.times)
     return {
         **_fields(policy),
-        "schedule": None if schedule is None else [str(each) for each in schedule.rules],
+        "schedule": [str(each) for each in parts],
         "tz": "UTC" if schedule is None else schedule.tz,
+        "gap": Gap.SHIFT if schedule is None else schedule.gap,
+        "jitter": policy.jitter,
         "on_give_up": [_action(each) for each in policy.on_give_up],
     }
 
@@ -215,49 +313,57 @@ def _action(action: Action) -> dict[str, str]:
 
 def recurrence(case: Case) -> None:
     """The occurrences of a rule, as instants and on the wall clock."""
-    data = read(
-        case.data,
-        *LISTED,
-        "title",
-        "tz",
-        "gap",
-        "expected_local",
-        "expected_utc",
-        "complete",
-        notes={"id", "source", "note"},
-    )
-    schedule = schedule_of({name: data[name] for name in data if name in LISTED}, data["tz"], data.get("gap", "shift"))
+    expected = ("expected_local", "expected_utc")
+    notes = {"id", "source", "note", "title"}
+    data = read(case.data, *LISTED, "tz", "gap", *expected, "complete", notes=notes)
+    said = given(data)
+    demand(said, *expected)
+    schedule = schedule_of(said)
     found = schedule.since(EARLY)
-    listed = [next(found) for _ in data["expected_utc"]]
-    assert data["expected_utc"] == [_text(each) for each in listed]
-    local = [each.astimezone(schedule.place).replace(tzinfo=None) for each in listed]
-    assert data["expected_local"] == [each.isoformat() for each in local]
-    if data["complete"]:
+    listed = list(itertools.islice(found, max(len(said.get(name, ())) for name in expected)))
+    if "expected_utc" in said:
+        assert said["expected_utc"] == [_text(each) for each in listed]
+    if "expected_local" in said:
+        assert said["expected_local"] == [_local(each, schedule) for each in listed]
+    if said.get("complete"):
         assert None is next(found, None)
+
+
+def _local(at: datetime, schedule: Schedule) -> str:
+    return at.astimezone(schedule.place).replace(tzinfo=None).isoformat()
 
 
 def next_after(case: Case) -> None:
     """The next occurrence of a rule that began long ago. How long it takes is the subject of a benchmark."""
-    data = read(case.data, *LISTED, "tz", "strictly_after", "expected", "budget_ms")
-    schedule = schedule_of({name: data[name] for name in data if name in LISTED}, data["tz"])
-    at = moment(data["strictly_after"]).replace(tzinfo=schedule.place)
+    needed = ("strictly_after", "expected")
+    data = read(case.data, *LISTED, "tz", "gap", *needed, "budget_ms", required=needed)
+    schedule = schedule_of(data)
+    at = moment(data["strictly_after"])
+    at = at.replace(tzinfo=schedule.place) if at.tzinfo is None else at
     found = schedule.next(at, after=at)
-    local = None if found is None else found.astimezone(schedule.place).replace(tzinfo=None).isoformat()
-    assert data["expected"] == local
+    assert data["expected"] == (None if found is None else _local(found, schedule))
 
 
 def invalid_rules(case: Case) -> None:
-    """A rule that is refused; or one that says a thing twice, which then counts once."""
-    data = read(case.data, "rrule", "why", "expect")
-    word(data["expect"], {"reject": _check_refused, "accept_deduplicated": _check_distinct})(data["rrule"])
+    """A rule that is refused, or accepted; or one that says a thing twice, which then counts once."""
+    data = read(case.data, "rrule", "dtstart", "tz", "why", "expect", required=("rrule", "expect"))
+    word(data["expect"], RULES)(data)
 
 
-def _check_refused(text: str) -> None:
+def _check_refused(data: Mapping[str, Any]) -> None:
     with pytest.raises(ScheduleError):
-        Schedule(rules=(Rule.parse(text),))
+        schedule_of(data)
 
 
-def _check_distinct(text: str) -> None:
-    found = Schedule(rules=(Rule.parse(text),)).since(EARLY)
-    listed = [next(found) for _ in range(100)]
+def _check_distinct(data: Mapping[str, Any]) -> None:
+    listed = list(itertools.islice(schedule_of(data).since(EARLY), 100))
     assert sorted(set(listed)) == listed
+    assert listed
+
+
+RULES: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
+    "reject": _check_refused,
+    "accept": _check_distinct,
+    "accept_deduplicated": _check_distinct,
+}
+"""What can become of a rule."""

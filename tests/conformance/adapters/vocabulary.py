@@ -6,12 +6,16 @@ and words that it understands; any other raises `UnknownWord`, which no deviatio
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+from redrive.errors import PolicyError
+from tests.conformance.deviations import Mismatch
 
-__all__ = ["NOTES", "UnknownWord", "demand", "read", "word"]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+__all__ = ["NOTES", "Mismatch", "Said", "UnknownWord", "demand", "is_refused", "read", "word"]
 
 Meaning = TypeVar("Meaning")
 
@@ -23,23 +27,36 @@ class UnknownWord(Exception):
     """The case says something that the adapter does not understand."""
 
 
-def read(data: Mapping[str, Any], *fields: str, notes: Iterable[str] = NOTES) -> Mapping[str, Any]:
+class Said(dict[str, Any]):
+    """The fields of a case; a field that is needed and missing is named."""
+
+    def __missing__(self, field: str) -> Any:
+        raise UnknownWord(f"no field {field!r}, which is needed")
+
+
+def read(data: Mapping[str, Any], *fields: str, required: Iterable[str] = (), notes: Iterable[str] = NOTES) -> Said:
     """Check that every field of a case is understood.
 
     Args:
         data: the case, or an object in it.
         *fields: the fields that the adapter understands.
+        required: those of them that the case must have.
         notes: further fields that have no meaning for it.
 
     Returns:
         The same data.
 
     Raises:
-        UnknownWord: there is another field.
+        UnknownWord: it is no object, there is another field, or one is missing.
     """
+    known = f"known: {', '.join(sorted(fields))}"
+    if not isinstance(data, Mapping):
+        raise UnknownWord(f"{data!r} is no object ({known})")
     if unknown := set(data) - set(fields) - set(notes):
-        raise UnknownWord(f"fields {', '.join(sorted(unknown))} (known: {', '.join(sorted(fields))})")
-    return data
+        raise UnknownWord(f"fields {', '.join(sorted(unknown))} ({known})")
+    if missing := set(required) - set(data):
+        raise UnknownWord(f"no field {', '.join(sorted(missing))} ({known})")
+    return Said(data)
 
 
 def demand(data: Mapping[str, Any], *fields: str) -> None:
@@ -56,7 +73,7 @@ def demand(data: Mapping[str, Any], *fields: str) -> None:
         raise UnknownWord(f"no outcome (known: {', '.join(sorted(fields))})")
 
 
-def word(name: str, vocabulary: Mapping[str, Meaning]) -> Meaning:
+def word(name: Any, vocabulary: Mapping[str, Meaning]) -> Meaning:
     """Look a word up.
 
     Args:
@@ -69,6 +86,37 @@ def word(name: str, vocabulary: Mapping[str, Meaning]) -> Meaning:
     Raises:
         UnknownWord: it is not there.
     """
-    if name not in vocabulary:
-        raise UnknownWord(f"{name!r} (known: {', '.join(sorted(vocabulary))})")
+    if not isinstance(name, str | type(None)) or name not in vocabulary:
+        raise UnknownWord(f"{name!r} (known: {', '.join(sorted(map(str, vocabulary)))})")
     return vocabulary[name]
+
+
+_INVALID = {"invalid_policy", "invalid policy", "invalid"}
+
+
+def is_refused(expected: object, make: Callable[[], object]) -> bool:
+    """Check that a policy is refused, if that is the outcome that a case expects.
+
+    Args:
+        expected: the outcome of the case: ``"invalid_policy"``, or an object that says ``"invalid_policy": true``.
+        make: builds the policy.
+
+    Returns:
+        Whether the case expects that. If not, nothing was built.
+
+    Raises:
+        Mismatch: the policy is accepted.
+    """
+    if isinstance(expected, Mapping):
+        says = any(expected.get(name) for name in ("invalid_policy", "invalid"))
+        if says:
+            read(expected, "invalid_policy", "invalid")
+    else:
+        says = isinstance(expected, str) and expected in _INVALID
+    if not says:
+        return False
+    try:
+        made = make()
+    except PolicyError:
+        return True
+    raise Mismatch("a refusal", repr(made))

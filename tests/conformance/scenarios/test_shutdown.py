@@ -9,7 +9,7 @@ import pytest
 
 from redrive.app.context import Context
 from redrive.engine.lifecycle import State
-from redrive.engine.records import Hold
+from redrive.engine.records import Closing, Hold
 from redrive.runtime.claimer import Claimer, faults
 from redrive.runtime.worker import Worker
 from redrive.testing import drain
@@ -22,7 +22,8 @@ PATIENCE = 30
 @pytest.mark.case("D11")
 @pytest.mark.parametrize(("signals", "patience"), [(2, 3600), (1, 0)], ids=["second signal", "time is up"])
 def test_an_interrupted_attempt_is_not_spent(app, clock, signals, patience):
-    """A handler that the stop interrupts in attempt 3 of 3 leaves no trace, and another worker runs it as attempt 3."""
+    """A handler that the stop interrupts in attempt 3 of 3 spends nothing, and another worker runs it as attempt
+    3; the history says that it was cut off."""
     ran = []
     began = asyncio.Event()
 
@@ -53,7 +54,8 @@ def test_an_interrupted_attempt_is_not_spent(app, clock, signals, patience):
     record = job.refresh().record
 
     assert (State.READY, Hold.RELEASE, clock.now()) == (record.state, record.hold, record.scheduled_at)
-    assert (2, 2, history) == (record.attempt, record.failures, job.attempts)
+    assert (2, 2, history) == (record.attempt, record.failures, job.attempts[:-1])
+    assert (Closing.RELEASED, None) == (job.attempts[-1].outcome, job.attempts[-1].error)
 
     drain(app)
 

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from redrive import observe
 from redrive.contrib.couchbase import read_error_map
 from redrive.errors import AmbiguousTimeout, UnambiguousTimeout
 from redrive.policy import Backoff
-from redrive.retrying.orchestrator import BestEffort, FailFast, Orchestrator
+from redrive.retrying.orchestrator import BestEffort, FailFast, Orchestrator, ResponseOrphaned
 from tests.contrib.couchbase.rig.client import KvError
 from tests.contrib.couchbase.rig.frames import REQUEST, Opcode
 from tests.contrib.couchbase.rig.proxy import FaultProxy
@@ -111,7 +112,8 @@ def test_a_read_that_is_lost_is_sent_again(memcached):
 
 
 def test_a_held_response_is_an_ambiguous_timeout(memcached):
-    """Applied, but the response comes too late: the timeout is ambiguous, nothing is sent again, the orphan is seen."""
+    """Applied, but the response comes too late: the timeout is ambiguous, nothing is sent again, the orphan is told."""
+    seen = []
 
     async def _story(stage):
         stage.fails("hold")
@@ -119,9 +121,14 @@ def test_a_held_response_is_an_ambiguous_timeout(memcached):
         stage.proxy.release()
         await stage.get()  # comes after the orphan on the same connection
         orphans = [frame.opcode for frame in stage.client.orphans]
-        return type(ended.error), stage.client.sends, orphans, await stage.counter()
+        return type(ended.error), stage.client.sends, orphans, await stage.counter(), ended.request
 
-    assert (AmbiguousTimeout, 2, [Opcode.INCREMENT], 1) == on_stage(memcached, _story)
+    with observe.only(seen.append):
+        *story, request = on_stage(memcached, _story)
+    assert [AmbiguousTimeout, 2, [Opcode.INCREMENT], 1] == story
+    assert [(ResponseOrphaned, request.id, request.dispatched_from, request.dispatched_on)] == [
+        (type(event), event.id, event.local_address, event.channel_id) for event in seen
+    ]
 
 
 def test_a_swallowed_request_is_an_ambiguous_timeout(memcached):

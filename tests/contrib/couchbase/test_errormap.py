@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.contrib.couchbase import ErrorMap, RetrySpec, SdkError, classify_kv, read_error_map
-from redrive.contrib.couchbase.errormap import RETRY_ATTRIBUTES, ErrorMapEntry
+from redrive.contrib.couchbase.errormap import RETRY_ATTRIBUTES, ErrorMapEntry, Remark
 
 UNKNOWN = 0xFF
 SECOND = timedelta(seconds=1)
@@ -108,7 +108,56 @@ def test_an_entry_of_another_form_costs_itself_only():
     assert ("9",) == read_error_map(document(x9="locked", x10={})).error_map.ignored
 
 
-@pytest.mark.parametrize("body", ["", "{not json", "[]", '{"version": 1}', b"\xff\xfe", '{"version":"1"}'])
+@pytest.mark.parametrize(
+    ("fields", "problem"),
+    [
+        ({"name": None, "attrs": ["retry-now"]}, "name: null is no text"),
+        ({"desc": 7, "attrs": ["retry-now"]}, "desc: 7 is no text"),
+        ({"attrs": ["retry-now", None]}, "attrs: null is no text"),
+        ({"attrs": ["retry-now"], "retry": "soon"}, "retry: Expected `object`, got `str`"),
+        (
+            {"attrs": ["retry-now"], "retry": {"strategy": "x", "interval": 1, "after": 1}},
+            'retry: "x" is no strategy (known: constant, linear, exponential)',
+        ),
+    ],
+)
+def test_a_field_of_an_entry_costs_that_field_only(fields, problem):
+    """What can be read of an entry is kept, and what cannot is named in a warning."""
+    reading = read_error_map(document(x99=fields))
+    entry = reading.error_map.entries[0x99]
+
+    assert (True, (problem,)) == (entry.indicates_retry, entry.problems)
+    assert Remark(logging.WARNING, f"the error map's entry 0x99: {problem}") == reading.remarks[0]
+
+
+def test_attributes_that_are_no_list_are_none():
+    """An entry whose attributes are null keeps its name."""
+    entry = read_error_map(document(x99={"name": "X", "attrs": None})).error_map.entries[0x99]
+
+    assert ("X", frozenset(), ("attrs: null is no list",)) == (entry.name, entry.attributes, entry.problems)
+
+
+@pytest.mark.parametrize("version", ["null", '"2"', "true", "1.5", "9" * 5000])
+def test_a_version_that_cannot_be_read_costs_the_version_only(version):
+    """A map without a version or a revision is usable, and older than any other."""
+    body = f'{{"version":{version},"errors":{{"99":{{"attrs":["retry-now"]}}}}}}'
+    found = read_error_map(body).error_map
+
+    assert (0, 0, [0x99]) == (found.version, found.revision, list(found.entries))
+
+
+def test_a_status_that_is_given_twice_is_named():
+    """Of two entries for one status the last one counts, with a warning."""
+    reading = read_error_map('{"version":1,"revision":1,"errors":{"99":{"name":"a"},"99":{"name":"b"}}}')
+
+    assert "b" == reading.error_map.entries[0x99].name
+    assert "the error map's 99: given more than once, the last one counts" == reading.remarks[0].text
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["null", '{"errors":null}', "[" * 100_000, "", "{not json", "[]", '{"version": 1}', b"\xff\xfe", '{"version":"1"}'],
+)
 def test_what_is_no_map_leaves_the_connection_without_one(body):
     """An answer that cannot be read is a problem to log, not an exception."""
     reading = read_error_map(body)

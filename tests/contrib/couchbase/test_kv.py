@@ -90,6 +90,20 @@ def test_exists_is_a_mismatch_only_with_a_cas(operation, cas, error):
     assert error is classify_kv(0x02, operation, cas=cas).error
 
 
+@pytest.mark.parametrize(
+    ("operation", "error"),
+    [
+        ("insert", SdkError.DOCUMENT_EXISTS),
+        ("append", SdkError.DOCUMENT_NOT_FOUND),
+        ("prepend", SdkError.DOCUMENT_NOT_FOUND),
+        ("upsert", SdkError.NOT_STORED),
+    ],
+)
+def test_not_stored_means_what_the_operation_needed(operation, error):
+    """0x05 says that an insert found the document, or that an append did not."""
+    assert error is classify_kv(0x05, operation).error
+
+
 def test_a_response_is_an_answer():
     """Every status is a definite answer, except the one that says that nobody knows (0xa3)."""
     stages = {status: classify_kv(status, "upsert").stage for status in range(0x100)}

@@ -16,6 +16,7 @@ from tests.contrib.couchbase.sdk_errors import exceptions, kv_error, needed, que
 sdk = needed("redrive.contrib.couchbase.sdk")
 
 AMBIGUOUS, UNAMBIGUOUS = 13, 14
+LOST = "SOCKET_CLOSED_WHILE_IN_FLIGHT"
 
 
 @pytest.mark.parametrize("reason", ["key_value_locked", "key_value_temporary_failure"])
@@ -73,7 +74,15 @@ def test_an_error_that_knows_nothing_has_an_empty_report():
 )
 def test_the_code_tells_how_far_it_got(code, stage):
     """An ambiguous timeout is in flight, an unambiguous one is not, and what found no service was not sent."""
-    assert stage is sdk.verdict_of(kv_error(code)).stage
+    assert stage is sdk.verdict_of(kv_error(code, to=None)).stage
+
+
+@pytest.mark.parametrize(("read_only", "reason"), [(True, "SERVICE_NOT_AVAILABLE"), (False, LOST)])
+def test_what_a_node_has_got_was_sent_whatever_the_code_says(read_only, reason):
+    """The code of a missing service is no proof if the context names a node: a gateway may have said it."""
+    verdict = sdk.verdict_of(kv_error(4, to="10.0.0.1:18098"), read_only=read_only)
+
+    assert (reason, Stage.IN_FLIGHT) == (verdict.reason, verdict.stage)
 
 
 def test_a_read_that_timed_out_leaves_no_doubt():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,7 +47,7 @@ def one(code, message="x", **fields):
         (" \n", ()),
         ("12: down\n", one(12, "down")),
         (b"\xff", one(0, "Failed to decode error: \ufffd")),
-        ('{"code":"text"}', one(0, 'Failed to decode error: {"code":"text"}')),
+        ('"text"', one(0, 'Failed to decode error: "text"')),
     ],
 )
 def test_errors_are_read_in_every_form(body, errors):
@@ -56,6 +58,86 @@ def test_errors_are_read_in_every_form(body, errors):
 def test_a_cause_has_a_code_or_none():
     """The code of an error's cause is told apart from there being none."""
     assert [7, None] == [error.cause_code for error in (ServiceError(1, "m", None, {"code": 7}), ServiceError(1, "m"))]
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "message", "problem"),
+    [
+        ('{"errors":[{"code":4040,"msg":"m","retry":"yes"}]}', 4040, "m", 'retry: "yes" is neither true nor false'),
+        ('{"errors":[{"code":4040,"msg":"m","retriable":1}]}', 4040, "m", "retriable: 1 is neither true nor false"),
+        ('{"errors":[{"code":"4040","msg":"m"}]}', 4040, "m", 'code: "4040" is no whole number; read as 4040'),
+        ('{"errors":[{"code":4040.0,"msg":"m"}]}', 4040, "m", "code: 4040.0 is no whole number; read as 4040"),
+        ('{"errors":[{"code":"x","msg":"m"}]}', 0, "m", 'code: "x" is no whole number; there is no code'),
+        ('{"errors":[{"code":true,"msg":"m"}]}', 0, "m", "code: true is no whole number; there is no code"),
+        ('{"errors":[{"code":1e400,"msg":"m"}]}', 0, "m", "code: Infinity is no whole number; there is no code"),
+        ('{"code":' + "9" * 5000 + ',"msg":"m"}', 0, "m", "code: Infinity is no whole number; there is no code"),
+        ('{"errors":[{"code":4040,"msg":null}]}', 4040, "", "msg: null is no text"),
+        ('{"errors":[{"code":4040,"msg":["a"]}]}', 4040, '["a"]', 'msg: ["a"] is no text'),
+        ('{"errors":[{"code":4040,"msg":"m","reason":"r"}]}', 4040, "m", 'reason: "r" is no object'),
+        ('{"errors":null,"code":4040,"msg":"m"}', 4040, "m", "errors: null is no list"),
+        ('{"errors":"e","code":4040,"msg":"m"}', 4040, "m", 'errors: "e" is no list'),
+        ('{"errors":null}', 0, 'Failed to decode error: {"errors":null}', "errors: null is no list"),
+        ('{"errors":{"code":4040,"msg":"m"}}', 4040, "m", "errors: one error instead of a list"),
+        ('{"errors":[[{"code":4040,"msg":"m"}]]}', 4040, "m", "errors[0]: a list in the list of errors"),
+        ('{"errors":[null,{"code":4040,"msg":"m"}]}', 4040, "m", "errors[0]: null is no object"),
+        ('{"errors":[null]}', 0, "Failed to decode error: null", "errors[0]: null is no object"),
+        ('{"errors":["4040: m"]}', 4040, "m", 'errors[0]: "4040: m" is no object'),
+        ('{"errors":["m"]}', 0, "m", 'errors[0]: "m" is no object'),
+        ("[7]", 0, "Failed to decode error: 7", "[0]: 7 is no object"),
+        ('{"code":1,"code":4040,"msg":"m"}', 4040, "m", "code: given more than once, the last value counts"),
+        (
+            '{"errors":[],"errors":[{"code":4040,"msg":"m"}]}',
+            4040,
+            "m",
+            "errors: given more than once, the last one counts",
+        ),
+    ],
+)
+def test_a_malformed_field_costs_that_field_only(body, code, message, problem):
+    """What can be read of an error is kept, and what cannot is named, also in the detail of the verdict."""
+    error = read_service_errors(body)[0]
+
+    assert (code, message, None, (problem,)) == (error.code, error.message, error.retry, error.problems)
+    assert f"{code} {message} (cannot be read: {problem})" == classify_query(400, (error,)).detail
+
+
+def test_one_malformed_error_leaves_the_others_alone():
+    """In a list of errors each is read by itself."""
+    errors = read_service_errors('{"errors":[{"code":1,"msg":"a"},{"code":[],"msg":2},7,{"code":3,"retry":true}]}')
+
+    assert [(1, "a", None), (0, "2", None), (0, "Failed to decode error: 7", None), (3, "", True)] == [
+        (error.code, error.message, error.retry) for error in errors
+    ]
+
+
+def test_unknown_fields_are_kept_as_context():
+    """The other fields of an error, and a reason that is no object, stay with it."""
+    (error,) = read_service_errors('{"errors":[{"code":1,"msg":"m","sev":4,"reason":"r","column":null}]}')
+
+    assert {"sev": 4, "column": None, "reason": "r"} == error.context
+
+
+@pytest.mark.parametrize(("said", "code"), [(17014, 17014), ("17014", 17014), ([1], None), (None, None)], ids=repr)
+def test_a_cause_with_an_odd_code_costs_that_code_only(said, code):
+    """The code of a cause may be a number or a text of digits; anything else is none."""
+    assert code == ServiceError(12009, "m", None, {"code": said}).cause_code
+    error = SdkError.DML_FAILURE if code is None else SdkError.DOCUMENT_NOT_FOUND
+    assert error is classify_query(400, one(12009, cause={"code": said})).error
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.text(),
+        lambda inner: (
+            st.lists(inner) | st.dictionaries(st.sampled_from(["errors", "code", "msg", "retry", "reason", "x"]), inner)
+        ),
+    )
+)
+def test_no_document_is_an_exception(document):
+    """Whatever JSON a service sends, it can be read and judged."""
+    errors = read_service_errors(json.dumps(document))
+
+    assert isinstance(classify_query(400, errors).detail, str)
 
 
 @given(st.text() | st.binary())
@@ -87,10 +169,17 @@ def test_an_index_that_is_not_found_is_not_retried_for_its_flag():
     assert (None, SdkError.INDEX_NOT_FOUND) == (verdict.reason, verdict.error)
 
 
-@pytest.mark.parametrize(("profile", "reason"), [(Profile.STRICT, None), (Profile.EXTENDED, "SERVICE_NOT_AVAILABLE")])
-def test_a_gateways_unavailable_is_retried_only_for_reads(profile, reason):
-    """503 without a body proves nothing: only what is idempotent may be sent again."""
-    verdict = classify_query(503, (), profile=profile)
+@pytest.mark.parametrize(
+    ("profile", "readonly", "reason"),
+    [
+        (Profile.STRICT, True, None),
+        (Profile.EXTENDED, True, "SERVICE_NOT_AVAILABLE"),
+        (Profile.EXTENDED, False, "SOCKET_CLOSED_WHILE_IN_FLIGHT"),
+    ],
+)
+def test_a_gateways_unavailable_is_retried_only_for_reads(profile, readonly, reason):
+    """503 without a body proves nothing: only what reads is sent again, and the reason of a write says so."""
+    verdict = classify_query(503, (), readonly=readonly, profile=profile)
 
     assert (reason, False) == (verdict.reason, verdict.permits(idempotent=False))
 

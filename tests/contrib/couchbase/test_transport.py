@@ -23,8 +23,9 @@ from redrive.contrib.couchbase import (
     transport,
 )
 from redrive.contrib.couchbase.verdict import SUCCESS
+from redrive.errors import PolicyValueError, RequestCancelled
 from redrive.policy import Failure, GiveUp, History, Policy, Retry, Stage
-from redrive.retrying.orchestrator import RetryReason
+from redrive.retrying.orchestrator import Orchestrator, Request, RetryReason
 from redrive.testing import VirtualClock
 
 LOST = "SOCKET_CLOSED_WHILE_IN_FLIGHT"
@@ -75,6 +76,13 @@ def test_a_status_that_proves_nothing_is_not_retried_for_writes():
     assert {429: "SERVICE_RESPONSE_CODE_INDICATED", 502: None, 503: None, 504: None} == verdicts
 
 
+def test_a_misdirected_request_may_be_sent_again():
+    """421 says that the wrong server got it and has refused it, so that a write may be repeated too."""
+    verdict = classify_http_status(421, idempotent=False)
+
+    assert ("SERVICE_RESPONSE_CODE_INDICATED", Stage.ANSWERED) == (verdict.reason, verdict.stage)
+
+
 def test_a_service_may_promise_that_it_has_done_nothing():
     """A status that is a refusal by contract allows a write to be sent again."""
     assert classify_http_status(503, idempotent=False, refusals=(503,)).repeats_mutations
@@ -102,12 +110,78 @@ def test_a_hint_is_a_floor_for_a_policy():
 # ----------------------------------------------------------------------------------------------------------------- gRPC
 
 
-@pytest.mark.parametrize(("dispatched", "repeats"), [(True, False), (False, True)])
-def test_unavailable_is_repeated_for_writes_only_if_it_was_not_sent(dispatched, repeats):
-    """UNAVAILABLE proves nothing by itself."""
-    verdict = classify_grpc("UNAVAILABLE", read_only=False, dispatched=dispatched)
+@pytest.mark.parametrize(
+    ("read_only", "dispatched", "reason", "repeats"),
+    [
+        (False, True, LOST, False),
+        (False, False, "SERVICE_NOT_AVAILABLE", True),
+        (True, True, "SERVICE_NOT_AVAILABLE", False),
+    ],
+)
+def test_unavailable_is_repeated_for_writes_only_if_it_was_not_sent(read_only, dispatched, reason, repeats):
+    """UNAVAILABLE proves nothing by itself, and for a write the reason says so by its name."""
+    verdict = classify_grpc("UNAVAILABLE", read_only=read_only, dispatched=dispatched)
 
-    assert ("SERVICE_NOT_AVAILABLE", repeats) == (verdict.reason, verdict.repeats_mutations)
+    assert (reason, repeats, SdkError.SERVICE_NOT_AVAILABLE) == (
+        verdict.reason,
+        verdict.repeats_mutations,
+        verdict.error,
+    )
+
+
+@pytest.mark.parametrize("code", rpc.CODES)
+@pytest.mark.parametrize("dispatched", [True, False])
+def test_the_reason_of_a_write_allows_a_retry_only_with_a_proof(code, dispatched):
+    """A client that hands on nothing but the name of the reason never repeats a write that may have run."""
+    verdict = classify_grpc(code, read_only=False, dispatched=dispatched)
+    allows = verdict.reason is not None and RetryReason.of(verdict.reason).allows_non_idempotent_retry
+
+    assert not (allows and verdict.stage is Stage.IN_FLIGHT)
+
+
+def test_an_upsert_that_may_have_run_is_sent_once():
+    """A client that passes only reason names: UNAVAILABLE after the dispatch ends an upsert, in doubt."""
+    request = Request("upsert", timeout="100ms", clock=VirtualClock())
+    sent = 0
+
+    async def main():
+        nonlocal sent
+        orchestrator = Orchestrator()
+        orchestrator.begin(request)
+        again = True
+        while again:
+            request.attempt.dispatch("node1")
+            sent += 1
+            reason = classify_grpc("UNAVAILABLE", read_only=False).reason
+            again = await orchestrator.maybe_retry(request, reason)
+
+    with pytest.raises(RequestCancelled, match=LOST):
+        asyncio.run(main())
+    assert (1, True) == (sent, request.is_ambiguous)
+
+
+@pytest.mark.parametrize(
+    ("dispatched", "error"), [(True, SdkError.AMBIGUOUS_TIMEOUT), (False, SdkError.UNAMBIGUOUS_TIMEOUT)]
+)
+def test_a_deadline_leaves_no_doubt_about_what_was_never_sent(dispatched, error):
+    """DEADLINE_EXCEEDED of a write is ambiguous, unless it is proved that the call was never sent."""
+    assert error is classify_grpc("DEADLINE_EXCEEDED", read_only=False, dispatched=dispatched).error
+
+
+@pytest.mark.parametrize(
+    ("code", "violation", "error"),
+    [
+        ("RESOURCE_EXHAUSTED", "", SdkError.RATE_LIMITED),
+        ("FAILED_PRECONDITION", "", SdkError.INTERNAL_SERVER_FAILURE),
+        ("FAILED_PRECONDITION", "NOT_LOCKED", SdkError.DOCUMENT_NOT_LOCKED),
+        ("FAILED_PRECONDITION", "FLUSH_DISABLED", SdkError.BUCKET_NOT_FLUSHABLE),
+    ],
+)
+def test_codes_and_preconditions_name_the_error(code, violation, error):
+    """What is not retried surfaces as the error of its code or of its precondition."""
+    verdict = classify_grpc(code, read_only=False, violation=violation)
+
+    assert (None, error) == (verdict.reason, verdict.error)
 
 
 def test_a_locked_document_is_retried():
@@ -173,12 +247,18 @@ def test_success_asks_for_nothing():
         ("query", "", {"readonly": False}, False),
         ("search", "", {}, True),
         ("manager", "", {"method": "DELETE"}, False),
-        ("never_heard_of", "", {}, False),
     ],
 )
 def test_only_what_is_listed_is_idempotent(service, operation, options, idempotent):
     """Whatever RFC 0049 does not list is not idempotent."""
     assert idempotent == is_idempotent(service, operation, options)
+
+
+@pytest.mark.parametrize("service", ["never_heard_of", "", "Query"])
+def test_an_unknown_service_is_refused(service):
+    """A service that is not in the table is an error that names the ones that are, not a silent no."""
+    with pytest.raises(PolicyValueError, match=f"{service!r} is no service of Couchbase: give one of kv, query"):
+        is_idempotent(service, options={"readonly": True})
 
 
 @pytest.mark.parametrize(("profile", "idempotent"), [(Profile.STRICT, False), (Profile.EXTENDED, True)])

@@ -109,7 +109,7 @@ def test_what_does_not_finish_is_given_back(jobs):
 
     job = asyncio.run(use()).refresh()
 
-    assert ("ready", 0, ()) == (job.state, job.record.failures, job.attempts)
+    assert ("ready", 0, ["released"]) == (job.state, job.record.failures, [each.outcome for each in job.attempts])
 
 
 def test_a_server_without_its_database_does_not_start(tmp_path):

@@ -136,6 +136,27 @@ class TestRandomJitter:
         with pytest.raises(PolicyValueError, match="longer than"):
             RandomJitter(0.5, maximum="200ms").apply(0.201, 0.5)
 
+    def test_a_delay_below_its_minimum_is_refused(self):
+        """A delay below the minimum is refused, and is not drawn below it."""
+        with pytest.raises(PolicyValueError, match="shorter than"):
+            RandomJitter(0.5, minimum="200ms").apply(0.199, 0.5)
+
+    def test_bounds_that_cross_are_refused(self):
+        """A maximum below the minimum is refused when the jitter is built."""
+        with pytest.raises(PolicyValueError, match="maximum='1ms' is shorter than minimum='2ms'"):
+            RandomJitter(0.5, "2ms", "1ms")
+
+    @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1, exclude_max=True))
+    def test_law_no_delay_is_below_the_minimum(self, minimum, nominal, fraction, sample):
+        """Whatever is drawn is at least the minimum, or the configuration is refused."""
+        jitter = RandomJitter(fraction, minimum)
+        bottom = jitter.minimum.total_seconds()
+        if nominal < bottom:
+            with pytest.raises(PolicyValueError):
+                jitter.apply(nominal, sample)
+        else:
+            assert bottom <= jitter.apply(nominal, sample)
+
     @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1, exclude_max=True), st.floats(0, 1))
     def test_law_it_stays_around_the_delay(self, nominal, fraction, sample, floor):
         """A drawn delay is within the fraction of the nominal one, or at the floor."""

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import timedelta
 
 import pytest
 
 from redrive import observe
-from redrive.errors import RequestCancelled
-from redrive.retrying.orchestrator import FailFast, Orchestrator, Request, RequestNotRetried, RequestRetryScheduled
+from redrive.errors import AmbiguousTimeout, RequestCancelled
+from redrive.retrying.orchestrator import (
+    FailFast,
+    Orchestrator,
+    Request,
+    RequestNotRetried,
+    RequestRetryScheduled,
+    ResponseOrphaned,
+)
 from redrive.retrying.orchestrator import RetryReason as Why
 from tests.retrying.orchestrator.helpers import Asked
 
@@ -81,3 +90,142 @@ def test_a_manager_has_no_wait_around_a_refusal(run, clock):
         run(Orchestrator(strategy=FailFast()).maybe_retry, Request(), Why.KV_LOCKED)
 
     assert ["enter", "exit"] == order
+
+
+def told():
+    """A request with all that can be said of one."""
+    request = Request(
+        "upsert",
+        service="kv",
+        id="7",
+        timeout="2500ms",
+        context={"user": {"ids": (1, 2)}, 3: timedelta(seconds=1), "rate": float("inf")},
+    )
+    request.attempt.dispatch("node1:11210", local_address="10.0.0.9:50000", channel_id="c1")
+    return request
+
+
+COMMON = {
+    "id": "7",
+    "operation": "upsert",
+    "service": "kv",
+    "endpoint": "node1:11210",
+    "local_address": "10.0.0.9:50000",
+    "channel_id": "c1",
+    "timeout_ms": 2500.0,
+    "idempotent": False,
+    "context": {"user": {"ids": [1, 2]}, "3": "datetime.timedelta(seconds=1)", "rate": "inf"},
+}
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [
+        (Asked("200ms"), {"event": "RequestRetryScheduled", "attempts": 1, "delay_ms": 200.0}),
+        (FailFast(), {"event": "RequestNotRetried", "attempts": 0, "delay_ms": None}),
+    ],
+)
+def test_a_decision_is_exported_as_plain_data(run, clock, strategy, expected):
+    """The event of a decision has all fields of its request, and JSON has them all."""
+    seen = []
+    with observe.only(seen.append), suppress(OSError):
+        run(Orchestrator(strategy=strategy).maybe_retry, told(), Why.KV_LOCKED, OSError("busy"))
+
+    cause = {"type": "OSError", "message": "busy"}
+    assert COMMON | expected | {"reason": "KV_LOCKED", "cause": cause} == json.loads(json.dumps(seen[0].to_dict()))
+
+
+def test_a_record_is_exported_as_plain_data(run, clock):
+    """The record of a request has its timeout, flags, service and connection, and those of each attempt."""
+    request = told()
+    run(Orchestrator(strategy=Asked("200ms")).maybe_retry, request, Why.KV_LOCKED)
+
+    first = {
+        "number": 1,
+        "reason": "KV_LOCKED",
+        "delay_ms": 200.0,
+        "dispatched": True,
+        "definite": True,
+        "endpoint": "node1:11210",
+        "local_address": "10.0.0.9:50000",
+        "channel_id": "c1",
+    }
+    second = dict.fromkeys(first) | {"number": 2, "dispatched": False, "definite": False}
+    assert COMMON | {
+        "elapsed_ms": 200.0,
+        "retry_attempts": 1,
+        "retry_reasons": ["KV_LOCKED"],
+        "is_ambiguous": False,
+        "history": [first, second],
+    } == json.loads(json.dumps(request.record.to_dict()))
+
+
+def test_context_that_is_nested_without_end_is_exported(clock):
+    """A context that contains itself ends in its repr, not in an endless export."""
+    context = {}
+    context["self"] = context
+    request = Request(context=context)
+
+    assert json.dumps(request.record.to_dict())
+
+
+@pytest.mark.parametrize("answer", ["attempt", "request"])
+def test_an_answer_after_the_timeout_is_an_orphan(run, clock, caplog, answer):
+    """A response for a request that has timed out is reported once, with where it came from, and changes nothing."""
+    request = told()
+    request.attempt.dispatch("node1:11210", local_address="10.0.0.9:50000", channel_id="c1")
+    attempt = request.attempt
+    assert True is request.fail(AmbiguousTimeout())
+    clock.advance(0.5)
+    record, seen = request.record, []
+    with observe.only(seen.append):
+        for _ in range(2):
+            attempt.answer() if answer == "attempt" else request.succeed("late")
+
+    (event,) = seen
+    assert COMMON | {
+        "event": "ResponseOrphaned",
+        "attempts": 0,
+        "number": 1,
+        "elapsed_ms": 0.0,
+        "late_by_ms": 500.0,
+    } == json.loads(json.dumps(event.to_dict()))
+    assert [("INFO", event)] == [(record.levelname, record.event) for record in caplog.records]
+    assert "upsert was answered 500ms after its end: attempt=1, retries=0, id=7, service=kv" == str(event)[:79]
+    assert (record, ResponseOrphaned) == (request.record, type(event))
+    with pytest.raises(AmbiguousTimeout):
+        request.result()
+
+
+def test_the_answer_of_a_cancelled_request_is_an_orphan(clock):
+    """What the caller has cancelled has no receiver for its answer either."""
+    request, seen = told(), []
+    request.cancel()
+    with observe.only(seen.append):
+        request.succeed("late")
+
+    assert [ResponseOrphaned] == [type(event) for event in seen]
+
+
+@pytest.mark.parametrize(
+    "end", [lambda request: request.succeed(), lambda request: request.fail(OSError())], ids=["result", "error"]
+)
+def test_a_second_answer_is_no_orphan(clock, end):
+    """A request that was answered has its answer, and another one changes nothing."""
+    request, seen = told(), []
+    end(request)
+    record = request.record
+    with observe.only(seen.append):
+        request.attempt.answer(definite=False)
+        request.succeed()
+
+    assert ([], record) == (seen, request.record)
+
+
+def test_the_timeout_is_the_whole_time(run, clock):
+    """A request without a timeout of its own has that of the orchestrator; without both it has none."""
+    requests = [Request(), Request(timeout="1s"), Request()]
+    for request, timeout in zip(requests, ["75s", "75s", None], strict=True):
+        Orchestrator(timeout=timeout).begin(request)
+
+    assert [75.0, 1.0, None] == [request.timeout and request.timeout.total_seconds() for request in requests]

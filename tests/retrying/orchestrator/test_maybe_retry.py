@@ -84,13 +84,34 @@ class TestOrder:
 
     @pytest.mark.parametrize("answered", [True, False])
     def test_what_was_not_sent_or_was_answered_passes_the_guard(self, run, clock, answered):
-        """A mutation goes to the strategy if it never left, or if an answer came, definite or not."""
+        """A mutation goes to the strategy if it never left, or if a definite answer came."""
         strategy = Asked()
         request = Request(retry_strategy=strategy)
         if answered:
-            request.attempt.answer(definite=False)
+            request.attempt.answer()
         assert True is run(Orchestrator().maybe_retry, request, RetryReason.UNKNOWN)
         assert [RetryReason.UNKNOWN] == strategy.reasons
+
+    @pytest.mark.parametrize("reason", ["SERVICE_NOT_AVAILABLE", "UNKNOWN"])
+    def test_an_answer_that_proves_nothing_does_not_pass_the_guard(self, run, clock, reason):
+        """A mutation whose answer leaves it open whether it ran is refused, although the reason allows a retry."""
+        strategy = Asked()
+        request = Request(retry_strategy=strategy)
+        request.attempt.answer(definite=False)
+        with pytest.raises(RequestCancelled):
+            run(Orchestrator().maybe_retry, request, reason)
+        assert ([], True) == (strategy.reasons, request.is_ambiguous)
+
+    @pytest.mark.parametrize(
+        "name", ["SOCKET_CLOSED_WHILE_IN_FLIGHT", "socket_close_in_flight", "HTTP_SEND_REQUEST_FAILED"]
+    )
+    def test_a_reason_can_say_that_it_had_left(self, run, clock, name):
+        """A client that passes only the name of such a reason gets the guard, and the doubt is recorded."""
+        strategy = Asked()
+        request = Request(retry_strategy=strategy)
+        with pytest.raises(RequestCancelled):
+            run(Orchestrator().maybe_retry, request, name)
+        assert ([], True) == (strategy.reasons, request.is_ambiguous)
 
     def test_what_was_delivered_is_not_sent_again(self, run, clock):
         """Once a part of the result has reached the caller, even an always-retry reason ends the request."""
@@ -122,8 +143,8 @@ class TestOrder:
 
     def test_a_retry_is_recorded_and_told_before_the_wait(self, run, clock, caplog):
         """Reason and delay are kept in the attempt and told in an event, and the wait is the clock's."""
-        request = Request("upsert", id="7", endpoint="node1", context={"user": 3}, timeout="2500ms")
-        request.attempt.dispatch("node1")
+        request = Request("upsert", service="kv", id="7", endpoint="node1", context={"user": 3}, timeout="2500ms")
+        request.attempt.dispatch("node1", local_address="10.0.0.9:50000", channel_id="c1")
         deadline, error = request.deadline, Refusal("KV_LOCKED")
         orchestrator = Orchestrator(strategy=Asked("200ms"))
         assert True is run(orchestrator.maybe_retry, request, KV_LOCKED, error)
@@ -136,10 +157,25 @@ class TestOrder:
         )
         assert (wait, 2) == (request.history[0].delay, request.attempt.number)
         (record,) = caplog.records
-        told = RequestRetryScheduled(KV_LOCKED, wait, 1, "7", "upsert", "node1", {"user": 3}, error)
-        assert (told, logging.DEBUG) == (record.event, record.levelno)
+        event = RequestRetryScheduled(
+            reason=KV_LOCKED,
+            delay=wait,
+            attempts=1,
+            id="7",
+            operation="upsert",
+            service="kv",
+            endpoint="node1",
+            local_address="10.0.0.9:50000",
+            channel_id="c1",
+            context={"user": 3},
+            timeout=timedelta(seconds=2.5),
+            idempotent=False,
+            cause=error,
+        )
+        assert (event, logging.DEBUG) == (record.event, record.levelno)
         assert (
-            "upsert is retried in 200ms: reason=KV_LOCKED, retries=1, id=7, endpoint=node1, context={'user': 3}, "
+            "upsert is retried in 200ms: reason=KV_LOCKED, retries=1, id=7, service=kv, endpoint=node1, "
+            "local_address=10.0.0.9:50000, channel_id=c1, timeout=2s500ms, idempotent=False, context={'user': 3}, "
             "cause=Refusal('KV_LOCKED')"
         ) == record.getMessage()
 
@@ -252,8 +288,17 @@ class TestRefusals:
             error.__retry__.context,
         )
         (record,) = caplog.records
-        told = RequestNotRetried(KV_LOCKED, None, 0, "7", "upsert", "node1", {}, error)
-        assert (told, logging.INFO) == (record.event, record.levelno)
+        event = RequestNotRetried(
+            reason=KV_LOCKED,
+            attempts=0,
+            id="7",
+            operation="upsert",
+            endpoint="node1",
+            context={},
+            timeout=timedelta(seconds=75),
+            cause=error,
+        )
+        assert (event, logging.INFO) == (record.event, record.levelno)
         assert "upsert is not retried: reason=KV_LOCKED, retries=0, id=7" == record.getMessage()[:56]
 
     def test_attempts_and_reasons_are_those_before(self, run, clock):

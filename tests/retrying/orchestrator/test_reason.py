@@ -13,6 +13,11 @@ ALWAYS = {"KV_NOT_MY_VBUCKET", "KV_COLLECTION_OUTDATED", "VIEWS_NO_ACTIVE_PARTIT
 CAREFUL = {"UNKNOWN", "SOCKET_CLOSED_WHILE_IN_FLIGHT"}
 
 
+def test_a_send_that_failed_may_have_left():
+    """The Rust SDK's HTTP_SEND_REQUEST_FAILED does not allow to repeat what is not idempotent."""
+    assert RetryReason("HTTP_SEND_REQUEST_FAILED") == RetryReason.parse("HttpSendRequestFailed")
+
+
 def test_there_are_twenty():
     """The table of RFC 0049 has twenty reasons, and each is an attribute."""
     assert 20 == len(_RFC_0049)

@@ -281,10 +281,10 @@ class TestFailures:
         assert "ok" == run(marking(Orchestrator()), Request(idempotent=True), server)
 
     def test_an_answer_that_proves_nothing_leaves_a_doubt(self, run, clock):
-        """A gateway's "unavailable" is retried, and the doubt that it leaves stays until the end."""
+        """A gateway's "unavailable" is retried for what is idempotent, and the doubt stays until the end."""
         server = Server(Refusal("SERVICE_NOT_AVAILABLE", definite=False), LOCKED)
         with pytest.raises(AmbiguousTimeout):
-            run(marking(Orchestrator()), Request(timeout="50ms"), server)
+            run(marking(Orchestrator()), Request(idempotent=True, read_only=False, timeout="50ms"), server)
 
     def test_a_failure_names_its_reason_exactly(self, run, clock):
         """The reason of a failure is kept, also one that only policies know."""

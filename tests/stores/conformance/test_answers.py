@@ -9,7 +9,7 @@ import pytest
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Released, Snoozed, Succeeded, Suspended
 from redrive.engine.records import Claim, Closing, Hold, Job
-from redrive.engine.settle import Transition
+from redrive.engine.transition import Transition
 from redrive.errors import JobNotFound, LeaseLost
 from redrive.stores.operations import admin, answers
 from redrive.stores.operations.leases import Settled
@@ -241,6 +241,45 @@ def test_a_wait_that_is_over_has_failed(store: Harness):
     assert store.now + seconds(5) == job.scheduled_at
     (line,) = store.history(claim.id)
     assert (Closing.FAILED, "TIMEOUT", "in_flight") == (line.outcome, line.reason, line.stage)
+
+
+@pytest.mark.parametrize("outcome", [Succeeded(b"1"), failed()], ids=["result", "failure"])
+def test_an_answer_after_the_end_of_the_wait_is_refused(store: Harness, outcome):
+    """The clock of the database decides, also where no worker has ended the attempt yet."""
+    claim = store.wait_for_answer()
+    store.wait(60)
+    before = store.everything()
+
+    with pytest.raises(LeaseLost, match=rf"the wait of attempt {claim.id}\.{claim.lease_id} was over at .*12:01:00"):
+        store.answer(claim, outcome)
+    assert before == store.everything()
+    assert ["TIMEOUT"] == [moved.reason for moved in store.lapse()]
+
+
+def test_an_answer_in_the_last_moment_counts(store: Harness):
+    """The wait ends at its due time, and not before."""
+    claim = store.wait_for_answer()
+    store.wait(59.999)
+
+    assert True is store.answer(claim, Succeeded(b"1"))
+
+
+def test_how_long_it_is_until_a_wait_ends(store: Harness):
+    """Until the first of those that wait; it is over for as long as no worker has ended the attempt."""
+
+    def left():
+        return store.do(answers.until_lapse(now=store.now))
+
+    store.take(new())
+    nothing = left()
+    store.wait_for_answer(seconds_at_most=90)
+    store.wait_for_answer(seconds_at_most=60)
+    first = left()
+    store.wait(61)
+    over = left()
+    store.lapse()
+
+    assert (None, seconds(60), seconds(-1), seconds(29)) == (nothing, first, over, left())
 
 
 def test_what_must_not_be_repeated_dies_at_the_end_of_its_wait(store: Harness):

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from redrive.engine.explain import CatchJob
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Released, Succeeded
 from redrive.engine.queue import QueueChange, QueueSettings, Rate
 from redrive.engine.records import Claim, NewJob
 from redrive.errors import ConfigurationError
-from redrive.stores.operations import admin, leases, queues, special
+from redrive.stores.operations import admin, jobs, leases, queues, special
 from tests.stores.helpers import FATAL, LEASE, LONG, T0, Harness, failed, new, seconds
 
 
@@ -603,13 +604,42 @@ def test_a_job_says_what_holds_it_up(store: Harness):
     found = {number: store.do(queues.look(number, now=store.now)) for number in made}
 
     assert all(found[number][0].id == number for number in made)
-    assert [1] == [number for number, _ in found[2][1].holders]
-    assert T0 + seconds(10) == found[4][1].next_at
-    assert (5, State.RUNNING) == (found[6][1].head_id, found[6][1].head_state)
-    assert [None, None] == [found[1][1], found[7][1]]
+    assert [1] == [number for number, _ in found[2][1].standing.holders]
+    assert T0 + seconds(10) == found[4][1].standing.next_at
+    assert (5, State.RUNNING) == (found[6][1].standing.head_id, found[6][1].standing.head_state)
+    assert [None, None] == [found[1][1].standing, found[7][1].standing]
     assert (1,) == store.do(queues.holders("limited"))
     jobs = tuple(found[number][0] for number in made)
-    assert {number: found[number][1] for number in (2, 4, 6)} == store.do(queues.standings(jobs, now=store.now))
+    read = store.do(queues.circumstances(jobs, now=store.now))
+    assert {number: found[number][1].standing for number in made} == {number: read[number].standing for number in made}
+
+
+def test_a_job_says_what_its_workers_and_its_catch_are_doing(store: Harness):
+    """What a job's line is made of: the clock of the database, the workers that have not left, the latest catch job."""
+    store.wait(1)
+    dead = store.dead(new(retry="0 catch mend"))
+    catch = store.take()
+    catching = store.do(queues.look(dead, now=store.now))[1]
+    store.cancel(catch.id)
+    cancelled = store.do(queues.look(dead, now=store.now))[1]
+    store.retry(catch.id)
+    again = store.do(queues.look(dead, now=store.now))[1]
+    due, later = store.put(), store.put(new(delay=9))
+    read = store.do(queues.circumstances([store.job(number) for number in (due, later)], now=store.now))
+
+    assert CatchJob(dead, catch.id, "mend", State.RUNNING) == catching.catch
+    assert [State.CANCELLED, State.READY] == [cancelled.catch.state, again.catch.state]
+    assert {store.now} == {catching.now, read[due].now, read[later].now}
+    assert ([store.me], None) == ([worker.id for worker in read[due].workers], read[due].catch)
+    assert {} == store.do(queues.circumstances([], now=store.now))
+
+
+def test_the_clock_of_the_database_says_since_when_a_job_is_due(store: Harness):
+    """Where no instant is injected, the answer has that of the transaction."""
+    number = store.do(jobs.enqueue([new()])).ids[0]
+    job, around = store.do(queues.look(number))
+
+    assert around.now >= job.scheduled_at > T0
 
 
 def test_starts_are_never_more_than_the_rate_over_many_claims(store: Harness):
@@ -624,3 +654,13 @@ def test_starts_are_never_more_than_the_rate_over_many_claims(store: Harness):
     assert 40 == len(begun)
     assert all(later >= earlier for earlier, later in pairwise(begun))
     assert all(later - earlier >= seconds(5) for earlier, later in zip(begun, begun[3:], strict=False))
+
+
+def test_a_rate_that_is_not_used_up_holds_up_nothing(store: Harness):
+    """The circumstances of a job name no instant at which its queue may start something again."""
+    limit(store, "mail", rate=Rate(2, seconds(10)))
+    (number,) = store.enqueue(new(queue="mail"))
+    standing = store.do(queues.look(number, now=store.now))[1].standing
+
+    assert standing is not None
+    assert standing.next_at is None

@@ -147,20 +147,45 @@ def test_a_survey_walks_in_strides(store: Harness):
     assert Survey(store.now, (), frozenset(), None) == survey(store, after_id=numbers[-1])
 
 
-def test_a_policy_goes_when_no_job_has_it(store: Harness):
-    """A policy that no job has is deleted; one that a job has stays, and the job can be read."""
-    number = store.put(new(retry="9 1s"))
-    (digest,) = store.do(retention.policies())
-    store.do(retention.forget_policy(digest))
+def forget(store: Harness, digest: str) -> frozenset[str]:
+    """Forget a policy if no job has it; answer those that may still be forgotten."""
+    store.do(retention.forget_policy(digest, now=store.now))
+    return store.do(retention.policies(now=store.now))
 
-    assert frozenset({digest}) == store.do(retention.policies())
+
+def test_a_policy_goes_a_day_after_it_was_seen_that_no_job_has_it(store: Harness):
+    """A policy that no job has is retired, and deleted a day later; one that a job has stays."""
+    number = store.put(new(retry="9 1s"))
+    (digest,) = store.do(retention.policies(now=store.now))
+    assert {digest} == forget(store, digest)
+
     store.cancel(number)
     store.wait(10)
     prune(store)
-    store.do(retention.forget_policy(digest))
-    store.do(retention.forget_policy(digest))
-    assert frozenset() == store.do(retention.policies())
+    assert frozenset() == forget(store, digest)
+    store.wait(86_399)
+    assert frozenset() == forget(store, digest)
+    store.wait(1)
+    assert {digest} == store.do(retention.policies(now=store.now))
+    assert frozenset() == forget(store, digest)
+    store.wait(10**6)
+    assert frozenset() == forget(store, digest)
     assert 10 == store.job(store.put(new(retry="9 1s"))).policy.attempts
+
+
+def test_a_retired_policy_that_is_used_again_stays(store: Harness):
+    """A job that gets a policy after it was retired can be read when the retired one is deleted."""
+    store.cancel(store.put(new(retry="9 1s")))
+    store.wait(10)
+    prune(store)
+    (digest,) = store.do(retention.policies(now=store.now))
+    forget(store, digest)
+    number = store.put(new(retry="9 1s"))
+    store.wait(86_400)
+    forget(store, digest)
+
+    assert {digest} == forget(store, digest)
+    assert 10 == store.job(number).policy.attempts
 
 
 def test_workers_that_left_long_ago_are_forgotten(store: Harness):

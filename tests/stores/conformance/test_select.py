@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redrive.engine.lifecycle import State
+from redrive.engine.records import Hold
 from redrive.engine.select import Filter
 from redrive.stores.operations import admin
 from tests.stores.helpers import FATAL, Harness, failed, new
@@ -63,6 +64,26 @@ def full(store: Harness) -> Harness:
 def test_all_conditions_must_hold(full: Harness, conditions: dict[str, object], expected: list[int]):
     """A filter answers the jobs for which every given condition holds, in the order asked for."""
     assert expected == ids(full, **conditions)
+
+
+def test_what_waits_for_one_reason_comes_by_when_it_is_due(store: Harness):
+    """Jobs that wait for one reason are read in the order in which they become due, unless by their ids."""
+    store.enqueue(new(delay=50), new(delay=10), new("other", delay=5), new(delay=30), new())
+
+    assert [3, 2, 4, 1] == ids(store, hold=Hold.DELAY, oldest_first=False)
+    assert [2, 4] == ids(store, hold=Hold.DELAY, oldest_first=False, task="send", limit=2)
+    assert [1, 2, 3, 4] == ids(store, hold=Hold.DELAY)
+    assert [] == ids(store, hold=Hold.RETRY)
+
+
+def test_many_are_found_as_few_are(full: Harness, monkeypatch: pytest.MonkeyPatch):
+    """Where more jobs are in a state than are read by their ids, the same ones are found in the same order."""
+    monkeypatch.setattr(admin, "FEW", 2)
+
+    assert [4, 5] == ids(full, state=State.READY)
+    assert [5, 4] == ids(full, state=State.READY, oldest_first=False)
+    assert [3, 1] == ids(full, state=State.DEAD, oldest_first=False)
+    assert [4] == ids(full, hold=Hold.RETRY)
 
 
 def test_at_most_a_hundred_are_read_unasked(store: Harness):

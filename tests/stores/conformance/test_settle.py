@@ -7,10 +7,11 @@ from datetime import timedelta
 import pytest
 
 from redrive.engine.lifecycle import FINAL, State
-from redrive.engine.outcome import Cancelled, Expired, Failed, Lost, Outcome, Released, Snoozed, Succeeded
+from redrive.engine.outcome import Cancelled, Expired, Failed, Lost, Outcome, Released, Snoozed, Succeeded, Unreadable
 from redrive.engine.records import Attempt, Closing, Hold
+from redrive.engine.select import Filter
 from redrive.policy import Rule
-from redrive.stores.operations import leases
+from redrive.stores.operations import admin, leases
 from redrive.stores.operations.leases import Settled
 from tests.stores.helpers import FATAL, T0, Harness, failed, new, seconds
 
@@ -23,6 +24,7 @@ OUTCOMES: dict[str, Outcome] = {
     "snooze": Snoozed(seconds(30), "the bank is closed"),
     "release": Released("shutdown"),
     "unknown": Released("unknown task", seconds(15), unknown_task=True),
+    "unreadable": Unreadable("no field 'amount'"),
     "cancel": Cancelled("no longer wanted"),
     "expired": Expired(),
     "lost": Lost("worker vanished"),
@@ -72,11 +74,28 @@ def test_the_next_claim_goes_on_from_the_last_transition(store: Harness, outcome
             again.attempt, again.failures, again.crashes, again.snoozes,
         )  # fmt: skip
         assert (moved.by_rule, moved.last_delay) == (again.by_rule, again.last_delay)
+        assert moved.unreadable_at == again.unreadable_at
     else:
         assert () == claims
 
 
-@outcomes("success", "snooze", "release", "cancel")
+@pytest.mark.parametrize("retry", ["5 1s", "0 catch mend"], ids=["job", "catch job"])
+def test_a_success_clears_the_failure(store: Harness, retry: str):
+    """A job that has succeeded has no reason and no error, so a search for its reason does not return it."""
+    store.end(store.take(new(retry=retry)), failed("boom", reason="TIMEOUT"))
+    store.wait(1)
+    claim = store.take()
+    store.end(claim, failed("boom", reason="TIMEOUT"))
+    store.wait(1000)
+    store.end(store.take())
+
+    assert (State.SUCCEEDED, None, None) == tuple(
+        getattr(store.job(claim.id), name) for name in ("state", "reason", "error")
+    )
+    assert () == store.do(admin.select(Filter(reason="TIMEOUT", state=State.SUCCEEDED)))
+
+
+@outcomes("snooze", "release", "cancel")
 def test_what_is_no_failure_forgets_no_failure(store: Harness, outcome: Outcome):
     """A job still says why its last failed attempt failed, whatever happened to it since."""
     store.end(store.take(new(retry="5 1s")), failed("boom", reason="TIMEOUT"))
@@ -350,11 +369,38 @@ def test_a_failing_catch_is_tried_until_it_succeeds(store: Harness):
 def test_a_dead_catch_job_is_not_caught_in_turn(store: Harness):
     """A catch job that dies leaves no further catch job, and its parent uncaught."""
     store.end(store.take(new(retry="2 1s catch mend")), FATAL)
-    for _ in range(3):
-        store.end(store.take(), Lost("gone"))
+    store.end(store.take(), failed(reason="BAD_PAYLOAD", permanent="no such parameter"))
 
     assert [State.DEAD, State.DEAD] == [job.state for job in store.jobs()]
     assert None is store.job(1).caught_at
+
+
+def test_a_catch_job_survives_crashes_and_is_shown_as_stuck(store: Harness):
+    """A catch job that loses worker after worker stays ready, comes back ever later, and says so from the fifth on."""
+    store.end(store.take(new(retry="1 1s catch mend")), FATAL)
+    waits = []
+    for _ in range(5):
+        moved = store.end(store.take(), Lost("gone"))
+        waits.append(moved.scheduled_at - store.now)
+        store.wait(waits[-1].total_seconds())
+
+    assert [seconds(n) for n in (0, 0, 2, 4, 8)] == waits
+    assert (State.READY, 5, 5) == (store.job(2).state, store.job(2).failures, store.job(2).crashes)
+    assert "catch again in 8s after crash 5; stuck: 5 failures" == store.job(2).note
+
+
+def test_what_a_shutdown_cuts_off_is_recorded(store: Harness):
+    """A job whose handler had begun is given back with a line in its history; one that may not be repeated is dead."""
+    again, once = store.enqueue(new(retry="1 1s catch mend"), new(retry="1 1s catch mend", idempotent=False))
+    for claim in store.claim(2):
+        store.end(claim, Released("worker 1 shut down", started=True))
+
+    assert (State.READY, 0, 0) == (store.job(again).state, store.job(again).attempt, store.job(again).failures)
+    assert (State.DEAD, "LOST_IN_FLIGHT") == (store.job(once).state, store.job(once).reason)
+    assert [("released", None), ("lost", "LOST_IN_FLIGHT")] == [
+        (each.outcome, each.reason) for number in (again, once) for each in store.history(number)
+    ]
+    assert ["mend"] == [job.task for job in store.jobs() if job.parent_id == once]
 
 
 def test_an_expired_job_is_caught(store: Harness):
@@ -370,6 +416,39 @@ def test_a_success_leaves_no_catch_job(store: Harness):
     store.end(store.take(new(retry="2 1s catch mend")))
 
     assert 1 == len(store.jobs())
+
+
+def test_a_job_whose_arguments_nobody_can_read_dies_in_time(store: Harness):
+    """It waits a quarter of an hour, whoever looks at it, and spends nothing until then."""
+    claim = store.take(new(retry="2 1s catch mend"))
+    ends = store.now + seconds(900)
+    while True:
+        moved = store.end(claim, Unreadable("no field 'amount'"))
+        if moved.state is not State.READY:
+            break
+        store.wait((store.job(claim.id).scheduled_at - store.now).total_seconds())
+        claim = store.take()
+
+    assert (ends, State.DEAD, "BAD_PAYLOAD") == (store.now, moved.state, store.job(claim.id).reason)
+    assert ["send", "mend"] == [job.task for job in store.jobs()]
+    assert 1 == len(store.history(claim.id))
+
+
+@pytest.mark.parametrize("end", ["redriven", "given back"])
+def test_the_wait_for_other_code_begins_anew_where_the_job_does(store: Harness, end: str):
+    """A redriven job has all the time again; one that its worker gave back has what is left."""
+    worker = store.worker()
+    first = store.take(new(), worker=worker)
+    store.end(first, Unreadable("no field 'amount'"))
+    store.wait(60)
+    if end == "redriven":
+        store.cancel(first.id)
+        store.redrive(Filter(state=State.CANCELLED))
+    else:
+        store.take(worker=worker)
+        store.leave(worker)
+
+    assert (None if end == "redriven" else T0) == store.take().unreadable_at
 
 
 def test_a_history_line_names_its_attempt(store: Harness):

@@ -24,7 +24,7 @@ def test_a_worker_is_listed_as_it_registered(store: Harness):
     """A registered worker is listed with its name, its slots, its queues and its instants."""
     number = store.do(workers.register("host:77", concurrency=8, lease_for=seconds(15), queues=["mail", "pay"], now=T0))
     end = T0 + seconds(15)
-    expected = Worker(number, "host:77", None, None, None, None, 8, ("mail", "pay"), T0, T0, end, None, None)
+    expected = Worker(number, "host:77", None, None, None, None, 8, ("mail", "pay"), None, T0, T0, end, None, None)
 
     assert (expected,) == all_of(store)
 

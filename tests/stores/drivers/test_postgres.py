@@ -102,7 +102,7 @@ def test_a_url_says_which_database_and_how(url: str, expected: Settings):
         "pool=x",
         "timeout=0s",
         "typo=1",
-        "direct=@",
+        "direct=%40",
     ],
 )
 def test_a_setting_that_is_not_known_is_refused(setting: str):

@@ -132,6 +132,21 @@ def test_a_context_manager_commits_both(store: Store, connect):
     assert (1, 1) == seen(store)
 
 
+def test_a_number_that_was_rolled_back_is_not_given_again(store: Store, connect, path: Path):
+    """A job gets no number that another one had in a transaction that was rolled back, whichever way either came."""
+    connection = connect()
+    beside = open_store(f"sqlite:///{path}")
+    given: list[int] = []
+    for enqueue in (store.run, beside.run, lambda operation: store.run(operation, using=connection)):
+        given += store.run(jobs.enqueue([new(), new()]), using=connection)
+        connection.rollback()
+        given += enqueue(jobs.enqueue([new()]))
+        connection.rollback()
+    beside.close()
+
+    assert sorted(set(given)) == given
+
+
 def test_a_savepoint_of_the_user_s_takes_the_job_back(store: Store, connect):
     """A job that was enqueued inside a nested savepoint goes with it, and leaves those before it."""
     connection = connect(isolation_level=None)

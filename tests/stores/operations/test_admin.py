@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redrive.engine.lifecycle import State
-from redrive.engine.records import Attempt, Closing, KeyUntil, Stats
+from redrive.engine.records import Attempt, Closing, Hold, KeyUntil, Stats
 from redrive.engine.select import Filter
 from redrive.engine.workers import Worker
 from redrive.stores.operations import admin, workers
@@ -37,6 +37,7 @@ def test_a_filter_becomes_parameters():
         "reason": "R",
         "error": "e",
         "caught": True,
+        "oldest_first": False,
         "after_id": 5,
         "count": 100,
     } == asked[0].params
@@ -75,17 +76,28 @@ def test_cancelling_what_is_final_changes_nothing():
 
 
 @pytest.mark.parametrize(
-    ("wanted", "statement"),
+    ("wanted", "few", "statements"),
     [
-        (Filter(), "jobs_select"),
-        (Filter(oldest_first=True), "jobs_oldest"),
-        (Filter(oldest_first=True, state=State.DEAD, caught=False), "jobs_dead"),
-        (Filter(oldest_first=True, state=State.DEAD), "jobs_oldest"),
+        (Filter(), None, ["jobs_select"]),
+        (Filter(oldest_first=True), None, ["jobs_oldest"]),
+        (Filter(state=State.SUCCEEDED), None, ["jobs_select"]),
+        (Filter(oldest_first=True, state=State.DEAD, caught=False), None, ["jobs_dead"]),
+        (Filter(ids=(7,), state=State.DEAD, caught=False, oldest_first=True), None, ["jobs_these"]),
+        (Filter(hold=Hold.RETRY), None, ["jobs_held"]),
+        (Filter(hold=Hold.RETRY, oldest_first=True), 1, ["jobs_few", "jobs_these"]),
+        (Filter(state=State.RUNNING), 1, ["jobs_few", "jobs_these"]),
+        (Filter(state=State.DEAD, oldest_first=True), admin.FEW, ["jobs_few", "jobs_oldest"]),
+        (Filter(state=State.READY), admin.FEW, ["jobs_few", "jobs_select"]),
     ],
 )
-def test_each_order_has_its_statement(wanted: Filter, statement: str):
-    """Newest first, oldest first, and the dead that nobody has caught: each walks an index of its own."""
-    assert [statement] == names(converse(admin.select(wanted), [])[1])
+def test_each_choice_has_its_statement(wanted: Filter, few: int | None, statements: list[str]):
+    """What is in no index is walked; of what is in one, the ids are read first, and few jobs are read by their ids."""
+    found = [] if few is None else [[(number,) for number in range(1, few + 1)]]
+    _, asked = converse(admin.select(wanted), *found, [])
+
+    assert statements == names(asked)
+    if statements[-1] == "jobs_these" and few is not None:
+        assert [1] == asked[-1].params["ids"]
 
 
 def test_cancelling_gives_the_key_back():

@@ -13,21 +13,21 @@ from redrive.errors import LeaseLost, StoreError
 from redrive.stores.operations import answers
 from tests.engine.helpers import claim as a_claim
 from tests.engine.helpers import job as a_job
-from tests.stores.helpers import T0, failed
+from tests.stores.helpers import T0, failed, seconds
 from tests.stores.operations.conversing import CLOCK, converse, names
 
 CLAIM = a_claim()
-WAITING = a_job(id=7, state=State.WAITING, lease_id=CLAIM.lease_id)
+WAITING = a_job(id=7, state=State.WAITING, lease_id=CLAIM.lease_id, scheduled_at=T0 + seconds(60))
 
 
 def test_a_completion_needs_no_policy():
     """One that this redrive cannot read does not stop it."""
     operation = answers.answer(7, CLAIM.lease_id, Succeeded(), 0.0)
     odd = replace(CLAIM, policy=UNREADABLE)
-    answered, asked = converse(operation, CLOCK, [WAITING], [odd], [(CLAIM.lease_id,)], [])
+    answered, asked = converse(operation, CLOCK, [odd], [WAITING], [(CLAIM.lease_id,)], [])
 
     assert State.SUCCEEDED == answered.state
-    assert ["clock", "job_get", "open_attempt", "settle", "attempt_insert"] == names(asked)
+    assert ["clock", "open_attempt", "job_get", "settle", "attempt_insert"] == names(asked)
 
 
 def test_a_failure_needs_its_policy():
@@ -35,7 +35,7 @@ def test_a_failure_needs_its_policy():
     operation = answers.answer(7, CLAIM.lease_id, failed(), 0.0)
 
     with pytest.raises(StoreError, match="cannot be read by this redrive"):
-        converse(operation, CLOCK, [WAITING], [replace(CLAIM, policy=UNREADABLE)])
+        converse(operation, CLOCK, [replace(CLAIM, policy=UNREADABLE)], [WAITING])
 
 
 def test_what_ends_under_the_answers_hands_is_told():
@@ -45,7 +45,7 @@ def test_what_ends_under_the_answers_hands_is_told():
     ended = a_job(id=7, state=State.READY)
 
     with pytest.raises(LeaseLost, match="failed: boom"):
-        converse(operation, CLOCK, [WAITING], [CLAIM], [], [ended], [line])
+        converse(operation, CLOCK, [CLAIM], [WAITING], [], [ended], [line])
 
 
 def test_an_unreadable_policy_waits_for_a_newer_worker():

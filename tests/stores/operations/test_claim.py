@@ -34,8 +34,8 @@ def test_a_claim_without_due_jobs_writes_nothing(due: object, rest: object):
 def test_a_claim_beats_and_takes_its_leases_in_one_go():
     """Heartbeat, leases for as many jobs as are wanted and claim travel together; the answer is in their order."""
     got = [claim(id=1, lease_id=12), claim(id=2, lease_id=11)]
-    where = {"queues": ["q"], **parameters(())}
-    answer, asked = converse(claiming(3, queues=["q"]), [NextDue(T0, T0)], got)
+    where = {"queues": ["q"], "tasks": ["send"], **parameters(())}
+    answer, asked = converse(claiming(3, queues=["q"], tasks={"send"}), [NextDue(T0, T0)], got)
 
     assert Claimed((got[1], got[0]), seconds(0)) == answer
     assert ["next_due", "worker_beat", "take", "claim"] == names(asked)

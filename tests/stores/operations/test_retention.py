@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from redrive.stores.operations import retention
 from redrive.stores.operations.retention import Keep
 from tests.stores.helpers import T0, seconds
@@ -28,9 +30,10 @@ def test_a_full_batch_goes_on_behind_its_last_job():
     assert (retention.BATCH, frozenset({"p"})) == (found.last_id, found.policies)
 
 
-def test_a_policy_that_somebody_may_have_seen_is_put_back():
-    """A policy that turns out to be wanted after it was deleted is inserted again in the same transaction."""
-    _, asked = converse(retention.forget_policy("d"), [("{}",)], [(1,)], [])
+@pytest.mark.parametrize(("deleted", "asked"), [([("d",)], []), ([], ["policy_retire"])], ids=["deleted", "not yet"])
+def test_a_policy_is_retired_unless_it_was_deleted(deleted: list[tuple[str]], asked: list[str]):
+    """Forgetting a policy retires it where there was nothing to delete, and else asks no more."""
+    _, all_asked = converse(retention.forget_policy("d", now=T0), CLOCK, deleted, *([[]] if asked else []))
 
-    assert ["policy_forget", "policy_used", "policy_put"] == names(asked)
-    assert [{"digest": "d", "document": "{}"}] == asked[2].many
+    assert ["clock", "policy_forget", *asked] == names(all_asked)
+    assert T0 - retention.RETIRED_FOR == all_asked[1].params["before"]

@@ -89,6 +89,7 @@ def test_a_failure_is_written_with_its_history():
         "by_rule": None,
         "scheduled_at": T0 + seconds(1),
         "last_delay": seconds(1),
+        "unreadable_at": None,
         "finished_at": None,
         "reason": "ERROR",
         "error": "boom",

@@ -16,7 +16,7 @@ from tests.stores.operations.conversing import CLOCK, converse, names
 @pytest.mark.parametrize(("queues", "expected"), [(None, None), (("a", "b"), ["a", "b"]), ((), [])])
 def test_a_worker_is_registered_under_a_new_number(queues: Any, expected: Any):
     """Registering takes a number and writes the worker, alive until its lease runs out."""
-    operation = workers.register("host:1", concurrency=4, lease_for=seconds(15), queues=queues)
+    operation = workers.register("host:1", concurrency=4, lease_for=seconds(15), queues=queues, tasks=["a", "b"])
     number, asked = converse(operation, CLOCK, [(9, 9)], [])
 
     assert 9 == number
@@ -25,6 +25,7 @@ def test_a_worker_is_registered_under_a_new_number(queues: Any, expected: Any):
         "name": "host:1",
         "concurrency": 4,
         "queues": expected,
+        "tasks": ["a", "b"],
         "host": None,
         "pid": None,
         "birth": None,

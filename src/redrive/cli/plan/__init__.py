@@ -2,7 +2,7 @@
 
 A plan is made once and drawn in four ways::
 
-    source    what was typed, or a file   -> a policy and its name
+    source    what was typed, or a file   -> its text; a policy and its name
     kinds     a policy                    -> the failures that it tells apart
     rows      a policy                    -> a `Plan`: each retry, when it comes, and whether it is in time
     text, svg, mermaid, plain             -> that plan for people, pages and programs
@@ -30,7 +30,7 @@ from redrive.cli.plan.mermaid import as_mermaid
 from redrive.cli.plan.plain import as_json
 from redrive.cli.plan.refreshing import chart_of, is_english
 from redrive.cli.plan.rows import Plan, plan_of
-from redrive.cli.plan.source import read_policy
+from redrive.cli.plan.source import find, read_policy
 from redrive.cli.plan.svg import as_svg
 from redrive.cli.plan.text import as_text, glyphs_for
 from redrive.clock import SystemClock
@@ -47,8 +47,8 @@ def plan(
         str,
         typer.Argument(
             metavar="POLICY",
-            help='A directive such as "5 1s catch recover", a policy as JSON, the path of a .json file, @FILE for any '
-            'other file, - for standard input; or a refresh policy in English, such as "Refresh every 2 hours".',
+            help='A directive such as "5 1s catch recover", a policy as JSON, or a refresh policy in English, such as '
+            '"Refresh every 2 hours"; the path of a .json file, @FILE for any other file, - for standard input.',
         ),
     ],
     *,
@@ -67,15 +67,14 @@ def plan(
     if json and mermaid:
         message = "say --json or --mermaid, not both"
         raise ConfigurationError(message)
-    if is_english(policy):
+    origin, text = ("", policy) if is_english(policy) else find(policy)
+    if is_english(text):
         if json or strict:
             message = "--json and --strict are about retry policies; a refresh has --mermaid and --svg"
             raise ConfigurationError(message)
-        _draw(
-            chart_of(policy, answers=answers, start=start, most=retries, now=SystemClock().now()), svg, mermaid=mermaid
-        )
+        _draw(chart_of(text, answers=answers, start=start, most=retries, now=SystemClock().now()), svg, mermaid=mermaid)
         return
-    read = read_policy(policy, strict=strict)
+    read = read_policy(origin, text, strict=strict)
     made = plan_of(read.policy, title=read.name, retries=retries)
     _tolerate()
     if svg is not None:

@@ -17,7 +17,7 @@ from redrive.errors import ConfigurationError, PolicyError, PolicyValueError
 from redrive.policy import Policy
 from redrive.policy.caret import syntax_error
 
-__all__ = ["Read", "read_policy"]
+__all__ = ["Read", "find", "read_policy"]
 
 _SHOWN = 40  # characters of a line of JSON on either side of its fault
 _OPENINGS = frozenset('{["')
@@ -36,19 +36,19 @@ class Read:
     policy: Policy
 
 
-def read_policy(given: str, *, strict: bool = False) -> Read:
-    """Read the policy that a command line names.
+def read_policy(origin: str, text: str, *, strict: bool = False) -> Read:
+    """Read a retry policy.
 
     Args:
-        given: a directive, JSON text, ``path/to/policy.json``, ``@file``, or ``-`` for standard input.
+        origin: where it stands, as `find` has it.
+        text: a directive or JSON.
         strict: read a directive exactly as FTL does.
 
     Raises:
-        ConfigurationError: the file cannot be read, or ``strict`` was asked of JSON.
+        ConfigurationError: ``strict`` was asked of JSON.
         PolicySyntaxError: the text cannot be read; the message points at the fault.
         PolicyValueError: it can be read but means nothing sensible.
     """
-    origin, text = _find(given)
     if origin.lower().endswith(".json") or text.lstrip()[:1] in _OPENINGS:
         if strict:
             message = "--strict is about directives, and this policy is JSON"
@@ -59,8 +59,18 @@ def read_policy(given: str, *, strict: bool = False) -> Read:
     return Read(_directive(policy) or clean(text), policy)
 
 
-def _find(given: str) -> tuple[str, str]:
-    """Where the text comes from ("" for the command line), and the text."""
+def find(given: str) -> tuple[str, str]:
+    """Find the text that a command line names.
+
+    Args:
+        given: the text itself, ``path/to/policy.json``, ``@file``, or ``-`` for standard input.
+
+    Returns:
+        Where the text comes from ("" for the command line), and the text.
+
+    Raises:
+        ConfigurationError: the file cannot be read.
+    """
     if given == "-":
         return "standard input", _decode("standard input", typer.get_binary_stream("stdin").read())
     if given == "@":

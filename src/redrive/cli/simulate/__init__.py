@@ -18,7 +18,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from redrive.cli.plan.source import read_policy
+from redrive.cli.plan.source import find, read_policy
 from redrive.cli.simulate.plain import as_json
 from redrive.cli.simulate.svg import as_svg
 from redrive.cli.simulate.text import as_table
@@ -64,7 +64,7 @@ def simulate(
 
 
 def _guest(given: str) -> Contender:
-    read = read_policy(given)
+    read = read_policy(*find(given))
     return of_policy(f"yours: {read.name}", read.policy)
 
 

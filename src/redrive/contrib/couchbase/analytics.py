@@ -81,7 +81,7 @@ def classify_analytics(
         reason=retry.reason if retry else None,
         error=SdkError.UNAMBIGUOUS_TIMEOUT if timed_out and readonly else error,
         stage=Stage.IN_FLIGHT if timed_out else Stage.ANSWERED,
-        detail=f"{first.code} {first.message}",
+        detail=first.detail,
     )
 
 
@@ -147,4 +147,4 @@ def classify_enterprise_analytics(
 
 
 def _detail(http_status: int, error: ServiceError | None) -> str:
-    return f"{error.code} {error.message}" if error else f"HTTP status {http_status}"
+    return error.detail if error else f"HTTP status {http_status}"

@@ -139,7 +139,14 @@ class Calls:
         *,
         idempotent: bool,
     ) -> Request:
-        return Request(name, idempotent=idempotent, timeout=timeout, context=context, endpoint=f"couchbase {service}")
+        return Request(
+            name,
+            service=service,
+            idempotent=idempotent,
+            timeout=timeout,
+            context=context,
+            endpoint=f"couchbase {service}",
+        )
 
     async def _run(self, request: Request, call: Callable[..., Awaitable[T]], *, is_retried: bool = False) -> T:
         async def _send(request: Request, attempt: Attempt) -> T:
@@ -163,6 +170,7 @@ class Calls:
         report = report_of(error)
         if report.last_dispatched_to:
             attempt.endpoint = report.last_dispatched_to
+            attempt.local_address = report.last_dispatched_from
         made: Exception
         if verdict.error in TIMEOUTS:
             attempt.stand(verdict.stage)

@@ -10,8 +10,9 @@ names each of its statuses and tells the client how to behave, by attributes. Th
 
 And the traps that others fell into. A status has sixteen bits: a map with an entry above 0x7fff is as good as any
 other. A key above 0xffff is no status; cut down to sixteen bits it would hit another one. One entry that cannot be read
-costs that entry, not the map. ``temp`` says that the failure is temporary and not that it may be retried. An entry that
-says ``no-retry`` is not retried, whatever else it says.
+costs that entry, not the map, and one field that cannot be read costs that field, not the entry. ``temp`` says that the
+failure is temporary and not that it may be retried. An entry that says ``no-retry`` is not retried, whatever else it
+says.
 
 A map belongs to the node that sent it, so whoever owns a connection keeps one per node.
 """
@@ -19,6 +20,7 @@ A map belongs to the node that sent it, so whoever owns a connection keeps one p
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -27,6 +29,7 @@ from typing import Annotated
 
 import msgspec
 
+from redrive.contrib.couchbase.document import Pairs, decode, quoted
 from redrive.contrib.couchbase.verdict import SdkError, Verdict
 
 __all__ = [
@@ -150,6 +153,7 @@ class ErrorMapEntry:
         attributes: those that are known.
         unknown_attributes: those that are not.
         spec: how the server would like to be asked again, if it says so.
+        problems: what could not be read of it, one sentence for each field.
     """
 
     status: int
@@ -158,6 +162,7 @@ class ErrorMapEntry:
     attributes: frozenset[str] = frozenset()
     unknown_attributes: tuple[str, ...] = ()
     spec: RetrySpec | None = None
+    problems: tuple[str, ...] = ()
 
     @property
     def indicates_retry(self) -> bool:
@@ -216,14 +221,6 @@ class ErrorMapReading:
     remarks: tuple[Remark, ...] = ()
 
 
-class _Wire(msgspec.Struct):
-    """The document, its entries not read yet."""
-
-    version: int
-    revision: int
-    errors: dict[str, msgspec.Raw]
-
-
 _Span = Annotated[int, msgspec.Meta(ge=0, le=_LONGEST_MS)]
 
 
@@ -233,13 +230,6 @@ class _WireRetry(msgspec.Struct, rename="kebab"):
     after: _Span
     ceil: _Span | None = None
     max_duration: _Span | None = None
-
-
-class _WireEntry(msgspec.Struct):
-    name: str = ""
-    desc: str = ""
-    attrs: tuple[str, ...] = ()
-    retry: msgspec.Raw = msgspec.Raw(b"null")
 
 
 def read_error_map(body: bytes | str, *, status: int = 0) -> ErrorMapReading:
@@ -257,47 +247,84 @@ def read_error_map(body: bytes | str, *, status: int = 0) -> ErrorMapReading:
     if not body:
         return _unreadable("No content in response", Remark(logging.DEBUG, "loaded no error map"))
     try:
-        wire = msgspec.json.decode(body, type=_Wire)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        document = decode(body)
+    except ValueError as error:
         return _unreadable(f"the error map cannot be read: {error}")
-    entries: dict[int, ErrorMapEntry] = {}
-    ignored: list[str] = []
-    for key, raw in wire.errors.items():
-        entry = _entry(key, raw)
-        if entry is None:
-            ignored.append(key)
-        else:
-            entries[entry.status] = entry
-    skipped = tuple(Remark(logging.WARNING, f"skipped the error map's entry {key!r}") for key in ignored)
-    loaded = Remark(logging.DEBUG, f"loaded error map version {wire.version}, revision {wire.revision}")
-    error_map = ErrorMap(wire.version, wire.revision, MappingProxyType(entries), tuple(ignored))
-    return ErrorMapReading(error_map, remarks=(*skipped, loaded))
+    given = document.get("errors") if isinstance(document, Pairs) else None
+    if not isinstance(document, Pairs) or not isinstance(given, Pairs):
+        return _unreadable("the error map cannot be read: it has no object named errors")
+    problems: list[str] = []
+    version, revision = (_counted(document, name, problems) for name in ("version", "revision"))
+    read = {key: _entry(key, fields) for key, fields in given.items()}
+    ignored = tuple(key for key, entry in read.items() if entry is None)
+    entries = {entry.status: entry for entry in read.values() if entry is not None}
+    problems += [f"{each}: given more than once, the last one counts" for each in (*document.twice, *given.twice)]
+    remarks = [Remark(logging.WARNING, f"the error map's {problem}") for problem in problems]
+    remarks += [Remark(logging.WARNING, f"skipped the error map's entry {key!r}") for key in ignored]
+    for entry in entries.values():
+        about = f"the error map's entry 0x{entry.status:02x}"
+        remarks += [Remark(logging.WARNING, f"{about}: {problem}") for problem in entry.problems]
+    remarks.append(Remark(logging.DEBUG, f"loaded error map version {version}, revision {revision}"))
+    return ErrorMapReading(ErrorMap(version, revision, MappingProxyType(entries), ignored), remarks=tuple(remarks))
 
 
 def _unreadable(problem: str, *more: Remark) -> ErrorMapReading:
     return ErrorMapReading(None, problem, (Remark(logging.WARNING, problem), *more))
 
 
-def _entry(key: str, raw: msgspec.Raw) -> ErrorMapEntry | None:
-    try:
-        status = int(key, 16)
-        wire = msgspec.json.decode(raw, type=_WireEntry)
-    except (ValueError, msgspec.MsgspecError):
-        return None
-    if not (0 <= status <= _HIGHEST and key.isalnum()):  # int() also takes signs, blanks and underscores
-        return None
-    attributes = frozenset(wire.attrs)
-    unknown = tuple(name for name in wire.attrs if name not in ATTRIBUTES)
-    return ErrorMapEntry(status, wire.name, wire.desc, attributes & ATTRIBUTES, unknown, _spec(wire.retry))
+def _counted(document: Mapping[str, object], name: str, problems: list[str]) -> int:
+    """A version or revision; 0, which is older than any, for one that cannot be read."""
+    given = document.get(name)
+    if isinstance(given, int) and not isinstance(given, bool):
+        return given
+    problems.append(f"{name}: {quoted(given)} is no whole number; read as 0")
+    return 0
 
 
-def _spec(raw: msgspec.Raw) -> RetrySpec | None:
-    # It is not used by default, so one that is missing, broken or of the future is no reason to lose the entry.
+def _entry(key: str, fields: object) -> ErrorMapEntry | None:
+    status = int(key, 16) if _STATUS.fullmatch(key) else _HIGHEST + 1
+    if status > _HIGHEST or not isinstance(fields, dict):
+        return None
+    problems: list[str] = []
+    name, description = (_text(fields, field, problems) for field in ("name", "desc"))
+    given = _attributes(fields, problems)
+    attributes = frozenset(given)
+    unknown = tuple(name for name in given if name not in ATTRIBUTES)
+    spec = _spec(fields.get("retry"), problems)
+    return ErrorMapEntry(status, name, description, attributes & ATTRIBUTES, unknown, spec, tuple(problems))
+
+
+_STATUS = re.compile(r"(0[xX])?[0-9a-fA-F]+")
+
+
+def _text(fields: Mapping[str, object], name: str, problems: list[str]) -> str:
+    given = fields.get(name, "")
+    if isinstance(given, str):
+        return given
+    problems.append(f"{name}: {quoted(given)} is no text")
+    return ""
+
+
+def _attributes(fields: Mapping[str, object], problems: list[str]) -> list[str]:
+    given = fields.get("attrs", [])
+    if not isinstance(given, list):
+        problems.append(f"attrs: {quoted(given)} is no list")
+        return []
+    problems += [f"attrs: {quoted(each)} is no text" for each in given if not isinstance(each, str)]
+    return [each for each in given if isinstance(each, str)]
+
+
+def _spec(given: object, problems: list[str]) -> RetrySpec | None:
+    # It is not used by default, so one that is broken or of the future is no reason to lose the entry.
+    if given is None:
+        return None
     try:
-        wire = msgspec.json.decode(raw, type=_WireRetry)
-    except msgspec.MsgspecError:
+        wire = msgspec.convert(given, _WireRetry)
+    except msgspec.ValidationError as error:
+        problems.append(f"retry: {error}")
         return None
     if wire.strategy not in _SHAPES:
+        problems.append(f"retry: {quoted(wire.strategy)} is no strategy (known: {', '.join(_SHAPES)})")
         return None
     return RetrySpec(
         wire.strategy,

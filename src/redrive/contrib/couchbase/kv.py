@@ -114,7 +114,7 @@ ERRORS: Mapping[int, ErrorRow] = MappingProxyType(
             ErrorRow(0x02, E.CAS_MISMATCH, "key exists", _INSERT),
             ErrorRow(0x03, E.VALUE_TOO_LARGE, "value too large"),
             ErrorRow(0x04, E.INVALID_ARGUMENT, "invalid arguments"),
-            ErrorRow(0x05, E.NOT_STORED, "not stored", _APPEND),
+            ErrorRow(0x05, E.NOT_STORED, "not stored", (*_APPEND, *_INSERT)),
             ErrorRow(0x06, E.DELTA_INVALID, "value is no number"),
             ErrorRow(0x07, E.COUCHBASE_EXCEPTION, "not my vbucket"),
             ErrorRow(0x08, E.COUCHBASE_EXCEPTION, "no bucket selected", closes=True),

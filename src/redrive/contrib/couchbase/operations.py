@@ -17,6 +17,7 @@ from enum import Enum
 from types import MappingProxyType
 
 from redrive.contrib.couchbase.verdict import Profile
+from redrive.errors import PolicyValueError
 
 __all__ = [
     "OPERATIONS",
@@ -176,6 +177,9 @@ def is_idempotent(
 
     Returns:
         False for whatever RFC 0049's "Idempotent Operation List" does not list.
+
+    Raises:
+        PolicyValueError: there is no such service.
     """
     if service == "kv":
         row = OPERATIONS.get(operation)
@@ -185,7 +189,9 @@ def is_idempotent(
             row.idempotent is Idempotent.EXTENDED and profile is Profile.EXTENDED
         )
     rule = SERVICES.get(service)
-    return rule is not None and (not rule.option or options.get(rule.option) == rule.value)
+    if rule is None:
+        raise PolicyValueError(f"{service!r} is no service of Couchbase: give one of {', '.join(('kv', *SERVICES))}")
+    return not rule.option or options.get(rule.option) == rule.value
 
 
 def payload_timeout(timeout: timedelta, elapsed: timedelta) -> timedelta:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from redrive.contrib.couchbase.service import AllCodes, CodeError, CodeReason, ServiceError, first_match
-from redrive.contrib.couchbase.verdict import SUCCESS, Profile, SdkError, Verdict
+from redrive.contrib.couchbase.verdict import LOST, SUCCESS, Profile, SdkError, Verdict
 from redrive.policy import Stage
 
 __all__ = ["ERRORS", "RETRIES", "classify_query"]
@@ -82,6 +82,7 @@ def classify_query(
     http_status: int,
     errors: Sequence[ServiceError],
     *,
+    readonly: bool = False,
     rows_delivered: int = 0,
     profile: Profile = Profile.EXTENDED,
 ) -> Verdict:
@@ -90,6 +91,7 @@ def classify_query(
     Args:
         http_status: of the response.
         errors: its errors, as `redrive.contrib.couchbase.service.read_service_errors` reads them.
+        readonly: whether the request said that it only reads.
         rows_delivered: how many rows of it have reached the caller.
         profile: whose rules.
 
@@ -97,24 +99,27 @@ def classify_query(
         The verdict.
     """
     if not errors:
-        return _without_errors(http_status, profile)
+        return _without_errors(http_status, profile, readonly=readonly)
     first = errors[0]
     retry = first_match(RETRIES, first, profile) if not rows_delivered else None
     error = first_match(ERRORS, first, profile)
     return Verdict(
         reason=retry.reason if retry else None,
         error=error.error if error else SdkError.COUCHBASE_EXCEPTION,
-        detail=f"{first.code} {first.message}",
+        detail=first.detail,
         prepares=retry is not None and retry.prepares,
     )
 
 
-def _without_errors(http_status: int, profile: Profile) -> Verdict:
+def _without_errors(http_status: int, profile: Profile, *, readonly: bool) -> Verdict:
     if http_status == _OK:
         return SUCCESS
     if http_status == _UNAVAILABLE and profile is Profile.EXTENDED:
-        # Some gateway said so. Nobody knows whether the statement ran, so only one that reads may be sent again.
+        # A gateway said so. The statement may have run, so only one that reads may be sent again.
         return Verdict(
-            "SERVICE_NOT_AVAILABLE", SdkError.SERVICE_NOT_AVAILABLE, Stage.IN_FLIGHT, "the service is not available"
+            "SERVICE_NOT_AVAILABLE" if readonly else LOST,
+            SdkError.SERVICE_NOT_AVAILABLE,
+            Stage.IN_FLIGHT,
+            "the service is not available",
         )
     return Verdict(None, SdkError.COUCHBASE_EXCEPTION, detail=f"HTTP status {http_status} without an error")

@@ -1,8 +1,10 @@
 """Responses of Couchbase's gRPC service (``couchbase2://``), by status code and precondition.
 
 ``UNAVAILABLE`` proves nothing: it may come from a proxy after the server has done the work, so its stage is *in
-flight*, and only what reads is sent again (the SDKs replay writes too, and gRPC warns of that). Whoever can prove that
-the call was never sent, says so, and then all may be sent again. A precondition that the client does not know is final.
+flight*, and only what reads is sent again (the SDKs replay writes too, and gRPC warns of that). The reason says the
+same: it is ``SERVICE_NOT_AVAILABLE`` for a read and ``SOCKET_CLOSED_WHILE_IN_FLIGHT`` for a write, since the former
+allows to repeat what is not idempotent. A client that can prove that the call was never sent passes
+``dispatched=False``; then every call may be sent again. A precondition that the client does not know is final.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from redrive.contrib.couchbase.verdict import SUCCESS, SdkError, Verdict
+from redrive.contrib.couchbase.verdict import LOST, SUCCESS, SdkError, Verdict
 from redrive.policy import Stage
 
 __all__ = ["CODES", "PRECONDITIONS", "CodeRow", "PreconditionRow", "classify_grpc"]
@@ -28,7 +30,7 @@ class CodeRow:
         error: what the caller gets.
         reason: under which reason it is retried; None: it is not.
         stage: whether it proves anything.
-        reading: what the caller gets instead if the call only reads.
+        reading: what the caller gets instead if the call only reads or was never sent.
     """
 
     code: str
@@ -43,21 +45,21 @@ CODES: Mapping[str, CodeRow] = MappingProxyType(
         row.code: row
         for row in (
             CodeRow("CANCELLED", E.REQUEST_CANCELED, stage=Stage.IN_FLIGHT),
-            CodeRow("UNKNOWN", E.COUCHBASE_EXCEPTION),
+            CodeRow("UNKNOWN", E.COUCHBASE_EXCEPTION, stage=Stage.IN_FLIGHT),
             CodeRow("INVALID_ARGUMENT", E.INVALID_ARGUMENT),
             CodeRow("DEADLINE_EXCEEDED", E.AMBIGUOUS_TIMEOUT, stage=Stage.IN_FLIGHT, reading=E.UNAMBIGUOUS_TIMEOUT),
             CodeRow("NOT_FOUND", E.DOCUMENT_NOT_FOUND),
             CodeRow("ALREADY_EXISTS", E.DOCUMENT_EXISTS),
             CodeRow("PERMISSION_DENIED", E.AUTHENTICATION_FAILURE),
             CodeRow("UNAUTHENTICATED", E.AUTHENTICATION_FAILURE),
-            CodeRow("RESOURCE_EXHAUSTED", E.COUCHBASE_EXCEPTION),
-            CodeRow("FAILED_PRECONDITION", E.COUCHBASE_EXCEPTION),
+            CodeRow("RESOURCE_EXHAUSTED", E.RATE_LIMITED, stage=Stage.IN_FLIGHT),
+            CodeRow("FAILED_PRECONDITION", E.INTERNAL_SERVER_FAILURE),
             CodeRow("ABORTED", E.CAS_MISMATCH),
             CodeRow("OUT_OF_RANGE", E.COUCHBASE_EXCEPTION),
             CodeRow("UNIMPLEMENTED", E.FEATURE_NOT_AVAILABLE),
-            CodeRow("INTERNAL", E.INTERNAL_SERVER_FAILURE),
+            CodeRow("INTERNAL", E.INTERNAL_SERVER_FAILURE, stage=Stage.IN_FLIGHT),
             CodeRow("UNAVAILABLE", E.SERVICE_NOT_AVAILABLE, "SERVICE_NOT_AVAILABLE", Stage.IN_FLIGHT),
-            CodeRow("DATA_LOSS", E.COUCHBASE_EXCEPTION),
+            CodeRow("DATA_LOSS", E.COUCHBASE_EXCEPTION, stage=Stage.IN_FLIGHT),
         )
     }
 )
@@ -86,9 +88,11 @@ PRECONDITIONS: Mapping[str, PreconditionRow] = MappingProxyType(
             PreconditionRow("LOCKED", E.DOCUMENT_LOCKED, "KV_LOCKED"),
             PreconditionRow("UNLOCKED", E.DOCUMENT_NOT_LOCKED),
             PreconditionRow("DOC_NOT_LOCKED", E.DOCUMENT_NOT_LOCKED),
+            PreconditionRow("NOT_LOCKED", E.DOCUMENT_NOT_LOCKED),
             PreconditionRow("DOC_NOT_JSON", E.DOCUMENT_NOT_JSON),
             PreconditionRow("DOC_TOO_DEEP", E.PATH_TOO_DEEP),
             PreconditionRow("DURABILITY_IMPOSSIBLE", E.DURABILITY_IMPOSSIBLE),
+            PreconditionRow("FLUSH_DISABLED", E.BUCKET_NOT_FLUSHABLE),
             PreconditionRow("PATH_MISMATCH", E.PATH_MISMATCH),
             PreconditionRow("PATH_VALUE_OUT_OF_RANGE", E.NUMBER_TOO_BIG),
             PreconditionRow("VALUE_TOO_LARGE", E.VALUE_TOO_LARGE),
@@ -111,18 +115,19 @@ def classify_grpc(code: str, *, read_only: bool, violation: str = "", dispatched
         dispatched: False if it is proved that the call was never sent.
 
     Returns:
-        The verdict. A code that nobody knows is not retried.
+        The verdict. A code or a precondition that is not in the tables is not retried.
     """
     if code == "OK":
         return SUCCESS
-    known = PRECONDITIONS.get(violation)
-    if code == _PRECONDITION and known is not None:
+    if code == _PRECONDITION and violation:
+        known = PRECONDITIONS.get(violation, PreconditionRow(violation, SdkError.COUCHBASE_EXCEPTION))
         return Verdict(known.reason, known.error, detail=f"{code}: {violation}")
-    row = CODES.get(code, CodeRow(code, SdkError.COUCHBASE_EXCEPTION))
-    error = row.reading if read_only and row.reading else row.error
+    row = CODES.get(code, CodeRow(code, SdkError.COUCHBASE_EXCEPTION, stage=Stage.IN_FLIGHT))
+    stage = row.stage if dispatched else Stage.NOT_SENT
+    may_have_run = row.reason is not None and stage is Stage.IN_FLIGHT and not read_only
     return Verdict(
-        reason=row.reason,
-        error=error,
-        stage=row.stage if dispatched else Stage.NOT_SENT,
+        reason=LOST if may_have_run else row.reason,
+        error=row.reading if row.reading and (read_only or not dispatched) else row.error,
+        stage=stage,
         detail=f"{code}: {violation}".rstrip(": "),
     )

@@ -30,7 +30,7 @@ from redrive.contrib.couchbase.bodies import classify_search, classify_views
 from redrive.contrib.couchbase.query import classify_query
 from redrive.contrib.couchbase.service import ServiceError, read_service_errors
 from redrive.contrib.couchbase.transport import classify_http_status
-from redrive.contrib.couchbase.verdict import Profile, SdkError, Verdict
+from redrive.contrib.couchbase.verdict import LOST, Profile, SdkError, Verdict
 from redrive.policy import Failure, Stage
 from redrive.retrying.orchestrator.reason import RetryReason
 
@@ -222,6 +222,8 @@ def _by_code(error: exceptions.CouchbaseException, *, read_only: bool) -> Verdic
         return Verdict(None, report.error, detail=detail)
     if row.error is SdkError.AMBIGUOUS_TIMEOUT and read_only:
         return Verdict(None, SdkError.UNAMBIGUOUS_TIMEOUT, row.stage, detail)
+    if row.stage is Stage.NOT_SENT and report.last_dispatched_to:  # a node has it, whatever the code says
+        return Verdict(row.reason if read_only else LOST, row.error, Stage.IN_FLIGHT, detail)
     return Verdict(row.reason, row.error, row.stage, detail)
 
 
@@ -232,7 +234,7 @@ def _by_service(
     match context:
         case exceptions.QueryErrorContext():
             errors = _service_errors(context, body)
-            return classify_query(status, errors, rows_delivered=rows_delivered, profile=profile)
+            return classify_query(status, errors, readonly=read_only, rows_delivered=rows_delivered, profile=profile)
         case exceptions.AnalyticsErrorContext():
             return classify_analytics(
                 _service_errors(context, body),

@@ -9,13 +9,12 @@ key-value: one for the reason to retry, one for what the caller gets.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeVar
 
-import msgspec
-
+from redrive.contrib.couchbase.document import Pairs, decode, quoted
 from redrive.contrib.couchbase.verdict import Profile, SdkError
 
 __all__ = ["AllCodes", "CodeError", "CodeReason", "CodeRow", "ServiceError", "first_match", "read_service_errors"]
@@ -30,17 +29,27 @@ class ServiceError:
         message: what it says.
         retry: its flag, ``retry`` or (analytics) ``retriable``; None if it has none.
         cause: its ``reason`` object; empty if it has none.
+        context: its other fields, and a ``reason`` that is no object.
+        problems: what could not be read, one sentence for each field.
     """
 
     code: int
     message: str
     retry: bool | None = None
     cause: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+    context: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+    problems: tuple[str, ...] = ()
 
     @property
-    def cause_code(self) -> object:
-        """The code of the cause, if there is one."""
-        return self.cause.get("code")
+    def cause_code(self) -> int | None:
+        """The code of the cause; None if there is none, or it is no number."""
+        return _number(self.cause.get("code"))
+
+    @property
+    def detail(self) -> str:
+        """Code, message, and what could not be read."""
+        unread = f" (cannot be read: {'; '.join(self.problems)})" if self.problems else ""
+        return f"{self.code} {self.message}{unread}"
 
 
 class AllCodes(Container[object]):
@@ -126,24 +135,16 @@ def first_match(rows: Iterable[R], error: ServiceError, profile: Profile) -> R |
 
 # ---------------------------------------------------------------------------------------------------- reading the body
 
-
-class _WireError(msgspec.Struct):
-    code: int = 0
-    msg: str = ""
-    retry: bool | None = None
-    retriable: bool | None = None
-    reason: dict[str, object] | None = None
-
-
-class _WireErrors(msgspec.Struct):
-    errors: list[_WireError]
-
-
-_PLAIN = re.compile(r"(\d+):(.*)", re.DOTALL)
+_PLAIN = re.compile(r"(\d+):(.*)", re.DOTALL | re.ASCII)
+_DIGITS = re.compile(r"-?\d{1,18}", re.ASCII)
+_KNOWN = frozenset({"code", "msg", "retry", "retriable", "reason"})
+_DEEPEST = 8  # lists in lists: more than any service sends
 
 
 def read_service_errors(body: bytes | str) -> tuple[ServiceError, ...]:
     """Read the errors of an answer in any form that the services use. Never raises.
+
+    A field that cannot be read costs that field only: `ServiceError.problems` names it, and the others are kept.
 
     Args:
         body: an object with ``errors``, one error, an array of errors, or the text ``code:message``.
@@ -155,28 +156,120 @@ def read_service_errors(body: bytes | str) -> tuple[ServiceError, ...]:
     bare = text.strip()
     if not bare:
         return ()
-    try:
-        if bare[0] in "{[":
-            return tuple(_service_error(wire) for wire in _wire_errors(bare))
-    except msgspec.MsgspecError:
-        return (_undecodable(bare),)
-    plain = _PLAIN.fullmatch(bare)
-    return (ServiceError(int(plain[1]), plain[2].strip()) if plain else _undecodable(bare),)
+    if bare[0] in "{[":
+        try:
+            document = decode(bare)
+        except ValueError:
+            return (_undecodable(bare),)
+        return tuple(_errors(document, bare))
+    return (_plain(bare) or _undecodable(bare),)
 
 
-def _wire_errors(text: str) -> list[_WireError]:
-    if text[0] == "[":
-        return msgspec.json.decode(text, type=list[_WireError])
-    try:
-        return msgspec.json.decode(text, type=_WireErrors).errors
-    except msgspec.ValidationError:
-        return [msgspec.json.decode(text, type=_WireError)]
+def _errors(document: object, text: str) -> Iterator[ServiceError]:
+    """The errors of a document, whatever its form."""
+    if not isinstance(document, Pairs):
+        yield from _listed(document, "")
+        return
+    if "errors" not in document:
+        yield _one(document)
+        return
+    given = document.pop("errors")
+    match given:
+        case list():
+            twice = ("errors: given more than once, the last one counts",) if "errors" in document.twice else ()
+            yield from _listed(given, "errors", twice)
+        case Pairs():
+            yield _one(given, ("errors: one error instead of a list",))
+        case _:
+            told = (f"errors: {quoted(given)} is no list",)
+            yield _one(document, told) if _KNOWN & set(document) else _undecodable(text, told)
 
 
-def _service_error(wire: _WireError) -> ServiceError:
-    flag = wire.retry if wire.retry is not None else wire.retriable
-    return ServiceError(wire.code, wire.msg, flag, MappingProxyType(wire.reason or {}))
+def _listed(entries: object, where: str, told: tuple[str, ...] = (), depth: int = 0) -> Iterator[ServiceError]:
+    """The errors of a list. An entry that is null says nothing, so the one after it counts in its place."""
+    pending = told
+    for place, entry in enumerate(entries if isinstance(entries, list) else ()):
+        here = f"{where}[{place}]"
+        if entry is None:
+            pending = (*pending, f"{here}: null is no object")
+            continue
+        if isinstance(entry, Pairs):
+            yield _one(entry, pending)
+        elif isinstance(entry, list) and depth < _DEEPEST:
+            yield from _listed(entry, here, (*pending, f"{here}: a list in the list of errors"), depth + 1)
+        else:
+            said = (_plain(entry) or ServiceError(0, entry)) if isinstance(entry, str) else _undecodable(quoted(entry))
+            yield replace(said, problems=(*pending, f"{here}: {quoted(entry)} is no object"))
+        pending = told
+    if pending != told:
+        yield _undecodable("null", pending)
 
 
-def _undecodable(text: str) -> ServiceError:
-    return ServiceError(0, f"Failed to decode error: {text}")
+def _one(pairs: Pairs, told: tuple[str, ...] = ()) -> ServiceError:
+    """Read one error, field by field."""
+    problems = [*told, *(f"{key}: given more than once, the last value counts" for key in pairs.twice)]
+    code, message = _code(pairs, problems), _message(pairs, problems)
+    flags = [_flag(pairs, name, problems) for name in ("retry", "retriable")]
+    cause = pairs.get("reason")
+    if cause is not None and not isinstance(cause, dict):
+        problems.append(f"reason: {quoted(cause)} is no object")
+    unread = {"reason": cause} if cause is not None and not isinstance(cause, dict) else {}
+    context = {key: value for key, value in pairs.items() if key not in _KNOWN}
+    return ServiceError(
+        code,
+        message,
+        next((flag for flag in flags if flag is not None), None),
+        MappingProxyType(cause if isinstance(cause, dict) else {}),
+        MappingProxyType(context | unread),
+        tuple(problems),
+    )
+
+
+def _code(pairs: Pairs, problems: list[str]) -> int:
+    given = pairs.get("code", 0)
+    code = _number(given)
+    if isinstance(given, bool | int) and code is not None:
+        return code
+    outcome = "there is no code" if code is None else f"read as {code}"
+    problems.append(f"code: {quoted(given)} is no whole number; {outcome}")
+    return code or 0
+
+
+def _message(pairs: Pairs, problems: list[str]) -> str:
+    given = pairs.get("msg", "")
+    if isinstance(given, str):
+        return given
+    problems.append(f"msg: {quoted(given)} is no text")
+    return "" if given is None else quoted(given)
+
+
+def _flag(pairs: Pairs, name: str, problems: list[str]) -> bool | None:
+    given = pairs.get(name)
+    if given is None or isinstance(given, bool):
+        return given
+    problems.append(f"{name}: {quoted(given)} is neither true nor false")
+    return None
+
+
+def _number(given: object) -> int | None:
+    """A code that is a whole number, also as a text or with a fraction of zero; None for anything else."""
+    match given:
+        case bool():
+            return None
+        case int():
+            return given
+        case float() if given.is_integer():
+            return int(given)
+        case str() if _DIGITS.fullmatch(given.strip()):
+            return int(given)
+    return None
+
+
+def _plain(text: str) -> ServiceError | None:
+    found = _PLAIN.fullmatch(text.strip())
+    code = _number(found[1]) if found else None
+    return ServiceError(code, found[2].strip()) if found and code is not None else None
+
+
+def _undecodable(text: str, problems: tuple[str, ...] = ()) -> ServiceError:
+    return ServiceError(0, f"Failed to decode error: {text}", problems=problems)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from types import MappingProxyType
 
-from redrive.contrib.couchbase.verdict import SUCCESS, SdkError, Verdict
+from redrive.contrib.couchbase.verdict import LOST, SUCCESS, SdkError, Verdict
 from redrive.policy import Failure, Stage
 
 __all__ = [
@@ -34,7 +34,6 @@ __all__ = [
     "classify_http_status",
 ]
 
-_LOST = "SOCKET_CLOSED_WHILE_IN_FLIGHT"
 _NONE_AVAILABLE = "SOCKET_NOT_AVAILABLE"
 
 
@@ -65,14 +64,14 @@ EVENTS: Mapping[str, EventRow] = MappingProxyType(
             EventRow("connect timeout", _NONE_AVAILABLE, Stage.NOT_SENT, SdkError.UNAMBIGUOUS_TIMEOUT),
             EventRow("not resolved", _NONE_AVAILABLE, Stage.NOT_SENT),
             EventRow("closed before write", _NONE_AVAILABLE, Stage.NOT_SENT),
-            EventRow("closed in flight", _LOST, Stage.IN_FLIGHT, closes=True),
-            EventRow("timeout in flight", _LOST, Stage.IN_FLIGHT, SdkError.TIMEOUT, closes=True),
+            EventRow("closed in flight", LOST, Stage.IN_FLIGHT, closes=True),
+            EventRow("timeout in flight", LOST, Stage.IN_FLIGHT, SdkError.TIMEOUT, closes=True),
             EventRow("short write", "MEMD_WRITE_FAILURE", Stage.NOT_SENT, closes=True),
             EventRow("queue full", "PIPELINE_OVERLOADED", Stage.NOT_SENT),
             EventRow("no active node", "NODE_NOT_AVAILABLE", Stage.NOT_SENT),
             EventRow("no such service", "SERVICE_NOT_AVAILABLE", Stage.NOT_SENT, SdkError.SERVICE_NOT_AVAILABLE),
             EventRow("circuit open", "CIRCUIT_BREAKER_OPEN", Stage.NOT_SENT),
-            EventRow("unknown opaque", _LOST, Stage.IN_FLIGHT, closes=True),  # the stream is out of step
+            EventRow("unknown opaque", LOST, Stage.IN_FLIGHT, closes=True),  # the stream is out of step
             EventRow("authentication failed", "AUTHENTICATION_ERROR", Stage.NOT_SENT, SdkError.AUTHENTICATION_FAILURE),
             EventRow("tls failed", "TLS_ERROR", Stage.NOT_SENT, SdkError.COUCHBASE_EXCEPTION),
             EventRow("stream not processed", _NONE_AVAILABLE, Stage.NOT_SENT),  # RFC 9113, 6.8 and 8.7
@@ -173,6 +172,7 @@ HTTP_STATUSES: Mapping[int, HttpStatusRow] = MappingProxyType(
     {
         row.status: row
         for row in (
+            HttpStatusRow(421, Stage.ANSWERED),  # RFC 9110, 15.5.20: sent to the wrong server, which has refused it
             HttpStatusRow(429, Stage.ANSWERED),  # RFC 6585: refused before any work
             HttpStatusRow(502, Stage.IN_FLIGHT),
             HttpStatusRow(503, Stage.IN_FLIGHT),

@@ -23,7 +23,14 @@ from enum import Enum, StrEnum
 from redrive.policy import Failure, Stage
 from redrive.retrying.orchestrator.reason import RetryReason
 
-__all__ = ["SUCCESS", "Profile", "SdkError", "Verdict"]
+__all__ = ["LOST", "SUCCESS", "Profile", "SdkError", "Verdict"]
+
+LOST = "SOCKET_CLOSED_WHILE_IN_FLIGHT"
+"""The reason of a write whose outcome is not known, also where the service has a reason of its own for reads.
+
+A client may hand on the name of the reason and nothing else, as RFC 0049's own interface does. The name alone must
+then say that the write may not be repeated.
+"""
 
 
 class Profile(Enum):
@@ -40,6 +47,7 @@ class SdkError(StrEnum):
 
     AMBIGUOUS_TIMEOUT = "AmbiguousTimeout"
     AUTHENTICATION_FAILURE = "AuthenticationFailure"
+    BUCKET_NOT_FLUSHABLE = "BucketNotFlushable"
     CAS_MISMATCH = "CasMismatch"
     COLLECTION_NOT_FOUND = "CollectionNotFound"
     COMPILATION_FAILURE = "CompilationFailure"

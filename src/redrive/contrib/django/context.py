@@ -8,6 +8,7 @@ from redrive.app.context import Context
 from redrive.contrib.django import library
 from redrive.contrib.django.orm import AtomicEnd
 from redrive.errors import ConfigurationError
+from redrive.stores.urls import redacted
 
 __all__ = ["JobContext"]
 
@@ -44,7 +45,7 @@ class JobContext(library.TaskContext):  # type: ignore[misc] # Django has no typ
         if app.options.database is None or app.url == "memory://":
             message = (
                 f"context.transaction() needs the jobs in one of DATABASES, but {app.options.where} has them in "
-                f"{app.url.partition('?')[0].rpartition('@')[2]}"
+                f"{redacted(app.url)}"
             )
             raise ConfigurationError(message)
         return AtomicEnd(self.job.link, app.options.database)

@@ -1,8 +1,9 @@
-"""The redrive App behind a backend: it takes in Django's tasks, and finds one that nobody has imported yet.
+"""The redrive App behind a backend: it takes in Django's tasks.
 
 Django makes a backend for each thread, so a backend holds nothing; the App is the process's, one for each database.
-A task is known by the path of its function, a catch task by its name alone. What jobs name is imported when it is met:
-a worker needs no list.
+A task is known by the path of its function, a catch task by its name alone. A worker claims jobs of the tasks that have
+been imported: those of ``tasks`` modules, and of what the URLconf imports, which Django's checks load before
+``manage.py redrive worker`` starts. A job of another task waits, and says that no worker has its task.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class DjangoApp(App):
         super().__init__(options.url, **options.app)  # type: ignore[arg-type] # from the settings: checked by App
         self.alias = alias
         self.options = options
+        self._adopted = 0
 
     @property
     def tasks(self) -> Mapping[str, Task[Any, Any, Any]]:
@@ -84,6 +86,14 @@ class DjangoApp(App):
                 keep_for=manner.keep_for,
             )
             return register(runner(task))
+
+    def served(self) -> frozenset[str]:
+        """Return every name under which a job of the imported tasks may be stored; see `redrive.App.served`."""
+        defined = len(_DEFINED.get(self.alias, {}))
+        if defined != self._adopted:
+            _ = self.tasks
+            self._adopted = defined
+        return super().served()
 
     def find(self, name: str) -> Task[Any, Any, Any] | None:
         """Find a task by the path of its function, and import it if need be.

@@ -102,4 +102,4 @@ def _read(retry: Policy | str | None, where: str) -> Policy | None:
     try:
         return Policy.parse(retry) if isinstance(retry, str) else retry
     except PolicyError as error:
-        raise type(error)(f"{where}: {error}") from error
+        raise error.within(where) from error

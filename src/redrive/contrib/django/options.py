@@ -45,7 +45,7 @@ class Options:
     """
 
     where: str
-    url: str
+    url: str = field(repr=False)
     database: str | None
     retry: Policy | str | None = None
     policies: Mapping[str, Policy | str] = field(default_factory=dict)
@@ -128,7 +128,7 @@ def _postgres(settings: Mapping[str, Any], store_settings: Mapping[str, str]) ->
     user = quote(str(settings["USER"]), safe="")
     password = f":{quote(str(settings['PASSWORD']), safe='')}" if settings["PASSWORD"] else ""
     login = f"{user}{password}@" if user else ""
-    return f"postgresql://{login}{place}/{quote(str(settings['NAME']))}" + _query(found | dict(store_settings))
+    return f"postgresql://{login}{place}/{quote(str(settings['NAME']), safe='')}" + _query(found | dict(store_settings))
 
 
 def _query(settings: Mapping[str, str]) -> str:

@@ -18,13 +18,13 @@ cancellation by which a timeout of the policy ends an attempt, which is the caus
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Iterator, Mapping
+from typing import Any, NamedTuple, cast
 
 import httpx
 
 from redrive.policy import Failure, Stage
-from redrive.policy.classify import Classifier, On, reading
+from redrive.policy.classify import Answer, Classifier, On, answer_of, is_coroutine_function, reading
 from redrive.retrying import http
 
 __all__ = ["BY_DEFAULT", "Evidence", "Trail", "classifier", "failure_of", "mark"]
@@ -148,17 +148,23 @@ def classifier(on: On | None) -> Classifier:
     return _asking(on)
 
 
-def _asking(ask: Callable[[BaseException], bool | str | Failure | None]) -> Classifier:
+def _asking(ask: Classifier) -> Classifier:
     def classify(error: BaseException) -> Failure | None:
-        said = ask(error)
-        if isinstance(said, Failure) or not said:
-            return said or None
-        failure = _described(error)
-        if failure.candidate is None:
-            failure = failure._replace(candidate=True)
-        return failure._replace(reason=said) if isinstance(said, str) else failure
+        return _answered(error, answer_of(ask(error), "on", ask))
 
-    return classify
+    async def aclassify(error: BaseException) -> Failure | None:
+        return _answered(error, await cast("Awaitable[Answer]", ask(error)))
+
+    return aclassify if is_coroutine_function(ask) else classify
+
+
+def _answered(error: BaseException, said: Answer) -> Failure | None:
+    if isinstance(said, Failure) or not said:
+        return said or None
+    failure = _described(error)
+    if failure.candidate is None:
+        failure = failure._replace(candidate=True)
+    return failure._replace(reason=said) if isinstance(said, str) else failure
 
 
 def _described(error: BaseException) -> Failure:

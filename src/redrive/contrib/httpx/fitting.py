@@ -33,7 +33,7 @@ def checked(policy: Policy | str | None, name: str, *, hedges: bool) -> Policy:
     Args:
         policy: a policy, or a directive; None for the usual one.
         name: of the transport, for messages.
-        hedges: whether the transport can make copies of a request.
+        hedges: whether the transport can make copies of a request: it is async then, and awaits predicates, too.
 
     Raises:
         PolicyValueError: it asks for something that calls in process, or this transport, do not have.
@@ -45,7 +45,9 @@ def checked(policy: Policy | str | None, name: str, *, hedges: bool) -> Policy:
     meant = Policy.parse(policy) if isinstance(policy, str) else policy or Policy()
     if meant.hedge is not None and not hedges:
         raise PolicyValueError(f"{name}: hedge={meant.hedge!r}: only AsyncRetryTransport makes copies of a request")
-    Plan(_fit(meant, repeatable=True, copyable=True), name)  # raises now, and not at the first request
+    plan = Plan(_fit(meant, repeatable=True, copyable=True), name)  # raises now, and not at the first request
+    if not hedges:
+        plan.refuse_await("a plain function")
     return meant
 
 

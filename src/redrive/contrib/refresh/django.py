@@ -67,6 +67,7 @@ class RefreshFields(models.Model):  # type: ignore[misc] # Django has no type in
     attempt_no = models.PositiveIntegerField(default=0, editable=False)
     attempt_uid = models.CharField(max_length=_UID, null=True, editable=False)  # noqa: DJ001 - None is no token
     started_at = models.DateTimeField(null=True, editable=False)
+    due_at = models.DateTimeField(null=True, editable=False)
     failing_since = models.DateTimeField(null=True, editable=False)
     attempts_since_success = models.PositiveIntegerField(default=0, editable=False)
     planned_at = models.DateTimeField(null=True, editable=False)

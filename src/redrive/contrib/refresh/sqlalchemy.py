@@ -116,6 +116,7 @@ class RefreshColumns:
     attempt_no: Mapped[int] = mapped_column(default=0, server_default=text("0"))
     attempt_uid: Mapped[str | None] = mapped_column(String(_UID))
     started_at: Mapped[datetime | None] = mapped_column(Instant)
+    due_at: Mapped[datetime | None] = mapped_column(Instant)
     failing_since: Mapped[datetime | None] = mapped_column(Instant)
     attempts_since_success: Mapped[int] = mapped_column(default=0, server_default=text("0"))
     planned_at: Mapped[datetime | None] = mapped_column(Instant)

@@ -33,7 +33,7 @@ failure, and completes the request itself (`Request.succeed`).
 What is decided where the RFC is silent, or its pseudo-code and its text differ:
 
 * An always-retry reason is capped to the deadline too (the text; the pseudo-code forgets it).
-* The guard for what was lost in flight stands before the strategy, so that no user code can repeat a mutation by
+* The guard for what may have taken effect stands before the strategy, so that no user code can repeat a mutation by
   mistake; who means it says ``may_repeat_in_flight=True``. It goes by what is proved of the attempt, see `attempt`.
 * ``UNKNOWN`` follows the pseudo-code: best effort retries it for what is idempotent.
 * One counter counts all retries, whatever their reason. (RFC 0069 would begin anew when the code changes; no SDK does.)
@@ -61,6 +61,7 @@ from redrive.retrying.orchestrator.backoff import (
 from redrive.retrying.orchestrator.breaker import CircuitBreaker, Permit
 from redrive.retrying.orchestrator.events import RequestNotRetried, RequestRetryScheduled, RetryEvent
 from redrive.retrying.orchestrator.orchestrator import Orchestrator
+from redrive.retrying.orchestrator.orphans import RequestEvent, ResponseOrphaned
 from redrive.retrying.orchestrator.reason import RetryReason
 from redrive.retrying.orchestrator.record import RETRIES_ATTRIBUTE, AttemptRecord, RequestRecord, Span
 from redrive.retrying.orchestrator.request import Request, RetryStrategy
@@ -83,9 +84,11 @@ __all__ = [
     "Permit",
     "RandomJitter",
     "Request",
+    "RequestEvent",
     "RequestNotRetried",
     "RequestRecord",
     "RequestRetryScheduled",
+    "ResponseOrphaned",
     "RetryAction",
     "RetryEvent",
     "RetryReason",

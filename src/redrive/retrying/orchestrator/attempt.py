@@ -8,6 +8,7 @@ when a response has come, `Attempt.deliver` when a part of the result has reache
 said                                              stage                  did it take effect?
 ================================================  =====================  ==============================
 nothing, or `undispatch`                          client dispatch        no
+nothing, and a reason of `IN_FLIGHT`              network time           nobody knows
 ``dispatch``                                      network time           nobody knows
 ``dispatch``, ``answer(definite=False)``          response received      nobody knows
 ``dispatch``, ``answer()``                        response received      the response says it
@@ -15,7 +16,11 @@ nothing, or `undispatch`                          client dispatch        no
 
 An answer that is not definite is one that proves nothing, as a proxy's "unavailable". Where the sending code says
 nothing about the answer, the reason of the failure does: RFC 0049 marks the reasons that allow a retry of what is not
-idempotent, and they are those of failures that have changed nothing.
+idempotent, and they are those of failures that have changed nothing. Two reasons say the opposite by their name, that
+the request had left (`IN_FLIGHT`); they count as that even if the sending code never called `Attempt.dispatch`.
+
+An attempt that is answered after its request has ended is not changed any more. If the request had timed out or was
+cancelled, the answer is an orphan: it is reported once as `redrive.retrying.orchestrator.ResponseOrphaned`.
 """
 
 from __future__ import annotations
@@ -28,7 +33,10 @@ from redrive.policy import Reason, Stage
 from redrive.retrying.orchestrator.breaker import Permit
 from redrive.retrying.orchestrator.record import AttemptRecord
 
-__all__ = ["Attempt"]
+__all__ = ["IN_FLIGHT", "Attempt"]
+
+IN_FLIGHT = frozenset({"SOCKET_CLOSED_WHILE_IN_FLIGHT", "HTTP_SEND_REQUEST_FAILED"})
+"""The reasons, by name, of failures after which the request may have left and no answer came."""
 
 
 class _Owner(Protocol):
@@ -59,6 +67,8 @@ class Attempt:
         definite: whether it is known if it took effect.
         delivered: whether a part of its result has reached the caller.
         endpoint: where it was sent.
+        local_address: the client's end of the connection that it was sent on; None if that is not known.
+        channel_id: the id of that connection; None if that is not known.
     """
 
     def __init__(self, number: int, owner: _Owner) -> None:
@@ -72,7 +82,10 @@ class Attempt:
         self.definite = False
         self.delivered = False
         self.endpoint: str | None = None
+        self.local_address: str | None = None
+        self.channel_id: str | None = None
         self._owner: _Owner | None = owner
+        self._orphaned: Callable[[AttemptRecord], None] | None = None
         self._permit: Permit | None = None
 
     @property
@@ -92,13 +105,26 @@ class Attempt:
     @property
     def record(self) -> AttemptRecord:
         """What is known of it now, as a value."""
-        return AttemptRecord(self.number, self.reason, self.delay, self.dispatched, self.definite, self.endpoint)
+        return AttemptRecord(
+            self.number,
+            self.reason,
+            self.delay,
+            self.dispatched,
+            self.definite,
+            self.endpoint,
+            self.local_address,
+            self.channel_id,
+        )
 
-    def dispatch(self, endpoint: str | None = None) -> None:
+    def dispatch(
+        self, endpoint: str | None = None, *, local_address: str | None = None, channel_id: str | None = None
+    ) -> None:
         """Say that it leaves; call this right before the first byte is written.
 
         Args:
             endpoint: where it goes; its circuit breaker is asked.
+            local_address: the client's end of the connection, for events and records.
+            channel_id: the id of the connection, for events and records.
 
         Raises:
             CircuitOpen: it may not go there now. Let it pass: the orchestrator knows what to do.
@@ -106,6 +132,7 @@ class Attempt:
         if self._permit is None and self._owner is not None:
             self._permit = self._owner.admit(endpoint)
         self.endpoint = endpoint
+        self.local_address, self.channel_id = local_address, channel_id
         self.dispatched = True
 
     def undispatch(self) -> None:
@@ -116,11 +143,16 @@ class Attempt:
             self._permit = None
 
     def answer(self, *, definite: bool = True) -> None:
-        """Say that a response has come.
+        """Say that a response has come. After the end of the request, report it as an orphan instead.
 
         Args:
             definite: whether it tells if the request took effect; a gateway's "unavailable" does not.
         """
+        if self._owner is None:
+            orphaned, self._orphaned = self._orphaned, None
+            if orphaned is not None:
+                orphaned(self.record)
+            return
         self.dispatched = self.answered = True
         self.definite = definite
 
@@ -152,7 +184,9 @@ class Attempt:
             error: what it raised, if anything.
         """
         self.reason, self.error = reason, error
-        if self.dispatched and self.answered is None and reason.allows_non_idempotent_retry:
+        if self.answered is None and reason.name in IN_FLIGHT:
+            self.dispatched, self.answered = True, False
+        elif self.dispatched and self.answered is None and reason.allows_non_idempotent_retry:
             self.answer()
         self.finish(error)
 
@@ -165,6 +199,10 @@ class Attempt:
         if self._permit is not None:
             self._permit.settle(error, answered=self.answered is True or error is None)
 
-    def release(self) -> None:
-        """Let go of the request, which has ended: the two should not keep each other in memory."""
-        self._owner = None
+    def release(self, orphaned: Callable[[AttemptRecord], None] | None = None) -> None:
+        """Let go of the request, which has ended: the two should not keep each other in memory.
+
+        Args:
+            orphaned: reports an answer that comes from now on; None if such an answer is not reported.
+        """
+        self._owner, self._orphaned = None, orphaned

@@ -103,11 +103,11 @@ class RandomJitter(Value):
 
     Args:
         fraction: from 0 to 1.
-        minimum: no delay is shorter.
-        maximum: no delay is longer; None for no bound.
+        minimum: no delay is shorter. A backoff that says less is refused when it is drawn from.
+        maximum: no delay is longer; None for no bound. A backoff that says more is refused when it is drawn from.
 
     Raises:
-        PolicyValueError: there is no such fraction.
+        PolicyValueError: there is no such fraction, or ``maximum`` is below ``minimum``.
     """
 
     __slots__ = ("fraction", "maximum", "minimum")
@@ -123,6 +123,8 @@ class RandomJitter(Value):
         freeze(self, "fraction", float(fraction))
         freeze(self, "minimum", parse_duration(minimum))
         freeze(self, "maximum", None if maximum is None else parse_duration(maximum))
+        if self.maximum is not None and self.maximum < self.minimum:
+            raise PolicyValueError(f"maximum={maximum!r} is shorter than minimum={minimum!r}")
 
     def offset(self, nominal: float) -> float:
         """How far a delay may be moved to either side, in the unit of the delay."""
@@ -136,13 +138,17 @@ class RandomJitter(Value):
             offset: see `offset`, in seconds.
 
         Raises:
-            PolicyValueError: the backoff says more than the maximum.
+            PolicyValueError: the backoff says less than the minimum, or more than the maximum.
         """
+        bottom = self.minimum.total_seconds()
         top = float("inf") if self.maximum is None else self.maximum.total_seconds()
         if nominal > top:
             message = f"a delay of {nominal} s is longer than the jitter's maximum of {top} s"
             raise PolicyValueError(message)
-        return max(min(self.minimum.total_seconds(), nominal), nominal - offset), min(top, nominal + offset)
+        if nominal < bottom:
+            message = f"a delay of {nominal} s is shorter than the jitter's minimum of {bottom} s"
+            raise PolicyValueError(message)
+        return max(bottom, nominal - offset), min(top, nominal + offset)
 
     def apply(self, nominal: float, sample: float, floor: float = 0.0) -> float:
         """The delay to wait, in seconds; see `redrive.policy.Jitter.apply`."""

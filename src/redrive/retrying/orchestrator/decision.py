@@ -53,10 +53,8 @@ async def delay_of(
 
 
 def _is_lost(request: Request) -> bool:
-    """Whether it may have taken effect, and may not be repeated: no strategy is asked then."""
-    attempt = request.attempt
-    in_flight = attempt.dispatched and attempt.answered is not True
-    return in_flight and not (request.idempotent or request.may_repeat_in_flight)
+    """Return True if it may have taken effect and may not be repeated: no strategy is asked then."""
+    return request.attempt.is_ambiguous and not (request.idempotent or request.may_repeat_in_flight)
 
 
 async def _asked(request: Request, reason: RetryReason, strategy: StrategyLike) -> RetryAction | None:

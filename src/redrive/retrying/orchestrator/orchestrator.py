@@ -2,7 +2,8 @@
 
 1.  **Already completed**: nothing is done. (Part of its result delivered: it is not sent again, whatever follows.)
 2.  **Always-retry reason**: controlled backoff, from the count before this retry. It beats every strategy.
-3.  **Stage guard**: lost in flight and not idempotent is refused before any code of the user runs.
+3.  **Stage guard**: what may have taken effect and is not idempotent is refused before any code of the user runs: it
+    was lost in flight, or its answer proves nothing.
 4.  **Strategy**: the request's, else the orchestrator's. Its waiting is cut by the deadline. One that raises surfaces.
 5.  **Cap** to the deadline, also what is always retried. Before that, a hint of the server is a floor.
 6.  **Record** the retry.
@@ -157,7 +158,7 @@ class Orchestrator:
         """
         self.begin(request)
         try:
-            with published(request):
+            with published(request, lambda error: self._said(request, error) is not None):
                 while not request.completed:
                     try:
                         request.succeed(await self._sent(request, send, marks=marks))
@@ -191,15 +192,19 @@ class Orchestrator:
             raise error
         await self.maybe_retry(request, reason, error)
 
-    def _reason(self, request: Request, error: Exception) -> Reason | None:
+    def _said(self, request: Request, error: Exception) -> Classified:
+        """What an error means; None: it ends the request."""
         if isinstance(error, CircuitOpen):
             return RetryReason.CIRCUIT_BREAKER_OPEN
         if isinstance(error, RequestError):  # our own: it says that this is the end
             return None
         said = self.classify(request, error)
+        final = isinstance(said, Failure) and (said.permanent is not None or said.candidate is False)
+        return None if final else said
+
+    def _reason(self, request: Request, error: Exception) -> Reason | None:
+        said = self._said(request, error)
         if isinstance(said, Failure):
-            if said.permanent is not None or said.candidate is False:
-                return None
             request.attempt.stand(said.stage)
             request.attempt.hint = said.hint
             return RetryReason.of(said.reason)

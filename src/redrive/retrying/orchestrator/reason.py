@@ -5,8 +5,10 @@ texts of C++ and ``key_value_locked`` in Python; and the RFC itself spells one o
 in underscores and in how they say KV, so that is what `RetryReason.parse` does not look at.
 
 Beside the RFC's twenty, the SDKs have added reasons of their own since; the table below has them with the flags that
-the SDK gives them that coined them. .NET always retries a scope or collection that is not found; the draft of revision
-16 leaves that to the strategy, and so does the table, or `FailFastOnTerminalError` would never be asked.
+the SDK gives them that coined them. One differs: the Rust SDK repeats any request after ``HTTP_SEND_REQUEST_FAILED``,
+but a send that failed may have left, so here only idempotent requests are repeated. .NET always retries a scope or
+collection that is not found; the draft of revision 16 leaves that to the strategy, and so does the table, or
+`FailFastOnTerminalError` would never be asked.
 """
 
 from __future__ import annotations
@@ -105,7 +107,6 @@ _LATER = (  # allowed for what is not idempotent, left to the strategy
     "ENDPOINT_NOT_WRITABLE",
     "GLOBAL_CONFIG_LOAD_IN_PROGRESS",
     "HTTP_CONNECT_FAILED",
-    "HTTP_SEND_REQUEST_FAILED",
     "NO_PIPELINE_SNAPSHOT",
     "QUERY_ERROR_RETRYABLE",
     "QUERY_TRANSACTION_BUFFER_FULL",
@@ -113,6 +114,7 @@ _LATER = (  # allowed for what is not idempotent, left to the strategy
     "SEND_QUEUE_FULL",
     "TLS_ERROR",
 )
+_LATER_IN_FLIGHT = ("HTTP_SEND_REQUEST_FAILED",)  # the Rust SDK allows it, but a send that failed may have left
 _LATER_ALWAYS = (
     "CREDENTIALS_FETCH_FAILED",
     "KV_INVALID_VBUCKET_MAP",
@@ -141,5 +143,7 @@ for _name in _RFC_0049:
     setattr(RetryReason, _name, RetryReason.of(_name))
 for _name in _LATER:
     RetryReason.register(_name, allows_non_idempotent_retry=True)
+for _name in _LATER_IN_FLIGHT:
+    RetryReason.register(_name)
 for _name in _LATER_ALWAYS:
     RetryReason.register(_name, always_retry=True)

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, Protocol
 
 from redrive.policy import Reason, format_duration
+from redrive.retrying.orchestrator.plain import milliseconds, plain
 
 __all__ = ["RETRIES_ATTRIBUTE", "AttemptRecord", "RequestRecord", "Span"]
 
@@ -38,6 +39,8 @@ class AttemptRecord:
         dispatched: whether it left.
         definite: whether it is known if it took effect.
         endpoint: where it was sent.
+        local_address: the client's end of the connection that it was sent on.
+        channel_id: the id of that connection.
     """
 
     number: int
@@ -46,11 +49,26 @@ class AttemptRecord:
     dispatched: bool = False
     definite: bool = False
     endpoint: str | None = None
+    local_address: str | None = None
+    channel_id: str | None = None
 
     @property
     def is_ambiguous(self) -> bool:
         """Whether nobody knows if it took effect."""
         return self.dispatched and not self.definite
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data, fit for JSON; the delay as ``delay_ms``."""
+        return {
+            "number": self.number,
+            "reason": None if self.reason is None else self.reason.name,
+            "delay_ms": milliseconds(self.delay),
+            "dispatched": self.dispatched,
+            "definite": self.definite,
+            "endpoint": self.endpoint,
+            "local_address": self.local_address,
+            "channel_id": self.channel_id,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +85,11 @@ class RequestRecord:
         is_ambiguous: whether it may have changed something, and nobody knows.
         context: what the caller has given to it.
         elapsed: from when it was made.
+        timeout: the time that it had in all; None without a limit. See `redrive.retrying.orchestrator.Request.timeout`.
+        idempotent: whether it may be repeated when nobody knows if it took effect.
+        service: which service it was for; None if that was not given.
+        local_address: the client's end of the connection that it was last sent on; None if that is not known.
+        channel_id: the id of that connection; None if that is not known.
     """
 
     id: str
@@ -78,6 +101,30 @@ class RequestRecord:
     is_ambiguous: bool
     context: Mapping[str, Any]
     elapsed: timedelta
+    timeout: timedelta | None
+    idempotent: bool
+    service: str | None
+    local_address: str | None
+    channel_id: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data, fit for JSON; spans as ``elapsed_ms`` and ``timeout_ms``."""
+        return {
+            "id": self.id,
+            "operation": self.operation,
+            "service": self.service,
+            "idempotent": self.idempotent,
+            "timeout_ms": milliseconds(self.timeout),
+            "elapsed_ms": milliseconds(self.elapsed),
+            "retry_attempts": self.retry_attempts,
+            "retry_reasons": [reason.name for reason in self.retry_reasons],
+            "is_ambiguous": self.is_ambiguous,
+            "endpoint": self.endpoint,
+            "local_address": self.local_address,
+            "channel_id": self.channel_id,
+            "context": plain(self.context),
+            "history": [attempt.to_dict() for attempt in self.history],
+        }
 
     @property
     def note(self) -> str:

@@ -25,6 +25,7 @@ from redrive.retrying.orchestrator.action import RetryAction
 from redrive.retrying.orchestrator.attempt import Attempt
 from redrive.retrying.orchestrator.breaker import Permit
 from redrive.retrying.orchestrator.interrupt import Interrupt
+from redrive.retrying.orchestrator.orphans import orphans_of
 from redrive.retrying.orchestrator.reason import RetryReason
 from redrive.retrying.orchestrator.record import RETRIES_ATTRIBUTE, AttemptRecord, RequestRecord, Span
 
@@ -63,6 +64,7 @@ class Request:
 
     Args:
         operation: what is asked, for people and logs.
+        service: which service of the server is asked, for people and logs.
         idempotent: whether it may be repeated when nobody knows if it took effect.
         read_only: whether it changes nothing; by default the same as ``idempotent``.
         retry_strategy: its own strategy, or None for that of the orchestrator.
@@ -95,6 +97,7 @@ class Request:
         self,
         operation: str = "request",
         *,
+        service: str | None = None,
         idempotent: bool = False,
         read_only: bool | None = None,
         retry_strategy: StrategyLike | None = None,
@@ -110,6 +113,7 @@ class Request:
     ) -> None:
         scope = SCOPE.get()
         self.operation = operation
+        self.service = service
         self.idempotent = idempotent
         self.read_only = idempotent if read_only is None else read_only
         self.retry_strategy = retry_strategy
@@ -152,6 +156,11 @@ class Request:
         return None if self._ends is None else self._ends - self.clock.monotonic()
 
     @property
+    def timeout(self) -> timedelta | None:
+        """The time that it has in all: its own timeout or the orchestrator's, or less under a deadline around it."""
+        return None if self._ends is None else span(max(0.0, self._ends - self._started))
+
+    @property
     def deadline(self) -> datetime | None:
         """The instant until which it waits for an answer, aware; None without one."""
         left = self.remaining
@@ -191,6 +200,16 @@ class Request:
         return next((each.endpoint for each in reversed(self._attempts) if each.endpoint is not None), None)
 
     @property
+    def dispatched_from(self) -> str | None:
+        """The client's end of the connection that it was last sent on; None if that is not known."""
+        return next((each.local_address for each in reversed(self._attempts) if each.dispatched), None)
+
+    @property
+    def dispatched_on(self) -> str | None:
+        """The id of the connection that it was last sent on; None if that is not known."""
+        return next((each.channel_id for each in reversed(self._attempts) if each.dispatched), None)
+
+    @property
     def last_error(self) -> BaseException | None:
         """What the last attempt that has failed raised; None if none has."""
         return next((each.error for each in reversed(self._attempts) if each.error is not None), None)
@@ -208,6 +227,11 @@ class Request:
             self.is_ambiguous,
             dict(self.context),
             self.elapsed,
+            self.timeout,
+            self.idempotent,
+            self.service,
+            self.dispatched_from,
+            self.dispatched_on,
         )
 
     def bind(self, admit: Callable[[str | None], Permit | None], timeout: timedelta | None) -> None:
@@ -245,10 +269,14 @@ class Request:
     # ----------------------------------------------------------------------------------------------------- how it ends
 
     def succeed(self, value: object = None) -> bool:
-        """End it with a result; whether it had not ended before."""
+        """End it with a result; whether it had not ended before.
+
+        If it had timed out or was cancelled, the answer has no receiver: it is reported as an orphan, see
+        `redrive.retrying.orchestrator.ResponseOrphaned`.
+        """
         if not self.completed:
-            self.attempt.answer()
             self._value = value
+        self.attempt.answer()
         return self._complete(None)
 
     def fail(self, error: BaseException) -> bool:
@@ -300,8 +328,10 @@ class Request:
         self.completed = True
         self._ended = self.clock.monotonic()
         self.attempt.finish(error)
+        is_gone = isinstance(error, TimeoutError | RequestCancelled)
+        orphaned = orphans_of(self.record, self.clock) if is_gone else None
         for attempt in self._attempts:
-            attempt.release()
+            attempt.release(orphaned)
         if self._span is not None:
             self._span.set_attribute(RETRIES_ATTRIBUTE, self.retry_attempts)
             self._span.end()

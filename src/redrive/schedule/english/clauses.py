@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from redrive.schedule.english import recurrences
-from redrive.schedule.english.endings import action, giving_up, terminal, waits
+from redrive.schedule.english.endings import action, gives_up, giving_up, terminal, waits
 from redrive.schedule.english.notes import Header, Notes
 from redrive.schedule.english.retries import on_failure, retries
 from redrive.schedule.english.spans import some
@@ -70,7 +70,11 @@ def nested(reader: Reader, notes: Notes, header: Header) -> None:
     """
     if header.of_failure is not None and waits(reader, notes):
         return
-    if action(reader, notes) or reader.take("give up"):
+    if action(reader, notes):
+        return
+    if reader.take("give up"):
+        if header.of_failure is not None:
+            gives_up(reader, notes)
         return
     reader.fail()
 

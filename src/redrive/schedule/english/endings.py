@@ -8,7 +8,7 @@ from redrive.schedule.english.spans import number, span
 from redrive.schedule.english.tokens import Reader
 from redrive.schedule.terms import Action, Exhausted
 
-__all__ = ["action", "giving_up", "terminal", "waits"]
+__all__ = ["action", "gives_up", "giving_up", "terminal", "waits"]
 
 
 def terminal(reader: Reader, notes: Notes) -> Header | None:
@@ -33,8 +33,10 @@ def terminal(reader: Reader, notes: Notes) -> Header | None:
     if reader.word == ":":
         return header
     reader.take(",")
-    if not (waits(reader, notes) or reader.take("give up") or action(reader, notes)):
-        reader.fail()
+    if waits(reader, notes) or action(reader, notes):
+        return header
+    reader.need("give up")
+    gives_up(reader, notes)
     return header
 
 
@@ -59,8 +61,28 @@ def waits(reader: Reader, notes: Notes) -> bool:
     reader.need("next")
     reader.need("scheduled", "planned")
     reader.need("refresh")
-    notes.exhausted = Exhausted.WAIT_NEXT
+    _ends(reader, notes, Exhausted.WAIT_NEXT)
     return True
+
+
+def gives_up(reader: Reader, notes: Notes) -> None:
+    """Note that the last failure ends it.
+
+    Args:
+        reader: behind the words.
+        notes: it goes there.
+
+    Raises:
+        ScheduleSyntaxError: another sentence lets the last failure wait.
+    """
+    _ends(reader, notes, Exhausted.GIVE_UP)
+
+
+def _ends(reader: Reader, notes: Notes, how: Exhausted) -> None:
+    """Note what the last failure leads to."""
+    if notes.exhausted not in {None, how}:
+        reader.fail("two endings: the last failure both gives up and waits for the next scheduled refresh")
+    notes.exhausted = how
 
 
 def giving_up(reader: Reader, notes: Notes) -> Header | None:
@@ -77,24 +99,26 @@ def giving_up(reader: Reader, notes: Notes) -> Header | None:
         return None
     header = Header(reader.line, None)
     reader.take("only")
-    if not reader.take("after"):
-        return header
-    if reader.take("the"):
+    after = reader.take("after")
+    if after and reader.take("the"):
         reader.need("final", "last")
         reader.need("unsuccessful", "failed")
         reader.need("retry")
-        return header
-    begin = reader.place
-    found = span(reader)
-    if found is not None:
-        notes.give_up_after = found
-        reader.take("of unsuccessful refresh attempts", "without success")
-        return header
-    reader.place = begin
-    count = number(reader)
-    if count is None or not reader.take("attempts", "attempt"):
-        reader.fail()
-    notes.attempts = int(count)
+    elif after:
+        begin = reader.place
+        found = span(reader)
+        if found is not None:
+            if notes.give_up_after not in {None, found}:
+                reader.fail("two limits in time")
+            notes.give_up_after = found
+            reader.take("of unsuccessful refresh attempts", "without success")
+            return header
+        reader.place = begin
+        count = number(reader)
+        if count is None or not reader.take("attempts", "attempt"):
+            reader.fail()
+        notes.attempts = int(count)
+    gives_up(reader, notes)
     return header
 
 
@@ -126,23 +150,40 @@ def _mail(reader: Reader) -> Action | None:
     if not verb:
         return None
     reader.take("the")
-    whom = reader.take_kind("word", "whom")
-    if whom is None or (verb == "send" and not reader.take("an email")):
+    whom = _name(reader, "whom")
+    if not whom or (verb == "send" and not reader.take("an email")):
         reader.place = begin
         return None
     if verb == "send":
         reader.take("notifying them")
-    text = reader.rest() if reader.take("that") else None
-    return Action("notify" if verb == "notify" else "email", whom.text, text)
+    text = _said(reader) if reader.take("that") else None
+    return Action("notify" if verb == "notify" else "email", whom, text)
+
+
+def _said(reader: Reader) -> str:
+    """Read a text: in quotes, or all that is left up to a semicolon."""
+    following = reader.line.tokens[reader.place + 1 : reader.place + 2]
+    is_alone = not following or following[0].text == ";"
+    token = reader.take_kind("quoted", "a text in quotes") if is_alone else None
+    return reader.rest() if token is None else reader.unquoted(token)
+
+
+def _name(reader: Reader, wanted: str) -> str | None:
+    """Read a name: a word, or anything in quotes."""
+    token = reader.take_kind("word", wanted)
+    if token is not None:
+        return token.text
+    token = reader.take_kind("quoted", f"{wanted}, in quotes")
+    return None if token is None else reader.unquoted(token)
 
 
 def _mark(reader: Reader) -> Action | None:
     if not reader.take("mark the"):
         return None
-    what = reader.take_kind("word", "what to mark")
-    if what is None or not reader.take("with", "as"):
+    what = _name(reader, "what to mark")
+    if not what or not reader.take("with", "as"):
         reader.fail()
     text = reader.take_kind("quoted", "a text in quotes")
     if text is None:
         reader.fail()
-    return Action("mark", what.text, text.text.strip('"').rstrip("."))
+    return Action("mark", what, reader.unquoted(text) or reader.fail("the text in quotes is empty"))

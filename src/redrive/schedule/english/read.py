@@ -65,6 +65,11 @@ def _together(notes: Notes, line: Line, make: Callable[..., P]) -> P:
         _wrong(f"failure {notes.last_failure} ends the retries, but {count} retries are described", line)
     if notes.attempts not in {None, count + 1}:
         _wrong(f"give up after {notes.attempts} attempts, but {count} retries are described", line)
+    exhausted = notes.exhausted
+    if exhausted is None and notes.last_failure is not None:  # a last failure that does not wait for anything
+        exhausted = Exhausted.GIVE_UP
+    if exhausted is Exhausted.GIVE_UP and notes.further is not None:
+        _wrong("two endings: any further failure is retried, but the last retry ends the refresh", line)
     delays = tuple(notes.delays[each] for each in sorted(notes.delays))
     if notes.further is not None:
         delays = (*delays, notes.further)
@@ -80,7 +85,7 @@ def _together(notes: Notes, line: Line, make: Callable[..., P]) -> P:
             delays=delays,
             repeat_last=notes.further is not None,
             strategy=notes.strategy or Strategy.ALIGN,
-            on_exhausted=notes.exhausted or Exhausted.GIVE_UP,
+            on_exhausted=exhausted,
             on_give_up=tuple(notes.actions),
             **{name: value for name, value in given.items() if value is not None},
         )

@@ -122,7 +122,7 @@ def _exceptions(reader: Reader, heard: Heard) -> bool:
 
 def _quoted(reader: Reader) -> str:
     token = reader.take_kind("quoted", "something in quotes") or reader.fail()
-    return token.text.strip('"')
+    return reader.unquoted(token)
 
 
 def _time(reader: Reader, text: str) -> datetime:
@@ -345,6 +345,6 @@ def _gap(reader: Reader, heard: Heard) -> bool:
 def _start(reader: Reader, heard: Heard) -> bool:
     if not reader.take("starting on", "starting"):
         return False
-    token = reader.take_kind("date", "a date such as 2026-01-31") or reader.take_kind("quoted", "a time in quotes")
-    heard.start = _time(reader, (token or reader.fail()).text.strip('"'))
+    day = reader.take_kind("date", "a date such as 2026-01-31")
+    heard.start = _time(reader, _quoted(reader) if day is None else day.text)
     return True

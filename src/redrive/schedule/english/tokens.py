@@ -8,12 +8,12 @@ from typing import NoReturn
 
 from redrive.errors import ScheduleSyntaxError
 
-__all__ = ["Line", "Reader", "Token", "lines"]
+__all__ = ["Line", "Reader", "Token", "lines", "quoted"]
 
 _SAME = str.maketrans({"“": '"', "”": '"', "„": '"', "\u2019": "'", "\u00a0": " ", "`": " ", "\t": " "})
 _BULLET = re.compile(r"(?:[-*•]|\d+[.)])(?=\s)\s*")
 _TOKEN = re.compile(
-    r"""(?P<quoted>"[^"]*")
+    r"""(?P<quoted>"(?:\\.|[^"\\])*")
     |(?P<clock>\d{1,2}:\d{2}(?!\d))
     |(?P<ordinal>\d+(?:st|nd|rd|th)\b)
     |(?P<date>\d{4}-\d{2}-\d{2})
@@ -22,6 +22,7 @@ _TOKEN = re.compile(
     |(?P<mark>\S)""",
     re.VERBOSE | re.IGNORECASE,
 )
+_ESCAPE = re.compile(r'\\(?:u\{((?:10|[0-9a-f])?[0-9a-f]{1,4})\}|(["\\]))')
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +83,27 @@ def lines(text: str) -> list[Line]:
         if tokens:
             found.append(Line(number, indent, plain, tokens))
     return found
+
+
+def quoted(text: str) -> str:
+    r"""Write a text in quotes, so that `Reader.unquoted` reads exactly this text.
+
+    Args:
+        text: any text. Quotes and backslashes get a backslash before them. What lines, lists and Markdown would change
+            is written by its number: ``\u{a}`` is the end of a line. So is a full stop at the end.
+
+    Returns:
+        The text in quotes, on one line.
+    """
+    body = "".join(map(_escaped, text))
+    return f'"{body[:-1]}\\u{{2e}}"' if body.endswith(".") else f'"{body}"'
+
+
+def _escaped(char: str) -> str:
+    if char in {'"', "\\"}:
+        return f"\\{char}"
+    plain = char.isprintable() and ord(char) not in _SAME and char != "*"
+    return char if plain else f"\\u{{{ord(char):x}}}"
 
 
 class Reader:
@@ -159,6 +181,23 @@ class Reader:
             self._furthest, self._wanted = self.place, {}
         if self.place == self._furthest:
             self._wanted.update(dict.fromkeys(names))
+
+    def unquoted(self, token: Token) -> str:
+        """Read a text that is quoted; see `quoted`.
+
+        Args:
+            token: a quoted one, which was just taken.
+
+        Returns:
+            The text, without a full stop at its end.
+
+        Raises:
+            ScheduleSyntaxError: a backslash in it stands before something else than a quote, a backslash or ``u{...}``.
+        """
+        body = token.text[1:-1].rstrip(".")
+        if _ESCAPE.sub("", body).count("\\"):
+            self.fail("in quotes, a backslash is written as two of them")
+        return _ESCAPE.sub(lambda found: found[2] or chr(int(found[1], 16)), body)
 
     def rest(self) -> str:
         """Take all that is left, as it was written, up to a semicolon; without its full stop."""

@@ -6,12 +6,14 @@ from collections.abc import Iterator, Sequence
 from datetime import timedelta
 
 from redrive.errors import ScheduleError
+from redrive.schedule.english.endings import action as take_action
+from redrive.schedule.english.notes import Notes
 from redrive.schedule.english.recurrences import DAY_NAMES, recurrence
 from redrive.schedule.english.spans import written, written_ordinal
-from redrive.schedule.english.tokens import Reader, lines
+from redrive.schedule.english.tokens import Reader, lines, quoted
 from redrive.schedule.rule import Freq, Rule, WeekDay
 from redrive.schedule.schedule import ANCHOR, Schedule
-from redrive.schedule.terms import Action, Exhausted, Strategy, Terms
+from redrive.schedule.terms import Action, Exhausted, Strategy, Terms, usual_ending
 from redrive.schedule.wall import Gap
 
 __all__ = ["text"]
@@ -48,9 +50,11 @@ def _sentences(policy: Terms) -> Iterator[str]:
     yield from _retries(policy)
     if policy.strategy in _STRATEGIES:
         yield _STRATEGIES[policy.strategy]
+    last = written_ordinal(len(policy.delays) + 1)
     if policy.on_exhausted is Exhausted.WAIT_NEXT:
-        last = written_ordinal(len(policy.delays) + 1)
         yield f"On the {last} failure, reset attempt_no and wait until the next scheduled refresh"
+    elif usual_ending(policy) is not Exhausted.GIVE_UP:
+        yield f"On the {last} failure, give up"
     if policy.give_up_after is not None:
         yield f"Give up after {written(policy.give_up_after)} without success"
     for each in policy.on_give_up:
@@ -70,12 +74,37 @@ def _wait(delay: timedelta) -> str:
 
 
 def _action(action: Action) -> str:
+    if action.to is None:
+        return {"disable": "Disable auto-refresh"}.get(action.name, action.name.capitalize())
+    tries = (_told(action, to, text) for to in (action.to, quoted(action.to)) for text in (None, action.text))
+    return next(each for each in tries if _means(each, action))
+
+
+def _told(action: Action, to: str, in_quotes: str | None) -> str:
+    """Write an action.
+
+    Args:
+        action: which.
+        to: its receiver, perhaps in quotes.
+        in_quotes: its text, if that is to be quoted.
+    """
     if action.name == "mark":
-        return f'Mark the {action.to} with "{action.text}"'
-    if action.to is not None:
-        said = f" that {action.text}" if action.text else ""
-        return f"{action.name.capitalize()} {action.to}{said}"
-    return {"disable": "Disable auto-refresh"}.get(action.name, action.name.capitalize())
+        return f"Mark the {to} with {quoted(action.text or '')}"
+    said = "" if action.text is None else f" that {action.text if in_quotes is None else quoted(in_quotes)}"
+    return f"{action.name.capitalize()} {to}{said}"
+
+
+def _means(sentence: str, action: Action) -> bool:
+    """Return whether a sentence is read back as an action."""
+    found = lines(sentence)
+    if len(found) != 1:
+        return False
+    reader, notes = Reader(found[0]), Notes()
+    try:
+        read = take_action(reader, notes)
+    except ScheduleError:
+        return False
+    return read and reader.next is None and notes.actions == [action]
 
 
 # ------------------------------------------------------------------------------------------------------------- schedule
@@ -98,7 +127,7 @@ def _recurrence(schedule: Schedule) -> str:
 def _exact(schedule: Schedule) -> str:
     """What no sentence says is quoted."""
     parts = [f'rule "{each}"' for each in schedule.rules]
-    parts += [f'cron "{each}"' for each in schedule.crons]
+    parts += [f"cron {quoted(str(each))}" for each in schedule.crons]
     parts += [f'time "{each.isoformat()}"' for each in schedule.times]
     said = f"by {' and '.join(parts)}"
     if schedule.except_times:

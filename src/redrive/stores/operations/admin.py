@@ -17,7 +17,7 @@ from redrive.engine.lifecycle import FINAL, Event, State, move
 from redrive.engine.origin import read_origin
 from redrive.engine.records import Job, Stats
 from redrive.engine.select import Filter
-from redrive.engine.tracked import Report
+from redrive.engine.tracked import Report, began_at, spread
 from redrive.errors import JobNotFound
 from redrive.stores.operations import origins
 from redrive.stores.operations.audit import NOBODY, conditions, record
@@ -26,6 +26,12 @@ from redrive.stores.operations.ending import end
 from redrive.stores.query import Query, Rows, Steps, reads, wakes
 
 __all__ = ["Cancelled", "cancel", "cancel_all", "found", "identify", "select", "selected", "skip", "stats"]
+
+
+FEW = 5_000
+"""Jobs whose ids are read from an index before the jobs themselves. More are found by a walk."""
+
+_INDEXED = frozenset({State.READY, State.RUNNING, State.WAITING, State.DEAD})
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +63,9 @@ def select(wanted: Filter) -> Steps[tuple[Job, ...]]:
 def selected(wanted: Filter) -> Generator[Query, Rows, Sequence[Job]]:
     """Read the jobs that fit, as a part of a larger operation.
 
-    Each way walks an index in its order, so that what is not asked for is neither read nor sorted: the newest first,
-    the oldest first, and those that redrive asks for, which are dead and not caught.
+    Each way reads an index, so that what is not asked for is not read. What is unfinished or dead has partial indexes:
+    as long as its jobs are few, their ids are read there, and else the table is walked in the order asked for, where
+    many of them come early. What has succeeded or was cancelled is found by such a walk.
 
     Args:
         wanted: which.
@@ -77,14 +84,24 @@ def selected(wanted: Filter) -> Generator[Query, Rows, Sequence[Job]]:
         "caught": wanted.caught,
         "after_id": wanted.after_id,
         "count": wanted.limit,
+        "oldest_first": wanted.oldest_first,
     }
     rows: Sequence[Job]
-    if not wanted.oldest_first:
-        rows = yield Query("jobs_select", params, into=Job)
-    elif wanted.state is State.DEAD and wanted.caught is False:
+    if wanted.ids is None and wanted.hold is not None and not wanted.oldest_first:
+        rows = yield Query("jobs_held", params, into=Job)
+        return rows
+    if wanted.ids is None and wanted.oldest_first and wanted.state is State.DEAD and wanted.caught is False:
         rows = yield Query("jobs_dead", params, into=Job)
-    else:
+        return rows
+    if wanted.ids is None and (wanted.hold is not None or wanted.state in _INDEXED):
+        few = yield Query("jobs_few", {"state": wanted.state, "hold": wanted.hold, "most": FEW})
+        params["ids"] = [row[0] for row in few] if len(few) < FEW else None
+    if params["ids"] is not None:
+        rows = yield Query("jobs_these", params, into=Job)
+    elif wanted.oldest_first:
         rows = yield Query("jobs_oldest", params, into=Job)
+    else:
+        rows = yield Query("jobs_select", params, into=Job)
     return rows
 
 
@@ -138,7 +155,8 @@ def _end(job: Job, at: datetime, why: str | None) -> Generator[Query, Rows, bool
         return False
     origin = read_origin(job.origin)
     if origin is not None:
-        yield from origins.follow([Report(origin, job.id, succeeded=False, why=text)], at)
+        told = Report(origin, job.id, succeeded=False, why=text, luck=spread(job.id), began_at=began_at(job))
+        yield from origins.follow([told], at)
     return True
 
 

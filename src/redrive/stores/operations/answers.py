@@ -7,6 +7,9 @@ another answer came first, changes nothing and is told what happened instead.
 The outside may be faster than the handler: its answer comes before the handler that asked for it has returned
 ``Pending``. It ends the attempt all the same. What the handler then says is settled already.
 
+An answer that comes after the end of the wait is refused by the database's clock, whether or not a worker has ended the
+attempt by then.
+
 The same answer may come twice, because the reply to the first got lost. History and result tell whether it is the
 same (conformance D25): then the second one has succeeded too, and has changed nothing.
 """
@@ -14,20 +17,22 @@ same (conformance D25): then the second one has succeeded too, and has changed n
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from redrive.engine.frozen import UNREADABLE
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Failed, Succeeded
 from redrive.engine.records import Attempt, Claim, Closing, Job
-from redrive.engine.settle import Transition, decide
+from redrive.engine.settle import decide
+from redrive.engine.transition import Transition
 from redrive.errors import JobNotFound, LeaseLost, StoreError
 from redrive.policy import Failure, Stage
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.leases import write_all
-from redrive.stores.query import Query, Rows, Steps, wakes
+from redrive.stores.query import Query, Rows, Steps, reads, wakes
 
-__all__ = ["UNANSWERED", "answer", "lapse"]
+__all__ = ["UNANSWERED", "answer", "lapse", "until_lapse"]
 
 UNANSWERED = Failed(
     Failure(
@@ -38,6 +43,19 @@ UNANSWERED = Failed(
     )
 )
 """How an attempt ends whose wait is over: whatever was started outside may have happened or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class NextTimeout:
+    """A row of the query ``next_timeout``.
+
+    Attributes:
+        now: the instant of the transaction, as of the query ``clock``.
+        over_at: when the first wait is over; None where no attempt waits.
+    """
+
+    now: datetime
+    over_at: datetime | None
 
 
 @wakes
@@ -58,13 +76,17 @@ def answer(
 
     Raises:
         JobNotFound: there is no such job.
-        LeaseLost: the attempt is over, and ended otherwise; the message says how.
+        LeaseLost: the attempt is over, and ended otherwise, or its wait is over; the message says how.
         StoreError: it failed, and its policy cannot be read by this redrive.
     """
     at = yield from instant(now)
-    job = yield from _get(job_id)
+    # The lock comes first, so that the state read after it does not change before it is written.
     claims: Sequence[Claim] = yield Query("open_attempt", {"job_id": job_id, "lease_id": lease_id}, into=Claim)
+    job = yield from _get(job_id)
     for claim in claims:
+        if job.state is State.WAITING and at >= job.scheduled_at:
+            message = f"the wait of attempt {job_id}.{lease_id} was over at {job.scheduled_at}: no answer came in time"
+            raise LeaseLost(message)
         if claim.policy is UNREADABLE and isinstance(outcome, Failed):
             message = f"the policy of job {job_id} cannot be read by this redrive: a newer one may"
             raise StoreError(message)
@@ -106,6 +128,20 @@ def _ended(line: Attempt) -> str:
     how = "succeeded, with another result" if line.outcome is Closing.SUCCEEDED else str(line.outcome)
     why = f": {line.error} ({line.reason})" if line.reason else f": {line.verdict}" if line.verdict else ""
     return f"attempt {line.job_id}.{line.lease_id} has ended before: {how}{why}"
+
+
+@reads
+def until_lapse(*, now: datetime | None = None) -> Steps[timedelta | None]:
+    """Read how long it is until the next wait for an answer from outside is over.
+
+    Args:
+        now: the instant, in tests.
+
+    Returns:
+        How long; not positive where one is over, None where no attempt waits.
+    """
+    rows: Sequence[NextTimeout] = yield Query("next_timeout", {"now": now}, into=NextTimeout)
+    return None if rows[0].over_at is None else rows[0].over_at - rows[0].now
 
 
 @wakes

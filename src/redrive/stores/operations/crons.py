@@ -71,10 +71,11 @@ def fire(name: str, *, now: datetime | None = None) -> Steps[tuple[Occurrence, .
         before = yield from _running(row)
     running = None if before is None else before.id
     result = fired(cron, row.next_at or at, at, running=running, queued_at=row.queued_at)
-    if result.cancels and before is not None:
-        yield from _end(before.id, at, f"the next occurrence of {name} has come")
     row = replace(row, next_at=result.next_at, queued_at=result.queued_at)
     row, more = yield from _carry_out(row, cron, result.due, at)
+    # One that was started before, by a clock that was set back since, is not started, and cancels nothing.
+    if result.cancels and before is not None and any(each.decision is Decision.STARTED for each in more):
+        yield from _end(before.id, at, f"the next occurrence of {name} has come")
     return done + more
 
 

@@ -27,14 +27,14 @@ SQLite removes an entry from its indexes at once. Its statements take no notice 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from redrive.engine.records import Claim
 from redrive.stores.query import Query, Rows
 
-__all__ = ["FULL_LOOK", "PATIENCE", "Floor", "NextDue", "next_due", "parameters", "raised"]
+__all__ = ["FULL_LOOK", "PATIENCE", "Floor", "NextDue", "Where", "next_due", "parameters", "raised"]
 
 FULL_LOOK = timedelta(seconds=1)
 """How long at most a job below a floor waits for the next look without floors."""
@@ -42,7 +42,7 @@ FULL_LOOK = timedelta(seconds=1)
 PATIENCE = 20
 """How many times the duration of a look without floors it is until the next one."""
 
-LANES = 32
+LANES = 64
 """Floors that are remembered at most: those of the lanes that jobs were taken from last."""
 
 
@@ -68,14 +68,39 @@ class Floor:
     Attributes:
         queue: of the lane.
         priority: of the lane.
+        task: of the lane.
         scheduled_at: when the job was due that was taken first.
         id: of that job.
     """
 
     queue: str
     priority: int
+    task: str
     scheduled_at: datetime
     id: int
+
+
+class Where:
+    """What a worker claims.
+
+    Args:
+        queues: from which queues; None means all.
+        tasks: which tasks, by the names under which jobs are stored; None means all.
+
+    Attributes:
+        parameters: both, as the statements of a claim take them.
+    """
+
+    def __init__(self, queues: Sequence[str] | None, tasks: Collection[str] | None) -> None:
+        self.parameters: dict[str, list[str] | None] = {
+            "queues": None if queues is None else list(queues),
+            "tasks": None if tasks is None else list(tasks),
+        }
+        self._tasks = tasks
+
+    def has(self, task: str) -> bool:
+        """Return True if jobs of this task may be claimed."""
+        return self._tasks is None or task in self._tasks
 
 
 def raised(floors: Iterable[Floor], claims: Iterable[Claim]) -> tuple[Floor, ...]:
@@ -88,14 +113,14 @@ def raised(floors: Iterable[Floor], claims: Iterable[Claim]) -> tuple[Floor, ...
     Returns:
         The floors for the next claim, those that were set last at the end.
     """
-    first: dict[tuple[str, int], tuple[datetime, int]] = {}
+    first: dict[tuple[str, int, str], tuple[datetime, int]] = {}
     for claim in claims:
         if claim.scheduled_at is None or claim.partition is not None:
             continue
-        lane, place = (claim.queue, claim.priority), (claim.scheduled_at, claim.id)
+        lane, place = (claim.queue, claim.priority, claim.task), (claim.scheduled_at, claim.id)
         if lane not in first or place < first[lane]:
             first[lane] = place
-    kept = [floor for floor in floors if (floor.queue, floor.priority) not in first]
+    kept = [floor for floor in floors if (floor.queue, floor.priority, floor.task) not in first]
     return tuple([*kept, *(Floor(*lane, *place) for lane, place in first.items())][-LANES:])
 
 
@@ -111,6 +136,7 @@ def parameters(floors: Sequence[Floor]) -> Mapping[str, Sequence[object]]:
     return {
         "floor_queues": [floor.queue for floor in floors],
         "floor_priorities": [floor.priority for floor in floors],
+        "floor_tasks": [floor.task for floor in floors],
         "floor_times": [floor.scheduled_at for floor in floors],
         "floor_ids": [floor.id for floor in floors],
     }
@@ -120,7 +146,7 @@ def next_due(where: Mapping[str, object], now: datetime | None) -> Generator[Que
     """Ask when the next job is due.
 
     Args:
-        where: the queues and the floors, as parameters.
+        where: the queues, the tasks and the floors, as parameters.
         now: the instant, in tests.
 
     Returns:

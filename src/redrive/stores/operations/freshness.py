@@ -20,9 +20,9 @@ import msgspec
 
 from redrive.engine.frozen import FrozenPolicy, freeze
 from redrive.engine.origin import of_refresh
-from redrive.engine.records import NewJob
+from redrive.engine.records import Job, NewJob
 from redrive.engine.recurring import Recurring, RefreshDefinition
-from redrive.engine.tracked import RUNNING, Report, Tracked, columns, disabled, ended
+from redrive.engine.tracked import RUNNING, Report, Tracked, began_at, columns, disabled, ended
 from redrive.errors import ScheduleError
 from redrive.schedule import Effect, Move, Outcome, RefreshPolicy, RefreshState, refresh
 from redrive.stores.operations import jobs
@@ -39,6 +39,7 @@ __all__ = [
     "numbered",
     "rows",
     "schedule_of",
+    "timed",
     "turned",
     "write",
 ]
@@ -81,6 +82,24 @@ class Turned(msgspec.Struct, frozen=True, gc=False):
     outcome: Outcome
     job_id: int | None = None
     why: str | None = None
+
+
+def timed(policy: RefreshPolicy, state: RefreshState, job: Job, *, now: datetime) -> RefreshState:
+    """Return a state with the deadline that its attempt really has.
+
+    The time allowed counts from the claim, which does not write to the rows of refreshes: their deadline is that of a
+    claim without delay.
+
+    Args:
+        policy: of the refresh.
+        state: with an attempt.
+        job: the attempt's.
+        now: the present instant, aware.
+    """
+    began = began_at(job)
+    if began is None:
+        return refresh.wait(policy, state, now=now).state
+    return refresh.begun(policy, state, now=began, uid=str(job.id)).state
 
 
 def definition_of(row: Recurring) -> RefreshDefinition | None:
@@ -267,6 +286,7 @@ def follow(schedule: str, reports: Sequence[Report], at: datetime) -> Generator[
             each.permanent,
             each.retry_after,
             each.at,
+            each.began_at,
             policy.jitter and each.luck,
         )
         move = known.get(alike)

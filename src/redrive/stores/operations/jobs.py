@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import msgspec
@@ -40,10 +40,12 @@ class Placed:
     Attributes:
         ids: of the jobs, in the order given.
         existing: the places in ``ids`` of those that were there before.
+        at: when the others were enqueued.
     """
 
     ids: list[int]
     existing: frozenset[int] = frozenset()
+    at: datetime | None = field(default=None, compare=False)
 
     def __iter__(self) -> Iterator[int]:
         """The ids."""
@@ -142,9 +144,9 @@ def _place(jobs: Sequence[NewJob], ids: list[int], at: datetime, *, last: bool) 
     if numbered:
         yield from _insert(numbered, at, last=last)
     if not stands:
-        return Placed(ids)
+        return Placed(ids, at=at)
     places = frozenset(place for place, number in enumerate(ids) if number in stands)
-    return Placed([stands.get(number, number) for number in ids], places)
+    return Placed([stands.get(number, number) for number in ids], places, at)
 
 
 def _insert(numbered: Sequence[tuple[int, NewJob]], at: datetime, *, last: bool) -> Generator[Query, Rows, None]:

@@ -21,7 +21,7 @@ from msgspec import structs
 from redrive.engine.keys import SUPERSEDED, Grip, grip, superseded, superseded_note
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Claim, KeyUntil, NewJob, OnConflict
-from redrive.engine.settle import Transition
+from redrive.engine.transition import Transition
 from redrive.errors import DuplicateJob, StoreBusy
 from redrive.stores.query import Query, Rows
 

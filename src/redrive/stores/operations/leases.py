@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import attrgetter
 
 import msgspec
 
@@ -27,11 +28,12 @@ from redrive.engine.lifecycle import FINAL, Event, State
 from redrive.engine.outcome import Lost, Outcome, Released, Succeeded
 from redrive.engine.queue import Due
 from redrive.engine.records import Attempt, Claim, Closing, NewJob
-from redrive.engine.settle import Transition, decide
+from redrive.engine.settle import decide
+from redrive.engine.transition import Transition
 from redrive.policy import format_duration
 from redrive.stores.operations import keys, origins, special, traces
 from redrive.stores.operations.clock import instant
-from redrive.stores.operations.floors import Floor, NextDue, next_due, parameters
+from redrive.stores.operations.floors import Floor, NextDue, Where, next_due, parameters
 from redrive.stores.operations.jobs import insert
 from redrive.stores.operations.special import Offer, Walk
 from redrive.stores.query import Query, Rows, Steps, wakes, writes
@@ -100,6 +102,7 @@ def claim(  # noqa: PLR0913 - who, how many, for how long, and from where
     *,
     lease_for: timedelta,
     queues: Sequence[str] | None = None,
+    tasks: Collection[str] | None = None,
     walks: Sequence[Walk] = (),
     floors: Sequence[Floor] = (),
     now: datetime | None = None,
@@ -108,14 +111,14 @@ def claim(  # noqa: PLR0913 - who, how many, for how long, and from where
 
     A job whose policy cannot be read waits, visibly, for a worker that can; like a job of an unknown task.
 
-    A claim is a heartbeat too: a worker that wakes up after its lease ran out, and claims before it beats, would else
-    lose to the next sweep what it has just taken.
+    A claim is a heartbeat too: a worker that claims before its next beat must not lose these jobs to a sweep.
 
     Args:
         worker_id: who takes them.
         count: how many at most.
         lease_for: how long the worker is believed from now on.
         queues: from which queues; None means all.
+        tasks: of which tasks, by the names under which jobs are stored; None means all.
         walks: what the worker's last claim answered.
         floors: where to begin in lanes of plain queues; see `redrive.stores.operations.floors`.
         now: the instant, in tests.
@@ -123,24 +126,24 @@ def claim(  # noqa: PLR0913 - who, how many, for how long, and from where
     Returns:
         The claims and how long to rest.
     """
-    named = list(queues) if queues is not None else None
-    where = {"queues": named, **parameters(floors)}
+    served = Where(queues, tasks)
+    where = {**served.parameters, **parameters(floors)}
     due = yield from next_due(where, now)
     at = due.now
-    offers = (yield from special.offers(named, count, at, walks)) if _is_past(due.special_at, at) else ()
+    offers = (yield from special.offers(served, count, at, walks)) if _is_past(due.special_at, at) else ()
     going = tuple(offer.walk for offer in offers if offer.walk is not None)
     if not _is_past(due.due_at, at) and not any(offer.jobs for offer in offers):
-        return Claimed((), (yield from _rest(named, due, offers)), walks=going)
+        return Claimed((), (yield from _rest(served, due, offers)), walks=going)
     beat = Query("worker_beat", {"id": worker_id, "now": at, "expires_at": at + lease_for})
     rows = yield from _take(beat, count, where, at, offers)
     yield from keys.drop(keys.starters(rows))
     yield from write_all([(odd, decide(odd, _NEWER, at, 0.0)) for odd in rows if odd.policy is UNREADABLE], at)
-    claims = tuple(sorted((each for each in rows if each.policy is not UNREADABLE), key=_by_lease))
+    claims = tuple(sorted((each for each in rows if each.policy is not UNREADABLE), key=attrgetter("lease_id")))
     if rows:  # what is due next is asked by the next look, while these jobs run
         return Claimed(claims, timedelta(0), walks=going)
     if not (yield beat):  # nothing is taken for a worker that nobody knows: was that the reason?
         return Claimed((), None, known=False)
-    rest = yield from _rest(named, (yield from next_due(where, at)), offers)
+    rest = yield from _rest(served, (yield from next_due(where, at)), offers)
     # What is due and was not taken is just being taken by others, or let go of: it is not worth a busy look.
     return Claimed((), None if rest is None else max(rest, CONTENDED), walks=going)
 
@@ -157,26 +160,23 @@ def _take(
     if not any(offer.jobs for offer in offers):
         rows = yield Query("claim", {**params, **where}, into=Claim, also=also, complete=True)
         return rows
-    heads: Sequence[Due] = yield Query("heads", {"now": at, "count": count, "queues": where["queues"]}, into=Due)
+    served = {name: where[name] for name in ("queues", "tasks")}
+    heads: Sequence[Due] = yield Query("heads", {**served, "now": at, "count": count}, into=Due)
     ids = special.choose(heads, offers, at, count)
     rows = yield Query("claim_chosen", {**params, "ids": ids}, into=Claim, also=also)
     yield from special.note(rows, offers, at)
     return rows
 
 
-def _rest(queues: list[str] | None, due: NextDue, offers: Sequence[Offer]) -> Generator[Query, Rows, timedelta | None]:
+def _rest(where: Where, due: NextDue, offers: Sequence[Offer]) -> Generator[Query, Rows, timedelta | None]:
     """How long it is until the next job can start, if nothing happens until then."""
-    other = (yield from special.later(queues, due.now, offers)) if offers else due.special_at
+    other = (yield from special.later(where, due.now, offers)) if offers else due.special_at
     earliest = min((each for each in (due.due_at, other) if each is not None), default=None)
     return None if earliest is None else earliest - due.now
 
 
 def _is_past(instant: datetime | None, now: datetime) -> bool:
     return instant is not None and instant <= now
-
-
-def _by_lease(claim: Claim) -> int:
-    return claim.lease_id
 
 
 @writes
@@ -240,9 +240,6 @@ def _write_successes(plain: Sequence[Transition], at: datetime) -> Generator[Que
     return done
 
 
-_CLOSED = Attempt.__struct_fields__
-
-
 def write_all(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Generator[Query, Rows, dict[int, Transition]]:
     """Write transitions, each whole or not at all: job, history, result, catch job, caught parent, key (law 6).
 
@@ -288,7 +285,11 @@ def write_untold(
 def _write_rest(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Generator[Query, Rows, None]:
     """Write what belongs to the ends of these attempts beside the job itself."""
     moved = [transition for _, transition in pairs]
-    closed = [{name: getattr(each.closed, name) for name in _CLOSED} for each in moved if each.closed is not None]
+    closed = [
+        {name: getattr(each.closed, name) for name in Attempt.__struct_fields__}
+        for each in moved
+        if each.closed is not None
+    ]
     if closed:
         yield Query("attempt_insert", many=closed)
     results = [{"job_id": each.job_id, "result": each.result} for each in moved if each.result is not None]
@@ -320,6 +321,7 @@ def _columns(transition: Transition, at: datetime) -> dict[str, object]:
         "by_rule": list(transition.by_rule) or None,
         "scheduled_at": transition.scheduled_at,
         "last_delay": transition.last_delay,
+        "unreadable_at": transition.unreadable_at,
         "finished_at": at if transition.state in FINAL else None,
         "reason": transition.reason,
         "error": transition.error,

@@ -7,8 +7,8 @@ from collections.abc import Generator, Iterable
 from datetime import datetime
 
 from redrive.engine.origin import Kind
-from redrive.engine.settle import Transition
 from redrive.engine.tracked import Report
+from redrive.engine.transition import Transition
 from redrive.stores.operations import crons, freshness
 from redrive.stores.query import Query, Rows
 

@@ -6,16 +6,18 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from redrive.engine.explain import CatchJob, Circumstances
 from redrive.engine.lifecycle import State
 from redrive.engine.queue import QueueChange, QueueSettings, Standing
 from redrive.engine.records import Job
+from redrive.engine.workers import Worker
 from redrive.errors import JobNotFound
 from redrive.stores.operations.audit import NOBODY, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.special import lock, starts
 from redrive.stores.query import Query, Rows, Steps, reads, wakes
 
-__all__ = ["change", "declare", "forget", "holders", "look", "queues", "settings", "standings"]
+__all__ = ["change", "circumstances", "declare", "forget", "holders", "look", "queues", "settings"]
 
 HOLDERS = 1000
 """Jobs that are named as holders of places, at most."""
@@ -150,15 +152,15 @@ def holders(name: str) -> Steps[tuple[int, ...]]:
 
 
 @reads
-def look(job_id: int, *, now: datetime | None = None) -> Steps[tuple[Job, Standing | None]]:
-    """Read one job, and what may hold it up.
+def look(job_id: int, *, now: datetime | None = None) -> Steps[tuple[Job, Circumstances]]:
+    """Read one job, and what says why it is not running.
 
     Args:
         job_id: which.
         now: the instant, in tests.
 
     Returns:
-        The job, and how it stands in its queue if something is set for that.
+        The job and its circumstances.
 
     Raises:
         JobNotFound: there is none.
@@ -167,32 +169,46 @@ def look(job_id: int, *, now: datetime | None = None) -> Steps[tuple[Job, Standi
     if not rows:
         message = f"there is no job {job_id}"
         raise JobNotFound(message)
-    found = yield from _standings(rows, now)
-    return rows[0], found.get(job_id)
+    found = yield from _circumstances(rows, now)
+    return rows[0], found[job_id]
 
 
 @reads
-def standings(jobs: Sequence[Job], *, now: datetime | None = None) -> Steps[dict[int, Standing]]:
-    """Find out what may hold up jobs that were read before.
+def circumstances(jobs: Sequence[Job], *, now: datetime | None = None) -> Steps[dict[int, Circumstances]]:
+    """Read what says why jobs are not running.
 
     Args:
         jobs: as they were read.
         now: the instant, in tests.
 
     Returns:
-        How each ready one stands in its queue, if something is set for that.
+        The circumstances of each, by its id.
     """
-    return (yield from _standings(jobs, now))
+    return (yield from _circumstances(jobs, now))
 
 
-def _standings(jobs: Iterable[Job], now: datetime | None) -> Generator[Query, Rows, dict[int, Standing]]:
+def _circumstances(jobs: Sequence[Job], now: datetime | None) -> Generator[Query, Rows, dict[int, Circumstances]]:
+    at = yield from instant(now)
+    standing = yield from _standings(jobs, at)
+    workers: Sequence[Worker] = ()
+    if any(job.state is State.READY and job.scheduled_at <= at for job in jobs):
+        workers = yield Query("workers", into=Worker)
+    dead = [job.id for job in jobs if job.state is State.DEAD and job.caught_at is None]
+    catches: Sequence[CatchJob] = ()
+    if dead:
+        catches = yield Query("catches_of", {"ids": dead}, into=CatchJob)
+    catching = {each.parent_id: each for each in catches}
+    return {job.id: Circumstances(at, tuple(workers), standing.get(job.id), catching.get(job.id)) for job in jobs}
+
+
+def _standings(jobs: Iterable[Job], at: datetime) -> Generator[Query, Rows, dict[int, Standing]]:
     ready = [job for job in jobs if job.state is State.READY]
     if not ready:
         return {}
     special = yield from _settings(sorted({job.queue for job in ready}))
     general = {}
     for each in special.values():
-        general[each.name] = yield from _general(each, now)
+        general[each.name] = yield from _general(each, at)
     lines: dict[tuple[str, str], Standing] = {}
     found = {}
     for job in ready:
@@ -207,13 +223,13 @@ def _standings(jobs: Iterable[Job], now: datetime | None) -> Generator[Query, Ro
     return found
 
 
-def _general(each: QueueSettings, now: datetime | None) -> Generator[Query, Rows, Standing]:
+def _general(each: QueueSettings, at: datetime) -> Generator[Query, Rows, Standing]:
     holders: Sequence[Holder] = ()
     if each.limited:
         holders = yield Query("queue_holders", {"queue": each.name, "count": HOLDERS}, into=Holder)
     next_at = None
     if each.rate_count is not None and each.rate_for is not None:
-        begun = yield from starts(each, (yield from instant(now)))
+        begun = yield from starts(each, at)
         if begun.count >= each.rate_count and begun.first_at is not None:
             next_at = begun.first_at + each.rate_for
     return Standing(each, holders=tuple((row.id, row.partition) for row in holders), next_at=next_at)

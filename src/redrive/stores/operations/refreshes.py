@@ -22,10 +22,10 @@ from redrive.engine.outcome import Failed
 from redrive.engine.records import Claim, Job
 from redrive.engine.recurring import Recurring, RefreshDefinition
 from redrive.engine.settle import decide
-from redrive.engine.tracked import NEW, Report, Tracked, unreadable
+from redrive.engine.tracked import NEW, Report, Tracked, began_at, unreadable
 from redrive.errors import ScheduleError
 from redrive.policy import Failure, Stage
-from redrive.schedule import Outcome, refresh
+from redrive.schedule import Move, Outcome, refresh
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.ending import end
 from redrive.stores.operations.freshness import (
@@ -34,7 +34,9 @@ from redrive.stores.operations.freshness import (
     begin,
     definition_of,
     numbered,
+    rows,
     schedule_of,
+    timed,
     turned,
     write,
 )
@@ -141,15 +143,59 @@ def _sweep_running(found: Sequence[Tracked], at: datetime, luck: Iterator[float]
     locked: Sequence[Job] = yield Query("job_locks", {"ids": list(things)}, into=Job)
     known = {job.id: job for job in locked}
     going = [job for job in locked if job.state in {State.RUNNING, State.WAITING}]
-    reports = yield from _cut_off(going, things, at, luck)
-    for number in sorted(things.keys() - {job.id for job in going}):
+    moved = yield from _put_off([job for job in locked if job.state not in FINAL], things, at)
+    # What waits in its queue is not overdue, even if only a newer redrive can read what it is for.
+    spared = moved | {job.id for job in locked if job.state not in FINAL and began_at(job) is None}
+    reports = yield from _cut_off([job for job in going if job.id not in spared], things, at, luck)
+    for number in sorted(things.keys() - {job.id for job in going} - spared):
         job = known.get(number)
         if job is None and (yield Query("job_get", {"id": number}, into=Job)):
             continue  # somebody has it in hand, and perhaps its answer
         if job is not None and job.state not in FINAL:
             yield from end(job, at, OVERDUE.failure.message)
-        reports.append(_overdue(things[number], number, next(luck)))
-    return (yield from follow(reports, at))
+        reports.append(_overdue(things[number], number, next(luck), job))
+    return len(moved) + (yield from follow(reports, at))
+
+
+def _put_off(jobs: Sequence[Job], things: dict[int, Tracked], at: datetime) -> Generator[Query, Rows, set[int]]:
+    """Put deadlines off: of attempts that wait in their queues, and of those that a worker has taken late.
+
+    Args:
+        jobs: of attempts whose deadlines have passed, which are not final; they are locked.
+        things: by the numbers of their jobs.
+        at: the instant of the transaction.
+
+    Returns:
+        The jobs whose attempts have another deadline now.
+    """
+    known = {job.id: job for job in jobs}
+    done: set[int] = set()
+    for name in sorted({things[job.id].schedule for job in jobs}):
+        row = yield from schedule_of(name)
+        definition = None if row is None else definition_of(row)
+        if definition is None:
+            continue
+        keys = sorted(things[job.id].key for job in jobs if things[job.id].schedule == name)
+        moved = []
+        for thing in (yield from rows(name, keys)):
+            job = known.get(thing.job_id or 0)
+            move = None if job is None else _allowed(definition, thing, job, at)
+            if move is not None:
+                moved.append(move)
+        yield from write(definition, moved, at)
+        done |= {each.thing.job_id for each in moved if each.thing.job_id is not None}
+    return done
+
+
+def _allowed(definition: RefreshDefinition, thing: Tracked, job: Job, at: datetime) -> Moved | None:
+    """Return the move that puts the deadline of an attempt off; None if its time is over."""
+    try:
+        policy = thing.policy(definition)
+    except ScheduleError:
+        return None
+    state = timed(policy, thing.state, job, now=at)
+    is_over = state.deadline_at is None or state.deadline_at <= at
+    return None if is_over else Moved(thing, policy, Move(state, Outcome.NOTHING))
 
 
 def _cut_off(
@@ -166,10 +212,11 @@ def _cut_off(
     return [replace(each, at=things[each.job_id].deadline_at) for each in told]
 
 
-def _overdue(thing: Tracked, number: int, luck: float) -> Report:
+def _overdue(thing: Tracked, number: int, luck: float, job: Job | None) -> Report:
     origin = Origin(Kind.REFRESH, thing.schedule, thing.key)
     why = OVERDUE.failure.message
-    return Report(origin, number, succeeded=False, why=why, luck=luck, at=thing.deadline_at)
+    began = None if job is None else began_at(job)
+    return Report(origin, number, succeeded=False, why=why, luck=luck, at=thing.deadline_at, began_at=began)
 
 
 def _sweep_idle(name: str, keys: Sequence[str], at: datetime, luck: Iterator[float]) -> Generator[Query, Rows, int]:

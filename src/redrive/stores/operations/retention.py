@@ -28,6 +28,9 @@ STRIDE = 10_000
 BATCH = 500
 """Jobs that are deleted in one transaction."""
 
+RETIRED_FOR = timedelta(days=1)
+"""How long a policy stays after it was retired: longer than any transaction that enqueues a job is open."""
+
 
 @dataclass(frozen=True, slots=True)
 class Keep:
@@ -116,25 +119,35 @@ def prune(found: Survey) -> Steps[int]:
 
 
 @reads
-def policies() -> Steps[frozenset[str]]:
-    """Read the digests of all policies.
+def policies(*, now: datetime | None = None) -> Steps[frozenset[str]]:
+    """Read the digests of the policies that may be forgotten: all but those that were retired less than a day ago.
+
+    Args:
+        now: the instant, in tests.
 
     Returns:
         The digests.
     """
-    return frozenset(row[0] for row in (yield Query("policies")))
+    at = yield from instant(now)
+    return frozenset(row[0] for row in (yield Query("policies", {"before": at - RETIRED_FOR})))
 
 
 @writes
-def forget_policy(digest: str) -> Steps[None]:
-    """Delete a policy that no job has. The database looks at every job for that, so ask it seldom.
+def forget_policy(digest: str, *, now: datetime | None = None) -> Steps[None]:
+    """Retire a policy that no job has, or delete it if it was retired a day ago.
+
+    A transaction that has not ended may have inserted a job with this policy, which is not visible here. So a policy is
+    deleted only after every such transaction has ended: enqueues do not use a retired policy, but insert it anew.
+
+    The database reads every job for this, so call it seldom.
 
     Args:
         digest: which.
+        now: the instant, in tests.
     """
-    deleted = yield Query("policy_forget", {"digest": digest})
-    if deleted and (yield Query("policy_used", {"digest": digest})):
-        yield Query("policy_put", many=[{"digest": digest, "document": deleted[0][0]}])
+    at = yield from instant(now)
+    if not (yield Query("policy_forget", {"digest": digest, "before": at - RETIRED_FOR})):
+        yield Query("policy_retire", {"digest": digest, "now": at})
 
 
 @writes

@@ -22,6 +22,7 @@ __all__ = [
     "ensure",
     "forget_occurrences",
     "get",
+    "introduce",
     "lock",
     "look",
     "move",
@@ -76,6 +77,19 @@ def ensure(definition: Definition, at: datetime) -> Generator[Query, Rows, None]
         at: the instant of the transaction.
     """
     yield from _put([definition], at, replaces=False)
+
+
+@writes
+def introduce(definition: Definition, *, now: datetime | None = None) -> Steps[None]:
+    """Write what the code says of a schedule in a transaction of its own, unless that is there already.
+
+    Args:
+        definition: what the code says.
+        now: the instant, in tests.
+    """
+    if not (yield Query("schedules_select", {"names": [definition.name]}, into=Recurring, free=True)):
+        at = yield from instant(now)
+        yield from ensure(definition, at)
 
 
 def _put(definitions: Sequence[Definition], at: datetime, *, replaces: bool) -> Generator[Query, Rows, None]:

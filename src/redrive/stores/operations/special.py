@@ -30,6 +30,7 @@ from datetime import UTC, datetime, timedelta
 from redrive.engine.lifecycle import State
 from redrive.engine.queue import Due, Key, QueueSettings, keys, serve
 from redrive.engine.records import Claim
+from redrive.stores.operations.floors import Where
 from redrive.stores.query import Query, Rows
 
 __all__ = ["Offer", "Walk", "choose", "held", "later", "lock", "note", "offers", "starts"]
@@ -112,10 +113,11 @@ class Starts:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A row of the query ``queue_shares``: a partition and a priority."""
+    """A row of the query ``queue_shares``: a partition, a priority and a task."""
 
     partition: str
     priority: int
+    task: str
     due_at: datetime
 
 
@@ -126,17 +128,18 @@ class Line:
     id: int
     partition: str
     priority: int
+    task: str
     scheduled_at: datetime
     state: State
 
 
 def offers(
-    queues: list[str] | None, count: int, at: datetime, walks: Iterable[Walk] = ()
+    where: Where, count: int, at: datetime, walks: Iterable[Walk] = ()
 ) -> Generator[Query, Rows, tuple[Offer, ...]]:
     """Ask the special queues what they have to offer.
 
     Args:
-        queues: which queues; None means all.
+        where: which queues and tasks.
         count: how many jobs are wanted.
         at: the instant of the transaction.
         walks: where earlier claims of this worker have left off.
@@ -145,11 +148,11 @@ def offers(
         The offer of each queue that has a due job.
     """
     going = {walk.queue: walk for walk in walks}
-    rows: Sequence[QueueDue] = yield Query("queues_due", {"queues": queues, "after": _EVER}, into=QueueDue)
+    rows: Sequence[QueueDue] = yield Query("queues_due", {**where.parameters, "after": _EVER}, into=QueueDue)
     due = [row.name for row in rows if row.due_at is not None and row.due_at <= at]
     made = []
     for name in due:
-        offer = yield from _offer(name, count, at, going.get(name))
+        offer = yield from _offer(name, count, at, going.get(name), where)
         made.append(offer)
     return tuple(made)
 
@@ -195,7 +198,7 @@ def starts(settings: QueueSettings, at: datetime) -> Generator[Query, Rows, Star
     return rows[0]
 
 
-def _offer(name: str, count: int, at: datetime, walk: Walk | None) -> Generator[Query, Rows, Offer]:
+def _offer(name: str, count: int, at: datetime, walk: Walk | None, where: Where) -> Generator[Query, Rows, Offer]:
     settings = yield from lock(name)
     if settings.paused_at is not None:
         return Offer(settings, full=True)
@@ -210,7 +213,7 @@ def _offer(name: str, count: int, at: datetime, walk: Walk | None) -> Generator[
         return Offer(settings, full=True, next_at=next_at)
     room = min(each for each in (count, places, grants) if each is not None)
     parted = {partition: many for partition, many in running.items() if partition is not None}
-    offer = yield from _served(settings, at, room, parted, walk)
+    offer = yield from _served(settings, at, room, parted, walk, where=where)
     if len(offer.jobs) == places:
         return replace(offer, full=True)
     if len(offer.jobs) == grants:
@@ -218,10 +221,11 @@ def _offer(name: str, count: int, at: datetime, walk: Walk | None) -> Generator[
     return offer
 
 
-def _served(
-    settings: QueueSettings, at: datetime, room: int, running: Mapping[str, int], walk: Walk | None
+def _served(  # noqa: PLR0913 - what the choice depends on
+    settings: QueueSettings, at: datetime, room: int, running: Mapping[str, int], walk: Walk | None, *, where: Where
 ) -> Generator[Query, Rows, Offer]:
     params = {"queue": settings.name, "now": at, "count": room, "window": WINDOW, "ordered": settings.ordered}
+    params |= {"tasks": where.parameters["tasks"]}
     window: Sequence[Due] = yield Query("queue_window", params, into=Due)
     turn = settings.turn or ""
     crowds = Counter(each.priority for each in window if each.partition is not None)
@@ -230,9 +234,9 @@ def _served(
         return Offer(settings, tuple(jobs))
     walk = walk or Walk(settings.name, at, turn, turn)
     if settings.ordered:
-        found, went = yield from _lines(settings, at, room, walk)
+        found, went = yield from _lines(settings, at, room, walk, where)
     else:
-        found, went = yield from _shares(settings, at, room, running, walk)
+        found, went = yield from _shares(settings, at, room, running, walk, where=where)
     everybody = {each.id: each for each in [*found, *window]}.values()
     jobs = serve(everybody, settings, at, room=room, held=running, turn=walk.at)
     if went is not None and len({each.partition for each in found}) < room:
@@ -240,11 +244,11 @@ def _served(
     return Offer(settings, tuple(jobs), since=walk.began_at)
 
 
-def _shares(
-    settings: QueueSettings, at: datetime, room: int, running: Mapping[str, int], walk: Walk
+def _shares(  # noqa: PLR0913 - what the choice depends on
+    settings: QueueSettings, at: datetime, room: int, running: Mapping[str, int], walk: Walk, *, where: Where
 ) -> Generator[Query, Rows, tuple[list[Due], Walk | None]]:
     """Walk the partitions; answer due jobs of those that may run one, and where to go on."""
-    seen: dict[tuple[str, int], Share] = {}
+    seen: dict[tuple[str, int, str], Share] = {}
     going: Walk | None = walk
     asked = VISITS
     while going is not None and asked > 0:
@@ -252,9 +256,9 @@ def _shares(
         rows: Sequence[Share] = yield Query("queue_shares", params, into=Share)
         cut = len(rows) == asked
         if cut and rows[0].partition != rows[-1].partition:
-            # The last partition may have more priorities than these: it is the first of the next walk.
+            # The last partition may have more priorities or tasks than these: it is the first of the next walk.
             rows = [row for row in rows if row.partition != rows[-1].partition]
-        seen |= {(row.partition, row.priority): row for row in rows}
+        seen |= {(row.partition, row.priority, row.task): row for row in rows if where.has(row.task)}
         going = _moved(going, rows[-1].partition if rows else "", cut=cut)
         asked = 0 if cut else asked - len(rows)
     most = settings.per_partition
@@ -272,6 +276,7 @@ def _shares(
         "now": at,
         "partitions": [share.partition for share in wanted],
         "priorities": [share.priority for share in wanted],
+        "tasks": [share.task for share in wanted],
         # Twice the even share: where some partitions have less, others fill their places, and the next claim the rest.
         "count": min(room - len(first) + 1, 2 * -(-room // len(first))),
     }
@@ -280,7 +285,7 @@ def _shares(
 
 
 def _lines(
-    settings: QueueSettings, at: datetime, room: int, walk: Walk
+    settings: QueueSettings, at: datetime, room: int, walk: Walk, where: Where
 ) -> Generator[Query, Rows, tuple[list[Due], Walk | None]]:
     """Walk the lines of an ordered queue; answer the first jobs of those that may run it, and where to go on."""
     found: dict[int, Due] = {}
@@ -291,7 +296,7 @@ def _lines(
         rows: Sequence[Line] = yield Query("queue_lines", params, into=Line)
         cut = len(rows) == asked
         for row in rows:
-            if row.state is State.READY and row.scheduled_at <= at:
+            if row.state is State.READY and row.scheduled_at <= at and where.has(row.task):
                 found[row.id] = Due(row.id, row.partition, row.priority, row.scheduled_at, row.id)
         going = _moved(going, rows[-1].partition if rows else "", cut=cut)
         asked -= len(rows)
@@ -346,11 +351,11 @@ def note(claims: Sequence[Claim], made: Sequence[Offer], at: datetime) -> Genera
             yield Query("starts_put", many=begun)
 
 
-def later(queues: list[str] | None, at: datetime, made: Sequence[Offer]) -> Generator[Query, Rows, datetime | None]:
+def later(where: Where, at: datetime, made: Sequence[Offer]) -> Generator[Query, Rows, datetime | None]:
     """Say when the special queues are worth another look, if nothing happens until then.
 
     Args:
-        queues: which queues; None means all.
+        where: which queues and tasks.
         at: the instant of the transaction.
         made: what they have offered, and what has been taken as a whole.
 
@@ -359,7 +364,7 @@ def later(queues: list[str] | None, at: datetime, made: Sequence[Offer]) -> Gene
     """
     known = {offer.settings.name: offer for offer in made}
     since = min([at, *(offer.since for offer in made if offer.since is not None)])
-    rows: Sequence[QueueDue] = yield Query("queues_due", {"queues": queues, "after": since}, into=QueueDue)
+    rows: Sequence[QueueDue] = yield Query("queues_due", {**where.parameters, "after": since}, into=QueueDue)
     instants = [_again(known.get(row.name), row.due_at, at) for row in rows]
     return min((each for each in instants if each is not None), default=None)
 

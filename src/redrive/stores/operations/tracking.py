@@ -30,6 +30,7 @@ from redrive.stores.operations.freshness import (
     numbered,
     rows,
     schedule_of,
+    timed,
     turned,
     write,
 )
@@ -72,7 +73,7 @@ def track(  # noqa: PLR0913 - what is kept fresh, and how
         definition: of the refresh, as the code has it; the one in the database counts if there is one.
         things: what is to be kept fresh.
         samples: random numbers in [0, 1), for jitter.
-        own: a policy of their own, in English.
+        own: a policy of their own, as `redrive.engine.recurring.policy_document` has written it.
         at_once: start those that are new now, or at their next planned refresh?
         now: the instant, in tests.
 
@@ -110,7 +111,7 @@ def _policy(definition: RefreshDefinition, own: str | None) -> RefreshPolicy:
 def _new(definition: RefreshDefinition, wanted: Wanted, own: str | None, at: datetime) -> Tracked:
     return Tracked(
         definition.name, wanted.key, wanted.payload, own, definition.timing, at,
-        None, None, None, None, None, None, 0, 0, None,
+        None, None, None, None, None, None, None, 0, 0, None,
         disabled_until_update=False, disabled_reason=None, completed=False, paused=False,
     )  # fmt: skip
 
@@ -240,8 +241,11 @@ def trigger(name: str, key: str, luck: float, *, actor: str = NOBODY, now: datet
     at = yield from instant(now)
     _, definition = yield from _readable(name)
     thing, attempts = yield from _held(name, key)
-    policy = thing.policy(definition)
-    move = refresh.trigger(policy, thing.state, now=at, uid=NEW, luck=luck)
+    policy, state = thing.policy(definition), thing.state
+    for job in attempts:
+        if job.id == thing.job_id:
+            state = timed(policy, state, job, now=at)
+    move = refresh.trigger(policy, state, now=at, uid=NEW, luck=luck)
     (moved,) = yield from numbered([Moved(thing, policy, move)])
     if moved.number is not None:
         yield from _cancel(attempts, at, f"superseded by another attempt, which {actor} wanted")

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from redrive.engine.records import KeyUntil
 from redrive.engine.workers import Process, Worker
 from redrive.stores.operations.clock import instant
+from redrive.stores.operations.floors import Where
 from redrive.stores.operations.keys import Wanted, again
 from redrive.stores.operations.numbers import take
 from redrive.stores.query import Query, Rows, Steps, reads, wakes, writes
@@ -57,6 +58,7 @@ def register(  # noqa: PLR0913 - the columns of its row
     concurrency: int,
     lease_for: timedelta,
     queues: Sequence[str] | None = None,
+    tasks: Collection[str] | None = None,
     process: Process | None = None,
     lock_id: int | None = None,
     now: datetime | None = None,
@@ -68,6 +70,7 @@ def register(  # noqa: PLR0913 - the columns of its row
         concurrency: attempts it runs at once.
         lease_for: time after which it is presumed dead if it does not beat.
         queues: the queues it serves; None means all.
+        tasks: the tasks whose jobs it claims, by the names under which jobs are stored; None means all.
         process: where it runs, so that its death can be seen; None where it has no process of its own.
         lock_id: the lock that its session holds in the database, where it has one.
         now: the instant, in tests.
@@ -77,9 +80,8 @@ def register(  # noqa: PLR0913 - the columns of its row
     """
     at = yield from instant(now)
     (worker_id,) = yield from take("worker", 1)
-    named = list(queues) if queues is not None else None
     host, pid, birth = (process.host, process.pid, process.birth) if process else (None, None, None)
-    params = {"id": worker_id, "name": name, "concurrency": concurrency, "queues": named}
+    params = {"id": worker_id, "name": name, "concurrency": concurrency, **Where(queues, tasks).parameters}
     params |= {"host": host, "pid": pid, "birth": birth, "lock_id": lock_id}
     yield Query("worker_insert", {**params, "now": at, "expires_at": at + lease_for})
     return worker_id

@@ -67,9 +67,20 @@ class Connection:
     writer: asyncio.StreamWriter
     writes: int | None = None
     orphans: list[Frame] = field(default_factory=list)
-    waiting: dict[int, asyncio.Future[Frame]] = field(default_factory=dict)
+    waiting: dict[int, tuple[asyncio.Future[Frame], Attempt]] = field(default_factory=dict)
     closed: bool = False
     task: asyncio.Task[None] | None = None
+
+    @property
+    def id(self) -> str:
+        """What tells it from the others of this process."""
+        return f"{id(self):x}"
+
+    @property
+    def local_address(self) -> str:
+        """Its own end."""
+        host, port = self.writer.get_extra_info("sockname")[:2]
+        return f"{host}:{port}"
 
     @classmethod
     async def open(cls, endpoint: str) -> Connection:
@@ -88,12 +99,13 @@ class Connection:
         try:
             while True:
                 frame = await read_frame(self.reader)
-                future = self.waiting.pop(frame.opaque, None)
-                if future is None:
+                if frame.opaque not in self.waiting:
                     event = "unknown opaque"
                     return
+                future, attempt = self.waiting.pop(frame.opaque)
                 if future.done():
                     self.orphans.append(frame)
+                    attempt.answer()
                 else:
                     future.set_result(frame)
         except (OSError, asyncio.IncompleteReadError):
@@ -101,11 +113,11 @@ class Connection:
         finally:
             self.closed = True
             self.writer.close()
-            for future in self.waiting.values():
+            for future, _ in self.waiting.values():
                 if not future.done():
                     future.set_exception(KvError(classify_event(event)))
 
-    async def ask(self, frame: Frame) -> asyncio.Future[Frame]:
+    async def ask(self, frame: Frame, attempt: Attempt) -> asyncio.Future[Frame]:
         """Write a request.
 
         Returns:
@@ -121,7 +133,7 @@ class Connection:
             self.closed = True
             raise KvError(classify_event("short write"))
         future: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
-        self.waiting[frame.opaque] = future
+        self.waiting[frame.opaque] = future, attempt
         self.writer.write(encoded)
         return future
 
@@ -190,7 +202,7 @@ class KvClient:
         """
         while True:
             connection = await self._connected()
-            attempt.dispatch(self.endpoint)
+            attempt.dispatch(self.endpoint, local_address=connection.local_address, channel_id=connection.id)
             frame = await self._exchange(connection, operation, attempt)
             attempt.answer()
             verdict = classify_kv(frame.status, operation.name, cas=operation.frame.cas, error_map=self.error_map)
@@ -233,7 +245,7 @@ class KvClient:
             REQUEST, source.opcode, source.key, source.extras, source.value, opaque=next(self._opaques), cas=source.cas
         )
         try:
-            future = await connection.ask(frame)
+            future = await connection.ask(frame, attempt)
         except KvError:
             attempt.undispatch()  # a frame without its end is never executed
             raise

@@ -14,7 +14,7 @@ from redrive.engine.occurrence import Decision, Occurrence
 from redrive.engine.outcome import Cancelled, Succeeded
 from redrive.engine.recurring import CatchUp, Overlap
 from redrive.errors import IllegalMove, ScheduleError, ScheduleNotFound
-from redrive.stores.operations import audit, crons, schedules
+from redrive.stores.operations import audit, crons, schedules, set_back
 from tests.stores.helpers import FATAL, LEASE, T0, Harness, failed, seconds
 from tests.stores.recurring import HALF, HOUR, MINUTE, Clockwork, cron, keeping, made
 
@@ -469,3 +469,45 @@ def test_old_occurrences_are_forgotten(clockwork: Clockwork):
 
     assert [2, 1] == counts
     assert [(HALF + 3 * HOUR, STARTED)] == decisions(clockwork)
+
+
+# ------------------------------------------------------------------------------------------------------------ the clock
+
+
+def test_a_cron_that_is_ahead_of_the_clock_waits_for_its_next_occurrence(clockwork: Clockwork):
+    """After the clock was set back it fires again within its interval; one that is not ahead stays."""
+    clockwork.until(T0 + 999 * HOUR)
+    clockwork.declare(cron())
+    clockwork.until(T0)
+
+    assert [999 * HOUR, None] == [clockwork.do(set_back.cron("nightly", now=T0)) for _ in range(2)]
+    assert HALF == clockwork.schedule().next_at
+
+
+@pytest.mark.parametrize("overlap", list(Overlap))
+def test_an_occurrence_that_was_started_is_not_started_again_by_a_clock_that_was_set_back(
+    clockwork: Clockwork, overlap: Overlap
+):
+    """Nor does it cancel the job that was made of it."""
+    clockwork.declare(cron(overlap=overlap))
+    clockwork.until(HALF)
+    clockwork.fire()
+    claim = clockwork.store.take()
+    clockwork.until(T0)
+    back = clockwork.do(set_back.cron("nightly", now=T0))
+    clockwork.until(HALF)
+    again = clockwork.fired()
+
+    assert (HOUR, []) == (back, [each for each in again if each[1] is Decision.STARTED])
+    assert [claim.id] == [job.id for job in clockwork.jobs()]
+    assert State.RUNNING is clockwork.store.job(claim.id).state
+    assert HALF + HOUR == clockwork.schedule().next_at
+
+
+def test_a_cron_that_is_paused_or_is_none_is_not_reckoned_anew(clockwork: Clockwork):
+    """A pause is ended by a person, who has it reckoned anew; a refresh is no cron."""
+    clockwork.until(T0 + 999 * HOUR)
+    clockwork.declare(cron(), keeping())
+    clockwork.do(schedules.pause("nightly", now=clockwork.now))
+
+    assert [None, None] == [clockwork.do(set_back.cron(name, now=T0)) for name in ("nightly", "fresh")]

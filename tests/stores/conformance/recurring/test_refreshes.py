@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from redrive.engine.lifecycle import State
-from redrive.engine.outcome import Cancelled, Expired, Failed, Succeeded, Suspended
+from redrive.engine.outcome import Cancelled, Expired, Failed, Snoozed, Succeeded, Suspended
 from redrive.engine.records import Closing
+from redrive.engine.recurring import policy_document
 from redrive.policy import Failure
 from redrive.schedule import Action, Exhausted, Outcome, RefreshPolicy, Schedule, Strategy
-from redrive.stores.operations import checks, jobs, refreshes, tracked
+from redrive.stores.operations import audit, checks, jobs, refreshes, set_back, tracked
 from redrive.stores.operations.freshness import Turned
 from tests.stores.helpers import LEASE, T0, Harness, failed, seconds
 from tests.stores.recurring import HALF, HOUR, HOURLY, MINUTE, Clockwork, keeping, lucky, made
@@ -75,7 +76,7 @@ def test_the_earliest_are_started_first(clockwork: Clockwork):
     """Of things that are due, as many as the budget allows are started, in the order in which they became due."""
     clockwork.track("late", at_once=False)
     clockwork.definition = keeping(schedule=Schedule.cron("15 * * * *"))
-    clockwork.track("early", at_once=False, own=str(clockwork.definition.policy))
+    clockwork.track("early", at_once=False, own=policy_document(clockwork.definition.policy))
     clockwork.until(HALF)
 
     assert [["early"], ["late"], []] == [[each.key for each in clockwork.start(budget=1)] for _ in range(3)]
@@ -377,16 +378,145 @@ def test_an_answer_between_the_deadline_and_the_sweep_counts(clockwork: Clockwor
     assert (0, HALF) == (clockwork.sweep(), clockwork.state().refresh_at)
 
 
-def test_an_attempt_that_never_ran_is_overdue_too(clockwork: Clockwork):
-    """Where no worker has claimed the job by the deadline, it is cancelled, and the attempt has failed."""
+def test_an_attempt_that_waits_in_its_queue_is_not_overdue(clockwork: Clockwork):
+    """The time allowed counts from the claim: a job that no worker has claimed stays, and nothing has failed."""
     clockwork.track("a")
-    clockwork.until(T0 + 10 * MINUTE)
-    clockwork.sweep()
+    clockwork.until(T0 + 3 * HOUR)
+    swept = clockwork.sweep()
     (job,) = clockwork.jobs()
 
-    assert (State.CANCELLED, "the deadline of the refresh has passed") == (job.state, job.note)
-    assert (T0 + 15 * MINUTE, ()) == (clockwork.state().refresh_at, clockwork.store.claim())
+    assert (1, State.READY, T0 + 3 * HOUR + 10 * MINUTE) == (swept, job.state, clockwork.state().deadline_at)
+    assert (str(job.id), 0) == (clockwork.state().attempt_uid, clockwork.sweep())
     assert sound(clockwork)
+
+
+def test_a_trigger_over_an_attempt_that_waits_in_its_queue_spends_no_retry(clockwork: Clockwork):
+    """However long no worker has claimed it: it has not begun, so the new attempt is the first one."""
+    clockwork.track("a")
+    clockwork.until(T0 + 3 * HOUR)
+    clockwork.trigger("a")
+
+    assert (1, 1) == (clockwork.state().attempt_no, clockwork.state().attempts_since_success)
+    assert sound(clockwork)
+
+
+def test_a_trigger_over_an_attempt_that_was_claimed_late_spends_no_retry(clockwork: Clockwork):
+    """The time allowed counts from the claim: it has not failed, so the new attempt is the first one."""
+    clockwork.track("a")
+    clockwork.until(T0 + 9 * MINUTE)
+    clockwork.store.take()
+    clockwork.until(T0 + 12 * MINUTE)
+    clockwork.trigger("a")
+
+    assert (1, 1) == (clockwork.state().attempt_no, clockwork.state().attempts_since_success)
+    assert sound(clockwork)
+
+
+def test_an_attempt_that_was_claimed_late_has_all_its_time(clockwork: Clockwork):
+    """Its deadline counts from the claim, and so do the retry and the streak of failures."""
+    clockwork = Clockwork(clockwork.store, keeping(delays=(MINUTE,)))
+    clockwork.track("a")
+    clockwork.until(T0 + 9 * MINUTE)
+    claim = clockwork.store.take()
+    clockwork.until(T0 + 18 * MINUTE)
+    early = clockwork.sweep()
+    put_off = clockwork.state()
+    clockwork.until(T0 + HOUR)
+    late = clockwork.sweep()
+    state = clockwork.state()
+
+    assert (1, T0 + 19 * MINUTE, str(claim.id)) == (early, put_off.deadline_at, put_off.attempt_uid)
+    assert (1, State.DEAD) == (late, clockwork.store.job(claim.id).state)
+    assert (T0 + 9 * MINUTE, T0 + 20 * MINUTE, 1) == (state.failing_since, state.refresh_at, state.attempt_no)
+    assert sound(clockwork)
+
+
+def test_an_attempt_that_fails_after_a_wait_in_its_queue_is_reckoned_from_the_claim(store: Harness):
+    """The limit in time counts from the first attempt that a worker has begun."""
+    clockwork = Clockwork(store, keeping(give_up_after=HOUR, delays=(5 * MINUTE,)))
+    clockwork.track("a")
+    clockwork.until(T0 + 2 * HOUR)
+    clockwork.sweep()
+    store.end(store.take(), failed())
+
+    assert (T0 + 2 * HOUR, 1, False) == (
+        clockwork.state().failing_since,
+        clockwork.state().attempt_no,
+        clockwork.state().disabled_until_update,
+    )
+
+
+def test_what_cannot_be_read_is_not_put_off(clockwork: Clockwork):
+    """Where the policy of a thing or its refresh cannot be read, what runs ends at its deadline, and the rest waits."""
+    first, second = clockwork.running("a"), clockwork.running("b")
+    clockwork.spoil_policy("a")
+    clockwork.until(T0 + 10 * MINUTE)
+    one = clockwork.sweep()
+    clockwork.track("c")
+    clockwork.spoil_schedule()
+    clockwork.until(T0 + HOUR)
+    clockwork.sweep()
+
+    assert 1 == one
+    assert [State.DEAD, State.DEAD] == [clockwork.store.job(each.id).state for each in (first, second)]
+    assert State.READY is clockwork.jobs()[-1].state
+
+
+def test_a_snooze_does_not_move_the_deadline(clockwork: Clockwork):
+    """A handler that asks to be called later has the time that it was allowed at first."""
+    claim = clockwork.running()
+    clockwork.store.end(claim, Snoozed(9 * MINUTE))
+    clockwork.until(T0 + 9 * MINUTE)
+    again = clockwork.store.take()
+    clockwork.store.end(again, Snoozed(MINUTE / 2))
+    clockwork.until(T0 + 10 * MINUTE)
+    clockwork.sweep()
+
+    assert (State.CANCELLED, "the deadline of the refresh has passed") == (
+        clockwork.store.job(claim.id).state,
+        clockwork.store.job(claim.id).note,
+    )
+    assert T0 + 15 * MINUTE == clockwork.state().refresh_at
+    assert sound(clockwork)
+
+
+def test_a_sweep_that_comes_late_for_a_late_deadline_tells_the_time_of_the_real_one(store: Harness):
+    """The row of an attempt that has waited in its queue has a later deadline than the attempt."""
+    clockwork = Clockwork(store, keeping(timeout=seconds(3), delays=(5 * MINUTE,)))
+    clockwork.track("a")
+    clockwork.until(T0 + seconds(3))
+    clockwork.sweep()
+    clockwork.until(T0 + seconds(10))
+    store.take()
+    clockwork.until(T0 + HOUR)
+    clockwork.sweep()
+
+    assert T0 + seconds(13) + 5 * MINUTE == clockwork.state().refresh_at
+
+
+def test_a_success_spreads_the_next_start(store: Harness):
+    """The sample of a success is that of its next planned start: each thing keeps apart from the others."""
+    clockwork = Clockwork(store, keeping(jitter=10 * MINUTE))
+    claims = [clockwork.running(key) for key in "abc"]
+    for claim, luck in zip(claims, (0.0, 0.25, 0.5), strict=True):
+        store.settle((claim, Succeeded()), sample=luck)
+
+    assert [HALF, HALF + 2.5 * MINUTE, HALF + 5 * MINUTE] == [clockwork.state(key).refresh_at for key in "abc"]
+
+
+def test_things_that_are_lost_together_are_spread_too(store: Harness):
+    """The sweep of a dead worker has no samples; the numbers of the jobs stand for them."""
+    clockwork = Clockwork(
+        store, keeping(jitter=10 * MINUTE, delays=(), on_exhausted=Exhausted.WAIT_NEXT, job=made(idempotent=False))
+    )
+    clockwork.track(*"abc")
+    store.claim(9, worker=store.worker())
+    store.wait(600)
+    store.sweep()
+    due = {clockwork.state(key).refresh_at for key in "abc"}
+
+    assert 3 == len(due)
+    assert all(timedelta(0) <= each - HALF < 10 * MINUTE for each in due)
 
 
 def test_an_attempt_that_waits_for_an_answer_is_overdue_too(clockwork: Clockwork):
@@ -431,6 +561,7 @@ def test_a_sweep_has_a_budget(clockwork: Clockwork):
     clockwork.track("a")
     clockwork.store.wait(1)
     clockwork.track("b", "c")
+    clockwork.store.claim(3)
     clockwork.until(T0 + HOUR)
     first = clockwork.sweep(budget=1)
 
@@ -575,7 +706,7 @@ def test_a_policy_that_means_nothing_is_given_up(clockwork: Clockwork):
     (turned,) = clockwork.start()
 
     assert Outcome.GAVE_UP is turned.outcome
-    assert "not understood: 'mood'" in (clockwork.state().disabled_reason or "")
+    assert "the stored policy is no JSON" in (clockwork.state().disabled_reason or "")
     assert 1 == len(told(clockwork))
 
 
@@ -597,7 +728,7 @@ def test_what_fails_and_has_a_policy_that_means_nothing_is_given_up(store: Harne
     clockwork.until(T0 + HOUR)
 
     assert 1 == clockwork.sweep()
-    assert "not understood: 'mood'" in (clockwork.state().disabled_reason or "")
+    assert "the stored policy is no JSON" in (clockwork.state().disabled_reason or "")
 
 
 def test_a_refresh_that_only_a_newer_redrive_can_read_waits(store: Harness):
@@ -650,8 +781,64 @@ def test_what_runs_is_reckoned_anew_and_goes_on(clockwork: Clockwork):
 
 def test_policies_of_their_own_follow_no_deployment(clockwork: Clockwork):
     """A thing with a policy of its own is not reckoned anew when the code has another one."""
-    own = str(RefreshPolicy(schedule=HOURLY))
+    own = policy_document(RefreshPolicy(schedule=HOURLY))
     clockwork.track("a", at_once=False, own=own)
     clockwork.declare(keeping(schedule=OTHER))
 
     assert (0, HALF) == (clockwork.replan(), clockwork.state().refresh_at)
+
+
+# ------------------------------------------------------------------------------------------------------------ the clock
+
+
+def test_late_starts_and_late_claims_follow_the_plan(store: Harness):
+    """A retry that fits to the second is made there, though the look, the claim and the settlement take 0.3 s each."""
+    late = timedelta(seconds=0.3)
+    clockwork = Clockwork(store, keeping(timeout=HOUR / 2, delays=(timedelta(0),) * 3))
+    clockwork.track("a", at_once=False)
+    begun = []
+    for _ in range(4):
+        clockwork.until((clockwork.state().refresh_at or HALF) + late)
+        clockwork.start()
+        clockwork.until(clockwork.now + late)
+        claim = store.take()
+        begun.append(clockwork.now - HALF)
+        clockwork.until(clockwork.now + HOUR / 2 + late)
+        store.end(claim, failed())
+
+    assert [0, 1800, 3600, 5400] == [round(each.total_seconds()) // 10 * 10 for each in begun]
+
+
+def test_things_that_are_ahead_of_the_clock_are_reckoned_anew_a_page_at_a_time(clockwork: Clockwork):
+    """After the clock was set back, each waits for the next planned refresh from now on; the audit log tells."""
+    clockwork.until(T0 + 999 * HOUR)
+    clockwork.track("a", "b", "c", at_once=False)
+    running = clockwork.running("d")
+    clockwork.track("own", at_once=False, own=policy_document(RefreshPolicy(schedule=OTHER)))
+    clockwork.until(T0)
+    pages, after = [], ""
+    while True:
+        page = clockwork.do(set_back.things("fresh", lucky(), after=after, limit=2, now=T0))
+        pages.append(page.moved)
+        if page.last is None:
+            break
+        after = page.last
+
+    assert [2, 2, 1] == pages
+    assert {HALF} == {clockwork.state(key).refresh_at for key in "abc"}
+    assert T0 + 45 * MINUTE == clockwork.state("own").refresh_at
+    assert (T0 + 10 * MINUTE, str(running.id)) == (clockwork.state("d").deadline_at, clockwork.state("d").attempt_uid)
+    assert {("redrive", "clock_set_back")} == {(each.actor, each.action) for each in clockwork.do(audit.audit())}
+    assert set_back.Page(None, 0) == clockwork.do(set_back.things("fresh", lucky(), now=T0))
+
+
+def test_what_cannot_be_read_stays_ahead_of_the_clock(clockwork: Clockwork):
+    """Nothing is reckoned of a policy or a refresh that this redrive cannot read, or that is not there."""
+    clockwork.until(T0 + 999 * HOUR)
+    clockwork.track("a", at_once=False)
+    clockwork.spoil_policy()
+    clockwork.until(T0)
+    moved = [clockwork.do(set_back.things(name, lucky(), now=T0)).moved for name in ("fresh", "absent")]
+    clockwork.spoil_schedule()
+
+    assert [0, 0, 0] == [*moved, clockwork.do(set_back.things("fresh", lucky(), now=T0)).moved]

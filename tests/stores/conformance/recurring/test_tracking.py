@@ -9,7 +9,8 @@ import pytest
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Succeeded
 from redrive.engine.records import Closing
-from redrive.errors import IllegalMove, NotTracked, ScheduleSyntaxError, StoreError
+from redrive.engine.recurring import policy_document
+from redrive.errors import IllegalMove, NotTracked, ScheduleError, StoreError
 from redrive.schedule import Outcome, RefreshPolicy, Schedule
 from redrive.stores.operations import audit, checks, jobs, schedules, tracked, tracking
 from redrive.stores.operations.freshness import Turned
@@ -18,7 +19,7 @@ from redrive.stores.operations.tracking import Wanted
 from tests.stores.helpers import T0, Harness, failed
 from tests.stores.recurring import HALF, HOUR, MINUTE, Clockwork, cron, keeping, lucky
 
-OWN = str(RefreshPolicy(schedule=Schedule.cron("45 * * * *"), timeout=2 * MINUTE, delays=(MINUTE,)))
+OWN = policy_document(RefreshPolicy(schedule=Schedule.cron("45 * * * *"), timeout=2 * MINUTE, delays=(MINUTE,)))
 """A policy of somebody's own."""
 
 
@@ -164,9 +165,9 @@ def test_the_timeout_of_its_own_policy_cuts_its_attempts_off(clockwork: Clockwor
 
 
 def test_a_policy_that_nobody_understands_is_refused(clockwork: Clockwork):
-    """Nothing is tracked by a policy that is not understood; the error says where."""
-    with pytest.raises(ScheduleSyntaxError, match="line 1"):
-        clockwork.track("a", own="whenever it suits")
+    """Nothing is tracked by a policy that cannot be read; the error says why."""
+    with pytest.raises(ScheduleError, match="policy.version: 99 is not 1"):
+        clockwork.track("a", own='{"version": 99}')
     with pytest.raises(NotTracked):
         clockwork.thing()
 
@@ -315,12 +316,12 @@ def test_a_trigger_starts_before_its_time(clockwork: Clockwork):
 
 
 def test_a_trigger_supersedes_what_runs(clockwork: Clockwork):
-    """The running attempt is cancelled, and counts as one."""
+    """The running attempt is cancelled, and the new one takes its number: no retry is spent."""
     first = clockwork.running()
     clockwork.trigger()
 
     assert State.CANCELLED is clockwork.store.job(first.id).state
-    assert 2 == clockwork.state().attempts_since_success
+    assert (1, 1) == (clockwork.state().attempt_no, clockwork.state().attempts_since_success)
     assert frozenset({first.lease_id}) == clockwork.store.settle((first, Succeeded())).lost
     assert sound(clockwork)
 
@@ -497,7 +498,7 @@ def test_an_update_by_a_policy_that_means_nothing_is_undone(clockwork: Clockwork
     """Where the own policy of a thing cannot be read, an update changes nothing: its attempt runs on."""
     claim = clockwork.running()
     clockwork.spoil_policy()
-    with pytest.raises(ScheduleSyntaxError, match="not understood"):
+    with pytest.raises(ScheduleError, match="no JSON"):
         clockwork.update()
 
     assert State.RUNNING is clockwork.store.job(claim.id).state

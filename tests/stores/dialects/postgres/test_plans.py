@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from redrive.engine.outcome import Succeeded
+from redrive.stores.drivers.postgres import Settings
 from redrive.stores.drivers.postgres.statements import begin, prepared
 from redrive.stores.operations import floors, jobs, leases, workers
 from redrive.stores.operations.leases import Ending
@@ -21,7 +22,15 @@ VALUES: dict[str, str] = {
     "now": f"'{T0}'", "count": "10", "queues": "NULL", "worker_id": "1",
     "job_ids": "ARRAY[1,2,3]", "lease_ids": "ARRAY[1,2,3]", "ids": "ARRAY[1,2,3]", "job_id": "1", "id": "1",
     "grace": "'10 s'", "budget": "100", "gone": "'{}'", "expires_at": f"'{T0}'",
-    "floor_queues": "'{}'", "floor_priorities": "'{}'", "floor_times": "'{}'", "floor_ids": "'{}'",
+    "floor_queues": "'{}'", "floor_priorities": "'{}'", "floor_tasks": "'{}'", "tasks": "NULL",
+    "floor_times": "'{}'", "floor_ids": "'{}'",
+}  # fmt: skip
+
+POOLED = Settings("", "", pgbouncer=True)
+"""So that each transaction says what a session has said otherwise."""
+
+FILTER = dict.fromkeys(["state", "hold", "task", "queue", "reason", "error", "caught"], "NULL") | {
+    "after_id": "0", "oldest_first": "false", "most": "100",
 }  # fmt: skip
 
 HOT = ["claim", "claim_chosen", "next_due", "close_succeeded", "settle_succeeded", "closed_before", "leases_of", "lost"]
@@ -40,7 +49,7 @@ class Plans:
         """Run a statement as a cached plan, undo it, and answer the nodes of its plan."""
         statement = prepared(self.schema)[name]
         values = ", ".join({**VALUES, **changes}[each] for each in statement.names)
-        self.connection.execute(begin(writes=writes, pooled=True))
+        self.connection.execute(begin(POOLED, writes=writes))
         self.connection.execute("SET LOCAL plan_cache_mode = force_generic_plan")
         self.connection.execute(f"PREPARE statement AS {statement.text}")
         rows = self.connection.execute(
@@ -79,7 +88,7 @@ def made(count: int, *, kind: str = "ready") -> str:
                 f"UPDATE {schema}.redrive_jobs SET state = 'succeeded', hold = NULL, finished_at = '{T0}'"  # noqa: S608 - of our own making
                 " WHERE scheduled_at > enqueued_at"
             )
-            connection.execute(f"VACUUM {schema}.redrive_jobs")
+            connection.execute(f"VACUUM ANALYZE {schema}.redrive_jobs")
     return schema
 
 
@@ -95,6 +104,35 @@ def test_no_everyday_statement_walks_the_jobs(name: str):
         if each["Node Type"] == "Seq Scan" and re.match(r"redrive_(jobs|attempts|payloads)", each["Relation Name"])
     ]
     assert [] == big
+
+
+LISTS = {
+    "jobs_held": {"hold": "'retry'"},
+    "jobs_few": {"hold": "'retry'"},
+    "jobs_few, ready": {"state": "'ready'"},
+    "jobs_few, running": {"state": "'running'"},
+    "jobs_few, waiting": {"state": "'waiting'"},
+    "jobs_few, dead": {"state": "'dead'"},
+    "jobs_these": {"ids": "ARRAY[1,2,3]"},
+    "jobs_dead": {},
+}
+
+
+@pytest.fixture(scope="module")
+def succeeded() -> str:
+    """A schema in which twenty jobs are due and 20,000 have succeeded."""
+    return made(20_001, kind="succeeded")
+
+
+@pytest.mark.parametrize("what", LISTS)
+def test_a_list_of_what_has_not_succeeded_reads_nothing_that_has(succeeded: str, what: str):
+    """A list of what waits, runs or is dead touches no page of the jobs that have succeeded."""
+    with postgres.connect() as connection:
+        plans = Plans(connection, succeeded)
+        nodes = plans.explain(what.partition(",")[0], writes=False, **FILTER | LISTS[what])
+
+    assert [] == [each for each in nodes if each["Node Type"] == "Seq Scan" and each["Relation Name"] == "redrive_jobs"]
+    assert 100 > nodes[0]["Shared Hit Blocks"] + nodes[0]["Shared Read Blocks"]
 
 
 @pytest.mark.slow

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from redrive.engine.lifecycle import State
-from redrive.engine.outcome import Succeeded
+from redrive.engine.outcome import Succeeded, Suspended
+from redrive.engine.records import Hold
 from redrive.engine.select import Filter
 from redrive.stores import migrate
 from redrive.stores.dialects import loader
@@ -185,13 +186,15 @@ def test_a_sweep_costs_the_same_whatever_is_kept(made, kind: str):
 # ---------------------------------------------------------------------------------------------------- plans
 
 ABSENT = """
-    queues hold note attempt failures crashes snoozes by_rule last_delay finished_at reason error forgive queue
+    queues tasks hold note attempt failures crashes snoozes by_rule last_delay finished_at reason error forgive queue
+    task caught oldest_first unreadable_at
 """
 
 GIVEN: dict[str, object] = {
     "now": T0, "count": 10, "worker_id": 1, "leases": [1], "before": "running", "gone": [], "first_at": T0,
     "spacing": seconds(0), "job_ids": [1], "lease_ids": [1], "ids": [1], "id": 1,
-    "job_id": 1, "lease_id": 1, "grace": seconds(10), "budget": 100, "state": "ready", "scheduled_at": T0,
+    "job_id": 1, "lease_id": 1, "grace": seconds(10), "budget": 100, "after_id": 0, "most": 10,
+    "state": "ready", "scheduled_at": T0,
 }  # fmt: skip
 
 PARAMS: dict[str, object] = dict.fromkeys(ABSENT.split()) | GIVEN
@@ -269,6 +272,91 @@ def test_what_operators_read_does_not_grow_with_the_table(made: Callable[[str, i
     few, many = (made(kind, count).steps(OPERATORS[what]()) for count in (FEW, MANY))
 
     assert many <= few * FLAT + 20
+
+
+CHOICES = {
+    "state": [State.READY, State.RUNNING, State.WAITING, State.DEAD],
+    "hold": [Hold.RETRY, Hold.DELAY],
+}
+"""Choices of which the cost follows the jobs that are in such a state, and not those that have ended."""
+
+BESIDE: list[dict[str, Any]] = [
+    {},
+    {"task": "send"},
+    {"queue": "a"},
+    {"reason": "X"},
+    {"error": "x"},
+    {"caught": False},
+]
+
+LISTS = [
+    Filter(**{name: value}, **beside, oldest_first=oldest_first)
+    for name, values in CHOICES.items()
+    for value in values
+    for beside in BESIDE
+    for oldest_first in (False, True)
+] + [Filter(ids=(1, 2), oldest_first=oldest_first) for oldest_first in (False, True)]
+
+
+@pytest.fixture(scope="module")
+def ended() -> Iterator[tuple[Counted, Counted]]:
+    """Databases with a few jobs of each state, and few and many that have succeeded since."""
+    made = []
+    for count in (FEW, MANY):
+        database = Counted()
+        database.fill(40, retry="0 catch mend")
+        some = database.run(database.claim(20)).claims
+        database.run(leases.settle([leases.Ending(each, failed(), 0.0) for each in some[:10]], now=T0))
+        waiting = [leases.Ending(each, Suspended(LONG), 0.0) for each in some[10:15]]
+        database.run(leases.settle(waiting, now=T0))
+        database.fill(10, retry="5 100d")
+        retried = database.run(database.claim(40)).claims
+        database.run(leases.settle([leases.Ending(each, failed(), 0.0) for each in retried[20:]], now=T0))
+        database.fill(10, delay=9999)
+        database.fill(count, payload=None)
+        database.settle(Succeeded(), count)
+        made.append(database)
+    yield made[0], made[1]
+    for each in made:
+        each.connection.close()
+
+
+@pytest.mark.parametrize("wanted", LISTS, ids=str)
+def test_a_list_of_what_has_not_succeeded_reads_nothing_that_has(ended: tuple[Counted, Counted], wanted: Filter):
+    """With 20,000 jobs that have succeeded since, a list of what waits, runs or is dead costs as much as with 1,000."""
+    few, many = (each.steps(admin.select(wanted)) for each in ended)
+
+    assert many <= FLAT * few
+    assert (
+        few < 100 * len(ended[0].run(admin.select(Filter(state=wanted.state, hold=wanted.hold, ids=wanted.ids)))) + 500
+    )
+
+
+def test_the_jobs_of_those_lists_are_there(ended: tuple[Counted, Counted]):
+    """The lists of the test above are not empty."""
+    found = {each: len(ended[1].run(admin.select(Filter(state=each)))) for each in CHOICES["state"]}
+    held = {each: len(ended[1].run(admin.select(Filter(hold=each)))) for each in CHOICES["hold"]}
+
+    assert all(found.values()), found
+    assert all(held.values()), held
+
+
+WALKS = [
+    ("jobs_held", r"SEARCH redrive_jobs USING INDEX redrive_jobs_held \(hold=\?\)"),
+    ("jobs_these", r"SEARCH redrive_jobs USING INTEGER PRIMARY KEY \(rowid=\?\)"),
+    ("jobs_few", r"(SCAN|SEARCH) redrive_jobs USING (COVERING )?INDEX redrive_jobs_\w+( \(hold=\?\))?"),
+    ("jobs_dead", r"SEARCH redrive_jobs USING INDEX redrive_jobs_dead \(id>\?\)"),
+]
+
+
+@pytest.mark.parametrize(("name", "expected"), WALKS)
+def test_a_list_reads_the_index_that_was_made_for_it(name: str, expected: str):
+    """Every line of the plan of these lists that is about jobs reads an index, and a partial one only as a whole."""
+    lines = [line for line in plan(name) if "redrive_jobs" in line]
+
+    assert lines
+    assert [] == [line for line in lines if not re.fullmatch(expected, line)]
+    assert name == "jobs_these" or not any("TEMP B-TREE" in line for line in plan(name))
 
 
 def test_jobs_without_keys_ask_nothing_of_keys():

@@ -24,11 +24,17 @@ CREATE SEQUENCE redrive_job_ids AS bigint;
 CREATE SEQUENCE redrive_lease_ids AS bigint;
 CREATE SEQUENCE redrive_worker_ids AS bigint;
 
--- Policies, frozen into the jobs that name them by the digest of their text.
+-- Policies, frozen into the jobs that name them by the digest of their text. The digest is not unique: an enqueue that
+-- sees no row inserts one, also where a transaction that has not ended has inserted the same. So no enqueue waits for the
+-- transaction of another one.
 CREATE TABLE redrive_policies (
-    digest text COLLATE "C" PRIMARY KEY,
-    document text NOT NULL
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    digest text COLLATE "C" NOT NULL,
+    document text NOT NULL,
+    retired_at timestamptz                -- no job had it; enqueues insert it anew, and this row is deleted a day later
 );
+
+CREATE INDEX redrive_policies_digest ON redrive_policies (digest);
 
 CREATE TABLE redrive_workers (
     id bigint PRIMARY KEY,
@@ -39,6 +45,7 @@ CREATE TABLE redrive_workers (
     lock_id integer,                      -- the lock that its session holds as long as it lives
     concurrency integer NOT NULL CHECK (concurrency > 0),
     queues text[],                        -- NULL: all queues
+    tasks text[],                         -- whose jobs it claims; NULL: all tasks
     started_at timestamptz NOT NULL,
     heartbeat_at timestamptz NOT NULL,
     expires_at timestamptz NOT NULL,
@@ -83,7 +90,9 @@ CREATE TABLE redrive_jobs (
         state IN ('ready', 'running', 'waiting', 'succeeded', 'dead', 'cancelled')
     ),
     hold text CHECK (
-        hold IN ('delay', 'retry', 'snooze', 'release', 'unknown_task', 'lost', 'redrive', 'debounce', 'breaker')
+        hold IN (
+            'delay', 'retry', 'snooze', 'release', 'unknown_task', 'bad_payload', 'lost', 'redrive', 'debounce', 'breaker'
+        )
     ),
     policy text COLLATE "C" NOT NULL,
     partition text COLLATE "C" CHECK (partition <> ''), -- whose turn it is in its queue: a tenant, an account
@@ -108,6 +117,7 @@ CREATE TABLE redrive_jobs (
     redrives integer NOT NULL DEFAULT 0 CHECK (redrives >= 0),
     by_rule integer[],                    -- failures matched by each rule of the policy
     last_delay interval,
+    unreadable_at timestamptz,            -- since when no worker has been able to read its arguments
     lease_id bigint,
     worker_id bigint,
     reason text,
@@ -134,13 +144,14 @@ CREATE TABLE redrive_jobs (
 );
 
 -- What a claim walks: ready rows only, so that a million waiting retries or finished jobs cost it nothing. Within a
--- lane (queue and priority) they lead with the order of the claim. Jobs with a partition, whose turn is counted, have an
--- index of their own, and one more by partition.
-CREATE INDEX redrive_jobs_ready ON redrive_jobs (queue, priority, scheduled_at, id)
+-- lane (queue, priority and task) they lead with the order of the claim. The task belongs to the lane because a worker
+-- claims only the tasks that it has: it passes over a million jobs of another task by one probe. Jobs with a partition,
+-- whose turn is counted, have an index of their own, and one more by partition.
+CREATE INDEX redrive_jobs_ready ON redrive_jobs (queue, priority, task, scheduled_at, id)
 WHERE state = 'ready' AND partition IS NULL;
-CREATE INDEX redrive_jobs_parted ON redrive_jobs (queue, priority, scheduled_at, id)
+CREATE INDEX redrive_jobs_parted ON redrive_jobs (queue, priority, task, scheduled_at, id)
 WHERE state = 'ready' AND partition IS NOT NULL;
-CREATE INDEX redrive_jobs_shares ON redrive_jobs (queue, partition, priority, scheduled_at, id)
+CREATE INDEX redrive_jobs_shares ON redrive_jobs (queue, partition, priority, task, scheduled_at, id)
 WHERE state = 'ready' AND partition IS NOT NULL;
 
 -- The lanes of plain queues that have ready rows, by a loose scan: as many index probes as there are lanes, however
@@ -148,59 +159,62 @@ WHERE state = 'ready' AND partition IS NOT NULL;
 CREATE VIEW redrive_lanes AS
 WITH RECURSIVE lane AS (
     (
-        SELECT queue, priority FROM redrive_jobs
+        SELECT queue, priority, task FROM redrive_jobs
         WHERE state = 'ready' AND partition IS NULL
-        ORDER BY queue, priority LIMIT 1
+        ORDER BY queue, priority, task LIMIT 1
     )
     UNION ALL
-    SELECT following.queue, following.priority
+    SELECT following.queue, following.priority, following.task
     FROM lane
     CROSS JOIN LATERAL (
-        SELECT queue, priority FROM redrive_jobs
-        WHERE state = 'ready' AND partition IS NULL AND (queue, priority) > (lane.queue, lane.priority)
-        ORDER BY queue, priority LIMIT 1
+        SELECT queue, priority, task FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NULL AND (queue, priority, task) > (lane.queue, lane.priority, lane.task)
+        ORDER BY queue, priority, task LIMIT 1
     ) AS following
 )
-SELECT queue, priority FROM lane
+SELECT queue, priority, task FROM lane
 WHERE NOT EXISTS (SELECT FROM redrive_queues WHERE name = lane.queue);
 
 -- The lanes of the other queues, unless they are paused; for jobs with and without a partition apart.
 CREATE VIEW redrive_special_lanes AS
 WITH RECURSIVE loose AS (
-    SELECT known.name AS queue, (
-        SELECT priority FROM redrive_jobs
-        WHERE state = 'ready' AND partition IS NULL AND queue = known.name
-        ORDER BY priority LIMIT 1
-    ) AS priority
+    SELECT known.name AS queue, first.priority, first.task
     FROM redrive_queues AS known
+    CROSS JOIN LATERAL (
+        SELECT priority, task FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NULL AND queue = known.name
+        ORDER BY priority, task LIMIT 1
+    ) AS first
     WHERE known.paused_at IS NULL
     UNION ALL
-    SELECT loose.queue, (
-        SELECT priority FROM redrive_jobs
-        WHERE state = 'ready' AND partition IS NULL AND queue = loose.queue AND priority > loose.priority
-        ORDER BY priority LIMIT 1
-    )
+    SELECT loose.queue, following.priority, following.task
     FROM loose
-    WHERE loose.priority IS NOT NULL
+    CROSS JOIN LATERAL (
+        SELECT priority, task FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NULL AND queue = loose.queue
+            AND (priority, task) > (loose.priority, loose.task)
+        ORDER BY priority, task LIMIT 1
+    ) AS following
 ),
 parted AS (
     (
-        SELECT queue, priority FROM redrive_jobs
+        SELECT queue, priority, task FROM redrive_jobs
         WHERE state = 'ready' AND partition IS NOT NULL
-        ORDER BY queue, priority LIMIT 1
+        ORDER BY queue, priority, task LIMIT 1
     )
     UNION ALL
-    SELECT following.queue, following.priority
+    SELECT following.queue, following.priority, following.task
     FROM parted
     CROSS JOIN LATERAL (
-        SELECT queue, priority FROM redrive_jobs
-        WHERE state = 'ready' AND partition IS NOT NULL AND (queue, priority) > (parted.queue, parted.priority)
-        ORDER BY queue, priority LIMIT 1
+        SELECT queue, priority, task FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NOT NULL
+            AND (queue, priority, task) > (parted.queue, parted.priority, parted.task)
+        ORDER BY queue, priority, task LIMIT 1
     ) AS following
 )
-SELECT queue, priority, false AS is_parted FROM loose WHERE priority IS NOT NULL
+SELECT queue, priority, task, false AS is_parted FROM loose
 UNION ALL
-SELECT queue, priority, true AS is_parted FROM parted
+SELECT queue, priority, task, true AS is_parted FROM parted
 WHERE NOT EXISTS (SELECT FROM redrive_queues WHERE name = parted.queue AND paused_at IS NOT NULL);
 
 -- What the sweep walks.
@@ -219,6 +233,10 @@ WHERE partition IS NOT NULL AND (
 
 -- What redrive and people walk.
 CREATE INDEX redrive_jobs_dead ON redrive_jobs (id) WHERE state = 'dead' AND caught_at IS NULL;
+CREATE INDEX redrive_jobs_caught ON redrive_jobs (id) WHERE caught_at IS NOT NULL;
+
+-- What waits for a reason of its own, such as a retry, by when it is due. A job that is due at once is not in it.
+CREATE INDEX redrive_jobs_held ON redrive_jobs (hold, scheduled_at, id) WHERE hold IS NOT NULL;
 
 -- The catch job of a dead one: at most one that is still unfinished.
 CREATE UNIQUE INDEX redrive_jobs_catching ON redrive_jobs (parent_id)
@@ -256,7 +274,7 @@ CREATE TABLE redrive_attempts (
     worker_id bigint NOT NULL,
     started_at timestamptz NOT NULL,
     finished_at timestamptz NOT NULL,
-    outcome text NOT NULL CHECK (outcome IN ('succeeded', 'failed', 'snoozed', 'cancelled', 'lost')),
+    outcome text NOT NULL CHECK (outcome IN ('succeeded', 'failed', 'snoozed', 'cancelled', 'lost', 'released')),
     reason text,
     stage text CHECK (stage IN ('not_sent', 'in_flight', 'answered')),
     error_type text,
@@ -319,13 +337,14 @@ CREATE TABLE redrive_refreshes (
     schedule text COLLATE "C" NOT NULL,
     key text COLLATE "C" NOT NULL CHECK (key <> ''),
     payload bytea NOT NULL,
-    own text,                             -- a policy of its own, in English; NULL: that of the schedule
+    own text,                             -- a policy of its own, as JSON; NULL: that of the schedule
     timing text COLLATE "C" NOT NULL,     -- digest of the policy by which its times were reckoned
     tracked_at timestamptz NOT NULL,
     refresh_at timestamptz,
     deadline_at timestamptz,
     planned_at timestamptz,
     started_at timestamptz,
+    due_at timestamptz,
     failing_since timestamptz,
     sweep_at timestamptz,                 -- when time alone makes a difference
     attempt_no integer NOT NULL CHECK (attempt_no >= 0),

@@ -23,7 +23,8 @@ CREATE TABLE redrive_sequences (
 -- Policies, frozen into the jobs that name them by the digest of their text.
 CREATE TABLE redrive_policies (
     digest TEXT PRIMARY KEY,
-    document TEXT NOT NULL
+    document TEXT NOT NULL,
+    retired_at INTEGER                    -- no job had it; unless an enqueue uses it again, it is deleted a day later
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE redrive_workers (
@@ -35,6 +36,7 @@ CREATE TABLE redrive_workers (
     lock_id INTEGER,                      -- PostgreSQL: the lock that its session holds as long as it lives
     concurrency INTEGER NOT NULL CHECK (concurrency > 0),
     queues TEXT,                          -- a JSON list; NULL: all queues
+    tasks TEXT,                           -- a JSON list: whose jobs it claims; NULL: all tasks
     started_at INTEGER NOT NULL,
     heartbeat_at INTEGER NOT NULL,
     expires_at INTEGER NOT NULL,
@@ -79,7 +81,9 @@ CREATE TABLE redrive_jobs (
     ),
     hold TEXT CHECK (
         hold IS NULL
-        OR hold IN ('delay', 'retry', 'snooze', 'release', 'unknown_task', 'lost', 'redrive', 'debounce', 'breaker')
+        OR hold IN (
+            'delay', 'retry', 'snooze', 'release', 'unknown_task', 'bad_payload', 'lost', 'redrive', 'debounce', 'breaker'
+        )
     ),
     policy TEXT NOT NULL REFERENCES redrive_policies (digest),
     partition TEXT CHECK (partition <> ''), -- whose turn it is in its queue: a tenant, an account
@@ -104,6 +108,7 @@ CREATE TABLE redrive_jobs (
     redrives INTEGER NOT NULL DEFAULT 0 CHECK (redrives >= 0),
     by_rule TEXT,                         -- a JSON list: failures matched by each rule of the policy
     last_delay INTEGER,
+    unreadable_at INTEGER,                -- since when no worker has been able to read its arguments
     lease_id INTEGER,
     worker_id INTEGER,
     reason TEXT,
@@ -126,88 +131,110 @@ CREATE TABLE redrive_jobs (
 ) STRICT;
 
 -- What a claim walks: ready rows only, so that a million waiting retries or finished jobs cost it nothing. Within a
--- lane (queue and priority) it leads with the order of the claim. Jobs with a partition stand apart: their partitions
--- are served by turns.
-CREATE INDEX redrive_jobs_ready ON redrive_jobs (queue, priority, scheduled_at, id)
+-- lane (queue, priority and task) it leads with the order of the claim. The task belongs to the lane because a worker
+-- claims only the tasks that it has: it passes over a million jobs of another task by one probe. Jobs with a partition
+-- stand apart: their partitions are served by turns.
+CREATE INDEX redrive_jobs_ready ON redrive_jobs (queue, priority, task, scheduled_at, id)
 WHERE state = 'ready' AND partition IS NULL;
-CREATE INDEX redrive_jobs_parted ON redrive_jobs (queue, priority, scheduled_at, id)
+CREATE INDEX redrive_jobs_parted ON redrive_jobs (queue, priority, task, scheduled_at, id)
 WHERE state = 'ready' AND partition IS NOT NULL;
-CREATE INDEX redrive_jobs_shares ON redrive_jobs (queue, partition, priority, scheduled_at, id)
+CREATE INDEX redrive_jobs_shares ON redrive_jobs (queue, partition, priority, task, scheduled_at, id)
 WHERE state = 'ready' AND partition IS NOT NULL;
 
 -- The lanes of plain queues that have ready rows, by a loose scan: as many index probes as there are lanes, however
 -- long each one is. A queue is plain if it has no row in redrive_queues, and if its jobs have no partition.
 CREATE VIEW redrive_lanes AS
-WITH RECURSIVE lane (id, queue, priority) AS (
-    SELECT first.id, first.queue, first.priority
+WITH RECURSIVE lane (id, queue, priority, task) AS (
+    SELECT first.id, first.queue, first.priority, first.task
     FROM (
-        SELECT id, queue, priority FROM redrive_jobs
-        WHERE state = 'ready' AND partition IS NULL ORDER BY queue, priority LIMIT 1
+        SELECT id, queue, priority, task FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NULL ORDER BY queue, priority, task LIMIT 1
     ) AS first
     UNION ALL
-    SELECT job.id, job.queue, job.priority
+    SELECT job.id, job.queue, job.priority, job.task
     FROM lane
     JOIN redrive_jobs AS job ON job.id = coalesce(
         (
             SELECT id FROM redrive_jobs
+            WHERE state = 'ready' AND partition IS NULL
+                AND queue = lane.queue AND priority = lane.priority AND task > lane.task
+            ORDER BY task LIMIT 1
+        ),
+        (
+            SELECT id FROM redrive_jobs
             WHERE state = 'ready' AND partition IS NULL AND queue = lane.queue AND priority > lane.priority
-            ORDER BY priority LIMIT 1
+            ORDER BY priority, task LIMIT 1
         ),
         (
             SELECT id FROM redrive_jobs
             WHERE state = 'ready' AND partition IS NULL AND queue > lane.queue
-            ORDER BY queue, priority LIMIT 1
+            ORDER BY queue, priority, task LIMIT 1
         )
     )
 )
-SELECT queue, priority FROM lane
+SELECT queue, priority, task FROM lane
 WHERE NOT EXISTS (SELECT 1 FROM redrive_queues WHERE name = lane.queue);
 
 -- The lanes of the other queues, unless they are paused; for jobs with and without a partition apart.
 CREATE VIEW redrive_special_lanes AS
-WITH RECURSIVE loose (queue, priority) AS (
-    SELECT known.name, (
-        SELECT priority FROM redrive_jobs
-        WHERE state = 'ready' AND partition IS NULL AND queue = known.name
-        ORDER BY priority LIMIT 1
-    )
+WITH RECURSIVE loose (id, queue, priority, task) AS (
+    SELECT job.id, job.queue, job.priority, job.task
     FROM redrive_queues AS known
+    JOIN redrive_jobs AS job ON job.id = (
+        SELECT id FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NULL AND queue = known.name
+        ORDER BY priority, task LIMIT 1
+    )
     WHERE known.paused_at IS NULL
     UNION ALL
-    SELECT loose.queue, (
-        SELECT priority FROM redrive_jobs
-        WHERE state = 'ready' AND partition IS NULL AND queue = loose.queue AND priority > loose.priority
-        ORDER BY priority LIMIT 1
-    )
+    SELECT job.id, job.queue, job.priority, job.task
     FROM loose
-    WHERE loose.priority IS NOT NULL
+    JOIN redrive_jobs AS job ON job.id = coalesce(
+        (
+            SELECT id FROM redrive_jobs
+            WHERE state = 'ready' AND partition IS NULL
+                AND queue = loose.queue AND priority = loose.priority AND task > loose.task
+            ORDER BY task LIMIT 1
+        ),
+        (
+            SELECT id FROM redrive_jobs
+            WHERE state = 'ready' AND partition IS NULL AND queue = loose.queue AND priority > loose.priority
+            ORDER BY priority, task LIMIT 1
+        )
+    )
 ),
-parted (id, queue, priority) AS (
-    SELECT first.id, first.queue, first.priority
+parted (id, queue, priority, task) AS (
+    SELECT first.id, first.queue, first.priority, first.task
     FROM (
-        SELECT id, queue, priority FROM redrive_jobs
-        WHERE state = 'ready' AND partition IS NOT NULL ORDER BY queue, priority LIMIT 1
+        SELECT id, queue, priority, task FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NOT NULL ORDER BY queue, priority, task LIMIT 1
     ) AS first
     UNION ALL
-    SELECT job.id, job.queue, job.priority
+    SELECT job.id, job.queue, job.priority, job.task
     FROM parted
     JOIN redrive_jobs AS job ON job.id = coalesce(
         (
             SELECT id FROM redrive_jobs
             WHERE state = 'ready' AND partition IS NOT NULL
+                AND queue = parted.queue AND priority = parted.priority AND task > parted.task
+            ORDER BY task LIMIT 1
+        ),
+        (
+            SELECT id FROM redrive_jobs
+            WHERE state = 'ready' AND partition IS NOT NULL
                 AND queue = parted.queue AND priority > parted.priority
-            ORDER BY priority LIMIT 1
+            ORDER BY priority, task LIMIT 1
         ),
         (
             SELECT id FROM redrive_jobs
             WHERE state = 'ready' AND partition IS NOT NULL AND queue > parted.queue
-            ORDER BY queue, priority LIMIT 1
+            ORDER BY queue, priority, task LIMIT 1
         )
     )
 )
-SELECT queue, priority, 0 AS is_parted FROM loose WHERE priority IS NOT NULL
+SELECT queue, priority, task, 0 AS is_parted FROM loose
 UNION ALL
-SELECT queue, priority, 1 AS is_parted FROM parted
+SELECT queue, priority, task, 1 AS is_parted FROM parted
 WHERE NOT EXISTS (SELECT 1 FROM redrive_queues WHERE name = parted.queue AND paused_at IS NOT NULL);
 
 -- What the sweep walks.
@@ -226,6 +253,10 @@ WHERE partition IS NOT NULL AND (
 
 -- What redrive and people walk.
 CREATE INDEX redrive_jobs_dead ON redrive_jobs (id) WHERE state = 'dead' AND caught_at IS NULL;
+CREATE INDEX redrive_jobs_caught ON redrive_jobs (id) WHERE caught_at IS NOT NULL;
+
+-- What waits for a reason of its own, such as a retry, by when it is due. A job that is due at once is not in it.
+CREATE INDEX redrive_jobs_held ON redrive_jobs (hold, scheduled_at, id) WHERE hold IS NOT NULL;
 
 -- The catch job of a dead one: at most one that is still unfinished.
 CREATE UNIQUE INDEX redrive_jobs_catching ON redrive_jobs (parent_id)
@@ -266,6 +297,7 @@ CREATE TABLE redrive_attempts (
     finished_at INTEGER NOT NULL,
     outcome TEXT NOT NULL CHECK (
         outcome = 'succeeded' OR outcome = 'failed' OR outcome = 'snoozed' OR outcome = 'cancelled' OR outcome = 'lost'
+        OR outcome = 'released'
     ),
     reason TEXT,
     stage TEXT CHECK (stage IS NULL OR stage IN ('not_sent', 'in_flight', 'answered')),
@@ -329,13 +361,14 @@ CREATE TABLE redrive_refreshes (
     schedule TEXT NOT NULL,
     key TEXT NOT NULL CHECK (key <> ''),
     payload BLOB NOT NULL,
-    own TEXT,                             -- a policy of its own, in English; NULL: that of the schedule
+    own TEXT,                             -- a policy of its own, as JSON; NULL: that of the schedule
     timing TEXT NOT NULL,                 -- digest of the policy by which its times were reckoned
     tracked_at INTEGER NOT NULL,
     refresh_at INTEGER,
     deadline_at INTEGER,
     planned_at INTEGER,
     started_at INTEGER,
+    due_at INTEGER,
     failing_since INTEGER,
     sweep_at INTEGER,                     -- when time alone makes a difference
     attempt_no INTEGER NOT NULL CHECK (attempt_no >= 0),

@@ -13,7 +13,7 @@ from redrive.errors import StoreBusy, StoreClosed
 from redrive.stores.dialects.postgres.values import decoder
 from redrive.stores.drivers.postgres.conversation import Said, Talk, part, whole
 from redrive.stores.drivers.postgres.settings import Settings
-from redrive.stores.drivers.postgres.statements import SESSION
+from redrive.stores.drivers.postgres.statements import session
 from redrive.stores.drivers.postgres.trouble import translation
 from redrive.stores.query import Operation, Rows, Steps
 
@@ -243,7 +243,7 @@ class _Pool:
             connection = await connect(self._settings) if fresh else self._idle.pop()
             try:
                 if fresh and not self._settings.pgbouncer:
-                    await connection.execute(SESSION)
+                    await connection.execute(session(self._settings))
                 return connection, await _say(connection, first)
             except ERRORS as error:
                 connection.terminate()

@@ -3,7 +3,7 @@
 Each answer is a round trip, and a short operation consists of little else. So what can be left out is left out, on
 sessions that are ours alone (behind a pool for transactions there are none):
 
-* What is the same for all transactions is set once for each session (`SESSION`).
+* What is the same for all transactions is set once for each session (`session`).
 * A query that is `free` goes before the transaction, since it is as good there. A worker that looks and finds
   nothing due has then asked one thing.
 * A query that is the `last`, before which no transaction had to begin, is a transaction by itself. The news for the
@@ -101,7 +101,7 @@ def _talk(steps: Steps[R], settings: Settings, own: Operation[R] | None, is_news
         query = next(steps)
         while True:
             if own is not None and not began and (settings.pgbouncer or not _stands_alone(query)):
-                yield Said(begin(writes=own.writes, pooled=settings.pgbouncer))
+                yield Said(begin(settings, writes=own.writes))
                 began = True
             alone = query.last and not began
             news = channel if alone and channel and is_news() else None

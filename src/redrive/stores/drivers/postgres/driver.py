@@ -69,6 +69,8 @@ class PostgresDriver:
         """
         sync, _ = self._runners()
         if using is not None:
+            if operation.before is not None:
+                sync.run(operation.before, self._is_news)
             return _using.run_on(using, operation, self.settings, self._name())
         return sync.run(operation, self._is_news)
 
@@ -89,6 +91,8 @@ class PostgresDriver:
         if using is not None:
             if self._uid is None:
                 self._uid = await aio.run(identify("uid"))
+            if operation.before is not None:
+                await aio.run(operation.before, self._is_news)
             return await _using.arun_on(using, operation, self.settings, self._uid)
         return await aio.run(operation, self._is_news)
 

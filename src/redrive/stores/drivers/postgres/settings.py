@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
 
 from redrive.errors import ConfigurationError, PolicyError
 from redrive.policy import parse_duration
+from redrive.stores.urls import redacted, shown
 
 __all__ = ["FORM", "Settings", "settings"]
 
@@ -19,6 +21,13 @@ FORM = "postgresql://user@host/database?schema=redrive"
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _DIRECT = re.compile(r"[^:@]+(:\d+)?")
 _MOST = 1000
+
+_TEXT = r"(?:[^%/:?#@\[\]&]|%(?!00)[0-9A-Fa-f]{2})*"
+_HOST = rf"(?:\[[0-9A-Fa-f:.]+\]|{_TEXT})(?::\d*)?"
+_VALUE = r"(?:[^%?#@&]|%(?!00)[0-9A-Fa-f]{2})*"
+_URL = re.compile(
+    rf"(?i:postgres(?:ql)?)://(?:{_TEXT}(?::{_TEXT})?@)?{_HOST}(?:,{_HOST})*(?:/{_TEXT})?(?:\?[a-z_]+={_VALUE}(?:&[a-z_]+={_VALUE})*)?"
+)
 
 LIBRARY = frozenset({
     "application_name", "host", "passfile", "port", "sslcert", "sslcrl", "sslkey", "sslmode", "sslrootcert",
@@ -40,10 +49,10 @@ class Settings:
         direct: ``host`` or ``host:port`` (or the folder of a socket) for the listening connection, where the others go
             through such a pool.
         pool: connections of each colour, at most.
-        timeout: how long to wait for a connection, and for the answer to one statement.
+        timeout: how long to wait for a connection, and for the answer to one statement; half of it for a lock.
     """
 
-    dsn: str
+    dsn: str = field(repr=False)
     name: str
     schema: str = "redrive"
     notify: bool = True
@@ -77,9 +86,9 @@ def settings(url: str) -> Settings:
         What it says.
 
     Raises:
-        ConfigurationError: a setting is not known, or has a value that it cannot have.
+        ConfigurationError: the URL cannot be read, a setting is not known, or has a value that it cannot have.
     """
-    parts = urlsplit(url)
+    parts = _parts(url)
     pairs = parse_qsl(parts.query, keep_blank_values=True)
     kept = urlencode([pair for pair in pairs if pair[0] in LIBRARY], quote_via=quote)
     where = f"{parts.netloc.rpartition('@')[2] or dict(pairs).get('host', 'the local server')}/{parts.path.lstrip('/')}"
@@ -92,13 +101,25 @@ def settings(url: str) -> Settings:
     return replace(found, name=f"{found.name} (schema {found.schema})")
 
 
+def _parts(url: str) -> SplitResult:
+    """Split a URL, which must be readable in one way only: the libraries disagree about others, and show them."""
+    with contextlib.suppress(ValueError):
+        if _URL.fullmatch(url):
+            return urlsplit(url)
+    message = (
+        f"the store URL {redacted(url)!r} is not understood; form: {FORM} (in names, passwords and values "
+        "write % as %25, / as %2F, : as %3A, ? as %3F, # as %23, @ as %40, [ as %5B, ] as %5D)"
+    )
+    raise ConfigurationError(message)
+
+
 def _with_option(found: Settings, name: str, value: str) -> Settings:
     read = _OPTIONS.get(name)
     known = None if read is None else read(value)
     if known is None:
         message = (
-            f"the store URL of {found} has a setting {name}={value!r}; settings: schema=name (letters, digits and _), "
-            "notify=on|off, pgbouncer=on|off, direct=host:port, pool=10, timeout=30s, and of the libraries: "
+            f"the store URL of {found} has a setting {shown(name, value)}; settings: schema=name (letters, digits "
+            "and _), notify=on|off, pgbouncer=on|off, direct=host:port, pool=10, timeout=30s, and of the libraries: "
             f"{', '.join(sorted(LIBRARY))}"
         )
         raise ConfigurationError(message)

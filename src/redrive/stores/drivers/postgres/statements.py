@@ -10,9 +10,10 @@ from typing import Any
 
 from redrive.stores.dialects import loader
 from redrive.stores.dialects.postgres.values import arguments
+from redrive.stores.drivers.postgres.settings import Settings
 from redrive.stores.query import Query
 
-__all__ = ["SESSION", "Statement", "begin", "compiled", "prepared", "said"]
+__all__ = ["Statement", "begin", "compiled", "prepared", "said", "session"]
 
 _COMMENT = re.compile(r"--[^\n]*")
 _OURS = re.compile(r"(?<![\w.\"])redrive_\w+")
@@ -33,8 +34,24 @@ was made it chooses to read all of it, and keeps to that when there are a millio
 many cheap probes, which takes longer than to run them.
 """
 
-SESSION = "; ".join(f"SET {name} = {value}" for name, value in _HABITS)
-"""Said first on a session that is ours as long as it lasts."""
+
+def _habits(settings: Settings) -> tuple[tuple[str, str], ...]:
+    # A transaction of a user's may hold a key for as long as it likes. Half of what asyncpg waits for an answer: so it
+    # is the database that ends the wait, and the connection stays.
+    patience = round(settings.timeout.total_seconds() * 1000 / 2)
+    return (*_HABITS, ("lock_timeout", str(max(1, patience))))
+
+
+def session(settings: Settings) -> str:
+    """Write what is said first on a session that belongs to redrive as long as it lasts.
+
+    Args:
+        settings: how long to wait for a lock.
+
+    Returns:
+        Statements without parameters.
+    """
+    return "; ".join(f"SET {name} = {value}" for name, value in _habits(settings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,17 +145,17 @@ def compiled(text: str, schema: str | None) -> Statement:
     return Statement(qualified, tuple(names))
 
 
-def begin(*, writes: bool, pooled: bool) -> str:
+def begin(settings: Settings, *, writes: bool) -> str:
     """Begin a transaction, in one message.
 
     Args:
+        settings: whether each transaction gets another session, on which `session` has not been said.
         writes: will it write? What only reads sees one snapshot, and may read whole tables.
-        pooled: does each transaction get another session, so that `SESSION` has not been said?
 
     Returns:
         Statements without parameters.
     """
-    wanted = dict(_HABITS) if pooled else {}
+    wanted = dict(_habits(settings)) if settings.pgbouncer else {}
     if not writes:
         wanted["enable_seqscan"] = "on"
     mode = "READ COMMITTED READ WRITE" if writes else "REPEATABLE READ READ ONLY"

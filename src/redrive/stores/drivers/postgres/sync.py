@@ -16,7 +16,7 @@ from redrive.stores.dialects.postgres.values import decoder
 from redrive.stores.drivers.postgres.arrays import ListDumper
 from redrive.stores.drivers.postgres.conversation import Said, Talk, part, whole
 from redrive.stores.drivers.postgres.settings import Settings
-from redrive.stores.drivers.postgres.statements import SESSION
+from redrive.stores.drivers.postgres.statements import session
 from redrive.stores.drivers.postgres.trouble import translation
 from redrive.stores.query import Operation, Rows, Steps
 
@@ -191,7 +191,7 @@ class SyncRunner:
             cursor = _cursor(connection or connect(self._settings))
             try:
                 if fresh and not self._settings.pgbouncer:
-                    _say(cursor, Said(SESSION))
+                    _say(cursor, Said(session(self._settings)))
                 return cursor, _say(cursor, first)
             except BaseException as error:
                 cursor.connection.close()

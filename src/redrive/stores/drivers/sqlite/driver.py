@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from redrive.clock import Clock
-from redrive.errors import ConfigurationError, StoreClosed, StoreMismatch
+from redrive.errors import ConfigurationError, StoreBusy, StoreClosed, StoreMismatch
 from redrive.stores.drivers import files
 from redrive.stores.drivers.sqlite.conversation import connect, drive, savepoint
 from redrive.stores.drivers.sqlite.lane import GROUP, Errand, Lane
-from redrive.stores.drivers.sqlite.lending import AsyncSQLiteLoan, SQLiteLoan, alend, lend
+from redrive.stores.drivers.sqlite.lending import AsyncSQLiteLoan, SQLiteLoan, alend, lend, open_loan
+from redrive.stores.drivers.sqlite.numbers import advance, remember
 from redrive.stores.drivers.sqlite.settings import Settings
 from redrive.stores.drivers.sqlite.trouble import translated
 from redrive.stores.query import Operation
@@ -89,7 +90,10 @@ class SQLiteDriver:
         Raises:
             StoreError: the database refused.
         """
-        return self.submit(operation).result() if using is None else self.run_on(using, operation)
+        if using is not None:
+            return self.run_on(using, operation)
+        self._check_loan(operation)
+        return self.submit(operation).result()
 
     async def arun(self, operation: Operation[R], *, using: Any = None) -> R:  # noqa: ANN401 - the user's
         """Run an operation and await it; see `submit`.
@@ -106,6 +110,7 @@ class SQLiteDriver:
         """
         if using is not None:
             return self.run_on(using, operation)
+        self._check_loan(operation)
         errand = Errand(operation.steps, writes=operation.writes)
         self._join(asyncio.get_running_loop(), errand)
         result: R = await asyncio.wrap_future(errand.future)
@@ -159,7 +164,16 @@ class SQLiteDriver:
             if not connection.in_transaction and _begins_by_itself(connection):
                 cursor.execute(f"BEGIN {connection.isolation_level}")
             with savepoint(cursor):
-                return drive(cursor, operation.steps, self.settings)
+                return self._drive_on(cursor, operation)
+
+    def _drive_on(self, cursor: sqlite3.Cursor, operation: Operation[R]) -> R:
+        """Run an operation in a transaction that may be rolled back; its numbers are not given again."""
+        if not operation.wakes or self.settings.path is None:
+            return drive(cursor, operation.steps, self.settings)
+        advance(cursor, self.settings.path)
+        result = drive(cursor, operation.steps, self.settings)
+        remember(cursor, self.settings.path)
+        return result
 
     def lend(self) -> SQLiteLoan:
         """Lend a connection of its own, in a transaction; see `redrive.stores.loan.Loan`.
@@ -175,6 +189,22 @@ class SQLiteDriver:
         """Lend a connection of its own to a coroutine; see `lend`."""
         self._check_lendable()
         return await alend(self.settings)
+
+    def _check_loan(self, operation: Operation[Any]) -> None:
+        """Refuse a write that would wait for the transaction of the handler that wants it.
+
+        Raises:
+            StoreBusy: a handler's transaction is open here, and the operation writes on another connection.
+        """
+        loan = open_loan() if operation.writes else None
+        path = self.settings.path
+        if loan is not None and path is not None and _same_file(path, str(loan.settings.path)):
+            message = (
+                f"{self.settings} is locked by the ctx.transaction() of this handler, so this call would wait for "
+                "itself: pass the connection of the block, as in enqueue(..., using=connection), or call it outside "
+                "the block"
+            )
+            raise StoreBusy(message)
 
     def _check_lendable(self) -> None:
         self._lanes()

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from redrive.errors import StoreClosed
 from redrive.stores.drivers.sqlite.conversation import drive, savepoint
+from redrive.stores.drivers.sqlite.numbers import advance
 from redrive.stores.drivers.sqlite.settings import Settings
 from redrive.stores.drivers.sqlite.trouble import translated
 from redrive.stores.query import Operation, Steps
@@ -142,6 +143,8 @@ class Lane:
         try:
             with translated(self._settings):
                 self._cursor.execute("BEGIN IMMEDIATE" if group[0].writes else "BEGIN")
+                if group[0].writes:
+                    advance(self._cursor, self._settings.path)
                 for task in group:
                     task.prepare(self._cursor, self._settings, alone=len(group) == 1)
                 self._cursor.execute("COMMIT" if any(task.error is None for task in group) else "ROLLBACK")

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+from contextvars import ContextVar
 from typing import TypeVar
 
 from redrive.stores.drivers.sqlite.conversation import connect, drive
@@ -22,9 +23,12 @@ from redrive.stores.drivers.sqlite.trouble import translated
 from redrive.stores.loan import to_the_end
 from redrive.stores.query import Operation
 
-__all__ = ["AsyncSQLiteLoan", "SQLiteLoan", "alend", "lend"]
+__all__ = ["AsyncSQLiteLoan", "SQLiteLoan", "alend", "lend", "open_loan"]
 
 R = TypeVar("R")
+
+_latest: ContextVar[SQLiteLoan | None] = ContextVar("redrive_sqlite_loan", default=None)
+"""The loan that was last made in this thread or asyncio task. Tasks and threads that inherit the context inherit it."""
 
 
 class SQLiteLoan:
@@ -32,20 +36,24 @@ class SQLiteLoan:
 
     Args:
         connection: in a transaction.
-        settings: for messages.
+        settings: which database.
+
+    Attributes:
+        is_open: the transaction has not ended.
     """
 
     def __init__(self, connection: sqlite3.Connection, settings: Settings) -> None:
         self.connection = connection
-        self._settings = settings
+        self.settings = settings
+        self.is_open = True
         connection.set_authorizer(_not_to_be_ended)
 
     def run(self, operation: Operation[R]) -> R:
         """Run an operation in the transaction."""
-        with translated(self._settings):
+        with translated(self.settings):
             cursor = self.connection.cursor()
             cursor.row_factory = None
-            return drive(cursor, operation.steps, self._settings)
+            return drive(cursor, operation.steps, self.settings)
 
     def commit(self) -> None:
         """Commit and close."""
@@ -57,7 +65,7 @@ class SQLiteLoan:
 
     def _end(self, statement: str) -> None:
         try:
-            with translated(self._settings):
+            with translated(self.settings):
                 self.connection.set_authorizer(None)
                 if self.connection.in_transaction:  # some errors, such as a full disk, have ended it already
                     self.connection.execute(statement)
@@ -65,6 +73,7 @@ class SQLiteLoan:
                     message = "cannot commit: the transaction was rolled back by SQLite"
                     raise sqlite3.OperationalError(message)
         finally:
+            self.is_open = False
             self.connection.close()
 
 
@@ -111,17 +120,31 @@ def lend(settings: Settings) -> SQLiteLoan:
         except BaseException:
             connection.close()
             raise
-        return SQLiteLoan(connection, settings)
+        loan = SQLiteLoan(connection, settings)
+        _latest.set(loan)
+        return loan
 
 
 async def alend(settings: Settings) -> AsyncSQLiteLoan:
     """The same, in a thread. A task that is cancelled while it waits leaves no transaction open."""
     opening = _Opening(settings)
     try:
-        return AsyncSQLiteLoan(await asyncio.to_thread(opening.lend))
+        loan = await asyncio.to_thread(opening.lend)
     except BaseException:
         opening.abandon()
         raise
+    _latest.set(loan)
+    return AsyncSQLiteLoan(loan)
+
+
+def open_loan() -> SQLiteLoan | None:
+    """Return the loan whose transaction is open in this thread or asyncio task, if there is one.
+
+    Its transaction holds the lock of its file: whatever this thread or task writes to that file on another connection
+    would wait for itself.
+    """
+    loan = _latest.get()
+    return loan if loan is not None and loan.is_open else None
 
 
 class _Opening:

@@ -9,7 +9,6 @@ import turso
 
 from redrive.errors import ConfigurationError, StoreMismatch, StoreOpenError
 from redrive.stores.drivers import files
-from redrive.stores.drivers.sqlite.conversation import drive
 from redrive.stores.drivers.sqlite.driver import SQLiteDriver
 from redrive.stores.drivers.sqlite.trouble import translated
 from redrive.stores.drivers.turso.connection import TursoConnection, connect
@@ -75,7 +74,7 @@ class TursoDriver(SQLiteDriver):
             self._same_database(cursor)
             if not connection.in_transaction and connection.isolation_level is not None:
                 cursor.execute("BEGIN IMMEDIATE")
-            return drive(cursor, operation.steps, self.settings)
+            return self._drive_on(cursor, operation)
 
     def lend(self) -> NoReturn:
         """Turso has one connection, which is not lent.

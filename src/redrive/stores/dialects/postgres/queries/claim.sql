@@ -1,69 +1,75 @@
 -- Gives the worker the due jobs of plain queues that come first by priority, due time and id, under new leases.
--- Called by claim; every row it answers is one new attempt.
+-- Called by claim; every row it answers is one new attempt. Other tasks than those of the worker are left alone.
 WITH RECURSIVE floor AS MATERIALIZED (
-    SELECT queue COLLATE "C" AS queue, priority, scheduled_at, id
-    FROM unnest(:floor_queues::text[], :floor_priorities::bigint[], :floor_times::timestamptz[], :floor_ids::bigint[])
-        AS given (queue, priority, scheduled_at, id)
+    SELECT queue COLLATE "C" AS queue, priority, task COLLATE "C" AS task, scheduled_at, id
+    FROM unnest(
+        :floor_queues::text[], :floor_priorities::bigint[], :floor_tasks::text[], :floor_times::timestamptz[],
+        :floor_ids::bigint[]
+    ) AS given (queue, priority, task, scheduled_at, id)
     UNION ALL
-    SELECT '', 0, '-infinity', 0
+    SELECT '', 0, '', '-infinity', 0
 ),
 found AS (
     -- A loose scan, as the view redrive_lanes, from the last lane to the first. But what stands between two lanes with
     -- floors is asked for by itself, so that their dead entries are not walked; the empty name is the end.
     (
-        SELECT queue, priority
+        SELECT queue, priority, task
         FROM (
             (
-                SELECT job.queue, job.priority FROM redrive_jobs AS job
-                WHERE job.state = 'ready' AND job.partition IS NULL AND (job.queue, job.priority) > (
-                    SELECT queue, priority FROM floor ORDER BY queue DESC, priority DESC LIMIT 1
+                SELECT job.queue, job.priority, job.task FROM redrive_jobs AS job
+                WHERE job.state = 'ready' AND job.partition IS NULL AND (job.queue, job.priority, job.task) > (
+                    SELECT queue, priority, task FROM floor ORDER BY queue DESC, priority DESC, task DESC LIMIT 1
                 )
-                ORDER BY job.queue DESC, job.priority DESC LIMIT 1
+                ORDER BY job.queue DESC, job.priority DESC, job.task DESC LIMIT 1
             )
             UNION ALL
-            SELECT queue, priority FROM floor
+            SELECT queue, priority, task FROM floor
         ) AS last
-        ORDER BY queue DESC, priority DESC LIMIT 1
+        ORDER BY queue DESC, priority DESC, task DESC LIMIT 1
     )
     UNION ALL
-    SELECT before.queue, before.priority
+    SELECT before.queue, before.priority, before.task
     FROM found
     CROSS JOIN LATERAL (
-        SELECT queue, priority FROM floor
-        WHERE (queue, priority) < (found.queue, found.priority)
-        ORDER BY queue DESC, priority DESC LIMIT 1
+        SELECT queue, priority, task FROM floor
+        WHERE (queue, priority, task) < (found.queue, found.priority, found.task)
+        ORDER BY queue DESC, priority DESC, task DESC LIMIT 1
     ) AS bound
     CROSS JOIN LATERAL (
         (
-            SELECT queue, priority FROM redrive_jobs
+            SELECT queue, priority, task FROM redrive_jobs
             WHERE state = 'ready' AND partition IS NULL
-                AND (queue, priority) < (found.queue, found.priority) AND (queue, priority) > (bound.queue, bound.priority)
-            ORDER BY queue DESC, priority DESC LIMIT 1
+                AND (queue, priority, task) < (found.queue, found.priority, found.task)
+                AND (queue, priority, task) > (bound.queue, bound.priority, bound.task)
+            ORDER BY queue DESC, priority DESC, task DESC LIMIT 1
         )
         UNION ALL
-        SELECT bound.queue, bound.priority
-        ORDER BY queue DESC, priority DESC LIMIT 1
+        SELECT bound.queue, bound.priority, bound.task
+        ORDER BY queue DESC, priority DESC, task DESC LIMIT 1
     ) AS before
 ),
 lane AS MATERIALIZED (
-    SELECT found.queue, found.priority,
+    SELECT found.queue, found.priority, found.task,
         coalesce(floor.scheduled_at, '-infinity') AS since, coalesce(floor.id, 0) AS since_id
     FROM found
-    LEFT JOIN floor ON floor.queue = found.queue AND floor.priority = found.priority
+    LEFT JOIN floor
+        ON floor.queue = found.queue AND floor.priority = found.priority AND floor.task = found.task
     WHERE found.queue <> '' AND (:queues::text[] IS NULL OR found.queue = ANY (:queues))
+        AND (:tasks::text[] IS NULL OR found.task = ANY (:tasks))
         AND NOT EXISTS (SELECT FROM redrive_queues WHERE name = found.queue)
         AND EXISTS (SELECT FROM redrive_workers WHERE id = :worker_id::bigint AND stopped_at IS NULL)
 ),
 share AS MATERIALIZED (
     -- How many of the first due jobs each lane has. Nothing is locked yet: of a hundred lanes no more rows are locked
     -- than are taken, and of one lane that others work on, later ones are taken and not none.
-    SELECT first.queue, first.priority, first.since, first.since_id, count(*) AS size
+    SELECT first.queue, first.priority, first.task, first.since, first.since_id, count(*) AS size
     FROM (
-        SELECT head.queue, head.priority, lane.since, lane.since_id
+        SELECT head.queue, head.priority, head.task, lane.since, lane.since_id
         FROM lane
         CROSS JOIN LATERAL (
-            SELECT queue, priority, scheduled_at, id FROM redrive_jobs
+            SELECT queue, priority, task, scheduled_at, id FROM redrive_jobs
             WHERE state = 'ready' AND partition IS NULL AND queue = lane.queue AND priority = lane.priority
+                AND task = lane.task
                 AND (scheduled_at, id) >= (lane.since, lane.since_id) AND scheduled_at <= :now::timestamptz
             ORDER BY scheduled_at, id
             LIMIT :count::bigint
@@ -71,7 +77,7 @@ share AS MATERIALIZED (
         ORDER BY head.priority, head.scheduled_at, head.id
         LIMIT :count
     ) AS first
-    GROUP BY first.queue, first.priority, first.since, first.since_id
+    GROUP BY first.queue, first.priority, first.task, first.since, first.since_id
 ),
 own AS MATERIALIZED (
     SELECT head.id, head.priority, head.scheduled_at
@@ -79,6 +85,7 @@ own AS MATERIALIZED (
     CROSS JOIN LATERAL (
         SELECT id, priority, scheduled_at FROM redrive_jobs
         WHERE state = 'ready' AND partition IS NULL AND queue = share.queue AND priority = share.priority
+            AND task = share.task
             AND (scheduled_at, id) >= (share.since, share.since_id) AND scheduled_at <= :now
         ORDER BY scheduled_at, id
         LIMIT share.size
@@ -97,6 +104,7 @@ further AS MATERIALIZED (
             CROSS JOIN LATERAL (
                 SELECT id FROM redrive_jobs
                 WHERE state = 'ready' AND partition IS NULL AND queue = lane.queue AND priority = lane.priority
+                    AND task = lane.task
                     AND (scheduled_at, id) >= (lane.since, lane.since_id) AND scheduled_at <= :now
                 ORDER BY scheduled_at, id
                 LIMIT :count + 1000
@@ -130,9 +138,9 @@ claimed AS (
     RETURNING
         job.id, job.lease_id, job.task, job.queue, job.priority, job.worker_id, job.attempt, job.failures, job.crashes,
         job.snoozes, coalesce(job.by_rule, '{}') AS by_rule, job.last_delay, job.started_at, job.claimed_at,
-        job.parent_id, job.partition, job.key, job.key_until, job.origin, job.scheduled_at,
+        job.parent_id, job.partition, job.key, job.key_until, job.origin, job.scheduled_at, job.unreadable_at,
         (SELECT payload FROM redrive_payloads WHERE job_id = job.id) AS payload,
-        (SELECT document FROM redrive_policies WHERE digest = job.policy) AS policy
+        (SELECT document FROM redrive_policies WHERE digest = job.policy LIMIT 1) AS policy
 ),
 dropped AS (
     -- As keys_drop does it. But this statement is a transaction by itself, and a key goes when its job starts.

@@ -35,7 +35,7 @@ ready AS (
         FROM (
             SELECT scheduled_at FROM redrive_jobs
             WHERE state = 'ready' AND partition IS NULL AND queue = loose.queue
-            ORDER BY priority, scheduled_at
+            ORDER BY priority, task, scheduled_at
             LIMIT :most::bigint
         ) AS head
     ) AS counted
@@ -49,7 +49,7 @@ ready AS (
         FROM (
             SELECT scheduled_at FROM redrive_jobs
             WHERE state = 'ready' AND partition IS NOT NULL AND queue = parted.queue
-            ORDER BY priority, scheduled_at
+            ORDER BY priority, task, scheduled_at
             LIMIT :most
         ) AS head
     ) AS counted

@@ -5,10 +5,10 @@ FROM redrive_lanes AS lane
 CROSS JOIN LATERAL (
     SELECT id, partition, priority, scheduled_at FROM redrive_jobs
     WHERE state = 'ready' AND partition IS NULL AND queue = lane.queue AND priority = lane.priority
-        AND scheduled_at <= :now::timestamptz
+        AND task = lane.task AND scheduled_at <= :now::timestamptz
     ORDER BY scheduled_at, id
     LIMIT :count::bigint
 ) AS head
-WHERE :queues::text[] IS NULL OR lane.queue = ANY (:queues)
+WHERE (:queues::text[] IS NULL OR lane.queue = ANY (:queues)) AND (:tasks::text[] IS NULL OR lane.task = ANY (:tasks))
 ORDER BY head.priority, head.scheduled_at, head.id
 LIMIT :count

@@ -4,11 +4,10 @@ SELECT
     id, task, queue, priority, state, hold, note, enqueued_at, scheduled_at, started_at, claimed_at, finished_at,
     caught_at, skipped_at, attempt, failures, crashes, snoozes, redrives, lease_id, worker_id, parent_id, partition,
     key, key_until, origin, reason, error,
-    (SELECT document FROM redrive_policies WHERE digest = job.policy) AS policy
+    (SELECT document FROM redrive_policies WHERE digest = job.policy LIMIT 1) AS policy
 FROM redrive_jobs AS job
 WHERE state = 'dead'
     AND caught_at IS NULL
-    AND (:ids::bigint[] IS NULL OR id = ANY (:ids))
     AND (:task::text IS NULL OR task = :task)
     AND (:queue::text IS NULL OR queue = :queue)
     AND (:reason::text IS NULL OR reason = :reason)

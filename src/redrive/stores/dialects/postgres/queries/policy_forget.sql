@@ -1,5 +1,6 @@
--- Deletes a policy if no job has it, and answers its text if so.
--- Called by forget_policy; who enqueues with this policy from now on waits for the end, and inserts it anew.
-DELETE FROM redrive_policies
-WHERE digest = :digest::text AND NOT EXISTS (SELECT FROM redrive_jobs WHERE policy = :digest)
-RETURNING document
+-- Deletes the rows of a policy that were retired before this instant, unless a job has it; answers its digest for each.
+-- Called by forget_policy; an enqueue that has seen such a row before it was retired has committed its job long ago.
+DELETE FROM redrive_policies AS known
+WHERE digest = :digest AND retired_at <= :before::timestamptz
+    AND NOT EXISTS (SELECT FROM redrive_jobs WHERE policy = known.digest)
+RETURNING digest

@@ -1,7 +1,8 @@
--- Keeps the texts of policies under their digests, each once.
--- Called by enqueue; in one order, so that two of them never wait for each other, and without looking first: who meets a policy that is just being deleted waits, and inserts it anew.
+-- Keeps the texts of policies under their digests; one that has a row that is not retired gets no other one.
+-- Called by enqueue and repolicy; inserts what it does not see, and waits for no other transaction.
 INSERT INTO redrive_policies (digest, document)
 SELECT digest, document
 FROM unnest(:digest::text[], :document::text[]) AS given (digest, document)
-ORDER BY digest
-ON CONFLICT DO NOTHING
+WHERE NOT EXISTS (
+    SELECT FROM redrive_policies AS known WHERE known.digest = given.digest AND known.retired_at IS NULL
+)

@@ -15,10 +15,10 @@ WITH RECURSIVE line AS (
         ORDER BY partition LIMIT 1
     ) AS following
 )
-SELECT head.id, head.partition, head.priority, head.scheduled_at, head.state
+SELECT head.id, head.partition, head.priority, head.task, head.scheduled_at, head.state
 FROM (SELECT partition FROM line LIMIT :count::bigint) AS waiting
 CROSS JOIN LATERAL (
-    SELECT first.id, first.partition, first.priority, first.scheduled_at, first.state
+    SELECT first.id, first.partition, first.priority, first.task, first.scheduled_at, first.state
     FROM redrive_jobs AS first
     WHERE first.queue = :queue AND first.partition = waiting.partition AND first.partition IS NOT NULL AND (
         first.state = 'ready' OR first.state = 'running' OR first.state = 'waiting'

@@ -1,20 +1,20 @@
--- Answers the shares (partition and priority) of one queue that come after a partition, each with its first due time.
+-- Answers the shares (partition, priority, task) of one queue that come after a partition, each with its due time.
 -- Called by claim under the lock of the queue, where more is due than it looks through: by a loose scan, so many probes.
 WITH RECURSIVE share AS (
     (
-        SELECT partition, priority, scheduled_at FROM redrive_jobs
+        SELECT partition, priority, task, scheduled_at FROM redrive_jobs
         WHERE state = 'ready' AND partition IS NOT NULL AND queue = :queue::text AND partition > :after::text
-        ORDER BY partition, priority, scheduled_at LIMIT 1
+        ORDER BY partition, priority, task, scheduled_at LIMIT 1
     )
     UNION ALL
-    SELECT following.partition, following.priority, following.scheduled_at
+    SELECT following.partition, following.priority, following.task, following.scheduled_at
     FROM share
     CROSS JOIN LATERAL (
-        SELECT partition, priority, scheduled_at FROM redrive_jobs
+        SELECT partition, priority, task, scheduled_at FROM redrive_jobs
         WHERE state = 'ready' AND partition IS NOT NULL AND queue = :queue
-            AND (partition, priority) > (share.partition, share.priority)
-        ORDER BY partition, priority, scheduled_at LIMIT 1
+            AND (partition, priority, task) > (share.partition, share.priority, share.task)
+        ORDER BY partition, priority, task, scheduled_at LIMIT 1
     ) AS following
 )
-SELECT partition, priority, scheduled_at AS due_at FROM share
+SELECT partition, priority, task, scheduled_at AS due_at FROM share
 LIMIT :count::bigint

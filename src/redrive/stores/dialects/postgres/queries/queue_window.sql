@@ -1,33 +1,35 @@
--- Answers the due jobs of one special queue, of each priority so many without a partition and so many with one.
+-- Answers the due jobs of one special queue, of each priority and task so many without a partition and with one.
 -- Called by claim under the lock of the queue; of an ordered queue each comes with the first job of its line.
 WITH RECURSIVE loose AS (
     (
-        SELECT priority FROM redrive_jobs
+        SELECT priority, task FROM redrive_jobs
         WHERE state = 'ready' AND partition IS NULL AND queue = :queue::text
-        ORDER BY priority LIMIT 1
+        ORDER BY priority, task LIMIT 1
     )
     UNION ALL
-    SELECT following.priority
+    SELECT following.priority, following.task
     FROM loose
     CROSS JOIN LATERAL (
-        SELECT priority FROM redrive_jobs
-        WHERE state = 'ready' AND partition IS NULL AND queue = :queue AND priority > loose.priority
-        ORDER BY priority LIMIT 1
+        SELECT priority, task FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NULL AND queue = :queue
+            AND (priority, task) > (loose.priority, loose.task)
+        ORDER BY priority, task LIMIT 1
     ) AS following
 ),
 parted AS (
     (
-        SELECT priority FROM redrive_jobs
+        SELECT priority, task FROM redrive_jobs
         WHERE state = 'ready' AND partition IS NOT NULL AND queue = :queue::text
-        ORDER BY priority LIMIT 1
+        ORDER BY priority, task LIMIT 1
     )
     UNION ALL
-    SELECT following.priority
+    SELECT following.priority, following.task
     FROM parted
     CROSS JOIN LATERAL (
-        SELECT priority FROM redrive_jobs
-        WHERE state = 'ready' AND partition IS NOT NULL AND queue = :queue AND priority > parted.priority
-        ORDER BY priority LIMIT 1
+        SELECT priority, task FROM redrive_jobs
+        WHERE state = 'ready' AND partition IS NOT NULL AND queue = :queue
+            AND (priority, task) > (parted.priority, parted.task)
+        ORDER BY priority, task LIMIT 1
     ) AS following
 )
 SELECT job.id, job.partition, job.priority, job.scheduled_at, NULL::bigint AS head_id
@@ -35,10 +37,11 @@ FROM loose
 CROSS JOIN LATERAL (
     SELECT id, partition, priority, scheduled_at FROM redrive_jobs
     WHERE state = 'ready' AND partition IS NULL AND queue = :queue AND priority = loose.priority
-        AND scheduled_at <= :now::timestamptz
+        AND task = loose.task AND scheduled_at <= :now::timestamptz
     ORDER BY scheduled_at, id
     LIMIT :count::bigint
 ) AS job
+WHERE :tasks::text[] IS NULL OR loose.task = ANY (:tasks)
 UNION ALL
 SELECT job.id, job.partition, job.priority, job.scheduled_at, CASE WHEN :ordered::boolean THEN (
     SELECT line.id FROM redrive_jobs AS line
@@ -53,7 +56,8 @@ FROM parted
 CROSS JOIN LATERAL (
     SELECT id, partition, priority, scheduled_at FROM redrive_jobs
     WHERE state = 'ready' AND partition IS NOT NULL AND queue = :queue AND priority = parted.priority
-        AND scheduled_at <= :now
+        AND task = parted.task AND scheduled_at <= :now
     ORDER BY scheduled_at, id
     LIMIT :window::bigint
 ) AS job
+WHERE :tasks IS NULL OR parted.task = ANY (:tasks)

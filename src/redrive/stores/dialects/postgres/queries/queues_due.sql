@@ -6,7 +6,7 @@ LEFT JOIN LATERAL (
     (
         SELECT scheduled_at FROM redrive_jobs
         WHERE lane.is_parted AND state = 'ready' AND partition IS NOT NULL
-            AND queue = lane.queue AND priority = lane.priority
+            AND queue = lane.queue AND priority = lane.priority AND task = lane.task
             AND scheduled_at > :after::timestamptz
         ORDER BY scheduled_at
         LIMIT 1
@@ -15,12 +15,12 @@ LEFT JOIN LATERAL (
     (
         SELECT scheduled_at FROM redrive_jobs
         WHERE NOT lane.is_parted AND state = 'ready' AND partition IS NULL
-            AND queue = lane.queue AND priority = lane.priority
+            AND queue = lane.queue AND priority = lane.priority AND task = lane.task
             AND scheduled_at > :after::timestamptz
         ORDER BY scheduled_at
         LIMIT 1
     )
 ) AS head ON true
-WHERE :queues::text[] IS NULL OR lane.queue = ANY (:queues)
+WHERE (:queues::text[] IS NULL OR lane.queue = ANY (:queues)) AND (:tasks::text[] IS NULL OR lane.task = ANY (:tasks))
 GROUP BY lane.queue
 ORDER BY lane.queue

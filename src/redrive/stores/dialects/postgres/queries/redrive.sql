@@ -13,6 +13,7 @@ UPDATE redrive_jobs AS job SET
     crashes = 0,
     by_rule = CASE WHEN :forgive IS NULL THEN NULL ELSE job.by_rule END,
     last_delay = NULL,
+    unreadable_at = NULL,
     redrives = job.redrives + 1
 FROM unnest(:ids::bigint[]) WITH ORDINALITY AS chosen (id, ordinal)
 WHERE job.id = ANY (:ids) AND job.id = chosen.id

@@ -2,7 +2,7 @@
 -- Called by sweep, which holds attempts already and so waits for nothing.
 SELECT
     schedule, key, NULL::bytea AS payload, own, timing, tracked_at, refresh_at, deadline_at, planned_at, started_at,
-    failing_since, sweep_at, attempt_no, attempts_since_success, job_id, disabled_until_update, disabled_reason,
+    due_at, failing_since, sweep_at, attempt_no, attempts_since_success, job_id, disabled_until_update, disabled_reason,
     completed, paused
 FROM redrive_refreshes
 WHERE schedule = :schedule AND key = ANY (:keys::text[]) AND job_id IS NULL

@@ -1,23 +1,23 @@
 -- Writes new things, and answers their keys, but not where there is one of the key.
 -- Called by track.
 INSERT INTO redrive_refreshes (
-    schedule, key, payload, own, timing, tracked_at, refresh_at, deadline_at, planned_at, started_at, failing_since,
-    sweep_at, attempt_no, attempts_since_success, job_id, disabled_until_update,
+    schedule, key, payload, own, timing, tracked_at, refresh_at, deadline_at, planned_at, started_at, due_at,
+    failing_since, sweep_at, attempt_no, attempts_since_success, job_id, disabled_until_update,
     disabled_reason, completed, paused
 )
 SELECT
-    schedule, key, payload, own, timing, tracked_at, refresh_at, deadline_at, planned_at, started_at, failing_since,
-    sweep_at, attempt_no, attempts_since_success, job_id, disabled_until_update,
+    schedule, key, payload, own, timing, tracked_at, refresh_at, deadline_at, planned_at, started_at, due_at,
+    failing_since, sweep_at, attempt_no, attempts_since_success, job_id, disabled_until_update,
     disabled_reason, completed, paused
 FROM unnest(
     :schedule::text[], :key::text[], :payload::bytea[], :own::text[], :timing::text[], :tracked_at::timestamptz[],
     :refresh_at::timestamptz[], :deadline_at::timestamptz[], :planned_at::timestamptz[], :started_at::timestamptz[],
-    :failing_since::timestamptz[], :sweep_at::timestamptz[], :attempt_no::integer[], :attempts_since_success::integer[],
+    :due_at::timestamptz[], :failing_since::timestamptz[], :sweep_at::timestamptz[], :attempt_no::integer[], :attempts_since_success::integer[],
     :job_id::bigint[], :disabled_until_update::boolean[],
     :disabled_reason::text[], :completed::boolean[], :paused::boolean[]
 ) AS given (
-    schedule, key, payload, own, timing, tracked_at, refresh_at, deadline_at, planned_at, started_at, failing_since,
-    sweep_at, attempt_no, attempts_since_success, job_id, disabled_until_update,
+    schedule, key, payload, own, timing, tracked_at, refresh_at, deadline_at, planned_at, started_at, due_at,
+    failing_since, sweep_at, attempt_no, attempts_since_success, job_id, disabled_until_update,
     disabled_reason, completed, paused
 )
 ON CONFLICT (schedule, key) DO NOTHING

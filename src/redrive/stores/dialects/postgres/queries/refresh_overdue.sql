@@ -2,7 +2,7 @@
 -- Called by sweep, which locks their jobs before them.
 SELECT
     schedule, key, NULL::bytea AS payload, own, timing, tracked_at, refresh_at, deadline_at, planned_at, started_at,
-    failing_since, sweep_at, attempt_no, attempts_since_success, job_id, disabled_until_update, disabled_reason,
+    due_at, failing_since, sweep_at, attempt_no, attempts_since_success, job_id, disabled_until_update, disabled_reason,
     completed, paused
 FROM redrive_refreshes
 WHERE sweep_at IS NOT NULL AND sweep_at <= :now::timestamptz

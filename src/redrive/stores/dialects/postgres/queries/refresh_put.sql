@@ -6,6 +6,7 @@ UPDATE redrive_refreshes AS thing SET
     deadline_at = given.deadline_at,
     planned_at = given.planned_at,
     started_at = given.started_at,
+    due_at = given.due_at,
     failing_since = given.failing_since,
     sweep_at = given.sweep_at,
     attempt_no = given.attempt_no,
@@ -18,11 +19,11 @@ UPDATE redrive_refreshes AS thing SET
 FROM unnest(
     :schedule::text[], :key::text[], :timing::text[],
     :refresh_at::timestamptz[], :deadline_at::timestamptz[], :planned_at::timestamptz[], :started_at::timestamptz[],
-    :failing_since::timestamptz[], :sweep_at::timestamptz[], :attempt_no::integer[],
+    :due_at::timestamptz[], :failing_since::timestamptz[], :sweep_at::timestamptz[], :attempt_no::integer[],
     :attempts_since_success::integer[], :job_id::bigint[], :disabled_until_update::boolean[],
     :disabled_reason::text[], :completed::boolean[], :paused::boolean[]
 ) AS given (
-    schedule, key, timing, refresh_at, deadline_at, planned_at, started_at, failing_since,
-    sweep_at, attempt_no, attempts_since_success, job_id, disabled_until_update, disabled_reason, completed, paused
+    schedule, key, timing, refresh_at, deadline_at, planned_at, started_at, due_at,
+    failing_since, sweep_at, attempt_no, attempts_since_success, job_id, disabled_until_update, disabled_reason, completed, paused
 )
 WHERE thing.schedule = given.schedule AND thing.key = given.key

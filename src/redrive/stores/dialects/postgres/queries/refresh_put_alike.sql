@@ -6,6 +6,7 @@ UPDATE redrive_refreshes AS thing SET
     deadline_at = :deadline_at::timestamptz,
     planned_at = :planned_at::timestamptz,
     started_at = :started_at::timestamptz,
+    due_at = :due_at::timestamptz,
     failing_since = :failing_since::timestamptz,
     sweep_at = :sweep_at::timestamptz,
     attempt_no = :attempt_no::integer,

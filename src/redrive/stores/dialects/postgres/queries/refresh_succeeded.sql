@@ -12,6 +12,7 @@ UPDATE redrive_refreshes AS thing SET
     planned_at = :planned_at::timestamptz,
     completed = :completed::boolean,
     deadline_at = NULL,
+    due_at = NULL,
     failing_since = NULL,
     sweep_at = NULL,
     attempt_no = 0,

@@ -7,5 +7,7 @@ UPDATE redrive_jobs SET
     slot = NULL,
     lease_id = NULL,
     worker_id = NULL,
-    note = NULL
+    note = NULL,
+    reason = NULL,
+    error = NULL
 WHERE id = ANY (:job_ids::bigint[]) AND lease_id = ANY (:lease_ids::bigint[]) AND state = 'running'

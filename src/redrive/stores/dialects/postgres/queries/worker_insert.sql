@@ -1,8 +1,8 @@
 -- Registers a worker.
 -- Called by register.
 INSERT INTO redrive_workers (
-    id, name, host, pid, birth, lock_id, concurrency, queues, started_at, heartbeat_at, expires_at
+    id, name, host, pid, birth, lock_id, concurrency, queues, tasks, started_at, heartbeat_at, expires_at
 ) VALUES (
     :id::bigint, :name::text, :host::text, :pid::bigint, :birth::text, :lock_id::integer, :concurrency::integer,
-    :queues::text[], :now::timestamptz, :now, :expires_at::timestamptz
+    :queues::text[], :tasks::text[], :now::timestamptz, :now, :expires_at::timestamptz
 )

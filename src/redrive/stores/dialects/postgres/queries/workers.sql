@@ -1,7 +1,7 @@
 -- Answers the workers that are registered and have not left, and of each whether its session still holds its lock.
 -- Called by workers.
 SELECT
-    id, name, host, pid, birth, lock_id, concurrency, queues, started_at, heartbeat_at, expires_at, stopped_at,
+    id, name, host, pid, birth, lock_id, concurrency, queues, tasks, started_at, heartbeat_at, expires_at, stopped_at,
     CASE WHEN lock_id IS NOT NULL THEN EXISTS (
         SELECT FROM pg_locks
         WHERE locktype = 'advisory'

@@ -1,5 +1,5 @@
 -- Gives the worker the due jobs of plain queues that come first by priority, due time and id, under new leases.
--- Called by claim; every row it answers is one new attempt.
+-- Called by claim; every row it answers is one new attempt. Other tasks than those of the worker are left alone.
 WITH first_of_all AS (
     SELECT job.id
     FROM redrive_lanes AS lane,
@@ -8,13 +8,14 @@ WITH first_of_all AS (
             FROM (
                 SELECT id FROM redrive_jobs
                 WHERE state = 'ready' AND partition IS NULL AND queue = lane.queue AND priority = lane.priority
-                    AND scheduled_at <= :now
+                    AND task = lane.task AND scheduled_at <= :now
                 ORDER BY scheduled_at, id
                 LIMIT :count
             ) AS head
         )) AS candidate
     JOIN redrive_jobs AS job ON job.id = candidate.value
     WHERE (:queues IS NULL OR lane.queue IN (SELECT value FROM json_each(:queues)))
+        AND (:tasks IS NULL OR lane.task IN (SELECT value FROM json_each(:tasks)))
         AND EXISTS (SELECT 1 FROM redrive_workers WHERE id = :worker_id AND stopped_at IS NULL)
     ORDER BY job.priority, job.scheduled_at, job.id
     LIMIT :count
@@ -33,7 +34,7 @@ WHERE redrive_jobs.id = due.value
 RETURNING
     id, lease_id, task, queue, priority, worker_id, attempt, failures, crashes, snoozes,
     coalesce(by_rule, '[]') AS by_rule,
-    last_delay, started_at, claimed_at, parent_id, partition, key, key_until, origin, scheduled_at,
+    last_delay, started_at, claimed_at, parent_id, partition, key, key_until, origin, scheduled_at, unreadable_at,
     (SELECT payload FROM redrive_payloads WHERE job_id = redrive_jobs.id) AS payload,
     -- In RETURNING, SQLite looks a text up in an index only if it is an expression: hence the plus.
     (SELECT document FROM redrive_policies WHERE digest = +redrive_jobs.policy) AS policy

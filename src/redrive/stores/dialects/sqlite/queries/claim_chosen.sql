@@ -18,7 +18,7 @@ WHERE redrive_jobs.id = chosen.value AND redrive_jobs.state = 'ready'
 RETURNING
     id, lease_id, task, queue, priority, worker_id, attempt, failures, crashes, snoozes,
     coalesce(by_rule, '[]') AS by_rule,
-    last_delay, started_at, claimed_at, parent_id, partition, key, key_until, origin, scheduled_at,
+    last_delay, started_at, claimed_at, parent_id, partition, key, key_until, origin, scheduled_at, unreadable_at,
     (SELECT payload FROM redrive_payloads WHERE job_id = redrive_jobs.id) AS payload,
     -- In RETURNING, SQLite looks a text up in an index only if it is an expression: hence the plus.
     (SELECT document FROM redrive_policies WHERE digest = +redrive_jobs.policy) AS policy

@@ -32,7 +32,7 @@ ready AS (
             SELECT count(*) FROM (
                 SELECT scheduled_at FROM redrive_jobs
                 WHERE state = 'ready' AND partition IS NULL AND queue = loose.queue
-                ORDER BY priority, scheduled_at
+                ORDER BY priority, task, scheduled_at
                 LIMIT :most
             ) AS head
         ) AS ready,
@@ -40,7 +40,7 @@ ready AS (
             SELECT count(*) FROM (
                 SELECT scheduled_at FROM redrive_jobs
                 WHERE state = 'ready' AND partition IS NULL AND queue = loose.queue
-                ORDER BY priority, scheduled_at
+                ORDER BY priority, task, scheduled_at
                 LIMIT :most
             ) AS head
             WHERE scheduled_at <= :now
@@ -49,7 +49,7 @@ ready AS (
             SELECT min(scheduled_at) FROM (
                 SELECT scheduled_at FROM redrive_jobs
                 WHERE state = 'ready' AND partition IS NULL AND queue = loose.queue
-                ORDER BY priority, scheduled_at
+                ORDER BY priority, task, scheduled_at
                 LIMIT :most
             ) AS head
         ) AS first_at
@@ -61,7 +61,7 @@ ready AS (
             SELECT count(*) FROM (
                 SELECT scheduled_at FROM redrive_jobs
                 WHERE state = 'ready' AND partition IS NOT NULL AND queue = parted.queue
-                ORDER BY priority, scheduled_at
+                ORDER BY priority, task, scheduled_at
                 LIMIT :most
             ) AS head
         ) AS ready,
@@ -69,7 +69,7 @@ ready AS (
             SELECT count(*) FROM (
                 SELECT scheduled_at FROM redrive_jobs
                 WHERE state = 'ready' AND partition IS NOT NULL AND queue = parted.queue
-                ORDER BY priority, scheduled_at
+                ORDER BY priority, task, scheduled_at
                 LIMIT :most
             ) AS head
             WHERE scheduled_at <= :now
@@ -78,7 +78,7 @@ ready AS (
             SELECT min(scheduled_at) FROM (
                 SELECT scheduled_at FROM redrive_jobs
                 WHERE state = 'ready' AND partition IS NOT NULL AND queue = parted.queue
-                ORDER BY priority, scheduled_at
+                ORDER BY priority, task, scheduled_at
                 LIMIT :most
             ) AS head
         ) AS first_at

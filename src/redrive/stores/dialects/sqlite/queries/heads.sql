@@ -7,12 +7,13 @@ FROM redrive_lanes AS lane,
         FROM (
             SELECT id FROM redrive_jobs
             WHERE state = 'ready' AND partition IS NULL AND queue = lane.queue AND priority = lane.priority
-                AND scheduled_at <= :now
+                AND task = lane.task AND scheduled_at <= :now
             ORDER BY scheduled_at, id
             LIMIT :count
         ) AS head
     )) AS candidate
 JOIN redrive_jobs AS job ON job.id = candidate.value
-WHERE :queues IS NULL OR lane.queue IN (SELECT value FROM json_each(:queues))
+WHERE (:queues IS NULL OR lane.queue IN (SELECT value FROM json_each(:queues)))
+    AND (:tasks IS NULL OR lane.task IN (SELECT value FROM json_each(:tasks)))
 ORDER BY job.priority, job.scheduled_at, job.id
 LIMIT :count

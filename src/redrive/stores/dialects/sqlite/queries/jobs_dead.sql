@@ -8,7 +8,6 @@ SELECT
 FROM redrive_jobs
 WHERE state = 'dead'
     AND caught_at IS NULL
-    AND (:ids IS NULL OR id IN (SELECT value FROM json_each(:ids)))
     AND (:task IS NULL OR task = :task)
     AND (:queue IS NULL OR queue = :queue)
     AND (:reason IS NULL OR reason = :reason)

@@ -6,8 +6,7 @@ SELECT
     key, key_until, origin, reason, error,
     (SELECT document FROM redrive_policies WHERE digest = redrive_jobs.policy) AS policy
 FROM redrive_jobs
-WHERE (:ids IS NULL OR id IN (SELECT value FROM json_each(:ids)))
-    AND (:state IS NULL OR state = :state)
+WHERE (:state IS NULL OR state = :state)
     AND (:task IS NULL OR task = :task)
     AND (:queue IS NULL OR queue = :queue)
     AND (:hold IS NULL OR hold = :hold)

@@ -16,7 +16,7 @@ WITH RECURSIVE line (partition) AS (
     WHERE line.partition IS NOT NULL
     LIMIT :count
 )
-SELECT head.id, head.partition, head.priority, head.scheduled_at, head.state
+SELECT head.id, head.partition, head.priority, head.task, head.scheduled_at, head.state
 FROM line
 JOIN redrive_jobs AS head ON head.id = (
     SELECT first.id FROM redrive_jobs AS first

@@ -1,5 +1,5 @@
 -- Answers the due jobs of these shares of one queue, as many of each share as are wanted.
--- Called by claim under the lock of the queue; the two lists are pairs.
+-- Called by claim under the lock of the queue; the three lists belong together.
 SELECT job.id, job.partition, job.priority, job.scheduled_at, NULL AS head_id
 FROM json_each(:partitions) AS share,
     json_each((
@@ -7,7 +7,8 @@ FROM json_each(:partitions) AS share,
         FROM (
             SELECT id FROM redrive_jobs
             WHERE state = 'ready' AND partition IS NOT NULL AND queue = :queue
-                AND partition = share.value AND priority = :priorities ->> share.key AND scheduled_at <= :now
+                AND partition = share.value AND priority = :priorities ->> share.key AND task = :tasks ->> share.key
+                AND scheduled_at <= :now
             ORDER BY scheduled_at, id
             LIMIT :count
         ) AS first

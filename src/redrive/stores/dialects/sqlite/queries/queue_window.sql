@@ -1,34 +1,52 @@
--- Answers the due jobs of one special queue, of each priority so many without a partition and so many with one.
+-- Answers the due jobs of one special queue, of each priority and task so many without a partition and with one.
 -- Called by claim under the lock of the queue; of an ordered queue each comes with the first job of its line.
-WITH RECURSIVE loose (priority) AS (
-    SELECT (
-        SELECT priority FROM redrive_jobs
+WITH RECURSIVE loose (id, priority, task) AS (
+    SELECT first.id, first.priority, first.task
+    FROM (
+        SELECT id, priority, task FROM redrive_jobs
         WHERE state = 'ready' AND partition IS NULL AND queue = :queue
-        ORDER BY priority LIMIT 1
-    )
+        ORDER BY priority, task LIMIT 1
+    ) AS first
     UNION ALL
-    SELECT (
-        SELECT priority FROM redrive_jobs
-        WHERE state = 'ready' AND partition IS NULL AND queue = :queue AND priority > loose.priority
-        ORDER BY priority LIMIT 1
-    )
+    SELECT job.id, job.priority, job.task
     FROM loose
-    WHERE loose.priority IS NOT NULL
+    JOIN redrive_jobs AS job ON job.id = coalesce(
+        (
+            SELECT id FROM redrive_jobs
+            WHERE state = 'ready' AND partition IS NULL AND queue = :queue
+                AND priority = loose.priority AND task > loose.task
+            ORDER BY task LIMIT 1
+        ),
+        (
+            SELECT id FROM redrive_jobs
+            WHERE state = 'ready' AND partition IS NULL AND queue = :queue AND priority > loose.priority
+            ORDER BY priority, task LIMIT 1
+        )
+    )
 ),
-parted (priority) AS (
-    SELECT (
-        SELECT priority FROM redrive_jobs
+parted (id, priority, task) AS (
+    SELECT first.id, first.priority, first.task
+    FROM (
+        SELECT id, priority, task FROM redrive_jobs
         WHERE state = 'ready' AND partition IS NOT NULL AND queue = :queue
-        ORDER BY priority LIMIT 1
-    )
+        ORDER BY priority, task LIMIT 1
+    ) AS first
     UNION ALL
-    SELECT (
-        SELECT priority FROM redrive_jobs
-        WHERE state = 'ready' AND partition IS NOT NULL AND queue = :queue AND priority > parted.priority
-        ORDER BY priority LIMIT 1
-    )
+    SELECT job.id, job.priority, job.task
     FROM parted
-    WHERE parted.priority IS NOT NULL
+    JOIN redrive_jobs AS job ON job.id = coalesce(
+        (
+            SELECT id FROM redrive_jobs
+            WHERE state = 'ready' AND partition IS NOT NULL AND queue = :queue
+                AND priority = parted.priority AND task > parted.task
+            ORDER BY task LIMIT 1
+        ),
+        (
+            SELECT id FROM redrive_jobs
+            WHERE state = 'ready' AND partition IS NOT NULL AND queue = :queue AND priority > parted.priority
+            ORDER BY priority, task LIMIT 1
+        )
+    )
 )
 SELECT job.id, job.partition, job.priority, job.scheduled_at, NULL AS head_id
 FROM loose,
@@ -37,12 +55,13 @@ FROM loose,
         FROM (
             SELECT id FROM redrive_jobs
             WHERE state = 'ready' AND partition IS NULL AND queue = :queue AND priority = loose.priority
-                AND scheduled_at <= :now
+                AND task = loose.task AND scheduled_at <= :now
             ORDER BY scheduled_at, id
             LIMIT :count
         ) AS first
     )) AS candidate
 JOIN redrive_jobs AS job ON job.id = candidate.value
+WHERE :tasks IS NULL OR loose.task IN (SELECT value FROM json_each(:tasks))
 UNION ALL
 SELECT job.id, job.partition, job.priority, job.scheduled_at, CASE WHEN :ordered THEN (
     SELECT line.id FROM redrive_jobs AS line
@@ -59,9 +78,10 @@ FROM parted,
         FROM (
             SELECT id FROM redrive_jobs
             WHERE state = 'ready' AND partition IS NOT NULL AND queue = :queue AND priority = parted.priority
-                AND scheduled_at <= :now
+                AND task = parted.task AND scheduled_at <= :now
             ORDER BY scheduled_at, id
             LIMIT :window
         ) AS first
     )) AS candidate
 JOIN redrive_jobs AS job ON job.id = candidate.value
+WHERE :tasks IS NULL OR parted.task IN (SELECT value FROM json_each(:tasks))

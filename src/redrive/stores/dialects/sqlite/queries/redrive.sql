@@ -13,6 +13,7 @@ UPDATE redrive_jobs SET
     crashes = 0,
     by_rule = CASE WHEN :forgive IS NULL THEN NULL ELSE by_rule END,
     last_delay = NULL,
+    unreadable_at = NULL,
     redrives = redrives + 1
 FROM json_each(:ids) AS chosen
 WHERE redrive_jobs.id = chosen.value

@@ -1,12 +1,12 @@
 -- Writes a new thing, and answers its key, unless there is one of this key.
 -- Called by track.
 INSERT INTO redrive_refreshes (
-    schedule, key, payload, own, timing, tracked_at, refresh_at, deadline_at, planned_at, started_at, failing_since,
-    sweep_at, attempt_no, attempts_since_success, job_id, disabled_until_update,
+    schedule, key, payload, own, timing, tracked_at, refresh_at, deadline_at, planned_at, started_at, due_at,
+    failing_since, sweep_at, attempt_no, attempts_since_success, job_id, disabled_until_update,
     disabled_reason, completed, paused
 ) VALUES (
     :schedule, :key, :payload, :own, :timing, :tracked_at, :refresh_at, :deadline_at, :planned_at, :started_at,
-    :failing_since, :sweep_at, :attempt_no, :attempts_since_success, :job_id,
+    :due_at, :failing_since, :sweep_at, :attempt_no, :attempts_since_success, :job_id,
     :disabled_until_update, :disabled_reason, :completed, :paused
 )
 ON CONFLICT (schedule, key) DO NOTHING

@@ -6,6 +6,7 @@ UPDATE redrive_refreshes SET
     deadline_at = :deadline_at,
     planned_at = :planned_at,
     started_at = :started_at,
+    due_at = :due_at,
     failing_since = :failing_since,
     sweep_at = :sweep_at,
     attempt_no = :attempt_no,

@@ -6,6 +6,7 @@ UPDATE redrive_refreshes SET
     planned_at = :planned_at,
     completed = :completed,
     deadline_at = NULL,
+    due_at = NULL,
     failing_since = NULL,
     sweep_at = NULL,
     attempt_no = 0,

@@ -11,11 +11,12 @@ UPDATE redrive_jobs SET
     by_rule = :by_rule,
     scheduled_at = coalesce(:scheduled_at, scheduled_at),
     last_delay = :last_delay,
+    unreadable_at = :unreadable_at,
     finished_at = :finished_at,
     slot = NULL,
     lease_id = NULL,
     worker_id = NULL,
-    reason = coalesce(:reason, reason),
-    error = coalesce(:error, error)
+    reason = CASE WHEN :state = 'succeeded' THEN NULL ELSE coalesce(:reason, reason) END,
+    error = CASE WHEN :state = 'succeeded' THEN NULL ELSE coalesce(:error, error) END
 WHERE id = :job_id AND lease_id = :lease_id AND state = :before
 RETURNING :lease_id

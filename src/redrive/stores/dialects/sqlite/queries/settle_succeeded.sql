@@ -7,7 +7,9 @@ UPDATE redrive_jobs SET
     slot = NULL,
     lease_id = NULL,
     worker_id = NULL,
-    note = NULL
+    note = NULL,
+    reason = NULL,
+    error = NULL
 WHERE id IN (SELECT value FROM json_each(:job_ids))
     AND lease_id IN (SELECT value FROM json_each(:lease_ids))
     AND state = 'running'

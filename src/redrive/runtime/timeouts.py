@@ -1,0 +1,77 @@
+"""A background task that ends the attempts whose answer from outside has not come in time.
+
+No worker holds such an attempt, so any worker may end it. Each looks when the first wait is over, as far as it knows,
+and at least once a second, because waits begin in other processes too. So an attempt ends within a second of the end of
+its wait, whatever the heartbeat is.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from redrive.app.app import App
+from redrive.app.telling import tell_moved
+from redrive.clock import Clock
+from redrive.errors import StoreError
+from redrive.observe.audience import AUDIENCE
+from redrive.runtime import dice
+from redrive.stores.operations import answers
+
+__all__ = ["LOOK", "Timeouts"]
+
+log = logging.getLogger("redrive.worker")
+
+LOOK = 1.0
+"""The longest time between two looks, in seconds."""
+
+SHORT = 0.01
+"""The shortest time between two looks, in seconds."""
+
+BUDGET = 100
+"""Attempts per transaction: a claim never waits long behind this."""
+
+
+class Timeouts:
+    """The background task.
+
+    Args:
+        app: whose jobs.
+        clock: to rest by.
+    """
+
+    def __init__(self, app: App, clock: Clock) -> None:
+        self._app = app
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Look at the end of each wait and at least every second, until cancelled."""
+        while True:
+            rest = LOOK
+            try:
+                rest = await self.look()
+            except StoreError as error:
+                log.warning("ending waits for answers is put off: %s", error)
+            await self._clock.asleep(rest)
+
+    async def look(self) -> float:
+        """End the attempts whose wait is over.
+
+        Returns:
+            Seconds until the next look.
+
+        Raises:
+            StoreError: the database refused.
+        """
+        left = await self._app.store.arun(answers.until_lapse(now=self._app.now()))
+        if left is None:
+            return LOOK
+        if left > timedelta(0):
+            return min(max(left.total_seconds(), SHORT), LOOK)
+        ended = await self._app.store.arun(answers.lapse(BUDGET, iter(dice.roll, None), now=self._app.now()))
+        for each in ended:
+            log.warning("job %d: %s; %s", each.job_id, each.error, each.note)
+        if AUDIENCE:
+            tell_moved(ended)
+        # What could not be ended, because its policy is that of a newer redrive, is not worth a busy look.
+        return SHORT if ended else LOOK

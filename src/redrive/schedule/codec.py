@@ -1,0 +1,175 @@
+"""Refresh policies as JSON-able data, and back. PURE.
+
+The database keeps this form. Everything is written, defaults included, so that a stored policy means the same after an
+upgrade that changes a default; therefore every key is required when it is read. Spans are seconds, exact to the
+microsecond. Times of a schedule are naive, on the wall clock of its place; rules are RFC 5545 and crons are as they
+were written::
+
+    {"version": 1, "schedule": {"start": "2001-01-01T00:00:00", "rules": ["FREQ=HOURLY;INTERVAL=2"], "crons": [],
+     "times": [], "except_times": [], "tz": "UTC", "gap": "shift"}, "timeout": 600.0, "delays": [0.0, 60.0], ...,
+     "on_give_up": [{"name": "email", "to": "customer", "text": "it was disabled"}]}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from redrive.errors import ScheduleError
+from redrive.schedule.cron import Cron
+from redrive.schedule.rule import Rule
+from redrive.schedule.schedule import Schedule
+from redrive.schedule.terms import Action, Terms
+
+__all__ = ["VERSION", "from_dict", "to_dict"]
+
+VERSION = 1
+
+P = TypeVar("P")
+T = TypeVar("T")
+
+_PLAIN = ("repeat_last", "strategy", "on_exhausted")
+_SPANS = ("timeout", "give_up_after", "catch_up", "jitter")
+_KEYS = ("version", "schedule", "delays", "on_give_up", *_PLAIN, *_SPANS)
+_SCHEDULE = ("start", "rules", "crons", "times", "except_times", "tz", "gap")
+_ACTION = ("name", "to", "text")
+
+
+def to_dict(policy: Terms) -> dict[str, Any]:
+    """See `redrive.schedule.RefreshPolicy.to_dict`."""
+    data: dict[str, Any] = {"version": VERSION, "schedule": None}
+    if policy.schedule is not None:
+        data["schedule"] = _schedule_out(policy.schedule)
+    data |= {name: _span_out(getattr(policy, name)) for name in _SPANS}
+    data |= {name: _plain_out(getattr(policy, name)) for name in _PLAIN}
+    data["delays"] = [_span_out(each) for each in policy.delays]
+    data["on_give_up"] = [{name: getattr(each, name) for name in _ACTION} for each in policy.on_give_up]
+    return data
+
+
+def from_dict(data: object, make: Callable[..., P]) -> P:
+    """See `redrive.schedule.RefreshPolicy.from_dict`.
+
+    Args:
+        data: what was read.
+        make: builds a policy from its fields.
+    """
+    version = _mapping(data, "policy").get("version")
+    if type(version) is not int or version != VERSION:
+        raise ScheduleError(f"policy.version: {version!r} is not {VERSION}, the only version that is known here")
+    found = _keys(data, _KEYS, "policy")
+    schedule = found["schedule"]
+    given: dict[str, Any] = {name: _text(found[name], f"policy.{name}") for name in ("strategy", "on_exhausted")}
+    needed = {name for name in _SPANS if found[name] is not None} | {"timeout", "jitter"}
+    given |= {name: _span(found[name], f"policy.{name}") for name in needed}
+    given["repeat_last"] = _truth(found["repeat_last"], "policy.repeat_last")
+    given["schedule"] = None if schedule is None else _schedule(schedule, "policy.schedule")
+    given["delays"] = _each(found["delays"], _span, "policy.delays")
+    given["on_give_up"] = _each(found["on_give_up"], _action, "policy.on_give_up")
+    return _build(lambda: make(**given), "policy")
+
+
+def _schedule_out(schedule: Schedule) -> dict[str, Any]:
+    return {
+        "start": schedule.start.isoformat(),
+        "rules": [str(each) for each in schedule.rules],
+        "crons": [str(each) for each in schedule.crons],
+        "times": [each.isoformat() for each in schedule.times],
+        "except_times": [each.isoformat() for each in sorted(schedule.except_times)],
+        "tz": schedule.tz,
+        "gap": schedule.gap.value,
+    }
+
+
+def _schedule(data: object, path: str) -> Schedule:
+    found = _keys(data, _SCHEDULE, path)
+    given: dict[str, Any] = {name: _text(found[name], f"{path}.{name}") for name in ("tz", "gap")}
+    given["start"] = _time(found["start"], f"{path}.start")
+    given["rules"] = _each(found["rules"], _rule, f"{path}.rules")
+    given["crons"] = _each(found["crons"], _cron, f"{path}.crons")
+    given["times"] = _each(found["times"], _time, f"{path}.times")
+    given["except_times"] = frozenset(_each(found["except_times"], _time, f"{path}.except_times"))
+    return _build(lambda: Schedule(**given), path)
+
+
+def _rule(data: object, path: str) -> Rule:
+    text = _text(data, path)
+    return _build(lambda: Rule.parse(text), path)
+
+
+def _cron(data: object, path: str) -> Cron:
+    text = _text(data, path)
+    return _build(lambda: Cron.parse(text), path)
+
+
+def _action(data: object, path: str) -> Action:
+    found = _keys(data, _ACTION, path)
+    given = {name: None if found[name] is None else _text(found[name], f"{path}.{name}") for name in _ACTION}
+    return _build(lambda: Action(**given), path)  # type: ignore[arg-type] # it refuses a name that is None
+
+
+def _plain_out(value: object) -> object:
+    return str(value) if isinstance(value, str) else value
+
+
+def _span_out(value: timedelta | None) -> float | None:
+    return None if value is None else value.total_seconds()
+
+
+def _span(data: object, path: str) -> timedelta:
+    if isinstance(data, bool) or not isinstance(data, int | float):
+        raise ScheduleError(f"{path}: {data!r} is not a number of seconds")
+    try:
+        return timedelta(seconds=data)
+    except (ValueError, OverflowError) as error:
+        raise ScheduleError(f"{path}: {data!r} seconds is not a span of time") from error
+
+
+def _time(data: object, path: str) -> datetime:
+    try:
+        return datetime.fromisoformat(_text(data, path))
+    except ValueError as error:
+        raise ScheduleError(f"{path}: {data!r} is not a time such as 2026-01-31T16:30:00") from error
+
+
+def _text(data: object, path: str) -> str:
+    if not isinstance(data, str):
+        raise ScheduleError(f"{path}: {data!r} is not a text")
+    return data
+
+
+def _truth(data: object, path: str) -> bool:
+    if not isinstance(data, bool):
+        raise ScheduleError(f"{path}: {data!r} is neither true nor false")
+    return data
+
+
+def _each(data: object, read: Callable[[object, str], T], path: str) -> tuple[T, ...]:
+    if not isinstance(data, list | tuple):
+        raise ScheduleError(f"{path}: {data!r} is not a list")
+    return tuple(read(each, f"{path}[{at}]") for at, each in enumerate(data))
+
+
+def _mapping(data: object, path: str) -> Mapping[str, Any]:
+    if not isinstance(data, Mapping):
+        raise ScheduleError(f"{path}: {data!r} is not a mapping")
+    return data
+
+
+def _keys(data: object, wanted: tuple[str, ...], path: str) -> Mapping[str, Any]:
+    mapping = _mapping(data, path)
+    missing = next((name for name in wanted if name not in mapping), None)
+    if missing is not None:
+        raise ScheduleError(f"{path}: the key {missing!r} is missing")
+    unknown = next((name for name in mapping if name not in wanted), None)
+    if unknown is not None:
+        raise ScheduleError(f"{path}: there is no key {unknown!r}; there are {', '.join(wanted)}")
+    return mapping
+
+
+def _build(make: Callable[[], T], path: str) -> T:
+    try:
+        return make()
+    except ScheduleError as error:
+        raise ScheduleError(f"{path}: {error}") from error

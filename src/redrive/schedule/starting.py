@@ -1,0 +1,231 @@
+"""What begins an attempt: a start, a trigger, and a worker that takes it from a queue. PURE.
+
+The part of `redrive.schedule.refresh` that starts; the rules and their reasons are described there.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
+
+from redrive.errors import ScheduleError
+from redrive.schedule.failing import TOO_LONG, failed, given_up, is_too_long, next_planned, planned
+from redrive.schedule.policy import RefreshPolicy
+from redrive.schedule.state import Effect, Move, Outcome, RefreshState
+from redrive.schedule.wall import aware
+
+__all__ = ["TOLERANCE", "begun", "check", "clamped", "is_due", "is_planned", "projected", "start", "trigger", "wait"]
+
+TOLERANCE = timedelta(minutes=1)
+"""How far a chain of attempts may be behind the plan and still be reckoned by it."""
+
+QUEUE_LOOK = timedelta(minutes=1)
+"""The shortest time after which an attempt that waits in a queue is looked at again."""
+
+
+def is_due(state: RefreshState, now: datetime) -> bool:
+    """Whether it is to be started; what a query for due rows asks too.
+
+    Args:
+        state: where it stands.
+        now: the present instant, aware.
+    """
+    aware("now", now)
+    waits = not (state.disabled_until_update or state.paused or state.attempt_uid)
+    return waits and state.refresh_at is not None and state.refresh_at <= now
+
+
+def start(policy: RefreshPolicy, state: RefreshState, *, now: datetime, uid: str, luck: float = 0.0) -> Move:
+    """Start what is due.
+
+    Args:
+        policy: what is to be done.
+        state: where it stands.
+        now: the present instant, aware.
+        uid: a new token, unlike any before.
+        luck: from 0 to 1, for jitter.
+
+    Returns:
+        STARTED; or DISABLED, ON_PAUSE, RUNNING or NOT_DUE; MISSED if it is too late for this one; POSTPONED if it is
+        late, and has to keep apart from the others that are; GAVE_UP if nothing has succeeded for too long.
+    """
+    check(now, luck)
+    now = clamped(state, now)
+    if state.disabled_until_update:
+        return Move(state, Outcome.DISABLED)
+    if state.paused:
+        return Move(state, Outcome.ON_PAUSE)
+    if state.attempt_uid is not None:
+        return Move(state, Outcome.RUNNING)
+    if not is_due(state, now):
+        return Move(state, Outcome.NOT_DUE)
+    if is_too_long(policy, state, now):
+        return given_up(policy, state, now, TOO_LONG)
+    late = _late(policy, state, now)
+    if late is Outcome.MISSED:
+        left_out = planned(policy, state, now, luck)
+        return Move(left_out, Outcome.COMPLETED if left_out.completed else Outcome.MISSED, (Effect.MISSED,))
+    if late is Outcome.POSTPONED:
+        return Move(replace(state, refresh_at=now + policy.jitter * luck), Outcome.POSTPONED)
+    return _started(policy, state, now, uid, luck, due_at=_due_at(policy, state, now))
+
+
+def trigger(policy: RefreshPolicy, state: RefreshState, *, now: datetime, uid: str, luck: float = 0.0) -> Move:
+    """Start because somebody wants it, due or not, paused or not; a running attempt is superseded.
+
+    A superseded attempt has neither succeeded nor failed, so it does not count: the new one takes its number.
+
+    Args:
+        policy: what is to be done.
+        state: where it stands.
+        now: the present instant, aware.
+        uid: a new token, unlike any before.
+        luck: from 0 to 1, for jitter.
+
+    Returns:
+        STARTED, or DISABLED.
+    """
+    check(now, luck)
+    if state.disabled_until_update:
+        return Move(state, Outcome.DISABLED)
+    at = clamped(state, now)
+    return _started(policy, state, at, uid, luck, due_at=at)
+
+
+def begun(policy: RefreshPolicy, state: RefreshState, *, now: datetime, uid: str, luck: float = 0.0) -> Move:
+    """Let the time allowed for the running attempt count from now: a worker has taken it from its queue.
+
+    Args:
+        policy: what is to be done.
+        state: where it stands.
+        now: the present instant, aware.
+        uid: the token of the attempt that has begun.
+        luck: from 0 to 1, for jitter.
+
+    Returns:
+        STARTED, or STALE.
+    """
+    check(now, luck)
+    if state.attempt_uid is None or state.attempt_uid != uid:
+        return Move(state, Outcome.STALE)
+    at = clamped(state, now)
+    is_first = state.attempts_since_success == 1
+    running = replace(
+        state,
+        started_at=at,
+        due_at=_tolerated(policy, state.due_at or at, at),
+        failing_since=at if is_first else state.failing_since,
+        deadline_at=at + policy.timeout,
+    )
+    return Move(projected(policy, running, at, luck), Outcome.STARTED)
+
+
+def wait(policy: RefreshPolicy, state: RefreshState, *, now: datetime) -> Move:
+    """Put the deadline off of an attempt that still waits in a queue: the time allowed has not begun.
+
+    Args:
+        policy: what is to be done.
+        state: where it stands, with a running attempt.
+        now: the present instant, aware.
+
+    Returns:
+        NOTHING, with a deadline at which it is to be looked at again.
+    """
+    aware("now", now)
+    return Move(replace(state, deadline_at=now + max(policy.timeout, QUEUE_LOOK)), Outcome.NOTHING)
+
+
+def _due_at(policy: RefreshPolicy, state: RefreshState, now: datetime) -> datetime:
+    """Return when a start that happens now was due by the plan."""
+    at, planned_at = state.refresh_at or now, state.planned_at
+    if planned_at is not None and planned_at <= at <= planned_at + policy.jitter:
+        return _tolerated(policy, planned_at, now)
+    return _tolerated(policy, at - state.lag, now)
+
+
+def _tolerated(policy: RefreshPolicy, due_at: datetime, now: datetime) -> datetime:
+    """Return the due time, or now if that is too late to be reckoned by the plan."""
+    if now - due_at > TOLERANCE + policy.jitter:
+        return now
+    following = None if policy.schedule is None else policy.schedule.next(due_at, after=due_at)
+    return due_at if following is None or following > now else now
+
+
+def _started(  # noqa: PLR0913 - what starts, when, and when it was due
+    policy: RefreshPolicy, state: RefreshState, now: datetime, uid: str, luck: float, *, due_at: datetime
+) -> Move:
+    # A superseded attempt does not count, unless its time was over: then it has failed, although no sweep has seen it.
+    is_new = state.attempt_uid is None or (state.deadline_at is not None and state.deadline_at <= now)
+    running = replace(
+        state,
+        attempt_uid=uid,
+        attempt_no=state.attempt_no + is_new,
+        attempts_since_success=state.attempts_since_success + is_new,
+        started_at=now,
+        due_at=due_at,
+        failing_since=state.failing_since or now,
+        deadline_at=now + policy.timeout,
+        completed=False,
+    )
+    return Move(projected(policy, running, now, luck), Outcome.STARTED)
+
+
+def projected(policy: RefreshPolicy, running: RefreshState, now: datetime, luck: float) -> RefreshState:
+    """Return a state with what a failure at its deadline would give.
+
+    Args:
+        policy: what is to be done.
+        running: with a running attempt.
+        now: the present instant, aware.
+        luck: from 0 to 1, for jitter.
+    """
+    assert running.deadline_at is not None  # noqa: S101 - it is due
+    failing = failed(policy, running, running.deadline_at, luck=luck).state
+    return replace(running, refresh_at=failing.refresh_at, planned_at=next_planned(policy, running, now))
+
+
+def _late(policy: RefreshPolicy, state: RefreshState, now: datetime) -> Outcome | None:
+    """What becomes of a planned refresh that comes late; nothing of a retry, or of what a person wants."""
+    at = state.refresh_at
+    if not is_planned(state) or at is None or state.planned_at is None:
+        return None
+    if policy.catch_up is not None and now - at > policy.catch_up:
+        return Outcome.MISSED
+    latest = state.planned_at + policy.jitter
+    # A look for due ones takes its time too: one that jitter has put to its very end is not put off again for that.
+    grace = min(policy.jitter, TOLERANCE)
+    return Outcome.POSTPONED if policy.jitter and at <= latest < now - grace else None
+
+
+def is_planned(state: RefreshState) -> bool:
+    """Return whether it waits for a planned refresh, and not for a retry, or because a person wants it.
+
+    Args:
+        state: where it stands.
+    """
+    if state.attempt_no or state.refresh_at is None or state.planned_at is None:
+        return False
+    return state.refresh_at >= state.planned_at
+
+
+def check(now: datetime, luck: float) -> None:
+    """Raise ScheduleError if an instant has no time zone or a sample lies outside of 0 to 1.
+
+    Args:
+        now: the present instant.
+        luck: the sample.
+    """
+    aware("now", now)
+    if not isinstance(luck, int | float) or not 0 <= luck <= 1:
+        raise ScheduleError(f"luck={luck!r}: a sample lies between 0 and 1")
+
+
+def clamped(state: RefreshState, now: datetime) -> datetime:
+    """Return the present instant, or the last start if the clock was set back behind it.
+
+    Args:
+        state: where it stands.
+        now: the present instant, aware.
+    """
+    return now if state.started_at is None else max(now, state.started_at)

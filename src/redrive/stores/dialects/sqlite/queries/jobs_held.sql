@@ -1,0 +1,18 @@
+-- Answers the jobs that fit and wait for one reason, by when they are due: nothing is sorted.
+-- Called by select.
+SELECT
+    id, task, queue, priority, state, hold, note, enqueued_at, scheduled_at, started_at, claimed_at, finished_at,
+    caught_at, skipped_at, attempt, failures, crashes, snoozes, redrives, lease_id, worker_id, parent_id, partition,
+    key, key_until, origin, reason, error,
+    (SELECT document FROM redrive_policies WHERE digest = redrive_jobs.policy) AS policy
+FROM redrive_jobs
+WHERE hold = :hold
+    AND (:state IS NULL OR state = :state)
+    AND (:task IS NULL OR task = :task)
+    AND (:queue IS NULL OR queue = :queue)
+    AND (:reason IS NULL OR reason = :reason)
+    AND (:error IS NULL OR instr(error, :error) > 0)
+    AND (:caught IS NULL OR (caught_at IS NOT NULL) = :caught)
+    AND id > :after_id
+ORDER BY scheduled_at, id
+LIMIT :count

@@ -1,0 +1,327 @@
+"""A transaction of the user's that stays open on PostgreSQL, and everything else that goes on meanwhile.
+
+The apps of these tests wait half a second for a lock, so that a call that has to wait fails instead of hanging.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import asyncpg
+import psycopg
+import pytest
+
+from redrive import App, CatchRequest, Pending
+from redrive.engine.frozen import freeze
+from redrive.engine.lifecycle import State
+from redrive.engine.outcome import Succeeded, Suspended
+from redrive.engine.select import Filter
+from redrive.errors import StoreBusy, StoreError
+from redrive.stores.operations import crons, leases, retention, schedules, workers
+from redrive.stores.operations.leases import Ending
+from redrive.stores.operations.retention import Keep
+from tests import postgres
+from tests.stores.helpers import failed
+
+LIFE = timedelta(hours=1)
+
+
+def build(url: str) -> App:
+    """An app, as each process of a fleet builds it."""
+    app = App(url)
+
+    @app.task(retry="2 1h")
+    def send(number: int) -> None:
+        """Send something."""
+
+    @app.task(retry="1 1ms catch mend")
+    def fragile(number: int) -> None:
+        """Fail."""
+
+    @app.task
+    def mend(request: CatchRequest[Any]) -> None:
+        """Mend nothing."""
+
+    @app.task
+    def ask(number: int) -> Pending:
+        """Wait for an answer."""
+        return Pending("1h")
+
+    @app.refresh("Refresh every day at 9 AM; allow 10 minutes; on the first failure, retry after 1 minute")
+    def prices(number: int) -> None:
+        """Fetch prices."""
+
+    @app.refresh("Refresh every day at 9 AM; allow 20 minutes; on the first failure, retry after 1 minute")
+    def rates(number: int) -> None:
+        """Fetch rates: no worker has declared this one yet."""
+
+    @app.cron("0 9 * * *")
+    def nightly() -> None:
+        """Run by the clock."""
+
+    return app
+
+
+class Fleet:
+    """Two processes on one database: the one whose transaction stays open, and another one.
+
+    Args:
+        url: of the database.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.mine, self.other = build(url), build(url)
+        self.mine.open()
+        app = self.mine
+        declared = [app.tasks["prices"].definition, app.tasks["nightly"].definition]
+        app.store.run(schedules.declare(declared))
+        app.queue("lines").limit(ordered=True)
+        app.queue("slots").limit(concurrency=1)
+        prices = app.tasks["prices"]
+        for key in ("mine", "other", "gone", "gone too"):
+            prices.track(key, 1)
+        self.worker = app.store.run(workers.register("host:1", concurrency=4, lease_for=LIFE))
+        self.dead = app.tasks["fragile"].enqueue(1).id
+        self.cancelled, self.waits = [each.id for each in app.tasks["ask"].enqueue_many([1, 2])]
+        for claim in self.claimed(app):
+            if claim.task == "fragile":
+                app.store.run(leases.settle([Ending(claim, failed("no", permanent="no", reason="GAVE_UP"), 0.0)]))
+            elif claim.id == self.waits:
+                app.store.run(leases.settle([Ending(claim, Suspended(LIFE), 0.0)]))
+                self.token = f"{claim.id}.{claim.lease_id}"
+        app.job(self.cancelled).cancel()
+        self.running = self.claim("send", self.put("send"))
+        self.mine_running = self.claim("send", self.put("send"))
+
+    def put(self, task: str) -> int:
+        """Enqueue a job of a task."""
+        return self.mine.tasks[task].enqueue(1).id
+
+    def claimed(self, app: App) -> tuple[Any, ...]:
+        """Claim whatever is due."""
+        return app.store.run(leases.claim(self.worker, 100, lease_for=LIFE)).claims
+
+    def claim(self, task: str, number: int) -> Any:
+        """Claim whatever is due, and answer the claim of this job."""
+        return next(each for each in self.claimed(self.mine) if (each.task, each.id) == (task, number))
+
+    def close(self) -> None:
+        """Close both apps."""
+        self.mine.close()
+        self.other.close()
+
+
+@pytest.fixture
+def fleet() -> Iterator[Fleet]:
+    """Two processes on one database."""
+    with contextlib.closing(Fleet(postgres.url(timeout="1s"))) as made:
+        yield made
+
+
+Call = Callable[[Any], Any]
+
+NEW = "7 7m"
+"""A policy that the database has not seen."""
+
+MINE: dict[str, Callable[[App, Any], object]] = {
+    "enqueue": lambda app, using: app.tasks["send"].enqueue(1, using=using),
+    "a new policy": lambda app, using: app.tasks["send"].options(retry=NEW).enqueue(1, using=using),
+    "enqueue_many": lambda app, using: app.tasks["send"].options(retry=NEW).enqueue_many([1, 2], using=using),
+    "a catch": lambda app, using: app.tasks["fragile"].enqueue(1, using=using),
+    "a delay": lambda app, using: app.tasks["send"].options(delay="1h", priority=-5).enqueue(1, using=using),
+    "an ordered queue": lambda app, using: (
+        app.tasks["send"].options(queue="lines", partition="a").enqueue(1, using=using)
+    ),
+    "a limited queue": lambda app, using: app.tasks["send"].options(queue="slots").enqueue(1, using=using),
+    "a key": lambda app, using: app.tasks["send"].options(key="mine").enqueue(1, using=using),
+    "an idempotency key": lambda app, using: app.tasks["send"].options(idempotency_key="mine").enqueue(1, using=using),
+    "debounce": lambda app, using: (
+        app.tasks["send"].debounce("mine too", quiet="1h", at_most="2h").enqueue(1, using=using)
+    ),
+    "track": lambda app, using: app.tasks["prices"].keeping(using=using).track("new", 1),
+    "track again": lambda app, using: app.tasks["prices"].keeping(using=using).track("mine", 2),
+    "track under a policy": lambda app, using: (
+        app.tasks["prices"].keeping(policy="Refresh every 2 hours; allow 3 minutes", using=using).track("own", 1)
+    ),
+    "track what is not declared": lambda app, using: app.tasks["rates"].keeping(using=using).track("new", 1),
+    "untrack": lambda app, using: app.tasks["prices"].untrack("gone", using=using),
+    "update": lambda app, using: app.tasks["prices"].update("mine", using=using),
+}
+"""Every public call that takes ``using=``."""
+
+
+def _work(fleet: Fleet) -> None:
+    """Claim what is due, and end the attempts in each way."""
+    app = fleet.other
+    for number, claim in enumerate(fleet.claimed(app)):
+        outcome = Succeeded() if number % 2 else failed()
+        app.store.run(leases.settle([Ending(claim, outcome, 0.0)]))
+
+
+def _refreshes(fleet: Fleet) -> None:
+    app = fleet.other
+    app.store.run(schedules.look())
+    app.store.run(schedules.declare([each.definition for each in app.schedules.values()]))
+
+
+def _prune(fleet: Fleet) -> None:
+    run = fleet.other.store.run
+    run(retention.declare(fleet.other.keeps()))
+    run(retention.prune(run(retention.survey(0, Keep(timedelta(0), timedelta(0))))))
+    for digest in run(retention.policies()):
+        run(retention.forget_policy(digest))
+
+
+OTHERS: dict[str, Call] = {
+    "enqueue": lambda fleet: fleet.other.tasks["send"].enqueue(1),
+    "the same new policy": lambda fleet: fleet.other.tasks["send"].options(retry=NEW).enqueue(1),
+    "aenqueue": lambda fleet: asyncio.run(fleet.other.tasks["send"].options(retry=NEW).aenqueue(1)),
+    "enqueue_many": lambda fleet: fleet.other.tasks["send"].options(retry=NEW).enqueue_many([1, 2]),
+    "a catch": lambda fleet: fleet.other.tasks["fragile"].enqueue(1),
+    "an ordered queue": lambda fleet: fleet.other.tasks["send"].options(queue="lines", partition="a").enqueue(1),
+    "a limited queue": lambda fleet: fleet.other.tasks["send"].options(queue="slots").enqueue(1),
+    "another key": lambda fleet: fleet.other.tasks["send"].options(key="other").enqueue(1),
+    "another idempotency key": lambda fleet: fleet.other.tasks["send"].options(idempotency_key="other").enqueue(1),
+    "debounce by another key": lambda fleet: (
+        fleet.other.tasks["send"].debounce("other too", quiet="1h", at_most="2h").enqueue(1)
+    ),
+    "track": lambda fleet: fleet.other.tasks["prices"].track("newer", 1),
+    "track what is not declared": lambda fleet: fleet.other.tasks["rates"].track("newer", 1),
+    "untrack": lambda fleet: fleet.other.tasks["prices"].untrack("gone too"),
+    "update": lambda fleet: fleet.other.tasks["prices"].update("other"),
+    "trigger a thing": lambda fleet: fleet.other.tasks["prices"].trigger("other"),
+    "pause a thing": lambda fleet: fleet.other.tasks["prices"].pause("other"),
+    "resume a thing": lambda fleet: fleet.other.tasks["prices"].resume("other"),
+    "pause a refresh": lambda fleet: fleet.other.tasks["prices"].pause(),
+    "resume a refresh": lambda fleet: fleet.other.tasks["prices"].resume(),
+    "things": lambda fleet: (fleet.other.tasks["prices"].get("mine"), fleet.other.tasks["prices"].tracked()),
+    "counts of things": lambda fleet: fleet.other.tracked(),
+    "trigger a cron": lambda fleet: fleet.other.tasks["nightly"].trigger(),
+    "pause a cron": lambda fleet: fleet.other.tasks["nightly"].pause(),
+    "resume a cron": lambda fleet: fleet.other.tasks["nightly"].resume(),
+    "occurrences": lambda fleet: fleet.other.tasks["nightly"].occurrences(),
+    "fire": lambda fleet: fleet.other.store.run(crons.fire("nightly")),
+    "schedules": lambda fleet: fleet.other.recurring(),
+    "a worker starts": lambda fleet: fleet.other.store.run(workers.register("b:1", concurrency=1, lease_for=LIFE)),
+    "declare": _refreshes,
+    "heartbeat": lambda fleet: fleet.other.store.run(workers.beat(fleet.worker, LIFE)),
+    "success": lambda fleet: fleet.other.store.run(leases.settle([Ending(fleet.running, Succeeded(), 0.0)])),
+    "work": _work,
+    "sweep": lambda fleet: fleet.other.store.run(leases.sweep(100)),
+    "prune": _prune,
+    "complete": lambda fleet: fleet.other.complete(fleet.token),
+    "cancel a job": lambda fleet: fleet.other.tasks["send"].enqueue(1).cancel(),
+    "cancel jobs": lambda fleet: fleet.other.cancel(Filter(task="mend")),
+    "retry": lambda fleet: fleet.other.job(fleet.cancelled).retry(),
+    "redrive": lambda fleet: fleet.other.redrive(Filter(state=State.CANCELLED)),
+    "repolicy": lambda fleet: fleet.other.repolicy(Filter()),
+    "queue.limit": lambda fleet: fleet.other.queue("slots").limit(concurrency=2),
+    "queue.pause": lambda fleet: fleet.other.queue("default").pause(),
+    "queue.resume": lambda fleet: fleet.other.queue("default").resume(),
+    "queue.forget": lambda fleet: fleet.other.queue("default").forget(),
+    "looking": lambda fleet: (
+        fleet.other.jobs(),
+        fleet.other.stats(),
+        fleet.other.workers(),
+        fleet.other.audit(),
+        fleet.other.verify(),
+        fleet.other.job(fleet.dead).attempts,
+        fleet.other.queues(),
+    ),
+    "another process opens": lambda fleet: build(fleet.other.url).open().close(),
+}
+
+
+def blocked(fleet: Fleet) -> dict[str, str]:
+    """Do everything else, and answer what had to wait or failed."""
+    found: dict[str, str] = {}
+    for name, call in OTHERS.items():
+        try:
+            call(fleet)
+        except StoreError as error:
+            found[name] = str(error)
+    return found
+
+
+@pytest.mark.parametrize("held", MINE)
+def test_an_open_transaction_holds_up_nothing_else(fleet: Fleet, held: str):
+    """While a transaction with a call of redrive's in it stays open, no other call waits for it, and it commits."""
+    with postgres.connect(autocommit=False) as connection:
+        MINE[held](fleet.mine, connection)
+        assert {} == blocked(fleet)
+        connection.commit()
+
+    assert () == fleet.mine.verify()
+
+
+def test_an_open_transaction_of_a_handler_holds_up_nothing_else(fleet: Fleet):
+    """While a handler's transaction has ended its attempt and is not committed yet, no other call waits for it."""
+    loan = fleet.mine.store.lend()
+    loan.run(leases.settle([Ending(fleet.mine_running, Succeeded(), 0.0)]))
+
+    assert {} == blocked(fleet)
+    loan.commit()
+    assert State.SUCCEEDED is fleet.mine.job(fleet.mine_running.id).state
+
+
+def test_an_open_transaction_of_a_coroutine_holds_up_nothing_else(fleet: Fleet):
+    """The same on a connection of asyncpg, for calls of coroutines."""
+
+    async def run() -> set[str]:
+        """Call everything on an event loop."""
+        mine = await asyncpg.connect(host=postgres.server(), user="postgres", database="postgres")
+        async with mine.transaction():
+            await fleet.mine.tasks["send"].options(retry=NEW).aenqueue(1, using=mine)
+            await fleet.mine.tasks["rates"].keeping(using=mine).atrack("new", 1)
+            await fleet.other.tasks["send"].options(retry=NEW).aenqueue(1)
+            await fleet.other.tasks["rates"].atrack("newer", 1)
+        await mine.close()
+        return {each.key for each in await fleet.other.tasks["rates"].atracked()}
+
+    assert {"new", "newer"} == asyncio.run(run())
+
+
+KEYED: dict[str, Callable[[App], Any]] = {
+    "a key": lambda app: app.tasks["send"].options(key="same"),
+    "an idempotency key": lambda app: app.tasks["send"].options(idempotency_key="same"),
+    "debounce": lambda app: app.tasks["send"].debounce("same", quiet="1h", at_most="2h"),
+}
+
+
+@pytest.mark.parametrize("how", KEYED)
+def test_the_same_key_waits_for_the_open_transaction_but_not_for_ever(fleet: Fleet, how: str):
+    """A call with the key of an open transaction waits for its end, since only that decides, and at last fails."""
+    call = KEYED[how]
+    with postgres.connect(autocommit=False) as connection:
+        call(fleet.mine).enqueue(1, using=connection)
+        with pytest.raises(StoreBusy, match="waited too long for a lock"):
+            call(fleet.other).enqueue(2)
+        with pytest.raises(StoreBusy, match="waited too long for a lock"):
+            asyncio.run(call(fleet.other).aenqueue(2))
+        connection.rollback()
+
+    assert call(fleet.other).enqueue(2).created
+
+
+def test_a_policy_outlives_its_retirement_for_a_transaction_that_saw_it(fleet: Fleet):
+    """A policy that is retired while an open transaction has a job with it is there when that transaction commits."""
+    run, app = fleet.mine.store.run, fleet.mine
+    first = app.tasks["send"].options(retry=NEW).enqueue(1)
+    policy = first.record.policy
+    (digest,) = {each for each in run(retention.policies()) if each == freeze(policy).digest}
+    first.cancel()
+    with postgres.connect(autocommit=False) as connection:
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        connection.execute("SELECT 1")
+        run(retention.prune(run(retention.survey(0, Keep(timedelta(0), timedelta(0))))))
+        run(retention.forget_policy(digest))
+        second = app.tasks["send"].options(retry=NEW).enqueue(2, using=connection)
+        run(retention.forget_policy(digest))
+        third = fleet.other.tasks["send"].options(retry=NEW).enqueue(3)
+        connection.commit()
+
+    assert [policy, policy] == [app.job(each.id).record.policy for each in (second, third)]

@@ -1,0 +1,131 @@
+"""What the adapters of ``couchbase.json`` share: a case that is read completely, and the words of the SDKs.
+
+`Reading` notes which fields an adapter has looked at. A field that the adapter knows but has not used in a case, since
+another field led it elsewhere, is refused like one that it does not know: nothing of a case is overlooked.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import redrive.errors
+from redrive.contrib.couchbase import SdkError
+from tests.conformance.adapters.vocabulary import NOTES, UnknownWord, demand, read
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tests.conformance.loading import Case
+
+__all__ = ["Reading", "error_name", "parts", "same_error", "snake", "text"]
+
+
+class Reading(dict[str, Any]):
+    """An object of a case, and which of its fields were looked at.
+
+    Args:
+        data: the object.
+        fields: those that the adapter understands.
+        notes: those that have no meaning for it.
+
+    Raises:
+        UnknownWord: it has another field.
+    """
+
+    def __init__(self, data: Any, fields: Iterable[str], notes: Iterable[str] = NOTES) -> None:
+        if not isinstance(data, dict):
+            raise UnknownWord(f"{data!r} is no object (known: {', '.join(sorted(fields))})")
+        read(data, *fields, notes=notes)
+        super().__init__((name, value) for name, value in data.items() if name in set(fields))
+        self._unread = set(self)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self:
+            raise UnknownWord(f"no field {name}, beside {', '.join(sorted(self)) or 'none'}")
+        self._unread.discard(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a field, which counts as looked at."""
+        self._unread.discard(name)
+        return super().get(name, default)
+
+    def finish(self) -> None:
+        """Refuse what was not looked at.
+
+        Raises:
+            UnknownWord: there is such a field.
+        """
+        if self._unread:
+            used = ", ".join(sorted(set(self) - self._unread)) or "nothing"
+            raise UnknownWord(f"fields {', '.join(sorted(self._unread))} are not used together with {used}")
+
+
+def parts(
+    case: Case, fields: Iterable[str], outcomes: Iterable[str], *, notes: Iterable[str] = ("jvm_text",)
+) -> tuple[Reading, Reading]:
+    """What a case gives and what it expects, both checked; ``divergence`` and ``jvm_text`` are about other systems.
+
+    Raises:
+        UnknownWord: it has other fields, or no outcome.
+    """
+    read(case.data, "input", "expected", notes=NOTES | {"group", "divergence"})
+    expected = Reading(case.data["expected"], outcomes, notes=NOTES | set(notes))
+    demand(expected, *outcomes)
+    return Reading(case.data["input"], fields), expected
+
+
+def text(said: object, *known: str) -> str:
+    """A field that must be a text.
+
+    Raises:
+        UnknownWord: it is something else.
+    """
+    if not isinstance(said, str):
+        raise UnknownWord(f"{said!r} (known: {', '.join(known) or 'a text'})")
+    return said
+
+
+def snake(name: str) -> str:
+    """A name in the spelling of Python: ``lastDispatchedTo`` is ``last_dispatched_to``."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[\s.-]+", "_", name.strip()).lower()
+
+
+# ------------------------------------------------------------------------------------------------------ names of errors
+
+_OURS = {
+    "RequestCanceled": ("RequestCancelled",),
+    "Timeout": ("AmbiguousTimeout", "UnambiguousTimeout"),
+    "timeout": ("AmbiguousTimeout", "UnambiguousTimeout"),
+    "Shutdown": ("ClientClosed",),
+    "TooManyRequestsInRetry": ("TooManyInRetry",),
+    "CircuitBreakerOpen": ("CircuitOpen",),
+    "InvalidArgument": ("PolicyValueError",),
+}
+"""Errors of the SDKs that have another name here, or several."""
+
+_KNOWN = (
+    {error.value for error in SdkError} | {name for name in redrive.errors.__all__ if name[0].isupper()} | set(_OURS)
+)
+
+
+def error_name(said: object, *also: str) -> str:
+    """The name of an error in a case, without an explanation in brackets; ``Exception`` at its end does not matter.
+
+    Raises:
+        UnknownWord: no such error is known.
+    """
+    bare = re.sub(r"\s*\([^()]*\)$", "", text(said, "the name of an error"))
+    for name in (bare, bare.removesuffix("Exception")):
+        if name in _KNOWN or name in also:
+            return name
+    raise UnknownWord(f"{said!r} (known: the errors of RFC 0058 and of redrive{''.join(f', {each}' for each in also)})")
+
+
+def same_error(name: str, error: BaseException | None) -> bool:
+    """Whether an error is the one of this name; an error of a server carries its name as ``name``."""
+    if error is None:
+        return False
+    ours = {kind.__name__ for kind in type(error).__mro__} | {getattr(error, "name", "")}
+    return name in ours or bool(ours & set(_OURS.get(name, ())))

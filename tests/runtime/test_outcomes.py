@@ -1,0 +1,153 @@
+"""Whatever a handler does, its attempt ends in an outcome, and the worker goes on."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from redrive import App
+from redrive.runtime.executor import Executor
+from redrive.runtime.worker import Worker
+from tests.runtime.helpers import ended, until, working
+
+
+@pytest.mark.parametrize(
+    ("idempotent", "expected", "reason"),
+    [(None, ["lost", "succeeded"], "WORKER_LOST"), (False, ["lost"], "LOST_IN_FLIGHT")],
+    ids=["idempotent", "once"],
+)
+def test_an_error_of_the_worker_itself_after_the_handler_began_is_a_crash(
+    filed: App, monkeypatch: pytest.MonkeyPatch, idempotent: bool | None, expected: list[str], reason: str
+):
+    """How far the attempt got is unknown: it is recorded, and repeated only if the task may be."""
+    ran: list[int] = []
+    outcome = Executor._outcome
+
+    async def flaky(self, task, arguments, limit, passage):
+        """Fail after the first handler."""
+        result = await outcome(self, task, arguments, limit, passage)
+        if len(ran) == 1:
+            raise KeyboardInterrupt
+        return result
+
+    monkeypatch.setattr(Executor, "_outcome", flaky)
+    task = filed.task(name="send", idempotent=idempotent)(lambda: ran.append(1))
+
+    async def run() -> None:
+        """Run it on an event loop."""
+        job = task.enqueue()
+        async with working(filed):
+            await ended(job)
+
+    asyncio.run(run())
+    attempts = filed.job(1).attempts
+
+    assert expected == [each.outcome for each in attempts]
+    assert (reason, len(expected)) == (attempts[0].reason, len(ran))
+
+
+class Farewell(BaseException):
+    """An exception of the user's that is no Exception."""
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt, SystemExit, GeneratorExit, Farewell, asyncio.CancelledError, StopIteration]
+)
+@pytest.mark.parametrize("threaded", [True, False])
+def test_nothing_that_a_handler_raises_ends_the_worker(filed: App, error: type[BaseException], threaded: bool):
+    """The attempt has failed and is recorded, its slot is free again, and the worker goes on."""
+
+    def plain(number: int) -> int:
+        """Raise for the first job."""
+        if number == 1:
+            raise error
+        return number
+
+    async def coloured(number: int) -> int:
+        """Do the same on the event loop."""
+        return plain(number)
+
+    task = filed.task(name="send")(plain if threaded else coloured)
+
+    async def run() -> None:
+        """Run them in the only slot."""
+        jobs = task.enqueue_many([1, 2])
+        async with working(filed, concurrency=1):
+            await ended(*jobs)
+
+    asyncio.run(run())
+
+    assert [["failed"], ["succeeded"]] == [[each.outcome for each in filed.job(n).attempts] for n in (1, 2)]
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_handler_that_cancels_its_own_task_does_not_run_for_ever(filed: App, waits: bool):
+    """Only a cancellation by the worker gives a job back; one by the handler itself spends an attempt, or is its own
+    affair where the handler returns without meeting it."""
+    ran: list[int] = []
+
+    @filed.task
+    async def send() -> str:
+        """Cancel the present task."""
+        ran.append(1)
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        if waits:
+            await asyncio.Event().wait()
+        return "done"
+
+    async def run() -> None:
+        """Run it on an event loop."""
+        job = send.enqueue()
+        async with working(filed):
+            await ended(job)
+
+    asyncio.run(run())
+
+    assert ([1], ["failed" if waits else "succeeded"]) == (ran, [each.outcome for each in filed.job(1).attempts])
+
+
+def test_an_attempt_that_ends_without_an_outcome_is_ended_by_its_worker(filed: App, monkeypatch: pytest.MonkeyPatch):
+    """Even if the coroutine of an attempt breaks, its slot is free again and its job runs again."""
+    attempt, broken = Worker._attempt, [RuntimeError("a bug")]
+
+    async def flaky(self, claim):
+        """Break once."""
+        if broken:
+            raise broken.pop()
+        await attempt(self, claim)
+
+    monkeypatch.setattr(Worker, "_attempt", flaky)
+    task = filed.task(name="send")(lambda: None)
+
+    async def run() -> None:
+        """Run it in the only slot."""
+        job = task.enqueue()
+        async with working(filed, concurrency=1):
+            await until(lambda: job.refresh().record.note == "the worker itself failed")
+            job.retry()
+            await ended(job)
+
+    asyncio.run(run())
+
+    assert "succeeded" == filed.job(1).state
+
+
+def test_a_worker_leaves_the_jobs_of_other_apps_alone(filed: App):
+    """Jobs of a task that the worker does not have stay due, and do not keep its own from running."""
+
+    async def run() -> None:
+        """Run it in the only slot."""
+        others = filed.task(name="other")(lambda: None).enqueue_many([()] * 3)
+        filed.tasks.pop("other")
+        mine = filed.task(name="mine")(lambda: None).enqueue()
+        async with working(filed, concurrency=1):
+            await ended(mine)
+            why = {each.refresh().why.partition(", ")[2] for each in others}
+            assert {"no live worker has the task 'other' in queue 'default'"} == why
+
+    asyncio.run(run())
+
+    assert [("ready", None, 0)] * 3 == [(job.state, job.hold, job.attempt) for job in reversed(filed.jobs()[1:])]

@@ -1,0 +1,206 @@
+"""A refresh policy is kept as data that is read back exactly, or refused with the key that is wrong."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive.errors import ScheduleError
+from redrive.schedule import Action, Cron, Exhausted, Gap, RefreshPolicy, Rule, Schedule, Strategy
+
+TEXTS = st.one_of(
+    st.text(),
+    st.text('"\\;.,*`“”\n\r\t \u2028\u00a0{}u1aé', max_size=12),
+    st.sampled_from(["broken; give up after 1 second", "the", "a\nGive up", "\\u{22}", "end.", "**b**", ' " ']),
+)
+NAMES = TEXTS.filter(bool)
+ACTIONS = st.one_of(
+    st.builds(Action, st.sampled_from(["disable", "panic"])),
+    st.builds(Action, st.sampled_from(["email", "notify"]), NAMES, st.one_of(st.none(), TEXTS)),
+    st.builds(Action, st.just("mark"), NAMES, NAMES),
+)
+SPANS = st.timedeltas(timedelta(microseconds=1), timedelta(days=36_525))
+TIMES = st.datetimes(datetime(2020, 1, 1), datetime(2030, 1, 1))  # noqa: DTZ001 - naive is the wall clock
+SCHEDULES = st.builds(
+    Schedule,
+    start=TIMES,
+    rules=st.sampled_from([(), (Rule.parse("FREQ=DAILY;BYHOUR=6,16"), Rule.parse("FREQ=HOURLY"))]),
+    crons=st.sampled_from([(Cron.parse("*/5 * * * *"),), (Cron.parse("@daily"), Cron.parse(" 0\t3 * * MON-FRI"))]),
+    times=st.lists(TIMES, max_size=2).map(tuple),
+    except_times=st.frozensets(TIMES, max_size=2),
+    tz=st.sampled_from(["UTC", "Europe/Kyiv"]),
+    gap=st.sampled_from(list(Gap)),
+)
+POLICIES = st.builds(
+    RefreshPolicy,
+    schedule=SCHEDULES,
+    timeout=SPANS,
+    delays=st.lists(SPANS, max_size=3).map(tuple),
+    strategy=st.sampled_from(list(Strategy)),
+    on_exhausted=st.sampled_from([*Exhausted, None]),
+    give_up_after=st.one_of(st.none(), SPANS),
+    catch_up=st.one_of(st.none(), SPANS),
+    jitter=SPANS,
+    on_give_up=st.lists(ACTIONS, max_size=3).map(tuple),
+)
+DATA = RefreshPolicy.parse(
+    'Refresh daily at noon; retry after 1 minute; give up after one week; mark the row with "stale"'
+).to_dict()
+
+
+@given(POLICIES)
+def test_every_policy_is_read_back_from_its_data(policy: RefreshPolicy):
+    """The data survive JSON; spans are exact to the microsecond, and texts to the character."""
+    data = json.loads(json.dumps(policy.to_dict()))
+
+    assert policy == RefreshPolicy.from_dict(data)
+    assert policy.to_dict() == data
+
+
+@given(st.lists(ACTIONS, min_size=1, max_size=3).map(tuple))
+def test_every_action_is_read_back_from_its_sentence(actions: tuple[Action, ...]):
+    """A text that would be read as something else is quoted."""
+    policy = RefreshPolicy(on_give_up=actions)
+
+    assert policy == RefreshPolicy.parse(str(policy))
+
+
+def test_a_text_that_looks_like_a_sentence_stays_a_text():
+    """The semicolon in it does not end the sentence."""
+    action = Action("email", "customer", "broken; give up after 1 second")
+    policy = RefreshPolicy(on_give_up=(action,))
+
+    assert 'Email customer that "broken; give up after 1 second"' == str(policy).splitlines()[-1]
+    assert policy == RefreshPolicy.parse(str(policy)) == RefreshPolicy.from_dict(policy.to_dict())
+
+
+def test_defaults_are_written_too():
+    """A stored policy does not change with the defaults of a later version."""
+    assert {
+        "version": 1,
+        "schedule": None,
+        "timeout": 600.0,
+        "delays": [],
+        "repeat_last": False,
+        "strategy": "retry_align_planned",
+        "on_exhausted": "give_up",
+        "give_up_after": None,
+        "catch_up": None,
+        "jitter": 0.0,
+        "on_give_up": [],
+    } == RefreshPolicy().to_dict()
+
+
+def changed(path: str, value: object) -> dict[str, Any]:
+    """Return `DATA` with another value at a path."""
+    data = json.loads(json.dumps(DATA))
+    *steps, last = path.split(".")
+    place = data
+    for each in steps:
+        place = place[int(each) if each.isdigit() else each]
+    place[int(last) if last.isdigit() else last] = value
+    return data
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("version", 2, "policy.version: 2 is not 1"),
+        ("version", True, "policy.version: True is not 1"),
+        ("luck", 5, "policy: there is no key 'luck'; there are version"),
+        ("timeout", None, "policy.timeout: None is not a number of seconds"),
+        ("timeout", True, "policy.timeout: True is not a number of seconds"),
+        ("timeout", "1h", "policy.timeout: '1h' is not a number of seconds"),
+        ("timeout", 1e300, r"policy.timeout: 1e\+300 seconds is not a span of time"),
+        ("timeout", float("nan"), "policy.timeout: nan seconds is not a span of time"),
+        ("timeout", -1, "policy: timeout=.*the timeout must be positive"),
+        ("delays", 5, "policy.delays: 5 is not a list"),
+        ("delays.0", "x", r"policy.delays\[0\]: 'x' is not a number of seconds"),
+        ("strategy", 1, "policy.strategy: 1 is not a text"),
+        ("strategy", "align", "policy: strategy is 'retry_align_planned', .*not 'align'"),
+        ("on_exhausted", "giveup", "policy: on_exhausted is 'give_up', 'wait_next', not 'giveup'"),
+        ("repeat_last", "no", "policy.repeat_last: 'no' is neither true nor false"),
+        ("schedule", [], r"policy.schedule: \[\] is not a mapping"),
+        ("schedule.tz", "Mars/Olympus", "policy.schedule: 'Mars/Olympus' is no time zone"),
+        ("schedule.start", "noon", "policy.schedule.start: 'noon' is not a time such as"),
+        ("schedule.gap", "jump", "policy.schedule: gap is 'shift', 'skip', not 'jump'"),
+        ("schedule.rules.0", "FREQ=NEVER", r"policy.schedule.rules\[0\]: the recurrence rule"),
+        ("schedule.crons", ["* *"], r"policy.schedule.crons\[0\]: the cron expression"),
+        ("on_give_up.0.name", None, r"policy.on_give_up\[0\]: there is no action None"),
+        ("on_give_up.0.to", 5, r"policy.on_give_up\[0\].to: 5 is not a text"),
+        ("on_give_up.0", {"name": "panic"}, r"policy.on_give_up\[0\]: the key 'to' is missing"),
+    ],
+)
+def test_data_that_mean_nothing_are_refused(path: str, value: object, message: str):
+    """The message names the key."""
+    with pytest.raises(ScheduleError, match=message):
+        RefreshPolicy.from_dict(changed(path, value))
+
+
+def test_what_is_no_mapping_is_refused():
+    """Such as the text of a policy."""
+    with pytest.raises(ScheduleError, match="policy: 'Refresh daily' is not a mapping"):
+        RefreshPolicy.from_dict("Refresh daily")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"strategy": "align"}, "strategy is 'retry_align_planned', 'retry_until_success', .*, not 'align'"),
+        ({"on_exhausted": "giveup"}, "on_exhausted is 'give_up', 'wait_next', not 'giveup'"),
+        ({"strategy": None}, "strategy is .*, not None"),
+    ],
+)
+def test_a_word_that_is_not_known_is_refused(fields: dict[str, Any], message: str):
+    """The message lists the words that are."""
+    with pytest.raises(ScheduleError, match=message):
+        RefreshPolicy(**fields)
+
+
+def test_words_are_converted():
+    """A text means what the member of that value means."""
+    schedule = Schedule(rules=(Rule.parse("FREQ=DAILY"),), gap="skip")  # type: ignore[arg-type]
+    policy = RefreshPolicy(schedule=schedule, strategy="planned_only", on_exhausted="wait_next")  # type: ignore[arg-type]
+
+    assert (Strategy.PLANNED_ONLY, Exhausted.WAIT_NEXT, Gap.SKIP) == (
+        policy.strategy,
+        policy.on_exhausted,
+        policy.schedule.gap,
+    )
+    assert all(type(each) is not str for each in (policy.strategy, policy.on_exhausted, policy.schedule.gap))
+
+
+def test_a_gap_and_a_frequency_that_are_not_known_are_refused():
+    """The message says what would be right."""
+    with pytest.raises(ScheduleError, match="gap is 'shift', 'skip', not 'jump'"):
+        Schedule(rules=(Rule.parse("FREQ=DAILY"),), gap="jump")  # type: ignore[arg-type]
+    with pytest.raises(ScheduleError, match=r"freq is a redrive.schedule.rule.Freq, not 'DAILY'; Rule.parse reads"):
+        Rule(freq="DAILY")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"delays": ["1s"], "repeat_last": "no"}, "repeat_last='no': write True or False"),
+        ({"schedule": "every day"}, "schedule='every day' is no Schedule; RefreshPolicy.parse reads English"),
+        ({"on_give_up": Action("panic")}, "write a list of actions"),
+        ({"on_give_up": ["panic"]}, "write a list of actions"),
+    ],
+)
+def test_what_could_not_be_stored_is_refused_at_once(given: dict[str, Any], problem: str):
+    """A policy whose parts have other types is refused when it is made, with what would be right."""
+    with pytest.raises(ScheduleError, match=re.escape(problem)):
+        RefreshPolicy(**given)
+
+
+def test_a_list_of_actions_is_read_back_equal():
+    """Actions may be given as a list; the policy keeps a tuple."""
+    policy = RefreshPolicy(on_give_up=[Action("panic")])
+
+    assert policy == RefreshPolicy.from_dict(policy.to_dict())

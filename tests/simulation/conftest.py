@@ -1,0 +1,39 @@
+"""An empty database for all simulations, a folder in memory, and a line of figures at the end of the run."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.simulation.database import template
+from tests.simulation.replay import memory_folder
+
+_FIGURES: pytest.StashKey[list[str]] = pytest.StashKey()
+
+
+@pytest.fixture(scope="session")
+def folder() -> Iterator[Path]:
+    """A folder for stores in files, in memory where the system has that."""
+    with tempfile.TemporaryDirectory(dir=memory_folder()) as name:
+        yield Path(name)
+
+
+@pytest.fixture(scope="session")
+def image(folder: Path) -> bytes:
+    """An empty database with redrive's schema."""
+    return template(folder)
+
+
+@pytest.fixture
+def figure(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Add a line to the summary of the run."""
+    return request.config.stash.setdefault(_FIGURES, []).append
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print the figures of the simulations."""
+    for line in config.stash.get(_FIGURES, []):
+        terminalreporter.write_line(f"simulation: {line}")

@@ -1,0 +1,212 @@
+"""The databases of the simulation: the real operations and the real SQL of SQLite, in virtual time, with faults.
+
+* ``memory`` (`tests.simulation.server`): one database behind a network.
+* ``file`` (here): SQLite in a file, by redrive's own driver, with its lanes, lending and group commits. Each process
+  has connections of its own, and waits for the lock of the file in virtual time.
+
+Every operation is *tapped*: the simulation sees each statement before it is run, where it may delay the operation or
+kill its process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import AsyncGenerator, Callable, Generator
+from pathlib import Path
+from typing import Any
+
+from redrive.clock import Clock
+from redrive.stores.dialects.sqlite.values import to_micros
+from redrive.stores.query import Operation
+from redrive.stores.store import Store, open_store
+from tests.simulation.scheduler import EPOCH, Process
+
+__all__ = ["BUSY", "Connection", "Cursor", "store_of", "template", "virtual_clock"]
+
+BUSY = 10.0
+"""Seconds after which a transaction gives up waiting for the lock."""
+
+EFFECTS = "CREATE TABLE effects (job_id INTEGER NOT NULL, attempt TEXT NOT NULL)"
+"""Where handlers write in their own transaction."""
+
+
+def template(folder: Path) -> bytes:
+    """Make an empty database with redrive's schema, and return it as bytes."""
+    path = folder / "template.db"
+    open_store(f"sqlite:///{path}").close()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute(EFFECTS)
+        connection.commit()
+        connection.execute("PRAGMA journal_mode = DELETE")
+    return path.read_bytes()
+
+
+class Tapped:
+    """A driver of the product, or of `Server`, whose statements the simulation sees.
+
+    Args:
+        simulation: that sees them.
+        process: that opened the store.
+        driver: that runs them.
+    """
+
+    def __init__(self, simulation: Any, process: Process, driver: Any) -> None:
+        self._simulation = simulation
+        self._process = process
+        self._driver = driver
+        self.dialect = driver.dialect
+        self.lasting = driver.lasting
+
+    def run(self, operation: Operation[Any], *, using: Any = None) -> Any:
+        """Run an operation and wait for it."""
+        self._simulation.scheduler.sleep(self._simulation.weather.before(self._process, operation))
+        return self._driver.run(self._tap(operation), using=using)
+
+    async def arun(self, operation: Operation[Any], *, using: Any = None) -> Any:
+        """Run an operation and await it."""
+        if delay := self._simulation.weather.before(self._process, operation):
+            await asyncio.sleep(delay)
+        return await self._driver.arun(self._tap(operation), using=using)
+
+    def _tap(self, operation: Operation[Any]) -> Operation[Any]:
+        return Operation(operation.name, self._tapped(operation), operation.writes, operation.wakes)
+
+    def _tapped(self, operation: Operation[Any]) -> Generator[Any, Any, Any]:
+        steps = operation.steps
+        try:
+            query = next(steps)
+            while True:
+                self._simulation.statement(self._process, operation.name, query)
+                try:
+                    rows = yield query
+                except Exception as error:  # noqa: BLE001 - the operation may answer it
+                    query = steps.throw(error)
+                else:
+                    query = steps.send(rows)
+        except StopIteration as stop:
+            return stop.value
+
+    def lend(self) -> Loan:
+        """Lend a connection, in a transaction."""
+        return Loan(self, self._driver.lend())
+
+    async def alend(self) -> AsyncLoan:
+        """Lend a connection to a coroutine."""
+        return AsyncLoan(self, await self._driver.alend())
+
+    def version(self) -> int:
+        """A number that changes when there may be a change."""
+        return self._driver.version()
+
+    def watch(self, clock: Clock, lock_id: int | None, idle: asyncio.Event | None) -> AsyncGenerator[None, None]:
+        """Yield whenever there may be a change."""
+        return self._driver.watch(clock, lock_id, idle)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._driver.close()
+
+
+class Loan:
+    """A lent connection whose operations are tapped.
+
+    Args:
+        driver: that lent it.
+        loan: what the driver lent.
+    """
+
+    def __init__(self, driver: Tapped, loan: Any) -> None:
+        self.connection = loan.connection
+        self.commit, self.rollback = loan.commit, loan.rollback
+        self._driver, self._loan = driver, loan
+
+    def run(self, operation: Operation[Any]) -> Any:
+        """Run an operation in the transaction."""
+        return self._loan.run(self._driver._tap(operation))
+
+
+class AsyncLoan(Loan):
+    """The same for a coroutine."""
+
+    async def run(self, operation: Operation[Any]) -> Any:
+        """Run an operation in the transaction."""
+        return await self._loan.run(self._driver._tap(operation))
+
+
+class Cursor(sqlite3.Cursor):
+    """A cursor that waits for the lock of the file in virtual time, and reports commits."""
+
+    def execute(self, statement: str, parameters: Any = (), /) -> Cursor:
+        """Run a statement."""
+        connection = self.connection
+        simulation = connection.simulation
+        scheduler = simulation.scheduler
+        connection.note()
+        until = scheduler.now + BUSY
+        while True:
+            try:
+                super().execute(statement, parameters)
+                break
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or scheduler.now >= until or scheduler.current is None:
+                    raise
+                scheduler.sleep(connection.process.rng.uniform(0.001, 0.02))
+        if statement.startswith("BEGIN"):
+            connection.queries = []
+            connection.begun = connection.total_changes
+        elif statement == "COMMIT" and connection.begun != connection.total_changes:
+            simulation.committed(connection.process, connection.queries)
+        return self
+
+    def executemany(self, statement: str, parameters: Any, /) -> Cursor:
+        """Run a statement many times."""
+        self.connection.note()
+        return super().executemany(statement, parameters)
+
+
+class Connection(sqlite3.Connection):
+    """A connection to the file, of one process."""
+
+    simulation: Any
+    process: Process
+    begun = 0
+
+    def note(self) -> None:
+        """Remember the statement that the present strand is about to run on this connection."""
+        strand = self.simulation.scheduler.current
+        if strand is not None and strand.pending is not None:
+            self.queries.append(strand.pending)
+            strand.pending = None
+
+    def cursor(self, factory: type[sqlite3.Cursor] = Cursor) -> sqlite3.Cursor:
+        """Open a cursor."""
+        return super().cursor(factory)
+
+    def execute(self, statement: str, parameters: Any = (), /) -> sqlite3.Cursor:
+        """Run a statement on a cursor of its own."""
+        return self.cursor().execute(statement, parameters)
+
+    @classmethod
+    def open(cls, simulation: Any, process: Process, path: Path) -> Connection:
+        """Open the file."""
+        made = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False, factory=cls)
+        made.simulation, made.process, made.queries = simulation, process, []
+        super(Connection, made).cursor().executescript("PRAGMA synchronous = OFF; PRAGMA foreign_keys = ON")
+        virtual_clock(made, lambda: simulation.scheduler.now + process.offset)
+        return made
+
+
+def virtual_clock(connection: sqlite3.Connection, seconds: Callable[[], float]) -> None:
+    """Let the database's clock be the virtual one; the view of the schema is hidden behind a temporary one."""
+    begin = to_micros(EPOCH)
+    connection.create_function("simulated_now", 0, lambda: begin + int(seconds() * 1e6))
+    sqlite3.Connection.cursor(connection, sqlite3.Cursor).execute(
+        "CREATE TEMP VIEW redrive_clock AS SELECT simulated_now() AS now"
+    )
+
+
+def store_of(simulation: Any, process: Process, driver: Any) -> Store:
+    """Make a store of a driver."""
+    return Store("simulated", Tapped(simulation, process, driver))

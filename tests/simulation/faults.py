@@ -1,0 +1,261 @@
+"""The plan of a simulation: what clients, operators and faults do, and when. A seed makes a plan; a plan is data.
+
+A profile says which faults and which kinds of handlers a seed may draw. `DEFAULT` holds those that the product
+survives. Each of the other profiles holds kinds that the present code is known not to survive; the comment above it
+names the defect. When that is repaired, its line in `test_profiles.py` goes, and its kinds move to `DEFAULT`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from random import Random
+
+__all__ = ["AT_MOST_ONCE", "DEFAULT", "HEARTBEAT", "LEASE", "PROFILES", "Plan", "Profile", "Step", "make"]
+
+HEARTBEAT, LEASE = 1.0, 3.0
+"""Seconds. Short, so that a short simulation sees many leases end."""
+
+AT_MOST_ONCE = "once"
+"""The task that is declared ``idempotent=False``."""
+
+ACTIVE = 4.0
+"""Seconds of virtual time in which clients, operators and faults are active; then the fleet has to come to rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One line of a plan.
+
+    Attributes:
+        at: seconds of virtual time.
+        kind: what happens: see `fleet.Fleet`, which has a method for each kind.
+        target: the process, queue or task that it happens to.
+        how: the kind of handler, or the name of the store operation.
+        seconds: how long it lasts.
+        number: which job; how many messages are lost; before which statement from now on a process is killed.
+    """
+
+    at: float
+    kind: str
+    target: str = ""
+    how: str = ""
+    seconds: float = 0.0
+    number: int = 0
+
+    def __str__(self) -> str:
+        """Write the step as one line."""
+        words = [f"{self.at:7.3f} s  {self.kind}", self.target, self.how]
+        words += [f"for {self.seconds:g} s"] * bool(self.seconds) + [f"#{self.number}"] * bool(self.number)
+        return " ".join(filter(None, words))
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A whole simulation.
+
+    Attributes:
+        seed: that it was made from; it also drives the delays and the interleaving.
+        store: ``memory`` (one database behind a network, with one clock) or ``file`` (SQLite in a file, where each
+            process has connections and a clock of its own).
+        workers: worker processes at the start.
+        slots: attempts that each runs at once.
+        steps: in the order of time.
+        profile: its name.
+    """
+
+    seed: int
+    store: str
+    workers: int
+    slots: int
+    steps: tuple[Step, ...]
+    profile: str = "default"
+
+    def without(self, dropped: set[int]) -> Plan:
+        """Leave out the steps at these indexes."""
+        return replace(self, steps=tuple(each for i, each in enumerate(self.steps) if i not in dropped))
+
+    def __str__(self) -> str:
+        """Write the plan, a line for each step."""
+        head = (
+            f"seed {self.seed}, profile {self.profile}: {self.workers} workers with {self.slots} slots on {self.store}"
+        )
+        return "\n".join([head, *(f"  {each}" for each in self.steps)])
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What a seed may draw.
+
+    Attributes:
+        faults: kinds of faults.
+        handlers: kinds of handlers of tasks that may run again.
+        stores: to draw from.
+        strict: invariants that hold in this profile only, because no other fault can break them.
+        shutdown: seconds that a worker lets its handlers run on after a stop.
+        tasks: to draw from.
+        jobs: enqueued, at least and at most.
+        workers: processes, at least and at most.
+        slots: attempts at once in each worker, at least and at most.
+        count: faults, at least and at most.
+    """
+
+    faults: tuple[str, ...]
+    handlers: tuple[str, ...] = ("ok", "ok", "ok", "fail", "die", "long", "block", "snooze")
+    stores: tuple[str, ...] = ("memory", "memory", "memory", "memory", "file")
+    strict: frozenset[str] = frozenset()
+    shutdown: float = 12.0
+    tasks: tuple[str, ...] = ("plain", "once", "narrow", "threaded", "booked", "keyed", "caught")
+    jobs: tuple[int, int] = (3, 8)
+    workers: tuple[int, int] = (1, 3)
+    slots: tuple[int, int] = (1, 4)
+    count: tuple[int, int] = (1, 5)
+
+
+_SAFE = (
+    "crash",
+    "crash",
+    "freeze",
+    "stall",
+    "slow",
+    "lost_reply",
+    "lost_request",
+    "outage",
+    "step",
+    "restart",
+    "starve",
+)
+
+DEFAULT = Profile(_SAFE)
+
+_SECONDS = {
+    "freeze": (0.2, 5.0),
+    "stall": (0.2, 5.0),
+    "slow": (0.5, 5.0),
+    "outage": (0.1, 5.0),
+    "long_outage": (LEASE + 1, 3 * LEASE),
+    "step": (-0.5, 0.5),  # too small to end a lease
+    "starve": (0.05, 2.0),  # another program holds the lock of the database
+}
+"""How long each kind of fault lasts, at least and at most."""
+
+_OF_WORKERS = ("crash", "freeze", "slow", "step", "jump", "restart", "mute")
+_OF_ALL = ("stall", "lost_reply", "lost_request")
+
+PROFILES = {
+    "default": DEFAULT,
+    # The heartbeat has no deadline: it waits for ever for the answer to one statement. The worker lives, its other
+    # connections work, and its attempts are taken from it while their handlers go on.
+    "heartbeat": Profile(
+        ("mute",),
+        handlers=("ok", "long"),
+        stores=("memory",),
+        strict=frozenset({"false_loss", "overlap", "stop_hangs"}),
+        tasks=("plain",),
+        workers=(2, 2),
+        count=(1, 2),
+    ),
+    # Deadlock on SQLite: lending and commit of ctx.transaction() share the default executor of the event loop.
+    "lending": Profile(
+        (),
+        stores=("file",),
+        strict=frozenset({"false_loss", "slow_transaction"}),
+        handlers=("ok",),
+        tasks=("booked",),
+        jobs=(14, 20),
+        workers=(1, 1),
+        slots=(8, 12),
+        count=(0, 0),
+    ),
+    # KeyboardInterrupt of a handler ends the worker, which gives its jobs back for nothing; GeneratorExit leaks the
+    # attempt: it runs for ever.
+    "exceptions": Profile(
+        ("crash",), handlers=("ok", "interrupt", "exit", "close", "base"), tasks=("plain", "threaded")
+    ),
+    # A handler that cancels its own task is given back, and runs again at once, for ever.
+    "cancellation": Profile(("crash",), handlers=("ok", "self_cancel"), tasks=("plain", "once")),
+    # After an absence of the database longer than the lease, workers that never stopped lose jobs.
+    "outage": Profile(
+        ("long_outage",),
+        handlers=("long",),
+        stores=("memory",),
+        strict=frozenset({"false_loss"}),
+        tasks=("plain", "once"),
+        workers=(2, 3),
+        count=(1, 1),
+    ),
+    # On SQLite each host's clock is the database's clock, so a step of one takes leases.
+    "clocks": Profile(
+        ("jump",),
+        handlers=("ok", "long"),
+        stores=("file",),
+        strict=frozenset({"false_loss", "early_cron"}),
+        tasks=("plain",),
+        workers=(2, 3),
+        count=(1, 2),
+    ),
+    # A shutdown that cuts off the handler of an idempotent=False task lets it run again.
+    "shutdown": Profile(("restart",), handlers=("ok", "long"), tasks=("once",), shutdown=0.2),
+}
+
+
+def make(seed: int, profile: str = "default") -> Plan:
+    """Make the plan of a seed.
+
+    Args:
+        seed: any number.
+        profile: a key of `PROFILES`.
+
+    Returns:
+        The plan.
+    """
+    rng = Random(f"plan {profile} {seed}")
+    allowed = PROFILES[profile]
+    store = rng.choice(allowed.stores)
+    least, most = allowed.workers
+    workers, slots = rng.choice([least, *range(least, most + 1)]), rng.randint(*allowed.slots)
+    steps = [_enqueue(rng, allowed, number) for number in range(1, rng.randint(*allowed.jobs) + 1)]
+    steps += [_operate(rng, len(steps)) for _ in range(rng.randint(0, 3) if profile == "default" else 0)]
+    if allowed.faults:
+        steps += [_fault(rng, rng.choice(allowed.faults), workers) for _ in range(rng.randint(*allowed.count))]
+    return Plan(seed, store, workers, slots, tuple(sorted(steps, key=lambda step: step.at)), profile)
+
+
+def _enqueue(rng: Random, allowed: Profile, number: int) -> Step:
+    task = rng.choice(allowed.tasks)
+    how = rng.choice(allowed.handlers)
+    seconds = round(rng.uniform(3.2, 4.5), 2) if how == "long" else round(rng.expovariate(4), 3)
+    if how == "block":
+        seconds = round(rng.uniform(0.5, 4), 2)
+    if task == AT_MOST_ONCE and how == "snooze":  # it asks to be called again
+        how = "ok"
+    if task == "booked":
+        how, seconds = rng.choice(["ok", "ok", "fail"]), min(seconds, 0.2)
+    start = 0.0 if allowed is PROFILES.get("lending") else round(rng.uniform(0, ACTIVE * 0.7), 3)
+    return Step(start, "enqueue", task, how, seconds, number)
+
+
+def _operate(rng: Random, jobs: int) -> Step:
+    kind = rng.choice(["cancel", "pause", "redrive"])
+    at = round(rng.uniform(0.5, ACTIVE), 3)
+    if kind == "pause":
+        return Step(at, kind, rng.choice(["default", "narrow"]), seconds=round(rng.uniform(0.5, 4), 2))
+    return Step(at, kind, number=rng.randint(1, jobs))
+
+
+def _fault(rng: Random, kind: str, workers: int) -> Step:
+    least, most = _SECONDS.get(kind, (0.0, 0.0))
+    step = Step(round(rng.uniform(0.2, ACTIVE), 3), kind, seconds=round(rng.uniform(least, most), 2))
+    worker = f"w{rng.randrange(workers)}"
+    if kind in _OF_WORKERS:
+        step = replace(step, target=worker)
+    elif kind in _OF_ALL:
+        step = replace(step, target=rng.choice([worker, worker, "client"]))
+    if kind == "crash":
+        step = replace(step, number=rng.randint(1, 40))
+    elif kind in ("lost_reply", "lost_request"):
+        step = replace(step, number=rng.randint(1, 3))
+    elif kind == "slow":
+        step = replace(step, how=rng.choice(["claim", "settle", "sweep", "beat", "look", "workers", "fire"]))
+    elif kind == "jump":
+        step = replace(step, seconds=rng.choice([20.0, -20.0, 3600.0, -3600.0]))
+    return step

@@ -1,0 +1,334 @@
+"""Runs a plan: clients, workers with their duties, operators and faults, in one process, in virtual time.
+
+A simulation has three phases. While the plan is active, things go wrong. Then all faults end, and the fleet has to
+bring every job to its end (`not_drained` otherwise). At last the workers are told to stop, and have to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sqlite3
+import warnings
+import zlib
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from redrive import App
+from redrive.errors import StoreError
+from redrive.runtime.worker import Worker
+from redrive.stores.query import Query
+from redrive.stores.store import Store
+from tests.simulation import product
+from tests.simulation.database import Connection, store_of
+from tests.simulation.director import Director
+from tests.simulation.faults import PROFILES, Plan
+from tests.simulation.handlers import Handlers
+from tests.simulation.invariants import Observer, Violation, reader
+from tests.simulation.loop import run
+from tests.simulation.scheduler import Process, Scheduler
+from tests.simulation.server import Hall, Server
+from tests.simulation.weather import Weather
+
+__all__ = ["Member", "Report", "Simulation", "simulate"]
+
+AGAIN = 0.5
+"""Seconds after which a supervisor starts a worker again that has ended."""
+
+LINGERING = 0.05
+"""The share of transactions that pause between statements, so that others meet them half done."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a simulation came to.
+
+    Attributes:
+        plan: that was run.
+        violation: the first invariant that did not hold, or None.
+        commits: transactions that changed something.
+        starts: of handlers.
+        took: seconds of virtual time.
+        trace: a digest of all commits and starts, in their order: the same for each run of the same plan.
+    """
+
+    plan: Plan
+    violation: Violation | None
+    commits: int
+    starts: int
+    took: float
+    trace: int
+
+
+class Member:
+    """A place in the fleet, in which one process follows another.
+
+    Args:
+        name: of its processes.
+        app: that they use, one after the other.
+
+    Attributes:
+        process: the present one.
+        worker: that the process runs; the client has none.
+        loop: the event loop of the worker.
+        stopping: True once the worker has been told to stop.
+    """
+
+    def __init__(self, name: str, app: App) -> None:
+        self.name = name
+        self.app = app
+        self.process: Process | None = None
+        self.worker: Worker | None = None
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self.stopping = False
+
+
+_APPS: list[App] = []
+"""One app for each place, used again by the next simulation: their functions ask `_PERFORMER` what to do."""
+
+
+class _Performer:
+    """What the handlers of all apps call; it hands on to the present simulation."""
+
+    handlers: Handlers | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.handlers, name)
+
+
+_PERFORMER = _Performer()
+
+
+class Simulation:
+    """One run of a plan.
+
+    Args:
+        plan: what happens.
+        image: the empty database, as bytes.
+        folder: where a store in a file is written.
+        verbose: print what happens.
+    """
+
+    def __init__(self, plan: Plan, image: bytes, folder: Path, *, verbose: bool = False) -> None:
+        self.plan = plan
+        self.profile = PROFILES[plan.profile]
+        self.scheduler = Scheduler(Random(f"scheduler {plan.seed}"))
+        self.truth = self.scheduler.process("truth")
+        self.weather = Weather(self)
+        self.lingering = LINGERING
+        self.violation: Violation | None = None
+        self.commits = self.starts = self.trace = 0
+        self._verbose = verbose
+        self._image = image
+        self.path = folder / "fleet.db"
+        self._connections: list[Connection] = []
+        self.members: dict[str, Member] = {}
+        self.processes: dict[int, Process] = {}
+        self._pauses = Random(f"pauses {plan.seed}")
+        self.phase = "active"
+        self.hall: Hall | None = None
+        if plan.store == "memory":
+            self.hall = Hall(self, image)
+            self._eye = self.hall.connection
+        else:
+            self._write_file()
+            self._eye = sqlite3.connect(self.path, isolation_level=None, timeout=0)
+            self._eye.execute("PRAGMA journal_mode = WAL")
+        self.observer = Observer(self, reader(self._eye))
+
+    def _write_file(self) -> None:
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+        self.path.write_bytes(self._image)
+
+    # ---------------------------------------------------------------- what the product meets instead of the world
+
+    def open_store(self, _: str) -> Store:
+        """Open the store for the process that runs."""
+        process = self.scheduler.current.process
+        if self.hall is not None:
+            return store_of(self, process, Server(self, process, self.hall))
+        from redrive.stores.drivers.sqlite import Settings, SQLiteDriver
+
+        return store_of(self, process, SQLiteDriver(Settings(self.path)))
+
+    def connect(self, path: Path) -> Connection:
+        """Open a connection for the process that runs."""
+        made = Connection.open(self, self.scheduler.current.process, path)
+        self._connections.append(made)
+        return made
+
+    def by_pid(self, number: int | None) -> Process | None:
+        """Find a process of this fleet."""
+        return self.processes.get(number or 0)
+
+    def database_time(self, process: Process) -> datetime:
+        """Read the clock that the transactions of a process go by: on SQLite in a file, that of its own host."""
+        return self.scheduler.time(self.truth if self.hall is not None else process)
+
+    def is_gone(self, number: int) -> bool:
+        """Return True if a process of the same host has ended."""
+        process = self.by_pid(number)
+        return process is not None and process.dead
+
+    def was_frozen(self, process: Process) -> bool:
+        """Return True if the process was ever stopped."""
+        return bool(process.frozen)
+
+    def statement(self, process: Process, operation: str, query: Query) -> None:
+        """Take note of a statement that is about to be run; perhaps its process dies before it."""
+        strand = self.scheduler.current
+        if self.hall is not None:
+            self.hall.queries.append((operation, query))
+        else:
+            strand.pending = (operation, query)
+        if process.name in self.weather.crashes:
+            self.weather.crashes[process.name] -= 1
+            if self.weather.crashes[process.name] <= 0:
+                del self.weather.crashes[process.name]
+                self.crash(process)
+        if strand.lingering or (self.hall is None and strand.loop is None and self._pauses.random() < LINGERING):
+            self.scheduler.sleep(process.rng.expovariate(100))
+
+    def committed(self, process: Process, queries: list[tuple[str, Query]]) -> None:
+        """Take note of a commit."""
+        self.commits += 1
+        self.note(process.name, *(name for name, _ in queries))
+        self.observer.committed(process, queries)
+        if "overlap" in self.profile.strict:
+            self.observer.overlapping()
+
+    def violated(self, violation: Violation) -> None:
+        """End the simulation: an invariant does not hold."""
+        if self.violation is None:
+            self.violation = violation
+
+    def note(self, *what: object) -> None:
+        """Add what has happened to the trace."""
+        self.trace = zlib.crc32(repr((round(self.scheduler.now * 1e6), what)).encode(), self.trace)
+        if self._verbose:
+            print(f"{self.scheduler.now:9.3f} s  {' '.join(map(str, dict.fromkeys(what)))}")
+
+    # ---------------------------------------------------------------- the fleet
+
+    def run(self) -> Report:
+        """Run the plan to its end."""
+        _PERFORMER.handlers = Handlers(self)
+        names = [f"w{index}" for index in range(self.plan.workers)]
+        while len(_APPS) <= len(names):
+            _APPS.append(product.app(_PERFORMER))
+        scheduler = self.scheduler
+        with product.simulated(self, verbose=self._verbose):
+            try:
+                for name, app in zip(["client", *names], _APPS, strict=False):
+                    self.members[name] = Member(name, app)
+                self._start_client()
+                for name in names:
+                    self._start(self.members[name])
+                scheduler.spawn(self.truth, Director(self).run, "director")
+                ended = scheduler.run(lambda: self.violation is not None or self.phase == "done", 1e6)
+                if not ended and self.violation is None:
+                    self.observer.violated("not_drained", "nothing will ever happen any more")
+            finally:
+                scheduler.close()
+                for each in [*self._connections, self._eye]:
+                    each.close()
+                _PERFORMER.handlers = None
+        return Report(self.plan, self.violation, self.commits, self.starts, scheduler.now, self.trace)
+
+    def _process(self, member: Member) -> Process:
+        process = self.scheduler.process(member.name)
+        if member.process is not None:
+            process.offset = member.process.offset
+        self.processes[process.number] = process
+        member.process = process
+        product.forget(member.app)
+        return process
+
+    def _start_client(self) -> None:
+        member = self.members["client"]
+        self._process(member)
+
+    def _start(self, member: Member) -> None:
+        process = self._process(member)
+        member.stopping = False
+        self.scheduler.spawn(process, lambda: self._work(member, process), "main")
+
+    def _work(self, member: Member, process: Process) -> None:
+        """The main thread of a worker process."""
+        error: BaseException | None = None
+        try:
+            member.app.open()
+            member.worker = Worker(
+                member.app,
+                concurrency=self.plan.slots,
+                shutdown_timeout=timedelta(seconds=self.profile.shutdown),
+                clock=product.Time(self.scheduler),
+            )
+            run(self.scheduler, self._main(member))
+        except BaseException as raised:  # noqa: BLE001 - as the interpreter would
+            error = raised
+        if self.scheduler.closing:
+            return
+        process.dead = True
+        self._lost(process)
+        if error is not None and not isinstance(error, StoreError):
+            self.observer.violated("worker_died", f"{member.name} ended with {type(error).__name__}: {error}")
+        elif error is None and not member.stopping:
+            self.observer.violated("worker_died", f"{member.name} ended, and was not told to")
+        if self.phase != "stopping":
+            self.scheduler.spawn(self.truth, lambda: self._again(member), "supervisor")
+
+    async def _main(self, member: Member) -> None:
+        member.loop = asyncio.get_running_loop()
+        await member.worker.run()
+
+    def _again(self, member: Member) -> None:
+        self.scheduler.sleep(AGAIN)
+        if self.phase != "stopping":
+            self._start(member)
+
+    def _lost(self, process: Process) -> None:
+        """Close what the operating system closes when a process has ended."""
+        if self.hall is not None:
+            self.hall.lost(process)
+        for each in self._connections:
+            if each.process is process:
+                each.close()
+        self._connections = [each for each in self._connections if each.process is not process]
+
+    def crash(self, process: Process) -> None:
+        """Kill a process; a supervisor starts another one."""
+        member = self.members[process.name]
+        self.note(process.name, "is killed")
+        process.dead = True
+        self._lost(process)
+        self.scheduler.spawn(self.truth, lambda: self._again(member), "supervisor")
+        self.scheduler.kill(process)
+
+
+def simulate(plan: Plan, image: bytes, folder: Path, *, verbose: bool = False) -> Report:
+    """Run a plan.
+
+    Args:
+        plan: what happens.
+        image: the empty database; see `database.template`.
+        folder: where a store in a file is written.
+        verbose: print what happens.
+
+    Returns:
+        What it came to.
+    """
+    # Coroutines of killed processes are never awaited to their end. They are collected here, where that is no warning.
+    gc.disable()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)
+            report = Simulation(plan, image, folder, verbose=verbose).run()
+            gc.collect(0)
+        return report
+    finally:
+        gc.enable()

@@ -1,0 +1,348 @@
+"""What must hold after each transaction and after each start of a handler, whatever the faults.
+
+The observer keeps two records that are made independently: the rows of the database before and after each commit, and
+the ledger of what clients were acknowledged and handlers did. Each invariant has a name; `NAMES` says what it means.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from redrive.engine.lifecycle import FINAL, State
+from redrive.stores.dialects.sqlite.values import to_micros
+from redrive.stores.query import Query
+from tests.simulation.faults import AT_MOST_ONCE
+from tests.simulation.product import LIMIT, LIMITED
+from tests.simulation.scheduler import Process
+
+__all__ = ["NAMES", "Ledger", "Observer", "Violation", "reader"]
+
+NAMES = {
+    "acknowledged_job_lost": "a job that a client was acknowledged is in the database for ever",
+    "two_leases": "a lease is granted once, and only to a job that has no other lease",
+    "stale_write": "a write under a lease that is not current changes nothing",
+    "lease_taken_early": "a lease ends before its time only where its worker has died",
+    "attempt_gap": "attempts are numbered from 1 without a gap",
+    "ended_twice": "a job ends once; after that, only an operator starts it again",
+    "unique_key": "of the unfinished jobs of a task, one has a key",
+    "limit_exceeded": "of a limited queue, no more attempts run than its limit",
+    "started_twice": "a task with idempotent=False starts once",
+    "cron_fired_twice": "an occurrence of a cron makes one job",
+    "cron_silent": "a cron fires while a worker is there",
+    "effect_doubled": "what a handler writes in ctx.transaction() is there once if the job succeeded, else not",
+    "success_without_run": "a job succeeds only under a lease whose handler returned",
+    "not_drained": "when the faults stop, all jobs end",
+    "worker_died": "a worker ends only when it is stopped or killed",
+    "free_loop": "no job runs again and again without spending attempts",
+    "inconsistent": "App.verify() finds nothing",
+    # Where no fault can break them:
+    "false_loss": "an attempt is declared lost only where its worker was killed or frozen",
+    "overlap": "two handlers of one job do not run side by side in healthy processes",
+    "stop_hangs": "a worker that is told to stop ends",
+    "early_cron": "an occurrence is not fired before its time",
+    "slow_transaction": "a short ctx.transaction() ends soon, however many handlers want one",
+}
+
+MOST_STARTS = 40
+"""Starts of one job's handler after which it is not making progress; an honest one has less than ten."""
+
+SLACK = 2.0
+"""Seconds for which a handler may run on after another worker has started the job: the cancellation is on its way."""
+
+_JOBS = """
+    SELECT id, state, lease_id, worker_id, attempt, task, key, queue, origin, reason FROM redrive_jobs
+"""
+_WORKERS = "SELECT id, pid, expires_at, stopped_at FROM redrive_workers"
+
+_ENDS_LEASES = frozenset({"sweep", "cancel", "cancel_all", "leave", "forsake", "fire", "trigger", "lapse", "answer"})
+"""Operations that end leases which they do not name."""
+_GIVES_BACK = frozenset({"settle", "leave", "forsake", "claim"})
+_STARTS_AGAIN = frozenset({"redrive", "retry"})
+
+
+class Row(NamedTuple):
+    """A job, as far as the invariants look at it."""
+
+    id: int
+    state: str
+    lease: int | None
+    worker: int | None
+    attempt: int
+    task: str
+    key: str | None
+    queue: str
+    origin: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True)
+class Violation:
+    """An invariant that does not hold.
+
+    Attributes:
+        name: a key of `NAMES`.
+        text: which job, and what was seen.
+        at: seconds of virtual time.
+    """
+
+    name: str
+    text: str
+    at: float
+
+    def __str__(self) -> str:
+        """Write it as one line."""
+        return f"{self.name} at {self.at:.3f} s: {self.text} ({NAMES[self.name]})"
+
+
+@dataclass
+class Start:
+    """One start of a handler."""
+
+    job: int
+    lease: int
+    process: Process
+    at: float
+    ended: float | None = None
+    returned: bool = False
+
+
+@dataclass
+class Ledger:
+    """What was seen from outside of the database.
+
+    Attributes:
+        acknowledged: ids of jobs, by the number that the plan gives them.
+        starts: of handlers, by job.
+    """
+
+    acknowledged: dict[int, int] = field(default_factory=dict)
+    starts: dict[int, list[Start]] = field(default_factory=lambda: defaultdict(list))
+
+
+class Observer:
+    """Compares the database before and after each commit.
+
+    Args:
+        simulation: that it belongs to.
+        read: runs a statement on a connection of the observer, and returns the rows.
+    """
+
+    def __init__(self, simulation: Any, read: Callable[[str], list[Any]]) -> None:
+        self._simulation = simulation
+        self._read = read
+        self._strict = simulation.profile.strict
+        self.ledger = Ledger()
+        self.jobs: dict[int, Row] = {}
+        self._raw: dict[int, tuple[Any, ...]] = {}
+        self._workers: dict[int, tuple[Any, ...]] = {}
+        self._granted: dict[int, int] = {}
+        self._origins: set[str] = set()
+        self._progress: dict[int, tuple[Any, ...]] = {}
+
+    def violated(self, name: str, text: str) -> None:
+        """Note that an invariant does not hold; the first one ends the simulation."""
+        self._simulation.violated(Violation(name, text, self._simulation.scheduler.now))
+
+    # ---------------------------------------------------------------- after each commit
+
+    def committed(self, process: Process, queries: Sequence[tuple[str, Query]]) -> None:
+        """Look at what a transaction of this process has changed."""
+        operations = frozenset(name for name, _ in queries)
+        named = _leases(query for name, query in queries if name not in _ENDS_LEASES)
+        stale = self._stale_reports(query for _, query in queries)
+        rows = self._read(_JOBS)
+        if len(rows) < len(self._raw):
+            self.violated("acknowledged_job_lost", f"{len(self._raw) - len(rows)} rows were deleted")
+        changed = [Row._make(row) for row in rows if self._raw.get(row[0]) != row]
+        for new in changed:
+            old = self.jobs.get(new.id)
+            if old is None:
+                self._appeared(new, operations)
+            else:
+                self._moved(old, new, operations, named, process)
+            self.jobs[new.id] = new
+            self._raw[new.id] = tuple(new)
+        if changed:
+            self._count()
+        if any(query.name == "progress_put" for _, query in queries):
+            self._reported(stale)
+        self._workers = {row[0]: row for row in self._read(_WORKERS)}
+
+    def _appeared(self, new: Row, operations: frozenset[str]) -> None:
+        if new.lease is not None and new.attempt == 1 and "claim" in operations:  # one commit for both
+            self._granted[new.lease] = new.id
+        elif new.attempt or new.state != State.READY:
+            self.violated("attempt_gap", f"job {new.id} appeared {new.state} with attempt {new.attempt}")
+        if new.origin is None:
+            return
+        if new.origin in self._origins:
+            self.violated("cron_fired_twice", f"job {new.id} is for {new.origin}, which has a job")
+        self._origins.add(new.origin)
+        if "early_cron" in self._strict:
+            instant = new.origin.rpartition("/")[2]
+            now = self._simulation.scheduler.time(self._simulation.truth).isoformat()
+            if instant.rstrip("Z") > now:
+                self.violated("early_cron", f"{new.origin} was fired at {now}")
+
+    def _moved(self, old: Row, new: Row, operations: frozenset[str], named: frozenset[int], process: Process) -> None:
+        if old.state in FINAL and new.state != old.state and not operations & _STARTS_AGAIN:
+            self.violated("ended_twice", f"job {old.id} was {old.state} and became {new.state} by {_said(operations)}")
+        if old.lease is not None and new.lease != old.lease and old.lease not in named:
+            if not operations & _ENDS_LEASES:
+                text = f"job {old.id}: lease {old.lease} was ended by {_said(operations)} under {sorted(named)}"
+                self.violated("stale_write", text)
+            elif "sweep" in operations:
+                self._swept(old, new, process)
+        ended = old.state == State.READY and new.state in (State.SUCCEEDED, State.DEAD)
+        if ended and "claim" not in operations:
+            self.violated("stale_write", f"job {old.id} became {new.state} without a lease by {_said(operations)}")
+        if new.lease is not None and new.lease != old.lease:
+            self._claimed(old, new, operations, named)
+        elif new.attempt not in (old.attempt, old.attempt - (old.lease is not None)):
+            self.violated("attempt_gap", f"job {old.id}: attempt {old.attempt} became {new.attempt}")
+
+    def _claimed(self, old: Row, new: Row, operations: frozenset[str], named: frozenset[int]) -> None:
+        assert new.lease is not None
+        if new.lease in self._granted:
+            self.violated(
+                "two_leases", f"lease {new.lease} was granted to jobs {self._granted[new.lease]} and {new.id}"
+            )
+        self._granted[new.lease] = new.id
+        if old.lease is not None and old.lease not in named and not operations & _ENDS_LEASES:
+            self.violated("two_leases", f"job {new.id} got lease {new.lease} while it had {old.lease}")
+        given_back = old.lease is not None and operations & _GIVES_BACK
+        if new.attempt != old.attempt + 1 and not (given_back and new.attempt == old.attempt):
+            self.violated("attempt_gap", f"job {new.id}: a claim made attempt {new.attempt} of {old.attempt}")
+
+    def _swept(self, old: Row, new: Row, process: Process) -> None:
+        """A sweep has taken a lease: was the worker silent for long enough, or dead?"""
+        _, pid, expires_at, stopped_at = self._workers.get(old.worker or 0, (0, None, 0, 0))
+        holder = self._simulation.by_pid(pid)
+        now = to_micros(self._simulation.database_time(process))
+        alive = holder is not None and not holder.dead
+        if stopped_at is None and expires_at > now and alive:
+            text = f"job {old.id}: lease {old.lease} of {holder.name} was taken {(expires_at - now) / 1e6:.3f} s early"
+            self.violated("lease_taken_early", text)
+        if "false_loss" in self._strict and alive and not self._simulation.was_frozen(holder):
+            text = f"job {old.id}: lease {old.lease} was taken from {holder.name}, which is healthy; now {new.state}"
+            self.violated("false_loss", f"{text}, {new.reason}")
+
+    def _count(self) -> None:
+        running = [row for row in self.jobs.values() if row.queue == LIMITED and row.state == State.RUNNING]
+        if len(running) > LIMIT:
+            self.violated(
+                "limit_exceeded", f"{len(running)} of {LIMIT} are running: jobs {[row.id for row in running]}"
+            )
+        keys = Counter((row.task, row.key) for row in self.jobs.values() if row.key and row.state not in FINAL)
+        for (task, key), count in keys.items():
+            if count > 1:
+                self.violated("unique_key", f"{count} unfinished jobs of {task} have the key {key}")
+
+    def _stale_reports(self, queries: Iterable[Query]) -> dict[int, int]:
+        """Collect the reports of attempts that had lost their job before this transaction: lease by job."""
+        said = [params for query in queries if query.name == "progress_put" for params in query.many or ()]
+        current = {job: row.lease for job, row in self.jobs.items()}
+        fresh = {each["job_id"] for each in said if current.get(each["job_id"]) == each["lease_id"]}
+        return {each["job_id"]: each["lease_id"] for each in said if each["job_id"] not in fresh}
+
+    def _reported(self, stale: dict[int, int]) -> None:
+        for row in self._read("SELECT job_id, lease_id, details, at FROM redrive_progress"):
+            lease = stale.get(row[0])
+            if lease is not None and lease != self.jobs[row[0]].lease and self._progress.get(row[0]) != row:
+                text = f"job {row[0]}: lease {lease} wrote its progress; current is {self.jobs[row[0]].lease}"
+                self.violated("stale_write", text)
+            self._progress[row[0]] = row
+
+    # ---------------------------------------------------------------- after each start of a handler
+
+    def started(self, job: int, lease: int, process: Process) -> Start:
+        """Note that a handler starts."""
+        now = self._simulation.scheduler.now
+        start = Start(job, lease, process, now)
+        starts = self.ledger.starts[job]
+        row = self.jobs[job]
+        if row.task == AT_MOST_ONCE and starts:
+            self.violated("started_twice", f"job {job} was started in {starts[0].process.name} and {process.name}")
+        if len(starts) >= MOST_STARTS:
+            self.violated("free_loop", f"job {job} was started {len(starts)} times and is at attempt {row.attempt}")
+        starts.append(start)
+        if row.queue == LIMITED:
+            self._running(job)
+        return start
+
+    def _running(self, job: int) -> None:
+        running = [
+            each.job
+            for starts in self.ledger.starts.values()
+            for each in starts
+            if each.ended is None
+            and not each.process.dead
+            and self.jobs[each.job].queue == LIMITED
+            and self.jobs[each.job].lease == each.lease
+        ]
+        if len(running) > LIMIT:
+            self.violated("limit_exceeded", f"with job {job}, {len(running)} handlers run: {running}")
+
+    def overlapping(self) -> None:
+        """Look for two handlers of one job that run side by side in healthy processes."""
+        now = self._simulation.scheduler.now
+        for job, starts in self.ledger.starts.items():
+            open_ones = [each for each in starts if each.ended is None and not each.process.dead]
+            if len(open_ones) > 1 and now - open_ones[-1].at > SLACK:
+                where = ", ".join(f"{each.process.name} since {each.at:.3f} s" for each in open_ones)
+                self.violated("overlap", f"job {job} runs in {where}")
+
+    # ---------------------------------------------------------------- at the end
+
+    def finished(self) -> None:
+        """Look at what is left when the fleet has come to rest."""
+        for number, job in self.ledger.acknowledged.items():
+            if job not in self.jobs:
+                self.violated("acknowledged_job_lost", f"job {job}, enqueued by step #{number}")
+        self._history()
+        effects = Counter(job for (job,) in self._read("SELECT job_id FROM effects"))
+        for row in self.jobs.values():
+            wanted = int(row.state == State.SUCCEEDED)
+            if row.task == "booked" and effects[row.id] != wanted:
+                self.violated("effect_doubled", f"job {row.id} is {row.state} and wrote {effects[row.id]} rows")
+
+    def _history(self) -> None:
+        last: dict[int, tuple[int, str]] = {}
+        statement = "SELECT job_id, lease_id, number, outcome FROM redrive_attempts ORDER BY job_id, lease_id"
+        for job, lease, number, outcome in self._read(statement):
+            before, how = last.get(job, (0, ""))
+            if number != before + 1 and not (how in ("snoozed", "released") and number == before):
+                self.violated("attempt_gap", f"job {job}: attempt {number} follows {before}")
+            if how == "succeeded":
+                self.violated("ended_twice", f"job {job} has an attempt after the one that succeeded")
+            returned = any(each.lease == lease and each.returned for each in self.ledger.starts[job])
+            if outcome == "succeeded" and not returned:
+                self.violated("success_without_run", f"job {job} succeeded under lease {lease}")
+            last[job] = number, outcome
+
+
+def _leases(queries: Iterable[Query]) -> frozenset[int]:
+    """Collect the leases under which statements write."""
+    found: set[int] = set()
+    for query in queries:
+        if query.name in ("settle", "suspend"):
+            found.update(params["lease_id"] for params in query.many or ())
+        elif query.name in ("close_succeeded", "settle_succeeded"):
+            found.update(query.params["lease_ids"])
+        elif query.name == "worker_release" and query.params["leases"]:
+            found.update(query.params["leases"])
+    return frozenset(found)
+
+
+def _said(operations: Iterable[str]) -> str:
+    return " + ".join(sorted(operations)) or "an unknown operation"
+
+
+def reader(connection: sqlite3.Connection) -> Callable[[str], list[Any]]:
+    """Make the function by which an observer reads a database."""
+    cursor = sqlite3.Connection.cursor(connection, sqlite3.Cursor)
+    return lambda statement: cursor.execute(statement).fetchall()

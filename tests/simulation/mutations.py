@@ -1,0 +1,90 @@
+"""Faults that are put into the product, to prove that the simulation finds such faults.
+
+A mutation changes a statement or a function while its block runs. A text that is to be replaced has to be there: where
+the product changes, its mutation fails until somebody has adapted it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest import mock
+
+import redrive.stores.operations.crons
+import redrive.stores.operations.leases
+from redrive.engine.outcome import Lost, Released
+from redrive.engine.settle import decide
+from redrive.stores.dialects import loader
+
+__all__ = ["MUTATIONS", "SETTLE"]
+
+_BY_LEASES = "AND lease_id IN (SELECT value FROM json_each(:lease_ids))"
+
+
+@contextlib.contextmanager
+def _sql(*changes: tuple[str, str, str]) -> Iterator[None]:
+    statements: Any = loader.statements("sqlite")
+    with contextlib.ExitStack() as stack:
+        for name, old, new in changes:
+            assert old in statements[name], f"{name}.sql has no {old!r} any more: adapt the mutation"
+            stack.enter_context(mock.patch.dict(statements, {name: statements[name].replace(old, new)}))
+        yield
+
+
+def _settle_without_lease() -> AbstractContextManager[None]:
+    return _sql(
+        ("settle", "AND lease_id = :lease_id AND state", "AND state"),
+        ("settle_succeeded", _BY_LEASES, ""),
+        ("close_succeeded", _BY_LEASES, ""),
+    )
+
+
+def _progress_without_lease() -> AbstractContextManager[None]:
+    return _sql(("progress_put", "AND lease_id = :lease_id", ""))
+
+
+def _beat_of_the_dead() -> AbstractContextManager[None]:
+    return _sql(("worker_beat", "AND stopped_at IS NULL", ""))
+
+
+def _limit_uncounted() -> AbstractContextManager[None]:
+    return _sql(("queue_held", "slot = :queue", "slot = :queue AND 0"))
+
+
+def _expiry_ignored() -> AbstractContextManager[None]:
+    return _sql(("workers_bury", "expires_at <= :now", "heartbeat_at < :now"))
+
+
+@contextlib.contextmanager
+def _at_most_once_released() -> Iterator[None]:
+    def deciding(claim: Any, outcome: Any, now: Any, sample: float) -> Any:
+        if claim.policy.idempotent is False and isinstance(outcome, Lost):
+            outcome = Released("mutated")
+        return decide(claim, outcome, now, sample)
+
+    with mock.patch.object(redrive.stores.operations.leases, "decide", deciding):
+        yield
+
+
+@contextlib.contextmanager
+def _fired_again() -> Iterator[None]:
+    """The cron does not move on, and what was started before counts as new."""
+    same = ("occurrence_put", "WHERE redrive_occurrences.decision <> 'started'", "WHERE 1")
+    with _sql(("schedule_move", "next_at = :next_at", "next_at = next_at"), same):
+        yield
+
+
+SETTLE = "settle without the lease check"
+
+MUTATIONS: Mapping[str, tuple[Callable[[], AbstractContextManager[None]], str]] = {
+    SETTLE: (_settle_without_lease, "stale_write"),
+    "progress without the lease check": (_progress_without_lease, "stale_write"),
+    "a dead worker's heartbeat is accepted": (_beat_of_the_dead, "not_drained"),
+    "running attempts are not counted against the limit": (_limit_uncounted, "limit_exceeded"),
+    "the rescuer ignores when a lease ends": (_expiry_ignored, "lease_taken_early"),
+    "a lost attempt of an at-most-once task is released": (_at_most_once_released, "started_twice"),
+    "a cron fires an occurrence again": (_fired_again, "cron_fired_twice"),
+}
+"""Each with how it is made and the invariant that finds it."""

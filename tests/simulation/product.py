@@ -1,0 +1,204 @@
+"""The one place that knows which parts of redrive use threads, wall clocks, process ids and random numbers.
+
+`simulated` replaces them for the time of one simulation. Whoever moves such a use in `src/redrive` changes the table
+here; nothing else of the simulation depends on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+from unittest import mock
+
+import redrive.app.app
+import redrive.app.link
+import redrive.clock
+import redrive.runtime.coroner
+import redrive.runtime.dice
+import redrive.runtime.keeper
+import redrive.runtime.process
+import redrive.runtime.worker
+import redrive.stores.drivers.sqlite.driver
+import redrive.stores.drivers.sqlite.lane
+import redrive.stores.drivers.sqlite.lending
+from redrive import App, CatchRequest, Context, Snooze
+from redrive.clock import Clock
+from redrive.engine.workers import Process as Described
+from tests.simulation.database import Connection
+from tests.simulation.faults import AT_MOST_ONCE, HEARTBEAT, LEASE
+from tests.simulation.scheduler import Scheduler
+from tests.simulation.threads import Future, Pool, Queues, Threads
+
+__all__ = ["CRON", "LIMIT", "LIMITED", "Time", "app", "forget", "simulated"]
+
+CRON, EVERY = "tick", 2
+"""The cron of the fleet, and the seconds between two of its occurrences."""
+
+LIMITED, LIMIT = "narrow", 1
+"""The queue with a limit, and how many of its attempts may run at once."""
+
+LOOK = 0.1
+"""Seconds between two looks at the file; the 3 ms of production would be most of the work here."""
+
+
+class Time(Clock):
+    """The clock of the process that runs.
+
+    Args:
+        scheduler: whose virtual time it reads.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self.now = scheduler.time
+        self.sleep = scheduler.sleep
+
+    def monotonic(self) -> float:
+        """Seconds of virtual time."""
+        return self._scheduler.now
+
+    async def asleep(self, seconds: float) -> None:
+        """Suspend the task; the event loop runs in virtual time."""
+        await redrive.clock.SystemClock.asleep(self, seconds)  # type: ignore[arg-type]
+
+
+def app(perform: Any) -> App:
+    """Make the app of one process.
+
+    Args:
+        perform: given what a handler is asked to do.
+
+    Returns:
+        The app; all processes have the same tasks.
+    """
+    made = App("memory://", heartbeat_every=HEARTBEAT, lease_for=LEASE, keep_for="forever")
+    made.queue(LIMITED, concurrency=LIMIT)
+
+    @made.task(retry="2 500ms")
+    async def plain(number: int, ctx: Context) -> int:
+        return await perform.asleep(ctx, number)
+
+    @made.task(idempotent=False, name=AT_MOST_ONCE)
+    async def once(number: int, ctx: Context) -> int:
+        return await perform.asleep(ctx, number)
+
+    @made.task(retry="2 500ms", queue=LIMITED)
+    async def narrow(number: int, ctx: Context) -> int:
+        return await perform.asleep(ctx, number)
+
+    @made.task(retry="2 500ms")
+    def threaded(number: int, ctx: Context) -> int:
+        return perform.sleep(ctx, number)
+
+    @made.task(retry="2 500ms")
+    async def keyed(number: int, ctx: Context) -> int:
+        return await perform.asleep(ctx, number)
+
+    @made.task
+    async def recover(request: CatchRequest[int], ctx: Context) -> None:
+        perform.catch(ctx)
+
+    @made.task(retry="1 200ms catch recover")
+    async def caught(number: int, ctx: Context) -> int:
+        return await perform.asleep(ctx, number)
+
+    @made.task(retry="2 500ms")
+    async def booked(number: int, ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await perform.book(ctx, number, connection)
+
+    @made.cron(f"*/{EVERY} * * * * *", name=CRON)
+    async def tick(ctx: Context) -> None:
+        perform.tick(ctx)
+
+    made.check()
+    return made
+
+
+def snooze() -> Exception:
+    """Return what a handler raises that asks to be called later."""
+    return Snooze("300ms")
+
+
+def forget(used: App) -> None:
+    """Make an app fit for the next simulation, whatever became of the process that had it."""
+    used._lock = threading.Lock()
+    used._store = used._uid = None
+
+
+class _Waiting(logging.Handler):
+    """Shows what the product logs, with the virtual time."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        super().__init__()
+        self._scheduler = scheduler
+
+    def emit(self, record: logging.LogRecord) -> None:
+        strand = self._scheduler.current
+        name = strand.process.name if strand else "-"
+        print(f"{self._scheduler.now:9.3f} s  {name:8} {record.getMessage()}")
+
+
+@contextlib.contextmanager
+def simulated(simulation: Any, *, verbose: bool = False) -> Iterator[None]:
+    """Let redrive run in virtual time.
+
+    Args:
+        simulation: that it runs in.
+        verbose: show what the product logs.
+    """
+    scheduler: Scheduler = simulation.scheduler
+    threads, time = Threads(scheduler), Time(scheduler)
+
+    def connect(settings: Any) -> Connection:
+        return simulation.connect(settings.path)
+
+    def here() -> Described:
+        process = scheduler.current.process
+        return Described("host", process.number, "born")
+
+    def is_gone(described: Described) -> bool:
+        return simulation.is_gone(described.pid)
+
+    sqlite = redrive.stores.drivers.sqlite
+    table: list[tuple[Any, str, Any]] = [
+        (redrive.app.app, "open_store", simulation.open_store),
+        (redrive.app.link, "_monotonic", time.monotonic),
+        (redrive.clock.SystemClock, "monotonic", staticmethod(time.monotonic)),
+        (redrive.clock.SystemClock, "now", lambda _: time.now()),
+        (redrive.clock.SystemClock, "sleep", lambda _, seconds: time.sleep(seconds)),
+        (redrive.runtime.coroner, "is_gone", is_gone),
+        (redrive.runtime.dice, "random", Random(f"dice {simulation.plan.seed}")),
+        (redrive.runtime.keeper, "threading", threads),
+        (redrive.runtime.process, "present", here),
+        (redrive.runtime.worker, "ThreadPoolExecutor", lambda size, _: Pool(scheduler, size)),
+        (sqlite.driver, "LOOK", LOOK),
+        (sqlite.driver, "connect", connect),
+        (sqlite.driver, "threading", threads),
+        (sqlite.driver.files, "let_go", lambda *_: None),
+        (sqlite.driver.files, "occupy", lambda *_: None),
+        (sqlite.lane, "Future", Future),
+        (sqlite.lane, "queue", Queues(scheduler)),
+        (sqlite.lane, "threading", threads),
+        (sqlite.lending, "connect", connect),
+        (sqlite.lending, "threading", threads),
+        (Future, "scheduler", scheduler),
+    ]
+    log = logging.getLogger("redrive")
+    handler = _Waiting(scheduler)
+    before = log.level, log.propagate
+    with contextlib.ExitStack() as stack:
+        for place, name, value in table:
+            stack.enter_context(mock.patch.object(place, name, value, create=place is Future))
+        stack.callback(log.setLevel, before[0])
+        log.setLevel(logging.INFO if verbose else logging.CRITICAL + 1)
+        if verbose:
+            log.propagate = False
+            log.addHandler(handler)
+            stack.callback(setattr, log, "propagate", before[1])
+            stack.callback(log.removeHandler, handler)
+        yield

@@ -1,0 +1,77 @@
+"""The simulation finds faults: each mutation of the product breaks the invariant that is meant for it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.faults import Plan, make
+from tests.simulation.fleet import simulate
+from tests.simulation.interleavings import explore
+from tests.simulation.mutations import MUTATIONS, SETTLE
+from tests.simulation.shrink import shrink
+
+SEEDS = 500
+
+FOUND = {
+    "settle without the lease check": 170,
+    "progress without the lease check": 309,
+    "a dead worker's heartbeat is accepted": 176,
+    "running attempts are not counted against the limit": 43,
+    "the rescuer ignores when a lease ends": 0,
+    "a lost attempt of an at-most-once task is released": 24,
+    "a cron fires an occurrence again": 0,
+}
+"""The seed that found it last, which is tried first; the others follow."""
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_mutation_is_found(name, image, folder, figure):
+    """Within the seeds of `make test`, the named invariant finds the mutation."""
+    mutate, invariant = MUTATIONS[name]
+    with mutate():
+        for seed in sorted(range(SEEDS), key=lambda each: each != FOUND[name]):
+            violation = simulate(make(seed), image, folder).violation
+            if violation is not None and violation.name == invariant:
+                break
+        else:
+            pytest.fail(f"{name}: not found by {invariant} in {SEEDS} seeds", pytrace=False)
+
+    figure(f"{name}: found by {invariant} with seed {seed}")
+
+
+def test_without_the_mutation_its_seed_is_green(image, folder):
+    """The seeds that find mutations find nothing in the product itself."""
+    assert [None] * len(FOUND) == [simulate(make(seed), image, folder).violation for seed in FOUND.values()]
+
+
+def test_a_failing_plan_shrinks_to_what_it_takes(image, folder):
+    """Of a plan that loses an attempt of an at-most-once task, no step is left that the loss does not need."""
+    mutate, invariant = MUTATIONS["a lost attempt of an at-most-once task is released"]
+    plan = make(FOUND["a lost attempt of an at-most-once task is released"])
+
+    def run(candidate: Plan):
+        return simulate(candidate, image, folder).violation
+
+    with mutate():
+        smallest, violation = shrink(plan, run)
+
+        assert invariant == violation.name
+        assert violation == run(smallest)
+        assert all(run(smallest.without({index})) is None for index in range(len(smallest.steps)))
+    assert "once" in {step.target for step in smallest.steps}
+    assert len(smallest.steps) < len(plan.steps)
+
+
+def test_a_plan_that_does_not_fail_cannot_be_shrunk(image, folder):
+    """Shrinking says so at once."""
+    with pytest.raises(ValueError, match="seed 0 does not fail"):
+        shrink(make(0), lambda plan: simulate(plan, image, folder).violation)
+
+
+def test_the_exhaustive_search_finds_a_mutation(image):
+    """Among all orders of two workers there is one in which a settle without the lease check changes the job."""
+    mutate, _ = MUTATIONS[SETTLE]
+    with mutate():
+        explored = explore(image, idempotent=True)
+
+    assert any("is not current, and its settle changed the job" in problem for problem in explored.problems)

@@ -1,0 +1,78 @@
+"""The faults of the moment, as far as they concern the way to the database and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redrive.errors import StoreUnreachable
+from redrive.stores.query import Operation
+from tests.simulation.scheduler import Process
+
+__all__ = ["Weather"]
+
+REPLIES = 0.25
+"""The share of replies that take a time of their own."""
+
+
+class Weather:
+    """The faults of the moment, as far as they concern the database.
+
+    Args:
+        simulation: that they belong to.
+    """
+
+    def __init__(self, simulation: Any) -> None:
+        self._simulation = simulation
+        self.away_until = 0.0
+        self.stalls: list[tuple[str, str, float]] = []
+        self.delays: list[tuple[str, str, float, float]] = []
+        self.replies: dict[str, int] = {}
+        self.requests: dict[str, int] = {}
+        self.crashes: dict[str, int] = {}
+
+    def clear(self) -> None:
+        """End all faults."""
+        self.away_until = 0.0
+        self.stalls, self.delays = [], []
+        self.replies, self.requests, self.crashes = {}, {}, {}
+
+    def before(self, process: Process, operation: Operation[Any]) -> float:
+        """Return the seconds until the request arrives.
+
+        Raises:
+            StoreUnreachable: it does not arrive.
+        """
+        now = self._simulation.scheduler.now
+        if self.away_until > now:
+            message = "the database is away"
+            raise StoreUnreachable(message)
+        if operation.writes and self._strikes(self.requests, process):
+            message = "the connection was cut before the request was sent"
+            raise StoreUnreachable(message)
+        delay = 0.0 if self._simulation.plan.store == "file" else process.rng.expovariate(500)
+        for name, how, until in self.stalls:
+            if name in ("", process.name) and how in ("", operation.name) and until > now:
+                delay = max(delay, until - now)
+        for name, how, seconds, until in self.delays:
+            if name == process.name and how == operation.name and until > now:
+                delay += seconds
+        return delay
+
+    def after(self, process: Process, operation: Operation[Any]) -> float:
+        """Return the seconds until the reply arrives.
+
+        Raises:
+            StoreUnreachable: it does not arrive; what was written is committed.
+        """
+        if self.away_until > self._simulation.scheduler.now or (
+            operation.writes and self._strikes(self.replies, process)
+        ):
+            message = "the connection was cut before the reply came"
+            raise StoreUnreachable(message)
+        return process.rng.expovariate(500) if process.rng.random() < REPLIES else 0.0
+
+    def _strikes(self, armed: dict[str, int], process: Process) -> bool:
+        if armed.get(process.name, 0) <= 0:
+            return False
+        armed[process.name] -= 1
+        return True

@@ -1,0 +1,112 @@
+"""What of the URL of a store is shown."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redrive.errors import ConfigurationError
+from redrive.stores.drivers.postgres import settings
+from redrive.stores.store import open_store
+from redrive.stores.urls import redacted, shown
+
+SECRET = "canary"
+
+SHOWN = [
+    ("sqlite:///app.db", "sqlite:///app.db"),
+    ("sqlite:////var/lib/my%20app.db?synchronous=normal", "sqlite:////var/lib/my%20app.db?synchronous=normal"),
+    ("sqlite:///app.db?key=canary&busy_timeout=1s", "sqlite:///app.db?key=***&busy_timeout=1s"),
+    ("sqlite://user:canary@host/app.db", "sqlite://user:***@host/app.db"),
+    ("memory://", "memory://"),
+    ("app.db", "app.db"),
+    ("", ""),
+    ("host=h password=canary", "***"),
+    ("canary@host/db", "***"),
+    ("mysql:canary", "***"),
+    ("postgresql://u@h/d", "postgresql://u@h/d"),
+    ("postgresql:///d?host=/run/pg", "postgresql:///d?host=/run/pg"),
+    ("postgresql://u:canary@h:5432,[::1]:5433/d?schema=jobs", "postgresql://u:***@h:5432,[::1]:5433/d?schema=jobs"),
+    ("postgresql+psycopg://u:canary@h/d", "postgresql+psycopg://u:***@h/d"),
+    ("mysql://u:canary@h/d", "mysql://u:***@h/d"),
+    ("mysql://:canary@h/d", "mysql://:***@h/d"),
+    ("postgresql://u:can/canary@h/d", "postgresql://u:***@h/d"),
+    ("postgresql://u:can?canary@h/d", "postgresql://***"),
+    ("postgresql://u:can#canary@h/d", "postgresql://***"),
+    ("postgresql://u:can%canary@h/d", "postgresql://u:***@h/d"),
+    ("postgresql://u:can@canary@h/d", "postgresql://u:***@h/d"),
+    ("postgresql://u:can[canary@h/d", "postgresql://u:***@h/d"),
+    ("postgresql://u:canary", "postgresql://***"),
+    ("postgresql://u:1/d#canary", "postgresql://u:1/d#***"),
+    ("postgresql://u@h/d?password=canary&pool=3", "postgresql://u@h/d?password=***&pool=3"),
+    ("postgresql://u@h/d?sslpassword=canary", "postgresql://u@h/d?sslpassword=***"),
+    ("postgresql://u@h/d?canary", "postgresql://u@h/d?***"),
+    ("postgresql://h/d?password=can@canary", "postgresql://***"),
+]
+
+
+@pytest.mark.parametrize(("url", "expected"), SHOWN)
+def test_a_url_is_shown_without_what_may_be_a_secret(url: str, expected: str):
+    """Passwords, and whatever may be a piece of one, are replaced by three stars."""
+    assert expected == redacted(url)
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg", "mysql", "sqlite", "turso"])
+@given(before=st.text(alphabet="ab1/?#%@:[]&= ", max_size=8), after=st.text(alphabet="ab1/?#%:[]&= ", max_size=8))
+def test_a_password_is_not_shown_however_it_is_written(scheme: str, before: str, after: str):
+    """A password is shown by no message about the URL, with whatever it is written unescaped."""
+    url = f"{scheme}://user:{before}{SECRET}{after}@h:1/d"
+
+    assert SECRET not in redacted(url)
+
+
+@pytest.mark.parametrize(("name", "value"), [("password", SECRET), ("sslpassword", SECRET), ("host", f"{SECRET}@h")])
+def test_a_setting_is_shown_without_what_may_be_a_secret(name: str, value: str):
+    """The value of a setting is shown only where it can be no secret."""
+    assert f"{name}='***'" == shown(name, value)
+    assert "pool='x'" == shown("pool", "x")
+
+
+REFUSED = [
+    "postgresql://u:can/canary@h/d",
+    "postgresql://u:1/canary@h/d",
+    "postgresql://u:can?canary@h/d",
+    "postgresql://u:1?canary=x@h/d",
+    "postgresql://u:can#canary@h/d",
+    "postgresql://u:can%zzcanary@h/d",
+    "postgresql://u:can%00canary@h/d",
+    "postgresql://u:can@canary@h/d",
+    "postgresql://u:can[canary@h/d",
+    "postgresql://u:canary@[::1/d",
+    "postgresql://u:can\u2100canary@h/d",
+    "postgresql://u:canary@h:port/d",
+    "postgresql://u:canary@h/d?schema",
+    "postgresql://u@h/d?password=can%zzcanary",
+    "postgresql://u@h/d?password=can@canary",
+    "postgresql://u@h/d?sslpassword=canary",
+    "postgresql://u@h/d?direct=u:canary%40h",
+    "postgresql+psycopg://u:canary@h/d",
+    "mysql://u:canary@h/d",
+    "sqlite://u:canary@h/app.db",
+    "sqlite:///app.db?key=canary",
+    "turso://u:can[canary@h/app.db",
+    "host=h password=canary",
+]
+
+
+@pytest.mark.parametrize("url", REFUSED)
+def test_a_url_that_can_be_read_in_two_ways_is_refused(url: str):
+    """A URL in which a character should have been escaped is refused, without its password in any part of the error."""
+    with pytest.raises(ConfigurationError) as refused:
+        open_store(url)
+
+    assert SECRET not in f"{refused.value!r}{refused.value.__cause__!r}{refused.getrepr(chain=True).reprcrash}"
+
+
+def test_escaped_characters_reach_the_libraries():
+    """A password with every character escaped that has a meaning in a URL is handed on as it is."""
+    password = "%25%2F%3F%23%40%5B%5D%3A"
+    read = settings(f"postgresql://u:{password}@h:5432/d?password=a%26b&host=/run/pg")
+
+    assert f"postgresql://u:{password}@h:5432/d?password=a%26b&host=%2Frun%2Fpg" == read.dsn
+    assert "dsn" not in repr(read)
