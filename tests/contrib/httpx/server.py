@@ -148,8 +148,8 @@ class Listener:
             except OSError:
                 return
             self._open.add(connection)
-            self._start(self._serve, connection, self.connections, self._step())
             self.connections += 1
+            self._start(self._serve, connection, self.connections - 1, self._step())
 
     def _step(self) -> Step:
         with self._lock:
@@ -170,11 +170,17 @@ class Listener:
     def _talk(self, connection: socket.socket, number: int, step: Step) -> None:
         raise NotImplementedError
 
-    def close(self) -> None:
-        """Accept no more, and wait until all that was accepted has been dealt with."""
+    def refuse(self) -> None:
+        """Refuse connections from now on; those that were accepted go on."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+        for thread in self._threads[:1]:  # the one that accepts: it may have accepted one more
+            thread.join(10)
+
+    def close(self) -> None:
+        """Refuse connections, and wait until all that were accepted have ended."""
+        self.refuse()
         for thread in list(self._threads):
             thread.join(10)
         alive = [thread for thread in self._threads if thread.is_alive()]
@@ -184,6 +190,7 @@ class Listener:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.refuse()
         for connection in self._open:
             with contextlib.suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
