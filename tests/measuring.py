@@ -1,0 +1,57 @@
+"""A pytest plugin that measures the coverage of the pure layers, for `make test COVER=1`.
+
+The pure layers owe every branch a test. Their own tests, and those of the layers right above them, prove that; the rest
+of the suite runs without the cost of tracing. Each process writes one data file, which `coverage combine` merges.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Generator
+
+import coverage
+import pytest
+
+FOLDERS = re.compile(r"tests/(app|conformance|engine|policy|retrying|schedule|simulate|stores|testing)/")
+"""Folders whose tests are measured, in the in-memory store where they run on each store."""
+
+OTHER_STORES = re.compile(r"file|postgres|sqlite|turso", re.IGNORECASE)
+
+
+class Measurement:
+    """Switches coverage on for the import of the pure layers, and for each test that is measured."""
+
+    def __init__(self) -> None:
+        self._coverage = coverage.Coverage()
+        pure = self._coverage.get_option("run:source")
+        assert isinstance(pure, list)
+        # Module bodies run once. A test that is not measured must not be the one that imports them.
+        self._coverage.start()
+        for name in pure:
+            package = importlib.import_module(name)
+            for module in pkgutil.walk_packages(package.__path__, f"{name}."):
+                importlib.import_module(module.name)
+        self._coverage.stop()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Measure one test with its fixtures, if it is one of those that are measured."""
+        if not FOLDERS.match(item.nodeid) or OTHER_STORES.search(item.nodeid.partition("::")[2]):
+            return (yield)
+        self._coverage.start()
+        try:
+            return (yield)
+        finally:
+            self._coverage.stop()
+
+    def pytest_sessionfinish(self) -> None:
+        """Write what was measured."""
+        self._coverage.save()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure in the processes that run tests, which with pytest-xdist is not the first one."""
+    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
+        config.pluginmanager.register(Measurement())
