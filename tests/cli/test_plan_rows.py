@@ -311,7 +311,7 @@ def test_what_only_limits_a_policy_has_no_failures_of_its_own():
         ),
         (Policy(), "No deadline is named: that means 45s for a call in process, and none for a job."),
         (steady(idempotent=False), "A call whose outcome is unknown is not repeated."),
-        (steady(budget="the \x1bbank"), "The budget 'the \ufffdbank' can refuse a retry that is drawn here."),
+        (steady(budget="the \x1bbank"), "The budget 'the \\u001bbank' can refuse a retry that is drawn here."),
         (steady(breaker="bank"), "The breaker 'bank' can refuse a retry that is drawn here."),
         (steady(rules=(Rule(OSError),)), "Each part is drawn as if all failures were of its kind."),
         (steady(backoff=Backoff.smooth(1)), "each wait is drawn for the same luck as before"),

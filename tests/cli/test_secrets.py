@@ -6,14 +6,12 @@ import logging
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
 
 from redrive import App
-from redrive.cli import cli
 from tests import postgres
+from tests.cli.commands import lines
 from tests.cli.conftest import Said
 
 CANARY = "kanarienvogel"
@@ -81,45 +79,11 @@ WORDS = {
     "number": "42",
     "numbers": "42",
     "key": "berlin",
+    "task": "charge",
 }
 """What is given for the arguments of commands, by their names."""
 
-OPTIONS: dict[tuple[str, ...], list[list[str]]] = {
-    ("jobs", "cancel"): [["--task", "charge"]],
-    ("jobs", "redrive"): [["--task", "charge"], ["--task", "charge", "--dry-run"]],
-    ("jobs", "repolicy"): [["--task", "charge"]],
-    ("queues", "limit"): [["--concurrency", "3"]],
-}
-"""Options without which a command does nothing, beside its plain form."""
-
-
-def walk(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """All commands, each with its path."""
-    if hasattr(command, "commands"):
-        for name, each in command.commands.items():
-            yield from walk(each, (*path, name))
-    else:
-        yield path, command
-
-
-def lines() -> Iterator[list[str]]:
-    """The command lines to be tried: each command that takes an app, in each form."""
-    for path, command in walk(typer.main.get_command(cli)):
-        arguments = [each.name for each in command.params if each.param_type_name == "argument"]
-        if "app" not in arguments:
-            continue
-        words = [WORDS[name] for name in arguments if name in WORDS or name == "app"]
-        one = [each for each in command.params if each.param_type_name == "argument" and each.required]
-        yield [*path, *words]
-        if len(one) < len(arguments):
-            yield [*path, *(WORDS[each.name] for each in one)]
-        if any(each.name == "json" for each in command.params):
-            yield [*path, *words, "--json"]
-        for options in OPTIONS.get(path, []):
-            yield [*path, *(WORDS[each.name] for each in one), *options]
-
-
-LINES = list(lines())
+LINES = list(lines(WORDS))
 
 FEW = [each for each in LINES if each[:2] in (["jobs", "list"], ["jobs", "redrive"], ["db", "check"])]
 """For URLs that differ only in where the password stands."""

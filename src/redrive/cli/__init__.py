@@ -11,6 +11,7 @@ configuration, 1 where the thing asked for could not be had.
 from __future__ import annotations
 
 import sys
+import traceback
 
 import typer
 
@@ -22,6 +23,7 @@ from redrive.cli.jobs import jobs
 from redrive.cli.plan import plan
 from redrive.cli.queues import queues
 from redrive.cli.schedules import schedules
+from redrive.cli.screen import Commands, say, say_error
 from redrive.cli.simulate import simulate
 from redrive.cli.worker import worker
 from redrive.errors import ConfigurationError, RedriveError
@@ -30,6 +32,7 @@ __all__ = ["cli", "main"]
 
 cli = typer.Typer(
     name="redrive",
+    cls=Commands,
     help="One retry policy, from a function call to a fleet.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -47,7 +50,7 @@ cli.add_typer(schedules, name="schedules")
 
 def _version(asked: bool) -> None:
     if asked:
-        typer.echo(f"redrive {__version__}")
+        say(f"redrive {__version__}")
         raise typer.Exit
 
 
@@ -62,9 +65,12 @@ def root(
 
 
 def main() -> None:
-    """Run the command line; every error of redrive becomes one line."""
+    """Run the command line; every error of redrive becomes one line, and any other one a traceback."""
     try:
         cli()
     except RedriveError as error:
-        typer.echo(f"redrive: {error}", err=True)
+        say_error(str(error))
         sys.exit(2 if isinstance(error, ConfigurationError) else 1)
+    except Exception as error:  # noqa: BLE001 - shown in full, but escaped, which Python's own traceback is not
+        say_error("an unexpected error:\n" + "".join(traceback.format_exception(error)).rstrip("\n"))
+        sys.exit(1)

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated
 
-import msgspec
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from redrive.app.app import App
 from redrive.cli.jobs import AsJson, ByError, ByHold, ByQueue, ByReason, ByTask, Limit, Number, Target, jobs
 from redrive.cli.loading import load_app
+from redrive.cli.screen import Grid, document, print_document, say
 from redrive.engine.lifecycle import State
 from redrive.engine.select import Filter
 from redrive.errors import JobNotFound
@@ -30,16 +27,16 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say which.")]
 def retry(app: Target, number: Number, *, actor: Actor = None) -> None:
     """Run a job once more, now: a waiting one is due at once, a dead or cancelled one starts again."""
     load_app(app).job(number).retry(actor=actor)
-    typer.echo(f"job {number} is due now")
+    say(f"job {number} is due now")
 
 
 @jobs.command()
 def skip(app: Target, number: Number, *, actor: Actor = None) -> None:
     """Let those pass that a dead job of an ordered queue holds up; it stays dead."""
     if load_app(app).job(number).skip(actor=actor):
-        typer.echo(f"job {number} holds up nobody any more")
+        say(f"job {number} holds up nobody any more")
     else:
-        typer.echo(f"job {number} held up nobody")
+        say(f"job {number} held up nobody")
 
 
 @jobs.command()
@@ -64,15 +61,15 @@ def cancel(
     ids = tuple(numbers) if numbers else None
     wanted = Filter(ids=ids, state=state, task=task, queue=queue, hold=hold, limit=limit)
     done = loaded.cancel(wanted, why=why, actor=actor)
-    typer.echo(f"{_count(done)} cancelled")
+    say(f"{_count(done)} cancelled")
 
 
 def _cancel_one(app: App, number: int, why: str | None, actor: str | None) -> None:
     job = app.job(number)
     if job.cancel(why, actor=actor):
-        typer.echo(f"job {number} is cancelled")
+        say(f"job {number} is cancelled")
     else:
-        typer.echo(f"job {number} had ended before: {job.refresh().state}")
+        say(f"job {number} had ended before: {job.refresh().state}")
 
 
 @jobs.command()
@@ -110,7 +107,7 @@ def redrive(
     )
     done = loaded.redrive(wanted, rate=rate, queue=to, dry_run=dry_run, actor=actor)
     _say_kept(done.kept)
-    typer.echo(f"{_count(done.ids, dry_run=dry_run)} redriven")
+    say(f"{_count(done.ids, dry_run=dry_run)} redriven")
     _check_known(loaded, numbers, [*done.ids, *(number for number, _ in done.kept)])
 
 
@@ -136,7 +133,7 @@ def repolicy(
         done = loaded.repolicy(wanted, dry_run=dry_run, actor=actor)
         _say_kept(done.kept)
         ids += done.ids
-    typer.echo(f"{_count(ids, dry_run=dry_run)} given the present policy")
+    say(f"{_count(ids, dry_run=dry_run)} given the present policy")
 
 
 @jobs.command()
@@ -146,12 +143,12 @@ def audit(app: Target, *, limit: Limit = 50, json: AsJson = False) -> None:
     if json:
         for line in lines:
             plain = {"id": line.id, "at": line.at, "actor": line.actor, "action": line.action}
-            typer.echo(msgspec.json.encode(plain | {"details": msgspec.Raw(line.details.encode())}).decode())
+            print_document(plain | {"details": document(line.details)})
         return
-    table = Table("at", "actor", "action", "details", box=None, pad_edge=False)
+    table = Grid("at", "actor", "action", "details")
     for line in lines:
-        table.add_row(f"{line.at:%Y-%m-%d %H:%M:%S} UTC", escape(line.actor), escape(line.action), escape(line.details))
-    Console().print(table)
+        table.add(f"{line.at:%Y-%m-%d %H:%M:%S} UTC", line.actor, line.action, line.details)
+    table.show()
 
 
 def _demand(numbers: list[int] | None, conditions: dict[str, object]) -> None:
@@ -163,7 +160,7 @@ def _demand(numbers: list[int] | None, conditions: dict[str, object]) -> None:
 
 def _say_kept(kept: Iterable[tuple[int, str]]) -> None:
     for number, why in kept:
-        typer.echo(f"job {number} {why}", err=True)
+        say(f"job {number} {why}", err=True)
 
 
 def _count(ids: Iterable[int], *, dry_run: bool = False) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated
 
-import msgspec
 import typer
 
 from redrive.cli.jobs import AsJson, Limit, Target
 from redrive.cli.loading import load_app
+from redrive.cli.screen import print_document, say, say_lines
 from redrive.stores.dialects import loader
 from redrive.stores.store import open_store
 
@@ -30,7 +30,7 @@ def migrate(app: Target) -> None:
     """Bring the database to the schema of this redrive, creating it where it is new. Every first use does the same."""
     loaded = load_app(app)
     _, wanted = loaded.store.schema()
-    typer.echo(f"the database has schema {wanted}, which is the present one")
+    say(f"the database has schema {wanted}, which is the present one")
 
 
 @db.command("check")
@@ -42,10 +42,10 @@ def check_schema(app: Target) -> None:
     finally:
         store.close()
     if there == wanted:
-        typer.echo(f"the database has schema {there}, which is the present one")
+        say(f"the database has schema {there}, which is the present one")
         return
     advice = "redrive db migrate brings it there" if there < wanted else "install the redrive that has migrated it"
-    typer.echo(f"the database has schema {there}, and this redrive wants {wanted}: {advice}", err=True)
+    say(f"the database has schema {there}, and this redrive wants {wanted}: {advice}", err=True)
     raise typer.Exit(1)
 
 
@@ -58,15 +58,18 @@ def sql(
     """Print the migrations, for those who run them by hand."""
     for step in loader.migrations(dialect.value):
         if step.number > after:
-            typer.echo(f"-- {step.name}\n\n{step.script}")
+            say_lines(f"-- {step.name}\n\n{step.script}\n")
 
 
 def check(app: Target, *, limit: Limit = 100, json: AsJson = False) -> None:
     """Look for what must not be, in all of the database; it only reads. The exit status is 1 if something is found."""
     found = load_app(app).verify(limit=limit)
     for each in found:
-        typer.echo(msgspec.json.encode(each).decode() if json else f"{each.rule}: {each.text}")
+        if json:
+            print_document(each)
+        else:
+            say(f"{each.rule}: {each.text}")
     if found:
         raise typer.Exit(1)
     if not json:
-        typer.echo("nothing is wrong")
+        say("nothing is wrong")

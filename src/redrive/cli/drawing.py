@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from html import escape
 
+from redrive.visible import visible
+
 __all__ = ["rules", "tag"]
 
 
@@ -18,7 +20,7 @@ def rules(root: str, styles: dict[str, str]) -> str:
 
 
 def tag(name: str, content: str = "", **attributes: object) -> str:
-    """An element.
+    """An element; characters without a meaning in XML, and those that change the direction of writing, are escaped.
 
     Args:
         name: of the element.
@@ -26,9 +28,9 @@ def tag(name: str, content: str = "", **attributes: object) -> str:
         **attributes: ``_`` stands for a hyphen, and behind a name for nothing; numbers have one digit after the point.
     """
     said = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{escape(_number(value))}"' for key, value in attributes.items()
+        f' {key.rstrip("_").replace("_", "-")}="{escape(visible(_number(value)))}"' for key, value in attributes.items()
     )
-    return f"<{name}{said}>{escape(content)}</{name}>" if content else f"<{name}{said}/>"
+    return f"<{name}{said}>{escape(visible(content))}</{name}>" if content else f"<{name}{said}/>"
 
 
 def _number(value: object) -> str:

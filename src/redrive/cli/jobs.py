@@ -8,13 +8,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-import msgspec
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from redrive.cli.loading import load_app
+from redrive.cli.screen import Grid, document, print_document, say
 from redrive.engine.explain import Circumstances, span, why_not_running
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Attempt, Hold, Job
@@ -56,16 +53,16 @@ def list_(
     around = loaded.store.run(queues.circumstances(found, now=loaded.now()))
     if json:
         for job in found:
-            typer.echo(msgspec.json.encode(_plain(job, around[job.id])).decode())
+            print_document(_plain(job, around[job.id]))
         return
-    table = Table("id", "task", "queue", "state", "attempts", "why", box=None, pad_edge=False)
+    table = Grid("id", "task", "queue", "state", "attempts", "why")
     for job in found:
-        why = escape(why_not_running(job, around[job.id]))
-        table.add_row(str(job.id), escape(job.task), escape(job.queue), job.state, str(job.attempt), why)
-    Console().print(table)
+        why = why_not_running(job, around[job.id])
+        table.add(str(job.id), job.task, job.queue, job.state, str(job.attempt), why)
+    table.show()
     if len(found) == limit:
         which = "newest" if hold is None else "first"
-        typer.echo(f"... the {which} {limit}; --limit shows more", err=True)
+        say(f"... the {which} {limit}; --limit shows more", err=True)
 
 
 @jobs.command()
@@ -76,34 +73,31 @@ def show(app: Target, number: Number, *, json: AsJson = False) -> None:
     around = loaded.store.run(queues.circumstances([material.job], now=loaded.now()))[number]
     said = loaded.job(number).progress
     if json:
-        plain = _plain(material.job, around) | {"payload": msgspec.Raw(material.payload or b"null")}
-        progress = None if said is None else {"at": said.at, "details": msgspec.Raw(said.details.encode())}
-        typer.echo(msgspec.json.encode(plain | {"progress": progress, "history": material.attempts}).decode())
+        plain = _plain(material.job, around) | {"payload": document(material.payload)}
+        progress = None if said is None else {"at": said.at, "details": document(said.details)}
+        print_document(plain | {"progress": progress, "history": material.attempts})
         return
     job = material.job
-    console = Console()
-    where = f"{escape(job.task)} on {escape(job.queue)}, priority {job.priority}"
-    console.print(f"[bold]job {job.id}[/bold]  {where}", highlight=False)
-    console.print(f"{job.state}: {why_not_running(job, around)}", highlight=False, markup=False)
-    console.print(f"enqueued {_at(job.enqueued_at)}, due {_at(job.scheduled_at)}", highlight=False)
+    say(f"  {job.task} on {job.queue}, priority {job.priority}", head=f"job {job.id}")
+    say(f"{job.state}: {why_not_running(job, around)}")
+    say(f"enqueued {_at(job.enqueued_at)}, due {_at(job.scheduled_at)}")
     if job.parent_id is not None:
-        console.print(f"catches job {job.parent_id}", highlight=False)
-    console.print(f"policy: {job.policy.explain()}", highlight=False, markup=False)
-    console.print(f"payload: {(material.payload or b'-').decode()}", highlight=False, markup=False)
+        say(f"catches job {job.parent_id}")
+    say(f"policy: {job.policy.explain()}")
+    say(f"payload: {(material.payload or b'-').decode(errors='replace')}")
     if job.state is State.WAITING:
-        console.print(f"token: {job.id}.{job.lease_id}", highlight=False)
+        say(f"token: {job.id}.{job.lease_id}")
     if said is not None:
-        console.print(f"progress, {span(around.now - said.at)} ago: {said.details}", highlight=False, markup=False)
-    console.print(_history(material.attempts))
+        say(f"progress, {span(around.now - said.at)} ago: {said.details}")
+    _history(material.attempts).show()
 
 
-def _history(attempts: tuple[Attempt, ...]) -> Table:
-    table = Table("attempt", "started", "took", "ended", "why", "then", box=None, pad_edge=False)
+def _history(attempts: tuple[Attempt, ...]) -> Grid:
+    table = Grid("attempt", "started", "took", "ended", "why", "then")
     for each in attempts:
         why = f"{each.reason}: {each.error}" if each.reason else ""
         took = span(each.finished_at - each.started_at)
-        texts = escape(why), escape(each.verdict or "")
-        table.add_row(str(each.number), _at(each.started_at), took, each.outcome, *texts)
+        table.add(str(each.number), _at(each.started_at), took, each.outcome, why, each.verdict or "")
     return table
 
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-import msgspec
 import typer
 from msgspec import UNSET, UnsetType
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from redrive.app.queue import wanted
 from redrive.cli.loading import load_app
+from redrive.cli.screen import Grid, print_document, say
 from redrive.engine.queue import QueueSettings
 from redrive.policy import format_duration
 from redrive.stores.operations import queues as operations
@@ -36,12 +33,12 @@ def list_(app: Target, *, json: AsJson = False) -> None:
     found = load_app(app).queues()
     if json:
         for each in found:
-            typer.echo(msgspec.json.encode(_plain(each)).decode())
+            print_document(_plain(each))
         return
-    table = Table("queue", "state", "limits", box=None, pad_edge=False)
+    table = Grid("queue", "state", "limits")
     for each in found:
-        table.add_row(escape(each.name), _state(each), escape(_limits(each)))
-    Console().print(table)
+        table.add(each.name, _state(each), _limits(each))
+    table.show()
 
 
 @queues.command()
@@ -51,11 +48,11 @@ def show(app: Target, queue: Name, *, json: AsJson = False) -> None:
     settings = loaded.queue(queue).settings
     holders = loaded.store.run(operations.holders(queue))
     if json:
-        typer.echo(msgspec.json.encode(_plain(settings) | {"held_by": holders}).decode())
+        print_document(_plain(settings) | {"held_by": holders})
         return
     _say(settings)
     if settings.limited:
-        typer.echo(f"held: {len(holders)}" + (f", by jobs {', '.join(map(str, holders))}" if holders else ""))
+        say(f"held: {len(holders)}" + (f", by jobs {', '.join(map(str, holders))}" if holders else ""))
 
 
 @queues.command()
@@ -121,7 +118,7 @@ def _text(text: str | None) -> str | UnsetType | None:
 
 
 def _say(settings: QueueSettings) -> None:
-    typer.echo(f"queue {settings.name}: {_state(settings)}; {_limits(settings)}")
+    say(f"queue {settings.name}: {_state(settings)}; {_limits(settings)}")
 
 
 def _state(settings: QueueSettings) -> str:

@@ -18,6 +18,7 @@ import typer
 from redrive.app.app import App
 from redrive.cli.loading import load_app
 from redrive.errors import ConfigurationError, PolicyError
+from redrive.observe.logs import EntryFormatter, logger
 from redrive.policy import parse_duration
 from redrive.runtime.worker import Worker
 
@@ -48,11 +49,7 @@ def worker(
 
     Ctrl-C or SIGTERM once: no new jobs, the running ones finish. Twice: they are given back and run later.
     """
-    logging.basicConfig(
-        level=logging.WARNING if quiet else logging.INFO,
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-        stream=sys.stderr,
-    )
+    _start_log(logging.WARNING if quiet else logging.INFO)
     patience = _duration(shutdown_timeout, "--shutdown-timeout")
     loaded = load_app(app)
     if metrics is not None:
@@ -64,6 +61,13 @@ def worker(
         _leave("leaving; handlers in threads end with the process")
 
 
+def _start_log(level: int) -> None:
+    """Write a log to standard error, unless the program has configured one."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(EntryFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    logging.basicConfig(level=level, handlers=[handler])
+
+
 def _serve_metrics(app: App, address: str) -> None:
     try:
         # By name, as the app is: an integration is nothing that the command line knows.
@@ -72,7 +76,7 @@ def _serve_metrics(app: App, address: str) -> None:
         message = f"metrics need a package that is not installed: pip install 'redrive[prometheus]' ({error})"
         raise ConfigurationError(message) from error
     prometheus.metrics(app)
-    logging.getLogger("redrive.worker").info("metrics are at %s", prometheus.serve(address).url)
+    logger("redrive.worker").info("metrics are at %s", prometheus.serve(address).url)
 
 
 def _calm_the_collector() -> None:
@@ -117,7 +121,7 @@ def _stuck() -> bool:
 
 def _leave(why: str) -> NoReturn:
     """End now, without waiting for handlers that go on: their jobs have been given back already."""
-    logging.getLogger("redrive.worker").info(why)
+    logger("redrive.worker").info(why)
     logging.shutdown()
     sys.stdout.flush()
     os._exit(0)

@@ -21,7 +21,6 @@ counted as ``other``.
 
 from __future__ import annotations
 
-import logging
 from collections import Counter as Sums
 from collections.abc import Iterator
 from datetime import timedelta
@@ -40,12 +39,13 @@ from redrive.app.app import App
 from redrive.clock import Clock, SystemClock
 from redrive.errors import ConfigurationError, StoreError
 from redrive.observe import Bounded, Event
+from redrive.observe.logs import logger
 from redrive.observe.measures import BUCKETS, METRICS, Metric, measures
 from redrive.stores.operations.depths import Depths, Standing, depths
 
 __all__ = ["EVERY", "Collector", "Metrics", "Served", "metrics", "serve"]
 
-log = logging.getLogger("redrive.prometheus")
+log = logger("redrive.prometheus")
 
 EVERY = timedelta(seconds=10)
 """How long what was read of the database is given out again."""

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -40,12 +39,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from redrive.app.app import App
 from redrive.clock import SystemClock
 from redrive.errors import CircuitOpen, ConfigurationError, Overloaded, StoreBusy, StoreUnreachable, TooManyInRetry
+from redrive.observe.logs import logger
 from redrive.policy import Policy, parse_duration
 from redrive.runtime.worker import Worker
 
 __all__ = ["RequestTimeout", "jobs_of", "lifespan", "refusals", "serving"]
 
-log = logging.getLogger("redrive.worker")
+log = logger("redrive.worker")
 
 STATE = "redrive"
 """What the App is called in the state of the lifespan, and so in ``request.state``."""
@@ -180,7 +180,7 @@ def refusals() -> dict[Any, Callable[[Request, Exception], Response]]:
 
 def _refuse(_: Request, error: Exception) -> Response:
     """Answer ``503``. The error itself is for the log: it names what stands behind this server."""
-    logging.getLogger("redrive.http").warning("refused: %s", error)
+    logger("redrive.http").warning("refused: %s", error)
     wait = getattr(error, "retry_after", None) or MOMENT
     seconds = max(1, math.ceil(wait.total_seconds()))  # whole ones, and never early (law 9)
     answer = {"detail": "temporarily unavailable, try again later"}

@@ -22,6 +22,7 @@ import structlog
 
 from redrive.observe import Event, JobStarted
 from redrive.observe.facts import facts
+from redrive.visible import visible
 
 __all__ = ["log"]
 
@@ -36,7 +37,9 @@ def log(event: Event) -> AbstractContextManager[Any] | None:
         For `JobStarted`, what binds the job while its handler runs.
     """
     said = {name: fact for name, fact in facts(event) if name != "event"}
-    structlog.get_logger(event.channel).log(event.level, str(event), **said)
+    structlog.get_logger(event.channel).log(event.level, visible(str(event)), **said)
     if isinstance(event, JobStarted):
-        return structlog.contextvars.bound_contextvars(job_id=event.job_id, task=event.task, attempt=event.attempt)
+        return structlog.contextvars.bound_contextvars(
+            job_id=event.job_id, task=visible(event.task), attempt=event.attempt
+        )
     return None

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from redrive.observe.events import Event
 from redrive.policy import Failure
 from redrive.policy.value import Value
+from redrive.visible import visible
 
 __all__ = ["Fact", "facts"]
 
@@ -23,8 +24,9 @@ _OTHER_NAMES = {"name": "call"}
 def facts(event: Event) -> Iterator[tuple[str, Fact]]:
     """Say what is in an event.
 
-    Spans become seconds, instants ISO 8601, an error its repr; a `Failure` becomes ``reason``, ``error_type`` and
-    ``error``. The ``name`` of a call is called ``call``. What a sink has left with a job is left out: it is nobody
+    Texts are escaped (`redrive.visible`), since a log is read on a terminal. Spans become seconds, instants ISO 8601,
+    an error its repr; a `Failure` becomes ``reason``, ``error_type`` and ``error``. The ``name`` of a call is called
+    ``call``. What a sink has left with a job is left out: it is nobody
     else's.
 
     Args:
@@ -36,7 +38,7 @@ def facts(event: Event) -> Iterator[tuple[str, Fact]]:
     for name in _names(event):
         value = getattr(event, name)
         if isinstance(value, Failure):
-            yield from (("reason", value.reason), ("error_type", value.error_type), ("error", value.message))
+            yield from (("reason", value.reason), ("error_type", value.error_type), ("error", _plain(value.message)))
         elif not (name == "trace" or (name == "error" and isinstance(value, BaseException))):
             yield _OTHER_NAMES.get(name, name), _plain(value)
 
@@ -52,13 +54,15 @@ def _plain(value: object) -> Fact:
     match value:
         case Enum():
             return value.name
-        case str() | bool() | int() | float() | None:
+        case str():
+            return visible(value)
+        case bool() | int() | float() | None:
             return value
         case timedelta():
             return value.total_seconds()
         case datetime():
             return value.isoformat()
         case tuple():
-            return ", ".join(map(str, value))
+            return visible(", ".join(map(str, value)))
         case _:
-            return repr(value)
+            return visible(repr(value))

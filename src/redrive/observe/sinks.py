@@ -60,10 +60,10 @@ class _Hearer:
         if self._is_known_to_fail:
             return
         self._is_known_to_fail = True
-        import logging
+        from redrive.observe.logs import logger
 
-        why = "the sink %r failed; what it watches goes on, and further failures of it are not reported"
-        logging.getLogger("redrive.observe").error(why, self.sink, exc_info=error)
+        why = "the sink %s failed; what it watches goes on, and further failures of it are not reported"
+        logger("redrive.observe").error(why, self.sink, exc_info=error)
 
 
 _FAILED = object()
@@ -251,10 +251,11 @@ def log(event: Event, *, level: int | None = None) -> None:
     import logging
 
     from redrive.observe.facts import facts
+    from redrive.observe.logs import logger
 
-    logger, loudness = logging.getLogger(event.channel), event.level if level is None else level
-    if logger.isEnabledFor(loudness):
+    target, loudness = logger(event.channel), event.level if level is None else level
+    if target.isEnabledFor(loudness):
         # A field of somebody's own event may be called like what a log record has already, which would be an error.
         taken = vars(logging.makeLogRecord({})).keys() | {"message", "asctime"}
         extra = {name: fact for name, fact in facts(event) if name not in taken}
-        logger.log(loudness, "%s", event, extra={**extra, "event": event})
+        target.log(loudness, "%s", event, extra={**extra, "event": event})

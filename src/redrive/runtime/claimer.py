@@ -25,7 +25,6 @@ the claimer can tell the one from the other, and gives back what it did not take
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
@@ -37,6 +36,7 @@ from redrive.engine.outcome import Released
 from redrive.engine.records import Claim
 from redrive.errors import StoreError
 from redrive.observe.audience import AUDIENCE
+from redrive.observe.logs import logger
 from redrive.runtime import faults
 from redrive.runtime.rests import rest
 from redrive.stores.operations import floors, leases, workers
@@ -45,7 +45,7 @@ from redrive.stores.operations.special import Walk
 
 __all__ = ["Claimer", "suspect"]
 
-log = logging.getLogger("redrive.worker")
+log = logger("redrive.worker")
 
 NET = timedelta(seconds=1)
 

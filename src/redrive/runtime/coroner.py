@@ -11,7 +11,6 @@ it still writes is refused, it registers again, and its jobs run again (at least
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
@@ -21,12 +20,13 @@ from redrive.clock import Clock
 from redrive.engine.workers import Process, Worker
 from redrive.errors import StoreError
 from redrive.observe.audience import AUDIENCE
+from redrive.observe.logs import logger
 from redrive.runtime.process import is_gone
 from redrive.stores.operations import leases, workers
 
 __all__ = ["Coroner"]
 
-log = logging.getLogger("redrive.worker")
+log = logger("redrive.worker")
 
 LOOK = 1.0
 """Seconds between two looks."""

@@ -27,7 +27,6 @@ import asyncio
 import contextvars
 import functools
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Executor as Pool
 from datetime import timedelta
@@ -56,6 +55,7 @@ from redrive.engine.outcome import (
 from redrive.engine.records import Claim
 from redrive.errors import Cancel, ConfigurationError, JobNotFound, PayloadError, PolicyError, Snooze
 from redrive.observe.audience import AUDIENCE
+from redrive.observe.logs import Block, logger
 from redrive.policy import Failure, Stage, parse_duration
 from redrive.runtime.circuits import Passage, admit
 from redrive.runtime.softly import softly
@@ -65,7 +65,7 @@ from redrive.stores.operations.attempts import Report
 
 __all__ = ["Executor", "HandlerCancelled"]
 
-log = logging.getLogger("redrive.worker")
+log = logger("redrive.worker")
 
 _SUCCEEDED = Succeeded()
 
@@ -352,7 +352,9 @@ def _transacted(link: Link, outcome: Outcome) -> Outcome:
                 link.claim.id,
             )
         case Failed(failure, trace):
-            log.error("job %d: its handler failed after its transaction: %s\n%s", link.claim.id, failure.message, trace)
+            log.error(
+                "job %d: its handler failed after its transaction: %s%s", link.claim.id, failure.message, Block(trace)
+            )
         case _:
             log.error("job %d: its transaction has completed it; it cannot become %s", link.claim.id, outcome)
     return Succeeded(link.result)

@@ -10,19 +10,19 @@ covered by the hard timeout of each attempt (`redrive.engine.lease`).
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 from collections.abc import Callable, Sequence
 
 from redrive.app.app import App
 from redrive.errors import StoreError
+from redrive.observe.logs import logger
 from redrive.stores.operations import attempts, workers
 from redrive.stores.operations.attempts import Report
 
 __all__ = ["Keeper"]
 
-log = logging.getLogger("redrive.worker")
+log = logger("redrive.worker")
 
 LOOK = 0.5
 """Seconds between two looks at the leases, at most."""

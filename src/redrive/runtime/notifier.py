@@ -10,18 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import AsyncGenerator, Callable
 
 from redrive.app.app import App
 from redrive.clock import Clock
 from redrive.errors import StoreError
+from redrive.observe.logs import logger
 from redrive.runtime import dice
 from redrive.runtime.rests import rest
 
 __all__ = ["Notifier"]
 
-log = logging.getLogger("redrive.worker")
+log = logger("redrive.worker")
 
 PATIENCE = 3
 """Failures after which rests do not grow any more: the longest is 0.4 s."""

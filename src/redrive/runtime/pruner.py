@@ -11,20 +11,20 @@ no job has any more: they are retired, and deleted a day later.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from datetime import timedelta
 
 from redrive.app.app import App
 from redrive.clock import Clock
 from redrive.errors import StoreError
+from redrive.observe.logs import logger
 from redrive.runtime.rests import rest
 from redrive.stores.operations import retention, workers
 from redrive.stores.operations.schedules import forget_occurrences
 
 __all__ = ["Pruner"]
 
-log = logging.getLogger("redrive.worker")
+log = logger("redrive.worker")
 
 BETWEEN_STRIDES = 1.0
 """Seconds of rest after a stride in which nothing was to be deleted."""

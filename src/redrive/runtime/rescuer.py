@@ -9,19 +9,18 @@ It also ends the sessions of stopped processes, whose locks would keep everybody
 
 from __future__ import annotations
 
-import logging
-
 from redrive.app.app import App
 from redrive.app.telling import tell_moved
 from redrive.clock import Clock
 from redrive.engine.transition import Transition
 from redrive.errors import StoreError
 from redrive.observe.audience import AUDIENCE
+from redrive.observe.logs import logger
 from redrive.stores.operations import leases, workers
 
 __all__ = ["Rescuer"]
 
-log = logging.getLogger("redrive.worker")
+log = logger("redrive.worker")
 
 BUDGET = 100
 """Leases per transaction: a claim never waits long behind a sweep."""

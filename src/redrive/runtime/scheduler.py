@@ -29,6 +29,7 @@ from redrive.engine.occurrence import Decision
 from redrive.engine.origin import Kind
 from redrive.errors import StoreError
 from redrive.observe.audience import AUDIENCE
+from redrive.observe.logs import logger
 from redrive.runtime import dice
 from redrive.runtime.rests import rest
 from redrive.schedule import Outcome, RefreshPolicy
@@ -38,7 +39,7 @@ from redrive.stores.operations.schedules import Look
 
 __all__ = ["Scheduler", "Turn", "declare", "turn"]
 
-log = logging.getLogger("redrive.worker")
+log = logger("redrive.worker")
 
 NET = timedelta(seconds=1)
 """The longest rest between two looks."""

@@ -15,7 +15,6 @@ backoff function of the user's that raises), trying again would not help: the jo
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
@@ -25,6 +24,7 @@ from redrive.app.app import App
 from redrive.clock import Clock
 from redrive.engine.outcome import Failed, Outcome, Released
 from redrive.errors import StoreBusy, StoreError, StoreFull, StoreUnreachable
+from redrive.observe.logs import logger
 from redrive.policy import Failure
 from redrive.runtime import faults
 from redrive.runtime.rests import rest
@@ -33,7 +33,7 @@ from redrive.stores.operations.leases import Ending, Settled
 
 __all__ = ["Settler"]
 
-log = logging.getLogger("redrive.worker")
+log = logger("redrive.worker")
 
 BATCH = 500
 LINGER = 0.002

@@ -7,7 +7,6 @@ its wait, whatever the heartbeat is.
 
 from __future__ import annotations
 
-import logging
 from datetime import timedelta
 
 from redrive.app.app import App
@@ -15,12 +14,13 @@ from redrive.app.telling import tell_moved
 from redrive.clock import Clock
 from redrive.errors import StoreError
 from redrive.observe.audience import AUDIENCE
+from redrive.observe.logs import logger
 from redrive.runtime import dice
 from redrive.stores.operations import answers
 
 __all__ = ["LOOK", "Timeouts"]
 
-log = logging.getLogger("redrive.worker")
+log = logger("redrive.worker")
 
 LOOK = 1.0
 """The longest time between two looks, in seconds."""

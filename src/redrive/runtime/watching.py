@@ -9,7 +9,6 @@ written; so it belongs to this attempt and to no other, and is gone with it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from datetime import timedelta
@@ -18,6 +17,7 @@ from typing import TypeVar
 from redrive import observe
 from redrive.engine.records import Claim
 from redrive.errors import StoreError
+from redrive.observe.logs import logger
 from redrive.stores.operations import traces
 from redrive.stores.store import Store
 
@@ -25,7 +25,7 @@ __all__ = ["kept", "tell_worker_started", "tell_worker_stopped", "watched"]
 
 R = TypeVar("R")
 
-log = logging.getLogger("redrive.worker")
+log = logger("redrive.worker")
 
 _KEPT: ContextVar[str | None] = ContextVar("redrive.runtime.watching", default=None)
 

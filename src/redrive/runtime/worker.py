@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import logging
 import os
 import socket
 from collections.abc import Coroutine, Sequence
@@ -31,6 +30,7 @@ from redrive.engine.outcome import Lost, Outcome, Released
 from redrive.engine.records import Claim
 from redrive.errors import ConfigurationError, LeaseLost
 from redrive.observe.audience import AUDIENCE
+from redrive.observe.logs import logger
 from redrive.runtime import dice, process
 from redrive.runtime.claimer import Claimer, suspect
 from redrive.runtime.coroner import Coroner
@@ -48,7 +48,7 @@ from redrive.stores.operations.leases import Ending, Settled
 
 __all__ = ["Worker"]
 
-log = logging.getLogger("redrive.worker")
+log = logger("redrive.worker")
 
 
 OVERHANG = 1_000

@@ -54,6 +54,17 @@ def test_a_command_is_retried_by_its_policy(clock):
     assert ["out to lunch", "still out"] == [line.rpartition(": ")[2] for line in complained.splitlines()]
 
 
+def test_what_a_command_says_of_errors_is_escaped(clock):
+    """Neither the line about a retry nor the last error can act on the terminal, or look like a line of its own."""
+    Command.troubles[:] = [ConnectionError("out\x1b[2J\nfetched")] * 3
+    err = io.StringIO()
+    with pytest.raises(SystemExit):
+        Command(stdout=io.StringIO(), stderr=err, no_color=True).run_from_argv(["manage.py", "fetch_prices", "acme"])
+
+    assert 3 == len(err.getvalue().splitlines())
+    assert all(line.endswith("out\\u001b[2J\\nfetched") for line in err.getvalue().splitlines())
+
+
 def test_a_command_that_succeeds_says_nothing_of_retries():
     """The first attempt is a plain call."""
     assert ("fetched\n", "") == fetch()

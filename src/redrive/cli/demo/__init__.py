@@ -20,6 +20,7 @@ from redrive.cli.demo.files import Files, program_folder
 from redrive.cli.demo.program import read_events
 from redrive.cli.demo.report import Run, show_report
 from redrive.cli.demo.stage import Setting, perform
+from redrive.cli.screen import say
 from redrive.errors import ConfigurationError, RedriveError
 
 __all__ = ["demo"]
@@ -91,4 +92,4 @@ def _status(run: Run) -> int:
 
 
 def _say(text: str) -> None:
-    typer.echo(f"redrive demo: {text}", err=True)
+    say(f"redrive demo: {text}", err=True)

@@ -16,7 +16,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from redrive.cli.screen import draw
 from redrive.clock import Clock
+from redrive.visible import visible
 
 __all__ = ["Counts", "Display", "LiveDisplay", "PlainDisplay", "display_for"]
 
@@ -112,7 +114,7 @@ class PlainDisplay:
 
     def _print(self, text: str) -> None:
         elapsed = self._clock.monotonic() - self._start
-        self._console.print(f"{elapsed:5.1f} s  {text}", soft_wrap=True, markup=False, highlight=False)
+        draw(self._console, f"{elapsed:5.1f} s  {text}")
 
 
 class LiveDisplay:
@@ -133,7 +135,7 @@ class LiveDisplay:
     def note(self, text: str) -> None:
         """Tell what has just happened."""
         elapsed = self._clock.monotonic() - self._start
-        self._live.console.print(Text.assemble((f"{elapsed:5.1f} s  ", "dim"), text))
+        self._live.console.print(Text.assemble((f"{elapsed:5.1f} s  ", "dim"), visible(text)))
 
     def show(self, counts: Counts, total: int) -> None:
         """Redraw."""

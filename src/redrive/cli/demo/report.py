@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from redrive.cli.demo.audit import Audit, Fate
+from redrive.cli.screen import draw
 
 __all__ = ["Rescue", "Run", "rows", "sentence", "show_report"]
 
@@ -112,11 +113,7 @@ def show_report(console: Console, run: Run) -> None:
     else:
         width = max(len(name) for name, _, _ in rows(run))
         for name, number, why in rows(run):
-            _line(console, f"{name:<{width}}  {number:>6}  {why}".rstrip())
+            draw(console, f"{name:<{width}}  {number:>6}  {why}".rstrip())
     for finding in run.audit.lost[:_SHOWN]:
-        _line(console, f"lost: job {finding.job_id}: {finding.why}")
-    _line(console, sentence(run))
-
-
-def _line(console: Console, text: str) -> None:
-    console.print(text, soft_wrap=True, markup=False, highlight=False)
+        draw(console, f"lost: job {finding.job_id}: {finding.why}")
+    draw(console, sentence(run))

@@ -33,6 +33,7 @@ from redrive.cli.plan.rows import Plan, plan_of
 from redrive.cli.plan.source import find, read_policy
 from redrive.cli.plan.svg import as_svg
 from redrive.cli.plan.text import as_text, glyphs_for
+from redrive.cli.screen import draw, say, say_lines
 from redrive.clock import SystemClock
 from redrive.errors import ConfigurationError
 
@@ -80,9 +81,9 @@ def plan(
     if svg is not None:
         _write(svg, as_svg(made))
     if json:
-        typer.echo(as_json(made, read.policy))
+        say(as_json(made, read.policy))
     elif mermaid:
-        typer.echo(as_mermaid(made), nl=False)
+        say_lines(as_mermaid(made))
     else:
         _show(made)
 
@@ -93,20 +94,20 @@ def _draw(chart: Chart, svg: Path | None, *, mermaid: bool) -> None:
     if svg is not None:
         _write(svg, gantt.as_svg(chart))
     if mermaid:
-        typer.echo(gantt.as_mermaid(chart), nl=False)
+        say_lines(gantt.as_mermaid(chart))
         return
     console = Console(highlight=False)
     width = console.width if console.is_terminal else PLAIN_WIDTH
     plain = glyphs_for(console.encoding) is not glyphs_for("utf-8")
     for line in gantt.as_text(chart, width=width, plain=plain):
-        console.print(line, soft_wrap=True, markup=False)
+        draw(console, line)
 
 
 def _show(made: Plan) -> None:
     console = Console(highlight=False)
     width = console.width if console.is_terminal else PLAIN_WIDTH
     for line in as_text(made, width=width, glyphs=glyphs_for(console.encoding)):
-        console.print(line, soft_wrap=True)
+        draw(console, line)
 
 
 def _tolerate() -> None:
@@ -121,4 +122,4 @@ def _write(path: Path, drawing: str) -> None:
     except OSError as error:
         message = f"{path} cannot be written: {error.strerror}"
         raise ConfigurationError(message) from error
-    typer.echo(f"the timeline is drawn in {path}", err=True)
+    say(f"the timeline is drawn in {path}", err=True)

@@ -14,6 +14,7 @@ from redrive.cli.drawing import rules, tag
 from redrive.policy import format_duration
 from redrive.schedule import RefreshPolicy
 from redrive.schedule.play import Attempt, Ending, Play
+from redrive.visible import visible
 
 __all__ = ["Chart", "as_mermaid", "as_svg", "as_text"]
 
@@ -163,7 +164,7 @@ def _instant(chart: Chart, at: datetime) -> str:
 
 
 def _named(text: str) -> str:
-    return " ".join(text.translate(str.maketrans("#:;", "   ")).split())
+    return " ".join(visible(text).translate(str.maketrans("#:;", "   ")).split())
 
 
 def as_svg(chart: Chart) -> str:

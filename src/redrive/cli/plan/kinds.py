@@ -14,11 +14,11 @@ import builtins
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from redrive.cli.plan.words import clean
 from redrive.policy import Failure, Policy
 from redrive.policy.algebra import Combined
 from redrive.policy.failure import names_of_class
 from redrive.policy.policy import only_limits
+from redrive.visible import visible
 
 __all__ = ["Kind", "kinds", "parts"]
 
@@ -60,7 +60,7 @@ def _ordinary(policy: Policy) -> Kind:
 
 def _of_rules(policy: Policy) -> Iterator[Kind]:
     for index, rule in enumerate(policy.rules):
-        name = clean(rule.name(index + 1))
+        name = visible(rule.name(index + 1))
         failures = [_failure(each) for each in rule.on]
         own = [failure for failure in failures if policy.rule_for(failure) == index]
         if not own:
@@ -101,4 +101,4 @@ def _failure(name: str) -> Failure:
 
 
 def _spoken(*names: str) -> str:
-    return clean(", ".join(name.removeprefix("builtins.") for name in names))
+    return visible(", ".join(name.removeprefix("builtins.") for name in names))

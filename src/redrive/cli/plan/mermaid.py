@@ -15,6 +15,7 @@ from redrive.cli.plan.rows import Band, Plan, Section
 from redrive.cli.plan.table import titled
 from redrive.cli.plan.words import shown
 from redrive.policy.duration import LONGEST, ZERO
+from redrive.visible import visible
 
 __all__ = ["as_mermaid"]
 
@@ -38,7 +39,7 @@ def as_mermaid(plan: Plan) -> str:
             lines += [f"    section {_name(section.name)}", *(f"    {task}" for task in tasks)]
         if section.detail:
             remarks.append(titled(section))
-    return "\n".join([*(f"%% {remark}" for remark in remarks), *lines, ""])
+    return "\n".join([*(f"%% {visible(remark)}" for remark in remarks), *lines, ""])
 
 
 def _head(plan: Plan) -> Iterator[str]:
@@ -77,7 +78,7 @@ def _task(name: str, tag: str, start: timedelta, end: timedelta) -> str:
 
 
 def _name(text: str) -> str:
-    return " ".join(text.translate(_FORBIDDEN).split())
+    return " ".join(visible(text).translate(_FORBIDDEN).split())
 
 
 def _instant(after: timedelta) -> str:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import typer
 
-from redrive.cli.plan.words import clean
 from redrive.errors import ConfigurationError, PolicyError, PolicyValueError
 from redrive.policy import Policy
 from redrive.policy.caret import syntax_error
+from redrive.visible import visible
 
 __all__ = ["Read", "find", "read_policy"]
 
@@ -54,9 +54,9 @@ def read_policy(origin: str, text: str, *, strict: bool = False) -> Read:
             message = "--strict is about directives, and this policy is JSON"
             raise ConfigurationError(message)
         policy = _of_json(origin, text)
-        return Read(_directive(policy) or clean(origin) or "policy", policy)
+        return Read(_directive(policy) or visible(origin) or "policy", policy)
     policy = Policy.parse(text, strict=strict)
-    return Read(_directive(policy) or clean(text), policy)
+    return Read(_directive(policy) or visible(text), policy)
 
 
 def find(given: str) -> tuple[str, str]:

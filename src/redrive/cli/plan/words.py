@@ -7,8 +7,9 @@ from textwrap import wrap
 
 from redrive.policy import Policy, format_duration
 from redrive.policy.policy import only_limits
+from redrive.visible import visible
 
-__all__ = ["clean", "notes", "shown", "wrapped"]
+__all__ = ["notes", "shown", "wrapped"]
 
 _MINUTE = timedelta(minutes=1)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -27,11 +28,6 @@ def shown(value: timedelta) -> str:
         return format_duration(value)
     unit = _MILLISECOND if value < _MINUTE else _SECOND
     return format_duration(round(value / unit) * unit)
-
-
-def clean(text: str) -> str:
-    """A text that may stand in a terminal, in XML and in a diagram: what cannot be printed is replaced."""
-    return "".join(char if char.isprintable() else "\ufffd" for char in text)
 
 
 def wrapped(text: str, width: int) -> list[str]:
@@ -56,7 +52,7 @@ def notes(*parts: Policy) -> list[str]:
         for field in ("budget", "breaker"):
             key = getattr(part, field)
             said.append(
-                "" if key is None else f"The {field} {clean(str(key))!r} can refuse a retry that is drawn here."
+                "" if key is None else f"The {field} '{visible(str(key))}' can refuse a retry that is drawn here."
             )
     if len(parts) == 1 and parts[0].rules:
         said.append("Each part is drawn as if all failures were of its kind.")

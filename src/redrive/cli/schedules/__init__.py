@@ -10,20 +10,17 @@ whole.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated
 
-import msgspec
 import typer
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
 from redrive.app.app import App
 from redrive.cli.loading import load_app
 from redrive.cli.schedules import pages, plain
 from redrive.cli.schedules.seen import Seen, seen, seen_one
+from redrive.cli.screen import Grid, print_document, say
 from redrive.engine.occurrence import Occurrence
 from redrive.engine.origin import Kind
 from redrive.engine.tracked import Tracked
@@ -64,17 +61,16 @@ def list_(app: Target, *, json: AsJson = False) -> None:
     """List crons and refreshes: when they occur, what is next, and how it went last."""
     loaded = load_app(app)
     counts = {each.schedule: each for each in loaded.tracked()}
-    table = Table("name", "kind", "when", "next", "state", "last", box=None, pad_edge=False)
+    table = Grid("name", "kind", "when", "next", "state", "last")
     for each in seen(loaded):
         last = _occurrences(loaded, each, 1)
         if json:
-            _print(plain.schedule(each) | plain.went(last, counts.get(each.name)))
+            print_document(plain.schedule(each) | plain.went(last, counts.get(each.name)))
         else:
             went = pages.went(last, counts.get(each.name))
-            texts = (each.name, each.kind, pages.when(each), pages.due(each), pages.state(each), went)
-            table.add_row(*map(escape, texts))
+            table.add(each.name, each.kind, pages.when(each), pages.due(each), pages.state(each), went)
     if not json:
-        Console().print(table)
+        table.show()
 
 
 @schedules.command()
@@ -92,16 +88,15 @@ def show(app: Target, name: Name, key: Key = None, *, json: AsJson = False) -> N
     troubled = loaded.store.run(tracked.select(name, limit=TROUBLED, troubled=True))
     if json:
         more = {"next": ahead, "occurrences": past, "troubled": [plain.thing(each) for each in troubled]}
-        _print(plain.schedule(found) | plain.went((), counts) | more)
+        print_document(plain.schedule(found) | plain.went((), counts) | more)
         return
-    console = Console()
     for line in pages.schedule(found, ahead):
-        console.print(line, highlight=False, markup=False)
+        say(line)
     if found.kind is Kind.CRON:
-        console.print(pages.history(past))
+        pages.history(past).show()
     else:
-        console.print(f"things: {pages.went((), counts) or 'none'}", highlight=False)
-        console.print(pages.things(troubled))
+        say(f"things: {pages.went((), counts) or 'none'}")
+        pages.things(troubled).show()
 
 
 def _occurrences(app: App, found: Seen, limit: int) -> tuple[Occurrence, ...]:
@@ -118,7 +113,7 @@ def trigger(app: Target, name: Name, key: Key = None, *, actor: Actor = None, js
     by = actor or loaded.actor
     if key is None:
         made = loaded.store.run(crons.trigger(name, actor=by, now=loaded.now()))
-        _told(made, f"cron {name} was started as job {made.job_id}", json=json)
+        _told(made, [f"cron {name} was started as job {made.job_id}"], json=json)
         return
     turned = loaded.store.run(tracking.trigger(name, key, dice.roll(), actor=by, now=loaded.now()))
     if turned.outcome is Outcome.DISABLED:
@@ -173,7 +168,7 @@ def backfill(
     end = _now(loaded) if until is None else _instant(until, "--until")
     by = actor or loaded.actor
     made = loaded.store.run(crons.backfill(name, begin, end, actor=by, now=loaded.now()))
-    _told({"started": made}, f"cron {name}: {len(made)} occurrences were started", json=json)
+    _told({"started": made}, [f"cron {name}: {len(made)} occurrences were started"], json=json)
 
 
 def _now(app: App) -> datetime:
@@ -194,22 +189,19 @@ def _instant(text: str, option: str) -> datetime:
 
 def _say_schedule(app: App, name: str, *, json: bool) -> None:
     found = seen_one(app, name)
-    _told(plain.schedule(found), pages.headline(found), json=json)
+    _told(plain.schedule(found), [pages.headline(found)], json=json)
 
 
 def _say_thing(app: App, name: str, key: str, *, json: bool, full: bool = False) -> None:
     thing: Tracked = app.store.run(tracked.get(name, key))
     policy = seen_one(app, name).policy(thing)
-    text = "\n".join(pages.thing(thing, policy)) if full else pages.standing(thing)
-    _told(plain.thing(thing) | {"policy": None if policy is None else str(policy)}, text, json=json)
+    page = pages.thing(thing, policy) if full else [pages.standing(thing)]
+    _told(plain.thing(thing) | {"policy": None if policy is None else str(policy)}, page, json=json)
 
 
-def _told(value: Mapping[str, object] | Occurrence, text: str, *, json: bool) -> None:
+def _told(value: Mapping[str, object] | Occurrence, page: Iterable[str], *, json: bool) -> None:
     if json:
-        _print(value)
-    else:
-        typer.echo(text)
-
-
-def _print(value: Mapping[str, object] | Occurrence) -> None:
-    typer.echo(msgspec.json.encode(value).decode())
+        print_document(value)
+        return
+    for line in page:
+        say(line)

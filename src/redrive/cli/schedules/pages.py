@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from rich.markup import escape
-from rich.table import Table
-
 from redrive.cli.schedules.seen import Seen
+from redrive.cli.screen import Grid
 from redrive.engine.occurrence import Occurrence
 from redrive.engine.recurring import CatchUp, CronDefinition, Made
 from redrive.engine.tracked import Tracked
@@ -86,21 +84,21 @@ def _jobs(made: Made) -> str:
     return f"jobs: {made.task} on {made.queue}, priority {made.priority}; {made.policy.policy.explain()}"
 
 
-def history(past: Sequence[Occurrence]) -> Table:
+def history(past: Sequence[Occurrence]) -> Grid:
     """What became of occurrences."""
-    table = Table("occurrence", "decided", "decision", "job", "note", box=None, pad_edge=False)
+    table = Grid("occurrence", "decided", "decision", "job", "note")
     for each in past:
         job = "" if each.job_id is None else str(each.job_id)
-        table.add_row(_at(each.occurs_at), _at(each.decided_at), each.decision, job, escape(each.note or ""))
+        table.add(_at(each.occurs_at), _at(each.decided_at), each.decision, job, each.note or "")
     return table
 
 
-def things(troubled: Sequence[Tracked]) -> Table:
+def things(troubled: Sequence[Tracked]) -> Grid:
     """Things in trouble."""
-    table = Table("key in trouble", "state", "attempts", "failing since", box=None, pad_edge=False)
+    table = Grid("key in trouble", "state", "attempts", "failing since")
     for each in troubled:
         since = "" if each.failing_since is None else _at(each.failing_since)
-        table.add_row(escape(each.key), escape(_stands(each)), str(each.attempts_since_success), since)
+        table.add(each.key, _stands(each), str(each.attempts_since_success), since)
     return table
 
 
@@ -112,7 +110,7 @@ def standing(thing: Tracked) -> str:
 def thing(thing: Tracked, policy: RefreshPolicy | None) -> Iterator[str]:
     """The page of a thing."""
     yield standing(thing)
-    yield f"tracked {_at(thing.tracked_at)}, arguments {(thing.payload or b'-').decode()}"
+    yield f"tracked {_at(thing.tracked_at)}, arguments {(thing.payload or b'-').decode(errors='replace')}"
     whose = "of the refresh" if thing.own is None else "its own"
     lines = ["declared by a newer redrive"] if policy is None else str(policy).splitlines()
     yield from [f"policy, {whose}:", *(f"  {line}" for line in lines)]

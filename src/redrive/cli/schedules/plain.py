@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from redrive.cli.schedules import pages
 from redrive.cli.schedules.seen import Seen
+from redrive.cli.screen import document
 from redrive.engine.occurrence import Occurrence
 from redrive.engine.tracked import Tracked
 from redrive.stores.operations.tracked import Counts
@@ -36,7 +35,7 @@ def schedule(seen: Seen) -> dict[str, object]:
         "due_at": seen.due_at,
         "job_id": None if row is None else row.job_id,
         "queued_at": None if row is None else row.queued_at,
-        "definition": msgspec.Raw(seen.document.encode()),
+        "definition": document(seen.document),
     }
 
 
@@ -50,7 +49,7 @@ def thing(tracked: Tracked) -> dict[str, object]:
         What JSON is made of.
     """
     plain: dict[str, object] = {name: getattr(tracked, name) for name in Tracked.__struct_fields__}
-    return plain | {"payload": msgspec.Raw(tracked.payload or b"null")}
+    return plain | {"payload": document(tracked.payload)}
 
 
 def went(last: Sequence[Occurrence], counts: Counts | None) -> dict[str, object]:

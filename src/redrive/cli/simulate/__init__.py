@@ -19,6 +19,7 @@ import typer
 from rich.console import Console
 
 from redrive.cli.plan.source import find, read_policy
+from redrive.cli.screen import say
 from redrive.cli.simulate.plain import as_json
 from redrive.cli.simulate.svg import as_svg
 from redrive.cli.simulate.text import as_table
@@ -58,7 +59,7 @@ def simulate(
         if svg is not None:
             _draw(svg, finding)
         if json:
-            typer.echo(as_json(finding))
+            say(as_json(finding))
         else:
             as_table(finding, console)
 
@@ -75,4 +76,4 @@ def _draw(folder: Path, finding: Finding) -> None:
         path.write_text(as_svg(finding), encoding="utf-8", newline="\n")
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be written: {error.strerror}") from error
-    typer.echo(f"{finding.scenario.name} is drawn in {path}", err=True)
+    say(f"{finding.scenario.name} is drawn in {path}", err=True)

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from math import inf, isinf, log10
 
 from redrive.cli.drawing import rules, tag
-from redrive.cli.plan.words import clean, wrapped
+from redrive.cli.plan.words import wrapped
 from redrive.cli.simulate.words import cells, setting
 from redrive.simulate import Finding
+from redrive.visible import visible
 
 __all__ = ["as_svg"]
 
@@ -51,7 +52,7 @@ def as_svg(finding: Finding) -> str:
     Args:
         finding: what came of a scenario.
     """
-    head, *rows = [[clean(cell) for cell in line] for line in cells(finding)]
+    head, *rows = [[visible(cell) for cell in line] for line in cells(finding)]
     names = 2 * _EDGE + max(len(row[0]) for row in rows) * _CHARACTER
     widths = [_width(list(column)) for column in zip(*[head, *rows], strict=True)][1:]
     width = max(names + sum(widths), 2 * _EDGE + len(finding.scenario.title) * _TITLE)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
-from redrive.cli.plan.words import clean
 from redrive.cli.simulate.words import cells, setting
 from redrive.simulate import Finding
+from redrive.visible import visible
 
 __all__ = ["as_table"]
 
@@ -22,13 +22,13 @@ def as_table(finding: Finding, console: Console) -> None:
     """
     head, *rows = cells(finding)
     table = Table(box=None, pad_edge=False)
-    table.add_column(escape(head[0]))
+    table.add_column(Text(head[0]))
     for heading in head[1:]:
-        table.add_column(escape(heading), justify="right")
+        table.add_column(Text(heading), justify="right")
     for row in rows:
-        table.add_row(*(escape(clean(cell)) for cell in row))
+        table.add_row(*(Text(visible(cell)) for cell in row))
     trouble = finding.scenario
-    console.print(f"[bold]{trouble.name}[/bold]: {trouble.title}")
-    console.print(escape(setting(finding)), style="dim")
+    console.print(Text.assemble((trouble.name, "bold"), f": {trouble.title}"))
+    console.print(Text(setting(finding), "dim"))
     console.print(table)
     console.print()

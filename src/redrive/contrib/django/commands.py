@@ -35,6 +35,7 @@ from redrive import observe
 from redrive.observe import CallRetryScheduled, Event
 from redrive.policy import Failure, Policy
 from redrive.policy.classify import reading
+from redrive.visible import visible
 
 __all__ = ["RetryingCommand"]
 
@@ -92,7 +93,7 @@ class RetryingCommand(BaseCommand):  # type: ignore[misc] # Django has no type i
             if tried is None or tried.attempts < 2 or not getattr(self, "_called_from_command_line", False):  # noqa: PLR2004 - a retry is a second attempt
                 raise
             message = f"gave up after {tried.attempts} attempts: {type(error).__name__}: {error}"
-            raise CommandError(message, returncode=GAVE_UP) from error
+            raise CommandError(visible(message), returncode=GAVE_UP) from error
 
     def _retried(self, attempt: Callable[..., Any]) -> Callable[..., Any]:
         policy = _policy(self.retry, self.retry_on)
@@ -101,7 +102,7 @@ class RetryingCommand(BaseCommand):  # type: ignore[misc] # Django has no type i
         def handle(*args: Any, **options: Any) -> Any:  # noqa: ANN401 - the command's
             def told(event: Event) -> None:
                 if isinstance(event, CallRetryScheduled) and event.name.endswith(attempt.__qualname__):
-                    self.stderr.write(str(event))
+                    self.stderr.write(visible(str(event)))
                     close_old_connections()
 
             with observe.add(told):

@@ -8,7 +8,6 @@ been imported: those of ``tasks`` modules, and of what the URLconf imports, whic
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -22,10 +21,11 @@ from redrive.contrib.django import library
 from redrive.contrib.django.manner import manner_of
 from redrive.contrib.django.options import Options, read
 from redrive.contrib.django.running import catches, runner
+from redrive.observe.logs import logger
 
 __all__ = ["DjangoApp", "define", "find_task", "home"]
 
-log = logging.getLogger("redrive.django")
+log = logger("redrive.django")
 
 _HOMES: dict[tuple[str, str], DjangoApp] = {}
 _LOCK = threading.RLock()

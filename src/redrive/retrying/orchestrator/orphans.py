@@ -11,6 +11,7 @@ from typing import Any
 from redrive import observe
 from redrive.clock import Clock
 from redrive.observe.audience import AUDIENCE
+from redrive.observe.logs import logger
 from redrive.policy import Reason, format_duration
 from redrive.policy.duration import span
 from redrive.retrying.orchestrator.plain import milliseconds, plain
@@ -18,7 +19,7 @@ from redrive.retrying.orchestrator.record import AttemptRecord, RequestRecord
 
 __all__ = ["RequestEvent", "ResponseOrphaned", "about", "emit", "fields_of", "orphans_of"]
 
-log = logging.getLogger("redrive.orchestrator")
+log = logger("redrive.orchestrator")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

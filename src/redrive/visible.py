@@ -1,0 +1,61 @@
+"""Text of others as it may be shown. PURE.
+
+Names, keys, error texts and notes come from handlers, from servers that answered them, and from other programs that use
+the database. On a terminal, an escape sequence in such a text can set the clipboard or rewrite the screen; in a log, a
+newline can forge a line; a bidirectional override makes a text look like another one. `visible` is the one function
+that takes these meanings away. Terminal, log and JSON output use it; the database and the Python API keep texts as they
+are.
+"""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["hanging", "visible"]
+
+_UNSAFE = re.compile(
+    "["
+    "\\x00-\\x1f\\x7f-\\x9f"  # control characters: C0, DEL, C1
+    "\\u2028\\u2029"  # line and paragraph separator
+    "\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069"  # bidirectional controls
+    "\\ud800-\\udfff\\ufffe\\uffff"  # no characters: a stream in UTF-8, or XML, cannot hold them
+    "]"
+)
+
+_SHORT = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
+
+_MARGIN = "    "
+
+
+def visible(text: str) -> str:
+    r"""Write the control, separator and bidirectional characters of a text as escapes.
+
+    The escapes are those of JSON (``\n``, ``\u001b``), so the text of a JSON document without insignificant whitespace
+    remains the same document. Backslashes stay as they are: applied twice, the function changes nothing more.
+
+    Args:
+        text: of anyone.
+
+    Returns:
+        The same text on one line.
+    """
+    return text if text.isascii() and text.isprintable() else _UNSAFE.sub(_escape, text)
+
+
+def hanging(text: str) -> str:
+    """Escape each line of a text and indent all lines but the first, so that no line can pass for another entry.
+
+    Args:
+        text: of several lines, such as an error with a caret, or a traceback.
+
+    Returns:
+        The text. Lines after the first that are indented already stay where they are.
+    """
+    first, *rest = map(visible, text.split("\n"))
+    margin = "" if all(not line or line.startswith(_MARGIN) for line in rest) else _MARGIN
+    return "\n".join([first, *(line and margin + line for line in rest)])
+
+
+def _escape(found: re.Match[str]) -> str:
+    char = found[0]
+    return _SHORT.get(char) or f"\\u{ord(char):04x}"

@@ -1,0 +1,30 @@
+"""Texts of others leave the program at few places, which escape them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.source import PACKAGE, modules, name
+
+BORDERS = {
+    r"typer\.echo|(?<![.\w])print\(": {"cli/screen.py"},
+    r"rich\.markup": set(),
+    r"logging\.getLogger": {"observe/logs.py"},
+}
+"""What writes to a terminal or a log, and the modules that may do it."""
+
+
+@pytest.mark.parametrize("what", BORDERS)
+def test_terminal_and_log_are_written_at_one_place(what: str):
+    """Commands write by `redrive.cli.screen`, loggers are made by `redrive.observe.logs`: both escape texts."""
+    found = {path for path in modules() if re.search(what, _code(path))}
+
+    assert set() == {name(path) for path in found} - {f"src/redrive/{each}" for each in BORDERS[what]}
+    assert BORDERS[what] <= {path.relative_to(PACKAGE).as_posix() for path in found}
+
+
+def _code(path: Path) -> str:
+    return re.sub(r'""".*?"""', "", path.read_text(), flags=re.DOTALL)

@@ -1,0 +1,297 @@
+"""No command lets a text of others do anything: neither to the terminal, nor to a log, nor to a reader of JSON."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from redrive.policy import Policy
+from tests.cli.commands import lines, walk
+from tests.cli.conftest import Said
+
+EVIL = (
+    "canary\x1b]52;c;ZXZpbA==\x07\x1b[2J\x9b31m\x08\x7f\u202eb\u2066\u200f\u2028\r\n"
+    "FORGED\x85FORGED [link=evil:it]x [bold]:bomb:\\"
+)
+"""Sets the clipboard, clears the screen, turns the direction of writing, forges lines, is markup."""
+
+UNSAFE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""What no output may contain."""
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+"""What redrive itself writes to a terminal."""
+
+MODULE = f'''
+import os, signal
+from redrive import App, CatchRequest, Context, GiveUp
+
+EVIL = {EVIL!r}
+
+app = App("sqlite:///hostile.db?synchronous=normal", heartbeat_every="50ms", lease_for="200ms")
+
+
+@app.task(name="recover")
+def recover(request: CatchRequest) -> None:
+    """Fail as well."""
+    raise GiveUp(EVIL)
+
+
+@app.task(name=EVIL, queue=EVIL, retry="3 1h")
+def charge(ctx: Context, text: str) -> None:
+    """Fail with a hostile text."""
+    ctx.heartbeat({{EVIL: EVIL}}, force=True)
+    try:
+        raise KeyError(EVIL)
+    except KeyError as error:
+        raise ConnectionError(EVIL) from error
+
+
+@app.task(name="dies" + EVIL, queue=EVIL)
+def dies(text: str) -> None:
+    """Give up with a hostile text."""
+    raise GiveUp(text)
+
+
+@app.task
+async def stop() -> None:
+    """Tell the worker to stop."""
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+@app.cron("0 9 * * *", name="cron" + EVIL)
+def nightly() -> None:
+    """Run by the clock."""
+
+
+@app.refresh("Refresh every 2 hours; allow 10 minutes", name="refresh" + EVIL)
+def prices(shop: str) -> None:
+    """Fail with a hostile text."""
+    raise GiveUp(EVIL)
+'''
+
+WORDS = {
+    "app": "hostile:app",
+    "name": "refresh" + EVIL,
+    "queue": EVIL,
+    "number": "1",
+    "numbers": "1",
+    "key": EVIL,
+    "task": EVIL,
+}
+
+
+@pytest.fixture
+def hostile(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    redrive: Callable[..., Said],
+    caplog: pytest.LogCaptureFixture,
+) -> Iterator[ModuleType]:
+    """A module with an App whose database is full of hostile names and texts, after a worker has run for a while."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "1000")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    caplog.set_level(logging.DEBUG)
+    (tmp_path / "hostile.py").write_text(MODULE)
+    import hostile
+
+    app = hostile.app
+    monkeypatch.setattr(type(app), "actor", EVIL)
+    hostile.charge.options(priority=0).enqueue(EVIL)
+    hostile.dies.options(priority=0).enqueue(EVIL)
+    hostile.prices.track(EVIL, EVIL)
+    app.queue(EVIL).limit(concurrency=7)
+    hostile.stop.options(priority=200).enqueue()
+    yield hostile
+    app.close()
+    del sys.modules["hostile"]
+
+
+def everything(said: Said, caplog: pytest.LogCaptureFixture) -> str:
+    """All that a command has written, with its log as a handler of the standard library writes it."""
+    formatter = logging.Formatter("%(name)s %(message)s")
+    return "\n".join([said.out, said.err, *(formatter.format(each) for each in caplog.records)])
+
+
+def faults(text: str) -> list[str]:
+    """What a text does that it should not."""
+    plain = COLOUR.sub("", text)
+    return [
+        *(
+            f"{found[0]!r} in {plain[max(0, found.start() - 40) : found.end() + 20]!r}"
+            for found in UNSAFE.finditer(plain)
+        ),
+        *(f"a forged line: {line!r}" for line in plain.split("\n") if line.startswith("FORGED")),
+    ]
+
+
+@pytest.mark.parametrize("colour", [False, True], ids=["pipe", "terminal"])
+def test_no_command_lets_a_hostile_text_through(
+    *, colour: bool, hostile: ModuleType, redrive: Callable[..., Said], caplog, monkeypatch: pytest.MonkeyPatch
+):
+    """Every command, in every form, over hostile names and texts: nothing of them acts or is a line of its own."""
+    if colour:
+        monkeypatch.setenv("FORCE_COLOR", "1")
+    first = redrive("worker", "hostile:app")
+    assert ([], 0) == (faults(everything(first, caplog)), first.status)
+
+    shown = []
+    for line in lines(WORDS):
+        caplog.clear()
+        if line[0] == "worker":
+            hostile.stop.enqueue()
+        said = redrive(*line)
+        assert [] == faults(everything(said, caplog)), line
+        assert "Traceback" not in said.err, (line, said.err)
+        if "canary" in said.out + said.err:
+            assert re.search(r"canary\\(u00|x)1b\]52;c;", said.out + said.err), line
+            shown.append(line)
+
+    assert len(shown) > 30
+
+
+@pytest.mark.acceptance
+def test_each_line_of_the_log_of_a_worker_is_an_entry_or_indented(hostile: ModuleType):
+    """Of a real process: a line at the margin begins with the time of its record, whichever library has logged it."""
+    source = Path("hostile.py").read_text()
+    Path("hostile.py").write_text(f'{source}\nimport logging\nlogging.getLogger("other").error("%s", EVIL)\n')
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    command = [sys.executable, "-m", "redrive", "worker", "hostile:app"]
+    done = subprocess.run(command, capture_output=True, check=False, env=environment, timeout=60)
+    lines = done.stderr.decode().split("\n")
+
+    assert (0, b"") == (done.returncode, done.stdout)
+    assert [] == faults(done.stderr.decode())
+    assert [] == [line for line in lines if line and not re.match(r"    |\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,", line)]
+
+
+def test_json_is_exact(hostile: ModuleType, redrive: Callable[..., Said]):
+    """A program that reads the JSON gets the names and texts as they are."""
+    redrive("worker", "hostile:app")
+    hostile.app.job(2).retry(actor=EVIL)
+    listed = [json.loads(line) for line in redrive("jobs", "list", "hostile:app", "--json").out.splitlines()]
+    shown = json.loads(redrive("jobs", "show", "hostile:app", "1", "--json").out)
+    done = json.loads(redrive("jobs", "audit", "hostile:app", "--limit", "1", "--json").out)
+    key = json.loads(redrive("schedules", "show", "hostile:app", "refresh" + EVIL, EVIL, "--json").out)
+
+    assert {EVIL, "dies" + EVIL} <= {job["task"] for job in listed}
+    assert ({EVIL: EVIL}, EVIL) == (shown["progress"]["details"], shown["history"][0]["error"])
+    assert (EVIL, EVIL) == (done["actor"], key["key"])
+
+
+def test_what_is_no_json_in_the_database_is_a_text(hostile: ModuleType, redrive: Callable[..., Said]):
+    """Another program may write anything into a payload: JSON on several lines, bytes that are no text, or no JSON."""
+    redrive("worker", "hostile:app")
+
+    def shown(payload: bytes) -> object:
+        with sqlite3.connect("hostile.db") as database:
+            database.execute("UPDATE redrive_payloads SET payload = ? WHERE job_id = 1", (payload,))
+        assert 0 == redrive("jobs", "show", "hostile:app", "1").status
+        (line,) = redrive("jobs", "show", "hostile:app", "1", "--json").out.splitlines()
+        return json.loads(line)["payload"]
+
+    assert [{"text": "a\x9b"}] == shown(b'[\n  {"text":\n "a\xc2\x9b"}\n]')
+    assert "a\ufffd" == shown(b'"a\xff"')
+    assert "{nothing" == shown(b"{nothing")
+
+
+def others(folder: Path) -> dict[tuple[str, ...], list[list[str]]]:
+    """Command lines of the commands that take no app, with hostile arguments and files."""
+    named = {"budget": EVIL, "breaker": EVIL}
+    policy = json.dumps(Policy(attempts=3).to_dict() | named)
+    (folder / f"{EVIL}.json").write_text(policy)
+    (folder / "events.jsonl").write_text(f"{EVIL}\n{json.dumps({EVIL: EVIL})}\n")
+    english = f"Refresh every 2 hours; allow 10 minutes {EVIL}"
+    return {
+        ("plan",): [
+            [policy],
+            [policy, "--json"],
+            [policy, "--mermaid"],
+            [policy, "--svg", "a.svg"],
+            [f"{EVIL}.json"],
+            [f"./{EVIL}"],
+            [EVIL],
+            [f"5 {EVIL}"],
+            [f"5 1s catch {EVIL}"],
+            [english],
+            ["Refresh every 2 hours; allow 10 minutes", "--answers", EVIL],
+            ["Refresh every 2 hours; allow 10 minutes", f"--{EVIL}"],
+        ],
+        ("simulate",): [[EVIL], ["tail", "--policy", policy, "--clients", "5"], ["tail", "--policy", EVIL], [EVIL]],
+        ("db", "sql"): [["sqlite"], ["postgres"], [EVIL], ["sqlite", EVIL]],
+        ("demo",): [["--input", "events.jsonl"], ["--input", EVIL], [EVIL], ["--db", f"{EVIL}/x", "--events", "0"]],
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, which is the current one."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    return tmp_path
+
+
+def test_hostile_arguments_and_files_do_nothing_either(folder: Path, redrive: Callable[..., Said]):
+    """The commands without an app show what they are given, in tables, drawings and errors."""
+    tried = others(folder)
+    assert {path for path, command in walk() if "app" not in {each.name for each in command.params}} == set(tried)
+
+    for path, forms in tried.items():
+        for words in forms:
+            said = redrive(*path, *words)
+            assert [] == faults(said.out + said.err), (path, words)
+            assert "Traceback" not in said.err, (path, words, said.err)
+    drawing = (folder / "a.svg").read_text()
+    assert ([], True) == (faults(drawing), "canary\\u001b" in drawing)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["jobs", "list", EVIL],
+        ["jobs", "list", f"{EVIL}:app"],
+        ["jobs", "list", f"os:{EVIL}"],
+        ["jobs", "list", "raising:app"],
+        ["jobs", "list", "raising:app", "--state", EVIL],
+        ["jobs", "list", "raising:app", "--limit", EVIL],
+        ["jobs", "list", "raising:app", EVIL],
+        ["jobs", EVIL],
+        [EVIL],
+        [f"--{EVIL}"],
+        ["jobs", "list", "raising:app", f"--{EVIL}"],
+        ["worker", "raising:app", "--shutdown-timeout", EVIL],
+    ],
+    ids=repr,
+)
+def test_hostile_arguments_do_nothing_in_errors(folder: Path, redrive: Callable[..., Said], words: list[str]):
+    """Whatever is wrong, the error repeats it escaped."""
+    (folder / "raising.py").write_text(f"raise KeyError({EVIL!r}) from ValueError({EVIL!r})")
+    said = redrive(*words)
+
+    assert (2, "") == (said.status, said.out)
+    assert [] == faults(said.err)
+
+
+def test_an_unexpected_error_is_an_escaped_traceback(hostile: ModuleType, redrive: Callable[..., Said], monkeypatch):
+    """A defect is shown in full, with the errors that it came from, and nothing of them acts."""
+
+    def defect(*_: object, **__: object) -> None:
+        raise KeyError(EVIL) from OSError(EVIL)
+
+    monkeypatch.setattr(hostile.app, "jobs", defect)
+    said = redrive("jobs", "list", "hostile:app")
+
+    assert (1, "") == (said.status, said.out)
+    assert "redrive: an unexpected error:" == said.err.splitlines()[0]
+    assert ("OSError: canary\\u001b" in said.err, "KeyError: 'canary\\x1b" in said.err) == (True, True)
+    assert [] == faults(said.err)
