@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from redrive import App
+from redrive.errors import RedriveError, StoreError
+from redrive.runtime.worker import Worker
 from tests import postgres
 from tests.cli.commands import lines
 from tests.cli.conftest import Said
@@ -64,12 +68,17 @@ BROKEN = {
     "an unescaped %": f"postgresql://u:pa%zz{CANARY}@h/db",
     "an unescaped @": f"postgresql://u:pa@{CANARY}@h/db",
     "an unescaped [": f"postgresql://u:pa[{CANARY}@h/db",
+    "an unescaped blank": f"postgresql://u:pa {CANARY}@127.0.0.1:1/db",
+    "an unescaped line break": f"postgresql://u:pa\\n{CANARY}@127.0.0.1:1/db",
+    "another form": f"postgresql://h;user=u;password={CANARY}",
     "sslpassword=": f"postgresql://u@h/db?sslpassword={CANARY}",
     "direct=": f"postgresql://u@h/db?direct=u:{CANARY}%40h",
     "no scheme": f"host=h password={CANARY}",
     "SQLite": f"sqlite://u:{CANARY}@h/app.db",
     "SQLite, key=": f"sqlite:///app.db?key={CANARY}",
+    "SQLite, three slashes": f"sqlite:///u:{CANARY}@h/app.db",
     "Turso": f"turso://u:{CANARY}@h/app.db",
+    "Turso, an unescaped ?": f"turso:///u:pa?{CANARY}=1@h/app.db",
 }
 
 WORDS = {
@@ -156,11 +165,78 @@ def test_no_command_shows_the_password_of_a_url_that_leads_nowhere(
 
     with pytest.raises(Exception, match=".") as failed:
         app.open()
-    assert CANARY not in "".join(str(each) for each in chain(failed.value))
+    assert CANARY not in shown_error(failed.value)
 
 
-def chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, and the ones that it came from."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
+@pytest.mark.parametrize("place", BROKEN)
+@pytest.mark.parametrize("entry", ["open", "enqueue", "aenqueue", "worker"])
+def test_no_error_of_a_program_shows_the_password(entry: str, place: str, shop: Callable):
+    """Neither an error nor what caused it has the password, as a traceback shows them, in both colours."""
+    app = shop(BROKEN[place])
+    charge = app.tasks["charge"]
+    entries: dict[str, Callable[[], object]] = {
+        "open": app.open,
+        "enqueue": lambda: charge.enqueue(1),
+        "aenqueue": lambda: asyncio.run(charge.aenqueue(1)),
+        "worker": lambda: asyncio.run(Worker(app).run()),
+    }
+    with pytest.raises(RedriveError) as failed:
+        entries[entry]()
+    assert CANARY not in shown_error(failed.value)
+
+
+def test_the_password_of_the_environment_is_not_shown(
+    shop: Callable, redrive: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """Libpq and asyncpg take PGPASSWORD where the URL has none."""
+    monkeypatch.setenv("PGPASSWORD", CANARY)
+    app = shop("postgresql://u@127.0.0.1:1/db?timeout=1s")
+    for line in FEW:
+        assert CANARY not in everything(redrive(*line), caplog), line
+    with pytest.raises(StoreError) as failed:
+        app.open()
+    assert CANARY not in shown_error(failed.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Could not parse SQLAlchemy URL from 'mysql://u:pa@{CANARY}@h/db'",
+        f"invalid connection option: host=h password={CANARY} dbname=d",
+        f"scheme is expected to be postgres: 'postgresql+asyncpg://u:{CANARY}@h'",
+    ],
+)
+@pytest.mark.parametrize("how", ["app", "include", "unexpected"])
+def test_errors_of_other_libraries_are_cleared(
+    text: str, how: str, tmp_path: Path, redrive: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+):
+    """A module may connect to databases of its own when it is imported, and fail with an error that has the URL."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    failing = f"raise ValueError({text!r}) from RuntimeError({text!r})"
+    name = f"canary_{how}"
+    source = {
+        "app": failing,
+        "include": f"from redrive import App\napp = App('memory://', include=['{name}_more'])",
+        "unexpected": f"from redrive import App\nclass Failing(App):\n    def jobs(*_):\n        {failing}\n"
+        "app = Failing('memory://')",
+    }
+    (tmp_path / f"{name}.py").write_text(source[how])
+    (tmp_path / f"{name}_more.py").write_text(failing)
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    said = redrive("jobs", "list", f"{name}:app") if how != "include" else redrive("worker", f"{name}:app")
+
+    assert said.status in {1, 2}
+    assert ("***" in said.err, "ValueError" in said.err) == (True, True)
+    errors = [line for line in said.err.splitlines() if "raise ValueError" not in line]  # the source is no error
+    assert CANARY not in "".join(errors)
+
+
+def shown_error(error: BaseException) -> str:
+    """An error and the ones that it came from, with their notes, without the lines of source between."""
+    found: list[str] = []
+    each: BaseException | None = error
+    while each is not None:
+        found += traceback.format_exception_only(each)
+        each = each.__cause__ or each.__context__
+    return "".join(found)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
+import traceback
+from collections.abc import Callable
+
+import asyncpg
+import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.errors import ConfigurationError
 from redrive.stores.drivers.postgres import settings
+from redrive.stores.drivers.postgres.trouble import translation
 from redrive.stores.store import open_store
-from redrive.stores.urls import redacted, shown
+from redrive.stores.urls import cleared, redacted, shown
 
 SECRET = "canary"
 
@@ -42,6 +50,10 @@ SHOWN = [
     ("postgresql://u@h/d?sslpassword=canary", "postgresql://u@h/d?sslpassword=***"),
     ("postgresql://u@h/d?canary", "postgresql://u@h/d?***"),
     ("postgresql://h/d?password=can@canary", "postgresql://***"),
+    ("postgresql://h;user=u;password=canary/d", "postgresql://***"),
+    ("postgresql://h/d;password=canary", "postgresql://***"),
+    ("sqlite://canary/d?x=1&y@h/app.db", "sqlite://***"),
+    ("sqlite:///u:can?canary@h/app.db", "sqlite://***"),
 ]
 
 
@@ -91,6 +103,14 @@ REFUSED = [
     "sqlite:///app.db?key=canary",
     "turso://u:can[canary@h/app.db",
     "host=h password=canary",
+    "postgresql://u:can canary@h/d",
+    "postgresql://u:can\ncanary@h/d",
+    "postgresql://u@h/d?password=can canary",
+    "postgresql://h;user=u;password=canary/d",
+    "postgresql://h/d;password=canary",
+    "sqlite:///u:canary@h/app.db",
+    "sqlite:///u:can?canary@h/app.db",
+    "turso:///u:?canary=1&busy_timeout=1s@h/app.db",
 ]
 
 
@@ -101,6 +121,70 @@ def test_a_url_that_can_be_read_in_two_ways_is_refused(url: str):
         open_store(url)
 
     assert SECRET not in f"{refused.value!r}{refused.value.__cause__!r}{refused.getrepr(chain=True).reprcrash}"
+
+
+SCHEMES = ["postgresql", "postgresql+psycopg", "mysql", "sqlite", "sqlite+pysqlite", "turso"]
+
+PIECES = ["", "/", "?", "#", "%", "%zz", "%00", "@", ":", "[", "]", "&", "=", " ", "\n", "\\", "'", '"', ",", ";", "é"]
+
+PLACES = [
+    "{scheme}://u:{password}@h:1/d?timeout=1s",
+    "{scheme}://:{password}@h/d",
+    "{scheme}://u:{password}@h:port/d",
+    "{scheme}://u:{password}@[::1/d",
+    "{scheme}:///u:{password}@h/app.db",
+    "{scheme}:/u:{password}@h/d",
+    "{scheme}:u:{password}@h/d",
+    "{scheme}//u:{password}@h/d",
+    "{scheme}://u@h/d?password={password}&timeout=1s",
+    "{scheme}://u@h/d?passwd={password}",
+    "{scheme}://h;user=u;password={password}",
+    "u:{password}@h",
+    "host=h password={password}",
+]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("place", PLACES)
+def test_no_message_about_a_url_has_its_password(scheme: str, place: str):
+    """Of any scheme, with any character unescaped: neither its name as a store, nor an error, nor what caused it."""
+    for before, after in itertools.product(PIECES, ["", "/", "?x", "#", "%", "@"]):
+        url = place.format(scheme=scheme, password=f"{before}{SECRET}{after}")
+        try:
+            if url.startswith("postgres"):
+                said = str(settings(url)) + repr(settings(url))
+            else:
+                open_store(url).close()
+                said = ""
+        except ConfigurationError as error:
+            said = "".join(traceback.format_exception(error))
+        assert SECRET not in said, url
+
+
+@pytest.mark.parametrize("connect", [psycopg.connect, lambda dsn: asyncio.run(asyncpg.connect(dsn))])
+@pytest.mark.parametrize("place", ["u:{password}@", "u@"])
+def test_no_library_shows_the_password_of_a_url_that_is_understood(connect: Callable, place: str):
+    """What is handed on can be read in one way only: the libraries do not complain about a part of it."""
+    for before in PIECES:
+        host = f"postgresql://{place}127.0.0.1:1/d?password={{password}}".format(password=f"{before}{SECRET}")
+        try:
+            read = settings(host)
+        except ConfigurationError:
+            continue
+        with pytest.raises((OSError, psycopg.OperationalError)) as failed:
+            connect(read.dsn)
+        shown_error = "".join(traceback.format_exception(failed.value)) + str(translation(failed.value, read))
+        assert SECRET not in shown_error.replace(host, "").replace(read.dsn, ""), host
+
+
+def test_a_text_is_cleared_of_connection_strings():
+    """What other libraries say of URLs that they could not read is shown without what may be a password."""
+    assert "bad: mysql+x://***@h/d and redis://***@h" == cleared(
+        "bad: mysql+x://u:can@canary@h/d and redis://:canary@h"
+    )
+    assert "invalid: host=h password=*** x" == cleared("invalid: host=h password=canary x")
+    assert "sslPassword = ***;x" == cleared("sslPassword = 'can ary';x")
+    assert "see https://example.org/a:b (user@example.org)" == cleared("see https://example.org/a:b (user@example.org)")
 
 
 def test_escaped_characters_reach_the_libraries():

@@ -11,6 +11,7 @@ from redrive.app.payload import Signature
 from redrive.app.task import Task
 from redrive.errors import CatchDefinitionError, ConfigurationError, RedriveError, TaskDefinitionError
 from redrive.policy import Policy
+from redrive.stores.urls import cleared
 
 __all__ = ["Registry"]
 
@@ -127,7 +128,7 @@ def _import(module: str) -> None:
     except RedriveError:
         raise
     except Exception as error:
-        message = f"include: importing {module!r} failed: {type(error).__name__}: {error}"
+        message = f"include: importing {module!r} failed: {type(error).__name__}: {cleared(str(error))}"
         raise ConfigurationError(message) from error
 
 

@@ -27,6 +27,7 @@ from redrive.cli.screen import Commands, say, say_error
 from redrive.cli.simulate import simulate
 from redrive.cli.worker import worker
 from redrive.errors import ConfigurationError, RedriveError
+from redrive.stores.urls import cleared
 
 __all__ = ["cli", "main"]
 
@@ -72,5 +73,5 @@ def main() -> None:
         say_error(str(error))
         sys.exit(2 if isinstance(error, ConfigurationError) else 1)
     except Exception as error:  # noqa: BLE001 - shown in full, but escaped, which Python's own traceback is not
-        say_error("an unexpected error:\n" + "".join(traceback.format_exception(error)).rstrip("\n"))
+        say_error("an unexpected error:\n" + cleared("".join(traceback.format_exception(error))).rstrip("\n"))
         sys.exit(1)

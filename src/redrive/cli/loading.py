@@ -9,6 +9,7 @@ from pathlib import Path
 
 from redrive.app.app import App
 from redrive.errors import AppLoadError, ConfigurationError
+from redrive.stores.urls import cleared
 
 __all__ = ["load_app"]
 
@@ -60,4 +61,4 @@ def load_app(reference: str) -> App:
 def _failed(name: str, error: Exception) -> str:
     steps = [each for each in traceback.extract_tb(error.__traceback__) if not each.filename.startswith("<frozen")]
     where = f" ({steps[-1].filename}, line {steps[-1].lineno})" if not isinstance(error, SyntaxError) else ""
-    return f"importing {name!r} failed: {type(error).__name__}: {error}{where}"
+    return f"importing {name!r} failed: {type(error).__name__}: {cleared(str(error))}{where}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from datetime import timedelta
@@ -29,7 +30,7 @@ R = TypeVar("R")
 
 _FORMS = (
     "sqlite:///relative.db, sqlite:////absolute.db, turso:///app.db, postgresql://user@host/database, memory:// "
-    "(in a path, write # as %23, ? as %3F, % as %25)"
+    "(in a path, write # as %23, ? as %3F, % as %25, @ as %40)"
 )
 _LONGEST_WAIT = timedelta(days=1)
 
@@ -246,7 +247,9 @@ def _settings(url: str) -> Settings:
         return Settings(None)
     # urlsplit refuses some texts with errors that show them.
     parts = urlsplit(url if url.lower().startswith(("sqlite:///", "turso:///")) else "")
-    if parts.netloc or "#" in url or len(parts.path) < 2:  # noqa: PLR2004 - slash and name
+    # A login is one of a server: nothing of it may become the name of a file or of a setting, which errors show.
+    login = re.search(":.*@", url.partition("://")[2], re.DOTALL) is not None
+    if parts.netloc or login or "#" in url or len(parts.path) < 2:  # noqa: PLR2004 - slash and name
         message = f"the store URL {redacted(url)!r} is not understood; forms: {_FORMS}"
         raise ConfigurationError(message)
     settings = Settings(Path(unquote(parts.path[1:])).absolute())

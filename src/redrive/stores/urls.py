@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["redacted", "shown"]
+__all__ = ["cleared", "redacted", "shown"]
 
 HIDDEN = "***"
 
@@ -21,7 +21,10 @@ _HARMLESS = frozenset({
 _FILE = re.compile(r"(?i:sqlite|turso|memory):[^@:=?]*")
 _SCHEME = re.compile(r"[\w+.-]*", re.ASCII)
 _PLAIN = re.compile(r"[\w. /\\-]*", re.ASCII)
-_PLACE = re.compile(r"(\[[0-9A-Fa-f:.%]*\]|[^:/?#\[\]]*)(:\d*)?(,(\[[0-9A-Fa-f:.%]*\]|[^:/?#\[\]]*)(:\d*)?)*(?=[/?]|$)")
+_HOST = r"(\[[0-9A-Fa-f:.%]*\]|[\w.~%-]*)(:\d*)?"
+_PLACE = re.compile(rf"{_HOST}(,{_HOST})*(?=[/?]|$)")
+_LOGIN = re.compile(r"(?<=://)[^\s@/'\"<>]*:[^\s'\"<>]*@")
+_PASSWORD = re.compile(r"(?i)\b(\w*(?:password|passwd|pwd)\w*\s*=\s*)('[^']*'|[^\s;&'\"]+)")
 
 
 def redacted(url: str) -> str:
@@ -35,14 +38,15 @@ def redacted(url: str) -> str:
         everything that an unescaped ``@``, ``/``, ``?`` or ``#`` makes ambiguous.
     """
     address, mark, query = url.partition("?")
-    if _FILE.fullmatch(address):
+    if _FILE.fullmatch(address) and "@" not in query:
         return address + (f"?{_settings(query)}" if mark else "")
     scheme, mark, rest = url.partition("://")
     if not mark or not _SCHEME.fullmatch(scheme):
         return url if _PLAIN.fullmatch(url) else HIDDEN
     credentials, at, place = rest.rpartition("@")
     found = _PLACE.match(place)
-    if found is None or "?" in credentials or "#" in credentials:
+    named = credentials.partition(":")[0] + place.partition("?")[0]
+    if found is None or re.search("[?#]", credentials) or re.search("[;=]", named):
         return f"{scheme}://{HIDDEN}"
     path, mark, query = place[found.end() :].partition("?")
     path, sharp, _ = path.partition("#")
@@ -61,6 +65,19 @@ def shown(name: str, value: str) -> str:
         ``name='value'``, or ``name='***'``.
     """
     return f"{name}={value if name in _HARMLESS and '@' not in value else HIDDEN!r}"
+
+
+def cleared(text: str) -> str:
+    """Write a text of another program without the passwords of connection strings in it.
+
+    Args:
+        text: such as an error of a library, which may repeat a URL that it could not read.
+
+    Returns:
+        The text with ``***`` in place of what stands between ``://`` and ``@``, if there is a colon in it, and of the
+        values of settings that are called a password.
+    """
+    return _PASSWORD.sub(rf"\1{HIDDEN}", _LOGIN.sub(f"{HIDDEN}@", text))
 
 
 def _user(credentials: str) -> str:

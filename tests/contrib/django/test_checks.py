@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
+from urllib.parse import unquote, urlsplit
+
 import pytest
 from django.core.checks import run_checks
 from django.db import connections
@@ -10,7 +13,9 @@ from django.test import modify_settings, override_settings
 from redrive.contrib.django import retries
 from redrive.contrib.django.library import task_backends
 from redrive.contrib.django.options import read
-from redrive.errors import ConfigurationError, PolicyError, TaskDefinitionError
+from redrive.errors import ConfigurationError, PolicyError, StoreError, TaskDefinitionError
+from redrive.stores.drivers.postgres import settings
+from redrive.stores.store import open_store
 from tests.contrib.django.project import BACKEND, ready
 from tests.contrib.django.sample import tasks
 
@@ -47,6 +52,46 @@ def test_an_option_that_is_not_known_is_named():
 
     assert "redrive.E001" == where
     assert "has 'retrys'; options: database, store," in text
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql+psycopg://u:canary@h/d",
+        "mysql://u:canary@h/d",
+        "postgresql://u:a?canary@h/d",
+        "sqlite:///u:canary@h/d",
+    ],
+)
+def test_the_password_of_a_store_is_not_shown(url: str):
+    """Neither the checks nor the errors of the command line and of enqueueing show it."""
+    with override_settings(TASKS={"default": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": {"store": url}}}):
+        found = [f"{each!r} {each}" for each in run_checks()]
+        backend = task_backends["default"]
+        with pytest.raises(ConfigurationError) as failed:
+            backend.app.open()
+        with pytest.raises(ConfigurationError) as refused:
+            backend.enqueue(tasks.add, (1, 2), {})
+        shown = f"{backend.app!r} {backend.app.options!r}"
+
+    errors = [*traceback.format_exception(failed.value), *traceback.format_exception(refused.value)]
+    assert "canary" not in "".join([*found, *errors, shown])
+
+
+ODD = ["a/canary", "a?canary", "a#canary", "a%canary", "a@canary:", "a [canary]", "a&canary="]
+
+
+@pytest.mark.parametrize("password", ODD)
+def test_the_password_of_a_database_is_escaped(password: str, database):
+    """Any password of DATABASES becomes a URL that can be read in one way, and is shown nowhere."""
+    database(ENGINE="django.db.backends.postgresql", NAME="d", USER="u", PASSWORD=password, HOST="127.0.0.1", PORT="1")
+    options = read("default", {"database": "other"})
+
+    assert password == unquote(urlsplit(settings(options.url).dsn).password or "")
+    assert "canary" not in f"{options!r} {settings(options.url)!r}"
+    with pytest.raises(StoreError) as failed:
+        open_store(options.url)
+    assert "canary" not in "".join(traceback.format_exception(failed.value))
 
 
 def test_one_store_and_not_two():

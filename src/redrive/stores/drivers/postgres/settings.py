@@ -22,11 +22,14 @@ _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _DIRECT = re.compile(r"[^:@]+(:\d+)?")
 _MOST = 1000
 
-_TEXT = r"(?:[^%/:?#@\[\]&]|%(?!00)[0-9A-Fa-f]{2})*"
-_HOST = rf"(?:\[[0-9A-Fa-f:.]+\]|{_TEXT})(?::\d*)?"
-_VALUE = r"(?:[^%?#@&]|%(?!00)[0-9A-Fa-f]{2})*"
+_ESCAPE = "%(?!00)[0-9A-Fa-f]{2}"
+_TEXT = rf"(?:[^%/:?#@\[\]&\s\x00-\x1f\x7f]|{_ESCAPE})*"
+_NAME = rf"(?:[^%/:?#@\[\]&;=\s\x00-\x1f\x7f]|{_ESCAPE})*"
+_HOST = rf"(?:\[[0-9A-Fa-f:.]+\]|{_NAME})(?::\d*)?"
+_VALUE = rf"(?:[^%?#@&\s\x00-\x1f\x7f]|{_ESCAPE})*"
+_SETTINGS = rf"\?[a-z_]+={_VALUE}(?:&[a-z_]+={_VALUE})*"
 _URL = re.compile(
-    rf"(?i:postgres(?:ql)?)://(?:{_TEXT}(?::{_TEXT})?@)?{_HOST}(?:,{_HOST})*(?:/{_TEXT})?(?:\?[a-z_]+={_VALUE}(?:&[a-z_]+={_VALUE})*)?"
+    rf"(?i:postgres(?:ql)?)://(?:{_NAME}(?::{_TEXT})?@)?{_HOST}(?:,{_HOST})*(?:/{_NAME})?(?:{_SETTINGS})?"
 )
 
 LIBRARY = frozenset({
@@ -108,7 +111,7 @@ def _parts(url: str) -> SplitResult:
             return urlsplit(url)
     message = (
         f"the store URL {redacted(url)!r} is not understood; form: {FORM} (in names, passwords and values "
-        "write % as %25, / as %2F, : as %3A, ? as %3F, # as %23, @ as %40, [ as %5B, ] as %5D)"
+        "write % as %25, / as %2F, : as %3A, ? as %3F, # as %23, @ as %40, [ as %5B, ] as %5D, a blank as %20)"
     )
     raise ConfigurationError(message)
 
