@@ -57,12 +57,12 @@ def test_keys_are_taken_in_one_order():
     assert [("a", "y"), ("a", "z"), ("b", "x")] == [(row["scope"], row["key"]) for row in asked[0].many]
 
 
-def placing() -> Operation[dict[int, int]]:
-    """Place one call of a burst, as job 7."""
+def placing(*numbers: int) -> Operation[dict[int, int]]:
+    """Place calls of a burst, by default one, as job 7."""
     call = replace(new(), key="u", key_until=KeyUntil.START, on_conflict=OnConflict.BOUNCE, latest=seconds(5))
 
     def steps() -> Steps[dict[int, int]]:
-        return (yield from keys.place({7: call}, T0))
+        return (yield from keys.place(dict.fromkeys(numbers or (7,), call), T0))
 
     return Operation("placing", steps(), writes=True)
 
@@ -70,12 +70,37 @@ def placing() -> Operation[dict[int, int]]:
 STARTED = Holder("send", "u", 9, "send", State.READY, debounced=True)
 
 
-def test_a_burst_whose_key_is_snatched_is_refused():
-    """Where a third job takes the key of a superseded one before this one can, this one is refused, and names it."""
+def test_a_burst_puts_off_the_job_of_a_quicker_call():
+    """Where another call takes the key of a job that has started before this one can, its job is put off."""
     third = dataclasses.replace(STARTED, job_id=11)
-    answers = [], [STARTED], [], [], [], [], [third]
-    with pytest.raises(DuplicateJob, match="held by job 11"):
-        converse(placing(), *answers)
+    stands, asked = converse(placing(), [], [STARTED], [], [], [], [], [third], [(11,)], [])
+
+    assert {7: 11} == stands
+    assert ["keys_find", "bounce", "payload_put"] == names(asked)[-3:]
+    assert 11 == asked[-1].params["job_id"]
+
+
+def test_a_burst_of_one_batch_is_one_job_where_the_former_has_started():
+    """Of two calls in a batch the first takes the key of a job that has started, and stands for the second."""
+    first = Holder("send", "u", 7, None, None, debounced=False)
+    turn = [], [], []
+    stands, asked = converse(placing(7, 8), [], [STARTED], *turn, [(7,)], *turn, [], [first])
+
+    assert ({8: 7}, "keys_find") == (stands, names(asked)[-1])
+
+
+def test_a_burst_whose_key_is_snatched_by_another_kind_of_job_is_refused():
+    """The quicker job may be one that is not debounced: then this one is refused, and names it."""
+    third = dataclasses.replace(STARTED, job_id=11, debounced=False)
+    with pytest.raises(DuplicateJob, match="held by job 11, which is not debounced"):
+        converse(placing(), [], [STARTED], [], [], [], [], [third], [])
+
+
+def test_a_burst_gives_up_a_key_that_changes_hands_too_quickly():
+    """Where each job that holds the key starts before it can be put off, the error can be repeated."""
+    turn = [], [], [], [], [STARTED]
+    with pytest.raises(StoreBusy, match="the key 'u' changes hands too quickly"):
+        converse(placing(), [], [STARTED], *turn * keys.TURNS)
 
 
 def test_a_burst_takes_the_key_of_one_that_has_started():

@@ -111,8 +111,11 @@ def take(kind: str, wanted: Iterable[Wanted]) -> Generator[Query, Rows, dict[int
         rest = [each for each in rest if each.job_id not in lost]
         if not rest:
             return lost
-    message = f"the key {rest[0].key!r} changes hands too quickly: repeat"
-    raise StoreBusy(message)
+    raise _hasty(rest[0].key)
+
+
+def _hasty(key: str | None) -> StoreBusy:
+    return StoreBusy(f"the key {key!r} changes hands too quickly: repeat")
 
 
 def drop(job_ids: Sequence[int]) -> Generator[Query, Rows, None]:
@@ -181,6 +184,7 @@ def place(new: dict[int, NewJob], at: datetime) -> Generator[Query, Rows, dict[i
 
     Raises:
         DuplicateJob: another job holds a key, and the job is not to be content with that.
+        StoreBusy: a key is given back and taken again faster than it can be had.
     """
     stands: dict[int, int] = {}
     named = [Wanted("", job.idempotency_key, n) for n, job in new.items() if job.idempotency_key is not None]
@@ -229,20 +233,23 @@ def _conflict(new: dict[int, NewJob], number: int, holder: Holder, at: datetime)
     if job.on_conflict is OnConflict.EXISTING:
         return holder.job_id
     if job.on_conflict is OnConflict.BOUNCE:
-        if (earlier := new.get(holder.job_id)) is not None:
-            new[holder.job_id] = structs.replace(earlier, payload=job.payload)
-            return holder.job_id
-        bounced = yield from _bounce(job, holder, at)
-        if bounced:
-            return holder.job_id
-        if holder.debounced and holder.state is State.READY:
-            # It has started, and waits to run once more: the next call after the start makes a new job (D44).
+        for _ in range(TURNS):
+            if (earlier := new.get(holder.job_id)) is not None:
+                new[holder.job_id] = structs.replace(earlier, payload=job.payload)
+                return holder.job_id
+            if (yield from _bounce(job, holder, at)):
+                return holder.job_id
+            if not holder.debounced or holder.state is not State.READY:
+                break
+            # It has started, and may wait to run once more: the next call after the start makes a new job (D44).
             yield Query("supersede", many=[_closing(holder.job_id, job.key or "", number, at)])
             yield from drop([holder.job_id])
             lost = yield from take(UNIQUE, [Wanted(job.task, job.key or "", number)])
             if not lost:
                 return None
-            holder = lost[number]
+            holder = lost[number]  # of another call, which was quicker: that job is put off
+        else:
+            raise _hasty(job.key)
     by = "another call of the same batch" if _known(new, holder) is None else f"job {holder.job_id}"
     message = f"{job.task}: the key {job.key!r} is held by {by}{_advice(job)}"
     raise DuplicateJob(message, job_id=_known(new, holder), key=job.key or "")
