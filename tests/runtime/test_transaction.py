@@ -14,6 +14,7 @@ import pytest
 
 from redrive import App, CatchRequest, Context, Snooze
 from redrive.app.link import Link
+from redrive.clock import SystemClock
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Failed, Outcome, Succeeded
 from redrive.engine.select import Filter
@@ -21,7 +22,7 @@ from redrive.errors import ConfigurationError, LeaseLost, StoreBusy
 from redrive.runtime.executor import Executor
 from redrive.stores.drivers.sqlite.lending import SQLiteLoan
 from redrive.testing import VirtualClock, drain
-from tests.runtime.helpers import PATIENCE, came, run_due, take, until, working
+from tests.runtime.helpers import PATIENCE, came, ended, run_due, take, until, working
 
 
 @pytest.fixture
@@ -267,6 +268,34 @@ def test_a_catch_takes_its_job_with_both(app: App):
     drain(app)
 
     assert ([1], True) == (orders(app), job.refresh().caught_at is not None)
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_many_handlers_that_want_a_transaction_at_once_have_it_in_turn(app: App, colour: str):
+    """Twenty handlers of one worker commit one after the other, each in its first attempt."""
+
+    def work(number: int, context: Context) -> None:
+        with context.transaction() as connection:
+            connection.execute("INSERT INTO orders VALUES (?)", [number])
+
+    async def awork(number: int, context: Context) -> None:
+        """The same, with a pause for the others."""
+        async with context.transaction() as connection:
+            connection.execute("INSERT INTO orders VALUES (?)", [number])
+            await SystemClock().asleep(0.002)
+
+    task = app.task(name="work", retry="0")(work if colour == "sync" else awork)
+    jobs = [task.enqueue(number) for number in range(20)]
+
+    async def run() -> None:
+        """Run a worker until all have ended."""
+        async with asyncio.timeout(PATIENCE), working(app, concurrency=20):
+            await ended(*jobs)
+
+    asyncio.run(run())
+
+    assert list(range(20)) == orders(app)
+    assert [["succeeded"]] * 20 == [[each.outcome for each in app.job(job.id).attempts] for job in jobs]
 
 
 # ---------------------------------------------------------------------------------------------------------- (b) neither

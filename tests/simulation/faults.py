@@ -154,7 +154,7 @@ PROFILES = {
         workers=(2, 2),
         count=(1, 2),
     ),
-    # Deadlock on SQLite: lending and commit of ctx.transaction() share the default executor of the event loop.
+    # On SQLite, more handlers want ctx.transaction() at once than the event loop has threads.
     "lending": Profile(
         (),
         stores=("file",),

@@ -6,6 +6,7 @@ the product changes, its mutation fails until somebody has adapted it.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -17,8 +18,9 @@ import redrive.stores.operations.leases
 from redrive.engine.outcome import Lost, Released
 from redrive.engine.settle import decide
 from redrive.stores.dialects import loader
+from redrive.stores.drivers.sqlite.lending import AsyncSQLiteLoan, Lender
 
-__all__ = ["MUTATIONS", "SETTLE"]
+__all__ = ["MUTATIONS", "OF_PROFILES", "SETTLE"]
 
 _BY_LEASES = "AND lease_id IN (SELECT value FROM json_each(:lease_ids))"
 
@@ -78,6 +80,19 @@ def _fired_again() -> Iterator[None]:
 
 SETTLE = "settle without the lease check"
 
+
+@contextlib.contextmanager
+def _lending_in_the_default_executor() -> Iterator[None]:
+    async def alend(lender: Lender) -> AsyncSQLiteLoan:
+        return AsyncSQLiteLoan(await asyncio.to_thread(lender.lend), lender._thread)
+
+    async def in_thread(_: AsyncSQLiteLoan, end: Callable[[], None]) -> None:
+        await asyncio.to_thread(end)
+
+    with mock.patch.object(Lender, "alend", alend), mock.patch.object(AsyncSQLiteLoan, "_in_thread", in_thread):
+        yield
+
+
 MUTATIONS: Mapping[str, tuple[Callable[[], AbstractContextManager[None]], str]] = {
     SETTLE: (_settle_without_lease, "stale_write"),
     "progress without the lease check": (_progress_without_lease, "stale_write"),
@@ -88,3 +103,8 @@ MUTATIONS: Mapping[str, tuple[Callable[[], AbstractContextManager[None]], str]] 
     "a cron fires an occurrence again": (_fired_again, "cron_fired_twice"),
 }
 """Each with how it is made and the invariant that finds it."""
+
+OF_PROFILES: Mapping[str, tuple[Callable[[], AbstractContextManager[None]], str, str]] = {
+    "lent transactions share the default executor": (_lending_in_the_default_executor, "slow_transaction", "lending"),
+}
+"""Those that only the faults of a profile reveal: each with how it is made, the invariant and the profile."""

@@ -25,6 +25,7 @@ import redrive.runtime.worker
 import redrive.stores.drivers.sqlite.driver
 import redrive.stores.drivers.sqlite.lane
 import redrive.stores.drivers.sqlite.lending
+import redrive.stores.drivers.sqlite.turns
 from redrive import App, CatchRequest, Context, Snooze
 from redrive.clock import Clock
 from redrive.engine.workers import Process as Described
@@ -185,7 +186,9 @@ def simulated(simulation: Any, *, verbose: bool = False) -> Iterator[None]:
         (sqlite.lane, "queue", Queues(scheduler)),
         (sqlite.lane, "threading", threads),
         (sqlite.lending, "connect", connect),
-        (sqlite.lending, "threading", threads),
+        (sqlite.lending, "ThreadPoolExecutor", lambda size, _: Pool(scheduler, size)),
+        (sqlite.turns, "Future", Future),
+        (sqlite.turns, "threading", threads),
         (Future, "scheduler", scheduler),
     ]
     log = logging.getLogger("redrive")

@@ -7,15 +7,16 @@ import pytest
 from tests.simulation.faults import Plan, make
 from tests.simulation.fleet import simulate
 from tests.simulation.interleavings import explore
-from tests.simulation.mutations import MUTATIONS, SETTLE
+from tests.simulation.mutations import MUTATIONS, OF_PROFILES, SETTLE
 from tests.simulation.shrink import shrink
+from tests.simulation.test_profiles import SEEDS as PROFILE_SEEDS
 
 SEEDS = 500
 
 FOUND = {
     "settle without the lease check": 170,
     "progress without the lease check": 309,
-    "a dead worker's heartbeat is accepted": 176,
+    "a dead worker's heartbeat is accepted": 106,
     "running attempts are not counted against the limit": 43,
     "the rescuer ignores when a lease ends": 0,
     "a lost attempt of an at-most-once task is released": 24,
@@ -37,6 +38,22 @@ def test_a_mutation_is_found(name, image, folder, figure):
             pytest.fail(f"{name}: not found by {invariant} in {SEEDS} seeds", pytrace=False)
 
     figure(f"{name}: found by {invariant} with seed {seed}")
+
+
+@pytest.mark.parametrize("name", OF_PROFILES)
+def test_a_mutation_is_found_in_its_profile(name, image, folder, figure):
+    """Within the seeds of the profile's own test, the named invariant finds the mutation."""
+    mutate, invariant, profile = OF_PROFILES[name]
+    with mutate():
+        found = (
+            seed
+            for seed in range(PROFILE_SEEDS)
+            if (violation := simulate(make(seed, profile), image, folder).violation) and violation.name == invariant
+        )
+        seed = next(found, None)
+
+    assert seed is not None, f"{name}: not found by {invariant} in {PROFILE_SEEDS} seeds"
+    figure(f"{name}: found by {invariant} with seed {seed} of {profile}")
 
 
 def test_without_the_mutation_its_seed_is_green(image, folder):

@@ -12,8 +12,6 @@ SEEDS = 40
 KNOWN = {
     # A heartbeat without an answer costs a healthy worker its jobs, and its stop waits for ever.
     "heartbeat": {"false_loss", "stop_hangs"},
-    # On SQLite, handlers that wait for ctx.transaction() keep the threads that its commit needs.
-    "lending": {"false_loss", "slow_transaction"},
     # After an outage longer than the lease, healthy workers lose jobs.
     "outage": {"false_loss"},
     # On SQLite, a step of one host's clock takes leases and fires crons early.

@@ -6,11 +6,15 @@ import asyncio
 import sqlite3
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from redrive.clock import SystemClock
 from redrive.errors import ConfigurationError, StoreBusy, StoreError
+from redrive.stores.drivers.sqlite.lending import Lender, SQLiteLoan
+from redrive.stores.drivers.sqlite.turns import Turns
 from redrive.stores.operations import admin, jobs
 from redrive.stores.store import Store, open_store
 from tests.stores.helpers import T0, new
@@ -32,6 +36,14 @@ def store(url: str) -> Iterator[Store]:
     loan = store.lend()
     loan.connection.execute("CREATE TABLE orders (id INTEGER)")
     loan.commit()
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def patient(tmp_path: Path) -> Iterator[Store]:
+    """A store whose lock may be waited for longer than any test takes."""
+    store = open_store(f"sqlite:///{tmp_path / 'jobs.db'}?synchronous=normal&busy_timeout={2 * PATIENCE}s")
     yield store
     store.close()
 
@@ -161,41 +173,37 @@ def test_a_closed_store_lends_nothing(store: Store):
         store.lend()
 
 
-def test_a_task_that_is_cancelled_while_it_waits_leaves_no_lock(store: Store, monkeypatch: pytest.MonkeyPatch):
+def test_a_task_that_is_cancelled_while_it_waits_leaves_no_lock(patient: Store, monkeypatch: pytest.MonkeyPatch):
     """The thread that opens the connection gives it back when nobody wants it any more."""
-    from redrive.stores.drivers.sqlite import lending
-
     opening, go, given = threading.Event(), threading.Event(), []
-    real = lending.lend
+    real = Lender._begin
 
-    def slowly(settings: object) -> object:
+    def slowly(lender: Lender) -> object:
         opening.set()
         assert go.wait(PATIENCE)
-        given.append(real(settings))
-        return given[0]
+        given.append(real(lender))
+        return given[-1]
 
-    monkeypatch.setattr(lending, "lend", slowly)
+    monkeypatch.setattr(Lender, "_begin", slowly)
 
     async def borrow_and_be_cancelled() -> None:
         """Cancel the task while the connection is being opened."""
-        task = asyncio.ensure_future(store.alend())
+        task = asyncio.ensure_future(patient.alend())
         await asyncio.to_thread(opening.wait, PATIENCE)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         go.set()
 
-    asyncio.run(borrow_and_be_cancelled())  # which waits for its threads
+    asyncio.run(borrow_and_be_cancelled())
 
-    assert 0 == orders(store)
+    patient.lend().rollback()  # which waits for the thread
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         given[0].connection.execute("SELECT 1")
 
 
 def test_a_commit_is_seen_through(store: Store, monkeypatch: pytest.MonkeyPatch):
     """A task that is cancelled in the middle of its commit has committed when it hears of the cancellation."""
-    from redrive.stores.drivers.sqlite.lending import SQLiteLoan
-
     committing, go = threading.Event(), threading.Event()
     real = SQLiteLoan.commit
 
@@ -232,3 +240,177 @@ def test_what_sqlite_has_rolled_back_cannot_be_committed(store: Store):
         loan.commit()
 
     assert 0 == orders(store)
+
+
+# --------------------------------------------------------------------------------------- handlers that want it at once
+
+
+async def borrow(store: Store, *, turns: int = 3) -> None:
+    """Hold a lent transaction for some turns of the event loop, and commit it."""
+    loan = await store.alend()
+    await loan.run(jobs.enqueue([new()], now=T0))
+    for _ in range(turns):
+        await asyncio.sleep(0)  # noqa: TID251 - not a sleep: lets the other tasks run
+    await loan.commit()
+
+
+def test_coroutines_that_wait_for_their_transaction_do_not_keep_the_holder_from_its_commit(patient: Store):
+    """More tasks than the event loop has threads want a transaction at once, and each has it in its turn."""
+
+    async def run() -> None:
+        """Let twenty tasks ask at once, in a loop with two threads, which other work keeps busy."""
+        loop, busy = asyncio.get_running_loop(), threading.Event()
+        loop.set_default_executor(ThreadPoolExecutor(2))
+        others = [asyncio.ensure_future(asyncio.to_thread(busy.wait, PATIENCE)) for _ in range(2)]
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await asyncio.gather(*[borrow(patient) for _ in range(20)])
+        finally:
+            busy.set()
+            await asyncio.gather(*others)
+
+    asyncio.run(run())
+
+    assert 20 == enqueued(patient)
+
+
+def test_a_task_that_waits_for_its_transaction_costs_no_thread(patient: Store):
+    """While one transaction is open, twenty tasks wait for theirs without a thread and without a connection."""
+
+    async def run() -> int:
+        """Count the threads."""
+        loan = await patient.alend()
+        before = threading.active_count()
+        waiting = [asyncio.ensure_future(borrow(patient)) for _ in range(20)]
+        for _ in range(3):
+            await asyncio.sleep(0)  # noqa: TID251 - not a sleep: lets the tasks ask
+        more = threading.active_count() - before
+        await loan.rollback()
+        await asyncio.gather(*waiting)
+        return more
+
+    assert 0 == asyncio.run(run())
+
+
+def test_transactions_are_lent_in_the_order_in_which_they_were_asked_for(patient: Store):
+    """None of the tasks that wait is overtaken by another one."""
+    order: list[int] = []
+
+    async def take(number: int) -> None:
+        """Note the turn."""
+        loan = await patient.alend()
+        order.append(number)
+        await loan.rollback()
+
+    async def run() -> None:
+        """Ask one after the other."""
+        await asyncio.gather(*[take(number) for number in range(10)])
+
+    asyncio.run(run())
+
+    assert list(range(10)) == order
+
+
+def test_redrive_s_own_writes_come_next_however_many_transactions_wait(patient: Store):
+    """A heartbeat or a settle waits for the transaction that is open, and for none of those that wait behind it."""
+    order: list[str] = []
+
+    async def take(number: int) -> None:
+        """Note the turn."""
+        loan = await patient.alend()
+        order.append(f"handler {number}")
+        await loan.rollback()
+
+    async def run() -> None:
+        """Let ten handlers wait, and then write."""
+        loan = await patient.alend()
+        waiting = [asyncio.ensure_future(take(number)) for number in range(10)]
+        for _ in range(3):
+            await asyncio.sleep(0)  # noqa: TID251 - not a sleep: lets the tasks ask
+        written = patient._driver.submit(jobs.enqueue([new()], now=T0))
+        written.add_done_callback(lambda _: order.append("redrive"))
+        while not patient._driver._writer._turns._own:
+            await SystemClock().asleep(0.001)
+        await loan.rollback()
+        await asyncio.gather(*waiting)
+
+    asyncio.run(run())
+
+    assert ["redrive", *[f"handler {number}" for number in range(10)]] == order
+
+
+def test_a_handler_comes_next_however_much_redrive_writes(patient: Store):
+    """Between two transactions of redrive's own, one of the handlers that wait has its turn."""
+    turns = patient._driver._lenders()._turns
+    turns.take(own=True)
+
+    async def run() -> list[str]:
+        """Let redrive and a handler ask while redrive writes."""
+        order: list[str] = []
+        handler = asyncio.ensure_future(turns.atake())
+        handler.add_done_callback(lambda _: order.append("handler"))
+        own = asyncio.ensure_future(asyncio.to_thread(turns.take, own=True))
+        own.add_done_callback(lambda _: order.append("redrive"))
+        while not (turns._own and turns._lent):
+            await SystemClock().asleep(0.001)
+        turns.release()
+        await handler
+        turns.release()
+        await own
+        turns.release()
+        return order
+
+    assert ["handler", "redrive"] == asyncio.run(run())
+
+
+def test_a_task_that_is_cancelled_in_the_queue_leaves_it(patient: Store):
+    """The transaction goes to the next one, whether or not the turn had come when the task was cancelled."""
+
+    async def run() -> None:
+        """Cancel one task that waits, and one whose turn has just come."""
+        loan = await patient.alend()
+        waits, comes, last = [asyncio.ensure_future(patient.alend()) for _ in range(3)]
+        await asyncio.sleep(0)  # noqa: TID251 - not a sleep: lets the tasks ask
+        waits.cancel()
+        await asyncio.gather(waits, return_exceptions=True)
+        loan._loan.rollback()
+        comes.cancel()
+        results = await asyncio.gather(waits, comes, return_exceptions=True)
+        assert [asyncio.CancelledError] * 2 == [type(each) for each in results]
+        await (await last).rollback()
+
+    asyncio.run(run())
+
+    patient.lend().rollback()
+
+
+def test_a_queue_that_moves_is_waited_for_longer_than_the_busy_timeout(store: Store):
+    """The busy timeout bounds how long one transaction may keep the others waiting, and not how long the queue is."""
+    store.close()
+    clock = Steps()
+    turns = Turns(store._driver.settings)
+    turns._clock = clock
+    turns.take()
+
+    async def run() -> list[object]:
+        """Let the holder take 40 ms, then the next one as much, and the third one for ever."""
+        asked = [asyncio.ensure_future(turns.atake()) for _ in range(3)]
+        await asyncio.sleep(0)  # noqa: TID251 - not a sleep: lets the tasks ask
+        for number in range(2):
+            clock.now += 0.04
+            turns.release()
+            await asked[number]
+        clock.now += 0.06
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    assert [type(None), type(None), StoreBusy] == [type(each) for each in asyncio.run(run())]
+
+
+class Steps(SystemClock):
+    """A monotonic clock that goes on when it is told to."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        """Seconds."""
+        return self.now

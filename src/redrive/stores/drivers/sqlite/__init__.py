@@ -9,6 +9,9 @@ written goes into the next one, each operation in a savepoint of its own (group 
 share one fsync, and one that fails takes no other with it. A second lane reads, on a connection of its own; in WAL
 mode it never waits for the writer. A database in memory has one connection, so both lanes are one.
 
+A handler may borrow a connection of its own for one transaction. Those that want one wait for their turn in a queue of
+the process, in which the writing lane comes next (`redrive.stores.drivers.sqlite.turns`).
+
 Between processes there is only SQLite's file lock. ``BEGIN IMMEDIATE`` takes it before the first read, so that no
 transaction is ever refused halfway, and waits up to ``busy_timeout``. Then it is `StoreBusy`: somebody holds the file.
 

@@ -16,10 +16,11 @@ from redrive.errors import ConfigurationError, StoreBusy, StoreClosed, StoreMism
 from redrive.stores.drivers import files
 from redrive.stores.drivers.sqlite.conversation import connect, drive, savepoint
 from redrive.stores.drivers.sqlite.lane import GROUP, Errand, Lane
-from redrive.stores.drivers.sqlite.lending import AsyncSQLiteLoan, SQLiteLoan, alend, lend, open_loan
+from redrive.stores.drivers.sqlite.lending import AsyncSQLiteLoan, Lender, SQLiteLoan, open_loan
 from redrive.stores.drivers.sqlite.numbers import advance, remember
 from redrive.stores.drivers.sqlite.settings import Settings
 from redrive.stores.drivers.sqlite.trouble import translated
+from redrive.stores.drivers.sqlite.turns import Turns
 from redrive.stores.query import Operation
 
 __all__ = ["SQLiteDriver"]
@@ -60,6 +61,7 @@ class SQLiteDriver:
         self._writer: Lane | None = None
         self._reader: Lane | None = None
         self._watcher: sqlite3.Connection | None = None
+        self._lender: Lender | None = None
         self._gathered: dict[asyncio.AbstractEventLoop, list[Errand]] = {}
 
     def submit(self, operation: Operation[R]) -> Future[R]:
@@ -182,13 +184,11 @@ class SQLiteDriver:
             ConfigurationError: one connection serves everything.
             StoreError: it cannot be opened, or somebody else writes for too long.
         """
-        self._check_lendable()
-        return lend(self.settings)
+        return self._lenders().lend()
 
     async def alend(self) -> AsyncSQLiteLoan:
         """Lend a connection of its own to a coroutine; see `lend`."""
-        self._check_lendable()
-        return await alend(self.settings)
+        return await self._lenders().alend()
 
     def _check_loan(self, operation: Operation[Any]) -> None:
         """Refuse a write that would wait for the transaction of the handler that wants it.
@@ -206,14 +206,15 @@ class SQLiteDriver:
             )
             raise StoreBusy(message)
 
-    def _check_lendable(self) -> None:
+    def _lenders(self) -> Lender:
         self._lanes()
-        if self.alone or self.settings.path is None:
+        if self._lender is None:
             message = (
                 f"{self.settings} has one connection, which redrive itself works on: ctx.transaction() needs "
                 "sqlite:///app.db, in a file, or PostgreSQL"
             )
             raise ConfigurationError(message)
+        return self._lender
 
     def script(self, work: Callable[[sqlite3.Cursor], R]) -> R:
         """Run free work, such as a migration, on the writing connection, between transactions.
@@ -295,10 +296,12 @@ class SQLiteDriver:
             if self._pid:
                 _INHERITED.append((self._writer, self._reader, self._watcher))
             first, *others = self._connections(1 if self.alone or self.settings.path is None else 3)
-            self._reader = self._writer = Lane(self.settings, first, "write", self.group)
+            turns = Turns(self.settings)
+            self._reader = self._writer = Lane(self.settings, first, "write", turns, self.group)
             if others:
-                self._reader = Lane(self.settings, others[0], "read", self.group)
+                self._reader = Lane(self.settings, others[0], "read", turns, self.group)
                 self._watcher = others[1]
+                self._lender = Lender(self.settings, turns)
             self._pid = os.getpid()
 
     def _connections(self, count: int) -> list[sqlite3.Connection]:

@@ -8,7 +8,7 @@ import queue
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ from redrive.stores.drivers.sqlite.conversation import drive, savepoint
 from redrive.stores.drivers.sqlite.numbers import advance
 from redrive.stores.drivers.sqlite.settings import Settings
 from redrive.stores.drivers.sqlite.trouble import translated
+from redrive.stores.drivers.sqlite.turns import Turns
 from redrive.stores.query import Operation, Steps
 
 __all__ = ["GROUP", "Errand", "Lane"]
@@ -34,15 +35,19 @@ class Lane:
         settings: for messages.
         connection: used by this thread only.
         kind: for the name of the thread.
+        turns: those at writing, which its transactions that write take.
         size: operations that share one transaction, at most.
 
     Attributes:
         commits: transactions of this lane that changed something.
     """
 
-    def __init__(self, settings: Settings, connection: sqlite3.Connection, kind: str, size: int = GROUP) -> None:
+    def __init__(
+        self, settings: Settings, connection: sqlite3.Connection, kind: str, turns: Turns, size: int = GROUP
+    ) -> None:
         self.commits = 0
         self._size = size
+        self._turns = turns
         self._settings = settings
         self._cursor = connection.cursor()
         self._queue: queue.SimpleQueue[Sequence[Errand]] = queue.SimpleQueue()
@@ -141,20 +146,37 @@ class Lane:
             return
         before = self._cursor.connection.total_changes
         try:
-            with translated(self._settings):
-                self._cursor.execute("BEGIN IMMEDIATE" if group[0].writes else "BEGIN")
-                if group[0].writes:
-                    advance(self._cursor, self._settings.path)
-                for task in group:
-                    task.prepare(self._cursor, self._settings, alone=len(group) == 1)
-                self._cursor.execute("COMMIT" if any(task.error is None for task in group) else "ROLLBACK")
+            with translated(self._settings), self._turn(group[0]):
+                self._run_group(group)
         except BaseException as error:  # noqa: BLE001 - it belongs to the callers, who wait for it
-            self._roll_back()
             for task in group:
                 task.error = error
         self.commits += self._cursor.connection.total_changes != before
         for task in group:
             task.finish()
+
+    @contextlib.contextmanager
+    def _turn(self, first: Errand) -> Iterator[None]:
+        if not first.writes:
+            yield
+            return
+        self._turns.take(own=True)
+        try:
+            yield
+        finally:
+            self._turns.release()
+
+    def _run_group(self, group: list[Errand]) -> None:
+        try:
+            self._cursor.execute("BEGIN IMMEDIATE" if group[0].writes else "BEGIN")
+            if group[0].writes:
+                advance(self._cursor, self._settings.path)
+            for task in group:
+                task.prepare(self._cursor, self._settings, alone=len(group) == 1)
+            self._cursor.execute("COMMIT" if any(task.error is None for task in group) else "ROLLBACK")
+        except BaseException:
+            self._roll_back()
+            raise
 
     def _roll_back(self) -> None:
         with contextlib.suppress(sqlite3.Error):

@@ -1,8 +1,10 @@
 """Lends a connection to a handler: the handler's writes and the end of its attempt are one transaction.
 
-While the transaction is open nobody else can write to the file, this process's own writer included: it waits, as for
-another process. So the block should be short, and what it asks of redrive meanwhile (an enqueue, say) must go over the
-same connection.
+While the transaction is open no other connection can write to the file, this process's own writer included. So the
+block should be short, and what it asks of redrive meanwhile (an enqueue, say) must go over the same connection.
+
+Handlers of one process wait for each other in `Turns`, before ``BEGIN IMMEDIATE``: a coroutine that waits costs no
+thread. The one whose turn it is has a thread of the lender's for itself, so nothing can keep it from committing.
 
 The transaction is redrive's to end: were the handler to commit it, its writes would be there without the completion.
 SQLite itself refuses that, by an authorizer, for ``commit()``, ``with connection`` and the statement alike. Savepoints
@@ -13,17 +15,19 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import TypeVar
 
 from redrive.stores.drivers.sqlite.conversation import connect, drive
 from redrive.stores.drivers.sqlite.settings import Settings
 from redrive.stores.drivers.sqlite.trouble import translated
+from redrive.stores.drivers.sqlite.turns import Turns
 from redrive.stores.loan import to_the_end
 from redrive.stores.query import Operation
 
-__all__ = ["AsyncSQLiteLoan", "SQLiteLoan", "alend", "lend", "open_loan"]
+__all__ = ["AsyncSQLiteLoan", "Lender", "SQLiteLoan", "open_loan"]
 
 R = TypeVar("R")
 
@@ -37,15 +41,17 @@ class SQLiteLoan:
     Args:
         connection: in a transaction.
         settings: which database.
+        turns: where the next transaction waits for the end of this one.
 
     Attributes:
         is_open: the transaction has not ended.
     """
 
-    def __init__(self, connection: sqlite3.Connection, settings: Settings) -> None:
+    def __init__(self, connection: sqlite3.Connection, settings: Settings, turns: Turns) -> None:
         self.connection = connection
         self.settings = settings
         self.is_open = True
+        self._turns = turns
         connection.set_authorizer(_not_to_be_ended)
 
     def run(self, operation: Operation[R]) -> R:
@@ -73,8 +79,13 @@ class SQLiteLoan:
                     message = "cannot commit: the transaction was rolled back by SQLite"
                     raise sqlite3.OperationalError(message)
         finally:
+            self._close()
+
+    def _close(self) -> None:
+        self.connection.close()
+        if self.is_open:
             self.is_open = False
-            self.connection.close()
+            self._turns.release()
 
 
 class AsyncSQLiteLoan:
@@ -82,11 +93,13 @@ class AsyncSQLiteLoan:
 
     Args:
         loan: the loan.
+        thread: the lender's.
     """
 
-    def __init__(self, loan: SQLiteLoan) -> None:
+    def __init__(self, loan: SQLiteLoan, thread: ThreadPoolExecutor) -> None:
         self.connection = loan.connection
         self._loan = loan
+        self._thread = thread
 
     async def run(self, operation: Operation[R]) -> R:
         """Run an operation in the transaction, at once: the lock is held already."""
@@ -94,47 +107,77 @@ class AsyncSQLiteLoan:
 
     async def commit(self) -> None:
         """Commit and close."""
-        await to_the_end(asyncio.to_thread(self._loan.commit))
+        await to_the_end(self._in_thread(self._loan.commit))
 
     async def rollback(self) -> None:
         """Undo everything and close."""
-        await to_the_end(asyncio.to_thread(self._loan.rollback))
+        await to_the_end(self._in_thread(self._loan.rollback))
+
+    async def _in_thread(self, end: Callable[[], None]) -> None:
+        await asyncio.shield(asyncio.wrap_future(self._thread.submit(end)))
 
 
-def lend(settings: Settings) -> SQLiteLoan:
-    """Open a connection and begin its transaction.
+class Lender:
+    """Lends connections to one database, one at a time.
 
     Args:
         settings: which database; one in a file.
-
-    Returns:
-        The loan.
-
-    Raises:
-        StoreError: it cannot be opened, or somebody else writes for longer than the busy timeout.
+        turns: of those who write to it.
     """
-    with translated(settings):
-        connection = connect(settings)
-        try:
-            connection.execute("BEGIN IMMEDIATE")
-        except BaseException:
-            connection.close()
-            raise
-        loan = SQLiteLoan(connection, settings)
+
+    def __init__(self, settings: Settings, turns: Turns) -> None:
+        self._settings = settings
+        self._turns = turns
+        # One is enough: only the holder of the turn uses it.
+        self._thread = ThreadPoolExecutor(1, "redrive-lend")
+
+    def lend(self) -> SQLiteLoan:
+        """Open a connection and begin its transaction.
+
+        Returns:
+            The loan.
+
+        Raises:
+            StoreError: it cannot be opened, or another connection writes for longer than the busy timeout.
+        """
+        self._turns.take()
+        loan = self._begin()
         _latest.set(loan)
         return loan
 
+    async def alend(self) -> AsyncSQLiteLoan:
+        """The same, in a thread. A task that is cancelled while it waits leaves no transaction open."""
+        await self._turns.atake()
+        opening = self._thread.submit(self._begin)
+        try:
+            loan = await asyncio.wrap_future(opening)
+        except BaseException:
+            opening.add_done_callback(self._give_up)
+            raise
+        _latest.set(loan)
+        return AsyncSQLiteLoan(loan, self._thread)
 
-async def alend(settings: Settings) -> AsyncSQLiteLoan:
-    """The same, in a thread. A task that is cancelled while it waits leaves no transaction open."""
-    opening = _Opening(settings)
-    try:
-        loan = await asyncio.to_thread(opening.lend)
-    except BaseException:
-        opening.abandon()
-        raise
-    _latest.set(loan)
-    return AsyncSQLiteLoan(loan)
+    def _begin(self) -> SQLiteLoan:
+        """Begin a transaction; a failure ends the turn."""
+        try:
+            with translated(self._settings):
+                connection = connect(self._settings)
+                try:
+                    connection.execute("BEGIN IMMEDIATE")
+                    return SQLiteLoan(connection, self._settings, self._turns)
+                except BaseException:
+                    connection.close()
+                    raise
+        except BaseException:
+            self._turns.release()
+            raise
+
+    def _give_up(self, opening: Future[SQLiteLoan]) -> None:
+        """End a transaction whose task was cancelled before it had begun."""
+        if opening.cancelled():
+            self._turns.release()
+        elif opening.exception() is None:
+            opening.result().rollback()
 
 
 def open_loan() -> SQLiteLoan | None:
@@ -145,30 +188,6 @@ def open_loan() -> SQLiteLoan | None:
     """
     loan = _latest.get()
     return loan if loan is not None and loan.is_open else None
-
-
-class _Opening:
-    """A loan on its way, which nobody may want any more when it comes."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._lock = threading.Lock()
-        self._loan: SQLiteLoan | None = None
-        self._abandoned = False
-
-    def lend(self) -> SQLiteLoan:
-        loan = lend(self._settings)
-        with self._lock:
-            self._loan = loan
-            if self._abandoned:
-                loan.rollback()
-        return loan
-
-    def abandon(self) -> None:
-        with self._lock:
-            self._abandoned = True
-            if self._loan is not None:
-                self._loan.rollback()
 
 
 def _not_to_be_ended(action: int, *_names: object) -> int:

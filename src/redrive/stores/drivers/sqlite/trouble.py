@@ -11,7 +11,7 @@ from pathlib import Path
 from redrive.errors import StoreBusy, StoreError, StoreFull, StoreOpenError
 from redrive.stores.drivers.sqlite.settings import Settings
 
-__all__ = ["translated", "translation"]
+__all__ = ["locked", "translated", "translation"]
 
 
 @contextlib.contextmanager
@@ -48,10 +48,7 @@ def translation(error: sqlite3.Error, settings: Settings, *, opening: bool = Fal
             f"{settings} was written after this transaction had begun to read it: repeat it, after BEGIN IMMEDIATE"
         )
     if "locked" in text or "busy" in text:
-        waited = settings.busy_timeout.total_seconds()
-        return StoreBusy(
-            f"{settings} is locked by another process or connection for more than {waited:g} s: end what writes to it"
-        )
+        return locked(settings)
     if "is full" in text:
         return StoreFull(f"{settings} cannot grow, its disk is full; nothing was written: make room ({text})")
     if "not a database" in text:
@@ -63,6 +60,14 @@ def translation(error: sqlite3.Error, settings: Settings, *, opening: bool = Fal
     if "no such table: redrive" in text or "no such view" in text:
         return StoreOpenError(f"{settings} has no redrive tables ({text})")
     return (StoreOpenError if opening else StoreError)(f"{settings}: {text}")
+
+
+def locked(settings: Settings) -> StoreBusy:
+    """Return the error of a connection that waited too long for the lock of the file."""
+    waited = settings.busy_timeout.total_seconds()
+    return StoreBusy(
+        f"{settings} is locked by another process or connection for more than {waited:g} s: end what writes to it"
+    )
 
 
 def _reason(path: Path | None) -> str:
