@@ -26,6 +26,7 @@ import redrive.stores.drivers.sqlite.driver
 import redrive.stores.drivers.sqlite.lane
 import redrive.stores.drivers.sqlite.lending
 import redrive.stores.drivers.sqlite.turns
+import redrive.stores.drivers.sqlite.watcher
 from redrive import App, CatchRequest, Context, Snooze
 from redrive.clock import Clock
 from redrive.engine.workers import Process as Described
@@ -189,6 +190,7 @@ def simulated(simulation: Any, *, verbose: bool = False) -> Iterator[None]:
         (sqlite.lending, "ThreadPoolExecutor", lambda size, _: Pool(scheduler, size)),
         (sqlite.turns, "Future", Future),
         (sqlite.turns, "threading", threads),
+        (sqlite.watcher, "threading", threads),
         (Future, "scheduler", scheduler),
     ]
     log = logging.getLogger("redrive")

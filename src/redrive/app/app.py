@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -28,6 +27,7 @@ from redrive.engine.frozen import FrozenPolicy, freeze
 from redrive.engine.lease import LeaseTerms
 from redrive.errors import PolicyError, TaskDefinitionError
 from redrive.policy import Policy, parse_duration
+from redrive.stores.drivers.forks import Mutex
 from redrive.stores.operations import admin
 from redrive.stores.operations.retention import Keep
 from redrive.stores.store import Store, open_store
@@ -85,7 +85,7 @@ class App(Operator, Answers, Queues, Schedules):
         self.terms = LeaseTerms(parse_duration(heartbeat_every), parse_duration(lease_for))
         self._registry = Registry(include)
         self.clock = clock
-        self._lock = threading.Lock()
+        self._lock = Mutex()
         self._store: Store | None = None
         self._uid: str | None = None
 

@@ -11,12 +11,13 @@ from collections import Counter
 from pathlib import Path
 
 from redrive.errors import StoreOpenError
+from redrive.stores.drivers import forks
 
 __all__ = ["let_go", "occupy"]
 
 SQLITE, TURSO = "SQLite", "Turso"
 
-_GATE = threading.Lock()
+_GATE = forks.hold(threading.Lock())
 _OPEN: dict[Path, Counter[str]] = {}
 
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from redrive.clock import Clock, SystemClock
 from redrive.errors import StoreClosed
+from redrive.stores.drivers import forks
 from redrive.stores.drivers.postgres import listener
 from redrive.stores.drivers.postgres import using as _using
 from redrive.stores.drivers.postgres.aio import AsyncRunner
@@ -48,6 +49,7 @@ class PostgresDriver:
         self._uid: str | None = None
         self._closed = False
         self._open()
+        forks.follow(self)
 
     @property
     def lasting(self) -> bool:
@@ -149,6 +151,18 @@ class PostgresDriver:
             if self._pid == os.getpid():
                 self._sync.close()
                 self._aio.close()
+
+    def before_fork(self) -> None:
+        """Do nothing: a connection belongs to its socket, and the parent goes on using it."""
+
+    def after_fork_in_parent(self) -> None:
+        """Do nothing."""
+
+    def after_fork_in_child(self) -> None:
+        """Leave the parent its connections, and a lock that another of its threads may have held."""
+        self._lock = threading.Lock()
+        _INHERITED.append((self._sync, self._aio))
+        self._open()
 
     def _runners(self) -> tuple[SyncRunner, AsyncRunner]:
         if self._pid != os.getpid():

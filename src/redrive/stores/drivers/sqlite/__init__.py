@@ -20,7 +20,9 @@ The same thread serves both colours: `submit` answers a `concurrent.futures.Futu
 Durability: ``synchronous=FULL`` in WAL mode syncs the log at each commit, so an acknowledged enqueue survives a power
 cut. ``NORMAL`` is a setting for those who can lose the last moments.
 
-After a fork the threads are gone; the child opens its own connections at its first call.
+Before a fork all connections are closed, and parent and child open their own when they need them: SQLite keeps its
+locks in tables of the process, and a child that inherits them believes locks that it does not have. A fork waits for up
+to 2 s for what is being written or read. If that is not enough, as inside of a lent transaction, the child is refused.
 """
 
 from __future__ import annotations

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 import threading
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Any, TypeVar
 
-from redrive.clock import Clock
-from redrive.errors import ConfigurationError, StoreBusy, StoreClosed, StoreMismatch
-from redrive.stores.drivers import files
+from redrive.clock import Clock, SystemClock
+from redrive.errors import ConfigurationError, StoreBusy, StoreClosed, StoreMismatch, StoreOpenError
+from redrive.stores.drivers import files, forks
 from redrive.stores.drivers.sqlite.conversation import connect, drive, savepoint
 from redrive.stores.drivers.sqlite.lane import GROUP, Errand, Lane
 from redrive.stores.drivers.sqlite.lending import AsyncSQLiteLoan, Lender, SQLiteLoan, open_loan
@@ -21,6 +21,8 @@ from redrive.stores.drivers.sqlite.numbers import advance, remember
 from redrive.stores.drivers.sqlite.settings import Settings
 from redrive.stores.drivers.sqlite.trouble import translated
 from redrive.stores.drivers.sqlite.turns import Turns
+from redrive.stores.drivers.sqlite.using import begins_by_itself, check_same_database, same_file
+from redrive.stores.drivers.sqlite.watcher import Watcher
 from redrive.stores.query import Operation
 
 __all__ = ["SQLiteDriver"]
@@ -30,8 +32,11 @@ R = TypeVar("R")
 LOOK = 0.003
 """Seconds between two looks whether there is a change."""
 
+BEFORE_FORK = 2.0
+"""Seconds that a fork waits for the end of what is being written or read."""
+
 _INHERITED: list[object] = []
-"""Connections of the parent, after a fork. SQLite forbids the child to use them, and closing them counts as use."""
+"""What the parent had open, after a fork. SQLite forbids the child to use it, and closing it counts as use."""
 
 
 class SQLiteDriver:
@@ -58,11 +63,16 @@ class SQLiteDriver:
         self._start = threading.Lock()
         self._pid = 0
         self._closed = False
+        self._turns = Turns(settings)
         self._writer: Lane | None = None
         self._reader: Lane | None = None
-        self._watcher: sqlite3.Connection | None = None
+        self._watcher: Watcher | None = None
         self._lender: Lender | None = None
         self._gathered: dict[asyncio.AbstractEventLoop, list[Errand]] = {}
+        self._resting = contextlib.ExitStack()
+        self._rests = False
+        self._unfit = False
+        forks.follow(self)
 
     def submit(self, operation: Operation[R]) -> Future[R]:
         """Run an operation in one transaction.
@@ -162,8 +172,8 @@ class SQLiteDriver:
         with translated(self.settings):
             cursor = connection.cursor()
             cursor.row_factory = None
-            self._same_database(cursor)
-            if not connection.in_transaction and _begins_by_itself(connection):
+            check_same_database(cursor, self.settings)
+            if not connection.in_transaction and begins_by_itself(connection):
                 cursor.execute(f"BEGIN {connection.isolation_level}")
             with savepoint(cursor):
                 return self._drive_on(cursor, operation)
@@ -196,15 +206,18 @@ class SQLiteDriver:
         Raises:
             StoreBusy: a handler's transaction is open here, and the operation writes on another connection.
         """
-        loan = open_loan() if operation.writes else None
-        path = self.settings.path
-        if loan is not None and path is not None and _same_file(path, str(loan.settings.path)):
+        if operation.writes and self._is_lent_here():
             message = (
                 f"{self.settings} is locked by the ctx.transaction() of this handler, so this call would wait for "
                 "itself: pass the connection of the block, as in enqueue(..., using=connection), or call it outside "
                 "the block"
             )
             raise StoreBusy(message)
+
+    def _is_lent_here(self) -> bool:
+        """Return True if this thread or asyncio task holds the lock of the file by ``ctx.transaction()``."""
+        loan, path = open_loan(), self.settings.path
+        return loan is not None and path is not None and same_file(path, str(loan.settings.path))
 
     def _lenders(self) -> Lender:
         self._lanes()
@@ -239,8 +252,7 @@ class SQLiteDriver:
         self._lanes()
         if self._watcher is None:
             return self._writer.commits if self._writer else 0
-        with translated(self.settings):
-            return int(self._watcher.execute("PRAGMA data_version").fetchone()[0])
+        return self._watcher.version()
 
     async def watch(self, clock: Clock, lock_id: int | None, idle: asyncio.Event | None) -> AsyncGenerator[None, None]:
         """Yield at once, and then whenever any connection, of this process or another, has committed a change.
@@ -293,16 +305,68 @@ class SQLiteDriver:
                 raise StoreClosed(message)
             if self._pid == os.getpid():
                 return
-            if self._pid:
-                _INHERITED.append((self._writer, self._reader, self._watcher))
+            if self._unfit:
+                message = (
+                    f"{self.settings} cannot be used in this process: it was forked while the parent was in the middle "
+                    "of a transaction, which SQLite does not survive. Fork outside of ctx.transaction(), or start the "
+                    "process with multiprocessing's 'spawn'"
+                )
+                raise StoreOpenError(message)
             first, *others = self._connections(1 if self.alone or self.settings.path is None else 3)
-            turns = Turns(self.settings)
-            self._reader = self._writer = Lane(self.settings, first, "write", turns, self.group)
+            self._reader = self._writer = self._lane(first, "write")
             if others:
-                self._reader = Lane(self.settings, others[0], "read", turns, self.group)
-                self._watcher = others[1]
-                self._lender = Lender(self.settings, turns)
+                self._reader = self._lane(others[0], "read")
+                self._watcher = Watcher(self.settings, others[1], self._connect)
+                self._lender = Lender(self.settings, self._turns)
             self._pid = os.getpid()
+
+    def _lane(self, connection: sqlite3.Connection, kind: str) -> Lane:
+        return Lane(self.settings, connection, kind, turns=self._turns, connect=self._connect, size=self.group)
+
+    # -------------------------------------------------------------------------------------------------------- forks
+
+    def before_fork(self) -> None:
+        """Close the connections: SQLite's locks and its memory of them belong to the process that took them."""
+        self._resting = contextlib.ExitStack()
+        self._rests = self._rest(SystemClock().monotonic() + BEFORE_FORK)
+
+    def after_fork_in_parent(self) -> None:
+        """Go on; each connection is opened again when it is used."""
+        self._resting.close()
+
+    def after_fork_in_child(self) -> None:
+        """Forget what the parent had open."""
+        self._unfit = not self._rests
+        if self._pid:
+            _INHERITED.append((self._writer, self._reader, self._watcher, self._lender, self._turns, self._resting))
+        self._writer = self._reader = self._watcher = self._lender = None
+        self._start = threading.Lock()
+        self._turns = Turns(self.settings)
+        self._gathered = {}
+
+    def _rest(self, until: float) -> bool:
+        """Come to rest; return False if another thread is still in the middle of something then."""
+
+        def left() -> float:
+            return max(until - SystemClock().monotonic(), 0.0)
+
+        if not self._start.acquire(timeout=left()):
+            return False
+        self._resting.callback(self._start.release)
+        if self._closed or self._pid != os.getpid():
+            return True
+        try:
+            self._turns.take(own=True, timeout=0 if self._is_lent_here() else left())
+        except StoreBusy:
+            return False
+        self._resting.callback(self._turns.release)
+        for each in {self._writer, self._reader, self._watcher} - {None}:
+            if not each.rest(left(), close=self._lender is not None):  # type: ignore[union-attr]
+                return False
+            self._resting.callback(each.resume)  # type: ignore[union-attr]
+        return True
+
+    # -------------------------------------------------------------------------------------------------- connections
 
     def _connections(self, count: int) -> list[sqlite3.Connection]:
         """Open so many connections, or none."""
@@ -323,25 +387,3 @@ class SQLiteDriver:
 
     def _connect(self) -> sqlite3.Connection:
         return connect(self.settings)
-
-    def _same_database(self, cursor: sqlite3.Cursor) -> None:
-        # The first row is the main database. Its path is text or bytes, as the user's connection has it.
-        path = os.fsdecode(cursor.execute("PRAGMA database_list").fetchall()[0][2] or "")
-        if not path or self.settings.path is None or not _same_file(self.settings.path, path):
-            message = (
-                f"using= is a connection to {path or 'a database in memory'}, but the app's jobs are in "
-                f"{self.settings}: only a connection to the same file can enqueue in its transaction"
-            )
-            raise StoreMismatch(message)
-
-
-def _same_file(one: Path, other: str) -> bool:
-    try:
-        return one.samefile(other)
-    except OSError:
-        return False
-
-
-def _begins_by_itself(connection: sqlite3.Connection) -> bool:
-    """Would sqlite3 begin a transaction before an INSERT? Not in either of its two autocommit modes."""
-    return connection.isolation_level is not None and getattr(connection, "autocommit", None) is not True

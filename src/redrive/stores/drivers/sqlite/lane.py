@@ -36,20 +36,31 @@ class Lane:
         connection: used by this thread only.
         kind: for the name of the thread.
         turns: those at writing, which its transactions that write take.
+        connect: opens a connection in place of one that was closed by `rest`.
         size: operations that share one transaction, at most.
 
     Attributes:
         commits: transactions of this lane that changed something.
     """
 
-    def __init__(
-        self, settings: Settings, connection: sqlite3.Connection, kind: str, turns: Turns, size: int = GROUP
+    def __init__(  # noqa: PLR0913 - what the driver gives each of its lanes
+        self,
+        settings: Settings,
+        connection: sqlite3.Connection,
+        kind: str,
+        *,
+        turns: Turns,
+        connect: Callable[[], sqlite3.Connection],
+        size: int = GROUP,
     ) -> None:
         self.commits = 0
         self._size = size
         self._turns = turns
+        self._connect = connect
         self._settings = settings
-        self._cursor = connection.cursor()
+        self._cursor: sqlite3.Cursor | None = connection.cursor()
+        self._using = threading.Lock()
+        """Held while the thread uses the connection, and while the process forks."""
         self._queue: queue.SimpleQueue[Sequence[Errand]] = queue.SimpleQueue()
         self._gate = threading.Lock()
         self._closing = False
@@ -111,19 +122,51 @@ class Lane:
             self._queue.put(())
         self._thread.join()
 
+    def rest(self, timeout: float, *, close: bool) -> bool:
+        """Keep the thread from using its connection, until `resume`.
+
+        Args:
+            timeout: seconds to wait for the end of what runs.
+            close: close the connection too; the thread opens another one when it needs it.
+
+        Returns:
+            False if something still runs; then there is nothing to resume.
+        """
+        if not self._using.acquire(timeout=max(timeout, 0)):
+            return False
+        if close and self._cursor is not None:
+            self._cursor.connection.close()
+            self._cursor = None
+        return True
+
+    def resume(self) -> None:
+        """Let the thread use its connection again."""
+        self._using.release()
+
+    def _open(self) -> sqlite3.Cursor:
+        if self._cursor is None:
+            self._cursor = self._connect().cursor()
+        return self._cursor
+
     def _run(self) -> None:
         waiting: deque[Errand] = deque()
         while waiting or self._wait(waiting):
             self._take(waiting)
             first = waiting.popleft()
             if first.work is not None:
-                first.attempt(functools.partial(first.work, self._cursor), self._settings)
+                with self._using:
+                    first.attempt(functools.partial(self._work, first.work), self._settings)
                 continue
             group = [first]
             while waiting and len(group) < self._size and waiting[0].fits(first):
                 group.append(waiting.popleft())
             self._transaction(group)
-        self._cursor.connection.close()
+        with self._using:
+            if self._cursor is not None:
+                self._cursor.connection.close()
+
+    def _work(self, work: Callable[[sqlite3.Cursor], Any]) -> Any:  # noqa: ANN401 - what the caller's work returns
+        return work(self._open())
 
     def _wait(self, waiting: deque[Errand]) -> bool:
         """Wait for something to do; answer whether there is, or this is the end."""
@@ -144,14 +187,12 @@ class Lane:
         group = [task for task in group if task.future.set_running_or_notify_cancel()]
         if not group:
             return
-        before = self._cursor.connection.total_changes
         try:
-            with translated(self._settings), self._turn(group[0]):
-                self._run_group(group)
+            with translated(self._settings), self._turn(group[0]), self._using:
+                self._run_group(group, self._open())
         except BaseException as error:  # noqa: BLE001 - it belongs to the callers, who wait for it
             for task in group:
                 task.error = error
-        self.commits += self._cursor.connection.total_changes != before
         for task in group:
             task.finish()
 
@@ -166,22 +207,25 @@ class Lane:
         finally:
             self._turns.release()
 
-    def _run_group(self, group: list[Errand]) -> None:
+    def _run_group(self, group: list[Errand], cursor: sqlite3.Cursor) -> None:
+        before = cursor.connection.total_changes
         try:
-            self._cursor.execute("BEGIN IMMEDIATE" if group[0].writes else "BEGIN")
+            cursor.execute("BEGIN IMMEDIATE" if group[0].writes else "BEGIN")
             if group[0].writes:
-                advance(self._cursor, self._settings.path)
+                advance(cursor, self._settings.path)
             for task in group:
-                task.prepare(self._cursor, self._settings, alone=len(group) == 1)
-            self._cursor.execute("COMMIT" if any(task.error is None for task in group) else "ROLLBACK")
+                task.prepare(cursor, self._settings, alone=len(group) == 1)
+            cursor.execute("COMMIT" if any(task.error is None for task in group) else "ROLLBACK")
         except BaseException:
-            self._roll_back()
+            _roll_back(cursor)
             raise
+        self.commits += cursor.connection.total_changes != before
 
-    def _roll_back(self) -> None:
-        with contextlib.suppress(sqlite3.Error):
-            if self._cursor.connection.in_transaction:
-                self._cursor.execute("ROLLBACK")
+
+def _roll_back(cursor: sqlite3.Cursor) -> None:
+    with contextlib.suppress(sqlite3.Error):
+        if cursor.connection.in_transaction:
+            cursor.execute("ROLLBACK")
 
 
 class Errand:

@@ -14,12 +14,14 @@ are the handler's as it likes.
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import TypeVar
 
+from redrive.errors import StoreError
 from redrive.stores.drivers.sqlite.conversation import connect, drive
 from redrive.stores.drivers.sqlite.settings import Settings
 from redrive.stores.drivers.sqlite.trouble import translated
@@ -34,6 +36,9 @@ R = TypeVar("R")
 _latest: ContextVar[SQLiteLoan | None] = ContextVar("redrive_sqlite_loan", default=None)
 """The loan that was last made in this thread or asyncio task. Tasks and threads that inherit the context inherit it."""
 
+_INHERITED: list[sqlite3.Connection] = []
+"""Connections of the parent, after a fork. SQLite forbids the child to use them, and closing them counts as use."""
+
 
 class SQLiteLoan:
     """A lent connection; see `redrive.stores.loan.Loan`.
@@ -43,16 +48,20 @@ class SQLiteLoan:
         settings: which database.
         turns: where the next transaction waits for the end of this one.
 
-    Attributes:
-        is_open: the transaction has not ended.
     """
 
     def __init__(self, connection: sqlite3.Connection, settings: Settings, turns: Turns) -> None:
         self.connection = connection
         self.settings = settings
-        self.is_open = True
         self._turns = turns
+        self._open = True
+        self._pid = os.getpid()
         connection.set_authorizer(_not_to_be_ended)
+
+    @property
+    def is_open(self) -> bool:
+        """Return True while the transaction is open in this process."""
+        return self._open and self._pid == os.getpid()
 
     def run(self, operation: Operation[R]) -> R:
         """Run an operation in the transaction."""
@@ -70,6 +79,10 @@ class SQLiteLoan:
         self._end("ROLLBACK")
 
     def _end(self, statement: str) -> None:
+        if self._pid != os.getpid():
+            _INHERITED.append(self.connection)
+            message = "the transaction belongs to the parent of this process: a forked child cannot end it"
+            raise StoreError(message)
         try:
             with translated(self.settings):
                 self.connection.set_authorizer(None)
@@ -83,8 +96,8 @@ class SQLiteLoan:
 
     def _close(self) -> None:
         self.connection.close()
-        if self.is_open:
-            self.is_open = False
+        if self._open:
+            self._open = False
             self._turns.release()
 
 

@@ -11,12 +11,14 @@ import sqlite3
 import threading
 from pathlib import Path
 
+from redrive.stores.drivers import forks
+
 __all__ = ["advance", "remember"]
 
 _READ = "SELECT value FROM redrive_sequences WHERE name = 'job'"
 _ADVANCE = "UPDATE redrive_sequences SET value = :number WHERE name = 'job' AND value < :number"
 
-_lock = threading.Lock()
+_lock = forks.hold(threading.Lock())
 _highest: dict[Path, int] = {}
 
 

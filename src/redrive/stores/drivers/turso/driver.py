@@ -11,6 +11,7 @@ from redrive.errors import ConfigurationError, StoreMismatch, StoreOpenError
 from redrive.stores.drivers import files
 from redrive.stores.drivers.sqlite.driver import SQLiteDriver
 from redrive.stores.drivers.sqlite.trouble import translated
+from redrive.stores.drivers.sqlite.using import check_same_database
 from redrive.stores.drivers.turso.connection import TursoConnection, connect
 from redrive.stores.query import Operation
 
@@ -71,7 +72,7 @@ class TursoDriver(SQLiteDriver):
             raise StoreMismatch(message)
         with translated(self.settings):
             cursor = cast("sqlite3.Cursor", TursoConnection(connection).cursor())
-            self._same_database(cursor)
+            check_same_database(cursor, self.settings)
             if not connection.in_transaction and connection.isolation_level is not None:
                 cursor.execute("BEGIN IMMEDIATE")
             return self._drive_on(cursor, operation)
