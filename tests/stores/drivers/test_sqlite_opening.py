@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -180,3 +182,54 @@ def test_an_opening_that_fails_halfway_leaves_nothing(path: Path, monkeypatch: p
             connection.execute("SELECT 1")
     assert isinstance(opened.version(), int)
     opened.close()
+
+
+# ---------------------------------------------------------------------------------------------------------- permissions
+
+
+@pytest.fixture
+def lavish() -> Iterator[None]:
+    """A umask that lets every user read and write what is created."""
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def modes(scheme: str, path: Path) -> dict[str, int]:
+    """The permissions of the files of a database while it is open."""
+    store = open_store(f"{scheme}:///{path}")
+    store.run(jobs.enqueue([new()]))
+    found = {each.name: stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()}
+    store.close()
+    return found
+
+
+FILES = {"sqlite": ["jobs.db", "jobs.db-shm", "jobs.db-wal"], "turso": ["jobs.db", "jobs.db-wal"]}
+"""What a database consists of while it is open."""
+
+
+@pytest.mark.parametrize("scheme", FILES)
+@pytest.mark.usefixtures("lavish")
+def test_a_new_database_belongs_to_its_owner_alone(path: Path, scheme: str):
+    """No other user can read what jobs carry: neither in the database nor in the files beside it."""
+    assert dict.fromkeys(FILES[scheme], 0o600) == dict(sorted(modes(scheme, path).items()))
+
+
+@pytest.mark.parametrize("scheme", FILES)
+@pytest.mark.parametrize("mode", [0o660, 0o644])
+def test_the_permissions_of_an_existing_file_are_kept(path: Path, scheme: str, mode: int):
+    """A file that was created for a group stays what it is, and the files beside it get its permissions."""
+    path.touch()
+    path.chmod(mode)
+
+    assert dict.fromkeys(FILES[scheme], mode) == dict(sorted(modes(scheme, path).items()))
+
+
+@pytest.mark.usefixtures("lavish")
+def test_a_link_to_a_file_that_does_not_exist_leads_to_a_private_one(tmp_path: Path):
+    """The file that is created is the one behind the link."""
+    link, target = tmp_path / "link.db", tmp_path / "target.db"
+    link.symlink_to(target)
+    open_store(url(link)).close()
+
+    assert 0o600 == stat.S_IMODE(target.stat().st_mode)

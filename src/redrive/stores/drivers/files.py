@@ -1,4 +1,4 @@
-"""Which database files this process has open, and by which library.
+"""Which database files this process has open, and by which library; and how a file is made.
 
 Between processes a lock on the file keeps Turso and SQLite apart. Within one process that lock does not count, and two
 libraries that write one file corrupt it without an error. So whoever opens a file says so here first.
@@ -6,6 +6,9 @@ libraries that write one file corrupt it without an error. So whoever opens a fi
 
 from __future__ import annotations
 
+import contextlib
+import os
+import stat
 import threading
 from collections import Counter
 from pathlib import Path
@@ -13,7 +16,10 @@ from pathlib import Path
 from redrive.errors import StoreOpenError
 from redrive.stores.drivers import forks
 
-__all__ = ["let_go", "occupy"]
+__all__ = ["let_go", "make", "occupy"]
+
+PRIVATE = 0o600
+"""The permissions of a file that is made: its owner reads and writes it. Jobs may carry what is private."""
 
 SQLITE, TURSO = "SQLite", "Turso"
 
@@ -57,3 +63,19 @@ def let_go(path: Path, library: str) -> None:
             del here[library]
         if not here:
             del _OPEN[path.resolve()]
+
+
+def make(path: Path, like: Path | None = None) -> None:
+    """Make an empty file if there is none; an existing one is left as it is.
+
+    Where that is impossible, nothing happens: the library that opens the file finds out why.
+
+    Args:
+        path: of the file.
+        like: has the permissions that it gets; by default only its owner may read and write it.
+    """
+    with contextlib.suppress(OSError):
+        path = path.resolve()  # a link to a file that does not exist yet
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
+        if like is not None:
+            path.chmod(stat.S_IMODE(like.stat().st_mode))

@@ -373,6 +373,7 @@ class SQLiteDriver:
         opened: list[sqlite3.Connection] = []
         if self.settings.path is not None:
             files.occupy(self.settings.path, self.library)
+            files.make(self.settings.path)
         try:
             with translated(self.settings, opening=True):
                 while len(opened) < count:

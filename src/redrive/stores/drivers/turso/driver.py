@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar, cast
 
 import turso
@@ -41,6 +42,9 @@ class TursoDriver(SQLiteDriver):
         return super()._connections(count)
 
     def _connect(self) -> sqlite3.Connection:
+        if self.settings.path is not None:
+            # SQLite gives its log the permissions of the database, Turso those of the umask.
+            files.make(Path(f"{self.settings.path}-wal"), like=self.settings.path)
         try:
             return cast("sqlite3.Connection", connect(self.settings))
         except sqlite3.OperationalError as error:
