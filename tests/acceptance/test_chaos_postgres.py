@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -64,6 +65,33 @@ def test_sessions_that_are_ended_in_the_middle_cost_nothing(stage: Stage, server
 
     audit(stage)
     assert [] == [each for _, history in everything(stage.app).values() for each in history if each.outcome == "lost"]
+
+
+def test_an_outage_longer_than_the_lease_costs_no_running_job(server: Server, tmp_path: Path, monkeypatch):
+    """The database is away for longer than a lease, twice: no worker was dead, so no attempt is lost, and what ran goes
+    on to its end."""
+    monkeypatch.setenv("BEAT", "500ms")
+    with load(tmp_path, "postgres", url=server.url()) as stage:
+        stage.lease_for = "3s"
+        jobs = stage.module.hold.enqueue_many(range(20))
+        for _ in range(2):
+            stage.ready_worker("--concurrency", "10")
+        stage.until(lambda: len(stage.executions) == len(jobs))
+        for _ in range(2):
+            server.stop()
+            back_at = time.monotonic() + 5
+            stage.until(lambda back_at=back_at: time.monotonic() > back_at)
+            server.start()
+            stage.until(lambda: len(stage.app.workers()) == 2)
+            beats = {each.id: each.heartbeat_at for each in stage.app.workers()}
+            stage.until(lambda beats=beats: all(each.heartbeat_at > beats[each.id] for each in stage.app.workers()))
+        stage.go()
+        ended(stage)
+        _stop_workers(stage)
+
+        assert list(range(20)) == [job.result() for job in jobs]
+        assert len(jobs) == len(stage.executions)
+        audit(stage, [job.id for job in jobs])
 
 
 def test_a_listener_that_is_ended_is_replaced(stage: Stage, server: Server):

@@ -92,6 +92,7 @@ class Registry:
         self.looks: list[Any] = []
         self.store = self
         self.now = app.now
+        self.terms = app.terms
 
     async def arun(self, operation: Any) -> Any:
         """Answer the next look; everything else is the store's business."""

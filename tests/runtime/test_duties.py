@@ -120,14 +120,15 @@ def test_the_keeper_beats_in_a_thread_of_its_own(tmp_path, monkeypatch: pytest.M
 
 
 def until_rested(app: App, rests: int) -> VirtualClock:
-    """Run a rescuer until it has rested so often."""
-    clock = VirtualClock()
+    """Run a rescuer until it has rested so often; meanwhile time passes for the store too."""
+    clock = app.clock
+    until = clock.monotonic() + rests * app.terms.heartbeat_every.total_seconds()
 
     async def run() -> None:
         """Run it on an event loop."""
         running = asyncio.create_task(Rescuer(app, clock).run())
         async with asyncio.timeout(PATIENCE):
-            while clock.monotonic() < rests * app.terms.heartbeat_every.total_seconds():
+            while clock.monotonic() < until:
                 await VirtualClock().asleep(0)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -136,12 +137,16 @@ def until_rested(app: App, rests: int) -> VirtualClock:
     return clock
 
 
-def test_the_jobs_of_a_dead_worker_are_taken_at_the_start(app: App):
-    """A process that is started again finds its own jobs as soon as its old lease has run out."""
+def test_a_rescuer_that_has_just_begun_waits_for_heartbeats(app: App):
+    """The database may have been away before: a worker that is silent then loses its jobs two heartbeats later."""
     enqueue(app, 2)
     take(app, 2, lease_for=timedelta(seconds=15))
-    app.clock.advance("15s")
+    app.clock.advance("1h")
+    until_rested(app, 2)
+    before = app.stats()
     until_rested(app, 1)
+
+    assert (0, 2) == (before.due, before.running)
 
     assert (2, 0) == (app.stats().due, app.stats().running)
     assert [("lost", "WORKER_LOST")] == [(each.outcome, each.reason) for each in app.job(1).attempts]
@@ -152,7 +157,7 @@ def test_the_jobs_of_the_living_are_left_alone(app: App):
     enqueue(app, 2)
     take(app, 2, lease_for=timedelta(seconds=15))
     app.clock.advance("14s999ms")
-    until_rested(app, 2)
+    until_rested(app, 1)
 
     assert 2 == app.stats().running
 
@@ -163,7 +168,7 @@ def test_a_large_sweep_is_done_in_pieces(app: App, monkeypatch: pytest.MonkeyPat
     enqueue(app, 5)
     take(app, 5, lease_for=timedelta(seconds=15))
     app.clock.advance("15s")
-    until_rested(app, 1)
+    until_rested(app, 3)
 
     assert 5 == app.stats().due
 
@@ -181,7 +186,7 @@ def test_a_sweep_that_fails_is_tried_again(app: App, monkeypatch: pytest.MonkeyP
         return sweep(*args, **options)
 
     monkeypatch.setattr(leases, "sweep", flaky)
-    until_rested(app, 2)
+    until_rested(app, 4)
 
     assert 1 == app.stats().due
     assert "sweeping waits: locked" in caplog.messages

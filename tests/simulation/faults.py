@@ -173,7 +173,7 @@ PROFILES = {
     ),
     # A handler that cancels its own task is given back, and runs again at once, for ever.
     "cancellation": Profile(("crash",), handlers=("ok", "self_cancel"), tasks=("plain", "once")),
-    # After an absence of the database longer than the lease, workers that never stopped lose jobs.
+    # The database is away for longer than the lease: workers that never stopped lose no jobs.
     "outage": Profile(
         ("long_outage",),
         handlers=("long",),

@@ -20,7 +20,7 @@ from redrive.engine.settle import decide
 from redrive.stores.dialects import loader
 from redrive.stores.drivers.sqlite.lending import AsyncSQLiteLoan, Lender
 
-__all__ = ["MUTATIONS", "OF_PROFILES", "SETTLE"]
+__all__ = ["IN_PROFILE", "MUTATIONS", "SETTLE"]
 
 _BY_LEASES = "AND lease_id IN (SELECT value FROM json_each(:lease_ids))"
 
@@ -57,6 +57,10 @@ def _limit_uncounted() -> AbstractContextManager[None]:
 
 def _expiry_ignored() -> AbstractContextManager[None]:
     return _sql(("workers_bury", "expires_at <= :now", "heartbeat_at < :now"))
+
+
+def _absence_unforgiven() -> AbstractContextManager[None]:
+    return _sql(("workers_late", "expires_at + max(", "expires_at + 0 * max("))
 
 
 @contextlib.contextmanager
@@ -101,10 +105,13 @@ MUTATIONS: Mapping[str, tuple[Callable[[], AbstractContextManager[None]], str]] 
     "the rescuer ignores when a lease ends": (_expiry_ignored, "lease_taken_early"),
     "a lost attempt of an at-most-once task is released": (_at_most_once_released, "started_twice"),
     "a cron fires an occurrence again": (_fired_again, "cron_fired_twice"),
+    "an absence of the database counts as silence": (_absence_unforgiven, "false_loss"),
+    "lent transactions share the default executor": (_lending_in_the_default_executor, "slow_transaction"),
 }
 """Each with how it is made and the invariant that finds it."""
 
-OF_PROFILES: Mapping[str, tuple[Callable[[], AbstractContextManager[None]], str, str]] = {
-    "lent transactions share the default executor": (_lending_in_the_default_executor, "slow_transaction", "lending"),
+IN_PROFILE = {
+    "an absence of the database counts as silence": "outage",
+    "lent transactions share the default executor": "lending",
 }
-"""Those that only the faults of a profile reveal: each with how it is made, the invariant and the profile."""
+"""The mutations that are found in another profile than the default one."""

@@ -74,7 +74,9 @@ class Coroner:
             return
         for number, why in gone.items():
             log.warning("worker %d is dead: %s", number, why)
-        swept = await self._app.store.arun(leases.sweep(BUDGET, gone=gone, now=self._app.now()))
+        swept = await self._app.store.arun(
+            leases.sweep(BUDGET, every=self._app.terms.heartbeat_every, gone=gone, now=self._app.now())
+        )
         for each in swept:
             log.warning("job %d: %s; %s", each.job_id, each.error, each.note)
         if AUDIENCE:

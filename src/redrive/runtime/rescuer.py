@@ -1,8 +1,12 @@
-"""Sweeps up after workers that died, whosever they were.
+"""A background task that takes leases from workers that fell silent.
 
 Every worker does this; no leader is needed, because a sweep is guarded row by row by the lease ids that it read: of
-two that sweep at once one finds nothing left to do. Its first pass is at start, so a crashed process that is started
-again finds its own jobs as soon as its old lease has run out.
+two that sweep at once one finds nothing left to do.
+
+A worker cannot write its heartbeat while the database is away. So only that silence counts which sweeps have seen: of
+the time between two sweeps, one heartbeat at most. After an absence each worker has two heartbeats left to come back.
+This is kept in the rows of the workers and not here, so that a restart of this process forgives nothing twice; and as
+each sweep counts, a dead worker loses its jobs also where the database is away again and again.
 
 It also ends the sessions of stopped processes, whose locks would keep everybody from their jobs.
 """
@@ -55,7 +59,9 @@ class Rescuer:
             log.warning("sessions of processes that stopped in the middle of a statement were ended: %d", count)
 
     async def _sweep(self) -> tuple[Transition, ...]:
-        swept = await self._app.store.arun(leases.sweep(BUDGET, now=self._app.now()))
+        swept = await self._app.store.arun(
+            leases.sweep(BUDGET, every=self._app.terms.heartbeat_every, now=self._app.now())
+        )
         for each in swept:
             log.warning("job %d: %s; %s", each.job_id, each.error, each.note)
         if AUDIENCE:

@@ -107,7 +107,9 @@ def test_the_work_of_a_pass_depends_on_its_budget_only(app, clock, work):
 @pytest.mark.case("D21")
 def test_a_pass_reads_no_further_than_its_budget(app):
     """The sweep walks an index in its order, without sorting, so that it can stop at its budget."""
-    plan = execute(app, f"EXPLAIN QUERY PLAN {loader.statements('sqlite')['lost']}", now=0, grace=0, budget=100)
+    plan = execute(
+        app, f"EXPLAIN QUERY PLAN {loader.statements('sqlite')['lost']}", now=0, grace=0, every=None, budget=100
+    )
 
     assert ["SCAN job USING INDEX redrive_jobs_running"] == [step[3] for step in plan if " job " in step[3]]
     assert [] == [step[3] for step in plan if "TEMP B-TREE" in step[3]]

@@ -87,6 +87,118 @@ def test_nothing_to_sweep(store: Harness):
     assert before == store.everything()
 
 
+# ---------------------------------------------------------------------------------------------------- absences
+
+BEAT = seconds(5)
+"""The heartbeat, and the time between two sweeps."""
+
+
+def sweeps(store: Harness, *after: float) -> list[int]:
+    """Sweep so many seconds after one another, and answer how many leases each took."""
+    taken = []
+    for each in after:
+        store.wait(each)
+        taken.append(len(store.sweep(every=BEAT)))
+    return taken
+
+
+def test_regular_sweeps_find_a_dead_worker_as_soon_as_its_lease_has_run_out(store: Harness):
+    """With a sweep each heartbeat, a worker that has stopped loses its job between 15 and 20 s after its last one."""
+    store.take(new(), worker=store.worker())
+
+    assert [0, 0, 0, 1] == sweeps(store, 4.9, 5, 5, 5)
+
+
+def test_an_absence_of_the_database_is_no_silence_of_a_worker(store: Harness):
+    """After 38 s without any sweep, a worker has time for a heartbeat, and keeps its job."""
+    worker = store.worker()
+    claim = store.take(new(), worker=worker)
+    before = sweeps(store, 4, 38, 5, 4)
+    store.beat(worker)
+    after = sweeps(store, 1, 5)
+
+    assert [0] * 6 == before + after
+    assert 1 == len(store.settle((claim, Succeeded())).moved)
+
+
+def test_a_worker_that_died_in_an_absence_is_found_soon_after(store: Harness):
+    """It is forgiven the absence and not more: two heartbeats after the first sweep its job runs again."""
+    store.take(new(), worker=store.worker())
+
+    assert [0, 0, 0, 1] == sweeps(store, 4, 3600, 5, 5)
+
+
+@pytest.mark.parametrize("away", [20, 3600])
+def test_a_database_that_is_away_again_and_again_does_not_save_a_dead_worker(store: Harness, away: float):
+    """Each sweep counts for a heartbeat of silence, however long it was away between two of them."""
+    store.take(new(), worker=store.worker())
+
+    assert [0, 0, 1] == sweeps(store, away, away, away)
+
+
+def test_a_healthy_worker_survives_a_database_that_is_away_again_and_again(store: Harness):
+    """One heartbeat between two absences is enough."""
+    worker = store.worker()
+    store.take(new(), worker=worker)
+    taken = []
+    for _ in range(5):
+        taken += sweeps(store, 30, 5)
+        store.beat(worker)
+
+    assert [0] * 10 == taken
+
+
+def test_an_absence_is_forgiven_once_however_many_sweep(store: Harness):
+    """The time is added in the row of the worker: the second sweep after the absence adds nothing."""
+    store.take(new(), worker=store.worker())
+
+    assert [0, 0, 0, 0, 0, 1] == sweeps(store, 40, 0, 0, 5, 4.9, 0.1)
+
+
+def test_a_clock_that_jumps_ahead_takes_no_lease(store: Harness):
+    """To a sweep a step of the database's clock is an absence."""
+    worker = store.worker()
+    store.take(new(), worker=worker)
+
+    assert [0, 0] == sweeps(store, 1, 3600)
+    store.beat(worker)
+    assert [0, 0] == sweeps(store, 1, 4)
+
+
+def test_after_a_clock_was_set_back_nothing_is_taken_early(store: Harness):
+    """Silence does not become negative: the lease ends when it was to end."""
+    store.take(new(), worker=store.worker())
+
+    assert [0, 0, 0] == sweeps(store, 5, -60, 60)
+    assert [0, 0, 1] == sweeps(store, 5, 4.9, 0.1)
+
+
+def test_an_attempt_that_ended_in_an_absence_can_be_settled(store: Harness):
+    """A worker that was cut off has some time to write the attempts that have outlived their timeouts meanwhile."""
+    worker = store.worker()
+    claim = store.take(new(attempt_timeout="10s"), worker=worker)
+    absent = sweeps(store, 1, 38)
+    store.beat(worker)
+    present = sweeps(store, 0.1)
+
+    assert [0, 0, 0] == absent + present
+    assert 1 == len(store.settle((claim, Succeeded())).moved)
+
+
+def test_an_attempt_that_hangs_after_an_absence_is_taken(store: Harness):
+    """The grace after an absence ends: then the hard timeout holds as ever."""
+    worker = store.worker()
+    store.take(new(attempt_timeout="10s"), worker=worker)
+    store.wait(38)
+    store.beat(worker)
+    taken = []
+    for _ in range(3):
+        taken += sweeps(store, 4)
+        store.beat(worker)
+
+    assert [0, 0, 1] == taken
+
+
 # ---------------------------------------------------------------------------------------------------- hard timeouts
 
 

@@ -156,7 +156,7 @@ def test_a_sweep_strikes_off_and_takes_what_is_lost():
     assert [1] == [each.job_id for each in moved]
     assert ["clock", "workers_bury", "lost", "settle", "attempt_insert"] == names(asked)
     assert {"now": T0, "gone": [4, 6]} == asked[1].params
-    assert {"now": T0, "grace": GRACE, "budget": 9} == asked[2].params
+    assert {"now": T0, "grace": GRACE, "every": None, "budget": 9} == asked[2].params
     assert [11, 12] == [row["lease_id"] for row in asked[3].many]
     assert [(1, Closing.LOST)] == [(row["job_id"], row["outcome"]) for row in asked[4].many]
 
@@ -186,6 +186,14 @@ def test_a_sweep_leaves_what_it_cannot_read():
 
     assert [2] == [each.job_id for each in moved]
     assert [12] == [row["lease_id"] for row in asked[3].many]
+
+
+def test_a_sweep_that_is_told_how_often_it_comes_prolongs_first():
+    """What no sweep has seen is added to the leases before any of them is found to have run out."""
+    _, asked = converse(leases.sweep(9, every=seconds(5)), CLOCK, [], [], [])
+
+    assert ["clock", "workers_late", "workers_bury", "lost"] == names(asked)
+    assert {"now": T0, "every": seconds(5)} == asked[1].params
 
 
 def test_a_sweep_of_nothing():

@@ -29,7 +29,7 @@ from redrive.engine.transition import Transition
 from redrive.errors import JobNotFound, LeaseLost, StoreError
 from redrive.policy import Failure, Stage
 from redrive.stores.operations.clock import instant
-from redrive.stores.operations.leases import write_all
+from redrive.stores.operations.transitions import write_all
 from redrive.stores.query import Query, Rows, Steps, reads, wakes
 
 __all__ = ["UNANSWERED", "answer", "lapse", "until_lapse"]

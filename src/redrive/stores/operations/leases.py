@@ -22,23 +22,23 @@ from operator import attrgetter
 
 import msgspec
 
-from redrive.engine.frozen import UNREADABLE, freeze
+from redrive.engine.frozen import UNREADABLE
 from redrive.engine.lease import GRACE, UNKNOWN_TASK_DELAY
-from redrive.engine.lifecycle import FINAL, Event, State
+from redrive.engine.lifecycle import Event, State
 from redrive.engine.outcome import Lost, Outcome, Released, Succeeded
 from redrive.engine.queue import Due
-from redrive.engine.records import Attempt, Claim, Closing, NewJob
+from redrive.engine.records import Claim, Closing
 from redrive.engine.settle import decide
 from redrive.engine.transition import Transition
 from redrive.policy import format_duration
 from redrive.stores.operations import keys, origins, special, traces
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.floors import Floor, NextDue, Where, next_due, parameters
-from redrive.stores.operations.jobs import insert
 from redrive.stores.operations.special import Offer, Walk
+from redrive.stores.operations.transitions import write_all, write_untold
 from redrive.stores.query import Query, Rows, Steps, wakes, writes
 
-__all__ = ["Claimed", "Ending", "Settled", "claim", "closed_before", "settle", "sweep", "write_all", "write_untold"]
+__all__ = ["Claimed", "Ending", "Settled", "claim", "closed_before", "settle", "sweep"]
 
 CONTENDED = timedelta(milliseconds=10)
 """How long a claimer rests where all that is due is just being taken by others."""
@@ -240,106 +240,6 @@ def _write_successes(plain: Sequence[Transition], at: datetime) -> Generator[Que
     return done
 
 
-def write_all(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Generator[Query, Rows, dict[int, Transition]]:
-    """Write transitions, each whole or not at all: job, history, result, catch job, caught parent, key (law 6).
-
-    Args:
-        pairs: attempts and what is to be written of them.
-        at: the instant of the transaction.
-
-    Returns:
-        What became of the jobs, by the leases that were current: what was to be, unless another job has the key now.
-    """
-    done = yield from write_untold(pairs, at)
-    yield from origins.tell(done.values(), at)
-    return done
-
-
-def write_untold(
-    pairs: Sequence[tuple[Claim, Transition]], at: datetime
-) -> Generator[Query, Rows, dict[int, Transition]]:
-    """The same, but what has made the jobs is not told: whoever calls this does that, of all that it ends at once.
-
-    They travel together: what they have in common is one statement each, whatever their number.
-
-    Args:
-        pairs: attempts and what is to be written of them.
-        at: the instant of the transaction.
-
-    Returns:
-        What became of the jobs, by the leases that were current.
-    """
-    done: set[int] = set()
-    waiting = [_suspended(each) for _, each in pairs if each.event is Event.WAIT]
-    if waiting:
-        done.update(row[0] for row in (yield Query("suspend", many=waiting)))
-    ended = [pair for pair in pairs if pair[1].event is not Event.WAIT]
-    if ended:
-        current = {row[0] for row in (yield Query("settle", many=[_columns(each, at) for _, each in ended]))}
-        yield from _write_rest([pair for pair in ended if pair[1].lease_id in current], at)
-        done |= current
-    written = [pair for pair in pairs if pair[1].lease_id in done]
-    return {each.lease_id: each for _, each in written} | (yield from keys.follow(written, at))
-
-
-def _write_rest(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Generator[Query, Rows, None]:
-    """Write what belongs to the ends of these attempts beside the job itself."""
-    moved = [transition for _, transition in pairs]
-    closed = [
-        {name: getattr(each.closed, name) for name in Attempt.__struct_fields__}
-        for each in moved
-        if each.closed is not None
-    ]
-    if closed:
-        yield Query("attempt_insert", many=closed)
-    results = [{"job_id": each.job_id, "result": each.result} for each in moved if each.result is not None]
-    if results:
-        yield Query("result_put", many=results)
-    caught = [{"job_id": each.caught, "now": at} for each in moved if each.caught is not None]
-    if caught:
-        yield Query("caught", many=caught)
-    yield from insert([_catch_job(claim, each.catch) for claim, each in pairs if each.catch is not None], at)
-
-
-def _suspended(transition: Transition) -> dict[str, object]:
-    wanted = ("job_id", "lease_id", "scheduled_at", "note")
-    return {name: getattr(transition, name) for name in wanted}
-
-
-def _columns(transition: Transition, at: datetime) -> dict[str, object]:
-    return {
-        "job_id": transition.job_id,
-        "lease_id": transition.lease_id,
-        "state": transition.state,
-        "before": transition.before,
-        "hold": transition.hold,
-        "note": transition.note,
-        "attempt": transition.attempt,
-        "failures": transition.failures,
-        "crashes": transition.crashes,
-        "snoozes": transition.snoozes,
-        "by_rule": list(transition.by_rule) or None,
-        "scheduled_at": transition.scheduled_at,
-        "last_delay": transition.last_delay,
-        "unreadable_at": transition.unreadable_at,
-        "finished_at": at if transition.state in FINAL else None,
-        "reason": transition.reason,
-        "error": transition.error,
-    }
-
-
-def _catch_job(claim: Claim, task: str) -> NewJob:
-    """The catch task runs at once, on the queue where its parent ran, under the parent's policy (seed 001)."""
-    return NewJob(
-        task=task,
-        queue=claim.queue,
-        priority=claim.priority,
-        payload=None,
-        policy=freeze(claim.policy),
-        parent_id=claim.id,
-    )
-
-
 def closed_before(missed: Sequence[Transition]) -> Generator[Query, Rows, dict[int, str]]:
     """Read what the history says under these leases, which are not current any more.
 
@@ -368,15 +268,25 @@ _ANSWERS = frozenset({Closing.SUCCEEDED, Closing.FAILED})
 
 @wakes
 def sweep(
-    budget: int, *, gone: Collection[int] = (), grace: timedelta = GRACE, now: datetime | None = None
+    budget: int,
+    *,
+    every: timedelta | None = None,
+    gone: Collection[int] = (),
+    grace: timedelta = GRACE,
+    now: datetime | None = None,
 ) -> Steps[tuple[Transition, ...]]:
     """Take away the leases of workers that fell silent and of attempts that outlived their hard timeout.
+
+    Silence counts while sweeps look. Where none came for longer than `every`, the database was away, or all its users
+    were, and nobody could have beaten: the rest of that span is added to the lease. It is added in the worker's row,
+    once, whoever sweeps. Each sweep counts for something, so this comes to an end for a worker that is dead.
 
     Each row is guarded by the lease id that was read, so one odd row stops no other (poison for FTL's reaper).
     A row whose policy cannot be read is left to a worker that can: whether the task may run again is written there.
 
     Args:
         budget: how many leases at most; the work of one pass is bounded.
+        every: how often the caller sweeps; None: all silence counts.
         gone: workers that are known to be dead, though they are not silent for long enough.
         grace: added to an attempt timeout before a living worker loses the attempt.
         now: the instant, in tests.
@@ -385,8 +295,11 @@ def sweep(
         What became of each job; shorter than ``budget`` when nothing is left to sweep.
     """
     at = yield from instant(now)
+    if every is not None:
+        yield Query("workers_late", {"now": at, "every": every})
     yield Query("workers_bury", {"now": at, "gone": sorted(gone)})
-    rows: Sequence[Claim] = yield Query("lost", {"now": at, "grace": grace, "budget": budget}, into=Claim)
+    params = {"now": at, "grace": grace, "every": every, "budget": budget}
+    rows: Sequence[Claim] = yield Query("lost", params, into=Claim)
     readable = [lost for lost in rows if lost.policy is not UNREADABLE]
     decided = [(lost, decide(lost, Lost(_fate(lost, at - grace)), at, 0.0)) for lost in readable]
     done = yield from write_all(decided, at)

@@ -40,8 +40,8 @@ from redrive.stores.operations.freshness import (
     turned,
     write,
 )
-from redrive.stores.operations.leases import write_untold
 from redrive.stores.operations.origins import follow
+from redrive.stores.operations.transitions import write_untold
 from redrive.stores.query import Query, Rows, Steps, wakes, writes
 
 __all__ = ["replan", "start", "sweep"]

@@ -21,7 +21,7 @@ from tests.stores.helpers import LONG, T0, new
 VALUES: dict[str, str] = {
     "now": f"'{T0}'", "count": "10", "queues": "NULL", "worker_id": "1",
     "job_ids": "ARRAY[1,2,3]", "lease_ids": "ARRAY[1,2,3]", "ids": "ARRAY[1,2,3]", "job_id": "1", "id": "1",
-    "grace": "'10 s'", "budget": "100", "gone": "'{}'", "expires_at": f"'{T0}'",
+    "grace": "'10 s'", "every": "'5 s'", "budget": "100", "gone": "'{}'", "expires_at": f"'{T0}'",
     "floor_queues": "'{}'", "floor_priorities": "'{}'", "floor_tasks": "'{}'", "tasks": "NULL",
     "floor_times": "'{}'", "floor_ids": "'{}'",
 }  # fmt: skip

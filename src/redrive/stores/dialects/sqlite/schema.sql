@@ -41,6 +41,8 @@ CREATE TABLE redrive_workers (
     heartbeat_at INTEGER NOT NULL,
     expires_at INTEGER NOT NULL,
     stopped_at INTEGER,
+    late_at INTEGER,                      -- when a sweep last found its heartbeat to be late
+    resumed_at INTEGER,                   -- its first heartbeat after a long silence
     CHECK (expires_at >= heartbeat_at)    -- a heartbeat never shortens a life
 ) STRICT;
 

@@ -42,6 +42,8 @@ CREATE TABLE redrive_workers (
     heartbeat_at timestamptz NOT NULL,
     expires_at timestamptz NOT NULL,
     stopped_at timestamptz,
+    late_at timestamptz,                  -- when a sweep last found its heartbeat to be late
+    resumed_at timestamptz,               -- its first heartbeat after a long silence
     CHECK (expires_at >= heartbeat_at)    -- a heartbeat never shortens a life
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0);
 

@@ -9,7 +9,15 @@ SELECT
 FROM redrive_jobs AS job
 LEFT JOIN redrive_workers AS worker ON worker.id = job.worker_id AND worker.stopped_at IS NULL
 WHERE job.state = 'running'
-    AND (worker.id IS NULL OR job.claimed_at + job.timeout_for + :grace::interval <= :now::timestamptz)
+    AND (
+        worker.id IS NULL
+        OR (
+            job.claimed_at + job.timeout_for + :grace::interval <= :now::timestamptz
+            -- One that was cut off from the database has some time to write what has ended meanwhile.
+            AND coalesce(worker.resumed_at + :grace <= :now, true)
+            AND (:every::interval IS NULL OR worker.heartbeat_at > :now - :every)
+        )
+    )
 ORDER BY job.worker_id, job.id
 LIMIT :budget::bigint
 FOR UPDATE OF job SKIP LOCKED

@@ -1,7 +1,8 @@
 -- Extends the life of a worker; never shortens it. Answers its id if it is registered.
--- Called by beat and claim.
+-- Called by beat and claim. After a silence of two thirds of its lease, the worker has resumed.
 UPDATE redrive_workers SET
     heartbeat_at = :now::timestamptz,
-    expires_at = greatest(expires_at, :expires_at::timestamptz)
+    expires_at = greatest(expires_at, :expires_at::timestamptz),
+    resumed_at = CASE WHEN 3 * (:now - heartbeat_at) >= 2 * (:expires_at - :now) THEN :now ELSE resumed_at END
 WHERE id = :id::bigint AND stopped_at IS NULL
 RETURNING id

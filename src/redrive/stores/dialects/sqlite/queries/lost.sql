@@ -9,6 +9,14 @@ SELECT
 FROM redrive_jobs AS job
 LEFT JOIN redrive_workers AS worker ON worker.id = job.worker_id AND worker.stopped_at IS NULL
 WHERE job.state = 'running'
-    AND (worker.id IS NULL OR job.claimed_at + job.timeout_for + :grace <= :now)
+    AND (
+        worker.id IS NULL
+        OR (
+            job.claimed_at + job.timeout_for + :grace <= :now
+            -- One that was cut off from the database has some time to write what has ended meanwhile.
+            AND coalesce(worker.resumed_at + :grace <= :now, 1)
+            AND (:every IS NULL OR worker.heartbeat_at > :now - :every)
+        )
+    )
 ORDER BY job.worker_id, job.id
 LIMIT :budget

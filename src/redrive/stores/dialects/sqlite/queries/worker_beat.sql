@@ -1,5 +1,8 @@
 -- Extends the life of a worker; never shortens it. Answers its id if it is registered.
--- Called by beat and claim.
-UPDATE redrive_workers SET heartbeat_at = :now, expires_at = max(expires_at, :expires_at)
+-- Called by beat and claim. After a silence of two thirds of its lease, the worker has resumed.
+UPDATE redrive_workers SET
+    heartbeat_at = :now,
+    expires_at = max(expires_at, :expires_at),
+    resumed_at = CASE WHEN 3 * (:now - heartbeat_at) >= 2 * (:expires_at - :now) THEN :now ELSE resumed_at END
 WHERE id = :id AND stopped_at IS NULL
 RETURNING id
