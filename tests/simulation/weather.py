@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from redrive.errors import StoreUnreachable
+from redrive.errors import StoreOutcomeUnknown, StoreUnreachable
 from redrive.stores.query import Operation
 from tests.simulation.scheduler import Process
 
@@ -62,13 +62,14 @@ class Weather:
         """Return the seconds until the reply arrives.
 
         Raises:
-            StoreUnreachable: it does not arrive; what was written is committed.
+            StoreOutcomeUnknown: it does not arrive; what was written is committed.
+            StoreUnreachable: the same, of an operation that writes nothing.
         """
         if self.away_until > self._simulation.scheduler.now or (
             operation.writes and self._strikes(self.replies, process)
         ):
             message = "the connection was cut before the reply came"
-            raise StoreUnreachable(message)
+            raise (StoreOutcomeUnknown if operation.writes else StoreUnreachable)(message)
         return process.rng.expovariate(500) if process.rng.random() < REPLIES else 0.0
 
     def _strikes(self, armed: dict[str, int], process: Process) -> bool:

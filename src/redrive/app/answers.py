@@ -60,7 +60,7 @@ class Answers:
             JobNotFound: there is no such job.
             LeaseLost: the attempt is over: its wait ended, the job was cancelled or runs again; the message says what.
             PayloadError: the result does not fit the annotation; the attempt goes on waiting.
-            StoreError: the database refused; repeat it.
+            StoreError: the database refused, or its answer was lost (`OutcomeUnknown`); repeat it.
         """
         job_id, lease_id = _read(token)
         task = self.store.run(jobs.get(job_id)).task
@@ -88,7 +88,7 @@ class Answers:
             JobNotFound: there is no such job.
             LeaseLost: the attempt is over; the message says what ended it.
             PayloadError: the error is none: a `Snooze` or a `Cancel`.
-            StoreError: the database refused; repeat it.
+            StoreError: the database refused, or its answer was lost (`OutcomeUnknown`); repeat it.
         """
         return _told(self.store.run(self._answer(*_read(token), _failed(error))))
 

@@ -112,7 +112,9 @@ class Context:
         Raises:
             LeaseLost: on entering or leaving the block: the attempt is over, and what was written is undone.
             ConfigurationError: the store has no connection to lend, or this is not a job.
-            StoreError: the database refused; what was written is undone.
+            OutcomeUnknown: on leaving the block: the answer to the commit was lost. Let it leave the handler: if the
+                commit took effect, the job has succeeded and is not run again; if not, this attempt has failed.
+            StoreError: the database refused, or is away; what was written is undone.
         """
         return Transaction(self._linked())
 

@@ -187,7 +187,7 @@ class Refresh(Task[P, R, C], Generic[P, R, C]):
         Raises:
             PayloadError: the arguments do not fit the annotations, or cannot be stored.
             ConfigurationError: the key is empty or too long, or has a zero byte.
-            StoreError: the database refused.
+            StoreError: the database refused, or its answer was lost (`OutcomeUnknown`); repeat it.
         """
         return Keeper(self).track(key, *args, **kwargs)
 
@@ -207,7 +207,7 @@ class Refresh(Task[P, R, C], Generic[P, R, C]):
         Raises:
             PayloadError: arguments do not fit the annotations, or cannot be stored; nothing is tracked then.
             ConfigurationError: a key is empty or too long, or has a zero byte.
-            StoreError: the database refused.
+            StoreError: the database refused, or its answer was lost (`OutcomeUnknown`); repeat it.
         """
         return Keeper(self).track_many(things)
 

@@ -193,7 +193,9 @@ class Call(Generic[P, R]):
         Raises:
             PayloadError: the arguments do not fit the annotations, or cannot be stored.
             DuplicateJob: another job holds the key; nothing was enqueued, and your transaction goes on.
-            StoreError: the database refused; nothing was enqueued.
+            OutcomeUnknown: the answer to the commit was lost, and the job may be there. Give the call an
+                ``idempotency_key`` (or a ``key``) by `options`; then it can be repeated without a second job.
+            StoreError: the database refused, or is away; nothing was enqueued.
         """
         (job,) = self._put([self._new(args, kwargs)], using)
         return job
@@ -220,7 +222,8 @@ class Call(Generic[P, R]):
         Raises:
             PayloadError: one of the calls does not fit; the message says which, and nothing was enqueued.
             DuplicateJob: another job holds the key of one of them; nothing was enqueued.
-            StoreError: the database refused; nothing was enqueued.
+            OutcomeUnknown: the answer to the commit was lost: all of the jobs may be there, or none; see `enqueue`.
+            StoreError: the database refused, or is away; nothing was enqueued.
         """
         return self._put(self._many(calls), using)
 

@@ -15,7 +15,7 @@ Answers: what can go wrong, and what is it called? May import: nothing. Must nev
     │   ├── CatchDefinitionError        a catch task that is missing or takes the wrong request
     │   └── AppLoadError                ``module:app`` does not lead to an App
     ├── PayloadError                    (also a TypeError) arguments that do not fit the task's annotations
-    ├── StoreError                      the database said no
+    ├── StoreError                      the database refused, or is away
     │   ├── StoreOpenError              not there, not writable, not a database
     │   ├── StoreBusy                   another process holds it locked
     │   ├── StoreFull                   its disk is full
@@ -36,7 +36,8 @@ Answers: what can go wrong, and what is it called? May import: nothing. Must nev
     │   ├── JobCancelled                somebody ended it
     │   └── ResultTimeout               (also a TimeoutError) it is not finished yet
     └── RequestError                    a request that ended without an answer of its own
-        ├── OutcomeUnknown              nobody knows whether it took effect
+        ├── OutcomeUnknown              it is unknown whether it took effect
+        │   ├── StoreOutcomeUnknown     (also a StoreError) the answer to a commit was lost
         │   └── AmbiguousTimeout        (also a TimeoutError) and its time was up
         ├── UnambiguousTimeout          (also a TimeoutError) it did not take effect
         ├── RequestCancelled            it is not sent again, or not wanted any more
@@ -85,6 +86,7 @@ from redrive.errors.durable import (
     StoreFull,
     StoreMismatch,
     StoreOpenError,
+    StoreOutcomeUnknown,
     StoreUnreachable,
     TokenError,
 )
@@ -160,6 +162,7 @@ __all__ = [
     "StoreFull",
     "StoreMismatch",
     "StoreOpenError",
+    "StoreOutcomeUnknown",
     "StoreUnreachable",
     "TaskDefinitionError",
     "TerminalFailure",

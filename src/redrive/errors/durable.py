@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from redrive.errors.base import RedriveError
+from redrive.errors.requests import OutcomeUnknown
 
 __all__ = [
     "DuplicateJob",
@@ -24,6 +25,7 @@ __all__ = [
     "StoreFull",
     "StoreMismatch",
     "StoreOpenError",
+    "StoreOutcomeUnknown",
     "StoreUnreachable",
     "TokenError",
 ]
@@ -50,7 +52,11 @@ class StoreFull(StoreError):
 
 
 class StoreUnreachable(StoreError):
-    """The database server cannot be reached, or the connection to it was lost."""
+    """The database server cannot be reached, or the connection was lost; the transaction wrote nothing."""
+
+
+class StoreOutcomeUnknown(OutcomeUnknown, StoreError):
+    """The answer of the database to a commit was lost; it is unknown whether the write took effect."""
 
 
 class StoreClosed(StoreError):

@@ -31,11 +31,11 @@ class RequestError(RedriveError):
 
 
 class OutcomeUnknown(RequestError):
-    """Nobody knows whether the request took effect."""
+    """It is unknown whether the request took effect."""
 
 
 class AmbiguousTimeout(OutcomeUnknown, TimeoutError):
-    """The time was up, and nobody knows whether the request took effect."""
+    """The time was up, and it is unknown whether the request took effect."""
 
 
 class UnambiguousTimeout(RequestError, TimeoutError):

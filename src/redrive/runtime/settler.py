@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from redrive.app.app import App
 from redrive.clock import Clock
 from redrive.engine.outcome import Failed, Outcome, Released
-from redrive.errors import StoreBusy, StoreError, StoreFull, StoreUnreachable
+from redrive.errors import StoreBusy, StoreError, StoreFull, StoreOutcomeUnknown, StoreUnreachable
 from redrive.observe.logs import logger
 from redrive.policy import Failure
 from redrive.runtime import faults
@@ -117,7 +117,7 @@ class Settler:
             try:
                 faults.at("before_settle")
                 settled = await self._app.store.arun(leases.settle(batch, now=self._app.now()))
-            except (StoreBusy, StoreFull, StoreUnreachable) as error:
+            except (StoreBusy, StoreFull, StoreUnreachable, StoreOutcomeUnknown) as error:
                 tries += 1
                 log.warning("settling %d attempts waits: %s", len(batch), error)
                 await self._clock.asleep(rest(tries))

@@ -67,7 +67,8 @@ class RedriveBackend(library.BaseTaskBackend):  # type: ignore[misc] # Django ha
         Raises:
             TypeError: an argument cannot be written as JSON.
             PayloadError: likewise.
-            StoreError: the database refused; nothing was enqueued.
+            OutcomeUnknown: the answer to the commit was lost; the job may be there.
+            StoreError: the database refused, or is away; nothing was enqueued.
         """
         self.validate_task(task)
         new = self._new(task, args, kwargs)

@@ -8,7 +8,8 @@ they say is the same, and decided in `conversation`: the statements, whose ``:na
 transaction for every operation, READ COMMITTED (READ ONLY and REPEATABLE READ where it only reads). An operation that
 fails undoes itself. Connections are opened when they are needed, at most ``pool`` of each colour (of asyncpg: for each
 event loop), and kept. One that has died while nobody used it is replaced without a word; one that dies within an
-operation is `StoreUnreachable`, because nobody knows how far the operation got.
+operation is `StoreUnreachable`: the server undoes the transaction. Where the statement that commits was sent and its
+answer is lost, it is `StoreOutcomeUnknown`.
 
 Nothing is serialised
 ---------------------

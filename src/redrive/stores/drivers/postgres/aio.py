@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from redrive.errors import StoreBusy, StoreClosed
+from redrive.errors import StoreBusy, StoreClosed, StoreError
 from redrive.stores.dialects.postgres.values import decoder
 from redrive.stores.drivers.postgres.conversation import Said, Talk, part, whole
 from redrive.stores.drivers.postgres.settings import Settings
@@ -17,13 +17,29 @@ from redrive.stores.drivers.postgres.statements import session
 from redrive.stores.drivers.postgres.trouble import translation
 from redrive.stores.query import Operation, Rows, Steps
 
-__all__ = ["ERRORS", "AsyncRunner", "connect", "drive"]
+__all__ = ["ERRORS", "AsyncRunner", "connect", "drive", "failure"]
 
 R = TypeVar("R")
 
 ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
 """What asyncpg raises when the database says no, or nothing. Of a session that was ended between two messages it says
 that it has made a mistake itself ("cannot switch to state")."""
+
+
+def failure(error: BaseException, settings: Settings, *, commits: str | None) -> StoreError:
+    """Turn an error of asyncpg into ours, where a commit may have been sent.
+
+    Args:
+        error: what was raised.
+        settings: which database.
+        commits: the operation that was to be committed, if one was.
+
+    Returns:
+        The error to raise.
+    """
+    # asyncpg raises an InterfaceError before it sends anything.
+    sent = not isinstance(error, asyncpg.InterfaceError)
+    return translation(error, settings, commits=commits if sent else None)
 
 
 async def connect(settings: Settings, *, direct: str | None = None) -> asyncpg.Connection[Any]:
@@ -79,7 +95,7 @@ async def _hold(connection: asyncpg.Connection[Any], talk: Talk[R], settings: Se
             try:
                 rows = await _say(connection, said)
             except ERRORS as error:
-                said = talk.throw(translation(error, settings))
+                said = talk.throw(failure(error, settings, commits=said.commits))
             else:
                 said = talk.send(rows)
     except StopIteration as stop:

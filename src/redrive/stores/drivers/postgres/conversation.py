@@ -52,11 +52,14 @@ class Said:
         text: one statement with ``$1``, ``$2``; or several without parameters.
         values: of the parameters; None where there are several statements.
         into: the record that each row becomes; without it rows are tuples.
+        commits: the operation of which this commits something, or of which something has been committed before. If
+            the answer is lost, it is unknown whether, or how far, the operation took effect.
     """
 
     text: str
     values: Sequence[Any] | None = None
     into: type | None = None
+    commits: str | None = None
 
 
 Talk: TypeAlias = Generator[Said, Rows | None, R]
@@ -96,25 +99,29 @@ def _stands_alone(query: Query) -> bool:
 
 def _talk(steps: Steps[R], settings: Settings, own: Operation[R] | None, is_news: Callable[[], bool]) -> Talk[R]:
     began = own is None
+    name = own.name if own is not None and own.writes else None
+    committed: str | None = None
     channel = settings.channel if own is not None and own.wakes and settings.notify else None
     try:
         query = next(steps)
         while True:
             if own is not None and not began and (settings.pgbouncer or not _stands_alone(query)):
-                yield Said(begin(settings, writes=own.writes))
+                yield Said(begin(settings, writes=own.writes), commits=committed)
                 began = True
             alone = query.last and not began
+            commits = name if not began and (query.last or query.complete) else committed
             news = channel if alone and channel and is_news() else None
             try:
-                rows = yield Said(*said(query, settings.schema, news), query.into)
+                rows = yield Said(*said(query, settings.schema, news), query.into, commits)
             except StoreError as error:
                 query = steps.throw(error)
             else:
+                committed = commits
                 query = steps.send(rows or ())
                 if alone:
                     raise RuntimeError(f"{query.name} follows a query that was said to be the last, and is committed")
     except StopIteration as stop:
         result: R = stop.value
     if own is not None and began:
-        yield Said(f'NOTIFY "{channel}"; COMMIT' if channel and is_news() else "COMMIT")
+        yield Said(f'NOTIFY "{channel}"; COMMIT' if channel and is_news() else "COMMIT", commits=name)
     return result

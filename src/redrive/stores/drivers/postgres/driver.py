@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from typing import Any, TypeVar
 
 from redrive.clock import Clock, SystemClock
-from redrive.errors import StoreClosed
+from redrive.errors import StoreClosed, StoreOutcomeUnknown, StoreUnreachable
 from redrive.stores.drivers import forks
 from redrive.stores.drivers.postgres import listener
 from redrive.stores.drivers.postgres import using as _using
@@ -72,7 +73,8 @@ class PostgresDriver:
         sync, _ = self._runners()
         if using is not None:
             if operation.before is not None:
-                sync.run(operation.before, self._is_news)
+                with self._preparing():
+                    sync.run(operation.before, self._is_news)
             return _using.run_on(using, operation, self.settings, self._name())
         return sync.run(operation, self._is_news)
 
@@ -94,7 +96,8 @@ class PostgresDriver:
             if self._uid is None:
                 self._uid = await aio.run(identify("uid"))
             if operation.before is not None:
-                await aio.run(operation.before, self._is_news)
+                with self._preparing():
+                    await aio.run(operation.before, self._is_news)
             return await _using.arun_on(using, operation, self.settings, self._uid)
         return await aio.run(operation, self._is_news)
 
@@ -185,6 +188,15 @@ class PostgresDriver:
         if self._uid is None:
             self._uid = self._sync.run(identify("uid"))
         return self._uid
+
+    @contextlib.contextmanager
+    def _preparing(self) -> Iterator[None]:
+        """Whether `Operation.before` took effect is of no concern: the operation itself has not been sent."""
+        try:
+            yield
+        except StoreOutcomeUnknown as error:
+            message = f"the connection to {self.settings} was lost before the operation was sent; it wrote nothing"
+            raise StoreUnreachable(message) from error
 
     def _is_news(self) -> bool:
         """Are workers to be told, or have they just been, and will look again by themselves?

@@ -31,6 +31,8 @@ R = TypeVar("R")
 
 _ENDED = "the handler has ended the transaction of ctx.transaction() by a statement of its own: redrive ends it"
 
+_NAME = "ctx.transaction()"
+
 _LAST_WAIT = 5
 """Seconds that a rollback may take before the connection is cut, which undoes everything too."""
 
@@ -60,7 +62,7 @@ class PostgresLoan:
         try:
             self._transaction.__exit__(None, None, None)
         except psycopg.Error as error:
-            raise translation(error, self._settings) from error
+            raise translation(error, self._settings, commits=_NAME) from error
         finally:
             self.connection.close()
 
@@ -103,7 +105,7 @@ class AsyncPostgresLoan:
         try:
             await self._transaction.commit()
         except aio.ERRORS as error:
-            raise translation(error, self._settings) from error
+            raise aio.failure(error, self._settings, commits=_NAME) from error
         finally:
             self.connection.terminate()
 

@@ -69,7 +69,8 @@ class Script:
                 wanted = compiled(statement, None)
                 self._cursor.execute(wanted.text, [parameters[name] for name in wanted.names])
         except psycopg.Error as error:
-            raise translation(error, self._settings, opening=True) from error
+            commits = "the migration" if statement == "COMMIT" else None
+            raise translation(error, self._settings, opening=True, commits=commits) from error
 
     def fetchone(self) -> Any:  # noqa: ANN401 - a row
         """Read one row."""

@@ -85,7 +85,7 @@ def _hold(cursor: Cursor, talk: Talk[R], settings: Settings, rows: Rows | None =
             try:
                 rows = _say(cursor, said)
             except psycopg.Error as error:
-                said = talk.throw(translation(error, settings))
+                said = talk.throw(translation(error, settings, commits=said.commits))
             else:
                 said = talk.send(rows)
     except StopIteration as stop:

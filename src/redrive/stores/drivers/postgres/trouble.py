@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from redrive.errors import StoreBusy, StoreError, StoreFull, StoreOpenError, StoreUnreachable
+from redrive.stores.drivers.doubt import unknown
 from redrive.stores.drivers.postgres.settings import Settings
 
 __all__ = ["translation"]
@@ -15,16 +16,23 @@ _AGAIN = {
 }
 _AWAY = ("08", "25P03", "53300", "57P")
 _CLOSED = ("28", "3D000")
+_UNDONE = frozenset({"08001", "08004", "25P03", "53300", "57P03"})
+"""The session ended, or was never there, before the statement arrived."""
+
 _AWAY_WORDS = ("starting up", "shutting down", "recovery", "too many", "remaining connection slots", "terminating")
 
 
-def translation(error: BaseException, settings: Settings, *, opening: bool = False) -> StoreError:
+def translation(
+    error: BaseException, settings: Settings, *, opening: bool = False, commits: str | None = None
+) -> StoreError:
     """Turn an error of a library into ours.
 
     Args:
         error: what it raised.
         settings: which database.
         opening: did it happen while a store was opened?
+        commits: the operation that the statement commits, if it was sent and commits one: without an answer it is
+            unknown whether the operation took effect.
 
     Returns:
         The error to raise.
@@ -44,15 +52,19 @@ def translation(error: BaseException, settings: Settings, *, opening: bool = Fal
     if state == "25006":
         return StoreUnreachable(f"{settings} is read only: is it a standby? ({text})")
     if state.startswith(_AWAY) or not state:
-        return _without_state(error, text, settings)
+        return _without_state(error, text, settings, None if state in _UNDONE else commits)
     return (StoreOpenError if opening else StoreError)(f"{settings}: {text}")
 
 
-def _without_state(error: BaseException, text: str, settings: Settings) -> StoreError:
+def _without_state(error: BaseException, text: str, settings: Settings, commits: str | None) -> StoreError:
     """An error that the server did not send: the connection is gone, or the library did not like a value."""
     if isinstance(error, ValueError | TypeError | OverflowError) or type(error).__name__ == "DataError":
         return StoreError(f"{settings}: {text}")
     if "FATAL:" in text and not any(word in text for word in _AWAY_WORDS):
         # It was refused before there was a session; libpq tells no code then.
         return StoreOpenError(f"{settings} cannot be opened: {text}")
-    return StoreUnreachable(f"{settings} cannot be reached, or the connection was lost: {text}")
+    if commits is not None:
+        return unknown(settings, commits, text)
+    return StoreUnreachable(
+        f"{settings} cannot be reached, or the connection was lost; this transaction wrote nothing ({text})"
+    )

@@ -47,10 +47,12 @@ def run_on(given: Any, operation: Operation[R], settings: Settings, uid: str) ->
         StoreError: the database refused.
     """
     connection = _below(given, settings)
+    commits: str | None = None
     try:
-        if not connection.autocommit and connection.info.transaction_status is TransactionStatus.IDLE:
+        if not connection.autocommit and _is_idle(connection):
             # Otherwise psycopg would commit at the end of our block what the user has not yet begun.
             connection.execute("SELECT")
+        alone = _is_idle(connection)
         with connection.transaction():
             try:
                 found = sync.drive(connection, identify("uid").steps, settings)
@@ -60,9 +62,11 @@ def run_on(given: Any, operation: Operation[R], settings: Settings, uid: str) ->
             result = sync.drive(connection, operation.steps, settings)
             if operation.wakes and settings.notify:
                 connection.execute(_notify(settings))
-            return result
+            # In autocommit mode, without a transaction of the user's, the end of this block is a commit.
+            commits = operation.name if alone and operation.writes else None
+        return result
     except psycopg.Error as error:
-        raise translation(error, settings) from error
+        raise translation(error, settings, commits=commits) from error
 
 
 async def arun_on(given: Any, operation: Operation[R], settings: Settings, uid: str) -> R:  # noqa: ANN401 - of any library
@@ -85,9 +89,11 @@ async def arun_on(given: Any, operation: Operation[R], settings: Settings, uid: 
     connection = await _abelow(given, settings)
     other = isinstance(connection, psycopg.AsyncConnection)
     drive: Any = _drive if other else aio.drive
+    commits: str | None = None
     try:
-        if other and not connection.autocommit and connection.info.transaction_status is TransactionStatus.IDLE:
+        if other and not connection.autocommit and _is_idle(connection):
             await connection.execute("SELECT")
+        alone = _is_idle(connection) if other else not connection.is_in_transaction()
         async with connection.transaction():
             try:
                 found = await drive(connection, identify("uid").steps, settings)
@@ -97,9 +103,10 @@ async def arun_on(given: Any, operation: Operation[R], settings: Settings, uid: 
             result: R = await drive(connection, operation.steps, settings)
             if operation.wakes and settings.notify:
                 await connection.execute(_notify(settings))
-            return result
+            commits = operation.name if alone and operation.writes else None
+        return result
     except (psycopg.Error, *aio.ERRORS) as error:
-        raise translation(error, settings) from error
+        raise aio.failure(error, settings, commits=commits) from error
 
 
 async def _drive(connection: psycopg.AsyncConnection[Any], steps: Steps[R], settings: Settings) -> R:
@@ -119,6 +126,11 @@ async def _drive(connection: psycopg.AsyncConnection[Any], steps: Steps[R], sett
         except StopIteration as stop:
             result: R = stop.value
             return result
+
+
+def _is_idle(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
+    """Return True if no transaction is open."""
+    return connection.info.transaction_status is TransactionStatus.IDLE
 
 
 def _notify(settings: Settings) -> str:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from redrive.stores.dialects import loader
 from redrive.stores.dialects.sqlite.values import decoder, encode, pairs
 from redrive.stores.drivers.sqlite.settings import Settings
-from redrive.stores.drivers.sqlite.trouble import translation
+from redrive.stores.drivers.sqlite.trouble import translated, translation
 from redrive.stores.query import Query, Rows, Steps
 
 __all__ = ["connect", "drive", "savepoint"]
@@ -130,11 +130,12 @@ _RETURNS = re.compile(r"^RETURNING\b", re.MULTILINE)
 
 
 @contextlib.contextmanager
-def savepoint(cursor: sqlite3.Cursor) -> Iterator[None]:
+def savepoint(cursor: sqlite3.Cursor, settings: Settings) -> Iterator[None]:
     """Undo what the block wrote if it raises, and only that.
 
     Args:
         cursor: in a transaction, or in autocommit mode, where the savepoint is a transaction of its own.
+        settings: for messages.
     """
     cursor.execute("SAVEPOINT redrive")
     try:
@@ -144,4 +145,5 @@ def savepoint(cursor: sqlite3.Cursor) -> Iterator[None]:
             cursor.execute("ROLLBACK TO redrive")
             cursor.execute("RELEASE redrive")
         raise
-    cursor.execute("RELEASE redrive")
+    with translated(settings, commits=True):
+        cursor.execute("RELEASE redrive")

@@ -175,7 +175,7 @@ class SQLiteDriver:
             check_same_database(cursor, self.settings)
             if not connection.in_transaction and begins_by_itself(connection):
                 cursor.execute(f"BEGIN {connection.isolation_level}")
-            with savepoint(cursor):
+            with savepoint(cursor, self.settings):
                 return self._drive_on(cursor, operation)
 
     def _drive_on(self, cursor: sqlite3.Cursor, operation: Operation[R]) -> R:

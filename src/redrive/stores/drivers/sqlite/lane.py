@@ -215,7 +215,8 @@ class Lane:
                 advance(cursor, self._settings.path)
             for task in group:
                 task.prepare(cursor, self._settings, alone=len(group) == 1)
-            cursor.execute("COMMIT" if any(task.error is None for task in group) else "ROLLBACK")
+            with translated(self._settings, commits=True):
+                cursor.execute("COMMIT" if any(task.error is None for task in group) else "ROLLBACK")
         except BaseException:
             _roll_back(cursor)
             raise
@@ -261,7 +262,7 @@ class Errand:
             if alone:
                 self._result = drive(cursor, self._steps, settings)
             else:
-                with savepoint(cursor):
+                with savepoint(cursor, settings):
                     self._result = drive(cursor, self._steps, settings)
         except Exception as error:
             if alone or not cursor.connection.in_transaction:

@@ -84,7 +84,7 @@ class SQLiteLoan:
             message = "the transaction belongs to the parent of this process: a forked child cannot end it"
             raise StoreError(message)
         try:
-            with translated(self.settings):
+            with translated(self.settings, commits=statement == "COMMIT"):
                 self.connection.set_authorizer(None)
                 if self.connection.in_transaction:  # some errors, such as a full disk, have ended it already
                     self.connection.execute(statement)

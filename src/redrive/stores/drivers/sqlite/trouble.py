@@ -4,23 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
 from redrive.errors import StoreBusy, StoreError, StoreFull, StoreOpenError
+from redrive.stores.drivers.doubt import unknown
 from redrive.stores.drivers.sqlite.settings import Settings
 
 __all__ = ["locked", "translated", "translation"]
 
 
+_IN_DOUBT = re.compile(r"(?i)i/o error")
+"""The disk refused to write or to sync the end of a transaction. The transaction is undone; but its pages may have
+reached the log, and where nothing is written after them, the recovery after a crash carries the transaction out."""
+
+
 @contextlib.contextmanager
-def translated(settings: Settings, *, opening: bool = False) -> Iterator[None]:
+def translated(settings: Settings, *, opening: bool = False, commits: bool = False) -> Iterator[None]:
     """Turn SQLite's errors into ours within a block.
 
     Args:
         settings: which database.
         opening: is it being opened?
+        commits: does the block consist of a commit?
 
     Raises:
         StoreError: what sqlite3 raised, in our words.
@@ -28,16 +36,19 @@ def translated(settings: Settings, *, opening: bool = False) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise translation(error, settings, opening=opening) from error
+        raise translation(error, settings, opening=opening, commits=commits) from error
 
 
-def translation(error: sqlite3.Error, settings: Settings, *, opening: bool = False) -> StoreError:
+def translation(
+    error: sqlite3.Error, settings: Settings, *, opening: bool = False, commits: bool = False
+) -> StoreError:
     """Turn one of SQLite's errors into ours.
 
     Args:
         error: what sqlite3 raised.
         settings: which database.
         opening: did it happen while the database was opened?
+        commits: did it happen while a transaction was committed?
 
     Returns:
         The error to raise.
@@ -53,12 +64,13 @@ def translation(error: sqlite3.Error, settings: Settings, *, opening: bool = Fal
         return StoreFull(f"{settings} cannot grow, its disk is full; nothing was written: make room ({text})")
     if "not a database" in text:
         return StoreOpenError(f"{settings} exists but is not an SQLite database: give another path")
-    if "unable to open" in text:
-        return StoreOpenError(f"{settings} cannot be opened: {_reason(settings.path)}")
-    if "readonly" in text:
-        return StoreOpenError(f"{settings} cannot be written: {_reason(settings.path)}")
+    if "unable to open" in text or "readonly" in text:
+        what = "written" if "readonly" in text else "opened"
+        return StoreOpenError(f"{settings} cannot be {what}: {_reason(settings.path)}")
     if "no such table: redrive" in text or "no such view" in text:
         return StoreOpenError(f"{settings} has no redrive tables ({text})")
+    if commits and _IN_DOUBT.search(text):
+        return unknown(settings, None, text)
     return (StoreOpenError if opening else StoreError)(f"{settings}: {text}")
 
 
