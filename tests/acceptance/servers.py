@@ -29,10 +29,12 @@ class Server:
 
     Args:
         folder: for its data and its socket, with a short path.
+        settings: ``name=value``, besides `SETTINGS`.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *settings: str) -> None:
         self.folder = folder
+        self._settings = (*SETTINGS, *settings)
         folder.chmod(0o755)
         self._account = postgres._account(folder)
         self._binaries = Path(postgres.BINARIES) if postgres.BINARIES else postgres._packaged(self._account)
@@ -57,7 +59,7 @@ class Server:
 
     def start(self) -> None:
         """Start, as often as it takes: one that was killed leaves processes behind, which end in their own time."""
-        options = f"-h '' -k {self.folder} " + " ".join(f"-c {each}" for each in SETTINGS)
+        options = f"-h '' -k {self.folder} " + " ".join(f"-c {each}" for each in self._settings)
         deadline = time.monotonic() + PATIENCE
         while self._run("pg_ctl", "start", "-w", "--silent", "-l", str(self.folder / "log"), "-o", options).returncode:
             assert time.monotonic() < deadline, (self.folder / "log").read_text()
@@ -106,9 +108,9 @@ class Server:
 
 
 @contextlib.contextmanager
-def own(folder: Path) -> Iterator[Server]:
+def own(folder: Path, *settings: str) -> Iterator[Server]:
     """Start a server, and stop it in the end."""
-    server = Server(folder)
+    server = Server(folder, *settings)
     try:
         yield server
     finally:

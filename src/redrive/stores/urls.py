@@ -14,7 +14,8 @@ HIDDEN = "***"
 
 _HARMLESS = frozenset({
     "application_name", "busy_timeout", "direct", "host", "notify", "passfile", "pgbouncer", "pool", "port", "schema",
-    "sslcert", "sslcrl", "sslkey", "sslmode", "sslrootcert", "synchronous", "target_session_attrs", "timeout", "user",
+    "sslcert", "sslcrl", "sslkey", "sslmode", "sslrootcert", "synchronous", "synchronous_commit",
+    "target_session_attrs", "timeout", "user",
 })  # fmt: skip
 """Settings whose values are shown. Any other one may be a password, or a piece of one."""
 

@@ -21,6 +21,7 @@ from psycopg.pq import TransactionStatus
 from redrive.errors import StoreError
 from redrive.stores.drivers.postgres import aio, sync
 from redrive.stores.drivers.postgres.settings import Settings
+from redrive.stores.drivers.postgres.statements import durability
 from redrive.stores.drivers.postgres.trouble import translation
 from redrive.stores.loan import to_the_end
 from redrive.stores.query import Operation
@@ -50,6 +51,7 @@ class PostgresLoan:
         self._settings = settings
         self._transaction = connection.transaction()
         self._transaction.__enter__()
+        connection.execute(durability(settings, local=True))
 
     def run(self, operation: Operation[R]) -> R:
         """Run an operation in the transaction."""
@@ -146,6 +148,7 @@ async def alend(settings: Settings) -> AsyncPostgresLoan:
     try:
         transaction = connection.transaction()
         await transaction.start()
+        await connection.execute(durability(settings, local=True))
     except BaseException as error:
         connection.terminate()
         if isinstance(error, aio.ERRORS):

@@ -9,7 +9,7 @@ import psycopg
 from psycopg.rows import tuple_row
 
 from redrive.stores.drivers.postgres.settings import Settings
-from redrive.stores.drivers.postgres.statements import compiled
+from redrive.stores.drivers.postgres.statements import compiled, durability
 from redrive.stores.drivers.postgres.trouble import translation
 
 __all__ = ["Script"]
@@ -35,7 +35,7 @@ class Script:
         """Statements before the version is looked up."""
         return (
             "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
-            f'SET LOCAL search_path TO "{self._settings.schema}"',
+            f'SET LOCAL search_path TO "{self._settings.schema}"; {durability(self._settings, local=True)}',
         )
 
     @property

@@ -52,6 +52,8 @@ class Settings:
         direct: ``host`` or ``host:port`` (or the folder of a socket) for the listening connection, where the others go
             through such a pool.
         pool: connections of each colour, at most.
+        synchronous_commit: is a commit of redrive's on the disk of the server before it is acknowledged, also where
+            the server or the role is configured otherwise?
         timeout: how long to wait for a connection, and for the answer to one statement; half of it for a lock.
     """
 
@@ -62,6 +64,7 @@ class Settings:
     pgbouncer: bool = False
     direct: str | None = None
     pool: int = 10
+    synchronous_commit: bool = True
     timeout: timedelta = timedelta(seconds=30)
 
     def __str__(self) -> str:
@@ -122,8 +125,8 @@ def _with_option(found: Settings, name: str, value: str) -> Settings:
     if known is None:
         message = (
             f"the store URL of {found} has a setting {shown(name, value)}; settings: schema=name (letters, digits "
-            "and _), notify=on|off, pgbouncer=on|off, direct=host:port, pool=10, timeout=30s, and of the libraries: "
-            f"{', '.join(sorted(LIBRARY))}"
+            "and _), notify=on|off, pgbouncer=on|off, direct=host:port, pool=10, synchronous_commit=on|off, "
+            f"timeout=30s, and of the libraries: {', '.join(sorted(LIBRARY))}"
         )
         raise ConfigurationError(message)
     return replace(found, **{name: known})
@@ -151,5 +154,6 @@ _OPTIONS: dict[str, Callable[[str], Any]] = {
     "pgbouncer": _switch,
     "direct": lambda value: value if _DIRECT.fullmatch(value) else None,
     "pool": _count,
+    "synchronous_commit": _switch,
     "timeout": _span,
 }

@@ -13,7 +13,7 @@ from redrive.stores.dialects.postgres.values import arguments
 from redrive.stores.drivers.postgres.settings import Settings
 from redrive.stores.query import Query
 
-__all__ = ["Statement", "begin", "compiled", "prepared", "said", "session"]
+__all__ = ["Statement", "begin", "compiled", "durability", "prepared", "said", "session"]
 
 _COMMENT = re.compile(r"--[^\n]*")
 _OURS = re.compile(r"(?<![\w.\"])redrive_\w+")
@@ -51,7 +51,28 @@ def session(settings: Settings) -> str:
     Returns:
         Statements without parameters.
     """
-    return "; ".join(f"SET {name} = {value}" for name, value in _habits(settings))
+    return "; ".join([*(f"SET {name} = {value}" for name, value in _habits(settings)), durability(settings)])
+
+
+def durability(settings: Settings, *, local: bool = False) -> str:
+    """Write what lets a commit be acknowledged only when it is on the disk of the server.
+
+    ``off``, which a server or a role may have as its default, is raised to ``on``. The other values, which differ in
+    what they ask of standbys, are left as they are.
+
+    Args:
+        settings: whether that is wanted; otherwise it is turned off.
+        local: for the present transaction only.
+
+    Returns:
+        One statement without parameters.
+    """
+    if not settings.synchronous_commit:
+        return f"SET {'LOCAL ' if local else ''}synchronous_commit = off"
+    return (
+        f"SELECT set_config('synchronous_commit', 'on', {'true' if local else 'false'}) "
+        "WHERE current_setting('synchronous_commit') = 'off'"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,4 +180,7 @@ def begin(settings: Settings, *, writes: bool) -> str:
     if not writes:
         wanted["enable_seqscan"] = "on"
     mode = "READ COMMITTED READ WRITE" if writes else "REPEATABLE READ READ ONLY"
-    return "; ".join([f"BEGIN ISOLATION LEVEL {mode}", *(f"SET LOCAL {name} = {wanted[name]}" for name in wanted)])
+    words = [f"BEGIN ISOLATION LEVEL {mode}", *(f"SET LOCAL {name} = {wanted[name]}" for name in wanted)]
+    if settings.pgbouncer and writes:
+        words.append(durability(settings, local=True))
+    return "; ".join(words)
