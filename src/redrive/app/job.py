@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar, cast
 
@@ -11,7 +12,7 @@ from redrive.engine.explain import Circumstances, why_not_running
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.records import Attempt, Progress
 from redrive.engine.records import Job as JobRecord
-from redrive.errors import JobCancelled, JobDead, JobNotFound, ResultTimeout
+from redrive.errors import JobCancelled, JobDead, JobNotFound, ResultTimeout, StoreUnreachable
 from redrive.observe.audience import AUDIENCE
 from redrive.policy import parse_duration
 from redrive.stores.operations import admin, attempts, jobs, queues, redriving
@@ -20,9 +21,13 @@ from redrive.stores.query import Operation
 __all__ = ["Job"]
 
 R = TypeVar("R")
+S = TypeVar("S")
 
 POLL = 0.005
 """Seconds between two looks at the store's version while waiting for a result; a look costs microseconds."""
+
+LAST_LOOK = 1.0
+"""Seconds that a database server may take to answer when the time to wait for a result is nearly over, or over."""
 
 
 class Job(Generic[R]):
@@ -95,14 +100,13 @@ class Job(Generic[R]):
         Raises:
             JobNotFound: there is none, for example because the transaction that enqueued it has not committed.
         """
-        found = self._app.store.run(queues.look(self.id, now=self._app.now()))
-        self._check_same(found[0])
-        self._record, self._around = found
-        return self
+        return self._seen(self._app.store.run(queues.look(self.id, now=self._app.now())))
 
     async def arefresh(self) -> Job[R]:
         """Read the row again; see `refresh`."""
-        found = await self._app.store.arun(queues.look(self.id, now=self._app.now()))
+        return self._seen(await self._app.store.arun(queues.look(self.id, now=self._app.now())))
+
+    def _seen(self, found: tuple[JobRecord, Circumstances]) -> Job[R]:
         self._check_same(found[0])
         self._record, self._around = found
         return self
@@ -137,7 +141,8 @@ class Job(Generic[R]):
         Raises:
             JobDead: it gave up; the message has its last error.
             JobCancelled: somebody ended it.
-            ResultTimeout: it has not ended in time; it goes on.
+            ResultTimeout: it has not ended in time, or the database has not answered in time (one second later at the
+                latest); it goes on.
         """
         clock = SystemClock()
         until = _until(timeout, clock.monotonic())
@@ -146,15 +151,24 @@ class Job(Generic[R]):
             version = self._app.store.version()
             if version != seen:
                 seen = version
-                found = self._app.store.run(jobs.get(self.id))
+                found = self._ask(jobs.get(self.id), until)
                 self._check_same(found)
                 self._record, self._around = found, None
                 if self._record.state in FINAL:
-                    return self._value(self._app.store.run(jobs.result(self.id)))
+                    return self._value(self._ask(jobs.result(self.id), until))
             if clock.monotonic() >= until:
-                self.refresh()
+                self._seen(self._ask(queues.look(self.id, now=self._app.now()), until))
                 raise self._late(timeout)
             clock.sleep(POLL)
+
+    def _ask(self, operation: Operation[S], until: float) -> S:
+        """Run an operation, and give up where a database server has not answered by an instant, or soon after it."""
+        try:
+            return self._app.store.run(operation, timeout=max(until - SystemClock.monotonic(), LAST_LOOK))
+        except StoreUnreachable as error:
+            if SystemClock.monotonic() < until:
+                raise
+            raise ResultTimeout(self._silence()) from error
 
     async def aresult(self, timeout: timedelta | float | str | None = None) -> R:  # noqa: ASYNC109 - as `result`
         """Await the end of the job and get what it returned; see `result`."""
@@ -165,15 +179,28 @@ class Job(Generic[R]):
             version = self._app.store.version()
             if version != seen:
                 seen = version
-                found = await self._app.store.arun(jobs.get(self.id))
+                found = await self._aask(jobs.get(self.id), until)
                 self._check_same(found)
                 self._record, self._around = found, None
                 if self._record.state in FINAL:
-                    return self._value(await self._app.store.arun(jobs.result(self.id)))
+                    return self._value(await self._aask(jobs.result(self.id), until))
             if clock.monotonic() >= until:
-                await self.arefresh()
+                self._seen(await self._aask(queues.look(self.id, now=self._app.now()), until))
                 raise self._late(timeout)
             await clock.asleep(POLL)
+
+    async def _aask(self, operation: Operation[S], until: float) -> S:
+        """Run an operation, and give up where a database server has not answered by an instant; see `_ask`."""
+        try:
+            async with asyncio.timeout(max(until - SystemClock.monotonic(), LAST_LOOK)):
+                return await self._app.store.arun(operation)
+        except (StoreUnreachable, TimeoutError) as error:
+            if SystemClock.monotonic() < until:
+                raise
+            raise ResultTimeout(self._silence()) from error
+
+    def _silence(self) -> str:
+        return f"job {self.id} may have ended or not: the database did not answer in time"
 
     def _late(self, timeout: object) -> ResultTimeout:
         return ResultTimeout(f"job {self.id} is {self.state} after {timeout}: {self.why}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import re
 from collections.abc import AsyncGenerator
 from dataclasses import replace
@@ -48,7 +49,13 @@ class Driver(Protocol):
         """Has a worker a session that lasts as long as its process?"""
         ...
 
-    def run(self, operation: Operation[R], *, using: Any = None) -> R:  # noqa: ANN401 - a connection of any library
+    def run(
+        self,
+        operation: Operation[R],
+        *,
+        using: Any = None,  # noqa: ANN401 - a connection of any library
+        timeout: float = math.inf,
+    ) -> R:
         """Run an operation and wait for it."""
         ...
 
@@ -89,12 +96,20 @@ class Store:
         self.url = url
         self._driver = driver
 
-    def run(self, operation: Operation[R], *, using: Any = None) -> R:  # noqa: ANN401 - a connection of any library
+    def run(
+        self,
+        operation: Operation[R],
+        *,
+        using: Any = None,  # noqa: ANN401 - a connection of any library
+        timeout: float = math.inf,
+    ) -> R:
         """Run an operation and wait for it.
 
         Args:
             operation: what to run.
             using: the user's own connection, whose transaction the operation becomes a part of.
+            timeout: seconds after which it is given up where a database server does not answer, if that is sooner than
+                the settings of the store say. Databases in files ignore it.
 
         Returns:
             Its result.
@@ -102,7 +117,7 @@ class Store:
         Raises:
             StoreError: the database refused.
         """
-        return self._driver.run(operation, using=using)
+        return self._driver.run(operation, using=using, timeout=timeout)
 
     async def arun(self, operation: Operation[R], *, using: Any = None) -> R:  # noqa: ANN401 - a connection of any library
         """Run an operation and await it.

@@ -32,6 +32,13 @@ A process that is stopped (SIGSTOP, a frozen container) within a transaction kee
 between two statements the server ends its session after five seconds. asyncpg says what is new to a connection in two
 steps, and between them the server does not call it idle; such sessions are ended by the rescuer of any worker.
 
+Deadlines
+---------
+
+A server process that is stopped does not answer, and its kernel acknowledges whatever is sent to it. So each wait for
+an answer has a deadline of our own (``timeout``), in both colours. After it the connection is closed at once, without a
+ROLLBACK and without a wait for the server; what a write has done is then unknown.
+
 News
 ----
 

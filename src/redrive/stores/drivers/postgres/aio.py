@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from redrive.errors import StoreBusy, StoreClosed, StoreError
+from redrive.errors import StoreBusy, StoreClosed, StoreError, StoreOutcomeUnknown, StoreUnreachable
 from redrive.stores.dialects.postgres.values import decoder
 from redrive.stores.drivers.postgres.conversation import Said, Talk, part, whole
 from redrive.stores.drivers.postgres.settings import Settings
@@ -128,6 +128,9 @@ class AsyncRunner:
     async def run(self, operation: Operation[R], is_news: Callable[[], bool] = bool) -> R:
         """Run an operation in a transaction of its own.
 
+        The first answer comes within the timeout of the settings, whether or not a connection has to be waited for and
+        opened; each of the others takes so long at most.
+
         Args:
             operation: what to run.
             is_news: asked at the end of one that wakes, whether workers are to be told.
@@ -136,6 +139,8 @@ class AsyncRunner:
             Its result.
 
         Raises:
+            StoreBusy: no connection was free in time.
+            StoreUnreachable: there was no answer in time, or no connection.
             StoreError: the database refused.
         """
         if self._closed:
@@ -234,14 +239,10 @@ class _Pool:
         Args:
             first: what; it may be said more than once.
         """
+        until = asyncio.get_running_loop().time() + self._settings.timeout.total_seconds()
+        await self._turn(until)
         try:
-            async with asyncio.timeout(self._settings.timeout.total_seconds()):
-                await self._free.acquire()
-        except TimeoutError:
-            message = f"all {self._settings.pool} connections to {self._settings} are in use: set ?pool= higher"
-            raise StoreBusy(message) from None
-        try:
-            connection, rows = await self._opened(first)
+            connection, rows = await self._answered(first, until)
             try:
                 yield connection, rows
             except BaseException as error:
@@ -252,8 +253,29 @@ class _Pool:
         finally:
             self._free.release()
 
+    async def _turn(self, until: float) -> None:
+        if not self._free.locked():
+            await self._free.acquire()
+            return
+        try:
+            async with asyncio.timeout_at(until):
+                await self._free.acquire()
+        except TimeoutError:
+            message = f"all {self._settings.pool} connections to {self._settings} are in use: set ?pool= higher"
+            raise StoreBusy(message) from None
+
+    async def _answered(self, first: Said, until: float) -> tuple[asyncpg.Connection[Any], Rows]:
+        try:
+            async with asyncio.timeout_at(until):
+                return await self._opened(first)
+        except TimeoutError as error:
+            raise failure(error, self._settings, commits=first.commits) from error
+
     async def _opened(self, first: Said) -> tuple[asyncpg.Connection[Any], Rows]:
-        """Say the first thing. Connections that have died while nobody used them are passed over."""
+        """Send the first statement. Connections that have died while they were idle are passed over.
+
+        One that does not answer in time is not: then the time is up.
+        """
         while True:
             fresh = not self._idle
             connection = await connect(self._settings) if fresh else self._idle.pop()
@@ -263,20 +285,22 @@ class _Pool:
                 return connection, await _say(connection, first)
             except ERRORS as error:
                 connection.terminate()
-                if fresh:
-                    raise translation(error, self._settings) from error
+                if fresh or first.commits is not None or isinstance(error, TimeoutError):
+                    raise failure(error, self._settings, commits=first.commits) from error
             except BaseException:
                 connection.terminate()
                 raise
 
     async def _undo(self, connection: asyncpg.Connection[Any], error: BaseException) -> None:
-        if isinstance(error, Exception) and not connection.is_closed():
+        silent = isinstance(error, StoreOutcomeUnknown | StoreUnreachable)
+        if isinstance(error, Exception) and not silent and not connection.is_closed():
             if not connection.is_in_transaction():
                 return
             with contextlib.suppress(*ERRORS):
                 await connection.execute("ROLLBACK")
                 return
-        # Cancelled, perhaps in the middle of an answer: what is left of the transaction goes with the connection.
+        # Cancelled in the middle of an answer, or without one in time: asyncpg would wait for the server before it
+        # sends anything else. What is left of the transaction goes with the connection.
         connection.terminate()
 
     def _give_back(self, connection: asyncpg.Connection[Any]) -> None:

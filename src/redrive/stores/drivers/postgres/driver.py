@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import threading
 from collections.abc import AsyncGenerator, Iterator
@@ -57,12 +58,19 @@ class PostgresDriver:
         """Has a worker a session that lasts as long as its process, so that it can hold a lock?"""
         return self.settings.listens
 
-    def run(self, operation: Operation[R], *, using: Any = None) -> R:  # noqa: ANN401 - a connection of any library
+    def run(
+        self,
+        operation: Operation[R],
+        *,
+        using: Any = None,  # noqa: ANN401 - a connection of any library
+        timeout: float = math.inf,
+    ) -> R:
         """Run an operation in one transaction, and wait for it.
 
         Args:
             operation: what to run; its generator is used up.
             using: the user's own connection, whose transaction the operation becomes a part of.
+            timeout: seconds after which it is given up, if not ``using`` a connection.
 
         Returns:
             Its result.
@@ -76,7 +84,7 @@ class PostgresDriver:
                 with self._preparing():
                     sync.run(operation.before, self._is_news)
             return _using.run_on(using, operation, self.settings, self._name())
-        return sync.run(operation, self._is_news)
+        return sync.run(operation, self._is_news, timeout=timeout)
 
     async def arun(self, operation: Operation[R], *, using: Any = None) -> R:  # noqa: ANN401 - a connection of any library
         """Run an operation in one transaction, and await it; see `run`.

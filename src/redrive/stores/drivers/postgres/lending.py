@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator
 from typing import Any, TypeVar
 
 import asyncpg
@@ -93,7 +94,8 @@ class AsyncPostgresLoan:
         """Run an operation in the transaction."""
         if not self.connection.is_in_transaction():
             raise StoreError(_ENDED)
-        return await aio.drive(self.connection, operation.steps, self._settings)
+        async with self._in_time():
+            return await aio.drive(self.connection, operation.steps, self._settings)
 
     async def commit(self) -> None:
         """Commit and close."""
@@ -105,11 +107,19 @@ class AsyncPostgresLoan:
 
     async def _commit(self) -> None:
         try:
-            await self._transaction.commit()
-        except aio.ERRORS as error:
-            raise aio.failure(error, self._settings, commits=_NAME) from error
+            async with self._in_time(commits=_NAME):
+                await self._transaction.commit()
         finally:
             self.connection.terminate()
+
+    @contextlib.asynccontextmanager
+    async def _in_time(self, *, commits: str | None = None) -> AsyncIterator[None]:
+        """Limit the block: before it sends a statement, asyncpg waits until the server has cancelled an earlier one."""
+        try:
+            async with asyncio.timeout(self._settings.timeout.total_seconds()):
+                yield
+        except aio.ERRORS as error:
+            raise aio.failure(error, self._settings, commits=commits) from error
 
     async def _rollback(self) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from psycopg.rows import tuple_row
 
 from redrive.stores.drivers.postgres.settings import Settings
 from redrive.stores.drivers.postgres.statements import compiled, durability
+from redrive.stores.drivers.postgres.sync import Connection
 from redrive.stores.drivers.postgres.trouble import translation
 
 __all__ = ["Script"]
@@ -18,14 +20,15 @@ __all__ = ["Script"]
 class Script:
     """Runs the statements of migrations, as a cursor of any library does.
 
-    They name no schema: in the transaction of a migration it is the only one that is searched.
+    They name no schema: in the transaction of a migration it is the only one that is searched. Until a migration takes
+    its lock, each answer has the deadline of the connection; from then on none.
 
     Args:
         connection: in autocommit mode; belongs to this object.
         settings: which database.
     """
 
-    def __init__(self, connection: psycopg.Connection[tuple[Any, ...]], settings: Settings) -> None:
+    def __init__(self, connection: Connection, settings: Settings) -> None:
         self._connection = connection
         self._settings = settings
         self._cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
@@ -61,6 +64,8 @@ class Script:
         Raises:
             StoreError: the database refused.
         """
+        if statement in self.lock:
+            self._connection.patience = math.inf  # others may migrate for long, and so may this one
         try:
             if parameters is None:
                 # What a migration says may hold a colon or a dollar of its own.

@@ -54,7 +54,8 @@ class Settings:
         pool: connections of each colour, at most.
         synchronous_commit: is a commit of redrive's on the disk of the server before it is acknowledged, also where
             the server or the role is configured otherwise?
-        timeout: how long to wait for a connection, and for the answer to one statement; half of it for a lock.
+        timeout: how long to wait for a connection and the first answer, and for each further one; half of it for a
+            lock.
     """
 
     dsn: str = field(repr=False)

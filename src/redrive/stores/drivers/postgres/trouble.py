@@ -38,7 +38,8 @@ def translation(
         The error to raise.
     """
     state = getattr(error, "sqlstate", None) or ""
-    text = (str(error).strip() or type(error).__name__).splitlines()[0]
+    unnamed = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
+    text = (str(error).strip() or unnamed).splitlines()[0]
     if state in _AGAIN:
         return StoreBusy(f"{settings}: this transaction {_AGAIN[state]}; it changed nothing ({text})")
     if state == "53100":

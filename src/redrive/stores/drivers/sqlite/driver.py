@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import sqlite3
 import threading
@@ -89,12 +90,20 @@ class SQLiteDriver:
         writer, reader = self._lanes()
         return (writer if operation.writes else reader).submit(operation)
 
-    def run(self, operation: Operation[R], *, using: Any = None) -> R:  # noqa: ANN401 - the user's
+    def run(
+        self,
+        operation: Operation[R],
+        *,
+        using: Any = None,  # noqa: ANN401 - the user's
+        timeout: float = math.inf,
+    ) -> R:
         """Run an operation and wait for it; see `submit` and `run_on`.
 
         Args:
             operation: what to run.
             using: the user's own connection.
+            timeout: not used: a file has no server that could fail to answer, and ``busy_timeout`` limits the wait for
+                another process.
 
         Returns:
             Its result.
@@ -102,6 +111,7 @@ class SQLiteDriver:
         Raises:
             StoreError: the database refused.
         """
+        del timeout
         if using is not None:
             return self.run_on(using, operation)
         self._check_loan(operation)
