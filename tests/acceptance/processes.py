@@ -40,6 +40,7 @@ import asyncio
 import concurrent.futures
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -154,6 +155,14 @@ async def kill(number: int, context: Context) -> None:
     """End the process, without clean-up."""
     note("run", context.attempt_uid)
     os._exit(9)
+
+
+@app.task
+async def leave(number: int, context: Context) -> None:
+    """End the event loop of the worker, as an error in a callback does."""
+    note("run", context.attempt_uid)
+    asyncio.get_running_loop().call_soon(sys.exit, 3)
+    await asyncio.Event().wait()
 
 
 @app.task(idempotent=False, retry="5 1s catch recover")

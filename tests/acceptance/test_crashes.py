@@ -66,17 +66,24 @@ def test_handlers_that_are_killed_run_again(stage: Stage, task: str):
     check_history(stage)
 
 
-def test_a_job_that_kills_its_worker_is_stopped_and_its_neighbours_live(stage: Stage):
-    """A supervisor restarts the worker again and again: after three deaths the killer is dead, the others are done."""
-    killer = stage.module.kill.enqueue(0)
+@pytest.mark.parametrize("how", ["kill", "leave"])
+def test_a_job_that_kills_its_worker_is_stopped_and_its_neighbours_live(stage: Stage, how: str):
+    """A supervisor restarts the worker again and again: after three deaths the killer is dead, the others are done.
+
+    It makes no difference whether the process is killed or its event loop ends by an exception.
+    """
+    killer = stage.module.app.tasks[how].enqueue(0)
     neighbours = stage.module.quick.enqueue_many(range(4))
     deaths = 0
     while stage.app.stats().unfinished:
         worker = stage.worker()
         stage.until(lambda worker=worker: not worker.alive or stage.app.stats().unfinished == 0)
         deaths += not worker.alive
+        assert deaths < 4, killer.why
 
-    assert ("dead", "POISON", 3) == (killer.refresh().state, killer.record.reason, deaths)
+    assert ("dead", "POISON") == (killer.refresh().state, killer.record.reason)
+    # A worker that ends by an exception settles its jobs by itself, so that its own end may come after that.
+    assert deaths in ({3} if how == "kill" else {2, 3})
     assert ["lost"] * 3 == [each.outcome for each in killer.attempts]
     assert [0, 1, 2, 3] == [job.result() for job in neighbours]
     assert [0] * 4 == [job.record.failures for job in neighbours]

@@ -57,9 +57,12 @@ EVENTS = {
     "worker 3 starts, 9 at once, on all queues": observe.WorkerStarted(**WORKER, concurrency=9),
     "worker 3 starts, 9 at once, on a, b": observe.WorkerStarted(worker_id=3, queues=("a", "b"), concurrency=9),
     "worker 3 has stopped": observe.WorkerStopped(**WORKER, abandoned=0),
+    "worker 3: sweeping failed, 2 times in a row: KeyError: 'b'": (
+        observe.WorkerDutyFailed(**WORKER, duty="sweeping", error="KeyError: 'b'", failures=2)
+    ),
     "worker 3 has stopped; 2 handlers do not stop": observe.WorkerStopped(**WORKER, abandoned=2),
 }
-LOUD = {observe.JobDied, observe.JobRescued, observe.JobLeaseLost}
+LOUD = {observe.JobDied, observe.JobRescued, observe.JobLeaseLost, observe.WorkerDutyFailed}
 QUIET = {observe.JobsEnqueuing, observe.JobEnqueued, observe.JobStarted}
 
 
@@ -79,7 +82,7 @@ def test_labels_are_fields_with_few_values(text: str):
     event = EVENTS[text]
     known = {field.name for field in fields(event)}
 
-    assert set(event.labels) <= known & {"task", "queue", "reason", "rule", "hold"}
+    assert set(event.labels) <= known & {"task", "queue", "reason", "rule", "hold", "duty"}
 
 
 def test_every_event_of_the_room_is_known_by_name():

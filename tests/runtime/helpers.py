@@ -17,12 +17,13 @@ from typing import Any
 
 from redrive import App
 from redrive.app.job import Job
-from redrive.clock import SystemClock
+from redrive.clock import Clock, SystemClock
 from redrive.engine.lifecycle import FINAL
 from redrive.engine.outcome import Failed, Outcome
 from redrive.engine.records import Claim
 from redrive.policy import Failure
 from redrive.runtime.executor import Executor
+from redrive.runtime.supervision import Duty, Supervisor
 from redrive.runtime.worker import Worker
 from redrive.stores.operations import leases, workers
 
@@ -73,6 +74,11 @@ def raising(error: BaseException) -> Callable[[], Any]:
         raise error
 
     return handler
+
+
+async def repeat(duty: Duty, clock: Clock) -> None:
+    """Repeat a duty as a worker does."""
+    await Supervisor(clock).run(duty)
 
 
 async def until(holds: Callable[[], bool]) -> None:

@@ -17,7 +17,7 @@ from redrive.runtime.claimer import Claimer
 from redrive.stores.operations import floors, leases
 from redrive.stores.operations.leases import Ending
 from redrive.testing import VirtualClock
-from tests.runtime.helpers import LONG, PATIENCE, register, take
+from tests.runtime.helpers import LONG, PATIENCE, register, repeat, take
 
 
 class Bench:
@@ -50,7 +50,7 @@ class Bench:
 
     async def until(self, count: int) -> None:
         """Run the claimer until it has started so many."""
-        running = asyncio.create_task(self.claimer.run())
+        running = asyncio.create_task(repeat(self.claimer.duty, self.rests))
         async with asyncio.timeout(PATIENCE):
             while len(self.started) < count:
                 await VirtualClock().asleep(0)
@@ -88,7 +88,7 @@ def test_it_looks_again_when_it_is_woken(app: App):
 
     async def two_slots() -> None:
         """Give it a second slot later."""
-        running = asyncio.create_task(bench.claimer.run())
+        running = asyncio.create_task(repeat(bench.claimer.duty, bench.rests))
         async with asyncio.timeout(PATIENCE):
             while not bench.started:
                 await VirtualClock().asleep(0)
@@ -138,7 +138,7 @@ def test_a_stop_during_a_claim_gives_back(app: App, monkeypatch: pytest.MonkeyPa
         return result
 
     monkeypatch.setattr(app.store, "arun", slow)
-    asyncio.run(asyncio.wait_for(bench.claimer.run(), PATIENCE))
+    asyncio.run(asyncio.wait_for(repeat(bench.claimer.duty, bench.rests), PATIENCE))
 
     assert ([], [1, 2, 3, 4, 5]) == (bench.started, [claim.id for claim in bench.given_back])
 
@@ -230,7 +230,7 @@ def test_suspects_that_cannot_be_given_back_keep_everything_from_starting(app: A
         raise StoreBusy
 
     monkeypatch.setattr(leases, "settle", away)
-    asyncio.run(asyncio.wait_for(bench.claimer.run(), PATIENCE))
+    asyncio.run(asyncio.wait_for(repeat(bench.claimer.duty, bench.rests), PATIENCE))
 
     assert ([], [1, 2]) == (bench.started, [claim.id for claim in bench.given_back])
 

@@ -24,7 +24,7 @@ from redrive.runtime.rests import rest
 from redrive.stores.operations import leases
 from redrive.stores.operations.leases import Ending
 from redrive.testing import VirtualClock
-from tests.runtime.helpers import LONG, PATIENCE, app_on, register, take
+from tests.runtime.helpers import LONG, PATIENCE, app_on, register, repeat, take
 
 
 def enqueue(app: App, count: int) -> None:
@@ -98,7 +98,7 @@ def test_a_worker_that_the_store_does_not_know_is_told(app: App):
 def test_the_keeper_beats_in_a_thread_of_its_own(tmp_path, monkeypatch: pytest.MonkeyPatch):
     """A beat that fails does not end it; after stop() it beats no more."""
     app = app_on(tmp_path, heartbeat_every="1ms", lease_for="1h")
-    refusals, beats = [StoreBusy(), StoreError()], threading.Event()
+    refusals, beats = [StoreBusy(), StoreError(), ValueError("a bug")], threading.Event()
     held = Held(app, register(app), frozenset())
 
     def beat() -> None:
@@ -126,7 +126,7 @@ def until_rested(app: App, rests: int) -> VirtualClock:
 
     async def run() -> None:
         """Run it on an event loop."""
-        running = asyncio.create_task(Rescuer(app, clock).run())
+        running = asyncio.create_task(repeat(Rescuer(app).duty, clock))
         async with asyncio.timeout(PATIENCE):
             while clock.monotonic() < until:
                 await VirtualClock().asleep(0)
@@ -204,14 +204,16 @@ class News:
         self.locks: list[int | None] = []
         self.store = self
         self.closed = 0
+        self.told = asyncio.Event()
 
     async def watch(self, clock: VirtualClock, *, lock_id: int | None, idle: object) -> AsyncGenerator[None, None]:
-        """Tell what there is; the end of the list ends the test."""
+        """Tell what there is; after the end of the list nothing comes."""
         self.locks.append(lock_id)
         try:
             while True:
                 if not self.news:
-                    raise EOFError
+                    self.told.set()
+                    await asyncio.Event().wait()
                 news = self.news.pop(0)
                 if isinstance(news, Exception):
                     raise news
@@ -225,9 +227,21 @@ def watch(store: News) -> tuple[int, float]:
     changes: list[None] = []
     clock = VirtualClock()
     notifier = Notifier(store, clock, lambda: changes.append(None))  # type: ignore[arg-type]
-    with pytest.raises(EOFError):
-        asyncio.run(notifier.run())
+
+    async def run() -> None:
+        """Watch until the end of the list."""
+        await _all_told(notifier, store, clock)
+
+    asyncio.run(run())
     return len(changes), clock.monotonic()
+
+
+async def _all_told(notifier: Notifier, store: News, clock: VirtualClock) -> None:
+    watching = asyncio.create_task(repeat(notifier.duty, clock))
+    async with asyncio.timeout(PATIENCE):
+        await store.told.wait()
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
 
 
 def test_each_change_is_told():
@@ -252,8 +266,7 @@ def test_the_lock_of_a_worker_stays_the_same(lasting: bool):
     async def run() -> None:
         """Watch from the beginning."""
         await notifier.open()
-        with pytest.raises(EOFError):
-            await notifier.run()
+        await _all_told(notifier, store, VirtualClock())
         await notifier.close()
 
     asyncio.run(run())

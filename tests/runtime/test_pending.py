@@ -15,7 +15,7 @@ from redrive.errors import Cancel, JobNotFound, LeaseLost, PayloadError, PolicyE
 from redrive.runtime.timeouts import Timeouts
 from redrive.testing import VirtualClock, drain
 from tests.engine.helpers import seconds
-from tests.runtime.helpers import PATIENCE, app_on, run_due, take, until, working
+from tests.runtime.helpers import PATIENCE, app_on, repeat, run_due, take, until, working
 
 
 @dataclass(frozen=True)
@@ -286,7 +286,7 @@ def test_the_end_of_a_wait_is_known_to_the_moment():
     job = ask.enqueue()
     drain(app)
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(Timeouts(app, clock).run())
+        asyncio.run(repeat(Timeouts(app).duty, clock))
 
     assert ([1, 1, 0.5, 0.01, 1], State.DEAD) == (clock.rests, job.refresh().state)
     assert seconds(2.5) == job.attempts[0].finished_at - job.attempts[0].started_at
@@ -302,7 +302,7 @@ def test_ending_waits_is_put_off_while_the_database_is_away(app: App, monkeypatc
 
     monkeypatch.setattr(app.store, "arun", away)
     with pytest.raises(asyncio.CancelledError):
-        asyncio.run(Timeouts(app, clock).run())
+        asyncio.run(repeat(Timeouts(app).duty, clock))
     monkeypatch.undo()
 
     assert [1, 1] == clock.rests

@@ -17,7 +17,7 @@ from redrive.errors import StoreBusy
 from redrive.runtime import scheduler as module
 from redrive.runtime.scheduler import BUSY, NET, Scheduler, Turn, turn
 from redrive.testing import VirtualClock
-from tests.runtime.helpers import app_on, came, ended, until, working
+from tests.runtime.helpers import app_on, came, ended, repeat, until, working
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -81,7 +81,7 @@ def rested(app: App, clock: Told, count: int) -> list[float]:
     """Run a scheduler until it has rested so often; answer for how long."""
 
     async def run() -> None:
-        running = asyncio.create_task(Scheduler(app, clock).run())
+        running = asyncio.create_task(repeat(Scheduler(app).duty, clock))
         await until(lambda: len(clock.rests) >= count)
         running.cancel()
         await asyncio.wait([running])
@@ -181,7 +181,7 @@ def test_a_clock_that_was_set_back_does_not_stop_a_refresh(app: App, clock: Told
     clock.at = BEGIN + timedelta(hours=100)
 
     async def run() -> None:
-        running = asyncio.create_task(Scheduler(app, clock).run())
+        running = asyncio.create_task(repeat(Scheduler(app).duty, clock))
         await until(lambda: len(clock.rests) >= 3)
         clock.at = BEGIN + timedelta(hours=1)
         seen = len(clock.rests)
@@ -294,7 +294,7 @@ def test_it_outlasts_a_database_that_is_away(
         rests = rested(app, clock, 4)
 
     assert [0.1, 0.2, 0.4, 1.0] == rests
-    assert ["schedules wait: locked"] * 3 == [each.getMessage() for each in caplog.records]
+    assert ["scheduling waits: locked"] * 3 == [each.getMessage() for each in caplog.records]
     assert ["nothing"] == [each.name for each in app.recurring()]
 
 

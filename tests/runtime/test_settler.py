@@ -18,7 +18,7 @@ from redrive.runtime.settler import Settler
 from redrive.stores.operations import leases
 from redrive.stores.operations.leases import Ending, Settled
 from redrive.testing import VirtualClock
-from tests.runtime.helpers import PATIENCE, take
+from tests.runtime.helpers import PATIENCE, repeat, take
 
 BOOM = Failed(Failure(("builtins.ValueError", "builtins.Exception"), "boom"))
 
@@ -48,7 +48,7 @@ class Bench:
 
     async def until(self, *numbers: int) -> None:
         """Run the settler until these jobs are settled."""
-        running = asyncio.create_task(self.settler.run())
+        running = asyncio.create_task(repeat(self.settler.duty, self.rests))
         async with asyncio.timeout(PATIENCE):
             while not set(numbers) <= set(self.settled):
                 await VirtualClock().asleep(0)
@@ -168,12 +168,13 @@ def test_an_ending_that_is_set_aside_is_still_waited_for(app: App, bench: Bench)
 
     async def cut_off() -> None:
         """End the settler while one is set aside."""
-        running = asyncio.create_task(bench.settler.run())
+        running = asyncio.create_task(repeat(bench.settler.duty, bench.rests))
         async with asyncio.timeout(PATIENCE):
             while bench.settler.waiting != 1 or 3 not in bench.settled:
                 await VirtualClock().asleep(0)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+        await bench.settler.close()
 
     bench.refuse = lambda endings: StoreError() if any(ending.claim.id == 2 for ending in endings) else None
     for claim in claims(app, 3):

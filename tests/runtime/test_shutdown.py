@@ -11,7 +11,6 @@ import pytest
 
 from redrive import App, CatchRequest, Context
 from redrive.runtime import worker as module
-from redrive.runtime.rescuer import Rescuer
 from redrive.runtime.settler import Settler
 from redrive.runtime.worker import Worker
 from tests.runtime.helpers import PATIENCE, came, until, working
@@ -234,38 +233,10 @@ def test_a_handler_that_ignores_the_stop_does_not_hold_the_worker(
     assert () == filed.workers()
 
 
-def test_a_duty_that_fails_ends_the_worker_in_order(filed: App, monkeypatch: pytest.MonkeyPatch):
-    """A worker without one of its duties would do harm: it gives everything back, signs off and says what failed."""
-    started = asyncio.Event()
-
-    async def broken(self) -> None:
-        """Fail once a handler runs."""
-        await started.wait()
-        raise ArithmeticError("a bug")
-
-    monkeypatch.setattr(Rescuer, "run", broken)
-
-    @filed.task
-    async def send() -> None:
-        """Never end."""
-        started.set()
-        await asyncio.Event().wait()
-
-    async def run() -> None:
-        """Run it on an event loop."""
-        send.enqueue()
-        async with asyncio.timeout(PATIENCE):
-            await Worker(filed).run()
-
-    with pytest.raises(ArithmeticError, match="a bug"):
-        asyncio.run(run())
-    assert ("ready", 0, ()) == (filed.job(1).state, filed.job(1).record.attempt, filed.workers())
-
-
 def test_an_end_that_was_not_written_before_the_stop_is_written_as_it_was(filed: App, monkeypatch: pytest.MonkeyPatch):
     """A handler has returned and nothing was written until the stop: its job succeeds, and is not cut off."""
 
-    async def write_nothing(_: Settler) -> None:
+    async def write_nothing(_: Settler) -> float:
         """Wait, like a store that stays busy."""
         await asyncio.Event().wait()
 
@@ -284,7 +255,7 @@ def test_an_end_that_was_not_written_before_the_stop_is_written_as_it_was(filed:
             worker.stop()
             await running
 
-    monkeypatch.setattr(Settler, "_write_all", write_nothing)
+    monkeypatch.setattr(Settler, "_step", write_nothing)
     monkeypatch.setattr(module, "LAST_WAIT", timedelta(milliseconds=10))
     asyncio.run(run())
 

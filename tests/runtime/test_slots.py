@@ -14,7 +14,7 @@ from redrive.runtime.settler import Settler
 from redrive.runtime.worker import Worker
 from redrive.stores.operations.leases import Ending, Settled
 from redrive.testing import VirtualClock
-from tests.runtime.helpers import PATIENCE, take
+from tests.runtime.helpers import PATIENCE, repeat, take
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_the_claimer_is_told_before_a_batch_is_written(app: App):
         settler = Settler(app, VirtualClock(), lambda: 0, settled, lambda: order.append("told"))
         for claim in claims:
             settler.put(Ending(claim, Succeeded(), 0.0))
-        settling = asyncio.create_task(settler.run())
+        settling = asyncio.create_task(repeat(settler.duty, VirtualClock()))
         async with asyncio.timeout(PATIENCE):
             while len(order) < 2:
                 await VirtualClock().asleep(0)

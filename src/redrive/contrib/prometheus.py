@@ -135,7 +135,12 @@ class Collector(BaseCollector):
         workers = GaugeMetricFamily("redrive_workers", "Workers that are alive.", value=len(alive))
         slots = sum(worker.concurrency for worker in alive)
         capacity = GaugeMetricFamily("redrive_worker_slots", "Attempts that these can run at once.", value=slots)
-        return (up, workers, capacity, self._jobs(full), self._oldest(full))
+        failing = GaugeMetricFamily(
+            "redrive_workers_failing",
+            "Workers that are alive, with a background duty that fails because of a defect.",
+            value=sum(worker.trouble is not None for worker in alive),
+        )
+        return (up, workers, capacity, failing, self._jobs(full), self._oldest(full))
 
     def _jobs(self, full: Depths) -> GaugeMetricFamily:
         sums: Sums[tuple[str, str]] = Sums()

@@ -129,6 +129,8 @@ def _not_served(job: Job, around: Circumstances) -> str | None:
         return f"no live worker serves queue {job.queue!r}"
     if not any(worker.tasks is None or job.task in worker.tasks for worker in serving):
         return f"no live worker has the task {job.task!r} in queue {job.queue!r}"
+    if all(worker.trouble is not None for worker in serving):
+        return f"worker {serving[0].id} is in trouble: {serving[0].trouble}"
     return None
 
 

@@ -42,6 +42,7 @@ class Worker:
         expires_at: when it is presumed dead.
         stopped_at: when it left in order.
         locked: does its session hold its lock now? None where it has none.
+        trouble: which of its background duties fail because of a defect, and why; None where none does.
     """
 
     id: int
@@ -58,3 +59,4 @@ class Worker:
     expires_at: datetime
     stopped_at: datetime | None
     locked: bool | None
+    trouble: str | None = None

@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from redrive.observe.labels import Bounded
     from redrive.observe.schedules import CronEvent, CronMissed, CronQueued, CronSkipped, CronStarted
     from redrive.observe.sinks import Registration, Sink, Wait, add, around, carried, log, only, tell
-    from redrive.observe.workers import WorkerStarted, WorkerStopped
+    from redrive.observe.workers import WorkerDutyFailed, WorkerStarted, WorkerStopped
 
 __all__ = [
     "Bounded",
@@ -119,6 +119,7 @@ __all__ = [
     "Registration",
     "Sink",
     "Wait",
+    "WorkerDutyFailed",
     "WorkerStarted",
     "WorkerStopped",
     "add",

@@ -25,6 +25,7 @@ event                  is told when                                             
 `JobCaught`            the catch task has taken a dead job                                      caught
 `WorkerStarted`        a worker takes jobs from now on
 `WorkerStopped`        it takes none any more
+`WorkerDutyFailed`     one of its background duties has failed because of a defect
 =====================  =======================================================================  ==========
 """
 

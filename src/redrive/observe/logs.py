@@ -7,8 +7,8 @@ before they reach a handler: by a filter on each logger.
 from __future__ import annotations
 
 import logging
-import traceback
 
+from redrive.errors.foreign import trace
 from redrive.visible import hanging, visible
 
 __all__ = ["Block", "EntryFormatter", "logger"]
@@ -73,12 +73,9 @@ def _argument(value: object) -> object:
         return value
     try:
         return visible(str(value))
-    except Exception as error:  # noqa: BLE001 - the text of a foreign object
+    except BaseException as error:  # noqa: BLE001 - whatever a foreign method raises
         return f"<{type(value).__name__} without a text: {type(error).__name__}>"
 
 
 def _traceback(error: BaseException) -> str:
-    try:
-        return hanging("\n" + "".join(traceback.format_exception(error)).rstrip("\n"))[1:]
-    except Exception as failed:  # noqa: BLE001 - attributes of a foreign exception
-        return f"    <{type(error).__name__} without a traceback: {type(failed).__name__}>"
+    return hanging("\n" + trace(error))[1:]

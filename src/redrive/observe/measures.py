@@ -13,6 +13,7 @@ from redrive.observe.attempts import JobStarted
 from redrive.observe.events import CallDeferred, CallGaveUp, CallRetryScheduled, CallSucceeded, Event
 from redrive.observe.jobs import JobCaught, JobEnqueued, JobEvent
 from redrive.observe.schedules import CronEvent
+from redrive.observe.workers import WorkerDutyFailed
 
 __all__ = ["BUCKETS", "METRICS", "Measure", "Metric", "measures"]
 
@@ -64,11 +65,12 @@ CALLS = Metric("redrive.calls", ("call", "outcome", "rule"), "Calls in process t
 OCCURRENCES = Metric(
     "redrive.cron.occurrences", ("schedule", "outcome"), "Occurrences of crons, by what became of them."
 )
+DUTIES = Metric("redrive.worker.duty.failures", ("duty",), "Failures of background duties of workers.")
 
-METRICS = (ENQUEUED, CAUGHT, ATTEMPTS, TOOK, WAITED, RETRIES, CALLS, OCCURRENCES)
+METRICS = (ENQUEUED, CAUGHT, ATTEMPTS, TOOK, WAITED, RETRIES, CALLS, OCCURRENCES, DUTIES)
 
 
-def measures(event: Event) -> Iterator[Measure]:
+def measures(event: Event) -> Iterator[Measure]:  # noqa: C901 - one case for each kind of event
     """Say what an event adds to which metrics.
 
     Args:
@@ -92,6 +94,8 @@ def measures(event: Event) -> Iterator[Measure]:
                 yield Measure(TOOK, took.total_seconds(), (task, queue, event.outcome))
         case CronEvent(schedule=schedule):
             yield Measure(OCCURRENCES, 1, (schedule, event.outcome))
+        case WorkerDutyFailed(duty=duty):
+            yield Measure(DUTIES, 1, (duty,))
         case CallRetryScheduled(name=name, rule=rule):
             yield Measure(RETRIES, 1, (name, rule))
         case CallSucceeded(name=name):

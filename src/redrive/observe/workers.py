@@ -8,9 +8,12 @@ from typing import ClassVar
 from redrive.observe.events import Event
 
 __all__ = [
+    "WorkerDutyFailed",
     "WorkerStarted",
     "WorkerStopped",
 ]
+
+_WARNING = 30  # of `logging`, which is imported by those who log
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,3 +67,25 @@ class WorkerStopped(_WorkerEvent):
     def __str__(self) -> str:
         left = f"; {self.abandoned} handlers do not stop" if self.abandoned else ""
         return f"{self.name} has stopped{left}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerDutyFailed(_WorkerEvent):
+    """A background duty of a worker has failed because of a defect; it is started again after a while.
+
+    Attributes:
+        worker_id: which.
+        queues: the queues that it serves; None means all.
+        duty: what it does, as the log names it.
+        error: the class and the text of the exception.
+        failures: how often it has failed in a row.
+    """
+
+    level: ClassVar[int] = _WARNING
+    labels: ClassVar[tuple[str, ...]] = ("duty",)
+    duty: str
+    error: str
+    failures: int
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.duty} failed, {self.failures} times in a row: {self.error}"

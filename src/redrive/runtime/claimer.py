@@ -38,7 +38,7 @@ from redrive.errors import StoreError
 from redrive.observe.audience import AUDIENCE
 from redrive.observe.logs import logger
 from redrive.runtime import faults
-from redrive.runtime.rests import rest
+from redrive.runtime.supervision import Duty
 from redrive.stores.operations import floors, leases, workers
 from redrive.stores.operations.leases import Ending
 from redrive.stores.operations.special import Walk
@@ -118,29 +118,27 @@ class Claimer:
         self._wake.set()
 
     def stop(self) -> None:
-        """Take no more jobs; `run` returns when a claim that is under way has been given back."""
+        """Take no more jobs; the duty ends when a claim that is under way has been given back."""
         self._stopped = True
         self._wake.set()
 
-    async def run(self) -> None:
+    @property
+    def duty(self) -> Duty:
         """Take jobs until stopped."""
-        failures = 0
-        while not self._stopped:
-            self._wake.clear()
-            free = self._free()
-            if free <= 0 and not self._doubt:
-                await self._wake.wait()
-                continue
-            try:
-                await self._forsake()
-                known = await self._claim(free) if free > 0 else None
-                failures = 0
-            except StoreError as error:
-                failures += 1
-                log.warning("claiming waits: %s", error)
-                await self._clock.asleep(rest(failures))
-            else:
-                await self._rest(known)
+        return Duty("claiming", self._step)
+
+    async def _step(self) -> float | None:
+        if self._stopped:
+            return None
+        self._wake.clear()
+        free = self._free()
+        if free <= 0 and not self._doubt:
+            await self._wake.wait()
+            return 0.0
+        await self._forsake()
+        known = await self._claim(free) if free > 0 else None
+        await self._rest(known)
+        return 0.0
 
     async def _forsake(self) -> None:
         """Give back what is held and not known. No claim is under way here, so it is not just coming in."""

@@ -16,12 +16,11 @@ from datetime import datetime
 
 from redrive.app.app import App
 from redrive.app.telling import tell_moved
-from redrive.clock import Clock
 from redrive.engine.workers import Process, Worker
-from redrive.errors import StoreError
 from redrive.observe.audience import AUDIENCE
 from redrive.observe.logs import logger
 from redrive.runtime.process import is_gone
+from redrive.runtime.supervision import Duty
 from redrive.stores.operations import leases, workers
 
 __all__ = ["Coroner"]
@@ -40,26 +39,27 @@ class Coroner:
 
     Args:
         app: whose store.
-        clock: to rest by.
         me: the worker itself, who knows that it lives.
     """
 
-    def __init__(self, app: App, clock: Clock, me: Callable[[], int]) -> None:
+    def __init__(self, app: App, me: Callable[[], int]) -> None:
         self._app = app
-        self._clock = clock
         self._me = me
         self._suspects: Mapping[int, datetime] = {}
 
-    async def run(self) -> None:
-        """Look every second, until cancelled."""
-        while True:
-            try:
-                await self.look()
-            except StoreError as error:
-                # Who was away himself has seen nobody twice.
-                self._suspects = {}
-                log.warning("looking after the others waits: %s", error)
-            await self._clock.asleep(LOOK)
+    @property
+    def duty(self) -> Duty:
+        """Look every second."""
+        return Duty("looking after the others", self._step, shortest=LOOK)
+
+    async def _step(self) -> float:
+        try:
+            await self.look()
+        except BaseException:
+            # A worker that was away itself has seen no other one twice.
+            self._suspects = {}
+            raise
+        return LOOK
 
     async def look(self) -> None:
         """Look once, and bury whom there is to bury.

@@ -17,8 +17,7 @@ A cancellation is two things. Made by the worker, it ends the attempt without an
 the handler itself or something that it awaited, it is a failure like any other: if it were taken for the worker's, the
 job would be given back and run again at once, for ever, with nothing spent.
 
-Every other `BaseException` that a handler raises is a failure of its attempt too, also `KeyboardInterrupt`,
-`SystemExit` and `GeneratorExit`: none of them ends the worker.
+Every other `BaseException` that a handler raises is a failure of its attempt too; none of them ends the worker.
 """
 
 from __future__ import annotations
@@ -57,13 +56,14 @@ from redrive.errors import Cancel, ConfigurationError, JobNotFound, PayloadError
 from redrive.observe.audience import AUDIENCE
 from redrive.observe.logs import Block, logger
 from redrive.policy import Failure, Stage, parse_duration
+from redrive.policy.failure import qualified_name
 from redrive.runtime.circuits import Passage, admit
 from redrive.runtime.softly import softly
 from redrive.runtime.watching import watched
 from redrive.stores.operations import jobs
 from redrive.stores.operations.attempts import Report
 
-__all__ = ["Executor", "HandlerCancelled"]
+__all__ = ["Executor", "HandlerCancelled", "was_cancelled"]
 
 log = logger("redrive.worker")
 
@@ -314,6 +314,11 @@ class _UnknownTask(Exception):
 
 class HandlerCancelled(Exception):
     """The handler, or something that it awaited, was cancelled, and not by the worker."""
+
+
+def was_cancelled(outcome: Outcome) -> bool:
+    """Return whether an attempt has failed because its handler was cancelled, and not by the worker."""
+    return isinstance(outcome, Failed) and outcome.failure.error_type == qualified_name(HandlerCancelled)
 
 
 def _in_thread(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:  # noqa: ANN401 - the user's

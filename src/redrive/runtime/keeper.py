@@ -15,14 +15,15 @@ import threading
 from collections.abc import Callable, Sequence
 
 from redrive.app.app import App
-from redrive.errors import StoreError
-from redrive.observe.logs import logger
+from redrive.clock import SystemClock
+from redrive.runtime.supervision import Supervisor
 from redrive.stores.operations import attempts, workers
 from redrive.stores.operations.attempts import Report
 
 __all__ = ["Keeper"]
 
-log = logger("redrive.worker")
+NAME = "the heartbeat"
+"""What the log calls this duty."""
 
 LOOK = 0.5
 """Seconds between two looks at the leases, at most."""
@@ -39,6 +40,7 @@ class Keeper:
         forgotten: called, in the keeper's thread, when the store does not know the worker any more.
         unknown: called, in the keeper's thread, when the worker holds more than it believes.
         unsaid: takes what handlers have said of themselves and nobody has written yet.
+        supervisor: records which heartbeats fail; without it, they are only logged.
     """
 
     def __init__(  # noqa: PLR0913 - its neighbours
@@ -51,7 +53,9 @@ class Keeper:
         *,
         unknown: Callable[[], None] = lambda: None,
         unsaid: Callable[[], Sequence[Report]] = lambda: (),
+        supervisor: Supervisor | None = None,
     ) -> None:
+        self._supervisor = supervisor or Supervisor(SystemClock())
         self._app = app
         self._worker_id = worker_id
         self._holding = holding
@@ -83,8 +87,10 @@ class Keeper:
                 else:
                     self._beat()
                 self._report()
-            except StoreError as error:
-                log.warning("the heartbeat waits: %s", error)
+            except Exception as error:  # noqa: BLE001 - without heartbeats the worker loses all that it runs
+                self._supervisor.failed(NAME, error)
+            else:
+                self._supervisor.succeeded(NAME)
 
     def _beat(self) -> None:
         # What was claimed after this line is no concern of this beat: it may be missing from the answer and be held.

@@ -9,22 +9,17 @@ connection is lost, it has to be back sooner than the others give the worker up:
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncGenerator, Callable
 
 from redrive.app.app import App
 from redrive.clock import Clock
-from redrive.errors import StoreError
-from redrive.observe.logs import logger
 from redrive.runtime import dice
-from redrive.runtime.rests import rest
+from redrive.runtime.supervision import Duty
 
 __all__ = ["Notifier"]
 
-log = logger("redrive.worker")
-
-PATIENCE = 3
-"""Failures after which rests do not grow any more: the longest is 0.4 s."""
+LONGEST = 0.4
+"""The longest rest after a failure, in seconds."""
 
 
 class Notifier:
@@ -63,22 +58,22 @@ class Notifier:
         if self._news is not None:
             await self._news.aclose()
 
-    async def run(self) -> None:
-        """Watch until cancelled."""
-        failures = 0
-        while True:
-            self._news = self._news or self._watch()
-            try:
-                async with contextlib.aclosing(self._news) as news:
-                    async for _ in news:
-                        failures = 0
-                        self._changed()
-            except StoreError as error:
-                failures += 1
-                log.warning("watching waits: %s", error)
-                await self._clock.asleep(rest(min(failures, PATIENCE)))
-            finally:
-                self._news = None
+    @property
+    def duty(self) -> Duty:
+        """Watch all the time."""
+        return Duty("watching", self._step, longest=LONGEST)
+
+    async def _step(self) -> float:
+        """Wait for one change."""
+        news = self._news = self._news or self._watch()
+        try:
+            await anext(news, None)
+        except BaseException:
+            self._news = None
+            await news.aclose()
+            raise
+        self._changed()
+        return 0.0
 
     def _watch(self) -> AsyncGenerator[None, None]:
         return self._app.store.watch(self._clock, lock_id=self.lock_id, idle=self._idle)

@@ -16,9 +16,8 @@ from datetime import timedelta
 
 from redrive.app.app import App
 from redrive.clock import Clock
-from redrive.errors import StoreError
 from redrive.observe.logs import logger
-from redrive.runtime.rests import rest
+from redrive.runtime.supervision import Duty
 from redrive.stores.operations import retention, workers
 from redrive.stores.operations.schedules import forget_occurrences
 
@@ -56,21 +55,16 @@ class Pruner:
         self._clock = clock
         self._worker_id = worker_id
 
-    async def run(self) -> None:
-        """Walk over the jobs again and again, until cancelled."""
-        failures = 0
-        while True:
-            try:
-                await self._app.store.arun(retention.declare(self._app.keeps()))
-                if await self._is_mine():
-                    await self._pass()
-            except StoreError as error:
-                failures += 1
-                log.warning("pruning waits: %s", error)
-                await self._clock.asleep(rest(failures))
-            else:
-                failures = 0
-                await self._clock.asleep(BETWEEN_PASSES)
+    @property
+    def duty(self) -> Duty:
+        """Walk over the jobs again and again."""
+        return Duty("pruning", self._step)
+
+    async def _step(self) -> float:
+        await self._app.store.arun(retention.declare(self._app.keeps()))
+        if await self._is_mine():
+            await self._pass()
+        return BETWEEN_PASSES
 
     async def _is_mine(self) -> bool:
         living = await self._app.store.arun(workers.workers())

@@ -15,11 +15,10 @@ from __future__ import annotations
 
 from redrive.app.app import App
 from redrive.app.telling import tell_moved
-from redrive.clock import Clock
 from redrive.engine.transition import Transition
-from redrive.errors import StoreError
 from redrive.observe.audience import AUDIENCE
 from redrive.observe.logs import logger
+from redrive.runtime.supervision import Duty
 from redrive.stores.operations import leases, workers
 
 __all__ = ["Rescuer"]
@@ -35,24 +34,30 @@ class Rescuer:
 
     Args:
         app: whose store, and whose lease terms.
-        clock: to rest by.
     """
 
-    def __init__(self, app: App, clock: Clock) -> None:
+    def __init__(self, app: App) -> None:
         self._app = app
-        self._clock = clock
         self._every = app.terms.heartbeat_every.total_seconds()
 
-    async def run(self) -> None:
-        """Sweep now and every heartbeat, until cancelled."""
-        while True:
-            try:
-                await self._free()
-                while len(await self._sweep()) == BUDGET:
-                    pass
-            except StoreError as error:
-                log.warning("sweeping waits: %s", error)
-            await self._clock.asleep(self._every)
+    @property
+    def duty(self) -> Duty:
+        """Sweep now and every heartbeat."""
+        return Duty("sweeping", self.look, shortest=self._every)
+
+    async def look(self) -> float:
+        """Take what there is to take.
+
+        Returns:
+            Seconds until the next look.
+
+        Raises:
+            StoreError: the database refused.
+        """
+        await self._free()
+        while len(await self._sweep()) == BUDGET:
+            pass
+        return self._every
 
     async def _free(self) -> None:
         if count := await self._app.store.arun(workers.free()):

@@ -24,14 +24,12 @@ from datetime import datetime, timedelta
 from redrive.app.app import App
 from redrive.app.refresh import Refresh
 from redrive.app.telling import tell_fired
-from redrive.clock import Clock
 from redrive.engine.occurrence import Decision
 from redrive.engine.origin import Kind
-from redrive.errors import StoreError
 from redrive.observe.audience import AUDIENCE
 from redrive.observe.logs import logger
 from redrive.runtime import dice
-from redrive.runtime.rests import rest
+from redrive.runtime.supervision import Duty
 from redrive.schedule import Outcome, RefreshPolicy
 from redrive.schedule.refresh import TOLERANCE
 from redrive.stores.operations import crons, refreshes, schedules, set_back
@@ -71,33 +69,26 @@ class Scheduler:
 
     Args:
         app: whose schedules.
-        clock: to rest by.
     """
 
-    def __init__(self, app: App, clock: Clock) -> None:
+    def __init__(self, app: App) -> None:
         self._app = app
-        self._clock = clock
+        self._declared = False
         self._latest: datetime | None = None
 
-    async def run(self) -> None:
-        """Declare the schedules of the code, and start what is due, until cancelled."""
-        failures, declared = 0, False
-        while True:
-            try:
-                if not declared:
-                    await declare(self._app)
-                    declared = True
-                    await mend(self._app, dice.roll, seen=False)
-                made = await turn(self._app, dice.roll)
-                await self._watch(made.at)
-                seconds = _seconds(made)
-                failures = 0
-            except StoreError as error:
-                failures += 1
-                seconds = rest(failures)
-                log.warning("schedules wait: %s", error)
-            if seconds > 0:
-                await self._clock.asleep(seconds)
+    @property
+    def duty(self) -> Duty:
+        """Declare the schedules of the code, and start what is due."""
+        return Duty("scheduling", self._step)
+
+    async def _step(self) -> float:
+        if not self._declared:
+            await declare(self._app)
+            self._declared = True
+            await mend(self._app, dice.roll, seen=False)
+        made = await turn(self._app, dice.roll)
+        await self._watch(made.at)
+        return _seconds(made)
 
     async def _watch(self, at: datetime | None) -> None:
         """See whether the clock of the database was set back since the last turn."""

@@ -28,6 +28,7 @@ from redrive.observe.logs import logger
 from redrive.policy import Failure
 from redrive.runtime import faults
 from redrive.runtime.rests import rest
+from redrive.runtime.supervision import Duty, cancel
 from redrive.stores.operations import leases
 from redrive.stores.operations.leases import Ending, Settled
 
@@ -90,27 +91,27 @@ class Settler:
         """The endings that are not written yet, as far as this process knows."""
         return (*self._endings, *self._aside.values())
 
-    async def run(self) -> None:
-        """Write endings as they come, until cancelled."""
-        try:
-            await self._write_all()
-        finally:
-            aside = tuple(self._aside)
-            for odd in aside:
-                odd.cancel()
-            await asyncio.gather(*aside, return_exceptions=True)
+    @property
+    def duty(self) -> Duty:
+        """Write endings as they come."""
+        return Duty("settling", self._step)
 
-    async def _write_all(self) -> None:
-        while True:
-            await self._arrived.wait()
-            if self._running() > len(self._endings) and len(self._endings) < BATCH:
-                await self._clock.asleep(LINGER)
-            self._flushing()
-            batch = self._endings[:BATCH]
-            await self._write(batch)
-            del self._endings[: len(batch)]
-            if not self._endings:
-                self._arrived.clear()
+    async def close(self) -> None:
+        """Write nothing more of what has been set aside."""
+        await cancel(*self._aside)
+
+    async def _step(self) -> float:
+        """Write one batch. If this fails halfway, the batch is written once more, which changes nothing twice."""
+        await self._arrived.wait()
+        if self._running() > len(self._endings) and len(self._endings) < BATCH:
+            await self._clock.asleep(LINGER)
+        self._flushing()
+        batch = self._endings[:BATCH]
+        await self._write(batch)
+        del self._endings[: len(batch)]
+        if not self._endings:
+            self._arrived.clear()
+        return 0.0
 
     async def _write(self, batch: Sequence[Ending], tries: int = 0) -> None:
         while True:

@@ -11,11 +11,10 @@ from datetime import timedelta
 
 from redrive.app.app import App
 from redrive.app.telling import tell_moved
-from redrive.clock import Clock
-from redrive.errors import StoreError
 from redrive.observe.audience import AUDIENCE
 from redrive.observe.logs import logger
 from redrive.runtime import dice
+from redrive.runtime.supervision import Duty
 from redrive.stores.operations import answers
 
 __all__ = ["LOOK", "Timeouts"]
@@ -37,22 +36,15 @@ class Timeouts:
 
     Args:
         app: whose jobs.
-        clock: to rest by.
     """
 
-    def __init__(self, app: App, clock: Clock) -> None:
+    def __init__(self, app: App) -> None:
         self._app = app
-        self._clock = clock
 
-    async def run(self) -> None:
-        """Look at the end of each wait and at least every second, until cancelled."""
-        while True:
-            rest = LOOK
-            try:
-                rest = await self.look()
-            except StoreError as error:
-                log.warning("ending waits for answers is put off: %s", error)
-            await self._clock.asleep(rest)
+    @property
+    def duty(self) -> Duty:
+        """Look at the end of each wait and at least every second."""
+        return Duty("ending waits for answers", self.look, shortest=LOOK)
 
     async def look(self) -> float:
         """End the attempts whose wait is over.

@@ -17,11 +17,12 @@ from typing import TypeVar
 from redrive import observe
 from redrive.engine.records import Claim
 from redrive.errors import StoreError
+from redrive.errors.foreign import summary
 from redrive.observe.logs import logger
 from redrive.stores.operations import traces
 from redrive.stores.store import Store
 
-__all__ = ["kept", "tell_worker_started", "tell_worker_stopped", "watched"]
+__all__ = ["kept", "tell_duty_failed", "tell_worker_started", "tell_worker_stopped", "watched"]
 
 R = TypeVar("R")
 
@@ -98,3 +99,21 @@ def tell_worker_stopped(worker_id: int, queues: Sequence[str] | None, abandoned:
     """
     served = None if queues is None else tuple(queues)
     observe.tell(observe.WorkerStopped(worker_id=worker_id, queues=served, abandoned=abandoned))
+
+
+def tell_duty_failed(
+    worker_id: int, queues: Sequence[str] | None, duty: str, error: BaseException, failures: int
+) -> None:
+    """Emit that a background duty of a worker has failed.
+
+    Args:
+        worker_id: of the worker.
+        queues: the queues it serves; None means all.
+        duty: its name.
+        error: what it raised.
+        failures: how often it has failed in a row.
+    """
+    served = None if queues is None else tuple(queues)
+    observe.tell(
+        observe.WorkerDutyFailed(worker_id=worker_id, queues=served, duty=duty, error=summary(error), failures=failures)
+    )

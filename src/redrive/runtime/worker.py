@@ -17,10 +17,9 @@ import contextlib
 import functools
 import os
 import socket
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any
 
 from redrive.app.app import App
 from redrive.app.context import Stop
@@ -34,13 +33,15 @@ from redrive.observe.logs import logger
 from redrive.runtime import dice, process
 from redrive.runtime.claimer import Claimer, suspect
 from redrive.runtime.coroner import Coroner
-from redrive.runtime.executor import Executor
+from redrive.runtime.executor import Executor, was_cancelled
 from redrive.runtime.keeper import Keeper
 from redrive.runtime.notifier import Notifier
 from redrive.runtime.pruner import Pruner
+from redrive.runtime.reporter import Reporter
 from redrive.runtime.rescuer import Rescuer
 from redrive.runtime.scheduler import Scheduler
 from redrive.runtime.settler import Settler
+from redrive.runtime.supervision import Duty, Supervisor, cancel, first
 from redrive.runtime.timeouts import Timeouts
 from redrive.runtime.watching import kept, tell_worker_started, tell_worker_stopped
 from redrive.stores.operations import leases, queues, workers
@@ -100,6 +101,7 @@ class Worker:
         self._ended = 0
         self._lost: set[int] = set()
         self._suspect = 0
+        self._crashed = False
         self._idle = asyncio.Event()
         self._stopping = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -138,6 +140,8 @@ class Worker:
 
     async def _work(self) -> None:
         pool = ThreadPoolExecutor(self._concurrency + OVERHANG, "redrive-handler")
+        self._reporter = Reporter(self._app, lambda: self._id, self._queues)
+        self._supervisor = Supervisor(self._clock, self._reporter.failed, self._reporter.changed)
         self._executor = Executor(self._app, pool, begins=self._begins, cut_off=self._cut_off.__contains__)
         self._settler = Settler(self._app, self._clock, lambda: len(self._running), self._on_settled, self._wake)
         self._claimer = Claimer(
@@ -161,10 +165,14 @@ class Worker:
             self._on_forgotten,
             unknown=self._on_unknown,
             unsaid=self._executor.unsaid,
+            supervisor=self._supervisor,
         )
         keeper.start()
         try:
             await self._serve()
+        except BaseException:
+            self._crashed = not self._stopping.is_set()
+            raise
         finally:
             keeper.stop()
             for lease_id in self._running:
@@ -174,22 +182,27 @@ class Worker:
             await self._app.store.arun(workers.leave(self._id, now=self._app.now()))
 
     async def _serve(self) -> None:
-        rescuer, coroner = Rescuer(self._app, self._clock), Coroner(self._app, self._clock, lambda: self._id)
-        pruner, scheduler = Pruner(self._app, self._clock, lambda: self._id), Scheduler(self._app, self._clock)
-        timeouts = Timeouts(self._app, self._clock)
-        wanted = (rescuer, coroner, timeouts, self._notifier, pruner, *((scheduler,) if self._app.schedules else ()))
-        settling = asyncio.create_task(self._settler.run())
-        claiming = asyncio.create_task(self._claimer.run())
-        duties = [asyncio.create_task(duty.run()) for duty in wanted]
+        run = self._supervisor.run
+        settling = asyncio.create_task(run(self._settler.duty))
+        claiming = asyncio.create_task(run(self._claimer.duty))
+        duties = [asyncio.create_task(run(duty)) for duty in self._duties()]
         log.info("worker %d serves %s", self._id, ", ".join(self._queues) if self._queues else "all queues")
         try:
-            await _first(self._stopping.wait(), claiming, *duties, settling)
+            await first(self._stopping.wait(), claiming, *duties, settling)
             self._claimer.stop()
             self._executor.stop(Stop.SHUTDOWN)
-            await _first(claiming, settling)
+            await first(claiming, settling)
             await self._drain(settling)
         finally:
-            await _cancel(claiming, *duties, settling)
+            await cancel(claiming, *duties, settling)
+            await self._settler.close()
+
+    def _duties(self) -> list[Duty]:
+        """All that a worker does beside claiming, running and settling."""
+        duties = [Rescuer(self._app).duty, Coroner(self._app, lambda: self._id).duty, Timeouts(self._app).duty]
+        duties += [self._notifier.duty, Pruner(self._app, self._clock, lambda: self._id).duty]
+        duties += [Scheduler(self._app).duty] if self._app.schedules else []
+        return [*duties, self._reporter.duty]
 
     async def _drain(self, settling: asyncio.Task[None]) -> None:
         """Let running handlers finish; then take their slots away; then see everything settled."""
@@ -199,29 +212,32 @@ class Worker:
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._shutdown_timeout.total_seconds()):
-                    await _first(emptied, self._hurry.wait(), settling)
+                    await first(emptied, self._hurry.wait(), settling)
             for lease_id in list(self._running):
                 self._cut(lease_id)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LAST_WAIT.total_seconds()):
-                    await _first(emptied, settling)
+                    await first(emptied, settling)
         finally:
-            await _cancel(emptied)
+            await cancel(emptied)
         if self._running:
             log.warning("%d handlers do not stop when told to; their jobs are given back", len(self._running))
 
     async def _settle_begun(self) -> None:
         """Settle the attempts whose handlers have begun and whose ends are not written, before the rest is given back.
 
-        An attempt that has ended is settled as it ended, another one as cut off. If the store refuses that, the worker
-        must not give them back either: they are lost when its lease runs out.
+        An attempt that has ended is settled as it ended, another one as cut off; or as lost, if it was not a stop that
+        ended the worker, because the attempt may be what has done so. If the store refuses that, the worker must not
+        give them back either: they are lost when its lease runs out.
         """
-        why = f"worker {self._id} shut down"
-        known = {ending.claim.lease_id: ending for ending in self._settler.unwritten}
-        endings = [
-            known.get(lease_id) or Ending(claim, Released(why, started=True), dice.roll())
-            for lease_id, claim in self._begun.items()
-        ]
+        ended = self._settler.unwritten
+        cut: Outcome = Released(f"worker {self._id} shut down", started=True)
+        if self._crashed:
+            # What ends the event loop cancels every task, and not only the one that failed.
+            cut = Lost(f"worker {self._id} failed")
+            ended = tuple(each for each in ended if not was_cancelled(each.outcome))
+        known = {ending.claim.lease_id: ending for ending in ended}
+        endings = [known.get(lease_id) or Ending(claim, cut, dice.roll()) for lease_id, claim in self._begun.items()]
         if endings:
             settled = await self._app.store.arun(leases.settle(endings, now=self._app.now()))
             if AUDIENCE:
@@ -362,6 +378,7 @@ class Worker:
     async def _register_again(self) -> None:
         log.warning("the store has forgotten worker %d; registering again", self._id)
         self._id = await self._register()
+        self._reporter.again()
 
     async def _register(self) -> int:
         if self._app.declared:
@@ -378,22 +395,3 @@ class Worker:
                 now=self._app.now(),
             )
         )
-
-
-async def _first(*awaitables: Coroutine[Any, Any, Any] | asyncio.Task[Any]) -> None:
-    """Wait until one of these ends; raise what it raised. Tasks go on, bare coroutines are cancelled."""
-    tasks = [each if isinstance(each, asyncio.Task) else asyncio.ensure_future(each) for each in awaitables]
-    own = [task for task, each in zip(tasks, awaitables, strict=True) if task is not each]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        await _cancel(*own)
-    for task in done:
-        if not task.cancelled():
-            task.result()
-
-
-async def _cancel(*tasks: asyncio.Task[Any]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

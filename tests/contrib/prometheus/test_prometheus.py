@@ -90,6 +90,7 @@ def test_the_gauges_say_how_full_the_queues_are(app: App, registry: CollectorReg
     assert 1 == registry.get_sample_value("redrive_queue_jobs", {"queue": "default", "standing": "later"})
     assert 10 == registry.get_sample_value("redrive_queue_oldest_due_seconds", {"queue": "default"})
     assert (1, 7) == tuple(registry.get_sample_value(name) for name in ("redrive_workers", "redrive_worker_slots"))
+    assert 0 == registry.get_sample_value("redrive_workers_failing")
     app.clock.advance(10)
     assert 0 == registry.get_sample_value("redrive_workers")
 

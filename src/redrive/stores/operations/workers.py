@@ -14,7 +14,7 @@ from redrive.stores.operations.keys import Wanted, again
 from redrive.stores.operations.numbers import take
 from redrive.stores.query import Query, Rows, Steps, reads, wakes, writes
 
-__all__ = ["STUCK", "Pulse", "beat", "forsake", "free", "held", "leave", "register", "workers"]
+__all__ = ["STUCK", "Pulse", "beat", "forsake", "free", "held", "leave", "register", "report", "workers"]
 
 STUCK = timedelta(seconds=5)
 """After this long a process that has said half of a statement is not believed to say the rest; as long as one may be
@@ -126,6 +126,17 @@ def held(worker_id: int) -> Steps[frozenset[int]]:
 def _held(worker_id: int) -> Generator[Query, Rows, frozenset[int]]:
     rows = yield Query("leases_of", {"worker_id": worker_id})
     return frozenset(row[0] for row in rows)
+
+
+@writes
+def report(worker_id: int, trouble: str | None) -> Steps[None]:
+    """Write which background duties of a worker fail.
+
+    Args:
+        worker_id: of the worker.
+        trouble: which, and why; None where none does.
+    """
+    yield Query("worker_trouble", {"id": worker_id, "trouble": trouble})
 
 
 @wakes

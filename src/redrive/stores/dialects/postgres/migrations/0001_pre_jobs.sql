@@ -44,6 +44,7 @@ CREATE TABLE redrive_workers (
     stopped_at timestamptz,
     late_at timestamptz,                  -- when a sweep last found its heartbeat to be late
     resumed_at timestamptz,               -- its first heartbeat after a long silence
+    trouble text,                         -- which of its background duties fail because of a defect, and why
     CHECK (expires_at >= heartbeat_at)    -- a heartbeat never shortens a life
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0);
 

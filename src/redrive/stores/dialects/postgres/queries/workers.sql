@@ -2,6 +2,7 @@
 -- Called by workers.
 SELECT
     id, name, host, pid, birth, lock_id, concurrency, queues, tasks, started_at, heartbeat_at, expires_at, stopped_at,
+    trouble,
     CASE WHEN lock_id IS NOT NULL THEN EXISTS (
         SELECT FROM pg_locks
         WHERE locktype = 'advisory'

@@ -39,6 +39,7 @@ CREATE TABLE redrive_workers (
     stopped_at INTEGER,
     late_at INTEGER,                      -- when a sweep last found its heartbeat to be late
     resumed_at INTEGER,                   -- its first heartbeat after a long silence
+    trouble TEXT,                         -- which of its background duties fail because of a defect, and why
     CHECK (expires_at >= heartbeat_at)    -- a heartbeat never shortens a life
 ) STRICT;
 

@@ -1,0 +1,157 @@
+"""The loop of a worker's background duties: a duty that fails is started again, and the worker goes on.
+
+A duty is a step that is repeated. A `StoreError` means that the database is away or busy: one line is logged. Any other
+exception is a defect, of redrive, of a driver, or of code of the application that the duty calls: it is logged with its
+traceback, emitted as `redrive.observe.WorkerDutyFailed`, and shown in ``App.workers()`` until a step succeeds again.
+After either one the duty rests, longer after each failure in a row.
+
+One defect is not survived: a duty that fails again and again because no memory is left ends the worker, because only a
+new process gets memory back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from redrive.clock import Clock
+from redrive.errors import StoreError
+from redrive.errors.foreign import summary
+from redrive.observe.logs import logger
+from redrive.runtime.rests import rest
+
+__all__ = ["MEMORY_LIMIT", "Duty", "Supervisor", "cancel", "first"]
+
+log = logger("redrive.worker")
+
+MEMORY_LIMIT = 10
+"""Failures in a row by `MemoryError` that a duty survives: half a minute or so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Duty:
+    """One background duty of a worker.
+
+    Attributes:
+        name: what it does, as the log names it.
+        step: does it once, and returns the seconds to rest before the next step; None when the duty has ended.
+        shortest: the shortest rest after a failure, in seconds.
+        longest: the longest rest after a failure, in seconds.
+    """
+
+    name: str
+    step: Callable[[], Awaitable[float | None]]
+    shortest: float = 0.0
+    longest: float = math.inf
+
+
+class Supervisor:
+    """Repeats duties, and records which of them fail.
+
+    Args:
+        clock: to rest by.
+        failed: called with the name of a duty, its exception, and how often it has failed in a row; for defects only.
+        changed: called with `trouble` when it has changed. Both are called in the thread of the duty.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        failed: Callable[[str, BaseException, int], None] = lambda *_: None,
+        changed: Callable[[str | None], None] = lambda _: None,
+    ) -> None:
+        self._clock = clock
+        self._failed = failed
+        self._changed = changed
+        self._failures: dict[str, int] = {}
+        self._defects: dict[str, str] = {}
+
+    @property
+    def trouble(self) -> str | None:
+        """Which duties fail at present because of a defect, and why; None where none does."""
+        return "; ".join(f"{name}: {why}" for name, why in sorted(self._defects.copy().items())) or None
+
+    async def run(self, duty: Duty) -> None:
+        """Repeat a duty until it ends, or until cancelled.
+
+        Args:
+            duty: what to repeat.
+
+        Raises:
+            MemoryError: it has failed for lack of memory too often.
+        """
+        while True:
+            try:
+                seconds = await duty.step()
+            except Exception as error:
+                failures = self.failed(duty.name, error)
+                if isinstance(error, MemoryError) and failures > MEMORY_LIMIT:
+                    raise
+                seconds = min(max(rest(failures), duty.shortest), duty.longest)
+            else:
+                self.succeeded(duty.name)
+            if seconds is None:
+                return
+            if seconds > 0:
+                await self._clock.asleep(seconds)
+
+    def failed(self, name: str, error: Exception) -> int:
+        """Record that a step has failed. From any thread.
+
+        Args:
+            name: of the duty.
+            error: what it raised.
+
+        Returns:
+            How often the duty has failed in a row.
+        """
+        failures = self._failures[name] = self._failures.get(name, 0) + 1
+        if isinstance(error, StoreError):
+            log.warning("%s waits: %s", name, error)
+            return failures
+        with contextlib.suppress(MemoryError):
+            self._report(name, error, failures)
+        return failures
+
+    def _report(self, name: str, error: Exception, failures: int) -> None:
+        why = summary(error)
+        if self._defects.get(name) == why:
+            log.error("%s failed again, %d times in a row: %s", name, failures, why)
+        else:
+            log.error("%s failed, and is started again: %s", name, why, exc_info=error)
+            self._defects[name] = why
+            self._changed(self.trouble)
+        self._failed(name, error, failures)
+
+    def succeeded(self, name: str) -> None:
+        """Record that a step has succeeded. From any thread."""
+        if name not in self._failures:
+            return
+        del self._failures[name]
+        if self._defects.pop(name, None) is not None:
+            log.info("%s works again", name)
+            self._changed(self.trouble)
+
+
+async def first(*awaitables: Coroutine[Any, Any, Any] | asyncio.Task[Any]) -> None:
+    """Wait until one of these ends; raise what it raised. Tasks go on, bare coroutines are cancelled."""
+    tasks = [each if isinstance(each, asyncio.Task) else asyncio.ensure_future(each) for each in awaitables]
+    own = [task for task, each in zip(tasks, awaitables, strict=True) if task is not each]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await cancel(*own)
+    for task in done:
+        if not task.cancelled():
+            task.result()
+
+
+async def cancel(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks, and wait until they have ended."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

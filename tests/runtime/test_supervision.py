@@ -1,0 +1,177 @@
+"""A background duty that fails is started again, visibly; a worker that does end of an error has crashed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from redrive import App, observe
+from redrive.errors import StoreBusy
+from redrive.runtime.rescuer import Rescuer
+from redrive.runtime.supervision import MEMORY_LIMIT, Duty, Supervisor
+from redrive.runtime.worker import Worker
+from redrive.testing import VirtualClock
+from tests.runtime.helpers import PATIENCE, ended, until, working
+
+
+class Hostile(Exception):
+    """An exception that cannot be described."""
+
+    def __getattr__(self, name: str) -> object:
+        """Raise what no caller expects."""
+        raise ZeroDivisionError(name)
+
+    def __str__(self) -> str:
+        """Raise too."""
+        raise KeyboardInterrupt
+
+
+def supervised(*outcomes: BaseException | None) -> tuple[VirtualClock, list[str | None]]:
+    """Repeat a duty whose steps end so; answer the clock by which it rested, and what was seen of its trouble."""
+    clock, seen = VirtualClock(), []
+    supervisor = Supervisor(clock, changed=seen.append)
+    left = list(outcomes)
+
+    async def step() -> float | None:
+        """End as the test says."""
+        if not left:
+            return None
+        outcome = left.pop(0)
+        if outcome is not None:
+            raise outcome
+        return 0.0
+
+    asyncio.run(supervisor.run(Duty("sweeping", step)))
+    return clock, seen
+
+
+def test_a_duty_that_fails_is_started_again_with_growing_rests():
+    """A tenth of a second at first; after a success the rests begin anew."""
+    clock, _ = supervised(ValueError("a"), ValueError("b"), ValueError("c"), None, ValueError("d"))
+
+    assert pytest.approx(0.1 + 0.2 + 0.4 + 0.1) == clock.monotonic()
+
+
+def test_a_defect_is_logged_with_its_traceback_once(caplog: pytest.LogCaptureFixture):
+    """The same error in a row is one line each; its end is logged too."""
+    with caplog.at_level(logging.INFO, "redrive.worker"):
+        supervised(ValueError("odd row"), ValueError("odd row"), None)
+    first, second, end = caplog.messages
+
+    assert "sweeping failed, and is started again: ValueError: odd row" == first
+    assert 1 == caplog.text.count("Traceback (most recent call last)")
+    assert ("sweeping failed again, 2 times in a row: ValueError: odd row", "sweeping works again") == (second, end)
+
+
+def test_a_database_that_is_away_is_no_defect(caplog: pytest.LogCaptureFixture):
+    """It is one line in the log, and no trouble of the worker."""
+    _, seen = supervised(StoreBusy("locked"), StoreBusy("locked"), None)
+
+    assert ([], ["sweeping waits: locked"] * 2) == (seen, caplog.messages)
+
+
+def test_trouble_is_reported_when_it_begins_changes_and_ends():
+    """Three failures of two kinds, and a success."""
+    _, seen = supervised(ValueError("a"), ValueError("a"), KeyError("b"), None)
+
+    assert ["sweeping: ValueError: a", "sweeping: KeyError: 'b'", None] == seen
+
+
+def test_an_exception_that_cannot_be_described_does_not_end_a_duty(caplog: pytest.LogCaptureFixture):
+    """Its class and the place are logged."""
+    supervised(Hostile(), None)
+
+    assert "sweeping failed, and is started again: Hostile: <no message: KeyboardInterrupt" in caplog.text
+    assert "in step\n        raise outcome" in caplog.text
+
+
+def test_a_duty_for_which_there_is_no_memory_ends_the_worker():
+    """Only a new process gets memory back; a few failures are survived."""
+    supervised(*[MemoryError()] * MEMORY_LIMIT, None, *[MemoryError()] * MEMORY_LIMIT)
+    with pytest.raises(MemoryError):
+        supervised(*[MemoryError()] * (MEMORY_LIMIT + 1))
+
+
+def test_a_failing_duty_is_seen_from_outside_until_it_works_again(filed: App, monkeypatch: pytest.MonkeyPatch):
+    """The worker goes on with its other work; its row, the reason of a due job, and an event name the trouble."""
+    broken, look, events = [True], Rescuer.look, []
+
+    async def flaky(self: Rescuer) -> float:
+        """Fail until told otherwise."""
+        if broken:
+            raise ArithmeticError("odd row")
+        await look(self)
+        return 0.01
+
+    monkeypatch.setattr(Rescuer, "look", flaky)
+    task = filed.task(name="send")(lambda: None)
+
+    async def run() -> str:
+        """Look at the worker while the duty fails, and after."""
+        with observe.only(events.append):
+            async with working(filed):
+                await until(lambda: any(worker.trouble for worker in filed.workers()))
+                await ended(await task.aenqueue())
+                seen = filed.workers()[0].trouble
+                broken.clear()
+                await until(lambda: filed.workers()[0].trouble is None)
+        return seen
+
+    assert "sweeping: ArithmeticError: odd row" == asyncio.run(run())
+    failed = [each for each in events if isinstance(each, observe.WorkerDutyFailed)]
+    assert ("sweeping", "ArithmeticError: odd row", 1) == (failed[0].duty, failed[0].error, failed[0].failures)
+
+
+def exits() -> None:
+    """Raise what ends an event loop."""
+    raise SystemExit(3)
+
+
+async def by_callback() -> None:
+    """End the event loop by a callback, and wait for that."""
+    asyncio.get_running_loop().call_soon(exits)
+    await asyncio.Event().wait()
+
+
+def test_what_had_started_when_a_worker_ended_of_an_error_has_crashed(filed: App):
+    """A handler that ends its worker three times is dead, and the handler beside it has not failed."""
+    ran: list[int] = []
+
+    async def waits() -> None:
+        """Run for ever, in the first attempt."""
+        ran.append(1)
+        if len(ran) == 1:
+            await asyncio.Event().wait()
+
+    killer = filed.task(name="kill")(by_callback).enqueue()
+    other = filed.task(name="beside")(waits).enqueue()
+    for _ in range(3):
+        with pytest.raises(SystemExit):
+            asyncio.run(asyncio.wait_for(Worker(filed).run(), PATIENCE))
+
+    assert ["lost"] * 3 == [each.outcome for each in killer.attempts]
+    assert ("dead", "POISON") == (killer.refresh().state, killer.record.reason)
+    assert ["lost", "succeeded"] == [each.outcome for each in other.attempts]
+
+
+def test_a_handler_whose_own_task_ends_the_worker_has_failed(filed: App):
+    """The exception reaches the handler, so the attempt has an outcome, and the worker is not ended again and again."""
+
+    async def by_task() -> None:
+        """End the event loop by a task, and wait for that."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(child())
+            await asyncio.Event().wait()
+
+    async def child() -> None:
+        """Raise what ends the event loop."""
+        exits()
+
+    killer = filed.task(name="kill")(by_task).enqueue()
+    with pytest.raises(SystemExit):
+        asyncio.run(asyncio.wait_for(Worker(filed).run(), PATIENCE))
+
+    assert ["failed"] == [each.outcome for each in killer.attempts]
+    assert "dead" == killer.refresh().state
