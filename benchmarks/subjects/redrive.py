@@ -136,8 +136,8 @@ def _copies(numbers: str, instant: str, state: str) -> str:
     """Copies of the job with the smallest id, which the subject has enqueued, under ids that no sequence reaches."""
     due, finished = (f"{instant} + 86400 * {{second}}", "NULL") if state == "ready" else (instant, instant)
     return f"""
-INSERT INTO redrive_jobs (id, task, queue, priority, state, policy, enqueued_at, scheduled_at, finished_at)
-SELECT n, task, queue, priority, '{state}', policy, {instant}, {due}, {finished}
+INSERT INTO redrive_jobs (id, task, queue, priority, state, policy, salt, enqueued_at, scheduled_at, finished_at)
+SELECT n, task, queue, priority, '{state}', policy, salt, {instant}, {due}, {finished}
 FROM redrive_jobs CROSS JOIN {numbers} WHERE redrive_jobs.id = (SELECT min(id) FROM redrive_jobs)
 """
 

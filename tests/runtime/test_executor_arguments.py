@@ -170,7 +170,9 @@ def test_a_handler_gets_its_arguments_and_its_context(app: App):
     asyncio.run(Executor(app, None).run(claim))
 
     now = app.clock.now()
-    expected = Context(1, "handler", 1, 0, f"1.{claim.lease_id}", f"{app.uid}-1", now, now + timedelta(seconds=30))
+    expected = Context(
+        1, "handler", 1, 0, f"1.{claim.lease_id}", app.idempotency_key(1), now, now + timedelta(seconds=30)
+    )
     assert [expected] == seen
 
 
@@ -194,7 +196,7 @@ def test_a_context_is_made_without_a_blocking_read_of_the_database(app: App, mon
     asyncio.run(run())
     monkeypatch.undo()
 
-    assert [f"{app.uid}-1"] == seen
+    assert [app.idempotency_key(1)] == seen
 
 
 # --------------------------------------------------------------------------------------------------------------- catch

@@ -397,7 +397,7 @@ def test_a_lost_attempt_cannot_begin(app: App, colour: str):
             with context.transaction():
                 seen.append("inside")
         except LeaseLost as error:
-            seen.append(str(error))
+            seen.append(str(error).replace(context.attempt_uid, "1"))
             raise
 
     async def awork(context: Context) -> None:
@@ -407,13 +407,13 @@ def test_a_lost_attempt_cannot_begin(app: App, colour: str):
             async with context.transaction():
                 seen.append("inside")
         except LeaseLost as error:
-            seen.append(str(error))
+            seen.append(str(error).replace(context.attempt_uid, "1"))
             raise
 
     app.task(name="work", retry="1 1s")(work if colour == "sync" else awork).enqueue()
     drain(app)
 
-    assert (["attempt 1.1 is over: what it does from now on changes nothing"], State.CANCELLED) == (
+    assert (["attempt 1 is over: what it does from now on changes nothing"], State.CANCELLED) == (
         seen,
         app.job(1).state,
     )
@@ -544,7 +544,7 @@ def test_a_second_transaction_is_refused(app: App, caplog):
 
     async def handler(context: Context) -> int:
         """Begin another."""
-        with pytest.raises(LeaseLost, match=r"attempt 1\.1 was completed by its own transaction"):
+        with pytest.raises(LeaseLost, match=r"attempt 1\.\d+ was completed by its own transaction"):
             async with context.transaction():
                 pass
         with pytest.raises(LeaseLost):

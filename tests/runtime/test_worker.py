@@ -225,7 +225,7 @@ def test_an_attempt_that_is_cancelled_before_its_first_step_gives_its_slot_and_i
 
         def _start(self, claim: Claim) -> None:
             super()._start(claim)
-            if claim.lease_id == 1:
+            if claim.lease_id >> 20 == 1:
                 self._cut(claim.lease_id)
 
     task = filed.task(name="double")(lambda number: 2 * number)

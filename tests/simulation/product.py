@@ -22,6 +22,7 @@ import redrive.runtime.dice
 import redrive.runtime.keeper
 import redrive.runtime.process
 import redrive.runtime.worker
+import redrive.stores.dialects.dice
 import redrive.stores.drivers.sqlite.driver
 import redrive.stores.drivers.sqlite.lane
 import redrive.stores.drivers.sqlite.lending
@@ -175,6 +176,7 @@ def simulated(simulation: Any, *, verbose: bool = False) -> Iterator[None]:
         (redrive.clock.SystemClock, "sleep", lambda _, seconds: time.sleep(seconds)),
         (redrive.runtime.coroner, "is_gone", is_gone),
         (redrive.runtime.dice, "random", Random(f"dice {simulation.plan.seed}")),
+        (redrive.stores.dialects.dice, "random", Random(f"drawn {simulation.plan.seed}")),
         (redrive.runtime.keeper, "threading", threads),
         (redrive.runtime.process, "present", here),
         (redrive.runtime.worker, "ThreadPoolExecutor", lambda size, _: Pool(scheduler, size)),

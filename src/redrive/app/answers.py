@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Answers"]
 
-_TOKEN = re.compile(r"(?P<job>[1-9]\d{0,17})\.(?P<lease>[1-9]\d{0,17})", re.ASCII)
+_TOKEN = re.compile(r"(?P<job>[1-9]\d{0,17})\.(?P<lease>[1-9]\d{0,18})", re.ASCII)
+_MOST = 2**63 - 1
 
 
 class Answers:
@@ -117,7 +118,7 @@ def _told(moved: Transition | None) -> bool:
 
 def _read(token: str) -> tuple[int, int]:
     match = _TOKEN.fullmatch(token) if isinstance(token, str) else None
-    if match is None:
+    if match is None or int(match["lease"]) > _MOST:
         message = f"{token!r} is no token: it is the ctx.attempt_uid of a handler, such as '3.7'"
         raise TokenError(message)
     return int(match["job"]), int(match["lease"])

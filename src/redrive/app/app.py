@@ -24,11 +24,12 @@ from redrive.app.schedules import Said, Schedules
 from redrive.app.task import Options, Task
 from redrive.clock import Clock
 from redrive.engine.frozen import FrozenPolicy, freeze
+from redrive.engine.keys import idempotency_key
 from redrive.engine.lease import LeaseTerms
 from redrive.errors import PolicyError, TaskDefinitionError
 from redrive.policy import Policy, parse_duration
 from redrive.stores.drivers.forks import Mutex
-from redrive.stores.operations import admin
+from redrive.stores.operations import admin, jobs
 from redrive.stores.operations.retention import Keep
 from redrive.stores.store import Store, open_store
 
@@ -309,21 +310,18 @@ class App(Operator, Answers, Queues, Schedules):
         return self._uid
 
     def idempotency_key(self, number: int) -> str:
-        """What names a job, over all its attempts, and no other job in any database.
+        """Return the key that the handler of a job finds in ``ctx.idempotency_key``.
 
-        Args:
-            number: id of the job.
-
-        Returns:
-            The key that its handler finds in ``ctx.idempotency_key``.
+        Raises:
+            JobNotFound: there is no job of this number.
         """
-        return f"{self.uid}-{number}"
+        return idempotency_key(self.uid, number, self.store.run(jobs.salt(number)))
 
-    async def aidempotency_key(self, number: int) -> str:
-        """Return what names a job without blocking the event loop; see `idempotency_key`."""
+    async def auid(self) -> str:
+        """Return what names this database without blocking the event loop; see `uid`."""
         if self._uid is None:
             self._uid = await self.store.arun(admin.identify("uid"))
-        return self.idempotency_key(number)
+        return self._uid
 
     def now(self) -> datetime | None:
         """The instant that operations are told: None in production, where the database's clock rules (law 8)."""

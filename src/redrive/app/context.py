@@ -24,8 +24,9 @@ class Context:
         failures: how many executions have failed before this one.
         attempt_uid: names this execution and no other: ``<job id>.<lease id>``. Where the handler returns `Pending`,
             it is the token that `App.complete` and `App.fail` take.
-        idempotency_key: the same for every attempt of this job, and for no other job in any database. Send it to
-            services that can recognise a repetition.
+        idempotency_key: the same for every attempt of this job, and for no other job in any database, also if a
+            backup is restored or a standby takes over that has missed some commits. Send it to services that can
+            recognise a repetition.
         started_at: when its first attempt started.
         deadline_at: when the attempt will be cut off; None without an attempt timeout.
         link: to the worker; None in a context that you made yourself, for a test: nothing stops it then, and its

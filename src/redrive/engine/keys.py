@@ -29,7 +29,7 @@ from redrive.engine.lifecycle import FINAL, Event, State, move
 from redrive.engine.records import KeyUntil
 from redrive.engine.transition import Transition
 
-__all__ = ["SUPERSEDED", "Grip", "grip", "holds", "superseded", "superseded_note"]
+__all__ = ["SUPERSEDED", "Grip", "grip", "holds", "idempotency_key", "superseded", "superseded_note"]
 
 SUPERSEDED = "SUPERSEDED"
 """The reason of a job that could not have its key back."""
@@ -112,3 +112,17 @@ def superseded_note(key: str, holder: int) -> str:
         A sentence.
     """
     return f"superseded by job {holder}, which holds its key {key!r}"
+
+
+def idempotency_key(uid: str, number: int, salt: int) -> str:
+    """Write the key under which a job's handler asks other services for effects.
+
+    Args:
+        uid: of the database.
+        number: of the job. A database that was restored from a backup gives the number to another job.
+        salt: of the job; random.
+
+    Returns:
+        The same text for all attempts of the job, and for no other job.
+    """
+    return f"{uid}-{number}-{salt:x}"

@@ -140,7 +140,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         id: the job.
-        lease_id: the right to this attempt; monotonic, never repeated.
+        lease_id: the right to this attempt; monotonic, never repeated. Its low 20 bits are random.
         task: name of the task.
         queue: name of the queue.
         priority: smaller runs first.
@@ -162,6 +162,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
         policy: the policy frozen into the job.
         scheduled_at: when the job was due; while it waits for an answer, when that is over.
         unreadable_at: since when no worker has been able to read its arguments; None where none has failed to.
+        salt: the random part of its idempotency key.
     """
 
     id: int
@@ -187,6 +188,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     scheduled_at: datetime | None = None
     origin: str | None = None
     unreadable_at: datetime | None = None
+    salt: int = 0
 
     @property
     def catching(self) -> bool:

@@ -13,9 +13,8 @@ clean up; a ``def`` handler sees it in ``ctx.should_stop``.
 A handler may end its attempt by itself, in its own transaction (`redrive.app.transaction`). Then the end is written,
 and what the handler still does is only looked at to be logged.
 
-A cancellation is two things. Made by the worker, it ends the attempt without an outcome. Made by anything else, such as
-the handler itself or something that it awaited, it is a failure like any other: if it were taken for the worker's, the
-job would be given back and run again at once, for ever, with nothing spent.
+A cancellation by the worker ends the attempt without an outcome. Any other cancellation, by the handler itself or by
+what it awaits, is a failure: otherwise the job would be given back and run again at once, for ever.
 
 Every other `BaseException` that a handler raises is a failure of its attempt too; none of them ends the worker.
 """
@@ -39,6 +38,7 @@ from redrive.app.link import Link, Stop
 from redrive.app.payload import type_name
 from redrive.app.pending import Pending
 from redrive.app.task import Task
+from redrive.engine.keys import idempotency_key
 from redrive.engine.lease import UNKNOWN_TASK_DELAY
 from redrive.engine.outcome import (
     Cancelled,
@@ -204,7 +204,7 @@ class Executor:
         passage: Passage,
     ) -> Outcome:
         """The same for a handler that asks for its context."""
-        key = await self._app.aidempotency_key(claim.id)
+        key = idempotency_key(await self._app.auid(), claim.id, claim.salt)
         link = self._link(task, claim, arguments, limit, key)
         self._links[claim.lease_id] = link
         try:

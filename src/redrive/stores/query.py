@@ -14,12 +14,23 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 
-__all__ = ["Operation", "Query", "Rows", "Steps", "reads", "wakes", "writes"]
+__all__ = ["DRAWN", "Drawn", "Operation", "Query", "Rows", "Steps", "reads", "wakes", "writes"]
 
 R = TypeVar("R")
 P = ParamSpec("P")
+
+
+class Drawn(Enum):
+    """The type of `DRAWN`."""
+
+    NUMBER = "number"
+
+
+DRAWN = Drawn.NUMBER
+"""A parameter whose value the driver draws: a random number below 2**53, for each row of `Query.many` another one."""
 
 
 @dataclass(frozen=True, slots=True)

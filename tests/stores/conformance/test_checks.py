@@ -48,7 +48,7 @@ def test_a_check_walks_in_strides(store: Harness):
 
 
 BREAKAGES = {
-    "UPDATE redrive_jobs SET lease_id = 1000 WHERE state = 'running'": ["sequences"],
+    "UPDATE redrive_jobs SET lease_id = 1000 << 20 WHERE state = 'running'": ["sequences"],
     "UPDATE redrive_jobs SET lease_id = 1 WHERE state = 'running'": ["leases"],
     "DELETE FROM redrive_keys WHERE kind = 'unique'": ["keys"],
     "UPDATE redrive_keys SET job_id = 2": ["keys"],

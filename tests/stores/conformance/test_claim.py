@@ -14,7 +14,7 @@ from redrive.engine.outcome import Lost, Released, Snoozed
 from redrive.engine.queue import QueueChange
 from redrive.engine.records import Claim, Hold, NewJob
 from redrive.policy import Policy
-from redrive.stores.operations import floors, leases, queues
+from redrive.stores.operations import floors, jobs, leases, queues
 from tests.engine.helpers import claim
 from tests.stores.helpers import FATAL, LONG, T0, Harness, failed, new, seconds
 
@@ -208,6 +208,7 @@ def test_a_claim_holds_all_that_its_attempt_needs(store: Harness):
         payload=b"[1]",
         policy=Policy.parse("5 1s").durable(),
         scheduled_at=T0,
+        salt=store.do(jobs.salt(number)),
     )
 
     assert expected == claim

@@ -11,7 +11,7 @@ from redrive.engine.lease import UNKNOWN_TASK_DELAY
 from redrive.stores.operations import leases
 from redrive.stores.operations.floors import NextDue, parameters
 from redrive.stores.operations.leases import Claimed
-from redrive.stores.query import Operation
+from redrive.stores.query import DRAWN, Operation
 from tests.engine.helpers import claim
 from tests.stores.helpers import T0, seconds
 from tests.stores.operations.conversing import converse, names
@@ -42,7 +42,7 @@ def test_a_claim_beats_and_takes_its_leases_in_one_go():
     beat, block = asked[1].also
     assert {"id": 5, "now": T0, "expires_at": T0 + seconds(15)} == beat.params
     assert {"name": "lease", "count": 3} == block.params
-    assert {**where, "now": T0, "count": 3, "worker_id": 5} == asked[1].params
+    assert {**where, "now": T0, "count": 3, "worker_id": 5, "salt": DRAWN} == asked[1].params
     assert {**where, "now": None} == asked[0].params
 
 

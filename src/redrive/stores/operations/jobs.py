@@ -13,9 +13,9 @@ from redrive.engine.records import Attempt, Hold, Job, NewJob
 from redrive.errors import ConfigurationError, JobNotFound
 from redrive.stores.operations import keys, traces
 from redrive.stores.operations.numbers import numbers, take
-from redrive.stores.query import Query, Rows, Steps, reads, wakes
+from redrive.stores.query import DRAWN, Query, Rows, Steps, reads, wakes
 
-__all__ = ["Material", "Placed", "enqueue", "get", "history", "insert", "material", "payload", "put", "result"]
+__all__ = ["Material", "Placed", "enqueue", "get", "history", "insert", "material", "payload", "put", "result", "salt"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +199,7 @@ def _row(number: int, job: NewJob, at: datetime) -> dict[str, object]:
         "latest_at": None if job.latest is None else at + job.latest,
         "timeout_for": None if job.parent_id else job.policy.policy.attempt_timeout,
         "origin": job.origin,
+        "salt": DRAWN,
     }
 
 
@@ -227,10 +228,13 @@ def get(job_id: int) -> Steps[Job]:
 
 def _only(rows: Rows, job_id: int) -> Job:
     if not rows:
-        message = f"there is no job {job_id}"
-        raise JobNotFound(message)
+        raise _missing(job_id)
     job: Job = rows[0]
     return job
+
+
+def _missing(job_id: int) -> JobNotFound:
+    return JobNotFound(f"there is no job {job_id}")
 
 
 @reads
@@ -272,6 +276,26 @@ def result(job_id: int) -> Steps[bytes | None]:
     """
     rows = yield Query("result_of", {"job_id": job_id})
     return rows[0][0] if rows else None
+
+
+@reads
+def salt(job_id: int) -> Steps[int]:
+    """Read the random part of the idempotency key of one job.
+
+    Args:
+        job_id: which.
+
+    Returns:
+        A number below 2**53, the same as long as the job is kept.
+
+    Raises:
+        JobNotFound: there is none.
+    """
+    rows = yield Query("salt_of", {"id": job_id})
+    if not rows:
+        raise _missing(job_id)
+    number: int = rows[0][0]
+    return number
 
 
 @reads

@@ -36,7 +36,7 @@ from redrive.stores.operations.clock import instant
 from redrive.stores.operations.floors import Floor, NextDue, Where, next_due, parameters
 from redrive.stores.operations.special import Offer, Walk
 from redrive.stores.operations.transitions import write_all, write_untold
-from redrive.stores.query import Query, Rows, Steps, wakes, writes
+from redrive.stores.query import DRAWN, Query, Rows, Steps, wakes, writes
 
 __all__ = ["Claimed", "Ending", "Settled", "claim", "closed_before", "settle", "sweep"]
 
@@ -152,7 +152,7 @@ def _take(
     beat: Query, count: int, where: Mapping[str, object], at: datetime, offers: Sequence[Offer]
 ) -> Generator[Query, Rows, Sequence[Claim]]:
     """Take jobs, of plain queues in one statement, and where special ones have any, of all in a common order."""
-    params = {"now": at, "worker_id": beat.params["id"], "count": count}
+    params = {"now": at, "worker_id": beat.params["id"], "count": count, "salt": DRAWN}
     # SQLite's claim hands out the block that was taken just before it. PostgreSQL's draws from the sequence by itself;
     # there a part of a statement that only asks, and whose answer nobody uses, is not run at all.
     also = (beat, Query("take", {"name": "lease", "count": count}))

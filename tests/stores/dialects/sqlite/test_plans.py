@@ -191,7 +191,7 @@ ABSENT = """
 """
 
 GIVEN: dict[str, object] = {
-    "now": T0, "count": 10, "worker_id": 1, "leases": [1], "before": "running", "gone": [], "first_at": T0,
+    "now": T0, "count": 10, "worker_id": 1, "salt": 7, "leases": [1], "before": "running", "gone": [], "first_at": T0,
     "spacing": seconds(0), "job_ids": [1], "lease_ids": [1], "ids": [1], "id": 1,
     "job_id": 1, "lease_id": 1, "grace": seconds(10), "every": seconds(5), "budget": 100, "after_id": 0, "most": 10,
     "state": "ready", "scheduled_at": T0,

@@ -104,6 +104,8 @@ CREATE TABLE redrive_jobs (
     origin text,                          -- what it is for: cron:name/instant, refresh:name/key; NULL: a task by itself
     slot text COLLATE "C",                -- the limited queue of which this attempt takes up a place
     parent_id bigint,
+    salt bigint NOT NULL,                 -- random; a part of its idempotency key, because a database that is restored
+                                          -- from a backup hands out its id again
     enqueued_at timestamptz NOT NULL,
     scheduled_at timestamptz NOT NULL,
     latest_at timestamptz,                -- a debounced job is not put off beyond this

@@ -95,6 +95,8 @@ CREATE TABLE redrive_jobs (
     origin TEXT,                          -- what it is for: cron:name/instant, refresh:name/key; NULL: a task by itself
     slot TEXT,                            -- the limited queue of which this attempt takes up a place
     parent_id INTEGER REFERENCES redrive_jobs (id),
+    salt INTEGER NOT NULL,                -- random; a part of its idempotency key, because a database that is restored
+                                          -- from a backup hands out its id again
     enqueued_at INTEGER NOT NULL,
     scheduled_at INTEGER NOT NULL,
     latest_at INTEGER,                    -- a debounced job is not put off beyond this

@@ -13,8 +13,9 @@ import msgspec
 
 from redrive.engine import frozen
 from redrive.policy import Policy
-from redrive.stores.dialects import rows
+from redrive.stores.dialects import dice, rows
 from redrive.stores.dialects.rows import Decoder
+from redrive.stores.query import Drawn
 
 __all__ = ["Decoder", "decoder", "encode", "from_micros", "pairs", "to_micros"]
 
@@ -72,6 +73,7 @@ _ENCODERS: dict[type, Callable[[Any], Value]] = {
     datetime: to_micros,
     timedelta: lambda span: span // _MICROSECOND,
     list: _json,
+    Drawn: lambda _: dice.number(),
 }
 
 

@@ -5,7 +5,7 @@ SELECT newest AS id, name || ' ' || newest || ' is there, but the next one would
 FROM (
     SELECT 'job' AS name, (SELECT max(id) FROM redrive_jobs) AS newest, last_value AS value FROM redrive_job_ids
     UNION ALL
-    SELECT 'lease', (SELECT max(lease_id) FROM redrive_jobs WHERE state = 'running'), last_value
+    SELECT 'lease', (SELECT max(lease_id) >> 20 FROM redrive_jobs WHERE state = 'running'), last_value
     FROM redrive_lease_ids
     UNION ALL
     SELECT 'worker', (SELECT max(id) FROM redrive_workers), last_value FROM redrive_worker_ids

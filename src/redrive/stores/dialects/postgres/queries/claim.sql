@@ -121,7 +121,13 @@ taken AS MATERIALIZED (
     FROM (SELECT * FROM own UNION ALL SELECT * FROM further) AS locked
 ),
 leased AS MATERIALIZED (
-    SELECT ids, ARRAY(SELECT nextval('redrive_lease_ids') FROM generate_series(1, cardinality(ids))) AS leases
+    SELECT
+        ids,
+        -- The low 20 bits are random: a database that was restored hands out its numbers again, but not its leases.
+        ARRAY(
+            SELECT (nextval('redrive_lease_ids') << 20) | (:salt::bigint & 1048575)
+            FROM generate_series(1, cardinality(ids))
+        ) AS leases
     FROM taken
 ),
 claimed AS (
@@ -138,7 +144,7 @@ claimed AS (
     RETURNING
         job.id, job.lease_id, job.task, job.queue, job.priority, job.worker_id, job.attempt, job.failures, job.crashes,
         job.snoozes, coalesce(job.by_rule, '{}') AS by_rule, job.last_delay, job.started_at, job.claimed_at,
-        job.parent_id, job.partition, job.key, job.key_until, job.origin, job.scheduled_at, job.unreadable_at,
+        job.parent_id, job.partition, job.key, job.key_until, job.origin, job.scheduled_at, job.unreadable_at, job.salt,
         (SELECT payload FROM redrive_payloads WHERE job_id = job.id) AS payload,
         (SELECT document FROM redrive_policies WHERE digest = job.policy LIMIT 1) AS policy
 ),

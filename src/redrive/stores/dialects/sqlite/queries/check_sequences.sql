@@ -5,7 +5,7 @@ SELECT newest AS id, used.name || ' ' || newest || ' is there, but the next one 
 FROM (
     SELECT 'job' AS name, max(id) AS newest FROM redrive_jobs
     UNION ALL
-    SELECT 'lease', max(lease_id) FROM redrive_jobs WHERE state = 'running'
+    SELECT 'lease', max(lease_id) >> 20 FROM redrive_jobs WHERE state = 'running'
     UNION ALL
     SELECT 'worker', max(id) FROM redrive_workers
 ) AS used

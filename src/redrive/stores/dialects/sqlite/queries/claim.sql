@@ -23,8 +23,10 @@ WITH first_of_all AS (
 UPDATE redrive_jobs SET
     state = 'running',
     hold = NULL,
-    -- The block of leases has been taken just before.
-    lease_id = (SELECT value FROM redrive_sequences WHERE name = 'lease') - :count + 1 + due.key,
+    -- The block of numbers has been taken just before. The low 20 bits are random: a database that was restored hands
+    -- out its numbers again, but not its leases.
+    lease_id = (((SELECT value FROM redrive_sequences WHERE name = 'lease') - :count + 1 + due.key) << 20)
+        | (:salt & 1048575),
     worker_id = :worker_id,
     attempt = attempt + 1,
     started_at = coalesce(started_at, :now),
@@ -35,6 +37,7 @@ RETURNING
     id, lease_id, task, queue, priority, worker_id, attempt, failures, crashes, snoozes,
     coalesce(by_rule, '[]') AS by_rule,
     last_delay, started_at, claimed_at, parent_id, partition, key, key_until, origin, scheduled_at, unreadable_at,
+    salt,
     (SELECT payload FROM redrive_payloads WHERE job_id = redrive_jobs.id) AS payload,
     -- In RETURNING, SQLite looks a text up in an index only if it is an expression: hence the plus.
     (SELECT document FROM redrive_policies WHERE digest = +redrive_jobs.policy) AS policy

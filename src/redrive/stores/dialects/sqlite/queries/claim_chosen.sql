@@ -7,7 +7,9 @@ UPDATE redrive_jobs SET
         SELECT known.name FROM redrive_queues AS known
         WHERE known.name = redrive_jobs.queue AND (known.concurrency IS NOT NULL OR known.per_partition IS NOT NULL)
     ),
-    lease_id = (SELECT value FROM redrive_sequences WHERE name = 'lease') - :count + 1 + chosen.key,
+    -- As in the claim: a number of the block that was taken just before, and 20 random bits.
+    lease_id = (((SELECT value FROM redrive_sequences WHERE name = 'lease') - :count + 1 + chosen.key) << 20)
+        | (:salt & 1048575),
     worker_id = :worker_id,
     attempt = attempt + 1,
     started_at = coalesce(started_at, :now),
@@ -19,6 +21,7 @@ RETURNING
     id, lease_id, task, queue, priority, worker_id, attempt, failures, crashes, snoozes,
     coalesce(by_rule, '[]') AS by_rule,
     last_delay, started_at, claimed_at, parent_id, partition, key, key_until, origin, scheduled_at, unreadable_at,
+    salt,
     (SELECT payload FROM redrive_payloads WHERE job_id = redrive_jobs.id) AS payload,
     -- In RETURNING, SQLite looks a text up in an index only if it is an expression: hence the plus.
     (SELECT document FROM redrive_policies WHERE digest = +redrive_jobs.policy) AS policy
