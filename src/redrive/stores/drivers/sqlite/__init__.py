@@ -20,6 +20,9 @@ The same thread serves both colours: `submit` answers a `concurrent.futures.Futu
 Durability: ``synchronous=FULL`` in WAL mode syncs the log at each commit, so an acknowledged enqueue survives a power
 cut. ``NORMAL`` is a setting for those who can lose the last moments.
 
+A file that is deleted or replaced while it is open is noticed (`redrive.stores.drivers.sqlite.place`): the path is
+compared with the open file before each transaction, and again after its commit, before anything is acknowledged.
+
 Before a fork all connections are closed, and parent and child open their own when they need them: SQLite keeps its
 locks in tables of the process, and a child that inherits them believes locks that it does not have. A fork waits for up
 to 2 s for what is being written or read. If that is not enough, as inside of a lent transaction, the child is refused.

@@ -16,9 +16,11 @@ from redrive.clock import Clock, SystemClock
 from redrive.errors import ConfigurationError, StoreBusy, StoreClosed, StoreMismatch, StoreOpenError
 from redrive.stores.drivers import files, forks
 from redrive.stores.drivers.sqlite.conversation import connect, drive, savepoint
+from redrive.stores.drivers.sqlite.gathering import Gathering
 from redrive.stores.drivers.sqlite.lane import GROUP, Errand, Lane
 from redrive.stores.drivers.sqlite.lending import AsyncSQLiteLoan, Lender, SQLiteLoan, open_loan
 from redrive.stores.drivers.sqlite.numbers import advance, remember
+from redrive.stores.drivers.sqlite.place import Place
 from redrive.stores.drivers.sqlite.settings import Settings
 from redrive.stores.drivers.sqlite.trouble import translated
 from redrive.stores.drivers.sqlite.turns import Turns
@@ -65,11 +67,12 @@ class SQLiteDriver:
         self._pid = 0
         self._closed = False
         self._turns = Turns(settings)
+        self._place = Place(settings)
         self._writer: Lane | None = None
         self._reader: Lane | None = None
         self._watcher: Watcher | None = None
         self._lender: Lender | None = None
-        self._gathered: dict[asyncio.AbstractEventLoop, list[Errand]] = {}
+        self._gathering = Gathering(self._lanes)
         self._resting = contextlib.ExitStack()
         self._rests = False
         self._unfit = False
@@ -134,31 +137,9 @@ class SQLiteDriver:
             return self.run_on(using, operation)
         self._check_loan(operation)
         errand = Errand(operation.steps, writes=operation.writes)
-        self._join(asyncio.get_running_loop(), errand)
+        self._gathering.join(asyncio.get_running_loop(), errand)
         result: R = await asyncio.wrap_future(errand.future)
         return result
-
-    def _join(self, loop: asyncio.AbstractEventLoop, errand: Errand) -> None:
-        """Gather what the coroutines of a loop ask for in one turn of it: it travels together, in one transaction.
-
-        So a worker that settles what has ended and claims what is next makes one commit of it.
-        """
-        gathered = self._gathered.setdefault(loop, [])
-        gathered.append(errand)
-        if len(gathered) == 1:
-            loop.call_soon(self._depart, loop)
-
-    def _depart(self, loop: asyncio.AbstractEventLoop) -> None:
-        gathered = self._gathered.pop(loop)
-        try:
-            writer, reader = self._lanes()
-            for lane, writes in ((writer, True), (reader, False)):
-                if errands := [errand for errand in gathered if errand.writes is writes]:
-                    lane.submit_all(errands)
-        except BaseException as error:  # noqa: BLE001 - it belongs to the callers, who wait for it
-            for errand in gathered:
-                if not errand.future.done():
-                    errand.future.set_exception(error)
 
     def run_on(self, connection: sqlite3.Connection, operation: Operation[R]) -> R:
         """Run an operation inside the user's own transaction.
@@ -183,6 +164,7 @@ class SQLiteDriver:
             cursor = connection.cursor()
             cursor.row_factory = None
             check_same_database(cursor, self.settings)
+            self._place.check()
             if not connection.in_transaction and begins_by_itself(connection):
                 cursor.execute(f"BEGIN {connection.isolation_level}")
             with savepoint(cursor, self.settings):
@@ -326,12 +308,20 @@ class SQLiteDriver:
             self._reader = self._writer = self._lane(first, "write")
             if others:
                 self._reader = self._lane(others[0], "read")
-                self._watcher = Watcher(self.settings, others[1], self._connect)
-                self._lender = Lender(self.settings, self._turns)
+                self._watcher = Watcher(self.settings, others[1], self._place, self._connect_again)
+                self._lender = Lender(self.settings, self._turns, self._place)
             self._pid = os.getpid()
 
     def _lane(self, connection: sqlite3.Connection, kind: str) -> Lane:
-        return Lane(self.settings, connection, kind, turns=self._turns, connect=self._connect, size=self.group)
+        return Lane(
+            self.settings,
+            connection,
+            kind,
+            turns=self._turns,
+            place=self._place,
+            connect=self._connect_again,
+            size=self.group,
+        )
 
     # -------------------------------------------------------------------------------------------------------- forks
 
@@ -352,7 +342,7 @@ class SQLiteDriver:
         self._writer = self._reader = self._watcher = self._lender = None
         self._start = threading.Lock()
         self._turns = Turns(self.settings)
-        self._gathered = {}
+        self._gathering = Gathering(self._lanes)
 
     def _rest(self, until: float) -> bool:
         """Come to rest; return False if another thread is still in the middle of something then."""
@@ -388,6 +378,7 @@ class SQLiteDriver:
             with translated(self.settings, opening=True):
                 while len(opened) < count:
                     opened.append(self._connect())
+            self._place.remember()
         except BaseException:
             for each in opened:
                 each.close()
@@ -398,3 +389,8 @@ class SQLiteDriver:
 
     def _connect(self) -> sqlite3.Connection:
         return connect(self.settings)
+
+    def _connect_again(self) -> sqlite3.Connection:
+        """Open a connection in place of one that was closed; never to another file, nor to a new one."""
+        self._place.check()
+        return self._connect()

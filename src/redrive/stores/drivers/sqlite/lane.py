@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from redrive.errors import StoreClosed
 from redrive.stores.drivers.sqlite.conversation import drive, savepoint
 from redrive.stores.drivers.sqlite.numbers import advance
+from redrive.stores.drivers.sqlite.place import Place
 from redrive.stores.drivers.sqlite.settings import Settings
 from redrive.stores.drivers.sqlite.trouble import translated
 from redrive.stores.drivers.sqlite.turns import Turns
@@ -36,6 +37,7 @@ class Lane:
         connection: used by this thread only.
         kind: for the name of the thread.
         turns: those at writing, which its transactions that write take.
+        place: of the database.
         connect: opens a connection in place of one that was closed by `rest`.
         size: operations that share one transaction, at most.
 
@@ -50,12 +52,14 @@ class Lane:
         kind: str,
         *,
         turns: Turns,
+        place: Place,
         connect: Callable[[], sqlite3.Connection],
         size: int = GROUP,
     ) -> None:
         self.commits = 0
         self._size = size
         self._turns = turns
+        self._place = place
         self._connect = connect
         self._settings = settings
         self._cursor: sqlite3.Cursor | None = connection.cursor()
@@ -209,6 +213,7 @@ class Lane:
 
     def _run_group(self, group: list[Errand], cursor: sqlite3.Cursor) -> None:
         before = cursor.connection.total_changes
+        self._place.check()
         try:
             cursor.execute("BEGIN IMMEDIATE" if group[0].writes else "BEGIN")
             if group[0].writes:
@@ -220,6 +225,8 @@ class Lane:
         except BaseException:
             _roll_back(cursor)
             raise
+        if group[0].writes:
+            self._place.check()
         self.commits += cursor.connection.total_changes != before
 
 

@@ -23,6 +23,7 @@ from typing import TypeVar
 
 from redrive.errors import StoreError
 from redrive.stores.drivers.sqlite.conversation import connect, drive
+from redrive.stores.drivers.sqlite.place import Place
 from redrive.stores.drivers.sqlite.settings import Settings
 from redrive.stores.drivers.sqlite.trouble import translated
 from redrive.stores.drivers.sqlite.turns import Turns
@@ -47,13 +48,14 @@ class SQLiteLoan:
         connection: in a transaction.
         settings: which database.
         turns: where the next transaction waits for the end of this one.
-
+        place: of the database.
     """
 
-    def __init__(self, connection: sqlite3.Connection, settings: Settings, turns: Turns) -> None:
+    def __init__(self, connection: sqlite3.Connection, settings: Settings, turns: Turns, place: Place) -> None:
         self.connection = connection
         self.settings = settings
         self._turns = turns
+        self._place = place
         self._open = True
         self._pid = os.getpid()
         connection.set_authorizer(_not_to_be_ended)
@@ -73,6 +75,7 @@ class SQLiteLoan:
     def commit(self) -> None:
         """Commit and close."""
         self._end("COMMIT")
+        self._place.check()
 
     def rollback(self) -> None:
         """Undo everything and close."""
@@ -136,11 +139,13 @@ class Lender:
     Args:
         settings: which database; one in a file.
         turns: of those who write to it.
+        place: of the database.
     """
 
-    def __init__(self, settings: Settings, turns: Turns) -> None:
+    def __init__(self, settings: Settings, turns: Turns, place: Place) -> None:
         self._settings = settings
         self._turns = turns
+        self._place = place
         # One is enough: only the holder of the turn uses it.
         self._thread = ThreadPoolExecutor(1, "redrive-lend")
 
@@ -173,11 +178,12 @@ class Lender:
     def _begin(self) -> SQLiteLoan:
         """Begin a transaction; a failure ends the turn."""
         try:
+            self._place.check()
             with translated(self._settings):
                 connection = connect(self._settings)
                 try:
                     connection.execute("BEGIN IMMEDIATE")
-                    return SQLiteLoan(connection, self._settings, self._turns)
+                    return SQLiteLoan(connection, self._settings, self._turns, self._place)
                 except BaseException:
                     connection.close()
                     raise

@@ -6,6 +6,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 
+from redrive.stores.drivers.sqlite.place import Place
 from redrive.stores.drivers.sqlite.settings import Settings
 from redrive.stores.drivers.sqlite.trouble import translated
 
@@ -18,14 +19,20 @@ class Watcher:
     Args:
         settings: for messages.
         connection: that is used at first.
+        place: of the database.
         connect: opens a connection in place of one that was closed by `rest`.
     """
 
     def __init__(
-        self, settings: Settings, connection: sqlite3.Connection, connect: Callable[[], sqlite3.Connection]
+        self,
+        settings: Settings,
+        connection: sqlite3.Connection,
+        place: Place,
+        connect: Callable[[], sqlite3.Connection],
     ) -> None:
         self._settings = settings
         self._connection: sqlite3.Connection | None = connection
+        self._place = place
         self._connect = connect
         self._using = threading.Lock()
         self._opened = 1
@@ -34,7 +41,11 @@ class Watcher:
         """Return a number that changes with each commit of another connection, also of another process.
 
         Costs a few microseconds: SQLite looks at the shared index of the log, not at the file.
+
+        Raises:
+            StoreError: the file is no longer at its path.
         """
+        self._place.check()
         with self._using, translated(self._settings):
             if self._connection is None:
                 self._connection = self._connect()

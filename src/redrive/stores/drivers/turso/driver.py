@@ -77,6 +77,7 @@ class TursoDriver(SQLiteDriver):
         with translated(self.settings):
             cursor = cast("sqlite3.Cursor", TursoConnection(connection).cursor())
             check_same_database(cursor, self.settings)
+            self._place.check()
             if not connection.in_transaction and connection.isolation_level is not None:
                 cursor.execute("BEGIN IMMEDIATE")
             return self._drive_on(cursor, operation)

@@ -1,0 +1,145 @@
+"""A database file that is deleted or replaced while it is open: nothing is acknowledged any more."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from redrive import App
+from redrive.errors import StoreError
+from redrive.stores.operations import admin, jobs
+from redrive.stores.query import Operation, Query
+from redrive.stores.store import Store, open_store
+from tests.runtime.helpers import PATIENCE, until, working
+from tests.stores.helpers import new
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where the database is."""
+    return tmp_path / "jobs.db"
+
+
+@pytest.fixture(params=["sqlite", "turso"])
+def store(path: Path, request: pytest.FixtureRequest) -> Iterator[Store]:
+    """An open store with a job."""
+    opened = open_store(f"{request.param}:///{path}")
+    opened.run(jobs.enqueue([new()]))
+    yield opened
+    opened.close()
+
+
+def delete(path: Path) -> None:
+    """Delete the file."""
+    path.unlink()
+
+
+def replace(path: Path) -> None:
+    """Put a copy in its place, as the restore of a backup does."""
+    shutil.copy(path, path.with_name("copy.db"))
+    path.with_name("copy.db").replace(path)
+
+
+CHANGES = {"was deleted or moved": delete, "was replaced by another file": replace}
+"""What may happen to the file, by what the error says."""
+
+
+@pytest.mark.parametrize("said", CHANGES)
+def test_nothing_is_acknowledged_after_the_file_is_gone(store: Store, path: Path, said: str):
+    """Writing, reading and watching fail with an error that says what has happened and what to do."""
+    CHANGES[said](path)
+    calls: list[Callable[[], object]] = [
+        lambda: store.run(jobs.enqueue([new()])),
+        lambda: asyncio.run(store.arun(jobs.enqueue([new()]))),
+        lambda: store.run(admin.stats()),
+    ]
+    if not store._driver.alone:
+        calls += [store.version, store.lend, lambda: asyncio.run(store.alend())]
+    for call in calls:
+        with pytest.raises(StoreError, match=rf"jobs\.db {said}.*Stop every process"):
+            call()
+
+
+@pytest.mark.parametrize("said", CHANGES)
+def test_a_commit_to_a_file_that_has_just_gone_is_not_acknowledged(store: Store, path: Path, said: str):
+    """The file is looked at once more when the transaction has ended."""
+    enqueuing = jobs.enqueue([new()])
+
+    def steps():
+        placed = yield from enqueuing.steps
+        CHANGES[said](path)
+        return placed
+
+    with pytest.raises(StoreError, match=said):
+        store.run(Operation("enqueue", steps(), writes=True))
+
+
+def test_a_lent_transaction_of_a_file_that_has_gone_is_not_acknowledged(path: Path):
+    """The commit of a lent connection fails, and so does an operation on the user's own connection."""
+    store = open_store(f"sqlite:///{path}")
+    with contextlib.closing(sqlite3.connect(path)) as own:
+        loan = store.lend()
+        loan.run(jobs.enqueue([new()]))
+        replace(path)
+        with pytest.raises(StoreError, match="was replaced"):
+            loan.commit()
+        with pytest.raises(StoreError, match="was replaced"):
+            store.run(jobs.enqueue([new()]), using=own)
+    store.close()
+
+
+def test_a_file_that_is_moved_back_is_used_again(store: Store, path: Path):
+    """The file is the same one: what was refused meanwhile may be repeated."""
+    path.rename(path.with_name("elsewhere.db"))
+    with pytest.raises(StoreError, match="was deleted or moved"):
+        store.run(jobs.enqueue([new()]))
+    path.with_name("elsewhere.db").rename(path)
+
+    assert [2] == store.run(jobs.enqueue([new()])).ids
+
+
+def test_no_empty_database_is_made_in_the_place_of_a_lost_one(path: Path):
+    """Connections that are opened again, as after a fork, open no other file."""
+    store = open_store(f"sqlite:///{path}")
+    for lane in (store._driver._writer, store._driver._reader):
+        assert lane.rest(PATIENCE, close=True)
+        lane.resume()
+    path.unlink()
+    with pytest.raises(StoreError, match="was deleted or moved"):
+        store.run(jobs.enqueue([new()]))
+    with pytest.raises(StoreError, match="was deleted or moved"):
+        store.run(Operation("look", iter_of("meta"), writes=False))
+    store.close()
+
+    assert not path.exists()
+
+
+def iter_of(name: str):
+    """Run one statement."""
+    return (yield Query(name, {"key": "uid"}))
+
+
+def test_a_worker_says_in_its_log_that_the_file_is_gone(path: Path, caplog: pytest.LogCaptureFixture):
+    """A worker without jobs notices: its heartbeat says why it waits, and how the worker ends says it too."""
+    app = App(f"sqlite:///{path}", heartbeat_every="50ms", lease_for="200ms")
+    logged: list[str] = []
+
+    async def run() -> None:
+        """Delete the file of a running worker."""
+        async with working(app):
+            await until(lambda: bool(app.workers()))
+            delete(path)
+            await until(lambda: any(line.startswith("the heartbeat waits") for line in caplog.messages))
+            logged.extend(caplog.messages)
+
+    with pytest.raises(StoreError, match="was deleted or moved"):
+        asyncio.run(run())
+    app.close()
+
+    assert any("jobs.db was deleted or moved while it was open" in line for line in logged)
