@@ -1,15 +1,17 @@
-"""Modules and functions stay small enough to be read at once (STYLE: 400 and 50 lines at the most)."""
+"""Modules and functions stay small enough to be read at once (500 and 50 lines at most)."""
 
 from __future__ import annotations
 
 from tests.architecture.source import functions, length, modules, name
 
-MODULE_LIMIT = 400
+MODULE_LIMIT = 500
+"""More than 400 lines are a question in review: has the module two subjects?"""
+
 FUNCTION_LIMIT = 50
 
 
 def test_modules_are_short():
-    """No module is longer than 400 lines."""
+    """No module is longer than 500 lines."""
     lengths = {name(path): len(path.read_text().splitlines()) for path in modules()}
 
     assert {} == {path: lines for path, lines in lengths.items() if lines > MODULE_LIMIT}

@@ -31,6 +31,7 @@ from redrive.errors import ConfigurationError, LeaseLost
 from redrive.observe.audience import AUDIENCE
 from redrive.observe.logs import logger
 from redrive.runtime import dice, process
+from redrive.runtime.checkpointer import Checkpointer
 from redrive.runtime.claimer import Claimer, suspect
 from redrive.runtime.coroner import Coroner
 from redrive.runtime.executor import Executor, was_cancelled
@@ -50,7 +51,6 @@ from redrive.stores.operations.leases import Ending, Settled
 __all__ = ["Worker"]
 
 log = logger("redrive.worker")
-
 
 OVERHANG = 1_000
 """Threads beyond the slots: a `def` handler that overstays its timeout keeps its thread, but not the next job's."""
@@ -201,6 +201,7 @@ class Worker:
         """All that a worker does beside claiming, running and settling."""
         duties = [Rescuer(self._app).duty, Coroner(self._app, lambda: self._id).duty, Timeouts(self._app).duty]
         duties += [self._notifier.duty, Pruner(self._app, self._clock, lambda: self._id).duty]
+        duties += [Checkpointer(self._app, self._clock).duty]
         duties += [Scheduler(self._app).duty] if self._app.schedules else []
         return [*duties, self._reporter.duty]
 

@@ -71,6 +71,10 @@ class Driver(Protocol):
         """Lend a connection to a coroutine."""
         ...
 
+    async def trim_log(self) -> int:
+        """Empty the log of the database if it is large."""
+        ...
+
     def version(self) -> int:
         """A number that changes when there may be a change."""
         ...
@@ -149,6 +153,18 @@ class Store:
     async def alend(self) -> AsyncLoan:
         """Lend a connection of its own to a coroutine; see `lend`."""
         return await self._driver.alend()
+
+    async def trim_log(self) -> int:
+        """Copy the log of a database file into the database and cut it off, if it is large.
+
+        Returns:
+            The bytes of a large log that a transaction still reads from; 0 where the log is small, or none of redrive's
+            business.
+
+        Raises:
+            StoreError: the database refused.
+        """
+        return await self._driver.trim_log()
 
     def version(self) -> int:
         """A number that changes when somebody, in this process or another, has committed a change.

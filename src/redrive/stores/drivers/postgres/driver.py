@@ -131,6 +131,14 @@ class PostgresDriver:
         """
         return Script(connect(self.settings), self.settings)
 
+    async def trim_log(self) -> int:
+        """Do nothing: the server takes care of its log.
+
+        Returns:
+            0.
+        """
+        return 0
+
     def version(self) -> int:
         """A number that differs when it is time to look again whether something has changed.
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from redrive.stores.dialects import loader
 from redrive.stores.dialects.sqlite.values import decoder, encode, pairs
+from redrive.stores.drivers.sqlite import log
 from redrive.stores.drivers.sqlite.settings import Settings
 from redrive.stores.drivers.sqlite.trouble import translated, translation
 from redrive.stores.query import Query, Rows, Steps
@@ -50,6 +51,7 @@ def connect(settings: Settings) -> sqlite3.Connection:
         connection.execute(f"PRAGMA synchronous = {settings.synchronous}")
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute(f"PRAGMA cache_size = -{CACHE}")
+        connection.execute(f"PRAGMA journal_size_limit = {log.LIMIT}")
     except BaseException:
         connection.close()
         raise

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from redrive.clock import Clock, SystemClock
 from redrive.errors import ConfigurationError, StoreBusy, StoreClosed, StoreMismatch, StoreOpenError
 from redrive.stores.drivers import files, forks
+from redrive.stores.drivers.sqlite import log
 from redrive.stores.drivers.sqlite.conversation import connect, drive, savepoint
 from redrive.stores.drivers.sqlite.gathering import Gathering
 from redrive.stores.drivers.sqlite.lane import GROUP, Errand, Lane
@@ -232,6 +233,18 @@ class SQLiteDriver:
         """
         writer, _ = self._lanes()
         return writer.call(work).result()
+
+    async def trim_log(self) -> int:
+        """Empty the log if it is large, between two transactions.
+
+        Returns:
+            The bytes of a large log that a transaction still reads from, and else 0.
+        """
+        writer, _ = self._lanes()
+        if self._lender is None or not log.excess(self.settings):
+            return 0
+        await asyncio.wrap_future(writer.call(lambda cursor: log.empty(cursor, self.settings)))
+        return log.excess(self.settings)
 
     def version(self) -> int:
         """A number that changes when any connection, of this process or another, has committed a change.

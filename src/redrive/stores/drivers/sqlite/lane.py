@@ -117,7 +117,7 @@ class Lane:
         Raises:
             StoreClosed: the lane has been closed.
         """
-        return self.submit_all([Errand(work=work)])
+        return self.submit_all([Errand(work=work, writes=True)])
 
     def close(self) -> None:
         """Finish what is queued, then close the connection; returns when that is done."""
@@ -158,8 +158,7 @@ class Lane:
             self._take(waiting)
             first = waiting.popleft()
             if first.work is not None:
-                with self._using:
-                    first.attempt(functools.partial(self._work, first.work), self._settings)
+                first.attempt(functools.partial(self._work, first), self._settings)
                 continue
             group = [first]
             while waiting and len(group) < self._size and waiting[0].fits(first):
@@ -169,8 +168,10 @@ class Lane:
             if self._cursor is not None:
                 self._cursor.connection.close()
 
-    def _work(self, work: Callable[[sqlite3.Cursor], Any]) -> Any:  # noqa: ANN401 - what the caller's work returns
-        return work(self._open())
+    def _work(self, errand: Errand) -> Any:  # noqa: ANN401 - what the caller's work returns
+        assert errand.work is not None  # noqa: S101 - free work
+        with self._turn(errand), self._using:
+            return errand.work(self._open())
 
     def _wait(self, waiting: deque[Errand]) -> bool:
         """Wait for something to do; answer whether there is, or this is the end."""

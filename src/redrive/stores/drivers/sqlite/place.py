@@ -30,8 +30,7 @@ class Place:
     def remember(self) -> None:
         """Take the file that is at the path now as the one that has been opened."""
         if self._path is not None:
-            found = os.stat(self._path)  # noqa: PTH116 - a Path costs as much again
-            self._file = (found.st_dev, found.st_ino)
+            self._file = self._find()
 
     def check(self) -> None:
         """Compare the file that is at the path with the one that has been opened.
@@ -41,12 +40,15 @@ class Place:
         """
         if self._path is None:
             return
+        if self._find() != self._file:
+            raise self._lost("was replaced by another file while it was open")
+
+    def _find(self) -> tuple[int, int]:
         try:
-            found = os.stat(self._path)  # noqa: PTH116 - a Path costs as much again
+            found = os.stat(self._path or "")  # noqa: PTH116 - a Path costs as much again
         except OSError as error:
             raise self._lost(f"was deleted or moved while it was open ({error.strerror})") from error
-        if (found.st_dev, found.st_ino) != self._file:
-            raise self._lost("was replaced by another file while it was open")
+        return found.st_dev, found.st_ino
 
     def _lost(self, happened: str) -> StoreError:
         return StoreError(
