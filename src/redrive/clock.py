@@ -10,12 +10,16 @@ whoever runs under it has loaded it already.
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Protocol
 
-__all__ = ["Clock", "SystemClock", "in_trio"]
+__all__ = ["Clock", "SystemClock", "boot_time", "in_trio"]
+
+_PROC = Path("/proc")
 
 
 class Clock(Protocol):
@@ -69,3 +73,26 @@ def in_trio() -> bool:
     """
     lowlevel = getattr(sys.modules.get("trio"), "lowlevel", None)  # None also while another thread is importing trio
     return lowlevel is not None and bool(lowlevel.in_trio_task())
+
+
+def boot_time() -> tuple[str, int] | None:
+    """Return which boot of which machine this is, and the microseconds since then.
+
+    All processes of a machine count the same microseconds. The count goes on while the machine sleeps, and a change of
+    its clock does not change it.
+
+    Returns:
+        A name of the boot and the count; None where the system does not say, which only Linux does.
+    """
+    boot = _boot()
+    return None if boot is None else (boot, time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000)
+
+
+@functools.cache
+def _boot() -> str | None:
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        # A container may have another count.
+        return f"{boot} {(_PROC / 'self/ns/time').readlink()}"
+    except OSError:
+        return None

@@ -45,27 +45,27 @@ def _stage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
         yield stage
 
 
-def step(stage: Stage, hours: int) -> None:
+def step(stage: Stage, hours: float) -> None:
     """Let the clock of the database go wrong by so much, for everybody at once."""
     if stage.kind == "sqlite":
         with contextlib.closing(sqlite3.connect(stage.folder / "jobs.db", timeout=PATIENCE)) as db:
             db.executescript(
                 "BEGIN IMMEDIATE; DROP VIEW redrive_clock; CREATE VIEW redrive_clock AS SELECT"
                 " CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER) * 1000"
-                f" + {hours} * 3600000000 AS now; COMMIT"
+                f" + {round(hours * 3600000000)} AS now; COMMIT"
             )
         return
     schema = (stage.folder / "url").read_text().rpartition("schema=")[2]
     with postgres.connect() as db:
         db.execute(
             f"CREATE OR REPLACE VIEW {schema}.redrive_clock AS"
-            f" SELECT clock_timestamp() + make_interval(hours => {hours}) AS now"
+            f" SELECT clock_timestamp() + make_interval(secs => {hours * 3600}) AS now"
         )
 
 
 def test_the_clock_of_the_database_steps(stage: Stage):
-    """An hour on, and all leases are over at once; two hours back, and it was not yet; what is enqueued in between runs
-    in between, nothing is lost, and nothing ends twice."""
+    """An hour on, and two hours back: what is enqueued in between runs in between, nothing is lost, and nothing ends
+    twice."""
     held = stage.module.hold.enqueue_many(range(20))
     for _ in range(2):
         stage.ready_worker("--concurrency", "20")
@@ -82,6 +82,38 @@ def test_the_clock_of_the_database_steps(stage: Stage):
 
     assert list(range(len(held))) == [job.result() for job in held]
     audit(stage, [job.id for job in jobs])
+
+
+def test_a_step_of_the_clock_of_a_machine_is_not_followed_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """On SQLite, whatever the clock is set to, no running job is lost, what is due runs, and what is due in 50 minutes
+    waits."""
+    monkeypatch.setenv("BEAT", "1s")
+    with load(tmp_path, "sqlite") as stage:
+        stage.lease_for = "5s"
+        held = stage.module.hold.enqueue_many(range(10))
+        for _ in range(2):
+            stage.ready_worker("--concurrency", "10")
+        stage.until(lambda: len(stage.executions) == len(held))
+        stage.until(lambda: _anchored(stage))
+        late = stage.module.quick.options(delay="50m").enqueue(1)
+        jobs = [*held]
+        for seconds in (20, 3600, -3600):
+            step(stage, seconds / 3600)
+            more = stage.module.quick.enqueue_many(range(20))
+            stage.until(lambda more=more: {"succeeded"} == {job.refresh().state for job in more})
+            jobs += more
+            beats = {each.id: each.heartbeat_at for each in stage.app.workers()}
+            stage.until(lambda beats=beats: all(beats[each.id] < each.heartbeat_at for each in stage.app.workers()))
+        stage.go()
+        stage.until(lambda: {"succeeded"} == {job.refresh().state for job in held})
+
+        assert "ready" == late.refresh().state
+        assert ["succeeded"] * len(jobs) == [each.outcome for job in jobs for each in job.attempts]
+
+
+def _anchored(stage: Stage) -> bool:
+    with contextlib.closing(sqlite3.connect(stage.folder / "jobs.db", timeout=PATIENCE)) as db:
+        return bool(db.execute("SELECT 1 FROM redrive_meta WHERE key = 'clock'").fetchall())
 
 
 def test_the_clock_of_a_worker_does_not_matter(stage: Stage):

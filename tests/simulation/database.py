@@ -58,6 +58,7 @@ class Tapped:
         self._driver = driver
         self.dialect = driver.dialect
         self.lasting = driver.lasting
+        self.local = driver.local
 
     def run(self, operation: Operation[Any], *, using: Any = None) -> Any:
         """Run an operation and wait for it."""

@@ -183,7 +183,7 @@ PROFILES = {
         workers=(2, 3),
         count=(1, 1),
     ),
-    # On SQLite each host's clock is the database's clock, so a step of one takes leases.
+    # On SQLite the clock of the machine is the clock of the database: it is set by seconds, or by an hour.
     "clocks": Profile(
         ("jump",),
         handlers=("ok", "long"),

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
+import redrive.engine.steady
 import redrive.stores.operations.crons
 import redrive.stores.operations.leases
 from redrive.engine.outcome import Lost, Released
@@ -63,6 +64,10 @@ def _absence_unforgiven() -> AbstractContextManager[None]:
     return _sql(("workers_late", "expires_at + max(", "expires_at + 0 * max("))
 
 
+def _clock_followed_at_once() -> AbstractContextManager[None]:
+    return mock.patch.object(redrive.engine.steady, "step", return_value=0)
+
+
 @contextlib.contextmanager
 def _at_most_once_released() -> Iterator[None]:
     def deciding(claim: Any, outcome: Any, now: Any, sample: float) -> Any:
@@ -107,11 +112,13 @@ MUTATIONS: Mapping[str, tuple[Callable[[], AbstractContextManager[None]], str]] 
     "a cron fires an occurrence again": (_fired_again, "cron_fired_twice"),
     "an absence of the database counts as silence": (_absence_unforgiven, "false_loss"),
     "lent transactions share the default executor": (_lending_in_the_default_executor, "slow_transaction"),
+    "a clock that is set is followed at once": (_clock_followed_at_once, "early_cron"),
 }
 """Each with how it is made and the invariant that finds it."""
 
 IN_PROFILE = {
     "an absence of the database counts as silence": "outage",
     "lent transactions share the default executor": "lending",
+    "a clock that is set is followed at once": "clocks",
 }
 """The mutations that are found in another profile than the default one."""

@@ -171,6 +171,7 @@ def simulated(simulation: Any, *, verbose: bool = False) -> Iterator[None]:
     table: list[tuple[Any, str, Any]] = [
         (redrive.app.app, "open_store", simulation.open_store),
         (redrive.app.link, "_monotonic", time.monotonic),
+        (redrive.clock, "boot_time", lambda: ("boot", round(scheduler.now * 1e6))),
         (redrive.clock.SystemClock, "monotonic", staticmethod(time.monotonic)),
         (redrive.clock.SystemClock, "now", lambda _: time.now()),
         (redrive.clock.SystemClock, "sleep", lambda _, seconds: time.sleep(seconds)),

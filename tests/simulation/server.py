@@ -34,6 +34,7 @@ class Server:
 
     dialect = "sqlite"
     lasting = False
+    local = False
 
     def __init__(self, simulation: Any, process: Process, hall: Hall) -> None:
         self._simulation = simulation

@@ -13,7 +13,7 @@ from tests.simulation.shrink import shrink
 SEEDS = 500
 
 FOUND = {
-    "settle without the lease check": 275,
+    "settle without the lease check": 398,
     "progress without the lease check": 338,
     "a dead worker's heartbeat is accepted": 189,
     "running attempts are not counted against the limit": 43,
@@ -22,6 +22,7 @@ FOUND = {
     "a cron fires an occurrence again": 0,
     "an absence of the database counts as silence": 0,
     "lent transactions share the default executor": 0,
+    "a clock that is set is followed at once": 5,
 }
 """The seed that found it last, which is tried first; the others follow."""
 

@@ -12,8 +12,6 @@ SEEDS = 40
 KNOWN = {
     # A heartbeat without an answer costs a healthy worker its jobs, and its stop waits for ever.
     "heartbeat": {"false_loss", "stop_hangs"},
-    # On SQLite, a step of one host's clock fires crons early.
-    "clocks": {"early_cron"},
 }
 """By profile, the invariants that the present code breaks. A repaired defect fails the test: delete its line then."""
 

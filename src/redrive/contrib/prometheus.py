@@ -41,6 +41,7 @@ from redrive.errors import ConfigurationError, StoreError
 from redrive.observe import Bounded, Event
 from redrive.observe.logs import logger
 from redrive.observe.measures import BUCKETS, METRICS, Metric, measures
+from redrive.stores.operations.clock import difference
 from redrive.stores.operations.depths import Depths, Standing, depths
 
 __all__ = ["EVERY", "Collector", "Metrics", "Served", "metrics", "serve"]
@@ -127,6 +128,7 @@ class Collector(BaseCollector):
         try:
             full = self._app.store.run(depths(now=self._app.now()))
             alive = [worker for worker in self._app.workers() if worker.expires_at > full.at]
+            off = self._app.store.run(difference()) if self._app.store.local else timedelta(0)
         except StoreError as error:
             log.warning("the queues cannot be read: %s", error)
             up.add_metric([], 0)
@@ -140,7 +142,12 @@ class Collector(BaseCollector):
             "Workers that are alive, with a background duty that fails because of a defect.",
             value=sum(worker.trouble is not None for worker in alive),
         )
-        return (up, workers, capacity, failing, self._jobs(full), self._oldest(full))
+        clock = GaugeMetricFamily(
+            "redrive_clock_step_seconds",
+            "By how much the clock of the machine was set without being followed yet; always 0 on PostgreSQL.",
+            value=off.total_seconds(),
+        )
+        return (up, workers, capacity, failing, clock, self._jobs(full), self._oldest(full))
 
     def _jobs(self, full: Depths) -> GaugeMetricFamily:
         sums: Sums[tuple[str, str]] = Sums()

@@ -43,6 +43,7 @@ from redrive.runtime.rescuer import Rescuer
 from redrive.runtime.scheduler import Scheduler
 from redrive.runtime.settler import Settler
 from redrive.runtime.supervision import Duty, Supervisor, cancel, first
+from redrive.runtime.timekeeper import Timekeeper
 from redrive.runtime.timeouts import Timeouts
 from redrive.runtime.watching import kept, tell_worker_started, tell_worker_stopped
 from redrive.stores.operations import leases, queues, workers
@@ -201,7 +202,7 @@ class Worker:
         """All that a worker does beside claiming, running and settling."""
         duties = [Rescuer(self._app).duty, Coroner(self._app, lambda: self._id).duty, Timeouts(self._app).duty]
         duties += [self._notifier.duty, Pruner(self._app, self._clock, lambda: self._id).duty]
-        duties += [Checkpointer(self._app, self._clock).duty]
+        duties += [Checkpointer(self._app, self._clock).duty, Timekeeper(self._app).duty]
         duties += [Scheduler(self._app).duty] if self._app.schedules else []
         return [*duties, self._reporter.duty]
 

@@ -49,6 +49,11 @@ class Driver(Protocol):
         """Has a worker a session that lasts as long as its process?"""
         ...
 
+    @property
+    def local(self) -> bool:
+        """Does the database go by the clock of this machine?"""
+        ...
+
     def run(
         self,
         operation: Operation[R],
@@ -193,6 +198,11 @@ class Store:
     def lasting(self) -> bool:
         """Has a worker a session that lasts as long as its process, so that it can hold a lock?"""
         return self._driver.lasting
+
+    @property
+    def local(self) -> bool:
+        """Does the database go by the clock of this machine, and not by that of a server?"""
+        return self._driver.local
 
     def schema(self) -> tuple[int, int]:
         """The version of the schema that the database has, and the one that this redrive wants.

@@ -123,7 +123,7 @@ def test_the_database_is_read_now_and_then_however_often_it_is_scraped(app: App,
     app.clock.advance(0.1)
     list(collector.collect())
 
-    assert (2, 4) == (within, len(reads))
+    assert (3, 6) == (within, len(reads))
 
 
 def test_a_database_that_is_away_fails_no_scrape(app: App, registry: CollectorRegistry, collector, monkeypatch):

@@ -54,6 +54,11 @@ class PostgresDriver:
         forks.follow(self)
 
     @property
+    def local(self) -> bool:
+        """The server has a clock of its own."""
+        return False
+
+    @property
     def lasting(self) -> bool:
         """Has a worker a session that lasts as long as its process, so that it can hold a lock?"""
         return self.settings.listens

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from redrive.stores.dialects import loader
 from redrive.stores.dialects.sqlite.values import decoder, encode, pairs
 from redrive.stores.drivers.sqlite import log
+from redrive.stores.drivers.sqlite.instants import boot_time, present
 from redrive.stores.drivers.sqlite.settings import Settings
 from redrive.stores.drivers.sqlite.trouble import translated, translation
 from redrive.stores.query import Query, Rows, Steps
@@ -109,7 +110,12 @@ def _execute(cursor: sqlite3.Cursor, query: Query) -> Rows:
     if query.many is not None:
         rows = _execute_many(cursor, statement, query.many)
     else:
-        rows = cursor.execute(statement, encode(query.params)).fetchall()
+        params = encode(query.params)
+        if params.get("now", 0) is None:
+            params["now"] = present(cursor)
+        elif "ticks" in params:
+            params["boot"], params["ticks"] = boot_time() or (None, None)
+        rows = cursor.execute(statement, params).fetchall()
     if query.into is None or not rows:
         return rows
     return decoder(query.into, tuple(column[0] for column in cursor.description))(rows)

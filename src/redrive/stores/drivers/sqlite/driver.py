@@ -54,12 +54,14 @@ class SQLiteDriver:
         group: operations that may share one transaction, each in a savepoint.
         alone: does one connection serve everything?
         lasting: no session lasts as long as its process; that it has died is seen by those on the same host.
+        local: it goes by the clock of this machine.
     """
 
     dialect = "sqlite"
     library = files.SQLITE
     group = GROUP
     lasting = False
+    local = True
     alone = False
 
     def __init__(self, settings: Settings) -> None:

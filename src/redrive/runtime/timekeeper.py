@@ -1,0 +1,73 @@
+"""A background task that sees that the clock of this machine was set.
+
+It matters to databases that go by it, which are SQLite and Turso. The time of the database goes on as if nothing had
+happened; when the change has lasted, the database follows it. See `redrive.engine.steady`. Of several workers any one
+may see it first: what is known is in the database.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from redrive.app.app import App
+from redrive.engine.steady import HOLD, TOLERANCE
+from redrive.observe.logs import logger
+from redrive.runtime.supervision import Duty
+from redrive.stores.operations.clock import keep
+
+__all__ = ["LOOK", "Timekeeper"]
+
+log = logger("redrive.worker")
+
+LOOK = 5.0
+"""Seconds between two looks."""
+
+_NEARLY = timedelta(microseconds=TOLERANCE)
+_NONE = timedelta(0)
+
+
+class Timekeeper:
+    """The background task.
+
+    Args:
+        app: whose store.
+    """
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._known = _NONE
+
+    @property
+    def duty(self) -> Duty:
+        """Look every five seconds."""
+        return Duty("looking at the clock", self.look, shortest=LOOK)
+
+    async def look(self) -> float:
+        """Compare the clock of this machine with the time of the database once.
+
+        Returns:
+            Seconds until the next look.
+
+        Raises:
+            StoreError: the database refused.
+        """
+        if not self._app.store.local or self._app.now() is not None:
+            return LOOK
+        kept = await self._app.store.arun(keep())
+        if kept.followed:
+            log.warning("the clock was set, and that has lasted: the database follows it by %s", _signed(kept.followed))
+        elif kept.difference and abs(kept.difference - self._known) > _NEARLY:
+            log.warning(
+                "the clock of this machine was set by %s; the database goes on without it, and follows if that lasts "
+                "for %d minutes",
+                _signed(kept.difference),
+                HOLD // 60_000_000,
+            )
+        elif self._known and not kept.difference:
+            log.warning("the clock of this machine was set right again")
+        self._known = kept.difference
+        return LOOK
+
+
+def _signed(span: timedelta) -> str:
+    return f"{span.total_seconds():+.3f} s"

@@ -1,0 +1,92 @@
+"""The timekeeper: a clock that was set is seen, logged once, and followed when that has lasted."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from redrive import App
+from redrive.errors import StoreBusy
+from redrive.runtime import timekeeper
+from redrive.runtime.timekeeper import LOOK, Timekeeper
+from redrive.stores.operations.clock import Kept
+from redrive.testing import VirtualClock
+from tests.runtime.helpers import PATIENCE, app_on, repeat
+
+NONE = timedelta(0)
+HOUR = timedelta(hours=1)
+
+
+def looked(app: Any, *answers: Kept | Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a timekeeper look as often as there are answers."""
+    left, clock = list(answers), VirtualClock()
+
+    def keep() -> Any:
+        answer = left.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def arun(answer: Kept) -> Kept:
+        return answer
+
+    async def run() -> None:
+        running = asyncio.create_task(repeat(Timekeeper(app).duty, clock))
+        async with asyncio.timeout(PATIENCE):
+            while clock.monotonic() < len(answers) * LOOK:
+                await VirtualClock().asleep(0)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    monkeypatch.setattr(timekeeper, "keep", keep)
+    monkeypatch.setattr(app.store, "arun", arun)
+    asyncio.run(run())
+
+
+@pytest.fixture
+def app(tmp_path: Path):
+    """An app on SQLite."""
+    app = app_on(tmp_path)
+    yield app
+    app.close()
+
+
+def test_a_step_is_logged_once_and_so_is_its_end(app: App, monkeypatch: pytest.MonkeyPatch, caplog):
+    """What has not changed since the last look is not logged again."""
+    still = Kept(NONE, NONE)
+    looked(app, still, Kept(HOUR, NONE), Kept(HOUR, NONE), still, still, monkeypatch=monkeypatch)
+
+    first, second = caplog.messages
+
+    assert first.startswith("the clock of this machine was set by +3600.000 s; the database goes on without it, and")
+    assert second == "the clock of this machine was set right again"
+
+
+def test_a_step_that_is_followed_is_logged(app: App, monkeypatch: pytest.MonkeyPatch, caplog):
+    """The worker whose look makes the database follow says so; nothing is said of the end of the step then."""
+    looked(app, Kept(-HOUR, NONE), Kept(NONE, -HOUR), Kept(NONE, NONE), monkeypatch=monkeypatch)
+
+    assert ["the clock was set, and that has lasted: the database follows it by -3600.000 s"] == caplog.messages[1:]
+
+
+def test_a_look_that_fails_is_tried_again(app: App, monkeypatch: pytest.MonkeyPatch, caplog):
+    """The store may be away for a while; the timekeeper stays."""
+    looked(app, StoreBusy("locked"), Kept(HOUR, NONE), monkeypatch=monkeypatch)
+
+    assert "looking at the clock waits: locked" == caplog.messages[0]
+    assert 2 == len(caplog.messages)
+
+
+def test_a_clock_that_was_given_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog):
+    """An app with a clock of its own, as in tests, does not go by that of the machine."""
+    app = app_on(tmp_path, clock=VirtualClock())
+    asked: list[object] = []
+    monkeypatch.setattr(timekeeper, "keep", lambda: asked.append(1))
+    asyncio.run(Timekeeper(app).look())
+    app.close()
+
+    assert [] == asked
