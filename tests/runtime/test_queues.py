@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
-from redrive import App
+from redrive import App, Policy
+from redrive.app.job import Job
 from redrive.clock import SystemClock
-from redrive.engine.lifecycle import State
+from redrive.engine.lifecycle import FINAL, State
 from redrive.stores.operations import leases
-from tests.runtime.helpers import came, ended, until, working
+from tests.runtime.helpers import PATIENCE, came, ended, until, working
 
 
 class Skewed(SystemClock):
@@ -54,38 +57,61 @@ def test_a_rate_holds_for_workers_with_wrong_clocks(filed: App):
 
 
 @pytest.mark.case("D32")
-def test_a_cancelled_handler_that_goes_on_holds_no_place(filed: App):
-    """When a job of a queue with one place is cancelled, the next one starts while the handler of the first still
-    runs; it stays cancelled, and the place is never given twice."""
-    inside, leave, second = threading.Event(), threading.Event(), threading.Event()
+def test_a_cancelled_handler_that_goes_on_holds_its_place(filed: App):
+    """When a job of a queue with one place is cancelled, it is cancelled at once, but the next one starts only when the
+    handler of the first has stopped."""
+    peak = _peak(filed, lambda first: first.cancel())
 
-    @filed.task
+    assert 1 == peak
+    assert State.CANCELLED is filed.job(1).state
+
+
+def test_a_thread_beyond_its_timeout_holds_its_place(filed: App):
+    """An attempt is over at its timeout, but the next job starts only when its thread has ended."""
+    peak = _peak(filed, lambda first: None, attempt_timeout="100ms")
+
+    assert 1 == peak
+    assert ["TIMEOUT"] == [each.reason for each in filed.job(1).attempts]
+
+
+def _peak(filed: App, disturb: Callable[[Job], None], **policy: Any) -> int:
+    """Run a handler that ignores that it should stop, beside others of a queue with one place: how many run at once?"""
+    inside, leave = threading.Event(), threading.Event()
+    at_once: list[int] = []
+    running: set[str] = set()
+
+    @filed.task(retry=Policy.parse("0").with_(**policy))
     def stubborn() -> None:
         """Ignore everything until it may leave."""
+        running.add("stubborn")
         inside.set()
-        leave.wait(30)
+        leave.wait(PATIENCE)
+        running.discard("stubborn")
 
     @filed.task
     def follows() -> None:
-        """Say that it runs."""
-        second.set()
+        """Note what runs."""
+        running.add("follows")
+        at_once.append(len(running))
+        running.discard("follows")
 
     filed.queue("default").limit(concurrency=1)
     first, following = stubborn.enqueue(), follows.enqueue()
 
     async def run() -> None:
-        """Cancel the first while it runs."""
+        """End the attempt of the first while its handler runs."""
         async with working(filed):
             await came(inside)
-            first.cancel()
-            await came(second)
+            disturb(first)
+            await until(lambda: first.refresh().state in FINAL)
+            # Several looks of the claimer, each of which would find a place that is free.
+            await until(lambda: "limit 1/1 held by job 1" in following.refresh().why)
             leave.set()
             await ended(following)
 
     asyncio.run(run())
-
-    assert State.CANCELLED is first.refresh().state
     assert State.SUCCEEDED is following.refresh().state
+    return max(at_once)
 
 
 def test_a_worker_does_not_spin_while_a_queue_is_saturated(filed: App, monkeypatch: pytest.MonkeyPatch):

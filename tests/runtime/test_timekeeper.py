@@ -22,11 +22,11 @@ HOUR = timedelta(hours=1)
 
 
 def looked(app: Any, *answers: Kept | Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a timekeeper look as often as there are answers."""
+    """Let a timekeeper look as often as there are answers; the last one is repeated."""
     left, clock = list(answers), VirtualClock()
 
     def keep() -> Any:
-        answer = left.pop(0)
+        answer = left.pop(0) if len(left) > 1 else left[0]
         if isinstance(answer, Exception):
             raise answer
         return answer

@@ -97,6 +97,7 @@ class Profile:
         workers: processes, at least and at most.
         slots: attempts at once in each worker, at least and at most.
         count: faults, at least and at most.
+        operators: what operators do, at least and at most; none where it is None.
     """
 
     faults: tuple[str, ...]
@@ -109,6 +110,7 @@ class Profile:
     workers: tuple[int, int] = (1, 3)
     slots: tuple[int, int] = (1, 4)
     count: tuple[int, int] = (1, 5)
+    operators: tuple[int, int] | None = None
 
 
 _SAFE = (
@@ -125,7 +127,7 @@ _SAFE = (
     "starve",
 )
 
-DEFAULT = Profile(_SAFE)
+DEFAULT = Profile(_SAFE, operators=(0, 3))
 
 _SECONDS = {
     "freeze": (0.2, 5.0),
@@ -193,6 +195,16 @@ PROFILES = {
         workers=(2, 3),
         count=(1, 2),
     ),
+    # Handlers in a queue with a limit take a second to stop when their jobs are cancelled.
+    "limits": Profile(
+        ("crash", "freeze", "lost_reply"),
+        handlers=("cling",),
+        tasks=("narrow",),
+        jobs=(6, 10),
+        workers=(2, 3),
+        count=(0, 1),
+        operators=(3, 5),
+    ),
     # A shutdown that cuts off the handler of an idempotent=False task lets it run again.
     "shutdown": Profile(("restart",), handlers=("ok", "long"), tasks=("once",), shutdown=0.2),
 }
@@ -214,7 +226,7 @@ def make(seed: int, profile: str = "default") -> Plan:
     least, most = allowed.workers
     workers, slots = rng.choice([least, *range(least, most + 1)]), rng.randint(*allowed.slots)
     steps = [_enqueue(rng, allowed, number) for number in range(1, rng.randint(*allowed.jobs) + 1)]
-    steps += [_operate(rng, len(steps)) for _ in range(rng.randint(0, 3) if profile == "default" else 0)]
+    steps += [_operate(rng, len(steps)) for _ in range(rng.randint(*allowed.operators) if allowed.operators else 0)]
     if allowed.faults:
         steps += [_fault(rng, rng.choice(allowed.faults), workers) for _ in range(rng.randint(*allowed.count))]
     return Plan(seed, store, workers, slots, tuple(sorted(steps, key=lambda step: step.at)), profile)
@@ -224,6 +236,8 @@ def _enqueue(rng: Random, allowed: Profile, number: int) -> Step:
     task = rng.choice(allowed.tasks)
     how = rng.choice(allowed.handlers)
     seconds = round(rng.uniform(3.2, 4.5), 2) if how == "long" else round(rng.expovariate(4), 3)
+    if how == "cling":
+        seconds = round(rng.uniform(0.5, 2), 2)
     if how == "block":
         seconds = round(rng.uniform(0.5, 4), 2)
     if task == AT_MOST_ONCE and how == "snooze":  # it asks to be called again

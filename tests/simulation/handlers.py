@@ -17,6 +17,10 @@ SLOW_TRANSACTION = 5.0
 """Seconds after which a handler that wanted a short transaction waited for too long."""
 
 
+CLEANING = 1.0
+"""Seconds that a handler takes to stop which is told to."""
+
+
 class Unnamed(BaseException):
     """An exception of a handler that is not an `Exception`."""
 
@@ -38,6 +42,11 @@ class Handlers:
             how, seconds = self._steps[number].how, self._steps[number].seconds
             if how == "block":
                 self._simulation.scheduler.sleep(seconds)
+            elif how == "cling":
+                try:
+                    await asyncio.sleep(seconds)
+                except asyncio.CancelledError:
+                    await asyncio.sleep(CLEANING)
             else:
                 for _ in range(2):
                     with contextlib.suppress(StoreError):

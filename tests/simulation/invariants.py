@@ -29,7 +29,7 @@ NAMES = {
     "attempt_gap": "attempts are numbered from 1 without a gap",
     "ended_twice": "a job ends once; after that, only an operator starts it again",
     "unique_key": "of the unfinished jobs of a task, one has a key",
-    "limit_exceeded": "of a limited queue, no more attempts run than its limit",
+    "limit_exceeded": "of a limited queue, no more handlers run than its limit, cancelled ones included",
     "started_twice": "a task with idempotent=False starts once",
     "cron_fired_twice": "an occurrence of a cron makes one job",
     "cron_silent": "a cron fires while a worker is there",
@@ -140,6 +140,7 @@ class Observer:
         self._raw: dict[int, tuple[Any, ...]] = {}
         self._workers: dict[int, tuple[Any, ...]] = {}
         self._granted: dict[int, int] = {}
+        self._cancelled: dict[int, int | None] = {}
         self._origins: set[str] = set()
         self._progress: dict[int, tuple[Any, ...]] = {}
 
@@ -191,6 +192,8 @@ class Observer:
     def _moved(self, old: Row, new: Row, operations: frozenset[str], named: frozenset[int], process: Process) -> None:
         if old.state in FINAL and new.state != old.state and not operations & _STARTS_AGAIN:
             self.violated("ended_twice", f"job {old.id} was {old.state} and became {new.state} by {_said(operations)}")
+        if old.state == State.RUNNING and new.state == State.CANCELLED and old.lease not in named:
+            self._cancelled[old.lease or 0] = old.worker
         if old.lease is not None and new.lease != old.lease and old.lease not in named:
             if not operations & _ENDS_LEASES:
                 text = f"job {old.id}: lease {old.lease} was ended by {_said(operations)} under {sorted(named)}"
@@ -282,10 +285,15 @@ class Observer:
             if each.ended is None
             and not each.process.dead
             and self.jobs[each.job].queue == LIMITED
-            and self.jobs[each.job].lease == each.lease
+            and (self.jobs[each.job].lease == each.lease or self._is_registered(self._cancelled.get(each.lease)))
         ]
         if len(running) > LIMIT:
             self.violated("limit_exceeded", f"with job {job}, {len(running)} handlers run: {running}")
+
+    def _is_registered(self, worker: int | None) -> bool:
+        """Return True if the worker has not left and was not struck off."""
+        row = self._workers.get(worker or 0)
+        return row is not None and row[3] is None
 
     def overlapping(self) -> None:
         """Look for two handlers of one job that run side by side in healthy processes."""

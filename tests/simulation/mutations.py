@@ -56,6 +56,10 @@ def _limit_uncounted() -> AbstractContextManager[None]:
     return _sql(("queue_held", "slot = :queue", "slot = :queue AND 0"))
 
 
+def _cancelled_uncounted() -> AbstractContextManager[None]:
+    return _sql(("queue_held", "WHERE queue = :queue", "WHERE 0 AND queue = :queue"))
+
+
 def _expiry_ignored() -> AbstractContextManager[None]:
     return _sql(("workers_bury", "expires_at <= :now", "heartbeat_at < :now"))
 
@@ -107,6 +111,7 @@ MUTATIONS: Mapping[str, tuple[Callable[[], AbstractContextManager[None]], str]] 
     "progress without the lease check": (_progress_without_lease, "stale_write"),
     "a dead worker's heartbeat is accepted": (_beat_of_the_dead, "not_drained"),
     "running attempts are not counted against the limit": (_limit_uncounted, "limit_exceeded"),
+    "cancelled handlers are not counted against the limit": (_cancelled_uncounted, "limit_exceeded"),
     "the rescuer ignores when a lease ends": (_expiry_ignored, "lease_taken_early"),
     "a lost attempt of an at-most-once task is released": (_at_most_once_released, "started_twice"),
     "a cron fires an occurrence again": (_fired_again, "cron_fired_twice"),
@@ -117,6 +122,7 @@ MUTATIONS: Mapping[str, tuple[Callable[[], AbstractContextManager[None]], str]] 
 """Each with how it is made and the invariant that finds it."""
 
 IN_PROFILE = {
+    "cancelled handlers are not counted against the limit": "limits",
     "an absence of the database counts as silence": "outage",
     "lent transactions share the default executor": "lending",
     "a clock that is set is followed at once": "clocks",

@@ -17,6 +17,7 @@ FOUND = {
     "progress without the lease check": 338,
     "a dead worker's heartbeat is accepted": 189,
     "running attempts are not counted against the limit": 43,
+    "cancelled handlers are not counted against the limit": 6,
     "the rescuer ignores when a lease ends": 0,
     "a lost attempt of an at-most-once task is released": 24,
     "a cron fires an occurrence again": 0,

@@ -119,6 +119,8 @@ class Model:
         self.numbers = 0
         self.requests: dict[str, int] = {}
         self.limits: dict[str, int] = {}
+        self.unstopped: dict[int, tuple[str, int]] = {}
+        """Queue and worker of cancelled attempts whose handlers have not stopped, by lease."""
         self.paused: set[str] = set()
 
     # ------------------------------------------------------------------------------------------------- arriving
@@ -186,8 +188,9 @@ class Model:
         return [job.id for job in due[:count]], True
 
     def running(self, queue: str) -> int:
-        """How many jobs of a queue run."""
-        return sum(job.state == "running" and job.queue == queue for job in self.jobs.values())
+        """How many jobs of a queue run, and how many cancelled handlers go on."""
+        unstopped = sum(held == queue and worker in self.workers for held, worker in self.unstopped.values())
+        return sum(job.state == "running" and job.queue == queue for job in self.jobs.values()) + unstopped
 
     def _with_places(self, due: list[ModelJob]) -> list[ModelJob]:
         """Those for whom there is a place in their queue."""
@@ -226,6 +229,7 @@ class Model:
             else:
                 missed.append(ending)
         for ending in missed:
+            self.unstopped.pop(ending.held.lease, None)
             line = self.jobs[ending.held.job].closed.get(ending.held.lease)
             if line is not None and line == CLOSINGS.get(ending.how):
                 settled.add(ending.held.lease)
@@ -369,6 +373,8 @@ class Model:
             return False
         if job.lease is not None:
             job.closed[job.lease] = "cancelled"
+            if job.state == "running" and job.worker is not None:
+                self.unstopped[job.lease] = (job.queue, job.worker)
         self._finish(job, "cancelled")
         return True
 

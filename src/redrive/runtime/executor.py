@@ -59,6 +59,7 @@ from redrive.policy import Failure, Stage, parse_duration
 from redrive.policy.failure import qualified_name
 from redrive.runtime.circuits import Passage, admit
 from redrive.runtime.softly import softly
+from redrive.runtime.threads import Threads
 from redrive.runtime.watching import watched
 from redrive.stores.operations import jobs
 from redrive.stores.operations.attempts import Report
@@ -92,7 +93,7 @@ class Executor:
         cut_off: Callable[[int], bool] = lambda _: _task_is_cancelled(),
     ) -> None:
         self._app = app
-        self._pool = pool
+        self.threads = None if pool is None else Threads(pool)
         self._begins = begins
         self._cut_off = cut_off
         self._links: dict[int, Link] = {}
@@ -175,9 +176,11 @@ class Executor:
         self._begins(claim)
         try:
             if AUDIENCE:
-                result = await watched(self._app.store, claim, lambda: self._call(task, arguments, limit))
+                result = await watched(
+                    self._app.store, claim, lambda: self._call(task, arguments, limit, claim.lease_id)
+                )
             else:
-                result = await self._call(task, arguments, limit)
+                result = await self._call(task, arguments, limit, claim.lease_id)
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError):
                 if self._cut_off(claim.lease_id):
@@ -255,23 +258,25 @@ class Executor:
             job_id=dead.job.id,
         )
 
-    def _call(self, task: Task[Any, Any, Any], arguments: dict[str, Any], limit: timedelta | None) -> Awaitable[Any]:
+    def _call(
+        self, task: Task[Any, Any, Any], arguments: dict[str, Any], limit: timedelta | None, lease_id: int
+    ) -> Awaitable[Any]:
         """Call the handler. What needs no coroutine of ours is awaited as it is: each one costs every job."""
-        running = self._start(task, arguments)
+        running = self._start(task, arguments, lease_id)
         return running if limit is None else _within(running, limit)
 
-    def _start(self, task: Task[Any, Any, Any], arguments: dict[str, Any]) -> Awaitable[Any]:
+    def _start(self, task: Task[Any, Any, Any], arguments: dict[str, Any], lease_id: int) -> Awaitable[Any]:
         if _is_async(task.function):
             return _softly(task.function(**arguments), task.traits.soft_timeout)
-        return self._start_plain(task, arguments)
+        return self._start_plain(task, arguments, lease_id)
 
-    async def _start_plain(self, task: Task[Any, Any, Any], arguments: dict[str, Any]) -> Any:  # noqa: ANN401 - the user's
-        if self._pool is None:
+    async def _start_plain(self, task: Task[Any, Any, Any], arguments: dict[str, Any], lease_id: int) -> Any:  # noqa: ANN401 - the user's
+        if self.threads is None:
             result = task.function(**arguments)
         else:
             call = functools.partial(contextvars.copy_context().run, _in_thread, task.function, arguments)
             try:
-                result = await asyncio.get_running_loop().run_in_executor(self._pool, call)
+                result = await asyncio.wrap_future(self.threads.start(lease_id, call))
             except _ExitInThread as exit_in_thread:
                 raise exit_in_thread.error from None
         # A plain decorator around an `async def` makes a function that returns a coroutine.

@@ -15,6 +15,7 @@ backoff function of the user's that raises), trying again would not help: the jo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
@@ -29,6 +30,7 @@ from redrive.policy import Failure
 from redrive.runtime import faults
 from redrive.runtime.rests import rest
 from redrive.runtime.supervision import Duty, cancel
+from redrive.runtime.threads import Threads
 from redrive.stores.operations import leases
 from redrive.stores.operations.leases import Ending, Settled
 
@@ -53,15 +55,18 @@ class Settler:
         running: how many attempts have not ended yet; at zero there is nothing to wait for.
         settled: called with each batch that was written.
         flushing: called before each batch is written: its attempts have ended, and others may take their place.
+        threads: where `def` handlers run; such a handler may go on when its attempt has ended.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its neighbours
         self,
         app: App,
         clock: Clock,
         running: Callable[[], int],
         settled: Callable[[Sequence[Ending], Settled], None],
         flushing: Callable[[], None] = lambda: None,
+        *,
+        threads: Threads | None = None,
     ) -> None:
         self._app = app
         self._clock = clock
@@ -71,6 +76,9 @@ class Settler:
         self._endings: list[Ending] = []
         self._arrived = asyncio.Event()
         self._aside: dict[asyncio.Task[None], Ending] = {}
+        self._threads = threads
+        self._stopped: set[int] = set()
+        """Leases of ended attempts whose handlers have stopped since; that is not written yet."""
 
     def put(self, ending: Ending) -> None:
         """Take an ending; returns at once.
@@ -79,6 +87,27 @@ class Settler:
             ending: how an attempt ended.
         """
         self._endings.append(ending)
+        self._arrived.set()
+
+    def let_go(self, lease_id: int) -> None:
+        """Write that the handler of an attempt has stopped, when it has; the attempt itself has ended before.
+
+        Args:
+            lease_id: of the attempt.
+        """
+        loop = asyncio.get_running_loop()
+
+        def tell() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended, and with it the worker
+                loop.call_soon_threadsafe(self._has_stopped, lease_id)
+
+        if self._threads is None:
+            tell()
+        else:
+            self._threads.when_stopped(lease_id, tell)
+
+    def _has_stopped(self, lease_id: int) -> None:
+        self._stopped.add(lease_id)
         self._arrived.set()
 
     @property
@@ -117,7 +146,8 @@ class Settler:
         while True:
             try:
                 faults.at("before_settle")
-                settled = await self._app.store.arun(leases.settle(batch, now=self._app.now()))
+                batch, stopped = self._marked(batch), frozenset(self._stopped)
+                settled = await self._app.store.arun(leases.settle(batch, stopped=stopped, now=self._app.now()))
             except (StoreBusy, StoreFull, StoreUnreachable, StoreOutcomeUnknown) as error:
                 tries += 1
                 log.warning("settling %d attempts waits: %s", len(batch), error)
@@ -131,8 +161,19 @@ class Settler:
                 return
             else:
                 faults.at("after_settle")
+                self._stopped -= stopped
+                for ending in batch:
+                    if ending.unstopped:
+                        self.let_go(ending.claim.lease_id)
                 self._settled(batch, settled)
                 return
+
+    def _marked(self, batch: Sequence[Ending]) -> Sequence[Ending]:
+        """Mark the attempts whose handlers still run."""
+        running = () if self._threads is None else self._threads.running
+        if not running:
+            return batch
+        return [replace(each, unstopped=each.claim.lease_id in running) for each in batch]
 
     def _set_aside(self, ending: Ending, error: Exception, tries: int) -> None:
         log.error("settling job %d failed; trying again", ending.claim.id, exc_info=error)

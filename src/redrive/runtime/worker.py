@@ -3,8 +3,7 @@
 Stopping once *drains*: no new claims, the running handlers may finish for as long as `shutdown_timeout`. Stopping
 twice, or the end of that time, interrupts them: their jobs are given back, due at once, with nothing spent. A job of a
 task with ``idempotent=False`` is not given back once its handler has begun, because it may have had its effect: it is
-dead with the reason ``LOST_IN_FLIGHT``. Either way the worker signs off last, so that no lease outlives it. Handlers
-that look at ``ctx.should_stop`` see it at once.
+dead with the reason ``LOST_IN_FLIGHT``. The worker signs off last. ``ctx.should_stop`` is true from the first stop on.
 
 Every attempt ends in exactly one of two ways: with an outcome, which is settled, or because its lease was lost. A
 callback of its asyncio task sees to that where the attempt itself did not.
@@ -99,9 +98,8 @@ class Worker:
         """Attempts whose handlers have begun and whose end is not written."""
         self._cut_off: set[int] = set()
         """Leases of the attempts that this worker has cancelled."""
-        self._ended = 0
+        self._ended = self._suspect = 0
         self._lost: set[int] = set()
-        self._suspect = 0
         self._crashed = False
         self._idle = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -144,7 +142,8 @@ class Worker:
         self._reporter = Reporter(self._app, lambda: self._id, self._queues)
         self._supervisor = Supervisor(self._clock, self._reporter.failed, self._reporter.changed)
         self._executor = Executor(self._app, pool, begins=self._begins, cut_off=self._cut_off.__contains__)
-        self._settler = Settler(self._app, self._clock, lambda: len(self._running), self._on_settled, self._wake)
+        running, threads = self._running.__len__, self._executor.threads
+        self._settler = Settler(self._app, self._clock, running, self._on_settled, self._wake, threads=threads)
         self._claimer = Claimer(
             self._app,
             self._clock,
@@ -318,6 +317,7 @@ class Worker:
             self._forget(claim)
             self._begun.pop(claim.lease_id, None)
             self._running.pop(claim.lease_id, None)
+            self._settler.let_go(claim.lease_id)
             if AUDIENCE:
                 tell_lost(claim)
             self._claimer.wake()

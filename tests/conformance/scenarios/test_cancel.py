@@ -111,8 +111,8 @@ def test_a_running_job_is_told(app, other_app, monkeypatch, colour):
 
 @pytest.mark.case("D32")
 @pytest.mark.parametrize("outcome", [Succeeded(b"1"), boom()], ids=["succeeds", "fails"])
-def test_a_cancel_frees_the_place_at_once(app, hand, outcome):
-    """In a queue of one, J2 starts as soon as J1 is cancelled; J1's late ending changes nothing, and no place."""
+def test_a_cancelled_handler_gives_its_place_back_when_it_stops(app, hand, outcome):
+    """In a queue of one, J2 starts when the handler of the cancelled J1 has stopped; J1 stays cancelled."""
 
     @app.task(queue="narrow")
     def work() -> None: ...
@@ -124,10 +124,13 @@ def test_a_cancel_frees_the_place_at_once(app, hand, outcome):
     assert (first.id, ()) == (held.id, hand.claim(2))
 
     first.cancel()
+
+    assert ((), State.CANCELLED) == (hand.claim(2), first.refresh().state)
+    assert {held.lease_id} == hand.settle((held, outcome)).lost
+
     (next_one,) = hand.claim(2)
 
-    assert (second.id, {held.lease_id}) == (next_one.id, hand.settle((held, outcome)).lost)
-    assert ((), State.CANCELLED) == (hand.claim(2), first.refresh().state)
+    assert (second.id, State.CANCELLED) == (next_one.id, first.refresh().state)
 
     hand.end(next_one)
 

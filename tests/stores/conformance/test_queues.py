@@ -12,11 +12,12 @@ from msgspec.structs import replace
 
 from redrive.engine.explain import CatchJob
 from redrive.engine.lifecycle import State
-from redrive.engine.outcome import Released, Succeeded
+from redrive.engine.outcome import Cancelled, Outcome, Released, Succeeded
 from redrive.engine.queue import QueueChange, QueueSettings, Rate
 from redrive.engine.records import Claim, NewJob
 from redrive.errors import ConfigurationError
 from redrive.stores.operations import admin, jobs, leases, queues, special
+from redrive.stores.operations.leases import Ending
 from tests.stores.helpers import FATAL, LEASE, LONG, T0, Harness, failed, new, seconds
 
 
@@ -179,7 +180,9 @@ def test_a_lower_limit_takes_nothing_away(store: Harness):
     assert [[], [], [4]] == ended
 
 
-@pytest.mark.parametrize("how", ["success", "failure", "death", "release", "cancel", "leave", "lost"])
+@pytest.mark.parametrize(
+    "how", ["success", "failure", "death", "release", "cancel", "cancel and leave", "cancel and die", "leave", "lost"]
+)
 def test_whatever_ends_an_attempt_frees_its_place(store: Harness, how: str):
     """A place comes back with the attempt that took it, whatever became of that."""
     limit(store, concurrency=1)
@@ -192,6 +195,14 @@ def test_whatever_ends_an_attempt_frees_its_place(store: Harness, how: str):
             store.end(claim, outcome)
         case "cancel":
             store.cancel(claim.id)
+            store.settle((claim, Succeeded()))
+        case "cancel and leave":
+            store.cancel(claim.id)
+            store.leave(worker)
+        case "cancel and die":
+            store.cancel(claim.id)
+            store.wait(15)
+            store.sweep()
         case "leave":
             store.leave(worker)
         case "lost":
@@ -203,20 +214,101 @@ def test_whatever_ends_an_attempt_frees_its_place(store: Harness, how: str):
 
 
 @pytest.mark.case("D32")
-def test_cancel_frees_the_place_at_once(store: Harness):
-    """When a running job of a queue with one place is cancelled, the next one starts; the late end changes nothing."""
+@pytest.mark.parametrize(
+    "outcome", [Succeeded(b"1"), failed(), Cancelled("enough")], ids=["succeeds", "fails", "agrees"]
+)
+def test_a_cancelled_handler_holds_its_place_until_it_has_stopped(store: Harness, outcome: Outcome):
+    """When a running job of a queue with one place is cancelled, the next one starts when its handler has stopped."""
     limit(store, concurrency=1)
     first, second, third = store.enqueue(new(), new(), new())
     claim = store.take()
     store.cancel(first)
-    following = store.take()
-    late = store.settle((claim, Succeeded(b"1")))
 
-    assert second == following.id
-    assert {claim.lease_id} == late.lost
     assert State.CANCELLED == store.job(first).state
     assert () == store.claim(9)
-    assert State.READY == store.job(third).state
+
+    store.settle((claim, outcome))
+
+    assert [second] == ids(store.claim(9))
+    assert (State.CANCELLED, State.READY) == (store.job(first).state, store.job(third).state)
+
+
+def test_a_cancelled_handler_holds_the_place_of_its_partition(store: Harness):
+    """The limit of each partition counts it too; other partitions go on."""
+    limit(store, per_partition=1)
+    store.enqueue(of("a"), of("a"), of("b"))
+    (claim, _) = store.claim(9)
+    store.cancel(claim.id)
+    store.enqueue(of("b"), of("c"))
+
+    assert [5] == ids(store.claim(9))
+    store.settle((claim, Succeeded()))
+    assert [2] == ids(store.claim(9))
+
+
+@pytest.mark.parametrize("crowd", [0, 150], ids=["few", "many"])
+def test_a_cancelled_handler_holds_its_line_up(store: Harness, crowd: int):
+    """In an ordered queue the next job of a partition starts when the handler of the cancelled one has stopped."""
+    limit(store, ordered=True)
+    store.enqueue(of("a"), of("a"), *[of("a") for _ in range(crowd)])
+    (claim,) = store.claim(9)
+    store.cancel(claim.id)
+    before = drained_claim(store)
+    store.settle((claim, Succeeded()))
+
+    assert ([], [2]) == (before, drained_claim(store))
+
+
+def drained_claim(store: Harness) -> list[int]:
+    """What a few claims get, so that a walk through many partitions comes round."""
+    return [number for _ in range(3) for number in ids(store.claim(9))]
+
+
+def test_a_thread_beyond_its_timeout_holds_its_place(store: Harness):
+    """An attempt whose handler goes on in a thread counts until that has stopped, and so its own retry waits."""
+    limit(store, concurrency=1)
+    store.enqueue(new())
+    claim = store.take()
+    store.do(leases.settle([Ending(claim, failed(), 0.0, unstopped=True)], now=store.now))
+    store.wait(60)
+    before = store.claim(9)
+    store.do(leases.settle([], stopped=[claim.lease_id], now=store.now))
+
+    assert ((), [claim.id]) == (before, ids(store.claim(9)))
+
+
+def test_a_place_that_is_held_says_by_whom(store: Harness):
+    """The job of a handler that has not stopped is named where another one waits for its place."""
+    limit(store, concurrency=1)
+    first, second = store.enqueue(new(), new())
+    store.take()
+    store.cancel(first)
+
+    assert (first,) == store.do(queues.holders("default"))
+    assert ((first, None),) == store.do(queues.look(second, now=store.now))[1].standing.holders
+
+
+def test_a_limit_that_is_set_counts_handlers_that_have_not_stopped(store: Harness):
+    """What was cancelled before the limit was set counts as what runs."""
+    first, _ = store.enqueue(new(), new())
+    store.claim(1)
+    store.cancel(first)
+    limit(store, concurrency=1)
+
+    assert () == store.claim(9)
+
+
+def test_a_sweep_of_a_living_worker_keeps_the_place(store: Harness):
+    """An attempt that is taken from a worker that lives has a handler that may still run."""
+    limit(store, concurrency=1)
+    store.enqueue(new(attempt_timeout="30s"))
+    claim = store.take()
+    store.wait(60)
+    store.sweep()
+    before = store.claim(9)
+    store.settle((claim, Succeeded()))
+
+    assert ((), [claim.id]) == (before, ids(store.claim(9)))
 
 
 @pytest.mark.slow

@@ -60,13 +60,14 @@ DEAD = job(state=State.DEAD, reason="ERROR", failures=3, finished_at=T0)
 def test_cancelling_a_running_job_closes_its_attempt(why: str | None):
     """A running job that is cancelled gets a line in its history; one that waits does not."""
     running = job(state=State.RUNNING, lease_id=41, worker_id=2, claimed_at=T0, attempt=1)
-    done, asked = converse(admin.cancel(7, why=why, actor="ann"), CLOCK, [running], [(7,)], [], [])
+    done, asked = converse(admin.cancel(7, why=why, actor="ann"), CLOCK, [running], [(7,)], [], [], [])
     expected = Attempt(7, 41, 1, 2, T0, T0, Closing.CANCELLED, verdict=why or "cancelled by an operator")
 
     assert done
-    assert [{each: getattr(expected, each) for each in Attempt.__struct_fields__}] == asked[3].many
+    assert [41] == [row["lease_id"] for row in asked[3].many]
+    assert [{each: getattr(expected, each) for each in Attempt.__struct_fields__}] == asked[4].many
     _, plain = converse(admin.cancel(7), CLOCK, [job()], [(7,)], [])
-    assert (T0, "ann", "cancel") == tuple(asked[4].params[key] for key in ("at", "actor", "action"))
+    assert (T0, "ann", "cancel") == tuple(asked[5].params[key] for key in ("at", "actor", "action"))
     assert ["clock", "job_lock", "cancel", "audit_insert"] == names(plain)
 
 

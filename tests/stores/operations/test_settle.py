@@ -46,7 +46,7 @@ def test_a_stale_success_leaves_no_result():
     """A success whose lease is not current is lost: its result is not written, and its history is asked for it."""
     a, b = of(1, 2)
     operation = settling((a, Succeeded(b"1")), (b, Succeeded(b"2")))
-    settled, asked = converse(operation, CLOCK, [(12,)], [], [], [])
+    settled, asked = converse(operation, CLOCK, [(12,)], [], [], [], [])
 
     assert ([2], {11}) == ([each.job_id for each in settled.moved], settled.lost)
     assert [{"job_id": 2, "result": b"2"}] == asked[3].many
@@ -57,7 +57,7 @@ def test_of_two_leases_of_one_job_only_the_current_one_counts():
     """A batch that holds a job under its lost and under its present lease writes the result of the present one."""
     old, present = claim(id=1, lease_id=11), claim(id=1, lease_id=12)
     operation = settling((old, Succeeded(b"old")), (present, Succeeded(b"new")))
-    settled, asked = converse(operation, CLOCK, [(12,)], [], [], [])
+    settled, asked = converse(operation, CLOCK, [(12,)], [], [], [], [])
 
     assert ([12], {11}) == ([each.lease_id for each in settled.moved], settled.lost)
     assert [{"job_id": 1, "result": b"new"}] == asked[3].many
@@ -127,10 +127,10 @@ def test_what_was_not_executed_writes_no_history(outcome: object):
 def test_nothing_is_written_for_a_lost_lease():
     """Where the lease is not current, neither history nor catch job is written, only the history is asked."""
     parent = claim(policy=policy("0 catch mend"))
-    settled, asked = converse(settling((parent, failed())), CLOCK, [], [])
+    settled, asked = converse(settling((parent, failed())), CLOCK, [], [], [])
 
     assert Settled((), frozenset({41})) == settled
-    assert ["clock", "settle", "closed_before"] == names(asked)
+    assert ["clock", "settle", "closed_before", "unstopped_drop"] == names(asked)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_nothing_is_written_for_a_lost_lease():
 )
 def test_a_lost_lease_is_told_from_a_lost_reply(lines: list[Any], lost: bool):
     """An ending that its own lease has written before is settled, any other one is lost (D25)."""
-    settled, _ = converse(settling((claim(), failed())), CLOCK, [], lines)
+    settled, _ = converse(settling((claim(), failed())), CLOCK, [], lines, [])
 
     assert (lost, not lost) == (settled.lost == {41}, len(settled.moved) == 1)
 
@@ -151,10 +151,10 @@ def test_an_empty_settle_asks_only_the_time():
 def test_a_sweep_strikes_off_and_takes_what_is_lost():
     """A sweep strikes off who is silent or gone, and writes their attempts, each guarded by its lease."""
     a, b = of(1, 2)
-    moved, asked = converse(leases.sweep(9, gone={6, 4}), CLOCK, [], [a, b], [(11,)], [])
+    moved, asked = converse(leases.sweep(9, gone={6, 4}), CLOCK, [], [a, b], [(11,)], [], [])
 
     assert [1] == [each.job_id for each in moved]
-    assert ["clock", "workers_bury", "lost", "settle", "attempt_insert"] == names(asked)
+    assert ["clock", "workers_bury", "lost", "settle", "attempt_insert", "unstopped_put"] == names(asked)
     assert {"now": T0, "gone": [4, 6]} == asked[1].params
     assert {"now": T0, "grace": GRACE, "every": None, "budget": 9} == asked[2].params
     assert [11, 12] == [row["lease_id"] for row in asked[3].many]
@@ -174,7 +174,7 @@ def test_a_sweep_strikes_off_and_takes_what_is_lost():
 def test_a_sweep_says_which_of_its_two_reasons_it_had(changes: dict[str, Any], why: str):
     """A lost attempt says whether it took too long, grace included, or its worker fell silent."""
     lost = claim(claimed_at=T0 - seconds(30) - GRACE, **changes)
-    _, asked = converse(leases.sweep(9), CLOCK, [], [lost], [(41,)], [])
+    _, asked = converse(leases.sweep(9), CLOCK, [], [lost], [(41,)], [], [])
 
     assert why == asked[4].many[0]["error"]
 
@@ -182,7 +182,7 @@ def test_a_sweep_says_which_of_its_two_reasons_it_had(changes: dict[str, Any], w
 def test_a_sweep_leaves_what_it_cannot_read():
     """An attempt whose policy cannot be read is left to a worker that can; the sweep goes on with the next."""
     odd, good = claim(id=1, lease_id=11, policy=UNREADABLE), claim(id=2, lease_id=12)
-    moved, asked = converse(leases.sweep(9), CLOCK, [], [odd, good], [(12,)], [])
+    moved, asked = converse(leases.sweep(9), CLOCK, [], [odd, good], [(12,)], [], [])
 
     assert [2] == [each.job_id for each in moved]
     assert [12] == [row["lease_id"] for row in asked[3].many]

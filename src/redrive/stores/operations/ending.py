@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from datetime import datetime
 
+from redrive.engine.lifecycle import State
 from redrive.engine.records import Attempt, Closing, Job
+from redrive.stores.operations import unstopped
 from redrive.stores.operations.keys import drop
 from redrive.stores.query import Query, Rows
 
@@ -14,6 +16,8 @@ __all__ = ["end"]
 
 def end(job: Job, at: datetime, why: str) -> Generator[Query, Rows, bool]:
     """End a job that is not final. Whoever runs it loses the lease: a late completion changes nothing.
+
+    Its handler counts against the limits of its queue until it has stopped.
 
     What has made the job is not told; see `redrive.stores.operations.origins`.
 
@@ -27,6 +31,8 @@ def end(job: Job, at: datetime, why: str) -> Generator[Query, Rows, bool]:
     """
     if not (yield Query("cancel", {"id": job.id, "note": why, "now": at})):
         return False
+    if job.state is State.RUNNING:
+        yield from unstopped.put([job])
     if job.lease_id is not None:
         yield Query("attempt_insert", many=[_cancelled_attempt(job, at, why)])
     if job.key is not None:

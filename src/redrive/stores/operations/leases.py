@@ -31,7 +31,7 @@ from redrive.engine.records import Claim, Closing
 from redrive.engine.settle import decide
 from redrive.engine.transition import Transition
 from redrive.policy import format_duration
-from redrive.stores.operations import keys, origins, special, traces
+from redrive.stores.operations import keys, origins, special, traces, unstopped
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.floors import Floor, NextDue, Where, next_due, parameters
 from redrive.stores.operations.special import Offer, Walk
@@ -72,12 +72,14 @@ class Ending(msgspec.Struct, frozen=True, gc=False):
         outcome: how it ended.
         sample: a random number in [0, 1), for jitter.
         trace: what links the next attempt to this one; see `redrive.stores.operations.traces`.
+        unstopped: True if its handler goes on, in a thread.
     """
 
     claim: Claim
     outcome: Outcome
     sample: float
     trace: str | None = None
+    unstopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,11 +182,12 @@ def _is_past(instant: datetime | None, now: datetime) -> bool:
 
 
 @writes
-def settle(endings: Sequence[Ending], *, now: datetime | None = None) -> Steps[Settled]:
+def settle(endings: Sequence[Ending], *, stopped: Collection[int] = (), now: datetime | None = None) -> Steps[Settled]:
     """Write the ends of attempts, in one transaction, each only if its lease is still current.
 
     Args:
         endings: the attempts and how they ended.
+        stopped: leases of attempts that had ended before, and whose handlers have stopped now.
         now: the instant, in tests.
 
     Returns:
@@ -206,7 +209,9 @@ def settle(endings: Sequence[Ending], *, now: datetime | None = None) -> Steps[S
         yield from keys.drop([each.claim.id for each in endings if each.claim.key and each.claim.lease_id in current])
     yield from origins.tell(done.values(), at)
     yield from traces.put((e.claim.id, e.trace) for e in endings if e.trace is not None and _goes_on(done, e))
+    yield from unstopped.put(e.claim for e in endings if e.unstopped and e.claim.lease_id in done)
     if len(done) == len(endings):
+        yield from unstopped.drop(stopped)
         return Settled(tuple(done.values()), frozenset())
     decided = [*(transition for _, transition in other), *plain]
     moved = [done[each.lease_id] for each in decided if each.lease_id in done]
@@ -215,6 +220,8 @@ def settle(endings: Sequence[Ending], *, now: datetime | None = None) -> Steps[S
     already = {each.lease_id for each in missed if _said_before(each, before.get(each.lease_id))}
     moved += [each for each in missed if each.lease_id in already]
     lost = frozenset(each.lease_id for each in missed) - already
+    ended = {each.lease_id for each in missed} - {e.claim.lease_id for e in endings if e.unstopped}
+    yield from unstopped.drop(ended | {*stopped})
     return Settled(tuple(moved), lost, frozenset(each for each in lost if before.get(each) == Closing.CANCELLED))
 
 
@@ -303,6 +310,7 @@ def sweep(
     readable = [lost for lost in rows if lost.policy is not UNREADABLE]
     decided = [(lost, decide(lost, Lost(_fate(lost, at - grace)), at, 0.0)) for lost in readable]
     done = yield from write_all(decided, at)
+    yield from unstopped.put(lost for lost, _ in decided if lost.lease_id in done)
     return tuple(done[transition.lease_id] for _, transition in decided if transition.lease_id in done)
 
 

@@ -58,6 +58,18 @@ CREATE TABLE redrive_workers (
 
 CREATE INDEX redrive_workers_present ON redrive_workers (id) WHERE stopped_at IS NULL;
 
+-- Handlers that go on although their attempts have ended: cancelled ones that have not stopped yet, and threads beyond
+-- their timeout. They take up places of their queues until they have stopped, or their worker is gone.
+CREATE TABLE redrive_unstopped (
+    lease_id bigint PRIMARY KEY,
+    job_id bigint NOT NULL,
+    queue text COLLATE "C" NOT NULL,
+    partition text COLLATE "C",
+    worker_id bigint NOT NULL REFERENCES redrive_workers (id) ON DELETE CASCADE
+) WITH (autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0);
+
+CREATE INDEX redrive_unstopped_of ON redrive_unstopped (queue, partition);
+
 -- Queues that are not like the others: paused, limited or ordered, or served by turns. People change them while
 -- workers run; the next claim obeys.
 CREATE TABLE redrive_queues (

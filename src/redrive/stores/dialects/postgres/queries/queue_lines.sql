@@ -15,7 +15,13 @@ WITH RECURSIVE line AS (
         ORDER BY partition LIMIT 1
     ) AS following
 )
-SELECT head.id, head.partition, head.priority, head.task, head.scheduled_at, head.state
+SELECT head.id, head.partition, head.priority, head.task, head.scheduled_at,
+    -- A handler that has not stopped holds its line up as if its attempt had not ended.
+    CASE WHEN EXISTS (
+        SELECT FROM redrive_unstopped AS other
+        JOIN redrive_workers AS worker ON worker.id = other.worker_id AND worker.stopped_at IS NULL
+        WHERE other.queue = :queue AND other.partition = head.partition
+    ) THEN 'running' ELSE head.state END AS state
 FROM (SELECT partition FROM line LIMIT :count::bigint) AS waiting
 CROSS JOIN LATERAL (
     SELECT first.id, first.partition, first.priority, first.task, first.scheduled_at, first.state

@@ -43,6 +43,18 @@ CREATE TABLE redrive_workers (
     CHECK (expires_at >= heartbeat_at)    -- a heartbeat never shortens a life
 ) STRICT;
 
+-- Handlers that go on although their attempts have ended: cancelled ones that have not stopped yet, and threads beyond
+-- their timeout. They take up places of their queues until they have stopped, or their worker is gone.
+CREATE TABLE redrive_unstopped (
+    lease_id INTEGER PRIMARY KEY,
+    job_id INTEGER NOT NULL,
+    queue TEXT NOT NULL,
+    partition TEXT,
+    worker_id INTEGER NOT NULL REFERENCES redrive_workers (id) ON DELETE CASCADE
+) STRICT;
+
+CREATE INDEX redrive_unstopped_of ON redrive_unstopped (queue, partition);
+
 -- Queues that are not like the others: paused, limited or ordered, or served by turns. People change them while
 -- workers run; the next claim obeys.
 CREATE TABLE redrive_queues (

@@ -1,6 +1,11 @@
--- Answers how many attempts of one limited queue run, partition by partition.
+-- Answers how many handlers of one limited queue run, partition by partition, also those whose attempts have ended.
 -- Called by claim under the lock of the queue, and to say why a job is not running.
 SELECT partition, count(*) AS held
-FROM redrive_jobs
-WHERE slot = :queue
+FROM (
+    SELECT partition FROM redrive_jobs WHERE slot = :queue
+    UNION ALL
+    SELECT partition FROM redrive_unstopped AS other
+    WHERE queue = :queue
+        AND EXISTS (SELECT 1 FROM redrive_workers AS worker WHERE worker.id = other.worker_id AND worker.stopped_at IS NULL)
+) AS running
 GROUP BY partition

@@ -1,7 +1,12 @@
--- Answers which attempts take up the places of a limited queue, oldest first.
+-- Answers which jobs take up the places of a limited queue, oldest first.
 -- Called by the list of queues, and to say why a job is not running.
 SELECT id, partition
-FROM redrive_jobs
-WHERE slot = :queue
+FROM (
+    SELECT id, partition FROM redrive_jobs WHERE slot = :queue
+    UNION ALL
+    SELECT job_id AS id, partition FROM redrive_unstopped AS other
+    WHERE queue = :queue
+        AND EXISTS (SELECT 1 FROM redrive_workers AS worker WHERE worker.id = other.worker_id AND worker.stopped_at IS NULL)
+) AS running
 ORDER BY id
 LIMIT :count

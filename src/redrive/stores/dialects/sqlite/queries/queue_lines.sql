@@ -16,7 +16,13 @@ WITH RECURSIVE line (partition) AS (
     WHERE line.partition IS NOT NULL
     LIMIT :count
 )
-SELECT head.id, head.partition, head.priority, head.task, head.scheduled_at, head.state
+SELECT head.id, head.partition, head.priority, head.task, head.scheduled_at,
+    -- A handler that has not stopped holds its line up as if its attempt had not ended.
+    CASE WHEN EXISTS (
+        SELECT 1 FROM redrive_unstopped AS other
+        JOIN redrive_workers AS worker ON worker.id = other.worker_id AND worker.stopped_at IS NULL
+        WHERE other.queue = :queue AND other.partition = head.partition
+    ) THEN 'running' ELSE head.state END AS state
 FROM line
 JOIN redrive_jobs AS head ON head.id = (
     SELECT first.id FROM redrive_jobs AS first

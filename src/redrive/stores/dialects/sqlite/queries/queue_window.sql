@@ -1,5 +1,5 @@
 -- Answers the due jobs of one special queue, of each priority and task so many without a partition and with one.
--- Called by claim under the lock of the queue; of an ordered queue each comes with the first job of its line.
+-- Called by claim under the lock of the queue; of an ordered queue each comes with the first job of its line, or with 0.
 WITH RECURSIVE loose (id, priority, task) AS (
     SELECT first.id, first.priority, first.task
     FROM (
@@ -63,7 +63,12 @@ FROM loose,
 JOIN redrive_jobs AS job ON job.id = candidate.value
 WHERE :tasks IS NULL OR loose.task IN (SELECT value FROM json_each(:tasks))
 UNION ALL
-SELECT job.id, job.partition, job.priority, job.scheduled_at, CASE WHEN :ordered THEN (
+-- A handler that has not stopped holds its line up: then none of its jobs is the first.
+SELECT job.id, job.partition, job.priority, job.scheduled_at, CASE WHEN :ordered AND EXISTS (
+    SELECT 1 FROM redrive_unstopped AS other
+    JOIN redrive_workers AS worker ON worker.id = other.worker_id AND worker.stopped_at IS NULL
+    WHERE other.queue = :queue AND other.partition = job.partition
+) THEN 0 WHEN :ordered THEN (
     SELECT line.id FROM redrive_jobs AS line
     WHERE line.queue = :queue AND line.partition = job.partition AND line.partition IS NOT NULL AND (
         line.state = 'ready' OR line.state = 'running' OR line.state = 'waiting'
