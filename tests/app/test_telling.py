@@ -12,6 +12,7 @@ import pytest
 from redrive import App, CatchRequest, Context, Pending, observe
 from redrive.app.telling import tell_settled
 from redrive.engine.outcome import Released
+from redrive.engine.records import Hold
 from redrive.engine.select import Filter
 from redrive.errors import Cancel, DuplicateJob, Snooze
 from redrive.observe.audience import AUDIENCE
@@ -201,7 +202,7 @@ def test_an_unknown_task_is_told_as_released(app: App, heard: list):
     work.enqueue()
     worker = app.store.run(workers.register("w", concurrency=1, lease_for=SECOND, now=app.now()))
     (claim,) = app.store.run(leases.claim(worker, 1, lease_for=SECOND, now=app.now())).claims
-    endings = [Ending(claim, Released("this worker has no task 'work'", SECOND, unknown_task=True), 0.0)]
+    endings = [Ending(claim, Released("this worker has no task 'work'", SECOND, Hold.UNKNOWN_TASK), 0.0)]
     tell_settled(endings, app.store.run(leases.settle(endings, now=app.now())))
 
     assert ["JobReleased"] == names(heard[2:])

@@ -21,6 +21,8 @@ MOVES = {
     ("running", "snooze"): "ready",
     ("running", "release"): "ready",
     ("running", "lose"): "ready",
+    ("running", "set_aside"): "running",
+    ("waiting", "set_aside"): "waiting",
     ("running", "die"): "dead",
     ("running", "wait"): "waiting",
     ("running", "cancel"): "cancelled",

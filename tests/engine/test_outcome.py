@@ -9,6 +9,7 @@ import pytest
 
 from redrive.engine import outcome
 from redrive.engine.outcome import Outcome, Released, Succeeded
+from redrive.engine.records import Hold
 from tests.engine.helpers import seconds
 
 
@@ -29,5 +30,5 @@ def test_an_outcome_is_a_value():
 
 
 def test_a_release_is_claimable_at_once_unless_said_otherwise():
-    """A job that is given back without further words waits for nothing and is of a known task."""
-    assert (seconds(0), False) == (Released("shutdown").delay, Released("shutdown").unknown_task)
+    """A job that is given back without further words waits for nothing."""
+    assert (seconds(0), Hold.RELEASE) == (Released("shutdown").delay, Released("shutdown").hold)

@@ -148,13 +148,13 @@ def test_a_snooze_waits_as_asked_and_spends_nothing():
     assert (Closing.SNOOZED, timedelta(minutes=30), "snoozed for 30m") == (line.outcome, line.delay, line.verdict)
 
 
-@pytest.mark.parametrize("unknown", [False, True])
-def test_a_release_leaves_no_line_in_the_history(unknown: bool):
+@pytest.mark.parametrize("hold", [Hold.RELEASE, Hold.UNKNOWN_TASK, Hold.BREAKER])
+def test_a_release_leaves_no_line_in_the_history(hold: Hold):
     """A job that was given back was not executed: it waits as asked, and no attempt is closed (D11)."""
-    after = settled(LATER, Released("shutdown", seconds(15), unknown_task=unknown))
+    after = settled(LATER, Released("shutdown", seconds(15), hold))
 
     assert (None, "shutdown", NOW + seconds(15)) == (after.closed, after.note, after.scheduled_at)
-    assert (Hold.UNKNOWN_TASK if unknown else Hold.RELEASE) == after.hold
+    assert hold is after.hold
 
 
 UNREADABLE = Unreadable("no field 'amount'")

@@ -97,7 +97,7 @@ def test_who_is_refused_is_given_back(app: App, stripe: SharedBreaker, calls: li
     outcome = run_due(app)
 
     assert isinstance(outcome, Released)
-    assert outcome.circuit_open
+    assert outcome.hold is Hold.BREAKER
     assert 59 < outcome.delay.total_seconds() <= 61
     assert [] == calls
 
@@ -109,7 +109,7 @@ def test_a_breaker_that_nobody_registered_parks_the_job(app: App):
     outcome = run_due(app)
 
     assert isinstance(outcome, Released)
-    assert (True, 15) == (outcome.circuit_open, outcome.delay.total_seconds())
+    assert (Hold.BREAKER, 15) == (outcome.hold, outcome.delay.total_seconds())
     assert "breaker='stripe' is not registered" in outcome.why
 
 

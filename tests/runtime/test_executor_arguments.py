@@ -152,7 +152,7 @@ def test_a_job_of_an_unknown_task_is_given_back(app: App):
     app.task(name="handler")(raising(ValueError())).enqueue()
     app.tasks.clear()
 
-    expected = Released("this worker has no task 'handler'", timedelta(seconds=15), unknown_task=True)
+    expected = Released("this worker has no task 'handler'", timedelta(seconds=15), Hold.UNKNOWN_TASK)
     assert expected == run_due(app)
 
 
@@ -244,7 +244,7 @@ def test_a_catch_job_waits_where_the_failing_task_is_unknown(app: App):
     dead(app, accepts)
     del app.tasks["fails"]
 
-    expected = Released("this worker has no task 'fails'", timedelta(seconds=15), unknown_task=True)
+    expected = Released("this worker has no task 'fails'", timedelta(seconds=15), Hold.UNKNOWN_TASK)
     assert expected == run_due(app)
 
 

@@ -214,7 +214,7 @@ def test_what_cannot_be_decided_ends_the_job(app: App, bench: Bench):
 
 
 def test_a_catch_job_about_which_nothing_can_be_decided_is_run_again(app: App, bench: Bench):
-    """A catch job may not die of a failure, so it is given back for a while (seed 001)."""
+    """A catch job may not die of a failure, so it runs again after a while (seed 001)."""
     TARIFF["known"] = True
     app.task(name="catches")(_catches)
     policy = Policy(attempts=1, catch="catches", backoff=Backoff.named("tests.settler.tariff"), jitter="none")
@@ -226,12 +226,13 @@ def test_a_catch_job_about_which_nothing_can_be_decided_is_run_again(app: App, b
     asyncio.run(bench.until(catching.id))
     record = app.job(catching.id).record
 
-    assert ("ready", app.clock.now() + timedelta(minutes=1), 0) == (
+    assert ("ready", app.clock.now() + timedelta(minutes=1), 1) == (
         record.state,
         record.scheduled_at,
         record.failures,
     )
-    assert "what becomes of it could not be decided: LookupError: no such tariff" == record.note
+    assert "what becomes of it could not be decided: LookupError: no such tariff" == record.error
+    assert "in tariff\n" in (app.job(catching.id).attempts[0].traceback or "")
 
 
 def _catches(request: CatchRequest) -> None:

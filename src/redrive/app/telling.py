@@ -196,6 +196,9 @@ _TELLS: Mapping[Event, Callable[[Transition], observe.JobEvent]] = {
     Event.RELEASE: lambda moved: observe.JobReleased(
         **_attempt(moved), due_at=_due(moved), hold=str(moved.hold), why=moved.note or ""
     ),
+    Event.SET_ASIDE: lambda moved: observe.JobReleased(
+        **_attempt(moved), due_at=_due(moved), hold=str(moved.hold), why=moved.note or ""
+    ),
     Event.LOSE: _rescued,
     Event.CANCEL: lambda moved: observe.JobCancelled(
         **_job(moved), attempt=_attempt(moved)["attempt"], why=moved.note or ""

@@ -118,18 +118,24 @@ def repolicy(
     *,
     task: ByTask = None,
     queue: ByQueue = None,
+    hold: ByHold = None,
     limit: Limit = 1000,
     dry_run: DryRun = False,
     actor: Actor = None,
 ) -> None:
-    """Give unfinished jobs the present policies of their tasks, by id or by filter; due times stay as they are."""
-    _demand(numbers, {"--task": task, "--queue": queue})
+    """Give unfinished jobs the present policies of their tasks, by id or by filter; due times stay as they are.
+
+    Jobs that are held because their policies cannot be read (--hold bad_policy) are released by that.
+    """
+    _demand(numbers, {"--task": task, "--queue": queue, "--hold": hold})
     loaded = load_app(app)
     loaded.check()
     found = [State.READY, State.WAITING, State.RUNNING] if not numbers else [None]
     ids: list[int] = []
     for state in found:
-        wanted = Filter(ids=tuple(numbers) if numbers else None, state=state, task=task, queue=queue, limit=limit)
+        wanted = Filter(
+            ids=tuple(numbers) if numbers else None, state=state, task=task, queue=queue, hold=hold, limit=limit
+        )
         done = loaded.repolicy(wanted, dry_run=dry_run, actor=actor)
         _say_kept(done.kept)
         ids += done.ids

@@ -59,6 +59,7 @@ _WAITS = {
     Hold.RELEASE: "given back",
     Hold.UNKNOWN_TASK: "unknown task",
     Hold.BAD_PAYLOAD: "arguments cannot be read",
+    Hold.BAD_POLICY: "policy cannot be read",
     Hold.LOST: "its worker was lost",
     Hold.REDRIVE: "redriven",
     Hold.DEBOUNCE: "debounced",
@@ -77,6 +78,8 @@ def why_not_running(job: Job, around: Circumstances) -> str:
         One line for people; "running ..." where it is running.
     """
     match job.state:
+        case State.RUNNING | State.WAITING if job.hold is not None:
+            return f"{_WAITS[job.hold]}: {job.note}"
         case State.RUNNING:
             held = f" for {span(around.now - job.claimed_at)}" if job.claimed_at else ""
             return f"running{held}: attempt {job.attempt} on worker {job.worker_id}"

@@ -13,13 +13,34 @@ from dataclasses import dataclass
 
 import msgspec
 
-from redrive.errors import PolicyError
+from redrive.errors.foreign import summary, trace
 from redrive.policy import Policy
+from redrive.policy.value import freeze as freeze_field
 
-__all__ = ["UNREADABLE", "FrozenPolicy", "freeze", "read", "thaw"]
+__all__ = ["FrozenPolicy", "UnreadablePolicy", "freeze", "is_readable", "read", "thaw"]
 
-UNREADABLE = Policy(attempts=1, idempotent=False)
-"""Stands, by identity, for a policy whose text this redrive cannot read. Nothing is decided by it."""
+
+class UnreadablePolicy(Policy):
+    """Stands for a policy whose text this process cannot read. Nothing is decided by it.
+
+    Args:
+        why: the class and the text of the exception that reading it has raised.
+        trace: its traceback.
+    """
+
+    __slots__ = ("trace", "why")
+    why: str
+    trace: str
+
+    def __init__(self, why: str, trace: str = "") -> None:
+        super().__init__(attempts=1, idempotent=False)
+        freeze_field(self, "why", why)
+        freeze_field(self, "trace", trace)
+
+
+def is_readable(policy: Policy) -> bool:
+    """Return whether a policy is one, and does not only stand for one."""
+    return type(policy) is not UnreadablePolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +94,17 @@ def thaw(document: str) -> Policy:
 def read(document: str) -> Policy:
     """Read a policy as a row of a store names it; one that cannot be read must not stop the other rows.
 
+    Reading calls functions of the application, such as a registered backoff, which may raise anything.
+
     Args:
         document: the JSON.
 
     Returns:
-        The policy, or `UNREADABLE`.
+        The policy, or an `UnreadablePolicy`.
     """
     try:
         return thaw(document)
-    except (PolicyError, msgspec.MsgspecError):
-        return UNREADABLE
+    except (KeyboardInterrupt, MemoryError):
+        raise
+    except BaseException as error:  # noqa: BLE001 - see above
+        return UnreadablePolicy(summary(error), trace(error))

@@ -70,6 +70,8 @@ class Event(StrEnum):
     """The handler asked to be called later; nothing is spent."""
     RELEASE = "release"
     """The worker gave the job back unfinished (shutdown, unknown task); nothing is spent."""
+    SET_ASIDE = "set_aside"
+    """The attempt is over, but what follows cannot be decided, because the policy of the job cannot be read."""
     LOSE = "lose"
     """The worker vanished with the job; it runs again without spending a retry."""
     CANCEL = "cancel"
@@ -96,6 +98,7 @@ TABLE: dict[State, dict[Event, State]] = {
         Event.SNOOZE: State.READY,
         Event.RELEASE: State.READY,
         Event.LOSE: State.READY,
+        Event.SET_ASIDE: State.RUNNING,
         Event.DIE: State.DEAD,
         Event.WAIT: State.WAITING,
         Event.CANCEL: State.CANCELLED,
@@ -104,6 +107,7 @@ TABLE: dict[State, dict[Event, State]] = {
         Event.SUCCEED: State.SUCCEEDED,
         Event.RETRY: State.READY,
         Event.DIE: State.DEAD,
+        Event.SET_ASIDE: State.WAITING,
         Event.CANCEL: State.CANCELLED,
     },
     State.SUCCEEDED: {},

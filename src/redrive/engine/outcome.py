@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeAlias
 
+from redrive.engine.records import Hold
 from redrive.policy import Failure
 
 __all__ = [
@@ -82,27 +83,27 @@ class Released:
     Attributes:
         why: "shutdown", "unknown task ...": shown while the job waits.
         delay: how long it should not be claimed again.
-        unknown_task: the worker has no such task; another one may.
-        circuit_open: the circuit breaker of its policy lets nobody through.
+        hold: the reason for the delay.
         started: the handler had begun, and was cut off: how far it got is unknown.
     """
 
     why: str
     delay: timedelta = timedelta(0)
-    unknown_task: bool = False
-    circuit_open: bool = False
+    hold: Hold = Hold.RELEASE
     started: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """The handler could not be called: the code of this worker cannot read the arguments of the job.
+    """The handler could not be called: the code of this worker cannot read the arguments of the job, or its policy.
 
     Attributes:
         why: what does not fit.
+        policy: is it the policy?
     """
 
     why: str
+    policy: bool = False
 
 
 @dataclass(frozen=True, slots=True)

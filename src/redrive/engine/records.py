@@ -58,6 +58,8 @@ class Hold(StrEnum):
     """The worker that looked at it has no such task."""
     BAD_PAYLOAD = "bad_payload"
     """The worker that looked at it cannot read its arguments; one with other code may."""
+    BAD_POLICY = "bad_policy"
+    """Its policy cannot be read: it waits for a worker that can, or for an operator who gives it another one."""
     LOST = "lost"
     """Its worker vanished."""
     REDRIVE = "redrive"

@@ -41,8 +41,10 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
+from redrive.engine.frozen import UnreadablePolicy
 from redrive.engine.lease import POISON_LIMIT, UNKNOWN_TASK_DELAY, UNREADABLE_FOR, UNREADABLE_LOOK
 from redrive.engine.lifecycle import FINAL, Event, State, move
+from redrive.engine.moves import base, close
 from redrive.engine.origin import Kind, read_origin
 from redrive.engine.outcome import (
     Cancelled,
@@ -57,17 +59,26 @@ from redrive.engine.outcome import (
     Unreadable,
 )
 from redrive.engine.records import Attempt, Claim, Closing, Hold
-from redrive.engine.tracked import Report, report, succeeded
+from redrive.engine.tracked import report, succeeded
 from redrive.engine.transition import Transition
+from redrive.errors.foreign import summary, trace
 from redrive.policy import Defer, Failure, GiveUp, History, Retry, Stage, format_duration
 
-__all__ = ["EXPIRED", "decide"]
+__all__ = ["BAD_POLICY", "CATCH_AGAIN", "EXPIRED", "decide", "set_aside"]
 
 EXPIRED = "DEADLINE"
 """The reason of a job that was dead before its attempt could start; no failure was counted for it."""
 
 CATCH_STUCK_AFTER = 5
 """Failures, crashes included, after which a catch job is shown as stuck."""
+
+_HELP = "; waits for a worker that can read it, or for redrive jobs repolicy"
+
+BAD_POLICY = "BAD_POLICY"
+"""The reason of a job whose policy raises when it is asked what follows."""
+
+CATCH_AGAIN = timedelta(minutes=1)
+"""How long a catch job waits about whose end nothing could be decided: it may not die of a failure (seed 001)."""
 
 SLOWEST_CATCH = timedelta(hours=1)
 """How long a catch job waits at most after a crash, unless the policy's last delay is longer."""
@@ -92,7 +103,14 @@ def decide(claim: Claim, outcome: Outcome, now: datetime, sample: float, *, stat
     Raises:
         IllegalMove: a suspended attempt cannot end so.
     """
-    decided = _decided(claim, outcome, now, sample)
+    try:
+        decided = _decided(claim, outcome, now, sample)
+    except (KeyboardInterrupt, MemoryError):
+        raise
+    except BaseException as error:
+        if not isinstance(outcome, Failed | Lost):
+            raise
+        decided, outcome = _undecided(claim, outcome, now, error)
     if claim.origin is not None and decided.report is None and decided.state in FINAL:
         dead = decided.state is State.DEAD
         decided = replace(decided, report=report(claim, outcome, sample, dead=dead))
@@ -110,12 +128,11 @@ def _decided(  # noqa: PLR0911 - one for each outcome
         case Lost(why):
             return _lost(claim, why, now)
         case Snoozed(delay, why):
-            closed = _close(
+            closed = close(
                 claim, now, Closing.SNOOZED, delay=delay, verdict=why or f"snoozed for {format_duration(delay)}"
             )
-            base = _base(claim, Event.SNOOZE, closed)
             return replace(
-                base,
+                base(claim, Event.SNOOZE, closed),
                 attempt=claim.attempt - 1,
                 snoozes=claim.snoozes + 1,
                 scheduled_at=now + delay,
@@ -124,21 +141,64 @@ def _decided(  # noqa: PLR0911 - one for each outcome
             )
         case Suspended(wait_for):
             note = f"waits for an answer from outside, {format_duration(wait_for)} at most"
-            return replace(_base(claim, Event.WAIT), scheduled_at=now + wait_for, note=note)
+            return replace(base(claim, Event.WAIT), scheduled_at=now + wait_for, note=note)
         case Released():
             return _released(claim, outcome, now)
-        case Unreadable(why):
-            return _unreadable(claim, why, now, sample)
+        case Unreadable(why, policy):
+            return _unread(claim, why, now) if policy else _unreadable(claim, why, now, sample)
         case Cancelled(why):
-            closed = _close(claim, now, Closing.CANCELLED, verdict=why)
-            return replace(_base(claim, Event.CANCEL, closed), note=why)
+            closed = close(claim, now, Closing.CANCELLED, verdict=why)
+            return replace(base(claim, Event.CANCEL, closed), note=why)
         case Expired():  # pragma: no branch - the last one; mypy proves that all are here
             return _expired(claim)
 
 
+def _undecided(claim: Claim, outcome: Failed | Lost, now: datetime, error: BaseException) -> tuple[Transition, Failed]:
+    """End an attempt whose policy raises when it is asked, such as a backoff function of the application.
+
+    Asking again would not help. So the job is dead; a catch job, which may not die of a failure, runs again.
+    """
+    why = f"what becomes of it could not be decided: {summary(error)}"
+    before = outcome.failure.message if isinstance(outcome, Failed) else outcome.why
+    failed = Failed(Failure((), why, BAD_POLICY, permanent=why), trace(error))
+    if claim.catching:
+        verdict = f"catch again in {format_duration(CATCH_AGAIN)}; the attempt had failed: {before}"
+        closed = close(claim, now, Closing.FAILED, failed=failed, delay=CATCH_AGAIN, rule="catch", verdict=verdict)
+        return _retry(claim, closed, now + CATCH_AGAIN), failed
+    verdict = f"{why}; the attempt had failed: {before}"
+    return _dead(claim, close(claim, now, Closing.FAILED, failed=failed, rule="bad policy", verdict=verdict)), failed
+
+
+def set_aside(claim: Claim, now: datetime, *, state: State = State.RUNNING) -> Transition:
+    """Set an attempt aside that is over, while what follows cannot be decided: its policy cannot be read.
+
+    Whether the task may run again is written there. The attempt keeps its lease, and its worker may still end it.
+
+    Args:
+        claim: the attempt.
+        now: the instant of the transaction.
+        state: of the job.
+
+    Returns:
+        What is to be written.
+    """
+    why = claim.policy.why if isinstance(claim.policy, UnreadablePolicy) else "unknown"
+    over = "no answer came in time" if state is State.WAITING else f"worker {claim.worker_id} was lost"
+    note = f"{over}, and its policy cannot be read: {why}{_HELP}"
+    return replace(
+        base(claim, Event.SET_ASIDE),
+        state=move(state, Event.SET_ASIDE),
+        before=state,
+        crashes=claim.crashes,
+        scheduled_at=now + UNREADABLE_LOOK,
+        hold=Hold.BAD_POLICY,
+        note=note,
+    )
+
+
 def _given_back(claim: Claim, due: datetime, hold: Hold, why: str, closed: Attempt | None = None) -> Transition:
     return replace(
-        _base(claim, Event.RELEASE, closed),
+        base(claim, Event.RELEASE, closed),
         attempt=claim.attempt - 1,
         crashes=claim.crashes,
         scheduled_at=due,
@@ -154,71 +214,21 @@ def _unreadable(claim: Claim, why: str, now: datetime, sample: float) -> Transit
     origin = read_origin(claim.origin)
     if now >= until or (origin is not None and origin.kind is Kind.REFRESH):  # a refresh makes new attempts by itself
         return _failed(claim, Failed(Failure((), why, "BAD_PAYLOAD", permanent=why)), now, sample)
-    # As long as it has waited already: a deploy that takes long costs few looks.
-    look = min(max(now - since, UNKNOWN_TASK_DELAY), UNREADABLE_LOOK)
+    look = _look(since, now)
     note = f"{why}; waits until {until:%H:%M:%S} UTC for a worker that can read them"
     return replace(_given_back(claim, min(now + look, until), Hold.BAD_PAYLOAD, note), unreadable_at=since)
 
 
-def _base(  # noqa: PLR0913 - what one end differs by from another
-    claim: Claim,
-    event: Event,
-    closed: Attempt | None = None,
-    *,
-    result: bytes | None = None,
-    caught: int | None = None,
-    report: Report | None = None,
-) -> Transition:
-    return Transition(
-        task=claim.task,
-        queue=claim.queue,
-        job_id=claim.id,
-        lease_id=claim.lease_id,
-        event=event,
-        state=move(State.RUNNING, event),
-        attempt=claim.attempt,
-        failures=claim.failures,
-        crashes=0,
-        snoozes=claim.snoozes,
-        by_rule=claim.by_rule,
-        last_delay=claim.last_delay,
-        closed=closed,
-        result=result,
-        caught=caught,
-        report=report,
-    )
+def _unread(claim: Claim, why: str, now: datetime) -> Transition:
+    """Hold a job whose policy cannot be read. Only the policy could end it, so it waits without end."""
+    since = claim.unreadable_at or now
+    note = f"its policy cannot be read: {why}{_HELP}"
+    return replace(_given_back(claim, now + _look(since, now), Hold.BAD_POLICY, note), unreadable_at=since)
 
 
-def _close(  # noqa: PLR0913 - the columns of one history line
-    claim: Claim,
-    now: datetime,
-    outcome: Closing,
-    *,
-    failed: Failed | None = None,
-    nominal: timedelta | None = None,
-    delay: timedelta | None = None,
-    rule: str | None = None,
-    verdict: str | None = None,
-) -> Attempt:
-    failure = failed.failure if failed else None
-    return Attempt(
-        job_id=claim.id,
-        lease_id=claim.lease_id,
-        number=claim.attempt,
-        worker_id=claim.worker_id,
-        started_at=claim.claimed_at,
-        finished_at=now,
-        outcome=outcome,
-        reason=failure.reason if failure else None,
-        stage=failure.stage.value if failure else None,
-        error_type=failure.error_type if failure else None,
-        error=failure.message if failure else None,
-        traceback=(failed.traceback or None) if failed else None,
-        nominal=nominal,
-        delay=delay,
-        rule=rule,
-        verdict=verdict,
-    )
+def _look(since: datetime, now: datetime) -> timedelta:
+    """Return how long a job waits that could not be read: as long as it has waited already, so few looks are made."""
+    return min(max(now - since, UNKNOWN_TASK_DELAY), UNREADABLE_LOOK)
 
 
 def _released(claim: Claim, released: Released, now: datetime) -> Transition:
@@ -226,20 +236,19 @@ def _released(claim: Claim, released: Released, now: datetime) -> Transition:
     if released.started and claim.policy.idempotent is False and not claim.catching:
         verdict = "cut off in flight, and the task is declared idempotent=False: not repeated"
         failure = Failure(types=(), message=released.why, reason="LOST_IN_FLIGHT", stage=Stage.IN_FLIGHT)
-        closed = _close(claim, now, Closing.LOST, failed=Failed(failure), rule="not_idempotent", verdict=verdict)
+        closed = close(claim, now, Closing.LOST, failed=Failed(failure), rule="not_idempotent", verdict=verdict)
         return _dead(claim, closed)
     cut = None
     if released.started:
-        cut = _close(claim, now, Closing.RELEASED, delay=released.delay, verdict=f"cut off: {released.why}")
-    hold = Hold.UNKNOWN_TASK if released.unknown_task else Hold.BREAKER if released.circuit_open else Hold.RELEASE
-    return _given_back(claim, now + released.delay, hold, released.why, cut)
+        cut = close(claim, now, Closing.RELEASED, delay=released.delay, verdict=f"cut off: {released.why}")
+    return _given_back(claim, now + released.delay, released.hold, released.why, cut)
 
 
 def _succeeded(claim: Claim, result: bytes | None, now: datetime, sample: float) -> Transition:
     # By far the most frequent: made at once, where the others take a base and replace what differs.
     closed = Attempt(claim.id, claim.lease_id, claim.attempt, claim.worker_id, claim.claimed_at, now, Closing.SUCCEEDED)
     told = None if claim.origin is None else succeeded(claim, sample)
-    return _base(claim, Event.SUCCEED, closed, result=result, caught=claim.parent_id, report=told)
+    return base(claim, Event.SUCCEED, closed, result=result, caught=claim.parent_id, report=told)
 
 
 def _failed(claim: Claim, failed: Failed, now: datetime, sample: float) -> Transition:
@@ -259,7 +268,7 @@ def _failed(claim: Claim, failed: Failed, now: datetime, sample: float) -> Trans
     match claim.policy.decide(history, failure, now, sample):
         case Retry(delay, nominal, rule):
             verdict = f"retry in {format_duration(delay)} ({rule})"
-            closed = _close(
+            closed = close(
                 claim, now, Closing.FAILED, failed=failed, nominal=nominal, delay=delay, rule=rule, verdict=verdict
             )
             if rule == "deadline" and not _ends_by(claim, now + delay):
@@ -267,10 +276,10 @@ def _failed(claim: Claim, failed: Failed, now: datetime, sample: float) -> Trans
             return _retry(claim, closed, now + delay, by_rule(delay))
         case Defer(at, rule):
             verdict = f"deferred to {at:%Y-%m-%d %H:%M:%S} UTC ({rule})"
-            closed = _close(claim, now, Closing.FAILED, failed=failed, delay=at - now, rule=rule, verdict=verdict)
+            closed = close(claim, now, Closing.FAILED, failed=failed, delay=at - now, rule=rule, verdict=verdict)
             return _retry(claim, closed, at, by_rule(at - now))
         case GiveUp(why, rule):  # pragma: no branch - the last one; mypy proves that all are here
-            closed = _close(claim, now, Closing.FAILED, failed=failed, rule=rule, verdict=why)
+            closed = close(claim, now, Closing.FAILED, failed=failed, rule=rule, verdict=why)
             return _dead(claim, closed)
 
 
@@ -286,7 +295,7 @@ def _ends_by(claim: Claim, due: datetime) -> bool:
 
 def _retry(claim: Claim, closed: Attempt, due: datetime, by_rule: tuple[int, ...] = ()) -> Transition:
     return replace(
-        _base(claim, Event.RETRY, closed),
+        base(claim, Event.RETRY, closed),
         failures=claim.failures + 1,
         by_rule=by_rule,
         scheduled_at=due,
@@ -300,7 +309,7 @@ def _retry(claim: Claim, closed: Attempt, due: datetime, by_rule: tuple[int, ...
 
 def _dead(claim: Claim, closed: Attempt, *, crashes: int = 0) -> Transition:
     return replace(
-        _base(claim, Event.DIE, closed),
+        base(claim, Event.DIE, closed),
         failures=claim.failures + 1,
         crashes=crashes,
         note=closed.verdict,
@@ -316,7 +325,7 @@ def _catch_again(claim: Claim, failed: Failed, now: datetime) -> Transition:
     delay = max(nominal, failed.failure.hint) if failed.failure.hint else nominal
     failures = claim.failures + 1
     verdict = f"catch again in {format_duration(delay)}{_stuck(failures)}"
-    closed = _close(
+    closed = close(
         claim, now, Closing.FAILED, failed=failed, nominal=nominal, delay=delay, rule="catch", verdict=verdict
     )
     return _retry(claim, closed, now + delay)
@@ -342,11 +351,11 @@ def _lost(claim: Claim, why: str, now: datetime) -> Transition:
     else:
         verdict = f"runs again after crash {crashes} of at most {POISON_LIMIT - 1}"
     failure = Failure(types=(), message=why, reason=reason, stage=Stage.IN_FLIGHT)
-    closed = _close(claim, now, Closing.LOST, failed=Failed(failure), delay=delay, rule=rule, verdict=verdict)
+    closed = close(claim, now, Closing.LOST, failed=Failed(failure), delay=delay, rule=rule, verdict=verdict)
     if reason != "WORKER_LOST":
         return _dead(claim, closed, crashes=crashes)
     return replace(
-        _base(claim, Event.LOSE, closed),
+        base(claim, Event.LOSE, closed),
         failures=failures,
         crashes=crashes,
         scheduled_at=now + (delay or timedelta(0)),
@@ -370,7 +379,7 @@ def _expired(claim: Claim) -> Transition:
     deadline = f" of {format_duration(claim.policy.deadline)}" if claim.policy.deadline else ""
     verdict = f"the deadline{deadline} had passed before the attempt could start"
     return replace(
-        _base(claim, Event.DIE),
+        base(claim, Event.DIE),
         attempt=claim.attempt - 1,
         crashes=claim.crashes,
         note=verdict,

@@ -50,7 +50,7 @@ RUNNING = "running"
 _GOLDEN = 0.6180339887498949
 """The multiples of this ratio, less their integers, are spread evenly."""
 
-TECHNICAL = frozenset({"BAD_PAYLOAD", "BAD_RESULT"})
+TECHNICAL = frozenset({"BAD_PAYLOAD", "BAD_POLICY", "BAD_RESULT"})
 """Reasons of permanent failures that the program is to blame for. They are no reason to give up somebody's data."""
 
 

@@ -27,7 +27,7 @@ from redrive.app.app import App
 from redrive.app.task import Task
 from redrive.engine.lease import UNKNOWN_TASK_DELAY
 from redrive.engine.outcome import Failed, Outcome, Released, Succeeded
-from redrive.engine.records import Claim
+from redrive.engine.records import Claim, Hold
 from redrive.errors import CircuitOpen, PolicyValueError
 from redrive.policy import GiveUp, History, Policy, format_duration
 from redrive.retrying.context import using
@@ -128,7 +128,7 @@ def admit(app: App, task: Task[Any, Any, Any], claim: Claim) -> Passage | Releas
     try:
         _, breaker = resolve(policy, task.name)
     except PolicyValueError as error:
-        return Released(str(error), UNKNOWN_TASK_DELAY, circuit_open=True)
+        return Released(str(error), UNKNOWN_TASK_DELAY, Hold.BREAKER)
     assert breaker is not None  # noqa: S101 - the policy names one
     with _time_of(app):
         try:
@@ -136,7 +136,7 @@ def admit(app: App, task: Task[Any, Any, Any], claim: Claim) -> Passage | Releas
         except CircuitOpen as refused:
             left = (refused.retry_after or _A_MOMENT) + min(claim.failures, _MOST) * _STEP_BACK
             why = f"the circuit breaker {breaker.key!r} is open, for {format_duration(left)} at least"
-            return Released(why, left, circuit_open=True)
+            return Released(why, left, Hold.BREAKER)
     return Passage(claim, policy, breaker, permit, app)
 
 

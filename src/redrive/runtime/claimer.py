@@ -29,16 +29,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 from redrive.app.app import App
-from redrive.app.telling import tell_settled
+from redrive.app.telling import tell_moved, tell_settled
 from redrive.clock import Clock
-from redrive.engine.lease import POISON_LIMIT
+from redrive.engine.lease import POISON_LIMIT, UNKNOWN_TASK_DELAY
 from redrive.engine.outcome import Released
 from redrive.engine.records import Claim
+from redrive.engine.transition import Transition
 from redrive.errors import StoreError
 from redrive.observe.audience import AUDIENCE
 from redrive.observe.logs import logger
 from redrive.runtime import faults
 from redrive.runtime.supervision import Duty
+from redrive.runtime.watching import log_undecided
 from redrive.stores.operations import floors, leases, workers
 from redrive.stores.operations.leases import Ending
 from redrive.stores.operations.special import Walk
@@ -56,6 +58,11 @@ SUSPECT_DELAY = timedelta(seconds=1)
 def suspect(claim: Claim) -> bool:
     """Would one more crash of this job be its last?"""
     return claim.crashes >= POISON_LIMIT - 1
+
+
+def _is_first_look(held: Transition) -> bool:
+    assert held.scheduled_at is not None  # noqa: S101 - it waits for its next look
+    return held.unreadable_at is not None and held.scheduled_at - held.unreadable_at <= UNKNOWN_TASK_DELAY
 
 
 class Claimer:
@@ -173,6 +180,11 @@ class Claimer:
         if not claimed.known:
             await self._forgotten()
             return timedelta(0)
+        for held, trace in claimed.held:
+            if _is_first_look(held):  # the job is looked at again and again; once is enough for the log
+                log_undecided(held, trace)
+        if claimed.held and AUDIENCE:
+            tell_moved([held for held, _ in claimed.held])
         if claimed.claims:
             faults.at("after_claim")
         claims = await self._one_suspect(claimed.claims)

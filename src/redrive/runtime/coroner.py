@@ -15,12 +15,11 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from redrive.app.app import App
-from redrive.app.telling import tell_moved
 from redrive.engine.workers import Process, Worker
-from redrive.observe.audience import AUDIENCE
 from redrive.observe.logs import logger
 from redrive.runtime.process import is_gone
 from redrive.runtime.supervision import Duty
+from redrive.runtime.watching import report_moved
 from redrive.stores.operations import leases, workers
 
 __all__ = ["Coroner"]
@@ -77,10 +76,7 @@ class Coroner:
         swept = await self._app.store.arun(
             leases.sweep(BUDGET, every=self._app.terms.heartbeat_every, gone=gone, now=self._app.now())
         )
-        for each in swept:
-            log.warning("job %d: %s; %s", each.job_id, each.error, each.note)
-        if AUDIENCE:
-            tell_moved(swept)
+        report_moved(swept)
 
     def _unlocked_twice(self, others: Sequence[Worker]) -> list[int]:
         unlocked = {each.id: each.heartbeat_at for each in others if each.locked is False}

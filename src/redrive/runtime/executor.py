@@ -51,7 +51,7 @@ from redrive.engine.outcome import (
     Suspended,
     Unreadable,
 )
-from redrive.engine.records import Claim
+from redrive.engine.records import Claim, Hold
 from redrive.errors import Cancel, ConfigurationError, JobNotFound, PayloadError, PolicyError, Snooze
 from redrive.observe.audience import AUDIENCE
 from redrive.observe.logs import Block, logger
@@ -371,7 +371,7 @@ def _transacted(link: Link, outcome: Outcome) -> Outcome:
 
 
 def _unknown(name: str) -> Released:
-    return Released(f"this worker has no task {name!r}", UNKNOWN_TASK_DELAY, unknown_task=True)
+    return Released(f"this worker has no task {name!r}", UNKNOWN_TASK_DELAY, Hold.UNKNOWN_TASK)
 
 
 def _expired(claim: Claim) -> bool:

@@ -14,11 +14,10 @@ It also ends the sessions of stopped processes, whose locks would keep everybody
 from __future__ import annotations
 
 from redrive.app.app import App
-from redrive.app.telling import tell_moved
 from redrive.engine.transition import Transition
-from redrive.observe.audience import AUDIENCE
 from redrive.observe.logs import logger
 from redrive.runtime.supervision import Duty
+from redrive.runtime.watching import report_moved
 from redrive.stores.operations import leases, workers
 
 __all__ = ["Rescuer"]
@@ -67,8 +66,5 @@ class Rescuer:
         swept = await self._app.store.arun(
             leases.sweep(BUDGET, every=self._app.terms.heartbeat_every, now=self._app.now())
         )
-        for each in swept:
-            log.warning("job %d: %s; %s", each.job_id, each.error, each.note)
-        if AUDIENCE:
-            tell_moved(swept)
+        report_moved(swept)
         return swept

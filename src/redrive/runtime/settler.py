@@ -17,13 +17,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 
 from msgspec.structs import replace
 
 from redrive.app.app import App
 from redrive.clock import Clock
 from redrive.engine.outcome import Failed, Outcome, Released
+from redrive.engine.settle import CATCH_AGAIN
 from redrive.errors import StoreBusy, StoreError, StoreFull, StoreOutcomeUnknown, StoreUnreachable
 from redrive.observe.logs import logger
 from redrive.policy import Failure
@@ -41,9 +41,6 @@ log = logger("redrive.worker")
 BATCH = 500
 LINGER = 0.002
 """Seconds."""
-
-CATCH_AGAIN = timedelta(minutes=1)
-"""How long a catch job rests about whose end nothing could be decided: it may not die of a failure (seed 001)."""
 
 
 class Settler:

@@ -10,16 +10,12 @@ from __future__ import annotations
 from datetime import timedelta
 
 from redrive.app.app import App
-from redrive.app.telling import tell_moved
-from redrive.observe.audience import AUDIENCE
-from redrive.observe.logs import logger
 from redrive.runtime import dice
 from redrive.runtime.supervision import Duty
+from redrive.runtime.watching import report_moved
 from redrive.stores.operations import answers
 
 __all__ = ["LOOK", "Timeouts"]
-
-log = logger("redrive.worker")
 
 LOOK = 1.0
 """The longest time between two looks, in seconds."""
@@ -61,9 +57,5 @@ class Timeouts:
         if left > timedelta(0):
             return min(max(left.total_seconds(), SHORT), LOOK)
         ended = await self._app.store.arun(answers.lapse(BUDGET, iter(dice.roll, None), now=self._app.now()))
-        for each in ended:
-            log.warning("job %d: %s; %s", each.job_id, each.error, each.note)
-        if AUDIENCE:
-            tell_moved(ended)
-        # What could not be ended, because its policy is that of a newer redrive, is not worth a busy look.
+        report_moved(ended)
         return SHORT if ended else LOOK

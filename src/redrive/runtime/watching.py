@@ -15,14 +15,27 @@ from datetime import timedelta
 from typing import TypeVar
 
 from redrive import observe
+from redrive.app.telling import tell_moved
+from redrive.engine.lifecycle import Event
 from redrive.engine.records import Claim
+from redrive.engine.settle import BAD_POLICY
+from redrive.engine.transition import Transition
 from redrive.errors import StoreError
 from redrive.errors.foreign import summary
+from redrive.observe.audience import AUDIENCE
 from redrive.observe.logs import logger
 from redrive.stores.operations import traces
 from redrive.stores.store import Store
 
-__all__ = ["kept", "tell_duty_failed", "tell_worker_started", "tell_worker_stopped", "watched"]
+__all__ = [
+    "kept",
+    "log_undecided",
+    "report_moved",
+    "tell_duty_failed",
+    "tell_worker_started",
+    "tell_worker_stopped",
+    "watched",
+]
 
 R = TypeVar("R")
 
@@ -75,6 +88,32 @@ def kept() -> str | None:
     trace = _KEPT.get()
     _KEPT.set(None)
     return trace
+
+
+def report_moved(moved: Sequence[Transition]) -> None:
+    """Log and emit what a background duty has done with attempts that had no worker.
+
+    Args:
+        moved: what was decided and written.
+    """
+    for each in moved:
+        if each.reason == BAD_POLICY or each.event is Event.SET_ASIDE:
+            log_undecided(each)
+        else:
+            log.warning("job %d: %s; %s", each.job_id, each.error, each.note)
+    if AUDIENCE:
+        tell_moved(moved)
+
+
+def log_undecided(moved: Transition, trace: str | None = None) -> None:
+    """Log, with its traceback, that the policy of a job cannot be read, or raises.
+
+    Args:
+        moved: what was written of the job.
+        trace: the traceback, if it is not in the line of the history.
+    """
+    trace = trace or (moved.closed.traceback if moved.closed is not None else None)
+    log.error("job %d (%s): %s%s", moved.job_id, moved.task, moved.note, f"\n{trace}" if trace else "")
 
 
 def tell_worker_started(worker_id: int, queues: Sequence[str] | None, concurrency: int) -> None:

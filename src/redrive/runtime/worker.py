@@ -26,6 +26,7 @@ from redrive.app.telling import tell_lost, tell_settled
 from redrive.clock import Clock, SystemClock
 from redrive.engine.outcome import Lost, Outcome, Released
 from redrive.engine.records import Claim
+from redrive.engine.settle import BAD_POLICY
 from redrive.errors import ConfigurationError, LeaseLost
 from redrive.observe.audience import AUDIENCE
 from redrive.observe.logs import logger
@@ -44,7 +45,7 @@ from redrive.runtime.settler import Settler
 from redrive.runtime.supervision import Duty, Supervisor, cancel, first
 from redrive.runtime.timekeeper import Timekeeper
 from redrive.runtime.timeouts import Timeouts
-from redrive.runtime.watching import kept, tell_worker_started, tell_worker_stopped
+from redrive.runtime.watching import kept, log_undecided, tell_worker_started, tell_worker_stopped
 from redrive.stores.operations import leases, queues, workers
 from redrive.stores.operations.leases import Ending, Settled
 
@@ -343,7 +344,9 @@ class Worker:
         if AUDIENCE:
             tell_settled(endings, settled)
         for moved in settled.moved:
-            if moved.note:
+            if moved.reason == BAD_POLICY:
+                log_undecided(moved)
+            elif moved.note:
                 log.info("job %d: %s: %s", moved.job_id, moved.error or moved.event, moved.note)
         self._claimer.wake()
 

@@ -23,7 +23,7 @@ OUTCOMES: dict[str, Outcome] = {
     "fatal": FATAL,
     "snooze": Snoozed(seconds(30), "the bank is closed"),
     "release": Released("shutdown"),
-    "unknown": Released("unknown task", seconds(15), unknown_task=True),
+    "unknown": Released("unknown task", seconds(15), Hold.UNKNOWN_TASK),
     "unreadable": Unreadable("no field 'amount'"),
     "cancel": Cancelled("no longer wanted"),
     "expired": Expired(),
@@ -464,7 +464,7 @@ def test_a_history_line_names_its_attempt(store: Harness):
 def test_a_job_that_waits_is_held_for_its_reason(store: Harness):
     """A job that waits after an attempt says why."""
     holds = []
-    for outcome in (failed(), Snoozed(seconds(1)), Released("x"), Released("x", unknown_task=True), Lost("x")):
+    for outcome in (failed(), Snoozed(seconds(1)), Released("x"), Released("x", hold=Hold.UNKNOWN_TASK), Lost("x")):
         claim = store.take(new(retry="5 1s"))
         store.end(claim, outcome)
         holds.append(store.job(claim.id).hold)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from redrive.engine.outcome import Cancelled, Released, Snoozed
-from redrive.engine.records import Stats
+from redrive.engine.records import Hold, Stats
 from redrive.stores.operations import admin
 from tests.stores.helpers import FATAL, Harness, failed, new, seconds
 
@@ -27,7 +27,7 @@ def test_each_job_is_counted_once(store: Harness):
     store.end(store.take(new()), FATAL)
     store.end(store.take(new(retry="5 1h")), failed())
     store.end(store.take(new()), Snoozed(seconds(60)))
-    store.end(store.take(new()), Released("unknown task", seconds(15), unknown_task=True))
+    store.end(store.take(new()), Released("unknown task", seconds(15), Hold.UNKNOWN_TASK))
     store.end(store.take(new()), Cancelled("enough"))
     store.enqueue(new(), new(), new(delay=60))
     store.take()

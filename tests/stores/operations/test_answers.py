@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from redrive.engine.frozen import UNREADABLE
+from redrive.engine.frozen import UnreadablePolicy
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Succeeded
 from redrive.engine.settle import decide
@@ -23,7 +23,7 @@ WAITING = a_job(id=7, state=State.WAITING, lease_id=CLAIM.lease_id, scheduled_at
 def test_a_completion_needs_no_policy():
     """One that this redrive cannot read does not stop it."""
     operation = answers.answer(7, CLAIM.lease_id, Succeeded(), 0.0)
-    odd = replace(CLAIM, policy=UNREADABLE)
+    odd = replace(CLAIM, policy=UnreadablePolicy("no version 2"))
     answered, asked = converse(operation, CLOCK, [odd], [WAITING], [(CLAIM.lease_id,)], [])
 
     assert State.SUCCEEDED == answered.state
@@ -35,7 +35,7 @@ def test_a_failure_needs_its_policy():
     operation = answers.answer(7, CLAIM.lease_id, failed(), 0.0)
 
     with pytest.raises(StoreError, match="cannot be read by this redrive"):
-        converse(operation, CLOCK, [replace(CLAIM, policy=UNREADABLE)], [WAITING])
+        converse(operation, CLOCK, [replace(CLAIM, policy=UnreadablePolicy("no version 2"))], [WAITING])
 
 
 def test_what_ends_under_the_answers_hands_is_told():
@@ -49,10 +49,10 @@ def test_what_ends_under_the_answers_hands_is_told():
 
 
 def test_an_unreadable_policy_waits_for_a_newer_worker():
-    """The end of its wait is decided by nobody else; the others of the pass are."""
+    """What follows the end of its wait is not decided, and it is set aside; the others of the pass are decided."""
     operation = answers.lapse(2, [0.0, 0.0])
-    odd = replace(CLAIM, policy=UNREADABLE, lease_id=CLAIM.lease_id + 1)
-    moved, asked = converse(operation, CLOCK, [odd, CLAIM], [(CLAIM.lease_id,)], [])
+    odd = replace(CLAIM, policy=UnreadablePolicy("no version 2"), lease_id=CLAIM.lease_id + 1)
+    moved, asked = converse(operation, CLOCK, [odd, CLAIM], [(odd.lease_id,)], [(CLAIM.lease_id,)], [])
 
-    assert [CLAIM.lease_id] == [each.lease_id for each in moved]
-    assert 1 == len(asked[2].many or ())
+    assert [odd.lease_id, CLAIM.lease_id] == [each.lease_id for each in moved]
+    assert ["set_aside", "settle"] == names(asked)[2:4]

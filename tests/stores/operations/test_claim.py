@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from redrive.engine.frozen import UNREADABLE
+from redrive.engine.frozen import UnreadablePolicy
 from redrive.engine.lease import UNKNOWN_TASK_DELAY
+from redrive.engine.records import Hold
 from redrive.stores.operations import leases
 from redrive.stores.operations.floors import NextDue, parameters
 from redrive.stores.operations.leases import Claimed
@@ -67,10 +68,11 @@ def test_a_worker_that_is_struck_off_hears_so():
 
 def test_a_claim_gives_back_what_it_cannot_read():
     """A claimed row whose policy cannot be read is given back by the same operation; the others are answered."""
-    odd, good = claim(id=1, lease_id=11, policy=UNREADABLE), claim(id=2, lease_id=12)
+    odd, good = claim(id=1, lease_id=11, policy=UnreadablePolicy("no version 2")), claim(id=2, lease_id=12)
     answer, asked = converse(claiming(), [NextDue(T0, T0)], [odd, good], [(11,)])
 
-    assert Claimed((good,), seconds(0)) == answer
+    assert ((good,), seconds(0)) == (answer.claims, answer.rest_for)
+    assert [(1, Hold.BAD_POLICY)] == [(held.job_id, held.hold) for held, _ in answer.held]
     assert ("settle", 1, 11, "ready", T0 + UNKNOWN_TASK_DELAY) == (
         asked[-1].name, *(asked[-1].many[0][name] for name in ("job_id", "lease_id", "state", "scheduled_at")),
     )  # fmt: skip

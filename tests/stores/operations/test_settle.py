@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from redrive.engine.frozen import UNREADABLE
+from redrive.engine.frozen import UnreadablePolicy
 from redrive.engine.lease import GRACE
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Expired, Released, Succeeded
@@ -179,13 +179,13 @@ def test_a_sweep_says_which_of_its_two_reasons_it_had(changes: dict[str, Any], w
     assert why == asked[4].many[0]["error"]
 
 
-def test_a_sweep_leaves_what_it_cannot_read():
-    """An attempt whose policy cannot be read is left to a worker that can; the sweep goes on with the next."""
-    odd, good = claim(id=1, lease_id=11, policy=UNREADABLE), claim(id=2, lease_id=12)
-    moved, asked = converse(leases.sweep(9), CLOCK, [], [odd, good], [(12,)], [], [])
+def test_a_sweep_sets_aside_what_it_cannot_read():
+    """An attempt whose policy cannot be read is held, out of the way; the sweep goes on with the next."""
+    odd, good = claim(id=1, lease_id=11, policy=UnreadablePolicy("no version 2")), claim(id=2, lease_id=12)
+    moved, asked = converse(leases.sweep(9), CLOCK, [], [odd, good], [(11,)], [(12,)], [])
 
-    assert [2] == [each.job_id for each in moved]
-    assert [12] == [row["lease_id"] for row in asked[3].many]
+    assert [1, 2] == [each.job_id for each in moved]
+    assert [("set_aside", 11), ("settle", 12)] == [(each.name, each.many[0]["lease_id"]) for each in asked[3:5]]
 
 
 def test_a_sweep_that_is_told_how_often_it_comes_prolongs_first():

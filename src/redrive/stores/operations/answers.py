@@ -20,11 +20,11 @@ from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from redrive.engine.frozen import UNREADABLE
+from redrive.engine.frozen import is_readable
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Failed, Succeeded
 from redrive.engine.records import Attempt, Claim, Closing, Job
-from redrive.engine.settle import decide
+from redrive.engine.settle import decide, set_aside
 from redrive.engine.transition import Transition
 from redrive.errors import JobNotFound, LeaseLost, StoreError
 from redrive.policy import Failure, Stage
@@ -84,10 +84,11 @@ def answer(
     claims: Sequence[Claim] = yield Query("open_attempt", {"job_id": job_id, "lease_id": lease_id}, into=Claim)
     job = yield from _get(job_id)
     for claim in claims:
-        if job.state is State.WAITING and at >= job.scheduled_at:
-            message = f"the wait of attempt {job_id}.{lease_id} was over at {job.scheduled_at}: no answer came in time"
+        if job.state is State.WAITING and (at >= job.scheduled_at or job.hold is not None):
+            when = f"at {job.scheduled_at}" if job.hold is None else "before"
+            message = f"the wait of attempt {job_id}.{lease_id} was over {when}: no answer came in time"
             raise LeaseLost(message)
-        if claim.policy is UNREADABLE and isinstance(outcome, Failed):
+        if not is_readable(claim.policy) and isinstance(outcome, Failed):
             message = f"the policy of job {job_id} cannot be read by this redrive: a newer one may"
             raise StoreError(message)
         decided = decide(claim, outcome, at, sample, state=job.state)
@@ -159,7 +160,12 @@ def lapse(budget: int, samples: Iterable[float], *, now: datetime | None = None)
     """
     at = yield from instant(now)
     rows: Sequence[Claim] = yield Query("overdue", {"now": at, "budget": budget}, into=Claim)
-    readable = [(claim, sample) for claim, sample in zip(rows, samples, strict=False) if claim.policy is not UNREADABLE]
-    pairs = [(claim, decide(claim, UNANSWERED, at, sample, state=State.WAITING)) for claim, sample in readable]
+    waiting = State.WAITING
+    pairs = [
+        (each, decide(each, UNANSWERED, at, sample, state=waiting))
+        if is_readable(each.policy)
+        else (each, set_aside(each, at, state=waiting))
+        for each, sample in zip(rows, samples, strict=False)
+    ]
     done = yield from write_all(pairs, at)
     return tuple(transition for _, transition in pairs if transition.lease_id in done)

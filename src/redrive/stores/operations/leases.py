@@ -22,28 +22,27 @@ from operator import attrgetter
 
 import msgspec
 
-from redrive.engine.frozen import UNREADABLE
-from redrive.engine.lease import GRACE, UNKNOWN_TASK_DELAY
+from redrive.engine.frozen import UnreadablePolicy, is_readable
+from redrive.engine.lease import GRACE
 from redrive.engine.lifecycle import Event, State
-from redrive.engine.outcome import Lost, Outcome, Released, Succeeded
+from redrive.engine.outcome import Lost, Outcome, Succeeded, Unreadable
 from redrive.engine.queue import Due
 from redrive.engine.records import Claim, Closing
-from redrive.engine.settle import decide
+from redrive.engine.settle import decide, set_aside
 from redrive.engine.transition import Transition
 from redrive.policy import format_duration
 from redrive.stores.operations import keys, origins, special, traces, unstopped
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.floors import Floor, NextDue, Where, next_due, parameters
+from redrive.stores.operations.history import closed_before, said_before
 from redrive.stores.operations.special import Offer, Walk
 from redrive.stores.operations.transitions import write_all, write_untold
 from redrive.stores.query import DRAWN, Query, Rows, Steps, wakes, writes
 
-__all__ = ["Claimed", "Ending", "Settled", "claim", "closed_before", "settle", "sweep"]
+__all__ = ["Claimed", "Ending", "Settled", "claim", "settle", "sweep"]
 
 CONTENDED = timedelta(milliseconds=10)
 """How long a claimer rests where all that is due is just being taken by others."""
-
-_NEWER = Released("its policy cannot be read by this redrive: a newer one may", UNKNOWN_TASK_DELAY, unknown_task=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +55,14 @@ class Claimed:
             that took something: look again, while that runs.
         known: is the worker registered? If not, nothing was claimed; it must register again.
         walks: what the worker's next claim should be told, so that it goes on where this one left off.
+        held: what became of jobs whose policies cannot be read, each with the traceback of that.
     """
 
     claims: tuple[Claim, ...]
     rest_for: timedelta | None
     known: bool = True
     walks: tuple[Walk, ...] = ()
+    held: tuple[tuple[Transition, str], ...] = ()
 
 
 class Ending(msgspec.Struct, frozen=True, gc=False):
@@ -139,15 +140,26 @@ def claim(  # noqa: PLR0913 - who, how many, for how long, and from where
     beat = Query("worker_beat", {"id": worker_id, "now": at, "expires_at": at + lease_for})
     rows = yield from _take(beat, count, where, at, offers)
     yield from keys.drop(keys.starters(rows))
-    yield from write_all([(odd, decide(odd, _NEWER, at, 0.0)) for odd in rows if odd.policy is UNREADABLE], at)
-    claims = tuple(sorted((each for each in rows if each.policy is not UNREADABLE), key=attrgetter("lease_id")))
+    held = yield from _hold([each for each in rows if not is_readable(each.policy)], at)
+    claims = tuple(sorted((each for each in rows if is_readable(each.policy)), key=attrgetter("lease_id")))
     if rows:  # what is due next is asked by the next look, while these jobs run
-        return Claimed(claims, timedelta(0), walks=going)
+        return Claimed(claims, timedelta(0), walks=going, held=held)
     if not (yield beat):  # nothing is taken for a worker that nobody knows: was that the reason?
         return Claimed((), None, known=False)
     rest = yield from _rest(served, (yield from next_due(where, at)), offers)
     # What is due and was not taken is just being taken by others, or let go of: it is not worth a busy look.
     return Claimed((), None if rest is None else max(rest, CONTENDED), walks=going)
+
+
+def _hold(odd: Sequence[Claim], at: datetime) -> Generator[Query, Rows, tuple[tuple[Transition, str], ...]]:
+    """Hold jobs whose policies cannot be read."""
+    held = []
+    for each in odd:
+        assert isinstance(each.policy, UnreadablePolicy)  # noqa: S101 - the caller has looked
+        held.append((each, decide(each, Unreadable(each.policy.why, policy=True), at, 0.0), each.policy.trace))
+    if held:
+        yield from write_all([(claim, transition) for claim, transition, _ in held], at)
+    return tuple((transition, trace) for _, transition, trace in held)
 
 
 def _take(
@@ -217,7 +229,7 @@ def settle(endings: Sequence[Ending], *, stopped: Collection[int] = (), now: dat
     moved = [done[each.lease_id] for each in decided if each.lease_id in done]
     missed = [each for each in decided if each.lease_id not in done]
     before = yield from closed_before(missed)
-    already = {each.lease_id for each in missed if _said_before(each, before.get(each.lease_id))}
+    already = {each.lease_id for each in missed if said_before(each, before.get(each.lease_id))}
     moved += [each for each in missed if each.lease_id in already]
     lost = frozenset(each.lease_id for each in missed) - already
     ended = {each.lease_id for each in missed} - {e.claim.lease_id for e in endings if e.unstopped}
@@ -247,32 +259,6 @@ def _write_successes(plain: Sequence[Transition], at: datetime) -> Generator[Que
     return done
 
 
-def closed_before(missed: Sequence[Transition]) -> Generator[Query, Rows, dict[int, str]]:
-    """Read what the history says under these leases, which are not current any more.
-
-    Args:
-        missed: what could not be written.
-
-    Returns:
-        How the attempt ended, for each lease that has a line.
-    """
-    params = {"job_ids": [each.job_id for each in missed], "lease_ids": [each.lease_id for each in missed]}
-    return dict((yield Query("closed_before", params)))
-
-
-def _said_before(transition: Transition, outcome: str | None) -> bool:
-    """Was this very thing settled by this very lease, in a commit whose reply was lost?
-
-    An attempt that is to wait for its answer may find that the answer was faster.
-    """
-    if transition.event is Event.WAIT:
-        return outcome in _ANSWERS
-    return transition.closed is not None and transition.closed.outcome.value == outcome
-
-
-_ANSWERS = frozenset({Closing.SUCCEEDED, Closing.FAILED})
-
-
 @wakes
 def sweep(
     budget: int,
@@ -289,7 +275,8 @@ def sweep(
     once, whoever sweeps. Each sweep counts for something, so this comes to an end for a worker that is dead.
 
     Each row is guarded by the lease id that was read, so one odd row stops no other (poison for FTL's reaper).
-    A row whose policy cannot be read is left to a worker that can: whether the task may run again is written there.
+    A row whose policy cannot be read is set aside, visibly, for a worker that can read it or for an operator: whether
+    the task may run again is written there.
 
     Args:
         budget: how many leases at most; the work of one pass is bounded.
@@ -307,11 +294,15 @@ def sweep(
     yield Query("workers_bury", {"now": at, "gone": sorted(gone)})
     params = {"now": at, "grace": grace, "every": every, "budget": budget}
     rows: Sequence[Claim] = yield Query("lost", params, into=Claim)
-    readable = [lost for lost in rows if lost.policy is not UNREADABLE]
-    decided = [(lost, decide(lost, Lost(_fate(lost, at - grace)), at, 0.0)) for lost in readable]
+    decided = [(lost, _decide_lost(lost, at, grace)) for lost in rows]
     done = yield from write_all(decided, at)
-    yield from unstopped.put(lost for lost, _ in decided if lost.lease_id in done)
+    over = (lost for lost, each in decided if each.event is not Event.SET_ASIDE and lost.lease_id in done)
+    yield from unstopped.put(over)
     return tuple(done[transition.lease_id] for _, transition in decided if transition.lease_id in done)
+
+
+def _decide_lost(lost: Claim, at: datetime, grace: timedelta) -> Transition:
+    return decide(lost, Lost(_fate(lost, at - grace)), at, 0.0) if is_readable(lost.policy) else set_aside(lost, at)
 
 
 def _fate(lost: Claim, cut_off: datetime) -> str:

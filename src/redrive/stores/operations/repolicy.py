@@ -4,6 +4,10 @@ A job keeps the policy that it was enqueued under, so that a deploy changes noth
 person wants the new policy for jobs that wait already, this is how. The policy decides from the next failure on. Due
 times that are stored stay as they are (invariant I7: no delay is computed twice), and counters of rules begin anew,
 since they belong to the rules of the old policy.
+
+A job that is held because its policy cannot be read is released by that too: it is due at once, or what follows its
+lost attempt is decided at once. A catch job then gets the policy of its own task, since that of its parent is the one
+that cannot be read.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from datetime import datetime
 
 from redrive.engine.frozen import FrozenPolicy
 from redrive.engine.lifecycle import FINAL, State
-from redrive.engine.records import Job
+from redrive.engine.records import Hold, Job
 from redrive.engine.select import Filter
 from redrive.stores.operations.admin import selected
 from redrive.stores.operations.audit import NOBODY, conditions, record
@@ -68,7 +72,7 @@ def repolicy(
     stay = {number for number, _ in kept}
     changed: dict[FrozenPolicy, list[int]] = defaultdict(list)
     for job in jobs:
-        if job.id not in stay and policies[job.task].policy != job.policy:
+        if job.id not in stay and (policies[job.task].policy != job.policy or job.hold is Hold.BAD_POLICY):
             changed[policies[job.task]].append(job.id)
     ids = sorted(number for each in changed.values() for number in each)
     if ids and not dry_run:
@@ -76,7 +80,8 @@ def repolicy(
         yield Query("policy_put", many=rows)
         for policy, numbers in changed.items():
             timeout = policy.policy.attempt_timeout
-            yield Query("repolicy", {"ids": numbers, "policy": policy.digest, "timeout_for": timeout})
+            params = {"ids": numbers, "policy": policy.digest, "timeout_for": timeout, "now": at}
+            yield Query("repolicy", params)
         yield from record(at, actor, "repolicy", ids=ids, filter=conditions(wanted))
     return Repolicied(tuple(ids), tuple(kept), jobs[-1].id if len(jobs) == wanted.limit else None)
 
@@ -84,9 +89,10 @@ def repolicy(
 def _obstacle(job: Job, policies: Mapping[str, FrozenPolicy]) -> str | None:
     if job.state in FINAL:
         return f"is {job.state}"
-    if job.state is State.RUNNING:
+    is_held = job.hold is Hold.BAD_POLICY
+    if job.state is State.RUNNING and not is_held:
         return "runs: it keeps its policy until this attempt has ended"
-    if job.parent_id is not None:
+    if job.parent_id is not None and not is_held:
         return f"is a catch job: it goes by the policy of job {job.parent_id}"
     if job.task not in policies:
         return f"has the task {job.task}, which is not in this app"

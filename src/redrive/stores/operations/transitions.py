@@ -46,10 +46,13 @@ def write_untold(
         What became of the jobs, by the leases that were current.
     """
     done: set[int] = set()
-    waiting = [_suspended(each) for _, each in pairs if each.event is Event.WAIT]
+    waiting = [_still_open(each) for _, each in pairs if each.event is Event.WAIT]
     if waiting:
         done.update(row[0] for row in (yield Query("suspend", many=waiting)))
-    ended = [pair for pair in pairs if pair[1].event is not Event.WAIT]
+    aside = [_still_open(each) for _, each in pairs if each.event is Event.SET_ASIDE]
+    if aside:
+        done.update(row[0] for row in (yield Query("set_aside", many=aside)))
+    ended = [pair for pair in pairs if pair[1].event not in _OPEN]
     if ended:
         current = {row[0] for row in (yield Query("settle", many=[_columns(each, at) for _, each in ended]))}
         yield from _write_rest([pair for pair in ended if pair[1].lease_id in current], at)
@@ -77,7 +80,11 @@ def _write_rest(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Gene
     yield from insert([_catch_job(claim, each.catch) for claim, each in pairs if each.catch is not None], at)
 
 
-def _suspended(transition: Transition) -> dict[str, object]:
+_OPEN = frozenset({Event.WAIT, Event.SET_ASIDE})
+"""The events after which the attempt is still open."""
+
+
+def _still_open(transition: Transition) -> dict[str, object]:
     wanted = ("job_id", "lease_id", "scheduled_at", "note")
     return {name: getattr(transition, name) for name in wanted}
 

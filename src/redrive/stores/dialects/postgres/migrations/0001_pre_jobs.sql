@@ -98,7 +98,7 @@ CREATE TABLE redrive_jobs (
     ),
     hold text CHECK (
         hold IN (
-            'delay', 'retry', 'snooze', 'release', 'unknown_task', 'bad_payload', 'lost', 'redrive', 'debounce', 'breaker'
+            'delay', 'retry', 'snooze', 'release', 'unknown_task', 'bad_payload', 'bad_policy', 'lost', 'redrive', 'debounce', 'breaker'
         )
     ),
     policy text COLLATE "C" NOT NULL,
@@ -141,8 +141,8 @@ CREATE TABLE redrive_jobs (
     CHECK ((key IS NULL) = (key_until IS NULL)),
     -- it has a finishing time if and only if it is final
     CHECK ((state IN ('succeeded', 'dead', 'cancelled')) = (finished_at IS NOT NULL)),
-    -- only what is ready is held back
-    CHECK (hold IS NULL OR state = 'ready'),
+    -- only what is ready is held back, and what is over and cannot be decided
+    CHECK (hold IS NULL OR state = 'ready' OR (hold = 'bad_policy' AND (state = 'running' OR state = 'waiting'))),
     -- only the dead are caught
     CHECK (caught_at IS NULL OR state = 'dead'),
     CHECK (skipped_at IS NULL OR state = 'dead')

@@ -1,7 +1,10 @@
--- Gives jobs another policy; when they are due stays as it is.
+-- Gives jobs another policy; when they are due stays as it is, unless they are held because theirs cannot be read.
 -- Called by repolicy.
 UPDATE redrive_jobs SET
     policy = :policy::text,
     timeout_for = :timeout_for::interval,
-    by_rule = NULL
-WHERE id = ANY (:ids::bigint[]) AND state IN ('ready', 'waiting')
+    by_rule = NULL,
+    scheduled_at = CASE WHEN hold = 'bad_policy' THEN :now::timestamptz ELSE scheduled_at END,
+    unreadable_at = CASE WHEN hold = 'bad_policy' THEN NULL ELSE unreadable_at END,
+    hold = CASE WHEN hold = 'bad_policy' THEN NULL ELSE hold END
+WHERE id = ANY (:ids::bigint[]) AND (state IN ('ready', 'waiting') OR (state = 'running' AND hold = 'bad_policy'))

@@ -4,6 +4,7 @@ UPDATE redrive_jobs SET
     state = 'succeeded',
     finished_at = :now::timestamptz,
     crashes = 0,
+    hold = NULL,
     slot = NULL,
     lease_id = NULL,
     worker_id = NULL,

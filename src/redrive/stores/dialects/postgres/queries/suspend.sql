@@ -5,6 +5,7 @@ UPDATE redrive_jobs AS job SET
     note = given.note,
     scheduled_at = CASE WHEN job.state = 'waiting' THEN job.scheduled_at ELSE given.scheduled_at END,
     crashes = 0,
+    hold = NULL,
     slot = NULL
 FROM unnest(
     :job_id::bigint[], :lease_id::bigint[], :scheduled_at::timestamptz[], :note::text[]

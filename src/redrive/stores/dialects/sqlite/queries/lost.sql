@@ -9,6 +9,7 @@ SELECT
 FROM redrive_jobs AS job
 LEFT JOIN redrive_workers AS worker ON worker.id = job.worker_id AND worker.stopped_at IS NULL
 WHERE job.state = 'running'
+    AND (job.hold IS NULL OR job.scheduled_at <= :now)
     AND (
         worker.id IS NULL
         OR (

@@ -5,6 +5,7 @@ UPDATE redrive_jobs SET
     note = :note,
     scheduled_at = CASE WHEN state = 'waiting' THEN scheduled_at ELSE :scheduled_at END,
     crashes = 0,
+    hold = NULL,
     slot = NULL
 WHERE id = :job_id AND lease_id = :lease_id
 RETURNING lease_id
