@@ -13,10 +13,14 @@ from typing import Any
 
 import pytest
 
-from redrive import App, Cancel, GiveUp, RetryAfter, Snooze
+from redrive import App, Cancel, CatchRequest, Context, GiveUp, RetryAfter, Snooze
 from redrive.engine.outcome import Cancelled, Failed, Outcome, Snoozed, Succeeded
+from redrive.errors import TaskDefinitionError
 from redrive.policy import Stage
+from redrive.runtime import executor as executor_module
 from redrive.runtime.executor import Executor
+from redrive.stores.operations import leases
+from redrive.stores.operations.leases import Ending
 from tests.runtime.helpers import PATIENCE, failure, raising, run_due, take
 
 
@@ -208,7 +212,7 @@ def test_every_exception_of_a_handler_is_only_a_failure_of_its_attempt(app: App,
     failed = failure(run_handler(app, handler if threaded else raising(error), pool, **timed))
 
     if isinstance(error, asyncio.CancelledError):
-        assert "redrive.runtime.executor.HandlerCancelled" == failed.error_type
+        assert "redrive.runtime.meaning.HandlerCancelled" == failed.error_type
     else:
         assert (f"{type(error).__module__}.{type(error).__name__}", "3") == (failed.error_type, failed.message)
 
@@ -224,7 +228,7 @@ def test_something_awaited_that_was_cancelled_is_a_failure(app: App):
 
     failed = failure(run_handler(app, handler))
 
-    assert "redrive.runtime.executor.HandlerCancelled" == failed.error_type
+    assert "redrive.runtime.meaning.HandlerCancelled" == failed.error_type
     assert "the handler, or something that it awaited, was cancelled" == failed.message
     assert "builtins.Exception" in failed.types
 
@@ -312,7 +316,7 @@ def test_a_handler_that_cancels_its_own_task_has_failed_or_goes_on(app: App, swa
     if swallows:
         assert Succeeded(b'"went on"') == outcome
     else:
-        assert ("redrive.runtime.executor.HandlerCancelled", [0]) == (failure(outcome).error_type, left)
+        assert ("redrive.runtime.meaning.HandlerCancelled", [0]) == (failure(outcome).error_type, left)
 
 
 class Hostile(Exception):
@@ -439,3 +443,55 @@ def test_a_timeout_of_the_handlers_own_is_an_ordinary_error(app: App, timeout):
     failed = failure(run_handler(app, raising(TimeoutError("the server is slow")), timeout=timeout))
 
     assert ("ERROR", "the server is slow", Stage.ANSWERED) == (failed.reason, failed.message, failed.stage)
+
+
+def test_an_attempt_without_a_timeout_has_an_hour(app: App, monkeypatch: pytest.MonkeyPatch):
+    """The worker cuts it off, and its context says when; a task may say more, and not that there is no limit."""
+    limits: list[timedelta] = []
+    within, seen = executor_module._within, []
+
+    def noted(running: Any, limit: timedelta) -> Any:
+        """Remember by which limit the handler runs."""
+        limits.append(limit)
+        return within(running, limit)
+
+    monkeypatch.setattr(executor_module, "_within", noted)
+
+    def send(context: Context) -> None:
+        """Remember the limit."""
+        seen.append(context.deadline_at)
+
+    app.task(name="plain")(send).enqueue()
+    app.task(name="long", timeout="3h")(send).enqueue()
+    run_due(app)
+    run_due(app)
+
+    assert [timedelta(hours=1), timedelta(hours=3)] == limits
+    assert [app.clock.now() + limit for limit in limits] == seen
+    with pytest.raises(TaskDefinitionError, match="shorter than its timeout"):
+        app.task(name="soft", soft_timeout="2h")(send)
+
+
+def test_a_catch_task_may_take_longer_than_an_hour(app: App):
+    """Its limit is written to the row of its job before it starts, so that no sweep takes the attempt before."""
+
+    def fails() -> None:
+        """Fail."""
+        raise ValueError("boom")
+
+    def catches(request: CatchRequest) -> None:
+        """Catch."""
+
+    failing = app.task(name="fails", retry="0 catch catches")(fails)
+    app.task(name="catches", timeout="3h")(catches)
+    failing.enqueue()
+    (claim,) = take(app)
+    failed = asyncio.run(Executor(app, None).run(claim))
+    app.store.run(leases.settle([Ending(claim, failed, 0.0)], now=app.clock.now()))
+    (catching,) = take(app)
+    asyncio.run(Executor(app, None).run(catching))
+    app.clock.advance("2h")
+    before = app.store.run(leases.sweep(9, now=app.clock.now()))
+    app.clock.advance("1h10s")
+
+    assert ((), 1) == (before, len(app.store.run(leases.sweep(9, now=app.clock.now()))))

@@ -151,3 +151,84 @@ def test_a_worker_leaves_the_jobs_of_other_apps_alone(filed: App):
     asyncio.run(run())
 
     assert [("ready", None, 0)] * 3 == [(job.state, job.hold, job.attempt) for job in reversed(filed.jobs()[1:])]
+
+
+class Hostile(Exception):
+    """An exception that raises whatever it is asked."""
+
+    def __getattribute__(self, name: str) -> object:
+        """Raise what no caller expects."""
+        raise ZeroDivisionError(name)
+
+    def __str__(self) -> str:
+        """Raise too."""
+        raise SystemExit
+
+    def __repr__(self) -> str:
+        """Raise too."""
+        raise KeyboardInterrupt
+
+
+def test_an_exception_that_cannot_be_described_is_a_failure(filed: App):
+    """It is recorded by its class and the place where it was raised, and the worker goes on."""
+
+    async def send() -> None:
+        """Raise it."""
+        raise Hostile
+
+    async def run() -> None:
+        """Run it on an event loop."""
+        job = filed.task(name="send")(send).enqueue()
+        async with working(filed):
+            await ended(job)
+
+    asyncio.run(run())
+    (attempt,) = filed.job(1).attempts
+
+    assert ("failed", f"{__name__}.Hostile") == (attempt.outcome, attempt.error_type)
+    assert "raise Hostile" in (attempt.traceback or "")
+
+
+def test_an_exception_that_cannot_be_described_is_logged(filed: App, monkeypatch: pytest.MonkeyPatch, caplog):
+    """Raised by the worker's own code after the handler began, it is a crash; what reports it does not raise."""
+    outcome, errors = Executor._outcome, [Hostile()]
+
+    async def flaky(self, task, arguments, limit, passage):
+        """Fail after the first handler."""
+        result = await outcome(self, task, arguments, limit, passage)
+        if errors:
+            raise errors.pop()
+        return result
+
+    monkeypatch.setattr(Executor, "_outcome", flaky)
+
+    async def run() -> None:
+        """Run it on an event loop."""
+        job = filed.task(name="send")(lambda: None).enqueue()
+        async with working(filed):
+            await ended(job)
+
+    asyncio.run(run())
+
+    assert ["lost", "succeeded"] == [each.outcome for each in filed.job(1).attempts]
+    assert "job 1: the worker itself failed\n    Traceback (most recent call last):" in caplog.text
+
+
+def test_a_future_that_carries_a_generator_exit_is_a_failure_of_its_handler(filed: App):
+    """Asyncio closes the coroutines that wait for it; the attempt has failed all the same, and has not crashed."""
+
+    async def send() -> None:
+        """Await such a future."""
+        future = asyncio.get_running_loop().create_future()
+        future.set_exception(GeneratorExit("closed"))
+        await future
+
+    async def run() -> None:
+        """Run it on an event loop."""
+        job = filed.task(name="send")(send).enqueue()
+        async with working(filed):
+            await ended(job)
+
+    asyncio.run(run())
+
+    assert [("failed", "closed")] == [(each.outcome, each.error) for each in filed.job(1).attempts]

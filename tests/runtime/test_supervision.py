@@ -60,8 +60,9 @@ def test_a_defect_is_logged_with_its_traceback_once(caplog: pytest.LogCaptureFix
         supervised(ValueError("odd row"), ValueError("odd row"), None)
     first, second, end = caplog.messages
 
-    assert "sweeping failed, and is started again: ValueError: odd row" == first
-    assert 1 == caplog.text.count("Traceback (most recent call last)")
+    assert first.startswith(
+        "sweeping failed, and is started again: ValueError: odd row\n    Traceback (most recent call"
+    )
     assert ("sweeping failed again, 2 times in a row: ValueError: odd row", "sweeping works again") == (second, end)
 
 

@@ -144,7 +144,7 @@ async def test_a_timeout_is_what_the_manager_meets(filed: App, watch: Watch):
     async with working(filed):
         await ended(work.enqueue())
 
-    assert ["enter", "_AttemptTimeout"] == watch.lines
+    assert ["enter", "AttemptTimeout"] == watch.lines
     assert ["TIMEOUT"] == [event.reason for event in watch.heard(observe.JobDied)]
 
 

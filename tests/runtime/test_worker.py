@@ -195,7 +195,7 @@ def test_an_error_of_the_worker_itself_gives_the_job_back(filed: App, monkeypatc
     asyncio.run(run())
 
     assert ("succeeded", 1) == (filed.job(1).state, len(filed.job(1).attempts))
-    assert "job 1: the worker itself failed" in caplog.messages
+    assert "job 1: the worker itself failed\n    Traceback (most recent call last):" in caplog.text
 
 
 # ------------------------------------------------------------------------------------------------------- configuration

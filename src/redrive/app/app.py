@@ -25,7 +25,7 @@ from redrive.app.task import Options, Task
 from redrive.clock import Clock
 from redrive.engine.frozen import FrozenPolicy, freeze
 from redrive.engine.keys import idempotency_key
-from redrive.engine.lease import LeaseTerms
+from redrive.engine.lease import LeaseTerms, limit_of
 from redrive.errors import PolicyError, TaskDefinitionError
 from redrive.policy import Policy, parse_duration
 from redrive.stores.drivers.forks import Mutex
@@ -139,7 +139,7 @@ class App(Operator, Answers, Queues, Schedules):
             function: when used without parentheses.
             retry: a directive such as ``"5 1s catch recover"`` or a `Policy`; without it a failure is final.
             queue: where its jobs wait.
-            timeout: how long one attempt may take; then it is cut off, and has failed.
+            timeout: how long one attempt may take before it is cut off and has failed; an hour if not given.
             name: unique in the app; by default the function's own name.
             priority: smaller runs first.
             idempotent: may it run again when its worker vanished halfway? With False it runs at most once, and such a
@@ -391,8 +391,8 @@ def _traits(
     said = retry.idempotent if idempotent is None and isinstance(retry, Policy) else idempotent
     if soft_timeout is None:
         return Traits(None, said)
-    soft, hard = parse_duration(soft_timeout), policy.attempt_timeout
-    if soft <= timedelta(0) or (hard is not None and soft >= hard):
+    soft, hard = parse_duration(soft_timeout), limit_of(policy)
+    if not timedelta(0) < soft < hard:
         message = f"task {name!r}: its soft timeout ({soft}) must be positive, and shorter than its timeout ({hard})"
         raise TaskDefinitionError(message)
     return Traits(soft, said)

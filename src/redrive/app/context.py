@@ -28,7 +28,7 @@ class Context:
             backup is restored or a standby takes over that has missed some commits. Send it to services that can
             recognise a repetition.
         started_at: when its first attempt started.
-        deadline_at: when the attempt will be cut off; None without an attempt timeout.
+        deadline_at: when the attempt will be cut off; None in a context that you made yourself.
         link: to the worker; None in a context that you made yourself, for a test: nothing stops it then, and its
             heartbeats go nowhere.
         origin: what the job is for, such as ``cron:nightly/2026-01-01T03:00:00Z``; None where it is a task by itself.

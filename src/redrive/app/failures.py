@@ -15,7 +15,7 @@ ERROR_TEXT = 4_000
 TRACEBACK_TEXT = 16_000
 """Characters that are kept: the end of a traceback is the part that matters."""
 
-_OURS = ("redrive.runtime.executor", "redrive.runtime.softly", "concurrent.futures.thread")
+_OURS = ("redrive.runtime.executor", "redrive.runtime.softly", "redrive.runtime.meaning", "concurrent.futures.thread")
 
 
 def failed(error: BaseException) -> Failed:
@@ -48,7 +48,8 @@ def _undescribed(error: BaseException, odd: BaseException) -> tuple[Failure, lis
     """Describe an exception that cannot be read: by its classes, and where it was raised."""
     types = tuple(f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__ if kind is not object)
     message = f"<no message: reading {types[0]} raised {type(odd).__name__}>"
-    return Failure(types, message), [*traceback.format_tb(_users(error.__traceback__)), message]
+    frames = BaseException.__dict__["__traceback__"].__get__(error)  # not by the look-up of a foreign class
+    return Failure(types, message), [*traceback.format_tb(_users(frames)), message]
 
 
 def _failure(error: BaseException) -> Failure:

@@ -146,7 +146,7 @@ class Schedules:
                 ``window`` (``"all"``; only with ``overlap="allow"``), or none (``"none"``).
             window: a ``timedelta``, seconds, or text.
             queue: where its jobs wait.
-            timeout: how long one attempt may take.
+            timeout: how long one attempt may take; by default an hour.
             name: unique in the app; by default the function's own name.
             priority: smaller runs first.
             idempotent: as for `task`.

@@ -39,7 +39,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from redrive.app.app import App
 from redrive.clock import SystemClock
 from redrive.errors import CircuitOpen, ConfigurationError, Overloaded, StoreBusy, StoreUnreachable, TooManyInRetry
-from redrive.observe.logs import logger
+from redrive.errors.foreign import trace
+from redrive.observe.logs import Block, logger
 from redrive.policy import Policy, parse_duration
 from redrive.runtime.worker import Worker
 
@@ -109,7 +110,7 @@ async def _working(worker: Worker) -> AsyncIterator[None]:
 def _tell(running: asyncio.Task[None]) -> None:
     """A worker that ends by an error is missed by nobody until jobs pile up: it is said aloud, once."""
     if not running.cancelled() and (error := running.exception()) is not None:
-        log.critical("the embedded worker has ended; jobs are stored, but not run here", exc_info=error)
+        log.critical("the embedded worker has ended; jobs are stored, but not run here%s", Block(trace(error)))
 
 
 def lifespan(

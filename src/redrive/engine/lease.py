@@ -2,7 +2,8 @@
 
 A lease has no clock of its own. It dies with its worker: the worker writes one row every few seconds (its heartbeat,
 whatever the number of jobs it runs), and a worker whose row has run out is presumed dead with all that it held. A
-second rule covers the worker that beats but hangs: an attempt that has outlived the ``attempt_timeout`` of its policy
+second rule covers the worker that beats but hangs: an attempt that has outlived the ``attempt_timeout`` of its policy,
+or `ATTEMPT_LIMIT` where that names none,
 by more than `GRACE` is taken away even from a living worker.
 
 Being presumed dead is harmless to the truth. The sweep gives the job a new lease when it is claimed again, so whatever
@@ -18,14 +19,27 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from redrive.errors import ConfigurationError
+from redrive.policy import Policy
 
-__all__ = ["GRACE", "POISON_LIMIT", "UNKNOWN_TASK_DELAY", "UNREADABLE_FOR", "UNREADABLE_LOOK", "LeaseTerms"]
+__all__ = [
+    "ATTEMPT_LIMIT",
+    "GRACE",
+    "POISON_LIMIT",
+    "UNKNOWN_TASK_DELAY",
+    "UNREADABLE_FOR",
+    "UNREADABLE_LOOK",
+    "LeaseTerms",
+    "limit_of",
+]
 
 POISON_LIMIT = 3
 """Crashes in a row after which a job is presumed to kill its workers (`spec/engine.md`)."""
 
 GRACE = timedelta(seconds=10)
 """Added to the attempt timeout before a living worker loses an attempt."""
+
+ATTEMPT_LIMIT = timedelta(hours=1)
+"""How long an attempt of a job may take whose policy has no ``attempt_timeout``."""
 
 UNKNOWN_TASK_DELAY = timedelta(seconds=15)
 """How long a job waits after a worker gave it back because it has no such task."""
@@ -35,6 +49,11 @@ UNREADABLE_LOOK = timedelta(minutes=1)
 
 UNREADABLE_FOR = timedelta(minutes=15)
 """How long such a job waits for a worker with other code, because a deploy may be in progress. Then it is dead."""
+
+
+def limit_of(policy: Policy) -> timedelta:
+    """Return how long one attempt of a job with this policy may take. There is always a limit."""
+    return policy.attempt_timeout or ATTEMPT_LIMIT
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,10 +60,11 @@ class _Hearer:
         if self._is_known_to_fail:
             return
         self._is_known_to_fail = True
-        from redrive.observe.logs import logger
+        from redrive.errors.foreign import trace
+        from redrive.observe.logs import Block, logger
 
-        why = "the sink %s failed; what it watches goes on, and further failures of it are not reported"
-        logger("redrive.observe").error(why, self.sink, exc_info=error)
+        why = "the sink %s failed; what it watches goes on, and further failures of it are not reported%s"
+        logger("redrive.observe").error(why, self.sink, Block(trace(error)))
 
 
 _FAILED = object()

@@ -33,44 +33,40 @@ from typing import Any
 from redrive.app.app import App
 from redrive.app.catch import CatchRequest, wanted_request
 from redrive.app.context import Context
-from redrive.app.failures import ERROR_TEXT, clean, failed, permanent
+from redrive.app.failures import ERROR_TEXT, clean, permanent
 from redrive.app.link import Link, Stop
 from redrive.app.payload import type_name
 from redrive.app.pending import Pending
 from redrive.app.task import Task
 from redrive.engine.keys import idempotency_key
-from redrive.engine.lease import UNKNOWN_TASK_DELAY
+from redrive.engine.lease import ATTEMPT_LIMIT, UNKNOWN_TASK_DELAY, limit_of
 from redrive.engine.outcome import (
-    Cancelled,
     Expired,
     Failed,
     Outcome,
     Released,
-    Snoozed,
     Succeeded,
     Suspended,
     Unreadable,
 )
 from redrive.engine.records import Claim, Hold
-from redrive.errors import Cancel, ConfigurationError, JobNotFound, PayloadError, PolicyError, Snooze
+from redrive.errors import ConfigurationError, JobNotFound, PayloadError
+from redrive.errors.foreign import trace
 from redrive.observe.audience import AUDIENCE
 from redrive.observe.logs import Block, logger
-from redrive.policy import Failure, Stage, parse_duration
-from redrive.policy.failure import qualified_name
 from redrive.runtime.circuits import Passage, admit
+from redrive.runtime.meaning import AttemptTimeout, meaning
 from redrive.runtime.softly import softly
 from redrive.runtime.threads import Threads
 from redrive.runtime.watching import watched
-from redrive.stores.operations import jobs
+from redrive.stores.operations import jobs, workers
 from redrive.stores.operations.attempts import Report
 
-__all__ = ["Executor", "HandlerCancelled", "was_cancelled"]
+__all__ = ["Executor"]
 
 log = logger("redrive.worker")
 
 _SUCCEEDED = Succeeded()
-
-_TIMEOUT = ("builtins.TimeoutError", "builtins.OSError", "builtins.Exception")
 
 
 class Executor:
@@ -141,11 +137,12 @@ class Executor:
             return _unknown(claim.task)
         if _expired(claim):
             return Expired()
-        limit = task.policy.attempt_timeout if claim.catching else claim.policy.attempt_timeout
+        limit = limit_of(task.policy if claim.catching else claim.policy)
         try:
             if claim.parent_id is None:
                 arguments = task.signature.read(claim.payload or b"{}")
             else:
+                await self._prolong(claim, limit)
                 arguments = {task.signature.payload[0]: await self._catch_request(task, claim.parent_id)}
         except _UnknownTask as error:
             return _unknown(str(error))
@@ -164,12 +161,13 @@ class Executor:
             raise
         try:
             passage.tell(outcome)
-        except BaseException:
-            log.exception("job %d: its circuit breaker could not be told how the attempt ended", claim.id)
+        except BaseException as error:  # noqa: BLE001 - a predicate of the user's may raise anything
+            why = "its circuit breaker could not be told how the attempt ended"
+            log.error("job %d: %s%s", claim.id, why, Block(trace(error)))  # noqa: TRY400 - the error may be foreign
         return outcome
 
     async def _outcome(
-        self, task: Task[Any, Any, Any], arguments: dict[str, Any], limit: timedelta | None, passage: Passage
+        self, task: Task[Any, Any, Any], arguments: dict[str, Any], limit: timedelta, passage: Passage
     ) -> Outcome:
         """Call the handler, and say as a value what came of it."""
         claim = passage.claim
@@ -182,12 +180,12 @@ class Executor:
             else:
                 result = await self._call(task, arguments, limit, claim.lease_id)
         except BaseException as error:
-            if isinstance(error, asyncio.CancelledError):
+            if issubclass(type(error), asyncio.CancelledError):  # what is foreign may lie about its class, or raise
                 if self._cut_off(claim.lease_id):
                     raise
                 _undo_cancellation()
             passage.error = error
-            return _outcome(error)
+            return meaning(error)
         if isinstance(result, Pending):
             return Suspended(result.timeout)
         try:
@@ -202,7 +200,7 @@ class Executor:
         task: Task[Any, Any, Any],
         claim: Claim,
         arguments: dict[str, Any],
-        limit: timedelta | None,
+        limit: timedelta,
         *,
         passage: Passage,
     ) -> Outcome:
@@ -222,7 +220,7 @@ class Executor:
         return _transacted(link, outcome) if link.ended else outcome
 
     def _link(
-        self, task: Task[Any, Any, Any], claim: Claim, arguments: dict[str, Any], limit: timedelta | None, key: str
+        self, task: Task[Any, Any, Any], claim: Claim, arguments: dict[str, Any], limit: timedelta, key: str
     ) -> Link:
         """Add the context to the arguments."""
         assert task.signature.context is not None  # noqa: S101 - the caller has looked
@@ -236,11 +234,19 @@ class Executor:
             attempt_uid=link.uid,
             idempotency_key=key,
             started_at=claim.started_at,
-            deadline_at=None if limit is None else claim.claimed_at + limit,
+            deadline_at=claim.claimed_at + limit,
             origin=claim.origin,
             link=link,
         )
         return link
+
+    async def _prolong(self, claim: Claim, limit: timedelta) -> None:
+        """Write the limit of a catch attempt where it is longer than that of every other.
+
+        Its row was written by whoever ended the dead job, and only the code of the catch task names its limit.
+        """
+        if limit > ATTEMPT_LIMIT:
+            await self._app.store.arun(workers.prolong(claim.id, claim.lease_id, limit))
 
     async def _catch_request(self, catch: Task[Any, Any, Any], parent_id: int) -> CatchRequest[Any]:
         wanted = wanted_request(catch.signature)
@@ -259,11 +265,10 @@ class Executor:
         )
 
     def _call(
-        self, task: Task[Any, Any, Any], arguments: dict[str, Any], limit: timedelta | None, lease_id: int
+        self, task: Task[Any, Any, Any], arguments: dict[str, Any], limit: timedelta, lease_id: int
     ) -> Awaitable[Any]:
         """Call the handler. What needs no coroutine of ours is awaited as it is: each one costs every job."""
-        running = self._start(task, arguments, lease_id)
-        return running if limit is None else _within(running, limit)
+        return _within(self._start(task, arguments, lease_id), limit)
 
     def _start(self, task: Task[Any, Any, Any], arguments: dict[str, Any], lease_id: int) -> Awaitable[Any]:
         if _is_async(task.function):
@@ -290,7 +295,7 @@ async def _within(running: Awaitable[Any], limit: timedelta) -> Any:  # noqa: AN
             return await running
     except TimeoutError as error:
         if scope.expired():
-            raise _AttemptTimeout(limit) from error
+            raise AttemptTimeout(limit) from error
         raise
 
 
@@ -299,10 +304,6 @@ def _softly(running: Awaitable[Any], limit: timedelta | None) -> Awaitable[Any]:
 
 
 _is_async = functools.lru_cache(maxsize=1024)(inspect.iscoroutinefunction)
-
-
-class _AttemptTimeout(Exception):
-    """The attempt took longer than its policy allows."""
 
 
 class _ExitInThread(Exception):
@@ -315,15 +316,6 @@ class _ExitInThread(Exception):
 
 class _UnknownTask(Exception):
     """The task whose request is to be caught is not one of this app."""
-
-
-class HandlerCancelled(Exception):
-    """The handler, or something that it awaited, was cancelled, and not by the worker."""
-
-
-def was_cancelled(outcome: Outcome) -> bool:
-    """Return whether an attempt has failed because its handler was cancelled, and not by the worker."""
-    return isinstance(outcome, Failed) and outcome.failure.error_type == qualified_name(HandlerCancelled)
 
 
 def _in_thread(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:  # noqa: ANN401 - the user's
@@ -377,29 +369,3 @@ def _unknown(name: str) -> Released:
 def _expired(claim: Claim) -> bool:
     deadline = claim.policy.deadline
     return deadline is not None and not claim.catching and claim.claimed_at >= claim.started_at + deadline
-
-
-def _outcome(error: BaseException) -> Outcome:
-    """One match from what was raised to what it means."""
-    match error:
-        case Snooze():
-            return _snoozed(error)
-        case Cancel():
-            return Cancelled(clean(error.why, ERROR_TEXT))
-        case _AttemptTimeout():
-            (limit,) = error.args
-            text = f"the attempt took longer than {limit.total_seconds():g} s"
-            return Failed(Failure(_TIMEOUT, text, "TIMEOUT", Stage.IN_FLIGHT))
-        case asyncio.CancelledError():
-            cancelled = HandlerCancelled("the handler, or something that it awaited, was cancelled")
-            cancelled.__cause__ = error
-            return failed(cancelled)
-        case _:
-            return failed(error)
-
-
-def _snoozed(signal: Snooze) -> Outcome:
-    try:
-        return Snoozed(parse_duration(signal.delay), clean(signal.why, ERROR_TEXT))
-    except PolicyError as bad_delay:
-        return failed(bad_delay)

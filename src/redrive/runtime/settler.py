@@ -25,7 +25,8 @@ from redrive.clock import Clock
 from redrive.engine.outcome import Failed, Outcome, Released
 from redrive.engine.settle import CATCH_AGAIN
 from redrive.errors import StoreBusy, StoreError, StoreFull, StoreOutcomeUnknown, StoreUnreachable
-from redrive.observe.logs import logger
+from redrive.errors.foreign import summary, trace
+from redrive.observe.logs import Block, logger
 from redrive.policy import Failure
 from redrive.runtime import faults
 from redrive.runtime.rests import rest
@@ -173,7 +174,7 @@ class Settler:
         return [replace(each, unstopped=each.claim.lease_id in running) for each in batch]
 
     def _set_aside(self, ending: Ending, error: Exception, tries: int) -> None:
-        log.error("settling job %d failed; trying again", ending.claim.id, exc_info=error)
+        log.error("settling job %d failed; trying again%s", ending.claim.id, Block(trace(error)))
         if not isinstance(error, StoreError):
             ending = replace(ending, outcome=_undecided(ending, error))
         odd = asyncio.create_task(self._again(ending, tries))
@@ -190,7 +191,7 @@ class Settler:
 
 
 def _undecided(ending: Ending, error: Exception) -> Outcome:
-    why = f"what becomes of it could not be decided: {type(error).__name__}: {error}"
+    why = f"what becomes of it could not be decided: {summary(error)}"
     if ending.claim.catching:
         return Released(why, CATCH_AGAIN)
     return Failed(Failure((), why, permanent=why))

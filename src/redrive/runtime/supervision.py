@@ -20,8 +20,8 @@ from typing import Any
 
 from redrive.clock import Clock
 from redrive.errors import StoreError
-from redrive.errors.foreign import summary
-from redrive.observe.logs import logger
+from redrive.errors.foreign import summary, trace
+from redrive.observe.logs import Block, logger
 from redrive.runtime.rests import rest
 
 __all__ = ["MEMORY_LIMIT", "Duty", "Supervisor", "cancel", "first"]
@@ -122,7 +122,7 @@ class Supervisor:
         if self._defects.get(name) == why:
             log.error("%s failed again, %d times in a row: %s", name, failures, why)
         else:
-            log.error("%s failed, and is started again: %s", name, why, exc_info=error)
+            log.error("%s failed, and is started again: %s%s", name, why, Block(trace(error)))
             self._defects[name] = why
             self._changed(self.trouble)
         self._failed(name, error, failures)

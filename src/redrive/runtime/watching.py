@@ -20,15 +20,17 @@ from redrive.engine.lifecycle import Event
 from redrive.engine.records import Claim
 from redrive.engine.settle import BAD_POLICY
 from redrive.engine.transition import Transition
-from redrive.errors import StoreError
+from redrive.errors import LeaseLost, StoreError
 from redrive.errors.foreign import summary
 from redrive.observe.audience import AUDIENCE
 from redrive.observe.logs import logger
 from redrive.stores.operations import traces
+from redrive.stores.operations.leases import Ending, Settled
 from redrive.stores.store import Store
 
 __all__ = [
     "kept",
+    "log_lost",
     "log_undecided",
     "report_moved",
     "tell_duty_failed",
@@ -103,6 +105,20 @@ def report_moved(moved: Sequence[Transition]) -> None:
             log.warning("job %d: %s; %s", each.job_id, each.error, each.note)
     if AUDIENCE:
         tell_moved(moved)
+
+
+def log_lost(endings: Sequence[Ending], settled: Settled) -> None:
+    """Log which attempts had lost their leases before their ends were written.
+
+    Args:
+        endings: how they ended.
+        settled: what the store answered.
+    """
+    for ending in endings:
+        if ending.claim.lease_id in settled.lost:
+            happened = "it was cancelled" if ending.claim.lease_id in settled.cancelled else "its lease was lost"
+            why = f"job {ending.claim.id}: {happened}; what this attempt did changes nothing"
+            log.warning("%s", LeaseLost(why))
 
 
 def log_undecided(moved: Transition, trace: str | None = None) -> None:

@@ -22,20 +22,23 @@ from datetime import timedelta
 
 from redrive.app.app import App
 from redrive.app.context import Stop
+from redrive.app.failures import failed
 from redrive.app.telling import tell_lost, tell_settled
 from redrive.clock import Clock, SystemClock
 from redrive.engine.outcome import Lost, Outcome, Released
 from redrive.engine.records import Claim
 from redrive.engine.settle import BAD_POLICY
-from redrive.errors import ConfigurationError, LeaseLost
+from redrive.errors import ConfigurationError
+from redrive.errors.foreign import trace
 from redrive.observe.audience import AUDIENCE
-from redrive.observe.logs import logger
+from redrive.observe.logs import Block, logger
 from redrive.runtime import dice, process
 from redrive.runtime.checkpointer import Checkpointer
 from redrive.runtime.claimer import Claimer, suspect
 from redrive.runtime.coroner import Coroner
-from redrive.runtime.executor import Executor, was_cancelled
+from redrive.runtime.executor import Executor
 from redrive.runtime.keeper import Keeper
+from redrive.runtime.meaning import was_cancelled
 from redrive.runtime.notifier import Notifier
 from redrive.runtime.pruner import Pruner
 from redrive.runtime.reporter import Reporter
@@ -45,7 +48,7 @@ from redrive.runtime.settler import Settler
 from redrive.runtime.supervision import Duty, Supervisor, cancel, first
 from redrive.runtime.timekeeper import Timekeeper
 from redrive.runtime.timeouts import Timeouts
-from redrive.runtime.watching import kept, log_undecided, tell_worker_started, tell_worker_stopped
+from redrive.runtime.watching import kept, log_lost, log_undecided, tell_worker_started, tell_worker_stopped
 from redrive.stores.operations import leases, queues, workers
 from redrive.stores.operations.leases import Ending, Settled
 
@@ -283,6 +286,9 @@ class Worker:
         except asyncio.CancelledError:
             self._interrupted(claim)
             raise
+        except GeneratorExit as error:
+            # A future that carries it closes the handler and the executor's coroutines, which so cannot return.
+            self._end(claim, failed(error))
         except BaseException as error:  # noqa: BLE001 - one that leaves this task may end the event loop
             self._failed(claim, error)
         else:
@@ -294,7 +300,7 @@ class Worker:
             self._end(claim, Lost(f"worker {self._id} itself failed during attempt {claim.attempt}"))
         else:
             self._end(claim, Released("the worker itself failed", timedelta(seconds=5)))
-        log.error("job %d: the worker itself failed", claim.id, exc_info=error)
+        log.error("job %d: the worker itself failed%s", claim.id, Block(trace(error)))
 
     def _done(self, claim: Claim, attempt: asyncio.Task[None]) -> None:
         """End an attempt that did not do so itself, such as one that was cancelled before its first step."""
@@ -340,7 +346,8 @@ class Worker:
             if self._running.pop(ending.claim.lease_id, None) is not None:
                 self._ended -= 1
         if settled.lost or self._lost:
-            self._tell_lost(endings, settled)
+            self._lost.difference_update(ending.claim.lease_id for ending in endings)
+            log_lost(endings, settled)
         if AUDIENCE:
             tell_settled(endings, settled)
         for moved in settled.moved:
@@ -349,14 +356,6 @@ class Worker:
             elif moved.note:
                 log.info("job %d: %s: %s", moved.job_id, moved.error or moved.event, moved.note)
         self._claimer.wake()
-
-    def _tell_lost(self, endings: Sequence[Ending], settled: Settled) -> None:
-        for ending in endings:
-            self._lost.discard(ending.claim.lease_id)
-            if ending.claim.lease_id in settled.lost:
-                happened = "it was cancelled" if ending.claim.lease_id in settled.cancelled else "its lease was lost"
-                why = f"job {ending.claim.id}: {happened}; what this attempt did changes nothing"
-                log.warning("%s", LeaseLost(why))
 
     # ---------------------------------------------------------------- from the keeper's thread
 

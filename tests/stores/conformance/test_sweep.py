@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from redrive.engine.lease import GRACE
+from redrive.engine.lease import ATTEMPT_LIMIT, GRACE
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Lost, Succeeded
 from redrive.engine.records import Closing, Hold
@@ -232,14 +232,6 @@ def test_the_timeout_counts_from_the_present_attempt(store: Harness):
     assert () == store.sweep()
 
 
-def test_without_a_timeout_an_attempt_may_take_for_ever(store: Harness):
-    """An attempt of a policy without a timeout is never taken from a worker that beats."""
-    store.take(new())
-    store.wait(86_400 * 900)
-
-    assert () == store.sweep()
-
-
 def test_a_catch_job_has_no_timeout_of_its_parent_s(store: Harness):
     """The attempt timeout is the parent's: its catch job may take longer."""
     store.end(store.take(new(retry="2 1s catch mend", attempt_timeout="30s")), FATAL)
@@ -344,3 +336,14 @@ def test_sweepers_at_once_do_it_once(store: Harness):
 def test_a_sweep_without_workers(store: Harness, budget: int):
     """A store that never had a worker can be swept."""
     assert () == store.sweep(budget)
+
+
+def test_an_attempt_without_a_timeout_is_taken_after_an_hour(store: Harness):
+    """Even from a worker that beats: its event loop may hang."""
+    worker = store.worker(lease_for=LONG)
+    store.take(new(), worker=worker)
+    store.now += ATTEMPT_LIMIT + GRACE - MILLISECOND
+    before = store.sweep()
+    store.now += MILLISECOND
+
+    assert ((), 1) == (before, len(store.sweep()))

@@ -97,11 +97,11 @@ def test_enqueueing_nothing_asks_nothing():
 
 
 def test_only_the_job_itself_has_its_hard_timeout():
-    """A job carries the attempt timeout of its policy; a catch job does not carry its parent's."""
+    """A job carries the attempt timeout of its policy; a catch job has the usual hour."""
     wanted = new(attempt_timeout="30s")
     _, asked = converse(jobs.enqueue([wanted, replace(wanted, parent_id=3)]), gate(1, 2), [])
 
-    assert [seconds(30), None] == [row["timeout_for"] for row in single(asked)[2].many]
+    assert [seconds(30), seconds(3600)] == [row["timeout_for"] for row in single(asked)[2].many]
 
 
 SAME = new()

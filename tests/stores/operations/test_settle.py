@@ -182,7 +182,7 @@ def test_a_sweep_says_which_of_its_two_reasons_it_had(changes: dict[str, Any], w
 def test_a_sweep_sets_aside_what_it_cannot_read():
     """An attempt whose policy cannot be read is held, out of the way; the sweep goes on with the next."""
     odd, good = claim(id=1, lease_id=11, policy=UnreadablePolicy("no version 2")), claim(id=2, lease_id=12)
-    moved, asked = converse(leases.sweep(9), CLOCK, [], [odd, good], [(11,)], [(12,)], [])
+    moved, asked = converse(leases.sweep(9), CLOCK, [], [odd, good], [(11,)], [(12,)], [], [])
 
     assert [1, 2] == [each.job_id for each in moved]
     assert [("set_aside", 11), ("settle", 12)] == [(each.name, each.many[0]["lease_id"]) for each in asked[3:5]]

@@ -53,7 +53,7 @@ def retries(
 
     Args:
         retry: a directive such as ``"5 1s 1m"``, or a `Policy`; None for what the settings say of all tasks.
-        timeout: how long one attempt may take: a ``timedelta``, seconds, or text.
+        timeout: how long one attempt may take: a ``timedelta``, seconds, or text; by default an hour.
         soft_timeout: when an attempt is asked to come to an end.
         idempotent: may it run again when its worker vanished halfway? With False it runs at most once.
         keep_for: how long its ended jobs are kept.

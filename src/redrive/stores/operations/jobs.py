@@ -9,6 +9,7 @@ from datetime import datetime
 
 import msgspec
 
+from redrive.engine.lease import ATTEMPT_LIMIT, limit_of
 from redrive.engine.records import Attempt, Hold, Job, NewJob
 from redrive.errors import ConfigurationError, JobNotFound
 from redrive.stores.operations import keys, traces
@@ -197,7 +198,7 @@ def _row(number: int, job: NewJob, at: datetime) -> dict[str, object]:
         "enqueued_at": at,
         "scheduled_at": at + job.delay,
         "latest_at": None if job.latest is None else at + job.latest,
-        "timeout_for": None if job.parent_id else job.policy.policy.attempt_timeout,
+        "timeout_for": ATTEMPT_LIMIT if job.parent_id else limit_of(job.policy.policy),
         "origin": job.origin,
         "salt": DRAWN,
     }

@@ -23,7 +23,7 @@ from operator import attrgetter
 import msgspec
 
 from redrive.engine.frozen import UnreadablePolicy, is_readable
-from redrive.engine.lease import GRACE
+from redrive.engine.lease import ATTEMPT_LIMIT, GRACE, limit_of
 from redrive.engine.lifecycle import Event, State
 from redrive.engine.outcome import Lost, Outcome, Succeeded, Unreadable
 from redrive.engine.queue import Due
@@ -306,7 +306,7 @@ def _decide_lost(lost: Claim, at: datetime, grace: timedelta) -> Transition:
 
 
 def _fate(lost: Claim, cut_off: datetime) -> str:
-    limit = None if lost.catching else lost.policy.attempt_timeout
-    if limit is not None and lost.claimed_at + limit <= cut_off:
+    limit = ATTEMPT_LIMIT if lost.catching else limit_of(lost.policy)
+    if lost.claimed_at + limit <= cut_off:
         return f"attempt {lost.attempt} outlived its timeout of {format_duration(limit)} on worker {lost.worker_id}"
     return f"worker {lost.worker_id} fell silent during attempt {lost.attempt}"

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from redrive.engine.frozen import FrozenPolicy
+from redrive.engine.lease import limit_of
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.records import Hold, Job
 from redrive.engine.select import Filter
@@ -79,7 +80,7 @@ def repolicy(
         rows = [{"digest": policy.digest, "document": policy.document} for policy in changed]
         yield Query("policy_put", many=rows)
         for policy, numbers in changed.items():
-            timeout = policy.policy.attempt_timeout
+            timeout = limit_of(policy.policy)
             params = {"ids": numbers, "policy": policy.digest, "timeout_for": timeout, "now": at}
             yield Query("repolicy", params)
         yield from record(at, actor, "repolicy", ids=ids, filter=conditions(wanted))

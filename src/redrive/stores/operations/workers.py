@@ -14,7 +14,7 @@ from redrive.stores.operations.keys import Wanted, again
 from redrive.stores.operations.numbers import take
 from redrive.stores.query import Query, Rows, Steps, reads, wakes, writes
 
-__all__ = ["STUCK", "Pulse", "beat", "forsake", "free", "held", "leave", "register", "report", "workers"]
+__all__ = ["STUCK", "Pulse", "beat", "forsake", "free", "held", "leave", "prolong", "register", "report", "workers"]
 
 STUCK = timedelta(seconds=5)
 """After this long a process that has said half of a statement is not believed to say the rest; as long as one may be
@@ -137,6 +137,18 @@ def report(worker_id: int, trouble: str | None) -> Steps[None]:
         trouble: which, and why; None where none does.
     """
     yield Query("worker_trouble", {"id": worker_id, "trouble": trouble})
+
+
+@writes
+def prolong(job_id: int, lease_id: int, timeout_for: timedelta) -> Steps[None]:
+    """Write how long an attempt may take, if its lease is still current.
+
+    Args:
+        job_id: of the attempt.
+        lease_id: of the attempt.
+        timeout_for: how long; after that, and a grace, the attempt is taken even from a living worker.
+    """
+    yield Query("prolong", {"job_id": job_id, "lease_id": lease_id, "timeout_for": timeout_for})
 
 
 @wakes

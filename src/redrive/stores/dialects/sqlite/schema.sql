@@ -117,7 +117,7 @@ CREATE TABLE redrive_jobs (
     finished_at INTEGER,
     caught_at INTEGER,
     skipped_at INTEGER,
-    timeout_for INTEGER CHECK (timeout_for > 0),
+    timeout_for INTEGER NOT NULL DEFAULT 3600000000 CHECK (timeout_for > 0),
     attempt INTEGER NOT NULL DEFAULT 0 CHECK (attempt >= 0),
     failures INTEGER NOT NULL DEFAULT 0 CHECK (failures >= 0),
     crashes INTEGER NOT NULL DEFAULT 0 CHECK (crashes >= 0),

@@ -118,7 +118,7 @@ CREATE TABLE redrive_jobs (
     finished_at timestamptz,
     caught_at timestamptz,
     skipped_at timestamptz,
-    timeout_for interval CHECK (timeout_for > interval '0'),
+    timeout_for interval NOT NULL DEFAULT '1 hour' CHECK (timeout_for > interval '0'),
     attempt integer NOT NULL DEFAULT 0 CHECK (attempt >= 0),
     failures integer NOT NULL DEFAULT 0 CHECK (failures >= 0),
     crashes integer NOT NULL DEFAULT 0 CHECK (crashes >= 0),
