@@ -150,6 +150,7 @@ def two_lasts() -> Steps[None]:
 def test_a_statement_keeps_the_parts_that_it_has(name: str, begin: str):
     """Others that run together with it go before its own."""
     params = {"ids": [1], "queues": None, "tasks": None, "worker_id": 2, "now": T0, "count": 1, **floors.parameters(())}
+    params["salt"] = 3
     text, values = said(Query(name, params, also=(Query("keys_drop", {"job_ids": [7]}),)), "s")
 
     assert [7] == values[0]

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import asyncpg
 import psycopg
@@ -12,13 +14,15 @@ import pytest
 
 from redrive import App, Context
 from redrive.engine.lifecycle import State
-from redrive.engine.outcome import Failed
-from redrive.errors import StoreClosed, StoreError
-from redrive.stores.operations import admin, jobs
+from redrive.engine.outcome import Failed, Succeeded
+from redrive.errors import StoreBusy, StoreClosed, StoreError, StoreUnreachable
+from redrive.stores.drivers.postgres import lending, statements
+from redrive.stores.operations import admin, jobs, leases
+from redrive.stores.operations.leases import Ending
 from redrive.stores.store import Store, open_store
 from redrive.testing import VirtualClock, drain
 from tests import postgres
-from tests.runtime.helpers import PATIENCE, run_due
+from tests.runtime.helpers import PATIENCE, run_due, take, until
 from tests.stores.helpers import T0, new
 
 
@@ -174,6 +178,136 @@ def test_a_commit_that_fails_is_an_error(store: Store, table: str):
     asyncio.run(borrow())
 
     assert ([], 0) == (rows(table), enqueued(store))
+
+
+# ---------------------------------------------------------------------------------------------- blocks that take long
+
+
+async def lend(store: Store, colour: str) -> Any:
+    """Borrow a connection, of either colour."""
+    return await store.alend() if colour == "async" else await asyncio.to_thread(store.lend)
+
+
+async def said(loan: Any, name: str, *arguments: Any) -> Any:
+    """Call a method of a loan, of either colour."""
+    answer = getattr(loan, name)(*arguments)
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+async def gone(loan: Any) -> None:
+    """Wait until the server has ended the session of a loan."""
+    own = loan.connection
+    pid = own.info.backend_pid if isinstance(own, psycopg.Connection) else own.get_server_pid()
+    with postgres.connect() as connection:
+        question = "SELECT FROM pg_stat_activity WHERE pid = %s"
+        await until(lambda: not connection.execute(question, [pid]).fetchall())
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_block_that_is_silent_for_too_long_is_ended(table: str, url: str, colour: str):
+    """The server ends the session of a handler that has stopped inside of its block: its locks are free."""
+    store = open_store(f"{url}&timeout=500ms")
+
+    async def borrow() -> None:
+        """Write, and stop."""
+        loan = await lend(store, colour)
+        await said(loan.connection, "execute", f"INSERT INTO {table} VALUES (1)")
+        await gone(loan)
+        with pytest.raises(StoreUnreachable, match="wrote nothing"):
+            await said(loan, "run", jobs.enqueue([new()], now=T0))
+        await said(loan, "rollback")
+
+    asyncio.run(borrow())
+    store.close()
+
+    assert [] == rows(table)
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_who_stops_before_the_commit_keeps_no_job(app: App, monkeypatch: pytest.MonkeyPatch, colour: str):
+    """Once the completion is written the job is locked: a process that stops there is ended soon."""
+    monkeypatch.setattr(statements, "_SOON", "'200ms'")
+
+    @app.task
+    def work() -> None:
+        """Do nothing."""
+
+    job = work.enqueue()
+    (claim,) = take(app)
+
+    async def borrow() -> None:
+        """Complete the job, and stop."""
+        loan = await lend(app.store, colour)
+        await said(loan, "run", leases.settle([Ending(claim, Succeeded(), 0.0)], now=app.now()))
+        assert await asyncio.to_thread(job.cancel)
+        await gone(loan)
+        with pytest.raises(StoreError):
+            await said(loan, "commit")
+
+    asyncio.run(borrow())
+
+    assert State.CANCELLED is job.refresh().state
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_no_more_are_lent_than_the_pool_has(url: str, colour: str):
+    """``?pool=`` counts lent connections too, apart from those of operations; who is given none hears what to do."""
+    store = open_store(f"{url}&pool=2&timeout=300ms")
+
+    async def borrow() -> None:
+        """Take all, and one more."""
+        loans = [await lend(store, colour) for _ in range(2)]
+        with pytest.raises(StoreBusy, match=r"all 2 connections .* for ctx.transaction\(\) are in use: set \?pool="):
+            await lend(store, colour)
+        await store.arun(jobs.enqueue([new()], now=T0))
+        await said(loans.pop(), "rollback")
+        loan = await lend(store, colour)
+        await said(loan, "commit")
+        loans.append(await lend(store, colour))
+        await said(loans.pop(), "rollback")
+        await said(await lend(store, colour), "rollback")
+        await said(loans.pop(), "rollback")
+
+    asyncio.run(borrow())
+
+    assert 1 == enqueued(store)
+    store.close()
+
+
+@pytest.mark.parametrize("colour", ["sync", "async"])
+def test_a_loan_that_fails_to_open_gives_its_place_back(
+    url: str, store: Store, monkeypatch: pytest.MonkeyPatch, colour: str
+):
+    """What could not begin its transaction is not counted."""
+    small = open_store(f"{url}&pool=1&timeout=300ms")
+
+    async def borrow() -> None:
+        """Fail, and borrow."""
+        with monkeypatch.context() as patch:
+            patch.setattr(lending, "lent", lambda _: "SELECT nothing")
+            with pytest.raises(StoreError):
+                await lend(small, colour)
+        await said(await lend(small, colour), "rollback")
+
+    asyncio.run(borrow())
+    small.close()
+
+
+def test_an_operator_waits_no_longer_than_the_timeout_for_a_lock(url: str):
+    """Whatever holds the row of a job, cancelling it ends with a clear message, and nothing is changed."""
+    app = App(f"{url}&timeout=300ms", clock=VirtualClock())
+    number = app.store.run(jobs.enqueue([new()], now=T0)).ids[0]
+    with postgres.connect(autocommit=False) as connection:
+        schema = url.partition("schema=")[2].partition("&")[0]
+        connection.execute(f'SELECT FROM "{schema}".redrive_jobs WHERE id = {number} FOR UPDATE')  # type: ignore[call-overload]
+        with pytest.raises(
+            StoreBusy, match="waited too long for a lock that another transaction holds.*changed nothing"
+        ):
+            app.job(number).cancel()
+    state = app.job(number).state
+    app.close()
+
+    assert State.READY is state
 
 
 # ---------------------------------------------------------------------------------------------------------- in handlers

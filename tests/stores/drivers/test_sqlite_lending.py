@@ -16,6 +16,7 @@ from redrive.errors import ConfigurationError, StoreBusy, StoreError
 from redrive.stores.drivers.sqlite.lending import Lender, SQLiteLoan
 from redrive.stores.drivers.sqlite.turns import Turns
 from redrive.stores.operations import admin, jobs
+from redrive.stores.query import Query, Steps, writes
 from redrive.stores.store import Store, open_store
 from tests.stores.helpers import T0, new
 
@@ -311,6 +312,13 @@ def test_transactions_are_lent_in_the_order_in_which_they_were_asked_for(patient
     assert list(range(10)) == order
 
 
+@writes
+def noting(order: list[str]) -> Steps[None]:
+    """Note that the transaction has begun."""
+    order.append("redrive")
+    yield Query("clock", {"now": None})
+
+
 def test_redrive_s_own_writes_come_next_however_many_transactions_wait(patient: Store):
     """A heartbeat or a settle waits for the transaction that is open, and for none of those that wait behind it."""
     order: list[str] = []
@@ -327,8 +335,7 @@ def test_redrive_s_own_writes_come_next_however_many_transactions_wait(patient: 
         waiting = [asyncio.ensure_future(take(number)) for number in range(10)]
         for _ in range(3):
             await asyncio.sleep(0)  # noqa: TID251 - not a sleep: lets the tasks ask
-        written = patient._driver.submit(jobs.enqueue([new()], now=T0))
-        written.add_done_callback(lambda _: order.append("redrive"))
+        patient._driver.submit(noting(order))
         while not patient._driver._writer._turns._own:
             await SystemClock().asleep(0.001)
         await loan.rollback()

@@ -17,7 +17,7 @@ from redrive.stores.drivers.postgres.statements import session
 from redrive.stores.drivers.postgres.trouble import translation
 from redrive.stores.query import Operation, Rows, Steps
 
-__all__ = ["ERRORS", "AsyncRunner", "connect", "drive", "failure"]
+__all__ = ["ERRORS", "AsyncRunner", "connect", "drive", "failure", "say"]
 
 R = TypeVar("R")
 

@@ -16,7 +16,7 @@ from redrive.stores.drivers import forks
 from redrive.stores.drivers.postgres import listener
 from redrive.stores.drivers.postgres import using as _using
 from redrive.stores.drivers.postgres.aio import AsyncRunner
-from redrive.stores.drivers.postgres.lending import AsyncPostgresLoan, PostgresLoan, alend, lend
+from redrive.stores.drivers.postgres.lending import AsyncPostgresLoan, Lender, PostgresLoan
 from redrive.stores.drivers.postgres.script import Script
 from redrive.stores.drivers.postgres.settings import Settings
 from redrive.stores.drivers.postgres.sync import SyncRunner, connect
@@ -118,15 +118,16 @@ class PostgresDriver:
         """Lend a connection of psycopg, in a transaction; see `redrive.stores.loan.Loan`.
 
         Raises:
+            StoreBusy: ``pool`` connections are lent, for longer than the timeout.
             StoreError: it cannot be opened.
         """
         self._runners()
-        return lend(self.settings)
+        return self._lender.lend()
 
     async def alend(self) -> AsyncPostgresLoan:
         """Lend a connection of asyncpg, in a transaction; see `redrive.stores.loan.AsyncLoan`."""
         self._runners()
-        return await alend(self.settings)
+        return await self._lender.alend()
 
     def script(self) -> Script:
         """Open a connection for a migration; the caller closes it.
@@ -202,6 +203,7 @@ class PostgresDriver:
     def _open(self) -> None:
         self._sync = SyncRunner(self.settings)
         self._aio = AsyncRunner(self.settings)
+        self._lender = Lender(self.settings)
         self._pid = os.getpid()
 
     def _name(self) -> str:

@@ -13,7 +13,7 @@ from redrive.stores.dialects.postgres.values import arguments
 from redrive.stores.drivers.postgres.settings import Settings
 from redrive.stores.query import Query
 
-__all__ = ["Statement", "begin", "compiled", "durability", "prepared", "said", "session"]
+__all__ = ["Statement", "begin", "compiled", "durability", "ending", "lent", "prepared", "said", "session"]
 
 _COMMENT = re.compile(r"--[^\n]*")
 _OURS = re.compile(r"(?<![\w.\"])redrive_\w+")
@@ -22,7 +22,9 @@ _WITH = re.compile(r"WITH (RECURSIVE )?")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 
 
-_HABITS = (("idle_in_transaction_session_timeout", "'5s'"), ("jit", "off"), ("enable_seqscan", "off"))
+_SILENCE = "idle_in_transaction_session_timeout"
+_SOON = "'5s'"
+_HABITS = ((_SILENCE, _SOON), ("jit", "off"), ("enable_seqscan", "off"))
 """What our transactions have in common.
 
 A process that is stopped within a transaction would else keep the rows of its jobs locked, and nobody could take them
@@ -38,8 +40,11 @@ many cheap probes, which takes longer than to run them.
 def _habits(settings: Settings) -> tuple[tuple[str, str], ...]:
     # A transaction of a user's may hold a key for as long as it likes. Half of what asyncpg waits for an answer: so it
     # is the database that ends the wait, and the connection stays.
-    patience = round(settings.timeout.total_seconds() * 1000 / 2)
-    return (*_HABITS, ("lock_timeout", str(max(1, patience))))
+    return (*_HABITS, ("lock_timeout", str(_milliseconds(settings) // 2 or 1)))
+
+
+def _milliseconds(settings: Settings) -> int:
+    return max(1, round(settings.timeout.total_seconds() * 1000))
 
 
 def session(settings: Settings) -> str:
@@ -73,6 +78,27 @@ def durability(settings: Settings, *, local: bool = False) -> str:
         f"SELECT set_config('synchronous_commit', 'on', {'true' if local else 'false'}) "
         "WHERE current_setting('synchronous_commit') = 'off'"
     )
+
+
+def lent(settings: Settings) -> str:
+    """Write what is said first in a transaction that is lent to a handler.
+
+    The handler may take its time between two statements, but a process that is stopped inside of the block must not
+    keep its locks for ever.
+
+    Args:
+        settings: how long the session may be silent, and half of that for how long a statement waits for a lock.
+
+    Returns:
+        Statements without parameters.
+    """
+    silence, patience = _milliseconds(settings), dict(_habits(settings))["lock_timeout"]
+    return f"SET LOCAL {_SILENCE} = {silence}; SET LOCAL lock_timeout = {patience}; {durability(settings, local=True)}"
+
+
+def ending() -> str:
+    """Write what is said before redrive ends a lent transaction: from now on, it holds the lock of its job."""
+    return f"SET LOCAL {_SILENCE} = {_SOON}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ __all__ = ["translation"]
 _AGAIN = {
     "40001": "could not be serialised with another transaction",
     "40P01": "was in a deadlock with another transaction",
-    "55P03": "waited too long for a lock",
+    "55P03": "waited too long for a lock that another transaction holds (see pg_stat_activity)",
     "57014": "was cancelled, or took longer than its timeout",
 }
 _AWAY = ("08", "25P03", "53300", "57P")
