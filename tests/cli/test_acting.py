@@ -97,9 +97,12 @@ def test_a_schema_is_made_and_checked(shop: App):
     """`db migrate` makes the tables, `db check` compares versions, and tells with its status whether they differ."""
     assert "has schema 1, which is the present one" in said("db", "migrate", "shop:app").stdout
     assert "has schema 1, which is the present one" in said("db", "check", "shop:app").stdout
+    with tables(shop) as connection:
+        connection.execute("UPDATE redrive_meta SET value = '9' WHERE key = 'schema'")
+    assert "has schema 9, with which this redrive, of schema 1, can work" in said("db", "check", "shop:app").stdout
     for version, advice in ((0, "redrive db migrate"), (9, "install the redrive that has migrated it")):
         with tables(shop) as connection:
-            connection.execute("UPDATE redrive_meta SET value = ? WHERE key = 'schema'", (version,))
+            connection.execute("UPDATE redrive_meta SET value = ? WHERE key IN ('schema', 'compatible')", (version,))
         assert advice in said("db", "check", "shop:app", status=1).stderr
 
 

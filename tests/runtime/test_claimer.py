@@ -16,6 +16,7 @@ from redrive.errors import StoreBusy
 from redrive.runtime.claimer import Claimer
 from redrive.stores.operations import floors, leases
 from redrive.stores.operations.leases import Ending
+from redrive.stores.query import Operation, Query, Steps
 from redrive.testing import VirtualClock
 from tests.runtime.helpers import LONG, PATIENCE, register, repeat, take
 
@@ -113,6 +114,49 @@ def test_it_wakes_by_itself_when_a_job_is_due(filed: App):
     (claim,) = bench.started
 
     assert True is (claim.claimed_at >= app.job(claim.id).record.scheduled_at)
+
+
+def note(app: App, version: str, compatible: str) -> None:
+    """Change what the database records of its schema, as a newer redrive would."""
+
+    def steps() -> Steps[None]:
+        yield Query("schema_put", {"version": version, "compatible": compatible})
+
+    app.store.run(Operation("note", steps(), writes=True))
+
+
+def test_it_claims_nothing_under_a_schema_that_it_cannot_work_with(app: App, caplog: pytest.LogCaptureFixture):
+    """After a migration that older workers do not survive it says so and waits; when that is taken back it goes on."""
+    bench = Bench(app)
+    enqueue(app, 1)
+    note(app, "99", "99")
+
+    async def taken_back() -> None:
+        running = asyncio.create_task(bench.claimer.run())
+        async with asyncio.timeout(PATIENCE):
+            while not caplog.messages:
+                await VirtualClock().asleep(0)
+            assert [] == bench.started
+            await asyncio.to_thread(note, app, "1", "1")
+            while not bench.started:
+                await VirtualClock().asleep(0)
+            bench.claimer.stop()
+            await running
+
+    asyncio.run(taken_back())
+
+    assert caplog.messages[0].startswith("claiming waits: ")
+    assert "has schema 99, and this redrive knows schemas up to" in caplog.messages[0]
+
+
+def test_it_goes_on_under_a_newer_schema_that_is_compatible(app: App, caplog: pytest.LogCaptureFixture):
+    """During a rolling deploy the old workers run on, and say once that they are old."""
+    bench = Bench(app)
+    enqueue(app, 2)
+    note(app, "99", "1")
+    asyncio.run(bench.until(2))
+
+    assert ["the database was migrated by a newer redrive"] == [each.partition(";")[0] for each in caplog.messages]
 
 
 def test_it_serves_the_queues_that_it_was_given(app: App):

@@ -13,11 +13,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from redrive.errors import SchemaTooNew
+from redrive.errors import SchemaTooNew, StoreError
 from redrive.stores import dialects, migrate
 from redrive.stores.dialects import loader
 from redrive.stores.migrate import _split, latest
 from redrive.stores.operations import jobs
+from redrive.stores.operations.admin import identify
 from redrive.stores.store import open_store
 from tests import postgres
 from tests.stores.helpers import T0, new
@@ -205,9 +206,9 @@ def test_the_error_of_a_migration_is_not_hidden_by_its_rollback():
 
 
 def test_a_newer_schema_is_refused(cursor: sqlite3.Cursor):
-    """A database that a newer redrive has migrated is refused; the message says what to install."""
+    """A database that a newer redrive has migrated, and that older ones cannot use, is refused with what to install."""
     migrate.migrate(cursor, "sqlite", "a.db")
-    cursor.execute("UPDATE redrive_meta SET value = '99' WHERE key = 'schema'")
+    cursor.execute("UPDATE redrive_meta SET value = '99' WHERE key IN ('schema', 'compatible')")
     with pytest.raises(SchemaTooNew) as refused:
         migrate.migrate(cursor, "sqlite", "a.db")
 
@@ -215,6 +216,68 @@ def test_a_newer_schema_is_refused(cursor: sqlite3.Cursor):
         f"a.db has schema 99, and this redrive knows schemas up to {latest('sqlite')}: "
         "a newer redrive has migrated it. Install that version; nothing was changed"
     )
+
+
+def test_a_newer_schema_that_is_compatible_is_left_as_it_is(cursor: sqlite3.Cursor):
+    """During a rolling deploy a process with the older code may start after the migration: nothing is run or noted."""
+    migrate.migrate(cursor, "sqlite", "a.db")
+    cursor.execute("UPDATE redrive_meta SET value = '99' WHERE key = 'schema'")
+
+    assert [] == migrate.migrate(cursor, "sqlite", "a.db")
+    assert "99" == cursor.execute("SELECT value FROM redrive_meta WHERE key = 'schema'").fetchone()[0]
+
+
+def test_a_post_migration_is_the_oldest_code_that_can_go_on(cursor: sqlite3.Cursor, monkeypatch: pytest.MonkeyPatch):
+    """Migrations of the phase pre leave old code working; one of the phase post does not."""
+    first = loader.migrations("sqlite")
+    phases = ["pre", "post", "pre"]
+    more = [
+        loader.Migration(first[-1].number + i, f"n{i}", phase, f"CREATE TABLE t{i} (x);\n")
+        for i, phase in enumerate(phases, 1)
+    ]
+    monkeypatch.setattr(loader, "migrations", lambda _: (*first, *more))
+    migrate.migrate(cursor, "sqlite", "a.db")
+    noted = dict(cursor.execute("SELECT key, value FROM redrive_meta WHERE key IN ('schema', 'compatible')").fetchall())
+
+    assert {"schema": str(first[-1].number + 3), "compatible": str(first[-1].number + 2)} == noted
+
+
+FOREIGN = [
+    "CREATE TABLE redrive_meta (key TEXT PRIMARY KEY, value TEXT)",
+    "CREATE TABLE redrive_meta (key TEXT PRIMARY KEY, value TEXT);INSERT INTO redrive_meta VALUES ('schema', 'abc')",
+    "CREATE TABLE redrive_meta (key TEXT PRIMARY KEY, value TEXT);INSERT INTO redrive_meta VALUES ('schema', NULL)",
+    "CREATE TABLE redrive_meta (key TEXT PRIMARY KEY, value TEXT);INSERT INTO redrive_meta VALUES ('schema', '-3')",
+    "CREATE TABLE redrive_meta (key TEXT PRIMARY KEY, value TEXT);INSERT INTO redrive_meta VALUES ('schema', '1')",
+    "CREATE TABLE redrive_meta (id INTEGER, name TEXT)",
+]
+
+
+@pytest.mark.parametrize("script", FOREIGN)
+@pytest.mark.parametrize("dialect", ["sqlite", "postgres"])
+def test_the_table_of_another_program_is_an_error_of_the_store(dialect: str, script: str, tmp_path: Path):
+    """A table redrive_meta that is not redrive's is named, and nothing is changed; also where it only looks."""
+    if dialect == "sqlite":
+        url = f"sqlite:///{tmp_path}/a.db"
+        with sqlite3.connect(tmp_path / "a.db") as database:
+            database.executescript(script)
+    else:
+        name = f"foreign{FOREIGN.index(script)}"
+        url = postgres.url(name)
+        with psycopg.connect(postgres.url().partition("?")[0] + f"?host={postgres.server()}") as connection:
+            connection.execute(f"DROP SCHEMA IF EXISTS {name} CASCADE; CREATE SCHEMA {name}; SET search_path TO {name}")
+            connection.execute(script)
+
+    def look(*, migrated: bool) -> None:
+        store = open_store(url, migrated=migrated)
+        try:
+            store.schema()
+            store.run(identify("uid"))
+        finally:
+            store.close()
+
+    for migrated in (True, False):
+        with pytest.raises(StoreError, match="redrive_meta|value"):
+            look(migrated=migrated)
 
 
 def test_who_waited_for_the_lock_finds_it_done(cursor: sqlite3.Cursor):

@@ -11,6 +11,7 @@ from redrive.cli.jobs import AsJson, Limit, Target
 from redrive.cli.loading import load_app
 from redrive.cli.screen import print_document, say, say_lines
 from redrive.stores.dialects import loader
+from redrive.stores.operations.schema import Schema
 from redrive.stores.store import open_store
 
 __all__ = ["check", "db"]
@@ -29,24 +30,31 @@ class Dialect(StrEnum):
 def migrate(app: Target) -> None:
     """Bring the database to the schema of this redrive, creating it where it is new. Every first use does the same."""
     loaded = load_app(app)
-    _, wanted = loaded.store.schema()
-    say(f"the database has schema {wanted}, which is the present one")
+    there, latest = loaded.store.schema()
+    say(_suits(there, latest))
 
 
 @db.command("check")
 def check_schema(app: Target) -> None:
-    """Say whether the database has the schema of this redrive; change nothing. The exit status is 1 if it has not."""
+    """Say if this redrive can work with the schema of the database; change nothing. The exit status is 1 if not."""
     store = open_store(load_app(app).url, migrated=False)
     try:
-        there, wanted = store.schema()
+        there, latest = store.schema()
     finally:
         store.close()
-    if there == wanted:
-        say(f"the database has schema {there}, which is the present one")
+    if there.suits(latest):
+        say(_suits(there, latest))
         return
-    advice = "redrive db migrate brings it there" if there < wanted else "install the redrive that has migrated it"
-    say(f"the database has schema {there}, and this redrive wants {wanted}: {advice}", err=True)
+    older = there.version < latest
+    advice = "redrive db migrate brings it there" if older else "install the redrive that has migrated it"
+    say(f"the database has schema {there.version}, and this redrive wants {latest}: {advice}", err=True)
     raise typer.Exit(1)
+
+
+def _suits(there: Schema, latest: int) -> str:
+    if there.version == latest:
+        return f"the database has schema {latest}, which is the present one"
+    return f"the database has schema {there.version}, with which this redrive, of schema {latest}, can work"
 
 
 @db.command()

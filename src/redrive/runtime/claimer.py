@@ -12,6 +12,9 @@ Most claims begin where the last one found something: at the floors of `redrive.
 what they are for, and why nothing gets lost below them. Now and then a claim looks without them, and the claimer does
 not rest longer than until then.
 
+Every few seconds it looks whether the schema of the database has changed. Where a newer redrive has migrated it to one
+that this worker cannot work with, it claims nothing until that has changed, and says so in the log.
+
 Reasons to look again: the notifier saw a change, the settler writes what has ended, the next job known to be due is
 due, or `NET` has passed, because every notification can get lost.
 
@@ -50,6 +53,9 @@ __all__ = ["Claimer", "suspect"]
 log = logger("redrive.worker")
 
 NET = timedelta(seconds=1)
+
+SCHEMA_LOOK = 10.0
+"""Seconds after which the claimer looks again whether the schema of the database is one that it can work with."""
 
 SUSPECT_DELAY = timedelta(seconds=1)
 """How long a suspect waits before it may ask again whether it is its turn."""
@@ -112,6 +118,8 @@ class Claimer:
         self._walks: tuple[Walk, ...] = ()
         self._floors: tuple[floors.Floor, ...] = ()
         self._whole_at = float("-inf")  # by the monotonic clock: when to look without floors again
+        self._fits_until = float("-inf")  # by the monotonic clock: when to look at the schema again
+        self._ahead = 0
         self._wake = asyncio.Event()
         self._idle = idle or asyncio.Event()
 
@@ -157,8 +165,20 @@ class Claimer:
             log.warning("the reply to a claim was lost; %d jobs are given back", len(given))
         self._doubt = False
 
+    async def _check_schema(self, at: float) -> None:
+        """Check that no newer redrive has migrated the database to what this worker cannot work with."""
+        ahead = await self._app.store.acheck_schema()
+        if ahead > self._ahead:
+            log.warning(
+                "the database was migrated by a newer redrive; this worker goes on, since it can work with that"
+            )
+        self._fits_until, self._ahead = at + SCHEMA_LOOK, ahead
+
     async def _claim(self, free: int) -> timedelta | None:
         began = self._clock.monotonic()
+        if began >= self._fits_until:
+            await self._check_schema(began)
+            began = self._clock.monotonic()
         known = self._floors if began < self._whole_at else ()
         claimed = await self._app.store.arun(
             leases.claim(

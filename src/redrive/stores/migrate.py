@@ -5,7 +5,8 @@ processes that start at once one migrates and the others find it done. The versi
 
 An SQLite file is migrated when it is opened: it belongs to its app, and there is nobody else to do it. So is a schema
 on PostgreSQL, if its role may; where the tables belong to another role, that one opens the app once. A database of a
-*newer* version is never touched: `SchemaTooNew` says which version to install.
+*newer* version is never migrated. If each migration that this redrive does not have is of the phase ``pre``, it works
+with that database as it is; otherwise `SchemaTooNew` says which version to install.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from redrive.errors import SchemaTooNew
+from redrive.errors import StoreOpenError
 from redrive.stores.dialects import loader
+from redrive.stores.operations.schema import Schema, found, mismatch
 
 __all__ = ["Cursor", "latest", "migrate"]
 
@@ -44,6 +46,18 @@ def latest(dialect: str) -> int:
     return loader.migrations(dialect)[-1].number
 
 
+def compatible(dialect: str) -> int:
+    """The oldest schema version whose code can work with the schema of this redrive.
+
+    Args:
+        dialect: of the database.
+
+    Returns:
+        The number of the last migration of the phase ``post``; 1 if there is none.
+    """
+    return max((step.number for step in loader.migrations(dialect) if step.phase == "post"), default=1)
+
+
 def migrate(
     cursor: Cursor,
     dialect: str,
@@ -65,11 +79,12 @@ def migrate(
         The names of the migrations that were run; empty where nothing was to be done.
 
     Raises:
-        SchemaTooNew: the database was migrated by a newer redrive.
+        SchemaTooNew: the database was migrated by a newer redrive, and this one cannot work with it.
+        StoreOpenError: there is a table ``redrive_meta`` of another program.
     """
     for statement in look:
         cursor.execute(statement)
-    if _version(cursor, dialect, name) == latest(dialect):
+    if _version(cursor, dialect, name) >= latest(dialect):
         return []
     for statement in lock:
         cursor.execute(statement)
@@ -79,7 +94,9 @@ def migrate(
         for step in steps:
             for statement in _split(step.script):
                 cursor.execute(statement)
-        cursor.execute(loader.statements(dialect)["schema_put"], {"version": str(latest(dialect))})
+        if steps:
+            noted = {"version": str(latest(dialect)), "compatible": str(compatible(dialect))}
+            cursor.execute(loader.statements(dialect)["schema_put"], noted)
         cursor.execute("COMMIT")
     except BaseException:
         # Some errors end the transaction by themselves; what went wrong then is said by the error, not by this.
@@ -94,15 +111,24 @@ def _version(cursor: Cursor, dialect: str, name: str) -> int:
     cursor.execute(queries["schema_exists"])
     if not cursor.fetchone()[0]:
         return 0
-    cursor.execute(queries["meta"], {"key": "schema"})
-    version = int(cursor.fetchone()[0])
-    if version > latest(dialect):
-        message = (
-            f"{name} has schema {version}, and this redrive knows schemas up to {latest(dialect)}: a newer redrive "
-            "has migrated it. Install that version; nothing was changed"
-        )
-        raise SchemaTooNew(message)
-    return version
+    there = _found(cursor, queries["meta"], name)
+    problem = mismatch(there, latest(dialect), name)
+    if problem is not None and there.version > latest(dialect):
+        raise problem
+    return there.version
+
+
+def _found(cursor: Cursor, meta: str, name: str) -> Schema:
+    values: list[str | None] = []
+    for key in ("schema", "compatible"):
+        cursor.execute(meta, {"key": key})
+        row = cursor.fetchone()
+        values.append(None if row is None else row[0])
+    try:
+        return found(*values)
+    except StoreOpenError as error:
+        message = f"{name} cannot be opened: {error}"
+        raise StoreOpenError(message) from None
 
 
 def _split(script: str) -> Iterator[str]:

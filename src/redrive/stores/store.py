@@ -18,7 +18,7 @@ from redrive.errors import ConfigurationError, PolicyError, StoreOpenError
 from redrive.policy import parse_duration
 from redrive.stores import migrate
 from redrive.stores.loan import AsyncLoan, Loan
-from redrive.stores.operations.admin import identify
+from redrive.stores.operations.schema import Schema, mismatch, schema
 from redrive.stores.query import Operation
 from redrive.stores.urls import redacted, shown
 
@@ -204,13 +204,29 @@ class Store:
         """Does the database go by the clock of this machine, and not by that of a server?"""
         return self._driver.local
 
-    def schema(self) -> tuple[int, int]:
-        """The version of the schema that the database has, and the one that this redrive wants.
+    def schema(self) -> tuple[Schema, int]:
+        """The schema that the database has, and the version that this redrive has.
 
         Raises:
             StoreError: the database has no tables of redrive.
         """
-        return int(self.run(identify("schema"))), migrate.latest(self._driver.dialect)
+        return self.run(schema()), migrate.latest(self._driver.dialect)
+
+    async def acheck_schema(self) -> int:
+        """Check that this redrive can work with the schema that the database has now.
+
+        Returns:
+            By how many versions it is newer than the one of this redrive.
+
+        Raises:
+            SchemaTooNew: it is too new.
+            StoreError: it is too old, or there is none.
+        """
+        there, latest = await self.arun(schema()), migrate.latest(self._driver.dialect)
+        problem = mismatch(there, latest, f"the store {redacted(self.url)}")
+        if problem is not None:
+            raise problem
+        return there.version - latest
 
     def close(self) -> None:
         """Finish what is queued and close the connections. Idempotent."""

@@ -394,7 +394,7 @@ def test_a_task_that_is_cancelled_in_the_queue_leaves_it(patient: Store):
 def test_a_queue_that_moves_is_waited_for_longer_than_the_busy_timeout(store: Store):
     """The busy timeout bounds how long one transaction may keep the others waiting, and not how long the queue is."""
     store.close()
-    clock = Steps()
+    clock = Stepped()
     turns = Turns(store._driver.settings)
     turns._clock = clock
     turns.take()
@@ -413,7 +413,7 @@ def test_a_queue_that_moves_is_waited_for_longer_than_the_busy_timeout(store: St
     assert [type(None), type(None), StoreBusy] == [type(each) for each in asyncio.run(run())]
 
 
-class Steps(SystemClock):
+class Stepped(SystemClock):
     """A monotonic clock that goes on when it is told to."""
 
     now = 0.0

@@ -124,7 +124,7 @@ def test_a_newer_schema_is_not_touched(path: Path):
     open_store(url(path)).close()
     newer = migrate.latest("sqlite") + 1
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE redrive_meta SET value = ? WHERE key = 'schema'", (str(newer),))
+        connection.execute("UPDATE redrive_meta SET value = ? WHERE key IN ('schema', 'compatible')", (str(newer),))
     connection.close()
 
     assert refusal(path, SchemaTooNew).startswith(f"{path} has schema {newer}, and this redrive knows schemas up to ")

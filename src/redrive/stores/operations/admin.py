@@ -18,7 +18,7 @@ from redrive.engine.origin import read_origin
 from redrive.engine.records import Job, Stats
 from redrive.engine.select import Filter
 from redrive.engine.tracked import Report, began_at, spread
-from redrive.errors import JobNotFound
+from redrive.errors import JobNotFound, StoreOpenError
 from redrive.stores.operations import origins
 from redrive.stores.operations.audit import NOBODY, conditions, record
 from redrive.stores.operations.clock import instant
@@ -240,7 +240,13 @@ def identify(key: str) -> Steps[str]:
 
     Returns:
         The value.
+
+    Raises:
+        StoreOpenError: there is none.
     """
     rows = yield Query("meta", {"key": key})
+    if not rows:
+        message = f"the table redrive_meta has no {key}: it belongs to another program, or is damaged"
+        raise StoreOpenError(message)
     value: str = rows[0][0]
     return value
