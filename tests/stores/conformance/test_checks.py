@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
 import pytest
 from msgspec.structs import replace
 
 from redrive.engine.outcome import Cancelled, Snoozed, Succeeded
+from redrive.engine.queue import QueueChange
 from redrive.engine.records import KeyUntil
-from redrive.stores.operations import checks
+from redrive.stores.dialects import loader
+from redrive.stores.operations import checks, queues
 from redrive.stores.query import Query
 from tests.stores.helpers import FATAL, Harness, failed, new, seconds
 from tests.stores.recurring import HALF, Clockwork, cron
@@ -58,6 +65,11 @@ BREAKAGES = {
     "UPDATE redrive_jobs SET failures = failures + 7 WHERE id = 1": ["failures"],
     "UPDATE redrive_jobs SET caught_at = NULL WHERE id = 4": ["catches"],
     "INSERT INTO redrive_results VALUES (1, x'01')": ["results"],
+    "DELETE FROM redrive_attempts WHERE job_id = 1": ["attempts"],
+    "UPDATE redrive_jobs SET attempt = attempt + 1 WHERE id = 1": ["attempts"],
+    "UPDATE redrive_jobs SET attempt = attempt + 1 WHERE state = 'running'": ["attempts"],
+    "UPDATE redrive_attempts SET lease_id = 2 WHERE job_id = 1": ["leases"],
+    "UPDATE redrive_attempts SET lease_id = 1000 WHERE job_id = 1": ["leases"],
 }
 """What nobody should do, and which rules it breaks."""
 
@@ -75,6 +87,86 @@ def test_what_must_not_be_is_found(statement: str, rules: list[str]):
         assert set(rules) <= set(found(store))
     finally:
         store.close()
+
+
+@contextlib.contextmanager
+def mutated(store: Harness, name: str, old: str, new: str) -> Iterator[None]:
+    """Change a statement of the product while the block runs, on SQLite."""
+    statements: Any = loader.statements("sqlite")
+    assert old in statements[name]
+    with mock.patch.dict(statements, {name: statements[name].replace(old, new)}):
+        yield
+
+
+@pytest.fixture
+def memory() -> Iterator[Harness]:
+    """A store in memory, whose statements can be changed."""
+    store = Harness("memory://", "sync")
+    yield store
+    store.close()
+
+
+@pytest.mark.parametrize("by", ["code", "a person"])
+def test_a_limit_that_is_not_counted_is_found(memory: Harness, by: str):
+    """Where more attempts run than the limit of their queue allows, whoever has set it, while they run."""
+    limit = QueueChange(concurrency=1)
+    now = memory.now
+    memory.do(queues.declare({"q": limit}, now=now) if by == "code" else queues.change("q", limit, now=now))
+    memory.wait(1)
+    memory.enqueue(*[new(queue="q")] * 3)
+    assert ([1], []) == ([claim.id for claim in memory.claim(3)], found(memory))
+
+    with mutated(memory, "queue_held", "slot = :queue", "slot = :queue AND 0"):
+        memory.claim(3)
+    texts = [each.text for each in memory.do(checks.check()).findings]
+
+    assert ["queue q runs 2 jobs at once, but its limit is 1"] == texts
+
+
+def test_a_limit_that_the_code_lowers_is_nothing_to_find(memory: Harness):
+    """What ran before a deploy has lowered the limit goes on, and is no error."""
+    memory.do(queues.declare({"q": QueueChange(concurrency=2)}, now=memory.now))
+    memory.enqueue(*[new(queue="q")] * 2)
+    memory.claim(2)
+    memory.wait(1)
+    memory.do(queues.declare({"q": QueueChange(concurrency=1)}, now=memory.now))
+
+    assert [] == found(memory)
+
+
+def test_a_job_that_was_handed_out_twice_is_found(memory: Harness):
+    """A claim that hands out a job which has a lease leaves an attempt that never ends, also when the job has."""
+    memory.enqueue(new())
+    (first,) = memory.claim(1)
+    memory.enqueue(new())
+    lane = "partition IS NULL AND queue = lane.queue"
+    with mutated(memory, "claim", f"state = 'ready' AND {lane}", f"state IN ('ready', 'running') AND {lane}"):
+        again, _ = memory.claim(2)
+    assert (first.id, ["attempts"]) == (again.id, found(memory))
+
+    memory.end(again, Succeeded(b"1"))
+    (finding,) = memory.do(checks.check()).findings
+
+    assert "job 1 counts 2 attempts that have ended, but its history has 1" == finding.text
+
+
+def test_attempts_that_overlap_are_found(memory: Harness):
+    """Of one job an attempt begins when the one before has ended, but for a minute that a clock may be set back."""
+    store = memory
+    store.enqueue(new(retry="3 1s"))
+    store.end(store.take(), failed())
+    store.wait(5)
+    store.end(store.take(), failed())
+
+    def later(by: int) -> list[str]:
+        statement = "UPDATE redrive_attempts SET finished_at = finished_at + ? WHERE number = 1"
+        store.raw._driver.script(lambda cursor: cursor.execute(statement, (by * 1_000_000,)))
+        return [each.text for each in store.do(checks.check()).findings]
+
+    assert [] == later(30)
+    assert [
+        "lease 2 of job 1 began before lease 1 had ended: two attempts ran at once, or the clock was set back"
+    ] == later(60)
 
 
 def recurring(store: Harness) -> Clockwork:

@@ -84,7 +84,7 @@ def change(name: str, wanted: QueueChange, *, actor: str = NOBODY, now: datetime
     at = yield from instant(now)
     before = yield from lock(name)
     after = replace(wanted.applied(before, at), changed_at=at)
-    yield from _put(after)
+    yield from _put(after, at)
     yield from record(at, actor, "queue", queue=name, **_told(before, after))
     return after
 
@@ -103,7 +103,7 @@ def declare(wanted: Mapping[str, QueueChange], *, now: datetime | None = None) -
         if before.changed_at is None:
             after = wanted[name].applied(QueueSettings(name, turn=before.turn), at)
             if after != before:
-                yield from _put(after)
+                yield from _put(after, at)
 
 
 @wakes
@@ -118,13 +118,13 @@ def forget(name: str, *, actor: str = NOBODY, now: datetime | None = None) -> St
     at = yield from instant(now)
     before = yield from lock(name)
     if before != QueueSettings(name):
-        yield from _put(QueueSettings(name))
+        yield from _put(QueueSettings(name), at)
         yield from record(at, actor, "queue", queue=name, forgotten=True)
 
 
-def _put(after: QueueSettings) -> Generator[Query, Rows, None]:
-    params = {field: getattr(after, field) for field in QueueSettings.__slots__ if field != "turn"}
-    yield Query("queue_put", params)
+def _put(after: QueueSettings, at: datetime) -> Generator[Query, Rows, None]:
+    params: dict[str, object] = {field: getattr(after, field) for field in QueueSettings.__slots__ if field != "turn"}
+    yield Query("queue_put", params | {"set_at": at})
     if after.limited:
         yield Query("slots_put", {"queue": after.name})
 

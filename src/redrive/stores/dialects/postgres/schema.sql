@@ -83,6 +83,7 @@ CREATE TABLE redrive_queues (
     aging_for interval CHECK (aging_for > interval '0'),  -- a job that waited so long counts as one priority higher
     turn text COLLATE "C",                                -- the partition that was served last; the next one is first
     changed_at timestamptz,                               -- by a person; NULL: nobody has set anything, and code may
+    set_at timestamptz,                                   -- when code or a person has set what holds
     CHECK ((rate_count IS NULL) = (rate_for IS NULL))
 ) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0);
 

@@ -1,9 +1,9 @@
 -- Sets everything of one queue but whose turn it is.
 -- Called by every change of a queue, under its lock.
 INSERT INTO redrive_queues (
-    name, paused_at, concurrency, per_partition, rate_count, rate_for, ordered, aging_for, changed_at
+    name, paused_at, concurrency, per_partition, rate_count, rate_for, ordered, aging_for, changed_at, set_at
 ) VALUES (
-    :name, :paused_at, :concurrency, :per_partition, :rate_count, :rate_for, :ordered, :aging_for, :changed_at
+    :name, :paused_at, :concurrency, :per_partition, :rate_count, :rate_for, :ordered, :aging_for, :changed_at, :set_at
 )
 ON CONFLICT (name) DO UPDATE SET
     paused_at = excluded.paused_at,
@@ -13,4 +13,5 @@ ON CONFLICT (name) DO UPDATE SET
     rate_for = excluded.rate_for,
     ordered = excluded.ordered,
     aging_for = excluded.aging_for,
-    changed_at = excluded.changed_at
+    changed_at = excluded.changed_at,
+    set_at = excluded.set_at

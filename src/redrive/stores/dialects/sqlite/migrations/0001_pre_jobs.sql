@@ -68,6 +68,7 @@ CREATE TABLE redrive_queues (
     aging_for INTEGER CHECK (aging_for > 0),              -- a job that waited so long counts as one priority higher
     turn TEXT,                                            -- the partition that was served last; the next one is first
     changed_at INTEGER,                                   -- by a person; NULL: nobody has set anything, and code may
+    set_at INTEGER,                                       -- when code or a person has set what holds
     CHECK ((rate_count IS NULL) = (rate_for IS NULL))
 ) STRICT, WITHOUT ROWID;
 

@@ -1,0 +1,14 @@
+-- Answers the attempts that began more than a minute before one with an earlier lease of the same job had ended (I1).
+-- Called by check. The minute is for clocks that were set back.
+SELECT one.job_id AS id, 'lease ' || one.lease_id || ' of job ' || one.job_id || ' began before lease ' || other.lease_id
+    || ' had ended: two attempts ran at once, or the clock was set back' AS text,
+    'overlaps' AS rule
+FROM (
+    SELECT job_id, lease_id, started_at FROM redrive_attempts WHERE job_id > :after_id AND job_id <= :until
+    UNION ALL
+    SELECT id, lease_id, claimed_at FROM redrive_jobs
+    WHERE id > :after_id AND id <= :until AND lease_id IS NOT NULL
+) AS one
+JOIN redrive_attempts AS other ON other.job_id = one.job_id AND other.lease_id < one.lease_id
+WHERE other.finished_at > one.started_at + 60000000
+LIMIT :count
