@@ -11,7 +11,7 @@ ARGS =
 JOBS = auto
 
 .DEFAULT_GOAL = help
-.PHONY: help venv demo test soak chaos check lint types layers docstrings pages docs bench bench-peers format pins wheel clean
+.PHONY: help venv demo test soak chaos check lint types layers docstrings pages docs bench bench-backlog bench-peers format pins wheel clean
 
 help: ## say what each target does
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +94,9 @@ docs: $(VENV)/check.stamp ## build the documentation into docs/_build/html
 
 bench: $(VENV)/bench.stamp ## measure redrive, its peers and the raw limit side by side
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+bench-backlog: $(VENV)/bench.stamp ## measure due jobs in front of a million waiting ones, without vacuum
+	@$(BIN)/python -m benchmarks.backlog $(ARGS)
 
 # Each peer has an environment of its own, so that nobody's pins hold another one back.
 PEERS = $(patsubst requirements/peers/%.txt,build/peers/%/stamp,$(wildcard requirements/peers/*.txt))

@@ -106,6 +106,24 @@ def test_no_everyday_statement_walks_the_jobs(name: str):
     assert [] == big
 
 
+BY_ID = {"close_succeeded": "ready", "settle_succeeded": "ready", "claim_chosen": "succeeded"}
+"""Statements about jobs by their ids, and what the planner takes all jobs for: it sees none that fit."""
+
+
+@pytest.mark.parametrize("name", BY_ID)
+def test_jobs_are_found_by_their_ids_and_not_by_their_state(name: str):
+    """An index of running or ready jobs, though the planner takes it for empty, may be full of entries of the past."""
+    schema = made(FEW, kind=BY_ID[name])
+    with postgres.connect() as connection:
+        if BY_ID[name] == "succeeded":
+            connection.execute(f"DELETE FROM {schema}.redrive_jobs WHERE state = 'ready'")  # noqa: S608 - ours
+        connection.execute(f"VACUUM ANALYZE {schema}.redrive_jobs")
+        nodes = Plans(connection, schema).explain(name)
+    used = {each["Index Name"] for each in nodes if each.get("Index Name", "").startswith("redrive_jobs")}
+
+    assert {"redrive_jobs_pkey"} == used
+
+
 LISTS = {
     "jobs_held": {"hold": "'retry'"},
     "jobs_few": {"hold": "'retry'"},

@@ -3,7 +3,8 @@
 INSERT INTO redrive_attempts (job_id, lease_id, number, worker_id, started_at, finished_at, outcome)
 SELECT id, lease_id, attempt, worker_id, claimed_at, :now::timestamptz, 'succeeded'
 FROM redrive_jobs
-WHERE id = ANY (:job_ids::bigint[]) AND lease_id = ANY (:lease_ids::bigint[]) AND state = 'running'
+-- As in settle_succeeded: this must not be found by the index of running jobs.
+WHERE id = ANY (:job_ids::bigint[]) AND lease_id = ANY (:lease_ids::bigint[]) AND state <> 'waiting'
 ORDER BY id
 FOR UPDATE
 RETURNING lease_id

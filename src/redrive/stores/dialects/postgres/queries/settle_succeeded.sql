@@ -11,4 +11,6 @@ UPDATE redrive_jobs SET
     note = NULL,
     reason = NULL,
     error = NULL
-WHERE id = ANY (:job_ids::bigint[]) AND lease_id = ANY (:lease_ids::bigint[]) AND state = 'running'
+-- What has a lease runs or waits. For state = 'running' the planner might walk the index of running jobs, where the
+-- entries of jobs that have ended pile up as long as another session holds a snapshot.
+WHERE id = ANY (:job_ids::bigint[]) AND lease_id = ANY (:lease_ids::bigint[]) AND state <> 'waiting'
