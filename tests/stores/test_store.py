@@ -63,7 +63,7 @@ def test_a_url_that_is_not_understood_is_refused(url: str):
     assert str(refused.value) == (
         f"the store URL {url!r} is not understood; forms: sqlite:///relative.db, sqlite:////absolute.db, "
         "turso:///app.db, postgresql://user@host/database, memory:// "
-        "(in a path, write # as %23, ? as %3F, % as %25)"
+        "(in a path, write # as %23, ? as %3F, % as %25, @ as %40)"
     )
 
 
