@@ -211,7 +211,7 @@ def audit(stage: Stage, told: Iterable[int] | None = None) -> None:
     executed = stage.executions
     succeeded = collections.Counter(each.job_id for each in attempts if each.outcome == "succeeded")
 
-    assert () == stage.app.verify()
+    assert () == (found := stage.app.verify()), found
     # Nothing acknowledged is lost, and everything has come to an end.
     assert set() == set(acknowledged(stage) if told is None else told) - set(kept)
     assert set() == {job.state for job, _ in kept.values()} - set(FINAL)

@@ -132,7 +132,7 @@ def test_it_claims_nothing_under_a_schema_that_it_cannot_work_with(app: App, cap
     note(app, "99", "99")
 
     async def taken_back() -> None:
-        running = asyncio.create_task(bench.claimer.run())
+        running = asyncio.create_task(repeat(bench.claimer.duty, bench.rests))
         async with asyncio.timeout(PATIENCE):
             while not caplog.messages:
                 await VirtualClock().asleep(0)

@@ -74,7 +74,7 @@ def test_what_is_claimed_during_a_beat_is_not_lost(app: App, monkeypatch: pytest
     enqueue(app, 1)
     held = Held(app, worker, frozenset())
     run = app.store.run
-    monkeypatch.setattr(app.store, "run", lambda operation: _claim_meanwhile(run, held, worker, operation))
+    monkeypatch.setattr(app.store, "run", lambda operation, **_: _claim_meanwhile(run, held, worker, operation))
     held.keeper._beat()
 
     assert (1, []) == (len(held.holding), held.lost)

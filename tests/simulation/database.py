@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Generator
 from pathlib import Path
 from typing import Any
 
 from redrive.clock import Clock
+from redrive.errors import StoreUnreachable
 from redrive.stores.dialects.sqlite.values import to_micros
 from redrive.stores.query import Operation
 from redrive.stores.store import Store, open_store
@@ -60,9 +62,13 @@ class Tapped:
         self.lasting = driver.lasting
         self.local = driver.local
 
-    def run(self, operation: Operation[Any], *, using: Any = None) -> Any:
-        """Run an operation and wait for it."""
-        self._simulation.scheduler.sleep(self._simulation.weather.before(self._process, operation))
+    def run(self, operation: Operation[Any], *, using: Any = None, timeout: float = math.inf) -> Any:
+        """Run an operation and wait for it; give up, as with a database server, where the request takes too long."""
+        delay = self._simulation.weather.before(self._process, operation)
+        self._simulation.scheduler.sleep(min(delay, timeout))
+        if delay > timeout:
+            message = f"no answer within {timeout:.1f} s"
+            raise StoreUnreachable(message)
         return self._driver.run(self._tap(operation), using=using)
 
     async def arun(self, operation: Operation[Any], *, using: Any = None) -> Any:

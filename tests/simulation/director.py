@@ -180,8 +180,13 @@ class Director:
         self._simulation.weather.stalls.append((step.target, step.how, self._simulation.scheduler.now + step.seconds))
 
     def _do_mute(self, step: Step) -> None:
-        """The next heartbeat of this process is never answered."""
-        self._simulation.weather.stalls.append((step.target, "beat", float("inf")))
+        """The next heartbeat of this process is never answered: the server process of its connection is stopped."""
+        self._simulation.weather.mutes.add((step.target, "beat"))
+
+    def _do_silence(self, step: Step) -> None:
+        """For a while, no heartbeat of this process is answered, on whatever connection; its other requests are."""
+        until = self._simulation.scheduler.now + step.seconds
+        self._simulation.weather.stalls += [(step.target, how, until) for how in ("beat", "held")]
 
     def _do_slow(self, step: Step) -> None:
         self._simulation.weather.delays.append(

@@ -136,20 +136,30 @@ _SECONDS = {
     "outage": (0.1, 5.0),
     "long_outage": (LEASE + 1, 3 * LEASE),
     "step": (-0.5, 0.5),  # too small to end a lease
+    "silence": (2 * LEASE, 4 * LEASE),
     "starve": (0.05, 2.0),  # another program holds the lock of the database
 }
 """How long each kind of fault lasts, at least and at most."""
 
-_OF_WORKERS = ("crash", "freeze", "slow", "step", "jump", "restart", "mute")
+_OF_WORKERS = ("crash", "freeze", "slow", "step", "jump", "restart", "mute", "silence")
 _OF_ALL = ("stall", "lost_reply", "lost_request")
 
 PROFILES = {
     "default": DEFAULT,
-    # The heartbeat has no deadline: it waits for ever for the answer to one statement. The worker lives, its other
-    # connections work, and its attempts are taken from it while their handlers go on.
+    # One heartbeat is never answered: the next one has to be sent on another connection, before the lease ends.
     "heartbeat": Profile(
         ("mute",),
         handlers=("ok", "long"),
+        stores=("memory",),
+        strict=frozenset({"false_loss", "overlap", "stop_hangs"}),
+        tasks=("plain",),
+        workers=(2, 2),
+        count=(1, 2),
+    ),
+    # No heartbeat is answered for longer than the lease: the worker has to end its attempts before others start them.
+    "silence": Profile(
+        ("silence",),
+        handlers=("ok", "longer"),
         stores=("memory",),
         strict=frozenset({"false_loss", "overlap", "stop_hangs"}),
         tasks=("plain",),
@@ -240,6 +250,8 @@ def _enqueue(rng: Random, allowed: Profile, number: int) -> Step:
         seconds = round(rng.uniform(0.5, 2), 2)
     if how == "block":
         seconds = round(rng.uniform(0.5, 4), 2)
+    if how == "longer":
+        seconds = round(rng.uniform(2 * LEASE, 3 * LEASE), 2)
     if task == AT_MOST_ONCE and how == "snooze":  # it asks to be called again
         how = "ok"
     if task == "booked":

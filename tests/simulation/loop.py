@@ -114,6 +114,7 @@ async def _gather(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 def _discard(loop: Loop) -> None:
     """Close the coroutines that will never end, so that the garbage collector finds nothing to complain of."""
+    asyncio._set_running_loop(loop)  # what they call at their end would make a loop of its own otherwise
     for task in asyncio.all_tasks(loop):
         task._log_destroy_pending = False
         coroutine = task.get_coro()
@@ -123,5 +124,6 @@ def _discard(loop: Loop) -> None:
             except BaseException:  # noqa: BLE001, S112 - it ignores that it is closed; the next time it goes on
                 continue
             break
+    asyncio._set_running_loop(None)
     with contextlib.suppress(Exception):
         loop.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
@@ -18,10 +19,13 @@ import redrive.stores.operations.crons
 import redrive.stores.operations.leases
 from redrive.engine.outcome import Lost, Released
 from redrive.engine.settle import decide
+from redrive.runtime import keeper
+from redrive.runtime.keeper import Keeper
+from redrive.runtime.worker import Worker
 from redrive.stores.dialects import loader
 from redrive.stores.drivers.sqlite.lending import AsyncSQLiteLoan, Lender
 
-__all__ = ["IN_PROFILE", "MUTATIONS", "SETTLE"]
+__all__ = ["MUTATIONS", "SETTLE"]
 
 _BY_LEASES = "AND lease_id IN (SELECT value FROM json_each(:lease_ids))"
 
@@ -91,6 +95,27 @@ def _fired_again() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _unguarded() -> Iterator[None]:
+    """The attempts go on although no heartbeat was written."""
+    with mock.patch.object(Worker, "_on_expired", return_value=None):
+        yield
+
+
+@contextlib.contextmanager
+def _patient() -> Iterator[None]:
+    """The heartbeat waits for its answer without limit, and nothing else looks after the lease."""
+    with mock.patch.object(Keeper, "_patience", return_value=math.inf), _unguarded():
+        yield
+
+
+@contextlib.contextmanager
+def _joined() -> Iterator[None]:
+    """The heartbeat waits for its answer without limit, and so does the stop of the worker."""
+    with mock.patch.object(Keeper, "_patience", return_value=math.inf), mock.patch.object(keeper, "LAST_WAIT", None):
+        yield
+
+
 SETTLE = "settle without the lease check"
 
 
@@ -106,25 +131,20 @@ def _lending_in_the_default_executor() -> Iterator[None]:
         yield
 
 
-MUTATIONS: Mapping[str, tuple[Callable[[], AbstractContextManager[None]], str]] = {
-    SETTLE: (_settle_without_lease, "stale_write"),
-    "progress without the lease check": (_progress_without_lease, "stale_write"),
-    "a dead worker's heartbeat is accepted": (_beat_of_the_dead, "not_drained"),
-    "running attempts are not counted against the limit": (_limit_uncounted, "limit_exceeded"),
-    "cancelled handlers are not counted against the limit": (_cancelled_uncounted, "limit_exceeded"),
-    "the rescuer ignores when a lease ends": (_expiry_ignored, "lease_taken_early"),
-    "a lost attempt of an at-most-once task is released": (_at_most_once_released, "started_twice"),
-    "a cron fires an occurrence again": (_fired_again, "cron_fired_twice"),
-    "an absence of the database counts as silence": (_absence_unforgiven, "false_loss"),
-    "lent transactions share the default executor": (_lending_in_the_default_executor, "slow_transaction"),
-    "a clock that is set is followed at once": (_clock_followed_at_once, "early_cron"),
+MUTATIONS: Mapping[str, tuple[Callable[[], AbstractContextManager[None]], str, str]] = {
+    SETTLE: (_settle_without_lease, "stale_write", "default"),
+    "progress without the lease check": (_progress_without_lease, "stale_write", "default"),
+    "a dead worker's heartbeat is accepted": (_beat_of_the_dead, "not_drained", "default"),
+    "running attempts are not counted against the limit": (_limit_uncounted, "limit_exceeded", "default"),
+    "the rescuer ignores when a lease ends": (_expiry_ignored, "lease_taken_early", "default"),
+    "a lost attempt of an at-most-once task is released": (_at_most_once_released, "started_twice", "default"),
+    "a cron fires an occurrence again": (_fired_again, "cron_fired_twice", "default"),
+    "cancelled handlers are not counted against the limit": (_cancelled_uncounted, "limit_exceeded", "limits"),
+    "an absence of the database counts as silence": (_absence_unforgiven, "false_loss", "outage"),
+    "lent transactions share the default executor": (_lending_in_the_default_executor, "slow_transaction", "lending"),
+    "a clock that is set is followed at once": (_clock_followed_at_once, "early_cron", "clocks"),
+    "the heartbeat has no deadline": (_patient, "false_loss", "heartbeat"),
+    "the stop waits for the heartbeat": (_joined, "stop_hangs", "heartbeat"),
+    "attempts outlive the lease": (_unguarded, "false_loss", "silence"),
 }
-"""Each with how it is made and the invariant that finds it."""
-
-IN_PROFILE = {
-    "cancelled handlers are not counted against the limit": "limits",
-    "an absence of the database counts as silence": "outage",
-    "lent transactions share the default executor": "lending",
-    "a clock that is set is followed at once": "clocks",
-}
-"""The mutations that are found in another profile than the default one."""
+"""Each with how it is made, the invariant that finds it, and the profile of faults in which it does."""

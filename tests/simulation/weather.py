@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from redrive.errors import StoreOutcomeUnknown, StoreUnreachable
@@ -29,12 +30,14 @@ class Weather:
         self.replies: dict[str, int] = {}
         self.requests: dict[str, int] = {}
         self.crashes: dict[str, int] = {}
+        self.mutes: set[tuple[str, str]] = set()
 
     def clear(self) -> None:
         """End all faults."""
         self.away_until = 0.0
         self.stalls, self.delays = [], []
         self.replies, self.requests, self.crashes = {}, {}, {}
+        self.mutes = set()
 
     def before(self, process: Process, operation: Operation[Any]) -> float:
         """Return the seconds until the request arrives.
@@ -49,6 +52,9 @@ class Weather:
         if operation.writes and self._strikes(self.requests, process):
             message = "the connection was cut before the request was sent"
             raise StoreUnreachable(message)
+        if (process.name, operation.name) in self.mutes:
+            self.mutes.discard((process.name, operation.name))
+            return math.inf
         delay = 0.0 if self._simulation.plan.store == "file" else process.rng.expovariate(500)
         for name, how, until in self.stalls:
             if name in ("", process.name) and how in ("", operation.name) and until > now:

@@ -9,7 +9,7 @@ In the order in which a job meets them:
 * `claimer` takes due jobs, as many as there are free slots;
 * `executor` runs a handler and says how it ended; while somebody listens, `watching` is around it;
 * `settler` gathers endings and writes them in batches;
-* `keeper` beats, and stops what the worker has lost;
+* `keeper` beats, and stops what the worker has lost, or may lose because no beat is answered;
 * `rescuer` sweeps up after workers that died;
 * `coroner` sees that a worker has died before its lease runs out, by its `process` or its session;
 * `pruner` deletes jobs that ended long ago;

@@ -86,6 +86,7 @@ class Claimer:
         running: the leases that the worker knows.
         queues: from which queues; None means all.
         idle: set while the claimer waits for news: it has free slots, and nothing is due.
+        extended: called after a claim, which is a heartbeat too, with the instant of the clock before it was sent.
     """
 
     def __init__(  # noqa: PLR0913 - its neighbours
@@ -102,7 +103,9 @@ class Claimer:
         running: Callable[[], frozenset[int]] = frozenset,
         queues: Sequence[str] | None,
         idle: asyncio.Event | None = None,
+        extended: Callable[[float], None] = lambda _: None,
     ) -> None:
+        self._extended = extended
         self._app = app
         self._clock = clock
         self._worker_id = worker_id
@@ -207,6 +210,7 @@ class Claimer:
             tell_moved([held for held, _ in claimed.held])
         if claimed.claims:
             faults.at("after_claim")
+            self._extended(began)
         claims = await self._one_suspect(claimed.claims)
         take = self._give_back if self._stopped else self._start
         for claim in claims:

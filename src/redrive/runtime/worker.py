@@ -40,6 +40,7 @@ from redrive.runtime.executor import Executor
 from redrive.runtime.keeper import Keeper
 from redrive.runtime.meaning import was_cancelled
 from redrive.runtime.notifier import Notifier
+from redrive.runtime.patience import in_time
 from redrive.runtime.pruner import Pruner
 from redrive.runtime.reporter import Reporter
 from redrive.runtime.rescuer import Rescuer
@@ -100,8 +101,8 @@ class Worker:
         """Attempts that have not ended, by their leases."""
         self._begun: dict[int, Claim] = {}
         """Attempts whose handlers have begun and whose end is not written."""
-        self._cut_off: set[int] = set()
-        """Leases of the attempts that this worker has cancelled."""
+        self._cut_off: dict[int, str] = {}
+        """Leases of the attempts that this worker has cancelled, and what it did then."""
         self._ended = self._suspect = 0
         self._lost: set[int] = set()
         self._crashed = False
@@ -148,6 +149,17 @@ class Worker:
         self._executor = Executor(self._app, pool, begins=self._begins, cut_off=self._cut_off.__contains__)
         running, threads = self._running.__len__, self._executor.threads
         self._settler = Settler(self._app, self._clock, running, self._on_settled, self._wake, threads=threads)
+        self._keeper = Keeper(
+            self._app,
+            lambda: self._id,
+            lambda: frozenset(self._running),
+            self._on_lost,
+            self._on_forgotten,
+            unknown=self._on_unknown,
+            unsaid=self._executor.unsaid,
+            expired=self._on_expired,
+            supervisor=self._supervisor,
+        )
         self._claimer = Claimer(
             self._app,
             self._clock,
@@ -160,30 +172,20 @@ class Worker:
             running=lambda: frozenset(self._running),
             queues=self._queues,
             idle=self._idle,
+            extended=self._keeper.extended,
         )
-        keeper = Keeper(
-            self._app,
-            lambda: self._id,
-            lambda: frozenset(self._running),
-            self._on_lost,
-            self._on_forgotten,
-            unknown=self._on_unknown,
-            unsaid=self._executor.unsaid,
-            supervisor=self._supervisor,
-        )
-        keeper.start()
+        self._keeper.start()
         try:
             await self._serve()
         except BaseException:
             self._crashed = not self._stopping.is_set()
             raise
         finally:
-            keeper.stop()
+            self._keeper.stop()
             for lease_id in self._running:
                 self._cut(lease_id)
             pool.shutdown(wait=False, cancel_futures=True)
-            await self._settle_begun()
-            await self._app.store.arun(workers.leave(self._id, now=self._app.now()))
+            await in_time(self._sign_off, f"worker {self._id} cannot sign off")
 
     async def _serve(self) -> None:
         run = self._supervisor.run
@@ -195,8 +197,7 @@ class Worker:
             await first(self._stopping.wait(), claiming, *duties, settling)
             self._claimer.stop()
             self._executor.stop(Stop.SHUTDOWN)
-            await first(claiming, settling)
-            await self._drain(settling)
+            await self._drain(claiming, settling)
         finally:
             await cancel(claiming, *duties, settling)
             await self._settler.close()
@@ -209,11 +210,11 @@ class Worker:
         duties += [Scheduler(self._app).duty] if self._app.schedules else []
         return [*duties, self._reporter.duty]
 
-    async def _drain(self, settling: asyncio.Task[None]) -> None:
-        """Let running handlers finish; then take their slots away; then see everything settled."""
+    async def _drain(self, claiming: asyncio.Task[None], settling: asyncio.Task[None]) -> None:
+        """Let the claim under way and running handlers finish; then take their slots away; then see all settled."""
         if self._running:
             log.info("worker %d finishes %d running jobs", self._id, len(self._running))
-        emptied = asyncio.create_task(self._emptied())
+        emptied = asyncio.create_task(self._emptied(claiming))
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._shutdown_timeout.total_seconds()):
@@ -248,7 +249,12 @@ class Worker:
             if AUDIENCE:
                 tell_settled(endings, settled)
 
-    async def _emptied(self) -> None:
+    async def _sign_off(self) -> None:
+        await self._settle_begun()
+        await self._app.store.arun(workers.leave(self._id, now=self._app.now()))
+
+    async def _emptied(self, claiming: asyncio.Task[None]) -> None:
+        await first(claiming)
         while self._running or self._settler.waiting:
             await self._clock.asleep(0.005)
 
@@ -312,13 +318,13 @@ class Worker:
         else:
             self._failed(claim, error)
 
-    def _cut(self, lease_id: int) -> None:
+    def _cut(self, lease_id: int, what: str = "shut down") -> None:
         """Cancel an attempt."""
-        self._cut_off.add(lease_id)
+        self._cut_off[lease_id] = what
         self._running[lease_id].cancel()
 
     def _interrupted(self, claim: Claim) -> None:
-        """End an attempt that was cancelled: by a stop, or because its lease is lost."""
+        """End an attempt that was cancelled: by a stop, or because its lease is lost or ends."""
         if claim.lease_id in self._lost:
             self._lost.discard(claim.lease_id)
             self._forget(claim)
@@ -329,11 +335,12 @@ class Worker:
                 tell_lost(claim)
             self._claimer.wake()
         else:
-            self._end(claim, Released(f"worker {self._id} shut down", started=claim.lease_id in self._begun))
+            why = f"worker {self._id} {self._cut_off.get(claim.lease_id, 'shut down')}"
+            self._end(claim, Released(why, started=claim.lease_id in self._begun))
 
     def _forget(self, claim: Claim) -> None:
         self._open.pop(claim.lease_id, None)
-        self._cut_off.discard(claim.lease_id)
+        self._cut_off.pop(claim.lease_id, None)
 
     def _end(self, claim: Claim, outcome: Outcome) -> None:
         self._forget(claim)
@@ -357,7 +364,7 @@ class Worker:
                 log.info("job %d: %s: %s", moved.job_id, moved.error or moved.event, moved.note)
         self._claimer.wake()
 
-    # ---------------------------------------------------------------- from the keeper's thread
+    # ---------------------------------------------------------------- from the keeper's threads
 
     def _on_lost(self, lease_ids: frozenset[int]) -> None:
         # At once, because a handler may keep the loop busy, and be just the one that looks at ctx.should_stop.
@@ -372,6 +379,19 @@ class Worker:
                 log.warning("lease %d was lost; its handler is stopped", lease_id)
                 self._lost.add(lease_id)
                 self._cut(lease_id)
+
+    def _on_expired(self) -> None:
+        # An attempt that must not run twice goes on: no other worker may start it, and the lease may be extended yet.
+        ends = {each for each, claim in list(self._open.items()) if claim.policy.idempotent is not False}
+        ends = {each for each in ends if each not in self._cut_off and not self._executor.ends_by_itself(each)}
+        if ends:
+            self._executor.stop(Stop.LOST, ends)
+            self._loop.call_soon_threadsafe(self._give_up, ends)
+
+    def _give_up(self, lease_ids: set[int]) -> None:
+        for lease_id in lease_ids & self._open.keys():
+            log.warning("lease %d ends, since no heartbeat was written; its handler is stopped", lease_id)
+            self._cut(lease_id, "could not write a heartbeat in time")
 
     def _on_forgotten(self) -> None:
         asyncio.run_coroutine_threadsafe(self._register_again(), self._loop)

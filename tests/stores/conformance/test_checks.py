@@ -68,8 +68,8 @@ BREAKAGES = {
     "DELETE FROM redrive_attempts WHERE job_id = 1": ["attempts"],
     "UPDATE redrive_jobs SET attempt = attempt + 1 WHERE id = 1": ["attempts"],
     "UPDATE redrive_jobs SET attempt = attempt + 1 WHERE state = 'running'": ["attempts"],
-    "UPDATE redrive_attempts SET lease_id = 2 WHERE job_id = 1": ["leases"],
-    "UPDATE redrive_attempts SET lease_id = 1000 WHERE job_id = 1": ["leases"],
+    "UPDATE redrive_attempts SET lease_id = (SELECT max(lease_id) FROM redrive_attempts) WHERE job_id = 1": ["leases"],
+    "UPDATE redrive_attempts SET lease_id = 1000 << 20 WHERE job_id = 1": ["leases"],
 }
 """What nobody should do, and which rules it breaks."""
 

@@ -6,7 +6,6 @@ import pytest
 
 from redrive.engine.select import Filter
 from redrive.stores.operations import admin, clock, jobs, leases, redriving, repolicy, retention, workers
-from redrive.stores.query import Query
 from tests.stores.helpers import T0, new, seconds
 
 
@@ -31,7 +30,8 @@ def test_every_operation_that_writes_asks_for_the_time_first(now: object):
 
     assert {True} == {operation.writes for operation in operations}
     for operation in operations:
-        assert Query("clock", {"now": now}, into=clock.Instant) == next(operation.steps)
+        asked = next(operation.steps)
+        assert ("clock", {"now": now}, clock.Instant) == (asked.name, asked.params, asked.into)
         operation.steps.close()
     for busy in (jobs.enqueue([new()], now=now), leases.claim(1, 1, lease_for=seconds(1), now=now)):
         assert now == next(busy.steps).params["now"]

@@ -35,16 +35,17 @@ class Instant:
     now: datetime
 
 
-def instant(now: datetime | None) -> Generator[Query, Rows, datetime]:
+def instant(now: datetime | None, *, free: bool = False) -> Generator[Query, Rows, datetime]:
     """Ask for the instant of this transaction (law 8: the database's clock rules).
 
     Args:
         now: the injected instant, in tests; None in production.
+        free: may the question be asked before the transaction?
 
     Returns:
         The instant that every statement of this transaction uses.
     """
-    rows = yield Query("clock", {"now": now}, into=Instant)
+    rows = yield Query("clock", {"now": now}, into=Instant, free=free)
     answer: Instant = rows[0]
     return answer.now
 

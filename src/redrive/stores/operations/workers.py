@@ -105,8 +105,9 @@ def beat(worker_id: int, lease_for: timedelta, *, now: datetime | None = None) -
     if lease_for <= timedelta(0):
         message = f"a heartbeat must extend the lease by more than nothing, got {lease_for}"
         raise ValueError(message)
-    at = yield from instant(now)
-    alive = yield Query("worker_beat", {"id": worker_id, "now": at, "expires_at": at + lease_for})
+    # Each statement by itself: if no answer comes, the row of the worker is not locked when another connection tries.
+    at = yield from instant(now, free=True)
+    alive = yield Query("worker_beat", {"id": worker_id, "now": at, "expires_at": at + lease_for}, complete=True)
     return Pulse(bool(alive), (yield from _held(worker_id)))
 
 
@@ -124,7 +125,7 @@ def held(worker_id: int) -> Steps[frozenset[int]]:
 
 
 def _held(worker_id: int) -> Generator[Query, Rows, frozenset[int]]:
-    rows = yield Query("leases_of", {"worker_id": worker_id})
+    rows = yield Query("leases_of", {"worker_id": worker_id}, free=True)
     return frozenset(row[0] for row in rows)
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from redrive.errors import StoreBusy, StoreClosed, StoreError, StoreOutcomeUnknown, StoreUnreachable
+from redrive.errors import StoreBusy, StoreClosed, StoreError
 from redrive.stores.dialects.postgres.values import decoder
 from redrive.stores.drivers.postgres.conversation import Said, Talk, part, whole
 from redrive.stores.drivers.postgres.settings import Settings
@@ -87,7 +87,14 @@ async def drive(connection: asyncpg.Connection[Any], steps: Steps[R], settings: 
     return await _hold(connection, part(steps, settings), settings)
 
 
-async def _hold(connection: asyncpg.Connection[Any], talk: Talk[R], settings: Settings, rows: Rows | None = None) -> R:
+async def _hold(
+    connection: asyncpg.Connection[Any],
+    talk: Talk[R],
+    settings: Settings,
+    rows: Rows | None = None,
+    *,
+    ours: bool = False,
+) -> R:
     """Hold a conversation: statements out, rows in; errors are thrown in."""
     try:
         said = talk.send(rows)
@@ -95,6 +102,9 @@ async def _hold(connection: asyncpg.Connection[Any], talk: Talk[R], settings: Se
             try:
                 rows = await _say(connection, said)
             except ERRORS as error:
+                if ours and isinstance(error, TimeoutError):
+                    # Before asyncpg sends anything else, such as ROLLBACK, it waits for the server.
+                    connection.terminate()
                 said = talk.throw(failure(error, settings, commits=said.commits))
             else:
                 said = talk.send(rows)
@@ -153,7 +163,7 @@ class AsyncRunner:
             answer: R = stop.value
             return answer
         async with (await self._pool()).lent(first) as (connection, rows):
-            return await _hold(connection, talk, self._settings, rows)
+            return await _hold(connection, talk, self._settings, rows, ours=True)
 
     def close(self) -> None:
         """Close the connections of all loops; one that is in use is closed when it comes back. Idempotent."""
@@ -292,15 +302,13 @@ class _Pool:
                 raise
 
     async def _undo(self, connection: asyncpg.Connection[Any], error: BaseException) -> None:
-        silent = isinstance(error, StoreOutcomeUnknown | StoreUnreachable)
-        if isinstance(error, Exception) and not silent and not connection.is_closed():
+        if isinstance(error, Exception) and not connection.is_closed():
             if not connection.is_in_transaction():
                 return
             with contextlib.suppress(*ERRORS):
                 await connection.execute("ROLLBACK")
                 return
-        # Cancelled in the middle of an answer, or without one in time: asyncpg would wait for the server before it
-        # sends anything else. What is left of the transaction goes with the connection.
+        # Cancelled, perhaps in the middle of an answer: what is left of the transaction goes with the connection.
         connection.terminate()
 
     def _give_back(self, connection: asyncpg.Connection[Any]) -> None:

@@ -20,6 +20,7 @@ enqueue                    gate; all that is written, and the news
 enqueue with a key         gate; BEGIN; keys_take; all that is written; COMMIT
 claim that finds nothing   next_due
 claim of plain queues      next_due; heartbeat and claim
+heartbeat of a worker      clock; worker_beat; leases_of
 anything else              BEGIN; ...; COMMIT
 on a user's connection     ...
 ========================== ======================================================

@@ -9,5 +9,5 @@ HAVING count(*) > 1
 UNION ALL
 SELECT job_id, 'job ' || job_id || ' had lease ' || lease_id || ', which was not handed out yet', 'leases'
 FROM redrive_attempts
-WHERE job_id > :after_id::bigint AND job_id <= :until::bigint AND lease_id > (SELECT last_value FROM redrive_lease_ids)
+WHERE job_id > :after_id::bigint AND job_id <= :until::bigint AND lease_id >> 20 > (SELECT last_value FROM redrive_lease_ids)
 LIMIT :count::bigint

@@ -9,5 +9,5 @@ HAVING count(*) > 1
 UNION ALL
 SELECT job_id, 'job ' || job_id || ' had lease ' || lease_id || ', which was not handed out yet', 'leases'
 FROM redrive_attempts
-WHERE job_id > :after_id AND job_id <= :until AND lease_id > (SELECT value FROM redrive_sequences WHERE name = 'lease')
+WHERE job_id > :after_id AND job_id <= :until AND lease_id >> 20 > (SELECT value FROM redrive_sequences WHERE name = 'lease')
 LIMIT :count
