@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -122,9 +123,13 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     folder.mkdir()
     (folder / "__init__.py").write_text("")
     (folder / "app.py").write_text("from redrive import App\napp = App('memory://', include=['shop.tasks'])\n")
+    forget()
     yield folder
-    import sys
+    forget()
 
+
+def forget() -> None:
+    """Forget the package; another test may have imported one of its name."""
     for name in [name for name in sys.modules if name.partition(".")[0] == "shop"]:
         del sys.modules[name]
 
