@@ -14,7 +14,7 @@ from collections.abc import Generator
 import coverage
 import pytest
 
-FOLDERS = re.compile(r"tests/(app|conformance|engine|policy|retrying|schedule|simulate|stores|testing)/")
+FOLDERS = re.compile(r"tests/(app|conformance|engine|errors|policy|retrying|schedule|simulate|stores|testing)/")
 """Folders whose tests are measured, in the in-memory store where they run on each store."""
 
 OTHER_STORES = re.compile(r"file|postgres|sqlite|turso", re.IGNORECASE)

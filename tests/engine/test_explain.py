@@ -82,6 +82,8 @@ def test_a_dead_job_says_what_became_of_its_catch(state: State, expected: str):
             "no live worker has the task 'send' in queue 'mail'",
         ),
         ((worker(tasks=("print",)), worker(tasks=("send",))), "waiting for a free worker"),
+        ((worker(trouble="settling: KeyError"),), "worker 9 is in trouble: settling: KeyError"),
+        ((worker(trouble="settling: KeyError"), worker()), "waiting for a free worker"),
         ((worker(queues=("letters", "mail")),), "waiting for a free worker"),
         ((worker(queues=("letters",)), worker()), "waiting for a free worker"),
     ],

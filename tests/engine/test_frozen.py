@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from unittest.mock import Mock
 
 import msgspec
 import pytest
 
+from redrive.engine import frozen
 from redrive.engine.frozen import freeze, thaw
 from redrive.errors import PolicyValueError
 from redrive.policy import Backoff, Policy, Rule
@@ -80,3 +82,12 @@ def test_a_text_that_is_no_json_is_refused():
     """A text that is not even JSON is refused by its reader."""
     with pytest.raises(msgspec.DecodeError):
         thaw("{")
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_what_ends_the_process_is_no_fault_of_the_policy(error, monkeypatch: pytest.MonkeyPatch):
+    """Where memory is short, or a person presses Ctrl-C, the policy that is being read is not said to be unreadable."""
+    monkeypatch.setattr(frozen, "thaw", Mock(side_effect=error))
+
+    with pytest.raises(error):
+        frozen.read("{}")

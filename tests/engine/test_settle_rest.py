@@ -10,6 +10,8 @@ from msgspec.structs import replace
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Cancelled, Expired, Failed, Lost, Outcome, Released, Snoozed, Unreadable
 from redrive.engine.records import Claim, Closing, Hold
+from redrive.engine.settle import decide
+from redrive.policy import Backoff
 from tests.engine.helpers import CATCHING, LATER, NOW, ONCE, claim, closed, failure, policy, seconds, settled
 
 FAILED = Failed(failure())
@@ -289,3 +291,57 @@ def test_an_expired_job_is_caught(parent: int | None, catch: str | None):
     of = claim(parent_id=parent, policy=policy("2 1s catch mend", deadline="90s"))
 
     assert catch == settled(of, Expired()).catch
+
+
+MEMORY: list[int] = []
+"""Empty where a backoff of these tests has to fail."""
+
+
+@pytest.fixture(autouse=True)
+def memory() -> None:
+    """Let the backoffs work while policies are made."""
+    MEMORY[:] = [1]
+
+
+def short_of_memory(retry: int) -> float:
+    """A backoff for which there is no memory any more, once a test has taken it away."""
+    if not MEMORY:
+        raise MemoryError
+    return retry
+
+
+Backoff.register("tests.settle.short_of_memory", short_of_memory)
+
+
+def test_a_lack_of_memory_does_not_end_the_job():
+    """It says nothing about the job; the worker tries again, or ends."""
+    poor = claim(policy=policy(backoff=Backoff.named("tests.settle.short_of_memory")))
+
+    MEMORY.clear()
+    with pytest.raises(MemoryError):
+        decide(poor, FAILED, NOW, 0.5)
+
+
+def test_an_end_that_is_no_failure_and_cannot_be_written_is_an_error():
+    """A snooze beyond the last date is no failure of the attempt: nothing is decided."""
+    with pytest.raises(OverflowError):
+        decide(claim(), Snoozed(timedelta.max), NOW, 0.5)
+
+
+def out_of_range(retry: int) -> float:
+    """A backoff that has no delay for this retry, once a test has said so."""
+    return {1: 1.0}[retry if MEMORY else 0]
+
+
+Backoff.register("tests.settle.out_of_range", out_of_range)
+
+
+@pytest.mark.parametrize(("attempt", "state"), [(LATER, State.DEAD), (CATCHING, State.READY)])
+def test_a_policy_that_raises_ends_the_job_and_runs_its_catch_again(attempt: Claim, state: State):
+    """To ask it again would not help; a catch job may not die of a failure."""
+    broken = replace(attempt, policy=policy(backoff=Backoff.named("tests.settle.out_of_range")))
+    MEMORY.clear()
+    moved = decide(broken, FAILED, NOW, 0.5)
+
+    assert state is moved.state
+    assert "KeyError: 0" in moved.closed.error + (moved.closed.verdict or "")

@@ -31,7 +31,7 @@ def test_a_slot_is_free_when_no_handler_is_in_it(app: App, held: int, ended: int
 
 
 def test_an_end_is_counted_until_it_is_written(app: App):
-    """A worker that has worked has all its slots again, and remembers no ends."""
+    """A worker that has worked has no slot taken, and remembers no ends."""
 
     async def run() -> Worker:
         worker = Worker(app, concurrency=2)
@@ -46,7 +46,15 @@ def test_an_end_is_counted_until_it_is_written(app: App):
     app.task(name="send")(lambda number: None).enqueue_many(range(5))
     worker = asyncio.run(run())
 
-    assert (2, 0) == (worker._free(), worker._ended)
+    assert ({}, 0) == (worker._running, worker._ended)
+
+
+def test_a_worker_that_stops_has_no_free_slot(app: App):
+    """So a stop that comes during a claim is not followed by another claim."""
+    worker = Worker(app, concurrency=3)
+    worker.stop()
+
+    assert 0 == worker._free()
 
 
 def test_the_claimer_is_told_before_a_batch_is_written(app: App):

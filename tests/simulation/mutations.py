@@ -141,7 +141,7 @@ MUTATIONS: Mapping[str, tuple[Callable[[], AbstractContextManager[None]], str, s
     "a cron fires an occurrence again": (_fired_again, "cron_fired_twice", "default"),
     "cancelled handlers are not counted against the limit": (_cancelled_uncounted, "limit_exceeded", "limits"),
     "an absence of the database counts as silence": (_absence_unforgiven, "false_loss", "outage"),
-    "lent transactions share the default executor": (_lending_in_the_default_executor, "slow_transaction", "lending"),
+    "lent transactions share the default executor": (_lending_in_the_default_executor, "not_drained", "lending"),
     "a clock that is set is followed at once": (_clock_followed_at_once, "early_cron", "clocks"),
     "the heartbeat has no deadline": (_patient, "false_loss", "heartbeat"),
     "the stop waits for the heartbeat": (_joined, "stop_hangs", "heartbeat"),

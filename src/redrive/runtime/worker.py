@@ -261,11 +261,13 @@ class Worker:
     # ---------------------------------------------------------------- one attempt
 
     def _free(self) -> int:
-        """Slots without a handler.
+        """Return the number of slots without a handler; none once the worker stops.
 
         An attempt gives its slot back when it ends and not when its end has been written: so the next claim travels in
         the same transaction as the settle. No more ends than there are slots may be unwritten, if the store is slow.
         """
+        if self._stopping.is_set():
+            return 0
         held = len(self._running)
         return min(self._concurrency - held + self._ended, 2 * self._concurrency - held)
 

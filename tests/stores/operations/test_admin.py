@@ -8,7 +8,8 @@ from redrive.engine.lifecycle import State
 from redrive.engine.records import Attempt, Closing, Hold, KeyUntil, Stats
 from redrive.engine.select import Filter
 from redrive.engine.workers import Worker
-from redrive.stores.operations import admin, workers
+from redrive.errors import StoreOpenError
+from redrive.stores.operations import admin, schema, workers
 from redrive.stores.operations.admin import Cancelled
 from redrive.stores.query import Query
 from tests.engine.helpers import job
@@ -123,3 +124,16 @@ def test_skipping_what_holds_up_nobody_leaves_no_line():
     """A skip that changes nothing is not in the audit log; one that does is."""
     assert (True, 4) == ((answer := converse(admin.skip(7), CLOCK, [DEAD], [(7,)], []))[0], len(answer[1]))
     assert (False, 3) == ((answer := converse(admin.skip(7), CLOCK, [DEAD], []))[0], len(answer[1]))
+
+
+def test_a_database_without_an_identity_is_damaged():
+    """The table may belong to another program; the error names it and what it lacks."""
+    with pytest.raises(StoreOpenError, match="redrive_meta has no uid"):
+        converse(admin.identify("uid"), [])
+
+
+@pytest.mark.parametrize(("version", "compatible"), [(None, None), ("two", None), ("1", "")])
+def test_what_is_no_version_of_a_schema_is_refused(version: str | None, compatible: str | None):
+    """The error says that the table may belong to another program, and what to do."""
+    with pytest.raises(StoreOpenError, match="without the version of the schema"):
+        schema.found(version, compatible)

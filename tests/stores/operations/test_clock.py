@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from redrive.engine.select import Filter
 from redrive.stores.operations import admin, clock, jobs, leases, redriving, repolicy, retention, workers
 from tests.stores.helpers import T0, new, seconds
+from tests.stores.operations.conversing import converse, names
 
 
 @pytest.mark.parametrize("now", [None, T0])
@@ -36,3 +39,14 @@ def test_every_operation_that_writes_asks_for_the_time_first(now: object):
     for busy in (jobs.enqueue([new()], now=now), leases.claim(1, 1, lease_for=seconds(1), now=now)):
         assert now == next(busy.steps).params["now"]
         busy.steps.close()
+
+
+def test_an_anchor_that_still_holds_is_not_written_again():
+    """A second look at the same instant finds nothing to write."""
+    wall = clock.Wall(T0, None, "boot", 5)
+    _, asked = converse(clock.keep(), [wall], [])
+    (written,) = asked[1].many
+    kept, asked_again = converse(clock.keep(), [clock.Wall(T0, written["value"], "boot", 5)])
+
+    assert ["wall", "meta_put"] == names(asked)
+    assert (clock.Kept(timedelta(0), timedelta(0)), ["wall"]) == (kept, names(asked_again))

@@ -134,3 +134,9 @@ def test_one_job_alone_needs_no_lists():
 
     assert ["gate", "policy_put", "job_insert_alike", "payload_insert"] == names(plain)
     assert ["gate", "keys_take", "policy_put", "job_insert", "payload_insert"] == names(other)
+
+
+def test_an_unknown_job_has_no_salt():
+    """Whoever asks for the idempotency key of a job that is not there gets an error that names it."""
+    with pytest.raises(JobNotFound, match="7"):
+        converse(jobs.salt(7), [])

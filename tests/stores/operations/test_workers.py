@@ -73,3 +73,12 @@ def test_leaving_takes_keys_again():
     _, asked = converse(workers.leave(5), CLOCK, released, [(1,)], [])
 
     assert [{"kind": "unique", "scope": "send", "key": "u", "job_id": 1}] == asked[2].many
+
+
+def test_trouble_and_a_longer_timeout_are_one_statement_each():
+    """They name the worker, and the attempt by its lease."""
+    _, told = converse(workers.report(5, "settling: KeyError"), [])
+    _, longer = converse(workers.prolong(7, 41, seconds(9)), [])
+
+    assert ("worker_trouble", {"id": 5, "trouble": "settling: KeyError"}) == (told[0].name, told[0].params)
+    assert {"job_id": 7, "lease_id": 41, "timeout_for": seconds(9)} == longer[0].params
