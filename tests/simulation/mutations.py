@@ -20,6 +20,7 @@ import redrive.stores.operations.leases
 from redrive.engine.outcome import Lost, Released
 from redrive.engine.settle import decide
 from redrive.runtime import keeper
+from redrive.runtime.executor import Executor
 from redrive.runtime.keeper import Keeper
 from redrive.runtime.worker import Worker
 from redrive.stores.dialects import loader
@@ -116,6 +117,18 @@ def _joined() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _any_cancellation() -> Iterator[None]:
+    """A handler that cancels itself counts as one that the worker has cancelled."""
+    made = Executor.__init__
+
+    def init(executor: Executor, *args: Any, **kwargs: Any) -> None:
+        made(executor, *args, **kwargs | {"cut_off": lambda _: True})
+
+    with mock.patch.object(Executor, "__init__", init):
+        yield
+
+
 SETTLE = "settle without the lease check"
 
 
@@ -145,6 +158,7 @@ MUTATIONS: Mapping[str, tuple[Callable[[], AbstractContextManager[None]], str, s
     "a clock that is set is followed at once": (_clock_followed_at_once, "early_cron", "clocks"),
     "the heartbeat has no deadline": (_patient, "false_loss", "heartbeat"),
     "the stop waits for the heartbeat": (_joined, "stop_hangs", "heartbeat"),
+    "every cancellation is a release": (_any_cancellation, "free_loop", "cancellation"),
     "attempts outlive the lease": (_unguarded, "false_loss", "silence"),
 }
 """Each with how it is made, the invariant that finds it, and the profile of faults in which it does."""
