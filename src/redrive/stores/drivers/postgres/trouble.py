@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from redrive.errors import StoreBusy, StoreError, StoreFull, StoreOpenError, StoreUnreachable
-from redrive.stores.drivers.doubt import unknown
 from redrive.stores.drivers.postgres.settings import Settings
+from redrive.stores.drivers.unknown import unknown
 
 __all__ = ["translation"]
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from redrive.errors import StoreBusy, StoreError, StoreFull, StoreOpenError
-from redrive.stores.drivers.doubt import unknown
 from redrive.stores.drivers.sqlite.settings import Settings
+from redrive.stores.drivers.unknown import unknown
 
 __all__ = ["locked", "translated", "translation"]
 
