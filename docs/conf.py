@@ -59,7 +59,9 @@ nitpick_ignore_regex = [
     (r"py:.*", r"httpx\.\w+|KeyOption"),  # httpx's pages are on another host; an alias that the text explains
     (r"py:.*", r"(asyncpg|psycopg|sqlalchemy)\..*"),  # nor are the pages of these here
     (r"py:.*", r"redrive\.stores\.(store\.Driver|loan\.\w+)"),
-    (r"py:.*", r"redrive\.app\.(app\.Register|home\.Home|link\.Link|payload\.Signature)"),  # nor are these
+    # Nor are these.
+    (r"py:.*", r"redrive\.app\.(app\.Register|protocol\.AppProtocol|attempt_handle\.AttemptHandle|payload\.Signature)"),
+    (r"py:.*", r"redrive\.contrib\.django\.app\.DjangoApp"),
     (r"py:.*", r"redrive\.app\.schedules\.(Said|Register\w+)"),
 ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import redrive.seams
-from redrive.policy.forms import Runner
+from redrive.policy.call_methods import Runner
 from redrive.seams import Seam
 
 

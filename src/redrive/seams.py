@@ -43,4 +43,4 @@ class Seam:
 
 
 in_process = Seam("redrive.retrying.runner:RUNNER")
-"""Carries out calls in this process: `redrive.policy.forms.Runner`."""
+"""Carries out calls in this process: `redrive.policy.call_methods.Runner`."""

@@ -21,7 +21,7 @@ import pytest
 
 from redrive import App, Filter
 from redrive.engine.lifecycle import FINAL
-from redrive.engine.records import Attempt, Job
+from redrive.engine.records import AttemptRecord, JobRecord
 from redrive.errors import StoreError
 from tests.acceptance import processes
 from tests.acceptance.processes import Process, Stage, uid
@@ -192,7 +192,7 @@ def ended(stage: Stage, *, after_id: int = 0) -> None:
     stage.until(is_over)
 
 
-def everything(app: App) -> dict[int, tuple[Job, tuple[Attempt, ...]]]:
+def everything(app: App) -> dict[int, tuple[JobRecord, tuple[AttemptRecord, ...]]]:
     """All jobs with their histories, to be compared with a later reading."""
     jobs = app.jobs(Filter(oldest_first=True, limit=EVERYTHING))
     return {job.id: (job, app.job(job.id).attempts) for job in jobs}

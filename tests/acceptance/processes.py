@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import IO
 
 from redrive import App, Filter
-from redrive.engine.records import Attempt, Job
+from redrive.engine.records import AttemptRecord, JobRecord
 from tests import postgres
 
 CHECKOUT = Path(__file__).parents[2]
@@ -303,7 +303,7 @@ class Stage:
         """Which executions have started."""
         return self.noted("run")
 
-    def jobs(self) -> tuple[Job, ...]:
+    def jobs(self) -> tuple[JobRecord, ...]:
         """All jobs, oldest first."""
         return self.app.jobs(Filter(oldest_first=True, limit=10_000))
 
@@ -312,7 +312,7 @@ class Stage:
         return {uid(each) for job in self.jobs() for each in self.app.job(job.id).attempts if each.outcome in outcomes}
 
 
-def uid(attempt: Attempt) -> str:
+def uid(attempt: AttemptRecord) -> str:
     """The name of an execution, as its handler writes it."""
     return f"{attempt.job_id}.{attempt.lease_id}"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from redrive.runtime.faults import POINTS
+from redrive.runtime.failpoints import POINTS
 from tests import postgres
 from tests.acceptance.chaos import (
     acknowledged,

@@ -16,7 +16,7 @@ from redrive.app.app import App
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.records import Closing
 from redrive.engine.select import Filter
-from redrive.runtime.faults import POINTS
+from redrive.runtime.failpoints import POINTS
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
 

@@ -9,7 +9,7 @@ import pytest
 
 from redrive.cli.demo.audit import Case, DeadLetter, Fate, Request, audit, read_lines
 from redrive.engine.lifecycle import State
-from redrive.engine.records import Job
+from redrive.engine.records import JobRecord
 from redrive.policy import Policy
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -17,7 +17,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 def case(state=State.SUCCEEDED, *, attempt=1, number=1, caught=False, **more) -> Case:
     """A delivery as the database tells it, under the key `k<number>`."""
-    job = Job(
+    job = JobRecord(
         id=number,
         task="deliver",
         queue="default",

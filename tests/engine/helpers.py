@@ -10,10 +10,10 @@ from msgspec import structs
 
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Outcome
-from redrive.engine.records import Attempt, Claim, Job
+from redrive.engine.records import AttemptRecord, Claim, JobRecord
 from redrive.engine.settle import decide
 from redrive.engine.transition import Transition
-from redrive.engine.workers import Worker
+from redrive.engine.workers import WorkerRecord
 from redrive.policy import Failure, Policy, Stage
 
 T0 = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -86,16 +86,16 @@ def settled(of: Claim, outcome: Outcome, sample: float = 0.0) -> Transition:
     return decide(of, outcome, NOW, sample)
 
 
-def closed(of: Claim, outcome: Outcome) -> Attempt:
+def closed(of: Claim, outcome: Outcome) -> AttemptRecord:
     """The history line of an attempt that ended at `NOW`."""
     line = settled(of, outcome).closed
     assert line is not None
     return line
 
 
-def worker(**changes: Any) -> Worker:
+def worker(**changes: Any) -> WorkerRecord:
     """A worker that is alive and serves all queues."""
-    ordinary = Worker(
+    ordinary = WorkerRecord(
         id=9,
         name="host:1",
         host=None,
@@ -114,9 +114,9 @@ def worker(**changes: Any) -> Worker:
     return replace(ordinary, **changes)
 
 
-def job(**changes: Any) -> Job:
+def job(**changes: Any) -> JobRecord:
     """An ordinary job that is ready and due at `T0`."""
-    ordinary = Job(
+    ordinary = JobRecord(
         id=7,
         task="send",
         queue="mail",

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from redrive.engine.explain import CatchJob, Circumstances, span, why_not_running
 from redrive.engine.lifecycle import State
-from redrive.engine.records import Hold, Job
-from redrive.engine.workers import Worker
+from redrive.engine.records import Hold, JobRecord
+from redrive.engine.workers import WorkerRecord
 from tests.engine.helpers import T0, job, policy, seconds, worker
 
 RUNNING = job(state=State.RUNNING, claimed_at=T0, attempt=2, worker_id=9, lease_id=1)
@@ -45,7 +45,7 @@ LATER = job(scheduled_at=T0 + seconds(90))
         (job(scheduled_at=T0 + seconds(91)), "due: due in 1s"),
     ],
 )
-def test_a_job_says_in_one_line_why_it_is_not_running(row: Job, expected: str):
+def test_a_job_says_in_one_line_why_it_is_not_running(row: JobRecord, expected: str):
     """The line says the state, since or until when, and the last decision."""
     actual = why_not_running(row, Circumstances(T0 + seconds(90), (worker(),)))
 
@@ -88,7 +88,7 @@ def test_a_dead_job_says_what_became_of_its_catch(state: State, expected: str):
         ((worker(queues=("letters",)), worker()), "waiting for a free worker"),
     ],
 )
-def test_a_due_job_says_that_no_worker_will_take_it(workers: tuple[Worker, ...], expected: str):
+def test_a_due_job_says_that_no_worker_will_take_it(workers: tuple[WorkerRecord, ...], expected: str):
     """It waits for a free worker only where a live one serves its queue."""
     assert f"due since 1m 30s, {expected}" == why_not_running(job(), Circumstances(T0 + seconds(90), workers))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redrive.engine.keys import SUPERSEDED, Grip, grip, holds, superseded
-from redrive.engine.lifecycle import Event, State
+from redrive.engine.lifecycle import JobEvent, State
 from redrive.engine.outcome import Failed
 from redrive.engine.records import KeyUntil
 from tests.engine.helpers import claim, failure, settled
@@ -47,6 +47,6 @@ def test_a_job_that_cannot_have_its_key_back_is_cancelled():
     retry = settled(claim(), Failed(failure()))
     closed = superseded(retry, "u", 9)
 
-    assert (Event.CANCEL, State.CANCELLED, SUPERSEDED) == (closed.event, closed.state, closed.reason)
+    assert (JobEvent.CANCEL, State.CANCELLED, SUPERSEDED) == (closed.event, closed.state, closed.reason)
     assert ("superseded by job 9, which holds its key 'u'", None) == (closed.note, closed.hold)
     assert (retry.closed, retry.error) == (closed.closed, closed.error)

@@ -27,5 +27,5 @@ def test_an_attempt_shows_itself_without_its_traceback():
 
     assert "Traceback (most recent call last)" == line.traceback
     assert "Traceback" not in repr(line)
-    assert repr(line).startswith("Attempt(job_id=7, lease_id=41, number=4,")
+    assert repr(line).startswith("AttemptRecord(job_id=7, lease_id=41, number=4,")
     assert "error='boom'" in repr(line)

@@ -12,7 +12,7 @@ import pytest
 import redrive
 from redrive import observe
 from redrive.observe import CallSucceeded
-from redrive.observe.audience import AUDIENCE
+from redrive.observe.listeners import LISTENERS
 from redrive.policy.duration import ZERO
 
 EVENT = CallSucceeded(name="app.fetch", attempts=2, elapsed=ZERO, waited=ZERO)
@@ -48,7 +48,7 @@ def test_a_sink_that_was_added_hears_until_it_is_removed():
     observe.tell(EVENT)
 
     assert [EVENT] == seen
-    assert not AUDIENCE
+    assert not LISTENERS
 
 
 def test_a_registration_is_a_context_manager():
@@ -87,7 +87,7 @@ def test_a_sink_that_is_added_twice_is_told_once():
     observe.tell(EVENT)
 
     assert [EVENT, EVENT] == seen
-    assert not AUDIENCE
+    assert not LISTENERS
 
 
 def test_sinks_are_told_in_the_order_in_which_they_were_added():
@@ -108,7 +108,7 @@ def test_only_silences_everybody_else():
             observe.tell(EVENT)
 
     assert ([], [EVENT]) == (everywhere, here)
-    assert not AUDIENCE
+    assert not LISTENERS
 
 
 def test_only_is_for_this_task_and_those_it_starts():
@@ -153,7 +153,7 @@ def test_threads_add_and_remove_at_once():
         thread.join(30)
     seen = []
 
-    assert not AUDIENCE
+    assert not LISTENERS
     with observe.add(seen.append):
         observe.tell(EVENT)
     assert [EVENT] == seen
@@ -165,7 +165,7 @@ def test_what_is_no_function_is_no_sink():
         observe.add("stdout")
     with pytest.raises(TypeError, match="None is no sink"), observe.only(None):
         raise AssertionError
-    assert not AUDIENCE
+    assert not LISTENERS
 
 
 # ----------------------------------------------------------------------------------------------------- around a wait

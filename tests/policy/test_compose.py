@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from redrive.errors import PolicyValueError
 from redrive.policy import Backoff
 from redrive.policy.backoff import NEVER_MORE
+from redrive.policy.backoff_kinds import Decorrelated
 from redrive.policy.compose import Envelope, GiveUpOver, UpTo
-from redrive.policy.kinds import Decorrelated
 from tests.policy.strategies import backoffs, lengths
 
 EVER = Backoff.constant(0)

@@ -11,7 +11,7 @@ import pytest
 import redrive
 from redrive.errors import PolicyValueError
 from redrive.policy import Backoff, Jitter, Policy, Rule
-from redrive.policy.kinds import Exponential
+from redrive.policy.backoff_kinds import Exponential
 
 SECOND = timedelta(seconds=1)
 

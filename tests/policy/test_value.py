@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from redrive.policy import Jitter, Policy
-from redrive.policy.kinds import Constant, Linear
+from redrive.policy.backoff_kinds import Constant, Linear
 from tests.policy.strategies import policies
 
 

@@ -29,8 +29,8 @@ stamina 26.1: a hook that is a context manager is exited 3, 2, 1 times in one ca
 stamina 26.1: with `timeout=1` a hook that says 60 makes it sleep 60 s, and one that says NaN makes it sleep NaN
     here::test_no_wait_passes_the_deadline_whoever_asks_for_it
     here::test_what_is_no_number_of_seconds_is_never_slept
-    tests/policy/test_kinds.py::test_what_a_function_gives_is_checked_at_once
-    tests/policy/test_kinds.py::test_what_a_function_gives_later_is_checked_too
+    tests/policy/test_backoff_kinds.py::test_what_a_function_gives_is_checked_at_once
+    tests/policy/test_backoff_kinds.py::test_what_a_function_gives_later_is_checked_too
 stamina 26.1: at its cap it draws one value only
     here::test_delays_spread_at_the_cap
 stamina 26.1: `on=BaseException` retries KeyboardInterrupt
@@ -68,7 +68,7 @@ google-api-core 2.44: with less than a second left the next attempt gets the who
     tests/retrying/test_context.py::test_a_deadline_that_has_passed_leaves_nothing
 redress 1.4.2: 68 % of decorrelated draws are exactly the cap
     here::test_delays_spread_at_the_cap
-    tests/policy/test_kinds.py::test_decorrelated_draws_do_not_pile_up_at_the_maximum
+    tests/policy/test_backoff_kinds.py::test_decorrelated_draws_do_not_pile_up_at_the_maximum
 httpx-retries 0.6: 97 % of the delays before attempt 12 are exactly the cap
     here::test_delays_spread_at_the_cap
 smithy-python (read, not run): the previous delay of a decorrelated backoff belongs to the strategy, so that calls mix

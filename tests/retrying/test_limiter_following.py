@@ -16,7 +16,7 @@ from redrive.policy import Failure
 from redrive.policy.adaptive import AdaptiveRate
 from redrive.retrying import Adaptive, Limiter, Shedding
 from redrive.retrying.context import _in_force, using
-from redrive.retrying.pace import Following
+from redrive.retrying.rate import Following
 from redrive.testing import VirtualClock
 from tests.retrying.helpers import Busy, JumpingClock, LoopClock, Other, Script
 from tests.retrying.test_limiter import together

@@ -9,9 +9,9 @@ import pytest
 
 import redrive
 from redrive.contrib.httpx import RetryTransport
+from redrive.orchestrator import Orchestrator, Request, RetryReason
 from redrive.policy import Backoff, Failure, Policy, Rule
 from redrive.retrying import disabled
-from redrive.retrying.orchestrator import Orchestrator, Request, RetryReason
 from tests.retrying.helpers import Busy, Other, Script
 from tests.retrying.test_context import FORMS, in_block
 

@@ -15,12 +15,12 @@ import pytest
 from redrive import App
 from redrive.engine.outcome import Succeeded
 from redrive.errors import StoreBusy, StoreError
-from redrive.runtime import dice, faults
+from redrive.runtime import failpoints, rng
 from redrive.runtime import rescuer as rescuer_module
-from redrive.runtime.keeper import Keeper
+from redrive.runtime.backoff import rest
+from redrive.runtime.heartbeat import Heartbeat
 from redrive.runtime.notifier import Notifier
 from redrive.runtime.rescuer import Rescuer
-from redrive.runtime.rests import rest
 from redrive.stores.operations import leases
 from redrive.stores.operations.leases import Ending
 from redrive.testing import VirtualClock
@@ -42,7 +42,7 @@ class Held:
         self.holding = holding
         self.lost: list[frozenset[int]] = []
         self.forgotten = threading.Event()
-        self.keeper = Keeper(app, lambda: worker, lambda: self.holding, self.lost.append, self.forgotten.set)
+        self.keeper = Heartbeat(app, lambda: worker, lambda: self.holding, self.lost.append, self.forgotten.set)
 
 
 def test_a_beat_extends_the_life_of_the_worker(app: App):
@@ -301,23 +301,23 @@ def test_rests_grow_and_end():
 
 def test_dice_are_fair_enough():
     """A sample is at least 0 and less than 1, and two are hardly ever equal."""
-    samples = {dice.roll() for _ in range(100)}
+    samples = {rng.roll() for _ in range(100)}
 
     assert 90 < len(samples)
     assert all(0 <= sample < 1 for sample in samples)
 
 
-@pytest.mark.parametrize("point", faults.POINTS)
+@pytest.mark.parametrize("point", failpoints.POINTS)
 def test_a_fault_point_kills_when_it_is_armed(monkeypatch: pytest.MonkeyPatch, point):
     """An armed point sends SIGKILL to its own process; the others, and all of them in production, do nothing."""
     killed: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
-    for each in faults.POINTS:
-        faults.at(each)
+    for each in failpoints.POINTS:
+        failpoints.at(each)
     before = list(killed)
-    monkeypatch.setattr(faults, "_ARMED", point)
-    for each in faults.POINTS:
-        faults.at(each)
+    monkeypatch.setattr(failpoints, "_ARMED", point)
+    for each in failpoints.POINTS:
+        failpoints.at(each)
 
     assert ([], [(os.getpid(), signal.SIGKILL)]) == (before, killed)
 

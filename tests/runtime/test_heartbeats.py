@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from redrive import App, Context
-from redrive.app import link as link_module
-from redrive.app.link import EVERY, Link
+from redrive.app import attempt_handle as link_module
+from redrive.app.attempt_handle import EVERY, AttemptHandle
 from redrive.errors import LeaseLost, PayloadError, StoreBusy
-from redrive.runtime.keeper import Keeper
+from redrive.runtime.heartbeat import Heartbeat
 from redrive.testing import drain
 from tests.runtime.helpers import PATIENCE, take, until, working
 
@@ -37,11 +37,11 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
 
 
 @pytest.fixture
-def link(app: App, time: Time) -> Link:
+def link(app: App, time: Time) -> AttemptHandle:
     """The link of an attempt."""
     app.task(name="send")(lambda: None).enqueue()
     (claim,) = take(app)
-    return Link(claim, app.store, app.now, lambda value: None, None)
+    return AttemptHandle(claim, app.store, app.now, lambda value: None, None)
 
 
 def said(app: App) -> Any:
@@ -83,7 +83,7 @@ def test_a_heartbeat_can_be_awaited(app: App):
     assert [1, 2] == said(app)
 
 
-def test_more_than_one_a_second_are_put_together(app: App, link: Link, time: Time):
+def test_more_than_one_a_second_are_put_together(app: App, link: AttemptHandle, time: Time):
     """The first is written at once; of the others the latest, when the second is over."""
     for number in range(3):
         link.heartbeat(number, force=False)
@@ -96,7 +96,7 @@ def test_more_than_one_a_second_are_put_together(app: App, link: Link, time: Tim
     assert None is link.unsaid()
 
 
-def test_the_next_heartbeat_after_a_second_is_written(app: App, link: Link, time: Time):
+def test_the_next_heartbeat_after_a_second_is_written(app: App, link: AttemptHandle, time: Time):
     """And nothing older comes after it."""
     link.heartbeat(0, force=False)
     link.heartbeat(1, force=False)
@@ -107,7 +107,7 @@ def test_the_next_heartbeat_after_a_second_is_written(app: App, link: Link, time
     assert (2, None) == (said(app), link.unsaid())
 
 
-def test_a_forced_heartbeat_is_written_at_once(app: App, link: Link):
+def test_a_forced_heartbeat_is_written_at_once(app: App, link: AttemptHandle):
     """As the last words before a long step."""
     link.heartbeat(0, force=False)
     link.heartbeat(1, force=True)
@@ -115,7 +115,7 @@ def test_a_forced_heartbeat_is_written_at_once(app: App, link: Link):
     assert (1, None) == (said(app), link.unsaid())
 
 
-def test_a_heartbeat_without_details_leaves_them(app: App, link: Link, time: Time):
+def test_a_heartbeat_without_details_leaves_them(app: App, link: AttemptHandle, time: Time):
     """It is a question: is the job still mine?"""
     link.heartbeat("half", force=False)
     link.heartbeat(None, force=False)
@@ -126,7 +126,7 @@ def test_a_heartbeat_without_details_leaves_them(app: App, link: Link, time: Tim
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
-def test_a_stale_heartbeat_is_refused(app: App, link: Link, colour: str):
+def test_a_stale_heartbeat_is_refused(app: App, link: AttemptHandle, colour: str):
     """It changes nothing; from then on the handler is told without asking the database (D16)."""
 
     def beat(details: int) -> None:
@@ -143,14 +143,14 @@ def test_a_stale_heartbeat_is_refused(app: App, link: Link, colour: str):
     assert (None, True) == (said(app), link.reason is not None)
 
 
-def test_details_that_are_no_json_are_refused(link: Link):
+def test_details_that_are_no_json_are_refused(link: AttemptHandle):
     """At the place where the mistake is."""
     with pytest.raises(PayloadError, match="the details of a heartbeat cannot be written as JSON"):
         link.heartbeat(object(), force=False)
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
-def test_a_database_that_is_away_ends_no_attempt(app: App, link: Link, time: Time, monkeypatch, colour: str):
+def test_a_database_that_is_away_ends_no_attempt(app: App, link: AttemptHandle, time: Time, monkeypatch, colour: str):
     """What could not be written is left to the worker; only a forced heartbeat fails."""
 
     def busy(*_: object, **__: object) -> None:
@@ -179,7 +179,7 @@ def test_a_database_that_is_away_ends_no_attempt(app: App, link: Link, time: Tim
         beat(force=True)
 
 
-def test_the_keeper_writes_what_is_left(app: App, link: Link, time: Time):
+def test_the_keeper_writes_what_is_left(app: App, link: AttemptHandle, time: Time):
     """In one transaction for all handlers of the worker."""
     link.heartbeat(0, force=False)
     link.heartbeat(1, force=False)
@@ -189,7 +189,7 @@ def test_the_keeper_writes_what_is_left(app: App, link: Link, time: Time):
         report = link.unsaid()
         return [] if report is None else [report]
 
-    keeper = Keeper(app, lambda: 1, frozenset, lambda _: None, lambda: None, unsaid=unsaid)
+    keeper = Heartbeat(app, lambda: 1, frozenset, lambda _: None, lambda: None, unsaid=unsaid)
     keeper._report()
 
     assert 1 == said(app)

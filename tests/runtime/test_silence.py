@@ -13,9 +13,9 @@ import pytest
 from redrive import App
 from redrive.clock import SystemClock
 from redrive.errors import StoreUnreachable
-from redrive.runtime import keeper as keeper_module
+from redrive.runtime import heartbeat as keeper_module
 from redrive.runtime import patience
-from redrive.runtime.keeper import MARGIN, Keeper
+from redrive.runtime.heartbeat import MARGIN, Heartbeat
 from redrive.runtime.patience import in_time
 from redrive.runtime.rescuer import Rescuer
 from redrive.runtime.worker import Worker
@@ -99,7 +99,9 @@ def test_a_beat_without_an_answer_is_sent_again_before_the_lease_ends(slow: App,
     worker = register(slow)
     monkeypatch.setattr(slow.store, "run", once)
     expired: list[None] = []
-    keeper = Keeper(slow, lambda: worker, frozenset, lambda _: None, lambda: None, expired=lambda: expired.append(None))
+    keeper = Heartbeat(
+        slow, lambda: worker, frozenset, lambda _: None, lambda: None, expired=lambda: expired.append(None)
+    )
     keeper.start()
 
     assert answered.wait(PATIENCE)
@@ -112,7 +114,7 @@ def test_a_look_without_an_answer_does_not_delay_the_beat(app: App, monkeypatch:
     """A beat is sent when its time has come, however few looks there were."""
     now = [0.0]
     monkeypatch.setattr(SystemClock, "monotonic", staticmethod(lambda: now[0]))
-    keeper = Keeper(app, lambda: 1, frozenset, lambda _: None, lambda: None)
+    keeper = Heartbeat(app, lambda: 1, frozenset, lambda _: None, lambda: None)
     done: list[tuple[str, float]] = []
 
     def look() -> None:
@@ -152,11 +154,13 @@ class _Passing:
         return self.count < 0
 
 
-def watched(app: App, monkeypatch: pytest.MonkeyPatch, waits: int, *, late: float = 0.0) -> tuple[Keeper, list[float]]:
+def watched(
+    app: App, monkeypatch: pytest.MonkeyPatch, waits: int, *, late: float = 0.0
+) -> tuple[Heartbeat, list[float]]:
     """Return a keeper in a time of its own, and the seconds at which it has the attempts cancelled."""
     now, expired = [0.0], []
     monkeypatch.setattr(SystemClock, "monotonic", staticmethod(lambda: now[0]))
-    keeper = Keeper(app, lambda: 1, frozenset, lambda _: None, lambda: None, expired=lambda: expired.append(now[0]))
+    keeper = Heartbeat(app, lambda: 1, frozenset, lambda _: None, lambda: None, expired=lambda: expired.append(now[0]))
     monkeypatch.setattr(keeper, "_stop", _Passing(now, waits, late))
     return keeper, expired
 
@@ -269,7 +273,7 @@ def test_a_stop_does_not_wait_for_a_beat_without_an_answer(slow: App, monkeypatc
 
     told: list[str] = []
     monkeypatch.setattr(slow.store, "run", beat)
-    keeper = Keeper(slow, lambda: 1, frozenset, lambda _: None, lambda: told.append("forgotten"))
+    keeper = Heartbeat(slow, lambda: 1, frozenset, lambda _: None, lambda: told.append("forgotten"))
     monkeypatch.setattr(keeper, "_report", answered.set)
     keeper.start()
     assert asked.wait(PATIENCE)
@@ -337,6 +341,6 @@ def test_a_sign_off_that_is_never_answered_is_given_up(monkeypatch: pytest.Monke
 
 def test_the_margin_is_a_share_of_a_short_lease(slow: App):
     """And a second of a long one."""
-    keepers = [Keeper(app, lambda: 1, frozenset, lambda _: None, lambda: None) for app in (slow, App("memory://"))]
+    keepers = [Heartbeat(app, lambda: 1, frozenset, lambda _: None, lambda: None) for app in (slow, App("memory://"))]
 
     assert [pytest.approx(2 * MARGIN), 1.0] == [each._margin for each in keepers]

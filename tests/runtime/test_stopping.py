@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from redrive import App, Context, SoftTimeout, Stop
-from redrive.app.link import Link
+from redrive.app.attempt_handle import AttemptHandle
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Failed, Succeeded
 from redrive.errors import LeaseLost, TaskDefinitionError
 from redrive.policy import Stage
-from redrive.runtime import keeper as keeper_module
+from redrive.runtime import heartbeat as keeper_module
 from redrive.runtime.executor import Executor
-from redrive.runtime.keeper import LOOK, Keeper
+from redrive.runtime.heartbeat import LOOK, Heartbeat
 from redrive.stores.operations import leases
 from redrive.stores.operations.leases import Ending
 from tests.runtime.helpers import PATIENCE, app_on, came, failure, register, run_due, take, working
@@ -26,11 +26,11 @@ from tests.runtime.helpers import PATIENCE, app_on, came, failure, register, run
 pytestmark = pytest.mark.filterwarnings("error")
 
 
-def linked(app: App, soft_for: float | None = None) -> Link:
+def linked(app: App, soft_for: float | None = None) -> AttemptHandle:
     """The link of an attempt that nobody runs."""
     app.task(name="send")(lambda: None).enqueue()
     (claim,) = take(app)
-    return Link(claim, app.store, app.now, lambda value: None, soft_for)
+    return AttemptHandle(claim, app.store, app.now, lambda value: None, soft_for)
 
 
 # ------------------------------------------------------------------------------------------------------------ the link
@@ -66,7 +66,7 @@ def test_a_soft_timeout_needs_nobody_to_tell(app: App):
 
 def test_a_keeper_looks_twice_a_second_between_its_beats(app: App, monkeypatch: pytest.MonkeyPatch):
     """By default nine looks to one beat, so that a handler is told of a cancel within a second (D30)."""
-    keeper = Keeper(app, lambda: 1, frozenset, lambda _: None, lambda: None)
+    keeper = Heartbeat(app, lambda: 1, frozenset, lambda _: None, lambda: None)
     done: list[str] = []
     waits: list[float] = []
     monkeypatch.setattr(keeper, "_look", lambda: done.append("look"))
@@ -93,7 +93,7 @@ class _Waits:
 def test_a_keeper_that_holds_nothing_does_not_look(app: App, monkeypatch: pytest.MonkeyPatch):
     """An idle worker costs the database a beat every few seconds, and nothing else."""
     asked: list[Any] = []
-    keeper = Keeper(app, lambda: 1, frozenset, lambda _: None, lambda: None)
+    keeper = Heartbeat(app, lambda: 1, frozenset, lambda _: None, lambda: None)
     monkeypatch.setattr(app.store, "run", asked.append)
     keeper._look()
     keeper._report()
@@ -110,7 +110,7 @@ def test_a_look_finds_what_was_lost(app: App):
     lost: list[frozenset[int]] = []
     believed = frozenset({first.lease_id, second.lease_id})
     before = app.workers()
-    Keeper(app, lambda: worker, lambda: believed, lost.append, lambda: None)._look()
+    Heartbeat(app, lambda: worker, lambda: believed, lost.append, lambda: None)._look()
 
     assert ([frozenset({first.lease_id})], before) == (lost, app.workers())
 

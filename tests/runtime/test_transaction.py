@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from redrive import App, CatchRequest, Context, Snooze
-from redrive.app.link import Link
+from redrive.app.attempt_handle import AttemptHandle
 from redrive.clock import SystemClock
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Failed, Outcome, Succeeded
@@ -664,7 +664,7 @@ def test_a_cancellation_in_the_middle_of_a_commit_knows_how_it_went(app: App, mo
     monkeypatch.setattr(SQLiteLoan, "commit", slowly)
     app.task(name="work")(lambda: None).enqueue()
     (claim,) = take(app)
-    link = Link(claim, app.store, app.now, lambda value: None, None)
+    link = AttemptHandle(claim, app.store, app.now, lambda value: None, None)
     context = Context(1, "work", 1, 0, link.uid, "key", claim.started_at, None, link)
 
     async def run() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.errors import ScheduleError
-from redrive.schedule import Action, Cron, Exhausted, Gap, RefreshPolicy, Rule, Schedule, Strategy
+from redrive.schedule import Action, CronExpression, Exhausted, Gap, RefreshPolicy, Rule, Schedule, Strategy
 
 TEXTS = st.one_of(
     st.text(),
@@ -31,7 +31,12 @@ SCHEDULES = st.builds(
     Schedule,
     start=TIMES,
     rules=st.sampled_from([(), (Rule.parse("FREQ=DAILY;BYHOUR=6,16"), Rule.parse("FREQ=HOURLY"))]),
-    crons=st.sampled_from([(Cron.parse("*/5 * * * *"),), (Cron.parse("@daily"), Cron.parse(" 0\t3 * * MON-FRI"))]),
+    crons=st.sampled_from(
+        [
+            (CronExpression.parse("*/5 * * * *"),),
+            (CronExpression.parse("@daily"), CronExpression.parse(" 0\t3 * * MON-FRI")),
+        ]
+    ),
     times=st.lists(TIMES, max_size=2).map(tuple),
     except_times=st.frozensets(TIMES, max_size=2),
     tz=st.sampled_from(["UTC", "Europe/Kyiv"]),

@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from redrive.errors import ScheduleError
-from redrive.schedule import Cron, ftl
-from redrive.schedule.wall import zone
+from redrive.schedule import CronExpression, ftl
+from redrive.schedule.timezone import zone
 from tests.schedule.oracle import once, places, whenever, within
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ NEW_YORK = zone("America/New_York")
 
 def shown(text: str, at: datetime, count: int = 3) -> list[str]:
     """The next occurrences, as New York's clocks show them."""
-    found = Cron.parse(text).since(at, NEW_YORK)
+    found = CronExpression.parse(text).since(at, NEW_YORK)
     return [f"{each.astimezone(NEW_YORK):%d %H:%M%z}" for each in itertools.islice(found, count)]
 
 
@@ -66,9 +66,9 @@ def test_clock_changes_repeat_and_lose_nothing(text: str, at: datetime, expected
 def test_short_forms_are_long_ones(text: str, same: str):
     """Names, shorthands and steps mean what their long forms mean."""
     at = datetime(2026, 1, 1, 12, tzinfo=UTC)
-    one, other = (itertools.islice(Cron.parse(each).since(at, NEW_YORK), 4) for each in (text, same))
+    one, other = (itertools.islice(CronExpression.parse(each).since(at, NEW_YORK), 4) for each in (text, same))
     assert list(one) == list(other)
-    assert text == str(Cron.parse(text))
+    assert text == str(CronExpression.parse(text))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_short_forms_are_long_ones(text: str, same: str):
 def test_what_is_no_expression_is_refused(text: str, message: str):
     """The error shows the expression, the field, and the forms."""
     with pytest.raises(ScheduleError, match=message):
-        Cron.parse(text)
+        CronExpression.parse(text)
 
 
 @settings(max_examples=50)
@@ -105,9 +105,9 @@ def test_what_is_no_expression_is_refused(text: str, message: str):
 def test_instants_increase_strictly(text: str, tz: str, at: datetime):
     """In every place, on every day, from every instant."""
     begin = at.replace(tzinfo=UTC)
-    found = list(itertools.islice(Cron.parse(text).since(begin, zone(tz)), 6))
+    found = list(itertools.islice(CronExpression.parse(text).since(begin, zone(tz)), 6))
     assert all(earlier < later for earlier, later in itertools.pairwise([begin, *found][found[0] == begin :]))
-    assert found[2:] == list(itertools.islice(Cron.parse(text).since(found[2], zone(tz)), 4))
+    assert found[2:] == list(itertools.islice(CronExpression.parse(text).since(found[2], zone(tz)), 4))
 
 
 @pytest.mark.parametrize("text", ["1-2-3 * * * *", "Mon Tue", "5 * * * * 0 0"])
@@ -145,7 +145,7 @@ def crons(draw: st.DrawFn) -> tuple[str, Callable[[datetime], bool]]:
 def test_crons_agree_with_the_minutes_of_the_clock(cron, where):
     """Each occurrence is one that a walk over all minutes finds, near changes of the clock in many places."""
     (text, fits), (tz, begin) = cron, where
-    parsed = Cron.parse(text)
+    parsed = CronExpression.parse(text)
     expected = (whenever if parsed.is_elapsed else once)(tz, begin, fits)
     assert expected == within(parsed.since(begin, zone(tz)), begin)
 
@@ -153,7 +153,7 @@ def test_crons_agree_with_the_minutes_of_the_clock(cron, where):
 def test_ranges_of_days_have_steps():
     """A stepped range of days is read by numbers as by names."""
     at = datetime(2026, 1, 1, tzinfo=UTC)
-    days, named = (Cron.parse(f"0 0 * * {each}").since(at, NEW_YORK) for each in ("1-5/2,0", "MON-FRI/2,SUN"))
+    days, named = (CronExpression.parse(f"0 0 * * {each}").since(at, NEW_YORK) for each in ("1-5/2,0", "MON-FRI/2,SUN"))
     assert list(itertools.islice(days, 9)) == list(itertools.islice(named, 9))
 
 
@@ -167,7 +167,7 @@ def test_ranges_of_days_have_steps():
 def test_whatever_is_read_or_refused(text):
     """Any text is an expression or refused by the one documented error."""
     with contextlib.suppress(ScheduleError):
-        Cron.parse(text)
+        CronExpression.parse(text)
     with contextlib.suppress(ScheduleError):
         ftl.parse(text)
 
@@ -177,7 +177,7 @@ def test_whatever_is_read_or_refused(text):
 def test_what_is_nearly_an_expression_is_read_or_refused(text):
     """So is any text that has the number of fields."""
     with contextlib.suppress(ScheduleError):
-        Cron.parse(text)
+        CronExpression.parse(text)
     with contextlib.suppress(ScheduleError):
         ftl.parse(text)
 
@@ -249,14 +249,14 @@ def test_ftl_has_its_own_texts(text: str, message: str):
 def test_ftl_has_its_own_meanings(text: str, same: str):
     """Where FTL reads a pattern otherwise than redrive, its strict reader does so too."""
     at = datetime(2026, 1, 1, 12, tzinfo=UTC)
-    one, other = (each.since(at, zone("UTC")) for each in (ftl.parse(text), Cron.parse(same)))
+    one, other = (each.since(at, zone("UTC")) for each in (ftl.parse(text), CronExpression.parse(same)))
     assert list(itertools.islice(other, 9)) == list(itertools.islice(one, 9))
     assert text == str(ftl.parse(text))
 
 
 def test_the_second_of_two_equal_times_may_be_the_last_occurrence():
     """An expression with years ends with the last instant of a time that exists twice."""
-    found = Cron.parse("*/30 1 1 11 * 2026").since(AUTUMN, NEW_YORK)
+    found = CronExpression.parse("*/30 1 1 11 * 2026").since(AUTUMN, NEW_YORK)
     assert ["01:00-0400", "01:30-0400", "01:00-0500", "01:30-0500"] == [
         f"{each.astimezone(NEW_YORK):%H:%M%z}" for each in found
     ]
@@ -265,4 +265,4 @@ def test_the_second_of_two_equal_times_may_be_the_last_occurrence():
 def test_an_expression_may_be_asked_about_the_beginning_of_time():
     """The first year of the calendar has occurrences."""
     begin = datetime(1, 1, 1, 6, tzinfo=UTC)
-    assert begin == next(Cron.parse("0 * * * *").since(begin, zone("UTC")))
+    assert begin == next(CronExpression.parse("0 * * * *").since(begin, zone("UTC")))

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.errors import ScheduleSyntaxError
-from redrive.schedule import Action, Cron, Exhausted, Gap, RefreshPolicy, Rule, Schedule, Strategy
-from redrive.schedule.terms import LONGEST
+from redrive.schedule import Action, CronExpression, Exhausted, Gap, RefreshPolicy, Rule, Schedule, Strategy
+from redrive.schedule.options import LONGEST
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 START = datetime(2026, 1, 31, 8, 30)  # noqa: DTZ001 - naive is the wall clock
@@ -178,7 +178,7 @@ SCHEDULES = st.builds(
         ).map(Rule.parse),
         min_size=1, max_size=2, unique=True,
     ).map(tuple),
-    crons=st.sampled_from([(), (Cron.parse("*/5 * * * *"),)]),
+    crons=st.sampled_from([(), (CronExpression.parse("*/5 * * * *"),)]),
     times=st.sampled_from([(), (START,)]),
     except_times=st.sampled_from([frozenset(), frozenset({START})]),
     tz=st.sampled_from(["UTC", "Europe/Kyiv"]),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from redrive.schedule import Exhausted, Outcome, RefreshPolicy, RefreshState, refresh
-from redrive.schedule.play import Answer, Ending, play
+from redrive.schedule.dry_run import Answer, Ending, play
 
 T0 = datetime(2026, 11, 23, 8, tzinfo=UTC)
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from redrive.schedule import Cron, Gap, RefreshPolicy, Rule, Schedule
+from redrive.schedule import CronExpression, Gap, RefreshPolicy, Rule, Schedule
 from redrive.schedule.gaps import MOST, Gaps, gaps, leaps
 
 NOW = datetime(2026, 11, 22, 4, 0, 7, tzinfo=UTC)
@@ -167,7 +167,10 @@ def test_two_endings_that_contradict_each_other(text: str, retries: str, help_: 
 def test_times_that_a_clock_leaps_over(gap: Gap, rules: tuple[str, ...], crons: tuple[str, ...], fate: str):
     """On the night in which summer time begins 02:30 does not exist."""
     schedule = Schedule(
-        rules=tuple(map(Rule.parse, rules)), crons=tuple(map(Cron.parse, crons)), tz="America/New_York", gap=gap
+        rules=tuple(map(Rule.parse, rules)),
+        crons=tuple(map(CronExpression.parse, crons)),
+        tz="America/New_York",
+        gap=gap,
     )
 
     (warning,) = RefreshPolicy(schedule=schedule, delays=(MINUTE,)).lint(now=NOW)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from redrive.schedule import RefreshPolicy
-from redrive.schedule.play import Answer, Ending, Play, play
+from redrive.schedule.dry_run import Answer, Ending, Play, play
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from redrive.errors import ScheduleError
-from redrive.schedule import Cron, Gap, RefreshPolicy, Rule, Schedule
+from redrive.schedule import CronExpression, Gap, RefreshPolicy, Rule, Schedule
 from redrive.schedule.schedule import MOST
 from tests.schedule.oracle import places, whenever, within
 
@@ -222,7 +222,7 @@ def test_between_two_occurrences_there_is_no_last_one():
 
 def test_a_cron_expression_may_be_a_schedule():
     """In the place where it is meant."""
-    assert Schedule(crons=(Cron.parse("0 9 * * MON"),), tz="Europe/Kyiv") == Schedule.cron(
+    assert Schedule(crons=(CronExpression.parse("0 9 * * MON"),), tz="Europe/Kyiv") == Schedule.cron(
         "0 9 * * MON", tz="Europe/Kyiv"
     )
 
@@ -231,7 +231,7 @@ def test_parts_are_united_and_each_instant_counts_once():
     """Rules, cron expressions and times that meet are one occurrence; what is excepted is none."""
     schedule = Schedule(
         rules=(Rule.parse("FREQ=DAILY;BYHOUR=6"), Rule.parse("FREQ=DAILY;BYHOUR=6,16")),
-        crons=(Cron.parse("0 16 * * *"), Cron.parse("0 18 * * *")),
+        crons=(CronExpression.parse("0 16 * * *"), CronExpression.parse("0 18 * * *")),
         times=(datetime(2026, 1, 1, 7), datetime(2026, 1, 1, 6)),  # noqa: DTZ001 - naive is the wall clock
         except_times=frozenset({datetime(2026, 1, 1, 16)}),  # noqa: DTZ001 - the same
     )
@@ -466,7 +466,7 @@ def test_an_exception_in_a_gap_excludes_what_is_made_up_for_it_alone(parts, excl
     rules = [f"FREQ=DAILY;BYHOUR={each[:2]};BYMINUTE={each[3:]}" for each in parts.get("rules", ())]
     schedule = Schedule(
         rules=tuple(Rule.parse(each) for each in rules),
-        crons=tuple(Cron.parse(each) for each in parts.get("crons", ())),
+        crons=tuple(CronExpression.parse(each) for each in parts.get("crons", ())),
         times=tuple(local(each) for each in parts.get("times", ())),
         except_times=frozenset({local(excluded)}),
         tz="America/New_York",
@@ -489,4 +489,4 @@ def test_a_count_counts_what_is_excluded():
 def test_text_is_no_time(given: dict[str, object]):
     """What is no datetime is refused by name, with what would be right."""
     with pytest.raises(ScheduleError, match="is no time: write datetime"):
-        Schedule(crons=(Cron.parse("0 3 * * *"),), **given)
+        Schedule(crons=(CronExpression.parse("0 3 * * *"),), **given)

@@ -19,9 +19,9 @@ import redrive.stores.operations.crons
 import redrive.stores.operations.leases
 from redrive.engine.outcome import Lost, Released
 from redrive.engine.settle import decide
-from redrive.runtime import keeper
+from redrive.runtime import heartbeat
 from redrive.runtime.executor import Executor
-from redrive.runtime.keeper import Keeper
+from redrive.runtime.heartbeat import Heartbeat
 from redrive.runtime.worker import Worker
 from redrive.stores.dialects import loader
 from redrive.stores.drivers.sqlite.lending import AsyncSQLiteLoan, Lender
@@ -106,14 +106,17 @@ def _unguarded() -> Iterator[None]:
 @contextlib.contextmanager
 def _patient() -> Iterator[None]:
     """The heartbeat waits for its answer without limit, and nothing else looks after the lease."""
-    with mock.patch.object(Keeper, "_patience", return_value=math.inf), _unguarded():
+    with mock.patch.object(Heartbeat, "_patience", return_value=math.inf), _unguarded():
         yield
 
 
 @contextlib.contextmanager
 def _joined() -> Iterator[None]:
     """The heartbeat waits for its answer without limit, and so does the stop of the worker."""
-    with mock.patch.object(Keeper, "_patience", return_value=math.inf), mock.patch.object(keeper, "LAST_WAIT", None):
+    with (
+        mock.patch.object(Heartbeat, "_patience", return_value=math.inf),
+        mock.patch.object(heartbeat, "LAST_WAIT", None),
+    ):
         yield
 
 

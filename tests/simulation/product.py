@@ -15,16 +15,16 @@ from typing import Any
 from unittest import mock
 
 import redrive.app.app
-import redrive.app.link
+import redrive.app.attempt_handle
 import redrive.clock
-import redrive.runtime.coroner
-import redrive.runtime.dice
-import redrive.runtime.keeper
+import redrive.runtime.dead_workers
+import redrive.runtime.heartbeat
 import redrive.runtime.process
+import redrive.runtime.rng
 import redrive.runtime.worker
-import redrive.stores.dialects.dice
+import redrive.stores.dialects.rng
+import redrive.stores.drivers.sqlite.connection_thread
 import redrive.stores.drivers.sqlite.driver
-import redrive.stores.drivers.sqlite.lane
 import redrive.stores.drivers.sqlite.lending
 import redrive.stores.drivers.sqlite.turns
 import redrive.stores.drivers.sqlite.watcher
@@ -170,15 +170,15 @@ def simulated(simulation: Any, *, verbose: bool = False) -> Iterator[None]:
     sqlite = redrive.stores.drivers.sqlite
     table: list[tuple[Any, str, Any]] = [
         (redrive.app.app, "open_store", simulation.open_store),
-        (redrive.app.link, "_monotonic", time.monotonic),
+        (redrive.app.attempt_handle, "_monotonic", time.monotonic),
         (redrive.clock, "boot_time", lambda: ("boot", round(scheduler.now * 1e6))),
         (redrive.clock.SystemClock, "monotonic", staticmethod(time.monotonic)),
         (redrive.clock.SystemClock, "now", lambda _: time.now()),
         (redrive.clock.SystemClock, "sleep", lambda _, seconds: time.sleep(seconds)),
-        (redrive.runtime.coroner, "is_gone", is_gone),
-        (redrive.runtime.dice, "random", Random(f"dice {simulation.plan.seed}")),
-        (redrive.stores.dialects.dice, "random", Random(f"drawn {simulation.plan.seed}")),
-        (redrive.runtime.keeper, "threading", threads),
+        (redrive.runtime.dead_workers, "is_gone", is_gone),
+        (redrive.runtime.rng, "random", Random(f"dice {simulation.plan.seed}")),
+        (redrive.stores.dialects.rng, "random", Random(f"drawn {simulation.plan.seed}")),
+        (redrive.runtime.heartbeat, "threading", threads),
         (redrive.runtime.process, "present", here),
         (redrive.runtime.worker, "ThreadPoolExecutor", lambda size, _: Pool(scheduler, size)),
         (sqlite.driver, "LOOK", LOOK),

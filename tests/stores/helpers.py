@@ -17,7 +17,7 @@ from typing import Any
 
 from redrive.engine.frozen import freeze
 from redrive.engine.outcome import Failed, Outcome, Succeeded, Suspended
-from redrive.engine.records import Attempt, Claim, Job, NewJob, Progress
+from redrive.engine.records import AttemptRecord, Claim, JobRecord, NewJob, Progress
 from redrive.engine.select import Filter
 from redrive.engine.transition import Transition
 from redrive.policy import Failure, Policy
@@ -241,15 +241,15 @@ class Harness:
 
     # ------------------------------------------------------------------------------------------------- looking
 
-    def job(self, number: int) -> Job:
+    def job(self, number: int) -> JobRecord:
         """Read one job."""
         return self.do(jobs.get(number))
 
-    def jobs(self) -> tuple[Job, ...]:
+    def jobs(self) -> tuple[JobRecord, ...]:
         """Read all jobs, oldest first."""
         return self.do(admin.select(Filter(oldest_first=True, limit=1_000_000)))
 
-    def history(self, number: int) -> tuple[Attempt, ...]:
+    def history(self, number: int) -> tuple[AttemptRecord, ...]:
         """Read the closed attempts of one job."""
         return self.do(jobs.history(number))
 
@@ -261,7 +261,7 @@ class Harness:
         """Read the result of one job."""
         return self.do(jobs.result(number))
 
-    def everything(self) -> dict[int, tuple[Job, tuple[Attempt, ...], bytes | None]]:
+    def everything(self) -> dict[int, tuple[JobRecord, tuple[AttemptRecord, ...], bytes | None]]:
         """Read all that is kept of all jobs, to be compared with a later reading."""
         return {job.id: (job, self.history(job.id), self.result(job.id)) for job in self.jobs()}
 

@@ -13,7 +13,7 @@ from typing import Any
 from redrive.engine.frozen import freeze
 from redrive.engine.occurrence import Decision, Occurrence
 from redrive.engine.outcome import Succeeded
-from redrive.engine.records import Claim, Job
+from redrive.engine.records import Claim, JobRecord
 from redrive.engine.recurring import CatchUp, CronDefinition, Definition, Made, Overlap, Recurring, RefreshDefinition
 from redrive.engine.tracked import Tracked, columns
 from redrive.policy import Policy
@@ -174,7 +174,7 @@ class Clockwork:
         one = tracking.resume(self.name, key, 0.0, now=self.now) if key else schedules.resume(self.name, now=self.now)
         self.do(one)
 
-    def jobs(self, task: str = "do") -> list[Job]:
+    def jobs(self, task: str = "do") -> list[JobRecord]:
         """The jobs of a task, oldest first."""
         return [job for job in self.store.jobs() if job.task == task]
 

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from redrive.engine.outcome import Cancelled, Expired, Outcome, Released, Snoozed, Succeeded, Suspended
 from redrive.engine.queue import QueueChange
-from redrive.engine.records import Claim, Hold, Job, KeyUntil, NewJob, OnConflict
+from redrive.engine.records import Claim, Hold, JobRecord, KeyUntil, NewJob, OnConflict
 from redrive.engine.select import Filter
 from redrive.errors import DuplicateJob, IllegalMove, LeaseLost
 from redrive.stores.operations import checks, jobs, queues, retention
@@ -63,7 +63,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.model = Model(T0)
         self.claims: list[Claim] = []
         self.known: list[int] = []
-        self.rows: tuple[Job, ...] = ()
+        self.rows: tuple[JobRecord, ...] = ()
         self.most: dict[str, int] = {}
 
     @initialize()

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from redrive.errors import ConfigurationError
 from redrive.stores.drivers.postgres import settings
-from redrive.stores.drivers.postgres.trouble import translation
+from redrive.stores.drivers.postgres.errors import translation
 from redrive.stores.store import open_store
 from redrive.stores.urls import cleared, redacted, shown
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import assert_type
 
-from redrive.policy import Backoff, Failure, Reason
-from redrive.retrying.orchestrator import (
+from redrive.orchestrator import (
     Attempt,
     AttemptRecord,
     BestEffort,
@@ -19,6 +18,7 @@ from redrive.retrying.orchestrator import (
     RetryReason,
     RetryStrategy,
 )
+from redrive.policy import Backoff, Failure, Reason
 
 
 class Careful(BestEffort):

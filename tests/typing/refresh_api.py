@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import assert_type
 
 import redrive
-from redrive.app.refresh import Keeper
+from redrive.app.refresh import TrackOptions
 from redrive.engine.tracked import Tracked
 from redrive.schedule import RefreshState
 from redrive.stores.operations.freshness import Turned
@@ -56,7 +56,7 @@ keeping = table.keeping(policy="Refresh every hour", at_once=False, using=object
 assert_type(keeping.track("k", "https://example.com"), bool)
 keeping.track("k", 7)  # type: ignore[arg-type]
 table.keeping("Refresh every hour")  # type: ignore[call-arg]
-kept: Keeper[...] = keeping
+kept: TrackOptions[...] = keeping
 
 assert_type(table.untrack("k", using=object()), bool)
 assert_type(table.update("k", at_once=False), Turned)

@@ -11,15 +11,15 @@ from typing import Any, ParamSpec, Protocol, TypeVar, overload
 import msgspec
 from msgspec import UnsetType
 
-from redrive.app.answers import Answers
-from redrive.app.direct import Traits, earlier_names
+from redrive.app.completion import Answers
 from redrive.app.job import Job
-from redrive.app.keeping import FOREVER, keep
+from redrive.app.local_call import Traits, earlier_names
 from redrive.app.operator import Operator
 from redrive.app.payload import Signature
 from redrive.app.pending import Pending
 from redrive.app.queue import Queues
 from redrive.app.registry import Registry
+from redrive.app.retention import FOREVER, keep
 from redrive.app.schedules import Said, Schedules
 from redrive.app.task import Options, Task
 from redrive.clock import Clock

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from redrive.app.payload import Signature, type_name
-from redrive.engine.records import Attempt
+from redrive.engine.records import AttemptRecord
 from redrive.errors import CatchDefinitionError, TaskDefinitionError
 
 __all__ = ["CatchRequest", "catches", "check_catch", "wanted_request"]
@@ -40,7 +40,7 @@ class CatchRequest(Generic[T]):
     request: T
     request_type: str
     error: str
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[AttemptRecord, ...]
     job_id: int
 
 

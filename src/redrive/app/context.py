@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from redrive.app.link import Link, Stop
+from redrive.app.attempt_handle import AttemptHandle, Stop
 from redrive.app.transaction import Transaction
 from redrive.engine.origin import Kind, read_origin
 from redrive.errors import ConfigurationError
@@ -42,7 +42,7 @@ class Context:
     idempotency_key: str
     started_at: datetime
     deadline_at: datetime | None
-    link: Link | None = field(default=None, repr=False, compare=False)
+    link: AttemptHandle | None = field(default=None, repr=False, compare=False)
     origin: str | None = None
 
     @property
@@ -135,7 +135,7 @@ class Context:
             raise ConfigurationError(message)
         link.result = link.write(value)
 
-    def _linked(self) -> Link:
+    def _linked(self) -> AttemptHandle:
         if self.link is None:
             message = "this Context belongs to no attempt: only a job that a worker runs has a transaction"
             raise ConfigurationError(message)

@@ -6,15 +6,15 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from redrive.app.direct import Traits
-from redrive.app.home import Home
+from redrive.app.local_call import Traits
 from redrive.app.payload import type_name
+from redrive.app.protocol import AppProtocol
 from redrive.app.task import Options, Task
 from redrive.engine.occurrence import Occurrence
 from redrive.engine.recurring import CatchUp, CronDefinition, Made, Overlap, Recurring
 from redrive.errors import ConfigurationError, ScheduleError, TaskDefinitionError
 from redrive.policy import parse_duration
-from redrive.schedule.wall import aware
+from redrive.schedule.timezone import aware
 from redrive.stores.operations import crons, schedules
 from redrive.stores.query import Operation
 
@@ -33,7 +33,7 @@ class Cron(Task[P, R, C], Generic[P, R, C]):
 
     def __init__(  # noqa: PLR0913 - a task, and what makes it a cron
         self,
-        app: Home,
+        app: AppProtocol,
         name: str,
         function: Callable[P, C],
         options: Options,

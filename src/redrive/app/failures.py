@@ -15,7 +15,12 @@ ERROR_TEXT = 4_000
 TRACEBACK_TEXT = 16_000
 """Characters that are kept: the end of a traceback is the part that matters."""
 
-_OURS = ("redrive.runtime.executor", "redrive.runtime.softly", "redrive.runtime.meaning", "concurrent.futures.thread")
+_OURS = (
+    "redrive.runtime.executor",
+    "redrive.runtime.soft_timeout",
+    "redrive.runtime.meaning",
+    "concurrent.futures.thread",
+)
 
 
 def failed(error: BaseException) -> Failed:

@@ -6,14 +6,13 @@ import asyncio
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar, cast
 
-from redrive.app.home import Home
+from redrive.app.protocol import AppProtocol
 from redrive.clock import SystemClock
 from redrive.engine.explain import Circumstances, why_not_running
 from redrive.engine.lifecycle import FINAL, State
-from redrive.engine.records import Attempt, Progress
-from redrive.engine.records import Job as JobRecord
+from redrive.engine.records import AttemptRecord, JobRecord, Progress
 from redrive.errors import JobCancelled, JobDead, JobNotFound, ResultTimeout, StoreUnreachable
-from redrive.observe.audience import AUDIENCE
+from redrive.observe.listeners import LISTENERS
 from redrive.policy import parse_duration
 from redrive.stores.operations import admin, attempts, jobs, queues, redriving
 from redrive.stores.query import Operation
@@ -45,7 +44,9 @@ class Job(Generic[R]):
         created: False where an enqueue found that a job with its key was there already.
     """
 
-    def __init__(self, app: Home, number: int, *, created: bool = True, enqueued_at: datetime | None = None) -> None:
+    def __init__(
+        self, app: AppProtocol, number: int, *, created: bool = True, enqueued_at: datetime | None = None
+    ) -> None:
         self.id = number
         self.created = created
         self._enqueued_at = enqueued_at
@@ -82,7 +83,7 @@ class Job(Generic[R]):
         return why_not_running(self._record, self._around)
 
     @property
-    def attempts(self) -> tuple[Attempt, ...]:
+    def attempts(self) -> tuple[AttemptRecord, ...]:
         """Its closed attempts, oldest first, read now."""
         return self._app.store.run(jobs.history(self._settled()))
 
@@ -229,14 +230,14 @@ class Job(Generic[R]):
             JobNotFound: there is none.
         """
         done = self._app.store.run(self._cancel(self._settled(), why, actor))
-        if done and AUDIENCE:
+        if done and LISTENERS:
             _tell_cancelled(self._app.store.run(jobs.get(self.id)))
         return done
 
     async def acancel(self, why: str | None = None, *, actor: str | None = None) -> bool:
         """End the job if it has not ended; see `cancel`."""
         done = await self._app.store.arun(self._cancel(await self._asettled(), why, actor))
-        if done and AUDIENCE:
+        if done and LISTENERS:
             _tell_cancelled(await self._app.store.arun(jobs.get(self.id)))
         return done
 
@@ -282,9 +283,9 @@ class Job(Generic[R]):
 
 
 def _tell_cancelled(record: JobRecord) -> None:
-    from redrive.app.telling import tell_cancelled
+    from redrive.app.events import emit_cancelled
 
-    tell_cancelled([record])
+    emit_cancelled([record])
 
 
 def _until(timeout: Any, now: float) -> float:  # noqa: ANN401 - see `Job.result`

@@ -17,12 +17,11 @@ from datetime import datetime, timedelta
 
 from redrive.engine.frozen import FrozenPolicy
 from redrive.engine.queue import Rate
-from redrive.engine.records import Job as JobRecord
-from redrive.engine.records import Stats
+from redrive.engine.records import JobRecord, Stats
 from redrive.engine.select import Filter
 from redrive.engine.upkeep import Finding, Operated
-from redrive.engine.workers import Worker
-from redrive.observe.audience import AUDIENCE
+from redrive.engine.workers import WorkerRecord
+from redrive.observe.listeners import LISTENERS
 from redrive.stores.operations import admin, audit, checks, redriving, repolicy, workers
 from redrive.stores.store import Store
 
@@ -93,7 +92,7 @@ class Operator:
         """
         return self.store.run(admin.stats(after_id=after_id, task=task, now=self.now()))
 
-    def workers(self) -> tuple[Worker, ...]:
+    def workers(self) -> tuple[WorkerRecord, ...]:
         """Read the workers that have not left.
 
         Returns:
@@ -152,7 +151,7 @@ class Operator:
         while after is not None and left > 0:
             batch = replace(wanted, after_id=after, limit=min(BATCH, left))
             done = self.store.run(admin.cancel_all(batch, why=why, actor=actor or self.actor, now=self.now()))
-            if done.ids and AUDIENCE:
+            if done.ids and LISTENERS:
                 self._tell_cancelled(done.ids)
             ended += done.ids
             after = done.last_id
@@ -160,9 +159,9 @@ class Operator:
         return tuple(ended)
 
     def _tell_cancelled(self, ids: tuple[int, ...]) -> None:
-        from redrive.app.telling import tell_cancelled
+        from redrive.app.events import emit_cancelled
 
-        tell_cancelled(self.jobs(Filter(ids=ids, limit=len(ids), oldest_first=True)))
+        emit_cancelled(self.jobs(Filter(ids=ids, limit=len(ids), oldest_first=True)))
 
     def redrive(
         self,

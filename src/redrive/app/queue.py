@@ -8,7 +8,7 @@ from typing import cast
 
 from msgspec import UNSET, UnsetType
 
-from redrive.app.home import Home
+from redrive.app.protocol import AppProtocol
 from redrive.engine.queue import QueueChange, QueueSettings, Rate
 from redrive.errors import ConfigurationError
 from redrive.policy import parse_duration
@@ -47,7 +47,7 @@ class Queue:
         name: of the queue.
     """
 
-    def __init__(self, app: Home, name: str) -> None:
+    def __init__(self, app: AppProtocol, name: str) -> None:
         if not name:
             message = "a queue has a name that is not empty"
             raise ConfigurationError(message)
@@ -201,7 +201,7 @@ class Queues:
         Raises:
             ConfigurationError: a limit is not positive, or the rate cannot be read.
         """
-        handle = Queue(cast("Home", self), name)
+        handle = Queue(cast("AppProtocol", self), name)
         change = wanted(concurrency=concurrency, per_partition=per_partition, rate=rate, ordered=ordered, aging=aging)
         if change != QueueChange():
             self.declared[name] = change

@@ -6,21 +6,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 
-from redrive.app.direct import Traits
-from redrive.app.home import Home
+from redrive.app.local_call import Traits
 from redrive.app.payload import type_name
+from redrive.app.protocol import AppProtocol
 from redrive.app.task import Options, Task
 from redrive.engine.recurring import Made, RefreshDefinition, policy_document
 from redrive.engine.tracked import Disabled, Tracked
 from redrive.errors import ConfigurationError, TaskDefinitionError
-from redrive.retrying import dice
+from redrive.retrying import rng
 from redrive.schedule import RefreshPolicy
 from redrive.stores.operations import schedules, tracked, tracking
 from redrive.stores.operations.freshness import Turned
 from redrive.stores.operations.tracking import Wanted
 from redrive.stores.query import Operation
 
-__all__ = ["Keeper", "Refresh"]
+__all__ = ["Refresh", "TrackOptions"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,7 +36,7 @@ _Things: TypeAlias = list[tuple[str, Sequence[Any], Mapping[str, Any]]]
 """Keys, arguments by position, and arguments by name."""
 
 
-class Keeper(Generic[P]):
+class TrackOptions(Generic[P]):
     """The forms of keeping things fresh, under some options; see `Refresh.keeping`.
 
     Args:
@@ -87,7 +87,7 @@ class Keeper(Generic[P]):
         wanted = [Wanted(_key(key), refresh.signature.write(tuple(args), kwargs)) for key, args, kwargs in things]
         definition, now = refresh.definition, refresh.app.now()
         operation = tracking.track(
-            definition, wanted, iter(dice.roll, None), own=self._own, at_once=self._at_once, now=now
+            definition, wanted, iter(rng.roll, None), own=self._own, at_once=self._at_once, now=now
         )
         return replace(operation, before=schedules.introduce(definition, now=now))
 
@@ -101,7 +101,7 @@ class Refresh(Task[P, R, C], Generic[P, R, C]):
 
     def __init__(  # noqa: PLR0913 - a task, and what makes it a refresh
         self,
-        app: Home,
+        app: AppProtocol,
         name: str,
         function: Callable[P, C],
         options: Options,
@@ -151,7 +151,7 @@ class Refresh(Task[P, R, C], Generic[P, R, C]):
         policy: RefreshPolicy | str | None = None,
         at_once: bool = True,
         using: Any = None,  # noqa: ANN401 - a connection of any library
-    ) -> Keeper[P]:
+    ) -> TrackOptions[P]:
         """Track things otherwise than by default.
 
         Args:
@@ -168,7 +168,7 @@ class Refresh(Task[P, R, C], Generic[P, R, C]):
             ScheduleSyntaxError: the policy is not understood, with its line and its column.
         """
         own = RefreshPolicy.parse(policy) if isinstance(policy, str) else policy
-        return Keeper(self, own, at_once=at_once, using=using)
+        return TrackOptions(self, own, at_once=at_once, using=using)
 
     def track(self, key: str, /, *args: P.args, **kwargs: P.kwargs) -> bool:
         """Keep a thing fresh from now on. A new one is started at once.
@@ -189,11 +189,11 @@ class Refresh(Task[P, R, C], Generic[P, R, C]):
             ConfigurationError: the key is empty or too long, or has a zero byte.
             StoreError: the database refused, or its answer was lost (`OutcomeUnknown`); repeat it.
         """
-        return Keeper(self).track(key, *args, **kwargs)
+        return TrackOptions(self).track(key, *args, **kwargs)
 
     async def atrack(self, key: str, /, *args: P.args, **kwargs: P.kwargs) -> bool:
         """Keep a thing fresh; see `track`."""
-        return await Keeper(self).atrack(key, *args, **kwargs)
+        return await TrackOptions(self).atrack(key, *args, **kwargs)
 
     def track_many(self, things: Iterable[tuple[Any, ...]]) -> frozenset[str]:
         """Keep many things fresh, all or none.
@@ -209,11 +209,11 @@ class Refresh(Task[P, R, C], Generic[P, R, C]):
             ConfigurationError: a key is empty or too long, or has a zero byte.
             StoreError: the database refused, or its answer was lost (`OutcomeUnknown`); repeat it.
         """
-        return Keeper(self).track_many(things)
+        return TrackOptions(self).track_many(things)
 
     async def atrack_many(self, things: Iterable[tuple[Any, ...]]) -> frozenset[str]:
         """Keep many things fresh, all or none; see `track_many`."""
-        return await Keeper(self).atrack_many(things)
+        return await TrackOptions(self).atrack_many(things)
 
     def untrack(self, key: str, *, using: Any = None) -> bool:  # noqa: ANN401 - a connection of any library
         """Keep a thing fresh no longer. A running attempt is cancelled.
@@ -268,7 +268,7 @@ class Refresh(Task[P, R, C], Generic[P, R, C]):
         return await self.app.store.arun(self._update(key, at_once=at_once), using=using)
 
     def _update(self, key: str, *, at_once: bool) -> Operation[Turned]:
-        return tracking.update(self.name, _key(key), dice.roll(), at_once=at_once, now=self.app.now())
+        return tracking.update(self.name, _key(key), rng.roll(), at_once=at_once, now=self.app.now())
 
     def trigger(self, key: str, *, actor: str | None = None) -> Turned:
         """Start a thing now, due or not, paused or not. A running attempt is superseded.
@@ -290,7 +290,7 @@ class Refresh(Task[P, R, C], Generic[P, R, C]):
         return await self.app.store.arun(self._trigger(key, actor))
 
     def _trigger(self, key: str, actor: str | None) -> Operation[Turned]:
-        return tracking.trigger(self.name, _key(key), dice.roll(), actor=actor or self.app.actor, now=self.app.now())
+        return tracking.trigger(self.name, _key(key), rng.roll(), actor=actor or self.app.actor, now=self.app.now())
 
     def pause(self, key: str | None = None, *, actor: str | None = None) -> None:
         """Start nothing of a thing, or of all, until `resume`; attempts that run may finish.
@@ -336,7 +336,7 @@ class Refresh(Task[P, R, C], Generic[P, R, C]):
         by, now = actor or self.app.actor, self.app.now()
         if key is None:
             return schedules.resume(self.name, actor=by, now=now)
-        return tracking.resume(self.name, _key(key), dice.roll(), actor=by, now=now)
+        return tracking.resume(self.name, _key(key), rng.roll(), actor=by, now=now)
 
     # ---------------------------------------------------------------- looking
 

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, T
 
 from msgspec import structs
 
-from redrive.app.direct import Direct, Traits
-from redrive.app.home import Home
 from redrive.app.job import Job
+from redrive.app.local_call import Direct, Traits
 from redrive.app.payload import Returns, Signature
+from redrive.app.protocol import AppProtocol
 from redrive.engine.frozen import FrozenPolicy, freeze
 from redrive.engine.records import KeyUntil, NewJob, OnConflict
 from redrive.errors import ConfigurationError, PayloadError
-from redrive.observe.audience import AUDIENCE
+from redrive.observe.listeners import LISTENERS
 from redrive.policy import Policy, parse_duration
 from redrive.stores.operations import jobs
 from redrive.stores.operations.jobs import Placed
 from redrive.stores.query import Operation
 
 if TYPE_CHECKING:
-    from redrive.app.telling import Enqueue
+    from redrive.app.events import Enqueue
 
 __all__ = ["Call", "Name", "Options", "Task"]
 
@@ -78,7 +78,7 @@ class Call(Generic[P, R]):
         options: of the jobs.
     """
 
-    def __init__(self, app: Home, name: str, signature: Signature, options: Options) -> None:
+    def __init__(self, app: AppProtocol, name: str, signature: Signature, options: Options) -> None:
         self.app = app
         self.name = name
         self.signature = signature
@@ -281,7 +281,7 @@ class Call(Generic[P, R]):
         return jobs.enqueue(new, trace=trace, now=self.app.now())
 
     def _put(self, new: list[NewJob], using: Any) -> list[Job[R]]:  # noqa: ANN401 - a connection of any library
-        if not AUDIENCE:
+        if not LISTENERS:
             return self._handles(self.app.store.run(self._operation(new), using=using), using)
         with self._watched(new, using) as watched:
             placed = self.app.store.run(self._operation(new, watched.trace), using=using)
@@ -289,7 +289,7 @@ class Call(Generic[P, R]):
         return self._handles(placed, using)
 
     async def _aput(self, new: list[NewJob], using: Any) -> list[Job[R]]:  # noqa: ANN401 - a connection of any library
-        if not AUDIENCE:
+        if not LISTENERS:
             return self._handles(await self.app.store.arun(self._operation(new), using=using), using)
         with self._watched(new, using) as watched:
             placed = await self.app.store.arun(self._operation(new, watched.trace), using=using)
@@ -297,7 +297,7 @@ class Call(Generic[P, R]):
         return self._handles(placed, using)
 
     def _watched(self, new: list[NewJob], using: object) -> Enqueue:
-        from redrive.app.telling import Enqueue
+        from redrive.app.events import Enqueue
 
         return Enqueue(self.name, self._options.queue, new, using)
 
@@ -337,7 +337,7 @@ class Task(Call[P, R], Direct[P, R, C], Generic[P, R, C]):
     """
 
     def __init__(
-        self, app: Home, name: str, function: Callable[P, C], options: Options, *, traits: Traits | None = None
+        self, app: AppProtocol, name: str, function: Callable[P, C], options: Options, *, traits: Traits | None = None
     ) -> None:
         super().__init__(app, name, Signature(function, name), options)
         self.function = function

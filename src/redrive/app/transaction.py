@@ -15,10 +15,10 @@ import asyncio
 from types import TracebackType
 from typing import Any
 
-from redrive.app.link import Link
+from redrive.app.attempt_handle import AttemptHandle
 from redrive.engine.outcome import Succeeded
 from redrive.errors import ConfigurationError
-from redrive.retrying import dice
+from redrive.retrying import rng
 from redrive.stores.loan import AsyncLoan, Loan
 from redrive.stores.operations import attempts, leases
 from redrive.stores.operations.leases import Ending, Settled
@@ -34,7 +34,7 @@ class Transaction:
         link: the attempt.
     """
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: AttemptHandle) -> None:
         self._link = link
         self._loan: Loan
         self._async_loan: AsyncLoan
@@ -133,7 +133,7 @@ class Transaction:
 
     def _settle(self) -> Operation[Settled]:
         self._link.check()
-        ending = Ending(self._link.claim, Succeeded(self._link.result), dice.roll())
+        ending = Ending(self._link.claim, Succeeded(self._link.result), rng.roll())
         return leases.settle([ending], now=self._link.now())
 
     def _check_settled(self, settled: Settled) -> None:

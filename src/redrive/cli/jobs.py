@@ -14,7 +14,7 @@ from redrive.cli.loading import load_app
 from redrive.cli.screen import Grid, document, print_document, say
 from redrive.engine.explain import Circumstances, span, why_not_running
 from redrive.engine.lifecycle import State
-from redrive.engine.records import Attempt, Hold, Job
+from redrive.engine.records import AttemptRecord, Hold, JobRecord
 from redrive.engine.select import Filter
 from redrive.stores.operations import jobs as operations
 from redrive.stores.operations import queues
@@ -92,7 +92,7 @@ def show(app: Target, number: Number, *, json: AsJson = False) -> None:
     _history(material.attempts).show()
 
 
-def _history(attempts: tuple[Attempt, ...]) -> Grid:
+def _history(attempts: tuple[AttemptRecord, ...]) -> Grid:
     table = Grid("attempt", "started", "took", "ended", "why", "then")
     for each in attempts:
         why = f"{each.reason}: {each.error}" if each.reason else ""
@@ -101,7 +101,7 @@ def _history(attempts: tuple[Attempt, ...]) -> Grid:
     return table
 
 
-def _plain(job: Job, around: Circumstances) -> dict[str, object]:
+def _plain(job: JobRecord, around: Circumstances) -> dict[str, object]:
     plain: dict[str, object] = {name: getattr(job, name) for name in job.__slots__}
     return plain | {"policy": job.policy.to_dict(), "why": why_not_running(job, around)}
 

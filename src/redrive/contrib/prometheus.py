@@ -12,7 +12,8 @@ doing, how long the first has been due, workers alive. Those are the same wherev
 enough, and where several are scraped, take the maximum and not the sum.
 
 **The price of a scrape** is bounded. The gauges are read once in `EVERY`, however often somebody scrapes, from indexes
-of jobs that have not ended, and no further than ten thousand jobs of a queue (`redrive.stores.operations.depths`).
+of jobs that have not ended, and no further than ten thousand jobs of a queue
+(`redrive.stores.operations.queue_metrics`).
 
 **The number of series** is bounded: labels are names of tasks, queues and calls, outcomes, reasons and rules; none is
 an id or a text. Each has a number of values that it may take, 100 unless you say otherwise, and what comes later is
@@ -42,7 +43,7 @@ from redrive.observe import Bounded, Event
 from redrive.observe.logs import logger
 from redrive.observe.measures import BUCKETS, METRICS, Metric, measures
 from redrive.stores.operations.clock import difference
-from redrive.stores.operations.depths import Depths, Standing, depths
+from redrive.stores.operations.queue_metrics import Depths, Standing, depths
 
 __all__ = ["EVERY", "Collector", "Metrics", "Served", "metrics", "serve"]
 

@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.queue import Standing
-from redrive.engine.records import Hold, Job
-from redrive.engine.workers import Worker
+from redrive.engine.records import Hold, JobRecord
+from redrive.engine.workers import WorkerRecord
 
 __all__ = ["CatchJob", "Circumstances", "span", "why_not_running"]
 
@@ -47,7 +47,7 @@ class Circumstances:
     """
 
     now: datetime
-    workers: tuple[Worker, ...] = ()
+    workers: tuple[WorkerRecord, ...] = ()
     standing: Standing | None = None
     catch: CatchJob | None = None
 
@@ -67,7 +67,7 @@ _WAITS = {
 }
 
 
-def why_not_running(job: Job, around: Circumstances) -> str:
+def why_not_running(job: JobRecord, around: Circumstances) -> str:
     """Return one line that says why a job is not running.
 
     Args:
@@ -95,7 +95,7 @@ def why_not_running(job: Job, around: Circumstances) -> str:
             return _ready(job, around)
 
 
-def _fate(job: Job, catch: CatchJob | None) -> str:
+def _fate(job: JobRecord, catch: CatchJob | None) -> str:
     if job.caught_at:
         return "caught"
     if job.skipped_at:
@@ -107,7 +107,7 @@ def _fate(job: Job, catch: CatchJob | None) -> str:
     return f"dead, and its catch job {catch.id} is {catch.state}"
 
 
-def _ready(job: Job, around: Circumstances) -> str:
+def _ready(job: JobRecord, around: Circumstances) -> str:
     standing, now = around.standing, around.now
     why = _WAITS[job.hold] if job.hold else "due"
     detail = f" ({job.note})" if job.note else ""
@@ -122,7 +122,7 @@ def _ready(job: Job, around: Circumstances) -> str:
     )
 
 
-def _not_served(job: Job, around: Circumstances) -> str | None:
+def _not_served(job: JobRecord, around: Circumstances) -> str | None:
     """Say that no worker will take a due job, if none will."""
     alive = [worker for worker in around.workers if worker.expires_at > around.now]
     if not alive:
@@ -137,7 +137,7 @@ def _not_served(job: Job, around: Circumstances) -> str | None:
     return None
 
 
-def _held_up(job: Job, standing: Standing, now: datetime) -> str | None:
+def _held_up(job: JobRecord, standing: Standing, now: datetime) -> str | None:
     """What in its queue keeps a due job from running."""
     settings = standing.settings
     if settings.paused_at is not None:

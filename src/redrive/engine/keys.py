@@ -25,7 +25,7 @@ from enum import Enum
 
 from msgspec.structs import replace
 
-from redrive.engine.lifecycle import FINAL, Event, State, move
+from redrive.engine.lifecycle import FINAL, JobEvent, State, move
 from redrive.engine.records import KeyUntil
 from redrive.engine.transition import Transition
 
@@ -92,8 +92,8 @@ def superseded(transition: Transition, key: str, holder: int) -> Transition:
     """
     return replace(
         transition,
-        event=Event.CANCEL,
-        state=move(transition.state, Event.CANCEL),
+        event=JobEvent.CANCEL,
+        state=move(transition.state, JobEvent.CANCEL),
         hold=None,
         scheduled_at=None,
         note=superseded_note(key, holder),

@@ -3,7 +3,7 @@
 Theory of operation
 -------------------
 
-A job is one row. At each instant it is in exactly one `State`. It leaves that state only by an `Event`, and the table
+A job is one row. At each instant it is in exactly one `State`. It leaves that state only by a `JobEvent`, and the table
 below is the only place in the project that says where an event leads (the habit of h11's ``_state.py``): code looks a
 move up with `move`, SQL writes what the move answered, and the diagram in the documentation is generated from here.
 
@@ -33,7 +33,7 @@ from enum import StrEnum
 
 from redrive.errors import IllegalMove
 
-__all__ = ["FINAL", "TABLE", "Event", "State", "diagram", "move"]
+__all__ = ["FINAL", "TABLE", "JobEvent", "State", "diagram", "move"]
 
 
 class State(StrEnum):
@@ -53,7 +53,7 @@ class State(StrEnum):
     """Ended by an operator or by its own handler."""
 
 
-class Event(StrEnum):
+class JobEvent(StrEnum):
     """What can happen to a job."""
 
     CLAIM = "claim"
@@ -86,38 +86,38 @@ class Event(StrEnum):
     """An operator starts an ended job again."""
 
 
-TABLE: dict[State, dict[Event, State]] = {
+TABLE: dict[State, dict[JobEvent, State]] = {
     State.READY: {
-        Event.CLAIM: State.RUNNING,
-        Event.HASTEN: State.READY,
-        Event.CANCEL: State.CANCELLED,
+        JobEvent.CLAIM: State.RUNNING,
+        JobEvent.HASTEN: State.READY,
+        JobEvent.CANCEL: State.CANCELLED,
     },
     State.RUNNING: {
-        Event.SUCCEED: State.SUCCEEDED,
-        Event.RETRY: State.READY,
-        Event.SNOOZE: State.READY,
-        Event.RELEASE: State.READY,
-        Event.LOSE: State.READY,
-        Event.SET_ASIDE: State.RUNNING,
-        Event.DIE: State.DEAD,
-        Event.WAIT: State.WAITING,
-        Event.CANCEL: State.CANCELLED,
+        JobEvent.SUCCEED: State.SUCCEEDED,
+        JobEvent.RETRY: State.READY,
+        JobEvent.SNOOZE: State.READY,
+        JobEvent.RELEASE: State.READY,
+        JobEvent.LOSE: State.READY,
+        JobEvent.SET_ASIDE: State.RUNNING,
+        JobEvent.DIE: State.DEAD,
+        JobEvent.WAIT: State.WAITING,
+        JobEvent.CANCEL: State.CANCELLED,
     },
     State.WAITING: {
-        Event.SUCCEED: State.SUCCEEDED,
-        Event.RETRY: State.READY,
-        Event.DIE: State.DEAD,
-        Event.SET_ASIDE: State.WAITING,
-        Event.CANCEL: State.CANCELLED,
+        JobEvent.SUCCEED: State.SUCCEEDED,
+        JobEvent.RETRY: State.READY,
+        JobEvent.DIE: State.DEAD,
+        JobEvent.SET_ASIDE: State.WAITING,
+        JobEvent.CANCEL: State.CANCELLED,
     },
     State.SUCCEEDED: {},
     State.DEAD: {
-        Event.CATCH: State.DEAD,
-        Event.SKIP: State.DEAD,
-        Event.REDRIVE: State.READY,
+        JobEvent.CATCH: State.DEAD,
+        JobEvent.SKIP: State.DEAD,
+        JobEvent.REDRIVE: State.READY,
     },
     State.CANCELLED: {
-        Event.REDRIVE: State.READY,
+        JobEvent.REDRIVE: State.READY,
     },
 }
 
@@ -125,7 +125,7 @@ FINAL = frozenset({State.SUCCEEDED, State.DEAD, State.CANCELLED})
 """States in which nothing happens by itself any more."""
 
 
-def move(state: State, event: Event) -> State:
+def move(state: State, event: JobEvent) -> State:
     """Look up where ``event`` leads from ``state``.
 
     Args:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from redrive.engine.lifecycle import Event, State, move
+from redrive.engine.lifecycle import JobEvent, State, move
 from redrive.engine.outcome import Failed
-from redrive.engine.records import Attempt, Claim, Closing
+from redrive.engine.records import AttemptRecord, Claim, Closing
 from redrive.engine.tracked import Report
 from redrive.engine.transition import Transition
 
@@ -15,8 +15,8 @@ __all__ = ["base", "close"]
 
 def base(  # noqa: PLR0913 - what one end differs by from another
     claim: Claim,
-    event: Event,
-    closed: Attempt | None = None,
+    event: JobEvent,
+    closed: AttemptRecord | None = None,
     *,
     result: bytes | None = None,
     caught: int | None = None,
@@ -65,7 +65,7 @@ def close(  # noqa: PLR0913 - the columns of one history line
     delay: timedelta | None = None,
     rule: str | None = None,
     verdict: str | None = None,
-) -> Attempt:
+) -> AttemptRecord:
     """Make the line for the history.
 
     Args:
@@ -82,7 +82,7 @@ def close(  # noqa: PLR0913 - the columns of one history line
         The line.
     """
     failure = failed.failure if failed else None
-    return Attempt(
+    return AttemptRecord(
         job_id=claim.id,
         lease_id=claim.lease_id,
         number=claim.attempt,

@@ -4,7 +4,8 @@ Frozen values with the names of the columns. Instants are aware UTC and called `
 called ``*_for`` or ``*_after``. A store decodes rows straight into these (``dialects/*/values.py``); nothing above the
 store ever sees a row.
 
-`NewJob`, `Claim` and `Attempt` are structs and not dataclasses: one of each is made for every job or attempt, and a
+`NewJob`, `Claim` and `AttemptRecord` are structs and not dataclasses: one of each is made for every job or
+attempt, and a
 frozen dataclass of this size takes ten times as long to make (3 µs; all of a job takes a worker 25). They are frozen
 and hold nothing that could hold them, so Python's search for cycles need not look at them (``gc=False``).
 
@@ -30,11 +31,11 @@ from redrive.engine.lifecycle import State
 from redrive.policy import Policy
 
 __all__ = [
-    "Attempt",
+    "AttemptRecord",
     "Claim",
     "Closing",
     "Hold",
-    "Job",
+    "JobRecord",
     "KeyUntil",
     "NewJob",
     "OnConflict",
@@ -199,7 +200,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JobRecord:
     """A job as people see it.
 
     Attributes:
@@ -265,7 +266,7 @@ class Job:
     policy: Policy
 
 
-class Attempt(msgspec.Struct, frozen=True, gc=False):
+class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
     """One closed execution.
 
     Attributes:
@@ -307,7 +308,7 @@ class Attempt(msgspec.Struct, frozen=True, gc=False):
     def __repr__(self) -> str:
         """Show all but the traceback, which would hide the rest."""
         shown = (f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__ if name != "traceback")
-        return f"Attempt({', '.join(shown)})"
+        return f"AttemptRecord({', '.join(shown)})"
 
 
 @dataclass(frozen=True, slots=True)

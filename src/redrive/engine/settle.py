@@ -43,7 +43,7 @@ from msgspec.structs import replace
 
 from redrive.engine.frozen import UnreadablePolicy
 from redrive.engine.lease import POISON_LIMIT, UNKNOWN_TASK_DELAY, UNREADABLE_FOR, UNREADABLE_LOOK
-from redrive.engine.lifecycle import FINAL, Event, State, move
+from redrive.engine.lifecycle import FINAL, JobEvent, State, move
 from redrive.engine.moves import base, close
 from redrive.engine.origin import Kind, read_origin
 from redrive.engine.outcome import (
@@ -58,7 +58,7 @@ from redrive.engine.outcome import (
     Suspended,
     Unreadable,
 )
-from redrive.engine.records import Attempt, Claim, Closing, Hold
+from redrive.engine.records import AttemptRecord, Claim, Closing, Hold
 from redrive.engine.tracked import report, succeeded
 from redrive.engine.transition import Transition
 from redrive.errors.foreign import summary, trace
@@ -132,7 +132,7 @@ def _decided(  # noqa: PLR0911 - one for each outcome
                 claim, now, Closing.SNOOZED, delay=delay, verdict=why or f"snoozed for {format_duration(delay)}"
             )
             return replace(
-                base(claim, Event.SNOOZE, closed),
+                base(claim, JobEvent.SNOOZE, closed),
                 attempt=claim.attempt - 1,
                 snoozes=claim.snoozes + 1,
                 scheduled_at=now + delay,
@@ -141,14 +141,14 @@ def _decided(  # noqa: PLR0911 - one for each outcome
             )
         case Suspended(wait_for):
             note = f"waits for an answer from outside, {format_duration(wait_for)} at most"
-            return replace(base(claim, Event.WAIT), scheduled_at=now + wait_for, note=note)
+            return replace(base(claim, JobEvent.WAIT), scheduled_at=now + wait_for, note=note)
         case Released():
             return _released(claim, outcome, now)
         case Unreadable(why, policy):
             return _unread(claim, why, now) if policy else _unreadable(claim, why, now, sample)
         case Cancelled(why):
             closed = close(claim, now, Closing.CANCELLED, verdict=why)
-            return replace(base(claim, Event.CANCEL, closed), note=why)
+            return replace(base(claim, JobEvent.CANCEL, closed), note=why)
         case Expired():  # pragma: no branch - the last one; mypy proves that all are here
             return _expired(claim)
 
@@ -186,8 +186,8 @@ def set_aside(claim: Claim, now: datetime, *, state: State = State.RUNNING) -> T
     over = "no answer came in time" if state is State.WAITING else f"worker {claim.worker_id} was lost"
     note = f"{over}, and its policy cannot be read: {why}{_HELP}"
     return replace(
-        base(claim, Event.SET_ASIDE),
-        state=move(state, Event.SET_ASIDE),
+        base(claim, JobEvent.SET_ASIDE),
+        state=move(state, JobEvent.SET_ASIDE),
         before=state,
         crashes=claim.crashes,
         scheduled_at=now + UNREADABLE_LOOK,
@@ -196,9 +196,9 @@ def set_aside(claim: Claim, now: datetime, *, state: State = State.RUNNING) -> T
     )
 
 
-def _given_back(claim: Claim, due: datetime, hold: Hold, why: str, closed: Attempt | None = None) -> Transition:
+def _given_back(claim: Claim, due: datetime, hold: Hold, why: str, closed: AttemptRecord | None = None) -> Transition:
     return replace(
-        base(claim, Event.RELEASE, closed),
+        base(claim, JobEvent.RELEASE, closed),
         attempt=claim.attempt - 1,
         crashes=claim.crashes,
         scheduled_at=due,
@@ -246,9 +246,11 @@ def _released(claim: Claim, released: Released, now: datetime) -> Transition:
 
 def _succeeded(claim: Claim, result: bytes | None, now: datetime, sample: float) -> Transition:
     # By far the most frequent: made at once, where the others take a base and replace what differs.
-    closed = Attempt(claim.id, claim.lease_id, claim.attempt, claim.worker_id, claim.claimed_at, now, Closing.SUCCEEDED)
+    closed = AttemptRecord(
+        claim.id, claim.lease_id, claim.attempt, claim.worker_id, claim.claimed_at, now, Closing.SUCCEEDED
+    )
     told = None if claim.origin is None else succeeded(claim, sample)
-    return base(claim, Event.SUCCEED, closed, result=result, caught=claim.parent_id, report=told)
+    return base(claim, JobEvent.SUCCEED, closed, result=result, caught=claim.parent_id, report=told)
 
 
 def _failed(claim: Claim, failed: Failed, now: datetime, sample: float) -> Transition:
@@ -293,9 +295,9 @@ def _ends_by(claim: Claim, due: datetime) -> bool:
     return deadline is not None and due >= claim.started_at + deadline
 
 
-def _retry(claim: Claim, closed: Attempt, due: datetime, by_rule: tuple[int, ...] = ()) -> Transition:
+def _retry(claim: Claim, closed: AttemptRecord, due: datetime, by_rule: tuple[int, ...] = ()) -> Transition:
     return replace(
-        base(claim, Event.RETRY, closed),
+        base(claim, JobEvent.RETRY, closed),
         failures=claim.failures + 1,
         by_rule=by_rule,
         scheduled_at=due,
@@ -307,9 +309,9 @@ def _retry(claim: Claim, closed: Attempt, due: datetime, by_rule: tuple[int, ...
     )
 
 
-def _dead(claim: Claim, closed: Attempt, *, crashes: int = 0) -> Transition:
+def _dead(claim: Claim, closed: AttemptRecord, *, crashes: int = 0) -> Transition:
     return replace(
-        base(claim, Event.DIE, closed),
+        base(claim, JobEvent.DIE, closed),
         failures=claim.failures + 1,
         crashes=crashes,
         note=closed.verdict,
@@ -355,7 +357,7 @@ def _lost(claim: Claim, why: str, now: datetime) -> Transition:
     if reason != "WORKER_LOST":
         return _dead(claim, closed, crashes=crashes)
     return replace(
-        base(claim, Event.LOSE, closed),
+        base(claim, JobEvent.LOSE, closed),
         failures=failures,
         crashes=crashes,
         scheduled_at=now + (delay or timedelta(0)),
@@ -379,7 +381,7 @@ def _expired(claim: Claim) -> Transition:
     deadline = f" of {format_duration(claim.policy.deadline)}" if claim.policy.deadline else ""
     verdict = f"the deadline{deadline} had passed before the attempt could start"
     return replace(
-        base(claim, Event.DIE),
+        base(claim, JobEvent.DIE),
         attempt=claim.attempt - 1,
         crashes=claim.crashes,
         note=verdict,

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from redrive.engine.origin import Origin, read_origin
 from redrive.engine.outcome import Cancelled, Failed, Lost, Outcome, Released, Unreadable
-from redrive.engine.records import Claim, Job
+from redrive.engine.records import Claim, JobRecord
 from redrive.engine.recurring import RefreshDefinition, read_policy
 from redrive.errors import ScheduleError
 from redrive.schedule import Action, Effect, Move, RefreshPolicy, RefreshState, refresh
@@ -127,7 +127,7 @@ def report(claim: Claim, outcome: Outcome, luck: float, *, dead: bool) -> Report
     return Report(origin, claim.id, False, dead, why, final, hint, luck, began_at=began_at(claim))  # noqa: FBT003 - positional for speed
 
 
-def began_at(job: Claim | Job) -> datetime | None:
+def began_at(job: Claim | JobRecord) -> datetime | None:
     """Return when the time allowed for an attempt began to count.
 
     Args:

@@ -6,8 +6,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from redrive.engine.lifecycle import Event, State
-from redrive.engine.records import Attempt, Hold
+from redrive.engine.lifecycle import JobEvent, State
+from redrive.engine.records import AttemptRecord, Hold
 from redrive.engine.tracked import Report
 
 __all__ = ["Transition"]
@@ -47,7 +47,7 @@ class Transition(msgspec.Struct, frozen=True, gc=False):
     queue: str
     job_id: int
     lease_id: int
-    event: Event
+    event: JobEvent
     state: State
     attempt: int
     failures: int
@@ -60,7 +60,7 @@ class Transition(msgspec.Struct, frozen=True, gc=False):
     note: str | None = None
     reason: str | None = None
     error: str | None = None
-    closed: Attempt | None = None
+    closed: AttemptRecord | None = None
     result: bytes | None = None
     catch: str | None = None
     caught: int | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-__all__ = ["Process", "Worker"]
+__all__ = ["Process", "WorkerRecord"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class WorkerRecord:
     """A worker process.
 
     Attributes:

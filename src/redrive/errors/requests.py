@@ -78,7 +78,7 @@ class CircuitOpen(RequestError):
 
     Attributes:
         retry_after: how long until the breaker lets something through, at the earliest; None if nobody knows.
-        permit: `redrive.retrying.orchestrator.Permit` of the probe that the client owes, or None.
+        permit: `redrive.orchestrator.Permit` of the probe that the client owes, or None.
     """
 
     def __init__(

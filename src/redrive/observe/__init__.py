@@ -26,7 +26,7 @@ event                      is told when
 `CallSucceeded`            a call has succeeded after retries
 `CallGaveUp`               a call has failed for good, or was refused by its budget or its breaker
 `CallDeferred`             a call has ended because its next attempt lies beyond the deadline
-``RequestRetryScheduled``  a request under RFC 0049 is sent again (`redrive.retrying.orchestrator`)
+``RequestRetryScheduled``  a request under RFC 0049 is sent again (`redrive.orchestrator`)
 ``RequestNotRetried``      it is not
 ``Job...``, ``Worker...``  see the table of `redrive.observe.jobs`
 ``Cron...``                something has become of an occurrence (`redrive.observe.schedules`)

@@ -10,8 +10,8 @@ from threading import Lock
 from types import TracebackType
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from redrive.observe.audience import AUDIENCE
 from redrive.observe.events import Event
+from redrive.observe.listeners import LISTENERS
 
 __all__ = ["Registration", "Sink", "Wait", "add", "around", "carried", "log", "only", "tell"]
 
@@ -92,7 +92,7 @@ class Registration(Generic[S]):
             if hearer is None:
                 return
             hearer.count -= 1
-            AUDIENCE.pop()
+            LISTENERS.pop()
             if not hearer.count:
                 _EVERYWHERE = tuple(each for each in _EVERYWHERE if each is not hearer)
 
@@ -132,7 +132,7 @@ def add(sink: S) -> Registration[S]:
         if hearer is new:
             _EVERYWHERE = (*_EVERYWHERE, new)
         hearer.count += 1
-        AUDIENCE.append(None)
+        LISTENERS.append(None)
     return Registration(sink, hearer)
 
 
@@ -147,13 +147,13 @@ def only(*sinks: Sink) -> Iterator[None]:
         TypeError: one of them is no function.
     """
     hearers = tuple([_Hearer(sink) for sink in sinks])
-    AUDIENCE.append(None)
+    LISTENERS.append(None)
     token = _HERE.set(hearers)
     try:
         yield
     finally:
         _HERE.reset(token)
-        AUDIENCE.pop()
+        LISTENERS.pop()
 
 
 # ------------------------------------------------------------------------------------------------------------- telling

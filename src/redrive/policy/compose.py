@@ -6,7 +6,8 @@ its join (end with either, the longer delay), ``|`` its meet (end with both, the
 the other, and each distributes over the other. ``cap`` keeps an end an end, which a cap written with ``|`` would not
 (cats-retry issue 644).
 
-A schedule that draws by itself (`redrive.policy.kinds.Decorrelated`) cannot be part of another: its delay depends on
+A schedule that draws by itself (`redrive.policy.backoff_kinds.Decorrelated`) cannot be part of another: its
+delay depends on
 luck, and the laws are about delays. Its `envelope` can.
 """
 

@@ -33,7 +33,7 @@ from redrive.policy.jitter import Jitter
 from redrive.policy.limits import past_deadline
 from redrive.policy.reason import Reason
 from redrive.policy.rule import Rule
-from redrive.policy.track import NO_WAIT, REMEMBERED, Track, Wait
+from redrive.policy.treatment import NO_WAIT, REMEMBERED, Track, Wait
 from redrive.policy.value import Value, freeze
 
 __all__ = ["Decider"]

@@ -16,7 +16,8 @@ class History(NamedTuple):
         started_at: start of the first attempt, aware.
         last_delay: the wait before the attempt that just failed, or None if it was the first.
         by_rule: for each rule of the policy, how many *earlier* failures it matched; behind these what its schedules
-            remember, if they do (`redrive.policy.kinds.Smooth`). `Policy.advance` keeps it; () means that nobody has.
+            remember, if they do (`redrive.policy.backoff_kinds.Smooth`). `Policy.advance` keeps it; () means
+            that nobody has.
     """
 
     attempts: int

@@ -14,11 +14,11 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from redrive.errors import PolicyError, PolicySyntaxError, PolicyValueError
-from redrive.policy.caret import syntax_error, value_error
+from redrive.policy.backoff_kinds import Exponential
 from redrive.policy.decider import Decider
 from redrive.policy.duration import format_duration, read, span
 from redrive.policy.jitter import Jitter
-from redrive.policy.kinds import Exponential
+from redrive.policy.syntax_error import syntax_error, value_error
 
 __all__ = ["Directive", "count_of", "read_directive", "write_directive"]
 

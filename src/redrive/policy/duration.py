@@ -11,7 +11,7 @@ from math import isfinite
 from typing import TypeAlias
 
 from redrive.errors import PolicySyntaxError, PolicyValueError
-from redrive.policy.caret import syntax_error
+from redrive.policy.syntax_error import syntax_error
 
 __all__ = ["LONGEST", "ZERO", "Duration", "format_duration", "parse_duration", "seconds", "span"]
 

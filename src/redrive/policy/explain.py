@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import NamedTuple
 
+from redrive.policy.backoff_kinds import Exponential
+from redrive.policy.bounds import least, limit_of, worst
 from redrive.policy.decider import Decider
 from redrive.policy.duration import ZERO, format_duration, span
-from redrive.policy.kinds import Exponential
-from redrive.policy.worst import least, limit_of, worst
 
 __all__ = ["Explanation", "explain"]
 

@@ -15,14 +15,14 @@ from typing import Any, ClassVar
 from redrive.errors import PolicyValueError
 from redrive.policy import fields
 from redrive.policy.backoff import Backoff
+from redrive.policy.backoff_kinds import Constant, Exponential
+from redrive.policy.call_methods import CallMethods
 from redrive.policy.classify import On, Predicate, answer_of, described
 from redrive.policy.decider import Decider
 from redrive.policy.duration import Duration, span
 from redrive.policy.explain import Explanation, explain
 from redrive.policy.failure import Failure, Stage
-from redrive.policy.forms import Forms
 from redrive.policy.jitter import Jitter
-from redrive.policy.kinds import Constant, Exponential
 from redrive.policy.limits import check_attempts
 from redrive.policy.rule import Rule
 from redrive.policy.value import freeze
@@ -41,7 +41,7 @@ OPERATORS: dict[str, Callable[[Policy, Policy], Policy]] = {}
 """The operators on policies by their sign; `redrive.policy.algebra` puts them here."""
 
 
-class Policy(Forms, Decider):
+class Policy(CallMethods, Decider):
     """What becomes of a failed call. All arguments are keywords; durations are `timedelta`, seconds or text.
 
     Args:

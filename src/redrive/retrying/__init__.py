@@ -40,7 +40,7 @@ What holds for all of them:
 * **What is shared is named.** Budgets, breakers and hedging plans are registered under a key (`shared`), and a policy
   names the key; a `Limiter` decorates the function. What stands in `LATER` is loaded by its first use (law 10).
 
-The verbs of a policy are declared in `redrive.policy.forms` and come here through `redrive.seams`.
+The verbs of a policy are declared in `redrive.policy.call_methods` and come here through `redrive.seams`.
 """
 
 from __future__ import annotations

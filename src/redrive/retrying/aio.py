@@ -17,9 +17,9 @@ from typing import Any, cast
 from redrive.policy import Failure
 from redrive.policy.classify import Answer, answer_of, is_coroutine_function
 from redrive.policy.outcome import Outcome
-from redrive.retrying.cut import Cut, cut
 from redrive.retrying.plan import Plan
 from redrive.retrying.run import Run, start
+from redrive.retrying.timeout import Cut, cut
 
 __all__ = ["attempts", "call", "failed", "outcome", "proceed"]
 
@@ -41,7 +41,7 @@ async def proceed(run: Run, function: _Function, args: tuple[Any, ...], kwargs: 
         Exception: what the function raised, last, unchanged.
     """
     if run.hedges:
-        from redrive.retrying.race import race
+        from redrive.retrying.hedged_call import race
 
         return await race(run, attempts, function, args, kwargs)
     return await attempts(run, function, args, kwargs)

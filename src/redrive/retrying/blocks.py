@@ -14,10 +14,10 @@ from typing import Any, Self
 
 from redrive.policy import Failure
 from redrive.retrying.context import Scope
-from redrive.retrying.cut import Cut, cut
 from redrive.retrying.plan import Plan
 from redrive.retrying.record import failure_in
 from redrive.retrying.run import Run, start
+from redrive.retrying.timeout import Cut, cut
 
 __all__ = ["Attempt", "Attempts"]
 

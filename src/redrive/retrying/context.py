@@ -42,8 +42,8 @@ from typing import Any, Protocol
 
 from redrive.clock import Clock, SystemClock
 from redrive.policy import Policy
-from redrive.retrying.dice import roll
 from redrive.retrying.plan import Plan
+from redrive.retrying.rng import roll
 from redrive.retrying.wrapper import PLAN, RUN, SIGN, STARTED
 
 __all__ = [

@@ -14,7 +14,7 @@ from types import FunctionType
 from typing import Any, Protocol, TypedDict, TypeVar, Unpack, cast
 
 from redrive.errors import PolicyValueError
-from redrive.observe.audience import AUDIENCE
+from redrive.observe.listeners import LISTENERS
 from redrive.policy import Backoff, Jitter, Policy, Rule
 from redrive.policy.classify import Predicate, code_flags
 from redrive.policy.duration import Duration
@@ -148,5 +148,5 @@ def _wrapper(function: Callable[..., Any], plan: Plan, mode: Mode) -> Callable[.
     return wrapper
 
 
-_SYNC = Parts(SCOPE.get, SYSTEM.monotonic, sync.call, Run, AUDIENCE, SCOPE.set, SCOPE.reset)
-_ASYNC = Parts(SCOPE.get, SYSTEM.monotonic, aio.call, Run, AUDIENCE, SCOPE.set, SCOPE.reset)
+_SYNC = Parts(SCOPE.get, SYSTEM.monotonic, sync.call, Run, LISTENERS, SCOPE.set, SCOPE.reset)
+_ASYNC = Parts(SCOPE.get, SYSTEM.monotonic, aio.call, Run, LISTENERS, SCOPE.set, SCOPE.reset)

@@ -123,7 +123,7 @@ class _Stream:
         """The generator has returned."""
         if self.run.guard is not None:
             self.run.guard.finish(None)
-        self.run.tell_end()
+        self.run.emit_end()
 
     def failed(self, error: Exception) -> bool:
         """Whether the stream is tried again."""

@@ -15,7 +15,7 @@ from datetime import timedelta
 
 from redrive.errors import CircuitOpen
 from redrive.policy import Defer, Failure, GiveUp, format_duration
-from redrive.retrying.orchestrator.breaker import Permit
+from redrive.retrying.circuit_breaker import Permit
 from redrive.retrying.plan import Plan
 from redrive.retrying.shared import SharedBreaker, SharedBudget, resolve
 

@@ -4,7 +4,7 @@ Slow answers are often bad luck of one server, one connection, one moment. A cop
 other luck, and the first answer wins. It costs load, so the delay should be one that few calls exceed: at the 95th
 percentile five calls in a hundred are copied. Only an idempotent call may be made twice.
 
-How it is carried out stands in `redrive.retrying.race`.
+How it is carried out stands in `redrive.retrying.hedged_call`.
 """
 
 from __future__ import annotations

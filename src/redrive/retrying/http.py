@@ -35,7 +35,7 @@ from uuid import UUID
 from redrive.policy import Failure, Stage
 from redrive.policy.hints import Hint, chosen, retry_after
 from redrive.retrying.context import SCOPE, SYSTEM, enclosing
-from redrive.retrying.dice import unique
+from redrive.retrying.rng import unique
 
 __all__ = ["IDEMPOTENCY_KEY", "IDEMPOTENT", "Headers", "failure_of", "idempotency_key", "is_idempotent"]
 

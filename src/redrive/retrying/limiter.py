@@ -38,8 +38,8 @@ from redrive.policy.adaptive import Adaptive
 from redrive.policy.answers import Answers
 from redrive.policy.shedding import Shedding
 from redrive.retrying.context import SCOPE, SYSTEM, attempt, deadline
-from redrive.retrying.dice import roll
-from redrive.retrying.pace import Even, Following, Pace
+from redrive.retrying.rate import Even, Following, Pace
+from redrive.retrying.rng import roll
 
 __all__ = ["Limiter"]
 

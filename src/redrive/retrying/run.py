@@ -24,7 +24,8 @@ failure (`redrive.retrying.context`), since the two numbers of attempts would mu
 What calls share has a fixed order: ``deadline( hedge( breaker -> budget -> [ attempt_timeout( limiter( call ) ) ] x n )
 )``. A breaker counts calls, so `Run.admit` asks it, once. A budget is spent when a retry is decided, not when it is
 sent, so it is asked in `Run.failed`; both through the call's `redrive.retrying.guard.Guard`. A hedge is around the loop
-(`redrive.retrying.race`), a limiter around ``call()`` (`redrive.retrying.limiter`). A policy with one of these is not
+(`redrive.retrying.hedged_call`), a limiter around ``call()`` (`redrive.retrying.limiter`). A policy with one
+of these is not
 ``direct`` (see `redrive.retrying.plan`), so that compiled wrappers need not know of them.
 """
 
@@ -37,16 +38,16 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
 from redrive.clock import Clock
-from redrive.observe.audience import AUDIENCE
+from redrive.observe.listeners import LISTENERS
 from redrive.policy import Decision, Defer, Failure, GiveUp, History, Retry, Stage, format_duration
 from redrive.policy.classify import Answer, described
 from redrive.policy.duration import ZERO, span
 from redrive.policy.outcome import surface
 from redrive.retrying.context import SCOPE, SYSTEM, Call, Scope, enclosing
-from redrive.retrying.dice import roll
+from redrive.retrying.events import Telling
 from redrive.retrying.plan import Plan, thorough
 from redrive.retrying.record import Line
-from redrive.retrying.telling import Telling
+from redrive.retrying.rng import roll
 
 if TYPE_CHECKING:
     from redrive.retrying.guard import Guard
@@ -100,7 +101,7 @@ class Run(Telling, Scope):
         self._alone = not plan.yields
         self._monotonic = _MONOTONIC
         self._dice = roll
-        self._quick = thorough if AUDIENCE else plan.quick
+        self._quick = thorough if LISTENERS else plan.quick
         self.last: Line | None = None
 
     @property
@@ -217,7 +218,7 @@ class Run(Telling, Scope):
             return False
         if self.ended is not None and self.ended.rule == "not_matched":  # a combination accepts it
             self.ended, self.last = None, before
-        if failure is not None or self.guard is not None or AUDIENCE:
+        if failure is not None or self.guard is not None or LISTENERS:
             self._returned()
         return True
 
@@ -277,8 +278,8 @@ class Run(Telling, Scope):
         self.number += 1
         self.delay = decision.delay.total_seconds()
         self._truncated = decision.rule in ("deadline", "budget")
-        if AUDIENCE and not self._truncated:
-            self.tell_retry(failure, decision)
+        if LISTENERS and not self._truncated:
+            self.emit_retry(failure, decision)
         return True
 
     def _afford(self, guard: Guard, failure: Failure, decision: Retry) -> Decision:

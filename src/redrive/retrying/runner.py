@@ -1,4 +1,4 @@
-"""The other side of `redrive.policy.forms`: what the verbs of a policy do."""
+"""The other side of `redrive.policy.call_methods`: what the verbs of a policy do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from redrive.policy import Policy
-from redrive.policy.forms import Attempt, Runner
+from redrive.policy.call_methods import AttemptProtocol, Runner
 from redrive.policy.outcome import Outcome
 from redrive.retrying import aio, context, sync
 from redrive.retrying.blocks import Attempts
@@ -22,39 +22,39 @@ T = TypeVar("T")
 
 class _Runner:
     def call(self, policy: Policy, function: Callable[..., T], args: Any, kwargs: Any) -> T:
-        """See `redrive.policy.forms.Forms.call`."""
+        """See `redrive.policy.call_methods.CallMethods.call`."""
         name = name_of(function)
         result: T = sync.proceed(start(_plan(policy, name), name), function, args, kwargs)
         return result
 
     async def acall(self, policy: Policy, function: Callable[..., Awaitable[T]], args: Any, kwargs: Any) -> T:
-        """See `redrive.policy.forms.Forms.acall`."""
+        """See `redrive.policy.call_methods.CallMethods.acall`."""
         name = name_of(function)
         result: T = await aio.proceed(start(_plan(policy, name), name), function, args, kwargs)
         return result
 
     def outcome(self, policy: Policy, function: Callable[..., T], args: Any, kwargs: Any) -> Outcome[T]:
-        """See `redrive.policy.forms.Forms.outcome`."""
+        """See `redrive.policy.call_methods.CallMethods.outcome`."""
         name = name_of(function)
         return sync.outcome(start(_plan(policy, name), name), function, args, kwargs)
 
     async def aoutcome(
         self, policy: Policy, function: Callable[..., Awaitable[T]], args: Any, kwargs: Any
     ) -> Outcome[T]:
-        """See `redrive.policy.forms.Forms.aoutcome`."""
+        """See `redrive.policy.call_methods.CallMethods.aoutcome`."""
         name = name_of(function)
         return await aio.outcome(start(_plan(policy, name), name), function, args, kwargs)
 
-    def attempts(self, policy: Policy) -> Iterator[Attempt]:
-        """See `redrive.policy.forms.Forms.__iter__`."""
+    def attempts(self, policy: Policy) -> Iterator[AttemptProtocol]:
+        """See `redrive.policy.call_methods.CallMethods.__iter__`."""
         return _loop(policy)
 
-    def aattempts(self, policy: Policy) -> AsyncIterator[Attempt]:
-        """See `redrive.policy.forms.Forms.__aiter__`."""
+    def aattempts(self, policy: Policy) -> AsyncIterator[AttemptProtocol]:
+        """See `redrive.policy.call_methods.CallMethods.__aiter__`."""
         return _loop(policy)
 
     def override(self, policy: Policy, changes: dict[str, Any]) -> AbstractContextManager[None]:
-        """See `redrive.policy.forms.Forms.override`."""
+        """See `redrive.policy.call_methods.CallMethods.override`."""
         return context.override(policy, changes)
 
 

@@ -31,9 +31,9 @@ from redrive.policy import Failure
 from redrive.policy.breaker import BreakerSettings
 from redrive.policy.budget import Budget, Ledger
 from redrive.policy.classify import refuse_coroutine_function
+from redrive.retrying.circuit_breaker import CircuitBreaker
 from redrive.retrying.context import SCOPE, SYSTEM
 from redrive.retrying.hedging import Hedge
-from redrive.retrying.orchestrator.breaker import CircuitBreaker
 
 __all__ = ["SharedBreaker", "SharedBudget", "breaker", "budget", "hedge", "isolated", "resolve"]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from redrive.policy import Defer, Failure, GiveUp, Stage
 from redrive.policy.outcome import Deferred, GaveUp, Ok, Outcome, Record
-from redrive.retrying.dice import unique
 from redrive.retrying.plan import Plan
 from redrive.retrying.record import Line, attach, attach_copies, failure_in, timeline
+from redrive.retrying.rng import unique
 
 __all__ = ["Story"]
 

@@ -75,7 +75,7 @@ def factory(_rd_call, _rd_plan, _rd_scope, _rd_clock, _rd_scoped, _rd_start, _rd
                     raise
             else:
                 if _rd_audience:
-                    _rd_run.tell_end()
+                    _rd_run.emit_end()
                 return _rd_result
     return wrapper
 """
@@ -103,7 +103,7 @@ def factory(_rd_call, _rd_plan, _rd_scope, _rd_clock, _rd_scoped, _rd_start, _rd
                         raise
                 else:
                     if _rd_audience:
-                        _rd_run.tell_end()
+                        _rd_run.emit_end()
                     return _rd_result
         finally:
             _rd_run.live = False

@@ -32,21 +32,21 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 from redrive.app.app import App
-from redrive.app.telling import tell_moved, tell_settled
+from redrive.app.events import emit_moved, emit_settled
 from redrive.clock import Clock
 from redrive.engine.lease import POISON_LIMIT, UNKNOWN_TASK_DELAY
 from redrive.engine.outcome import Released
 from redrive.engine.records import Claim
 from redrive.engine.transition import Transition
 from redrive.errors import StoreError
-from redrive.observe.audience import AUDIENCE
+from redrive.observe.listeners import LISTENERS
 from redrive.observe.logs import logger
-from redrive.runtime import faults
+from redrive.runtime import failpoints
 from redrive.runtime.supervision import Duty
-from redrive.runtime.watching import log_undecided
+from redrive.runtime.tracing import log_undecided
 from redrive.stores.operations import floors, leases, workers
 from redrive.stores.operations.leases import Ending
-from redrive.stores.operations.special import Walk
+from redrive.stores.operations.limited_queues import Walk
 
 __all__ = ["Claimer", "suspect"]
 
@@ -206,10 +206,10 @@ class Claimer:
         for held, trace in claimed.held:
             if _is_first_look(held):  # the job is looked at again and again; once is enough for the log
                 log_undecided(held, trace)
-        if claimed.held and AUDIENCE:
-            tell_moved([held for held, _ in claimed.held])
+        if claimed.held and LISTENERS:
+            emit_moved([held for held, _ in claimed.held])
         if claimed.claims:
-            faults.at("after_claim")
+            failpoints.at("after_claim")
             self._extended(began)
         claims = await self._one_suspect(claimed.claims)
         take = self._give_back if self._stopped else self._start
@@ -235,8 +235,8 @@ class Claimer:
             for claim in claims:
                 self._give_back(claim)
             return ()
-        if AUDIENCE:
-            tell_settled(endings, settled)
+        if LISTENERS:
+            emit_settled(endings, settled)
         return [claim for claim in claims if claim not in spare]
 
     async def _rest(self, known: timedelta | None) -> None:

@@ -31,10 +31,10 @@ from datetime import timedelta
 from typing import Any
 
 from redrive.app.app import App
+from redrive.app.attempt_handle import AttemptHandle, Stop
 from redrive.app.catch import CatchRequest, wanted_request
 from redrive.app.context import Context
 from redrive.app.failures import ERROR_TEXT, clean, permanent
-from redrive.app.link import Link, Stop
 from redrive.app.payload import type_name
 from redrive.app.pending import Pending
 from redrive.app.task import Task
@@ -52,13 +52,13 @@ from redrive.engine.outcome import (
 from redrive.engine.records import Claim, Hold
 from redrive.errors import ConfigurationError, JobNotFound, PayloadError
 from redrive.errors.foreign import trace
-from redrive.observe.audience import AUDIENCE
+from redrive.observe.listeners import LISTENERS
 from redrive.observe.logs import Block, logger
-from redrive.runtime.circuits import Passage, admit
+from redrive.runtime.breakers import Passage, admit
 from redrive.runtime.meaning import AttemptTimeout, meaning
-from redrive.runtime.softly import softly
+from redrive.runtime.soft_timeout import softly
 from redrive.runtime.threads import Threads
-from redrive.runtime.watching import watched
+from redrive.runtime.tracing import watched
 from redrive.stores.operations import jobs, workers
 from redrive.stores.operations.attempts import Report
 
@@ -92,7 +92,7 @@ class Executor:
         self.threads = None if pool is None else Threads(pool)
         self._begins = begins
         self._cut_off = cut_off
-        self._links: dict[int, Link] = {}
+        self._links: dict[int, AttemptHandle] = {}
 
     # ------------------------------------------------------------------------------- what handlers are told, and tell
 
@@ -173,7 +173,7 @@ class Executor:
         claim = passage.claim
         self._begins(claim)
         try:
-            if AUDIENCE:
+            if LISTENERS:
                 result = await watched(
                     self._app.store, claim, lambda: self._call(task, arguments, limit, claim.lease_id)
                 )
@@ -221,11 +221,11 @@ class Executor:
 
     def _link(
         self, task: Task[Any, Any, Any], claim: Claim, arguments: dict[str, Any], limit: timedelta, key: str
-    ) -> Link:
+    ) -> AttemptHandle:
         """Add the context to the arguments."""
         assert task.signature.context is not None  # noqa: S101 - the caller has looked
         soft_for = None if task.traits.soft_timeout is None else task.traits.soft_timeout.total_seconds()
-        link = Link(claim, self._app.store, self._app.now, task.returns.check, soft_for)
+        link = AttemptHandle(claim, self._app.store, self._app.now, task.returns.check, soft_for)
         arguments[task.signature.context] = Context(
             job_id=claim.id,
             task=claim.task,
@@ -342,7 +342,7 @@ def _undo_cancellation() -> None:
         task.uncancel()
 
 
-def _transacted(link: Link, outcome: Outcome) -> Outcome:
+def _transacted(link: AttemptHandle, outcome: Outcome) -> Outcome:
     """The attempt has succeeded; say so again, and say aloud what the handler still said and nobody will keep."""
     match outcome:
         case Succeeded(None) | Succeeded(link.result):

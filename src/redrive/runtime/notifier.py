@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable
 
 from redrive.app.app import App
 from redrive.clock import Clock
-from redrive.runtime import dice
+from redrive.runtime import rng
 from redrive.runtime.supervision import Duty
 
 __all__ = ["Notifier"]
@@ -49,7 +49,7 @@ class Notifier:
         Raises:
             StoreError: the store is away.
         """
-        self.lock_id = dice.number() if self._app.store.lasting else None
+        self.lock_id = rng.number() if self._app.store.lasting else None
         self._news = self._watch()
         await anext(self._news)
 

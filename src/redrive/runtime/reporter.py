@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from redrive.app.app import App
-from redrive.observe.audience import AUDIENCE
+from redrive.observe.listeners import LISTENERS
 from redrive.runtime.supervision import Duty
-from redrive.runtime.watching import tell_duty_failed
+from redrive.runtime.tracing import emit_duty_failed
 from redrive.stores.operations import workers
 
 __all__ = ["Reporter"]
@@ -47,8 +47,8 @@ class Reporter:
             error: what it raised.
             failures: how often it has failed in a row.
         """
-        if AUDIENCE:
-            tell_duty_failed(self._worker_id(), self._queues, name, error, failures)
+        if LISTENERS:
+            emit_duty_failed(self._worker_id(), self._queues, name, error, failures)
 
     def changed(self, trouble: str | None) -> None:
         """Have it written which duties fail. From any thread.

@@ -17,7 +17,7 @@ from redrive.app.app import App
 from redrive.engine.transition import Transition
 from redrive.observe.logs import logger
 from redrive.runtime.supervision import Duty
-from redrive.runtime.watching import report_moved
+from redrive.runtime.tracing import report_moved
 from redrive.stores.operations import leases, workers
 
 __all__ = ["Rescuer"]

@@ -22,13 +22,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from redrive.app.app import App
+from redrive.app.events import emit_fired
 from redrive.app.refresh import Refresh
-from redrive.app.telling import tell_fired
 from redrive.engine.occurrence import Decision
 from redrive.engine.origin import Kind
-from redrive.observe.audience import AUDIENCE
+from redrive.observe.listeners import LISTENERS
 from redrive.observe.logs import logger
-from redrive.runtime import dice
+from redrive.runtime import rng
 from redrive.runtime.supervision import Duty
 from redrive.schedule import Outcome, RefreshPolicy
 from redrive.schedule.refresh import TOLERANCE
@@ -85,8 +85,8 @@ class Scheduler:
         if not self._declared:
             await declare(self._app)
             self._declared = True
-            await mend(self._app, dice.roll, seen=False)
-        made = await turn(self._app, dice.roll)
+            await mend(self._app, rng.roll, seen=False)
+        made = await turn(self._app, rng.roll)
         await self._watch(made.at)
         return _seconds(made)
 
@@ -96,7 +96,7 @@ class Scheduler:
             return
         if self._latest is not None and self._latest - at > TOLERANCE:
             log.warning("the clock of the database was set back by %s", self._latest - at)
-            await mend(self._app, dice.roll, seen=True)
+            await mend(self._app, rng.roll, seen=True)
         self._latest = at
 
 
@@ -199,8 +199,8 @@ async def _fire(app: App, look: Look) -> int:
         level = logging.INFO if each.decision is Decision.STARTED else logging.WARNING
         said = f": {each.note}" if each.note else ""
         log.log(level, "cron %s: the occurrence of %s was %s%s", look.name, each.occurs_at, each.decision, said)
-    if fired and AUDIENCE:
-        tell_fired(fired)
+    if fired and LISTENERS:
+        emit_fired(fired)
     return len(fired)
 
 

@@ -28,8 +28,8 @@ from redrive.errors import StoreBusy, StoreError, StoreFull, StoreOutcomeUnknown
 from redrive.errors.foreign import summary, trace
 from redrive.observe.logs import Block, logger
 from redrive.policy import Failure
-from redrive.runtime import faults
-from redrive.runtime.rests import rest
+from redrive.runtime import failpoints
+from redrive.runtime.backoff import rest
 from redrive.runtime.supervision import Duty, cancel
 from redrive.runtime.threads import Threads
 from redrive.stores.operations import leases
@@ -143,7 +143,7 @@ class Settler:
     async def _write(self, batch: Sequence[Ending], tries: int = 0) -> None:
         while True:
             try:
-                faults.at("before_settle")
+                failpoints.at("before_settle")
                 batch, stopped = self._marked(batch), frozenset(self._stopped)
                 settled = await self._app.store.arun(leases.settle(batch, stopped=stopped, now=self._app.now()))
             except (StoreBusy, StoreFull, StoreUnreachable, StoreOutcomeUnknown) as error:
@@ -158,7 +158,7 @@ class Settler:
                         await self._write([ending])
                 return
             else:
-                faults.at("after_settle")
+                failpoints.at("after_settle")
                 self._stopped -= stopped
                 for ending in batch:
                     if ending.unstopped:

@@ -22,7 +22,7 @@ from redrive.clock import Clock
 from redrive.errors import StoreError
 from redrive.errors.foreign import summary, trace
 from redrive.observe.logs import Block, logger
-from redrive.runtime.rests import rest
+from redrive.runtime.backoff import rest
 
 __all__ = ["MEMORY_LIMIT", "Duty", "Supervisor", "cancel", "first"]
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 from redrive.app.app import App
-from redrive.runtime import dice
+from redrive.runtime import rng
 from redrive.runtime.supervision import Duty
-from redrive.runtime.watching import report_moved
+from redrive.runtime.tracing import report_moved
 from redrive.stores.operations import answers
 
 __all__ = ["LOOK", "Timeouts"]
@@ -56,6 +56,6 @@ class Timeouts:
             return LOOK
         if left > timedelta(0):
             return min(max(left.total_seconds(), SHORT), LOOK)
-        ended = await self._app.store.arun(answers.lapse(BUDGET, iter(dice.roll, None), now=self._app.now()))
+        ended = await self._app.store.arun(answers.lapse(BUDGET, iter(rng.roll, None), now=self._app.now()))
         report_moved(ended)
         return SHORT if ended else LOOK

@@ -22,22 +22,22 @@ from datetime import timedelta
 
 from redrive.app.app import App
 from redrive.app.context import Stop
+from redrive.app.events import emit_lost, emit_settled
 from redrive.app.failures import failed
-from redrive.app.telling import tell_lost, tell_settled
 from redrive.clock import Clock, SystemClock
 from redrive.engine.outcome import Lost, Outcome, Released
 from redrive.engine.records import Claim
 from redrive.engine.settle import BAD_POLICY
 from redrive.errors import ConfigurationError
 from redrive.errors.foreign import trace
-from redrive.observe.audience import AUDIENCE
+from redrive.observe.listeners import LISTENERS
 from redrive.observe.logs import Block, logger
-from redrive.runtime import dice, process
+from redrive.runtime import process, rng
 from redrive.runtime.checkpointer import Checkpointer
 from redrive.runtime.claimer import Claimer, suspect
-from redrive.runtime.coroner import Coroner
+from redrive.runtime.dead_workers import DeadWorkers
 from redrive.runtime.executor import Executor
-from redrive.runtime.keeper import Keeper
+from redrive.runtime.heartbeat import Heartbeat
 from redrive.runtime.meaning import was_cancelled
 from redrive.runtime.notifier import Notifier
 from redrive.runtime.patience import in_time
@@ -49,7 +49,7 @@ from redrive.runtime.settler import Settler
 from redrive.runtime.supervision import Duty, Supervisor, cancel, first
 from redrive.runtime.timekeeper import Timekeeper
 from redrive.runtime.timeouts import Timeouts
-from redrive.runtime.watching import kept, log_lost, log_undecided, tell_worker_started, tell_worker_stopped
+from redrive.runtime.tracing import emit_worker_started, emit_worker_stopped, kept, log_lost, log_undecided
 from redrive.stores.operations import leases, queues, workers
 from redrive.stores.operations.leases import Ending, Settled
 
@@ -134,13 +134,13 @@ class Worker:
         await self._notifier.open()
         try:
             self._id = await self._register()
-            if AUDIENCE:
-                tell_worker_started(self._id, self._queues, self._concurrency)
+            if LISTENERS:
+                emit_worker_started(self._id, self._queues, self._concurrency)
             await self._work()
         finally:
             await self._notifier.close()
-        if AUDIENCE:
-            tell_worker_stopped(self._id, self._queues, self.abandoned)
+        if LISTENERS:
+            emit_worker_stopped(self._id, self._queues, self.abandoned)
 
     async def _work(self) -> None:
         pool = ThreadPoolExecutor(self._concurrency + OVERHANG, "redrive-handler")
@@ -149,7 +149,7 @@ class Worker:
         self._executor = Executor(self._app, pool, begins=self._begins, cut_off=self._cut_off.__contains__)
         running, threads = self._running.__len__, self._executor.threads
         self._settler = Settler(self._app, self._clock, running, self._on_settled, self._wake, threads=threads)
-        self._keeper = Keeper(
+        self._keeper = Heartbeat(
             self._app,
             lambda: self._id,
             lambda: frozenset(self._running),
@@ -204,7 +204,7 @@ class Worker:
 
     def _duties(self) -> list[Duty]:
         """All that a worker does beside claiming, running and settling."""
-        duties = [Rescuer(self._app).duty, Coroner(self._app, lambda: self._id).duty, Timeouts(self._app).duty]
+        duties = [Rescuer(self._app).duty, DeadWorkers(self._app, lambda: self._id).duty, Timeouts(self._app).duty]
         duties += [self._notifier.duty, Pruner(self._app, self._clock, lambda: self._id).duty]
         duties += [Checkpointer(self._app, self._clock).duty, Timekeeper(self._app).duty]
         duties += [Scheduler(self._app).duty] if self._app.schedules else []
@@ -243,11 +243,11 @@ class Worker:
             cut = Lost(f"worker {self._id} failed")
             ended = tuple(each for each in ended if not was_cancelled(each.outcome))
         known = {ending.claim.lease_id: ending for ending in ended}
-        endings = [known.get(lease_id) or Ending(claim, cut, dice.roll()) for lease_id, claim in self._begun.items()]
+        endings = [known.get(lease_id) or Ending(claim, cut, rng.roll()) for lease_id, claim in self._begun.items()]
         if endings:
             settled = await self._app.store.arun(leases.settle(endings, now=self._app.now()))
-            if AUDIENCE:
-                tell_settled(endings, settled)
+            if LISTENERS:
+                emit_settled(endings, settled)
 
     async def _sign_off(self) -> None:
         await self._settle_begun()
@@ -333,8 +333,8 @@ class Worker:
             self._begun.pop(claim.lease_id, None)
             self._running.pop(claim.lease_id, None)
             self._settler.let_go(claim.lease_id)
-            if AUDIENCE:
-                tell_lost(claim)
+            if LISTENERS:
+                emit_lost(claim)
             self._claimer.wake()
         else:
             why = f"worker {self._id} {self._cut_off.get(claim.lease_id, 'shut down')}"
@@ -347,7 +347,7 @@ class Worker:
     def _end(self, claim: Claim, outcome: Outcome) -> None:
         self._forget(claim)
         self._ended += 1
-        self._settler.put(Ending(claim, outcome, dice.roll(), kept() if AUDIENCE else None))
+        self._settler.put(Ending(claim, outcome, rng.roll(), kept() if LISTENERS else None))
 
     def _on_settled(self, endings: Sequence[Ending], settled: Settled) -> None:
         for ending in endings:
@@ -357,8 +357,8 @@ class Worker:
         if settled.lost or self._lost:
             self._lost.difference_update(ending.claim.lease_id for ending in endings)
             log_lost(endings, settled)
-        if AUDIENCE:
-            tell_settled(endings, settled)
+        if LISTENERS:
+            emit_settled(endings, settled)
         for moved in settled.moved:
             if moved.reason == BAD_POLICY:
                 log_undecided(moved)

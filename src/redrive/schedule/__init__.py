@@ -24,17 +24,17 @@ module       is about
 ===========  =======================================================================================================
 """
 
-from redrive.schedule.cron import Cron
+from redrive.schedule.cron import CronExpression
+from redrive.schedule.options import Action, Exhausted, Strategy
 from redrive.schedule.policy import RefreshPolicy
 from redrive.schedule.rule import Rule
 from redrive.schedule.schedule import Schedule
 from redrive.schedule.state import Effect, Move, Outcome, RefreshState
-from redrive.schedule.terms import Action, Exhausted, Strategy
-from redrive.schedule.wall import Gap
+from redrive.schedule.timezone import Gap
 
 __all__ = [
     "Action",
-    "Cron",
+    "CronExpression",
     "Effect",
     "Exhausted",
     "Gap",

@@ -17,10 +17,10 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from redrive.errors import ScheduleError
-from redrive.schedule.cron import Cron
+from redrive.schedule.cron import CronExpression
+from redrive.schedule.options import Action, Terms
 from redrive.schedule.rule import Rule
 from redrive.schedule.schedule import Schedule
-from redrive.schedule.terms import Action, Terms
 
 __all__ = ["VERSION", "from_dict", "to_dict"]
 
@@ -98,9 +98,9 @@ def _rule(data: object, path: str) -> Rule:
     return _build(lambda: Rule.parse(text), path)
 
 
-def _cron(data: object, path: str) -> Cron:
+def _cron(data: object, path: str) -> CronExpression:
     text = _text(data, path)
-    return _build(lambda: Cron.parse(text), path)
+    return _build(lambda: CronExpression.parse(text), path)
 
 
 def _action(data: object, path: str) -> Action:

@@ -35,9 +35,9 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from redrive.errors import ScheduleError
-from redrive.schedule.wall import aware, changes, instant, instants, wall
+from redrive.schedule.timezone import aware, changes, instant, instants, wall
 
-__all__ = ["Cron"]
+__all__ = ["CronExpression"]
 
 _NAMED = {
     "@hourly": "0 * * * *",
@@ -64,7 +64,7 @@ _SOME_DAY = datetime(2000, 1, 1)  # noqa: DTZ001 - naive is the wall clock
 
 
 @dataclass(frozen=True, slots=True)
-class Cron:
+class CronExpression:
     """A cron expression that was read.
 
     Attributes:
@@ -78,7 +78,7 @@ class Cron:
     years: frozenset[int] | None = None
 
     @classmethod
-    def parse(cls, text: str) -> Cron:
+    def parse(cls, text: str) -> CronExpression:
         """Read an expression.
 
         Args:

@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo
 
 from redrive.schedule.calendar import Days, Walk, walk
 from redrive.schedule.rule import Freq, Rule
-from redrive.schedule.wall import instant, instants, wall
+from redrive.schedule.timezone import instant, instants, wall
 
 __all__ = ["Count", "count"]
 

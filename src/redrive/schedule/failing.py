@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
+from redrive.schedule.options import Exhausted, Strategy
 from redrive.schedule.policy import RefreshPolicy
 from redrive.schedule.state import Effect, Move, Outcome, RefreshState
-from redrive.schedule.terms import Exhausted, Strategy
 
 __all__ = ["TOO_LONG", "aligned", "failed", "given_up", "is_too_long", "next_planned", "planned"]
 

@@ -4,7 +4,7 @@ For programs that must agree with FTL schemas, as `redrive.policy.ftl` is for re
 four steps, each with errors of its own: a *lexer*; a *parser* that accepts shapes only; a *cron library* that checks
 the values of each field; and a search for an occurrence from 2020 on.
 
-What differs from redrive's own reading (`redrive.schedule.Cron`), always in UTC:
+What differs from redrive's own reading (`redrive.schedule.CronExpression`), always in UTC:
 
 - There are neither names nor ``@daily``, ``L`` or ``#``.
 - ``0s``, ``0m`` and ``0h`` mean midnight of each day; redrive refuses them.
@@ -24,8 +24,8 @@ from typing import NamedTuple
 
 from redrive.errors import PolicyValueError, ScheduleError
 from redrive.policy.ftl import parse_duration
-from redrive.schedule.cron import Cron
-from redrive.schedule.wall import zone
+from redrive.schedule.cron import CronExpression
+from redrive.schedule.timezone import zone
 
 __all__ = ["parse"]
 
@@ -147,7 +147,7 @@ _FIELDS = (
 )
 
 
-def parse(text: str) -> Cron:
+def parse(text: str) -> CronExpression:
     """Read a pattern as FTL does.
 
     Args:
@@ -174,7 +174,7 @@ def parse(text: str) -> Cron:
         raise never
     texts = [_text(component, allowed, field) for field, component, allowed in zip(_FIELDS, full, values, strict=True)]
     try:
-        found = replace(Cron.parse(" ".join(texts)), text=text)
+        found = replace(CronExpression.parse(" ".join(texts)), text=text)
     except ScheduleError as error:  # a thirtieth of February
         raise never from error
     if next(found.since(_EPOCH, zone("UTC")), None) is None:

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from redrive.schedule.schedule import Schedule
-from redrive.schedule.wall import wall
+from redrive.schedule.timezone import wall
 
 __all__ = ["Gaps", "gaps", "leaps"]
 

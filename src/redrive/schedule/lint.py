@@ -17,9 +17,9 @@ from datetime import UTC, datetime, timedelta
 
 from redrive.schedule.english.spans import written
 from redrive.schedule.gaps import Gaps, gaps, leaps
+from redrive.schedule.options import Exhausted, Strategy, Terms
 from redrive.schedule.schedule import Schedule
-from redrive.schedule.terms import Exhausted, Strategy, Terms
-from redrive.schedule.wall import Gap, instant, wall
+from redrive.schedule.timezone import Gap, instant, wall
 
 __all__ = ["LEAP_YEARS", "SOON", "lint"]
 

@@ -12,9 +12,9 @@ from redrive.schedule import codec
 from redrive.schedule.english import read, write
 from redrive.schedule.lint import lint
 from redrive.schedule.member import member
+from redrive.schedule.options import LONGEST, Action, Exhausted, Strategy, read_span, usual_ending
 from redrive.schedule.schedule import Schedule
-from redrive.schedule.terms import LONGEST, Action, Exhausted, Strategy, read_span, usual_ending
-from redrive.schedule.wall import aware
+from redrive.schedule.timezone import aware
 
 __all__ = ["RefreshPolicy"]
 

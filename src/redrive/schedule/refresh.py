@@ -73,6 +73,7 @@ from msgspec.structs import replace
 
 from redrive.policy.duration import Duration
 from redrive.schedule.failing import TOO_LONG, aligned, failed, given_up, is_too_long, next_planned, planned
+from redrive.schedule.options import read_span
 from redrive.schedule.policy import RefreshPolicy
 from redrive.schedule.starting import (
     TOLERANCE,
@@ -87,7 +88,6 @@ from redrive.schedule.starting import (
     wait,
 )
 from redrive.schedule.state import Move, Outcome, RefreshState
-from redrive.schedule.terms import read_span
 
 __all__ = [
     "TOLERANCE",

@@ -2,7 +2,7 @@
 
 A `Schedule` is the union of its parts without what it excludes. "At 6:30 AM and 4 PM" needs that: hours and minutes of
 one rule multiply, so it is two rules (RFC 5545, 3.3.10). Occurrences are instants, strictly increasing, each once, also
-where two parts meet, and in the nights in which clocks are changed (see `redrive.schedule.wall`).
+where two parts meet, and in the nights in which clocks are changed (see `redrive.schedule.timezone`).
 
 The start (``DTSTART``) is stored once, when a person says the schedule. Whoever reckons it anew at each question gets
 schedules that drift, "every two weeks" that means nothing, and counts that never end: all three are defects of the
@@ -29,11 +29,11 @@ from zoneinfo import ZoneInfo
 
 from redrive.errors import ScheduleError
 from redrive.schedule.calendar import Days, Walk, walk
-from redrive.schedule.cron import Cron
+from redrive.schedule.cron import CronExpression
 from redrive.schedule.elapsed import count
 from redrive.schedule.member import member
 from redrive.schedule.rule import Rule
-from redrive.schedule.wall import Gap, aware, instant, instants, wall, zone
+from redrive.schedule.timezone import Gap, aware, instant, instants, wall, zone
 
 __all__ = ["ANCHOR", "Schedule"]
 
@@ -102,7 +102,7 @@ class _Ended:
 class _Cron:
     """A cron expression."""
 
-    cron: Cron
+    cron: CronExpression
     place: ZoneInfo
     without: frozenset[datetime]
 
@@ -171,7 +171,7 @@ class Schedule:
 
     start: datetime = ANCHOR
     rules: tuple[Rule, ...] = ()
-    crons: tuple[Cron, ...] = ()
+    crons: tuple[CronExpression, ...] = ()
     times: tuple[datetime, ...] = ()
     except_times: frozenset[datetime] = frozenset()
     tz: str = "UTC"
@@ -205,7 +205,7 @@ class Schedule:
         """The schedule of one cron expression.
 
         Args:
-            text: in one of the forms of `redrive.schedule.Cron`.
+            text: in one of the forms of `redrive.schedule.CronExpression`.
             tz: the place whose wall clock it means, by its name in the IANA database.
 
         Returns:
@@ -214,7 +214,7 @@ class Schedule:
         Raises:
             ScheduleError: it is no cron expression, or there is no such place.
         """
-        return cls(crons=(Cron.parse(text),), tz=tz)
+        return cls(crons=(CronExpression.parse(text),), tz=tz)
 
     @property
     def place(self) -> ZoneInfo:

@@ -13,7 +13,7 @@ from redrive.errors import ScheduleError
 from redrive.schedule.failing import TOO_LONG, failed, given_up, is_too_long, next_planned, planned
 from redrive.schedule.policy import RefreshPolicy
 from redrive.schedule.state import Effect, Move, Outcome, RefreshState
-from redrive.schedule.wall import aware
+from redrive.schedule.timezone import aware
 
 __all__ = ["TOLERANCE", "begun", "check", "clamped", "is_due", "is_planned", "projected", "start", "trigger", "wait"]
 

@@ -7,9 +7,9 @@ from typing import TypeAlias
 
 from redrive.errors import CircuitOpen
 from redrive.policy import Failure
-from redrive.simulate.client import Client
-from redrive.simulate.dice import Dice
+from redrive.simulate.client import SimulatedClient
 from redrive.simulate.loop import Loop
+from redrive.simulate.rng import Dice
 
 __all__ = ["DOWN", "LATE", "REFUSED", "Answered", "Send", "call"]
 
@@ -26,7 +26,7 @@ Send: TypeAlias = Callable[[Answered], None]
 """Makes one attempt."""
 
 
-def call(loop: Loop, client: Client, dice: Dice, send: Send, done: Answered) -> None:
+def call(loop: Loop, client: SimulatedClient, dice: Dice, send: Send, done: Answered) -> None:
     """Begin a call.
 
     Args:

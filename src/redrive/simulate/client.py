@@ -1,6 +1,7 @@
 """One process that calls a target: what its calls share, and what becomes of each failed attempt. PURE.
 
-Scenarios know a `Client` and its `Call`; which library stands behind them they do not. `PolicyClient` is redrive: it
+Scenarios know a `SimulatedClient` and its `SimulatedCall`; which library stands behind them they do not.
+`PolicyClient` is redrive: it
 asks the same `redrive.policy.Policy.decide` that a call in a program asks, in the same order of budget and breaker as
 `redrive.retrying.guard.Guard`, with the same ledgers and the same breaker. `FormulaClient` is any other library, as its
 documentation writes it down.
@@ -25,7 +26,7 @@ from redrive.policy.breaker import (
 )
 from redrive.policy.ledger import Budget, Ledger
 
-__all__ = ["EPOCH", "Call", "Client", "FormulaClient", "PolicyClient"]
+__all__ = ["EPOCH", "FormulaClient", "PolicyClient", "SimulatedCall", "SimulatedClient"]
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 """The instant zero of a simulation."""
@@ -33,7 +34,7 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 _TARGET_ANSWERED = ("not_matched", "permanent")
 
 
-class Call(Protocol):
+class SimulatedCall(Protocol):
     """One call of a function that is retried."""
 
     def failed(self, failure: Failure, now: float, sample: float) -> float | None:
@@ -53,10 +54,10 @@ class Call(Protocol):
         """An attempt has succeeded."""
 
 
-class Client(Protocol):
+class SimulatedClient(Protocol):
     """What the calls of one process share."""
 
-    def begin(self, now: float) -> Call | None:
+    def begin(self, now: float) -> SimulatedCall | None:
         """A call begins; None: it is refused here, and nothing is sent."""
         ...
 
@@ -82,7 +83,7 @@ class PolicyClient:
         self._breaker = None if breaker is None else initial(breaker)
 
     def begin(self, now: float) -> PolicyCall | None:
-        """See `Client.begin`."""
+        """See `SimulatedClient.begin`."""
         token = 0
         if self._settings is not None and self._breaker is not None:
             self._breaker, answer = step(self._settings, self._breaker, Ask(), now)
@@ -93,7 +94,7 @@ class PolicyClient:
         return PolicyCall(self, now, token)
 
     def afford(self, now: float) -> bool:
-        """See `Client.afford`."""
+        """See `SimulatedClient.afford`."""
         return not self.has_budget or self.ledger.spend(now, None) is not None
 
     def report(self, event: Event, now: float) -> None:
@@ -114,7 +115,7 @@ class PolicyCall:
         self._token = token
 
     def failed(self, failure: Failure, now: float, sample: float) -> float | None:
-        """See `Call.failed`."""
+        """See `SimulatedCall.failed`."""
         client, at = self._client, EPOCH + timedelta(0, now)
         decision = client.policy.decide(self._history, failure, at, sample)
         refused = False
@@ -130,7 +131,7 @@ class PolicyCall:
         return None
 
     def succeeded(self, now: float) -> None:
-        """See `Call.succeeded`."""
+        """See `SimulatedCall.succeeded`."""
         if self._price is not None:
             self._client.ledger.release(now)
         self._client.ledger.succeed(now, self._price)
@@ -169,11 +170,11 @@ class FormulaClient:
         self.timeout = timeout
 
     def begin(self, now: float) -> FormulaCall:
-        """See `Client.begin`."""
+        """See `SimulatedClient.begin`."""
         return FormulaCall(self, now)
 
     def afford(self, now: float) -> bool:  # noqa: ARG002 - there is nothing to share
-        """See `Client.afford`."""
+        """See `SimulatedClient.afford`."""
         return True
 
 
@@ -188,7 +189,7 @@ class FormulaCall:
         self._started = now
 
     def failed(self, failure: Failure, now: float, sample: float) -> float | None:  # noqa: ARG002 - all are the same
-        """See `Call.failed`."""
+        """See `SimulatedCall.failed`."""
         self._number += 1
         client = self._client
         if client.attempts is not None and self._number >= client.attempts:
@@ -198,4 +199,4 @@ class FormulaCall:
         return client.wait(self._number, sample)
 
     def succeeded(self, now: float) -> None:
-        """See `Call.succeeded`."""
+        """See `SimulatedCall.succeeded`."""

@@ -24,7 +24,7 @@ from redrive.policy import Policy
 from redrive.policy.breaker import BreakerSettings
 from redrive.policy.budget import Budget, RatioBudget
 from redrive.retrying.hedging import Hedge
-from redrive.simulate.client import Client, FormulaClient, PolicyClient
+from redrive.simulate.client import FormulaClient, PolicyClient, SimulatedClient
 
 __all__ = ["DEFAULTS", "NONE", "REDRIVE", "Contender", "exponential", "of_policy", "stamina_wait"]
 
@@ -53,7 +53,7 @@ class Contender:
     attempts: int | None = None
     timeout: float | None = None
 
-    def open(self) -> Client:
+    def open(self) -> SimulatedClient:
         """One process that has made no call yet."""
         if self.policy is not None:
             return PolicyClient(self.policy, self.budget, self.breaker)

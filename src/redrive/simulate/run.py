@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from redrive.errors import ConfigurationError
 from redrive.simulate.contender import Contender
-from redrive.simulate.dice import Dice
+from redrive.simulate.rng import Dice
 from redrive.simulate.scenarios import SCENARIOS, Scenario
 
 __all__ = ["Figure", "Finding", "Row", "run", "scenario"]

@@ -21,19 +21,19 @@ from datetime import datetime, timedelta
 
 from redrive.app.app import App
 from redrive.app.cron import Cron
-from redrive.app.telling import tell_moved, tell_settled
+from redrive.app.events import emit_moved, emit_settled
 from redrive.engine.outcome import Outcome
 from redrive.engine.records import Claim
 from redrive.errors import ConfigurationError
-from redrive.observe.audience import AUDIENCE
+from redrive.observe.listeners import LISTENERS
 from redrive.policy import parse_duration
-from redrive.runtime import dice
+from redrive.runtime import rng
 from redrive.runtime.executor import Executor
 from redrive.runtime.scheduler import declare, turn
-from redrive.runtime.watching import kept
+from redrive.runtime.tracing import kept
 from redrive.stores.operations import answers, leases, queues, workers
 from redrive.stores.operations.leases import Ending
-from redrive.stores.operations.special import Walk
+from redrive.stores.operations.limited_queues import Walk
 from redrive.testing.clock import VirtualClock
 
 __all__ = ["Drained", "adrain", "drain"]
@@ -60,7 +60,7 @@ class Drained:
 
 
 def drain(
-    app: App, *, within: timedelta | float | str | None = None, sample: Callable[[], float] = dice.roll
+    app: App, *, within: timedelta | float | str | None = None, sample: Callable[[], float] = rng.roll
 ) -> Drained:
     """Run every job until nothing is left to do.
 
@@ -79,7 +79,7 @@ def drain(
 
 
 async def adrain(
-    app: App, *, within: timedelta | float | str | None = None, sample: Callable[[], float] = dice.roll
+    app: App, *, within: timedelta | float | str | None = None, sample: Callable[[], float] = rng.roll
 ) -> Drained:
     """Run every job until nothing is left to do; see `drain`."""
     clock = app.clock
@@ -125,12 +125,12 @@ async def _step(
         outcome, trace = await _attempt(app, claim)
         ending = Ending(claim, outcome, sample(), trace)
         settled = await app.store.arun(leases.settle([ending], now=clock.now()))
-        if AUDIENCE:
-            tell_settled([ending], settled)
+        if LISTENERS:
+            emit_settled([ending], settled)
         return 1, timedelta(0)
     lapsed = await app.store.arun(answers.lapse(1, iter(sample, None), now=clock.now()))
-    if lapsed and AUDIENCE:
-        tell_moved(lapsed)
+    if lapsed and LISTENERS:
+        emit_moved(lapsed)
     if lapsed:
         return 0, timedelta(0)
     made = await turn(app, sample)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from redrive.contrib.couchbase import is_idempotent
 from redrive.errors import CircuitOpen
+from redrive.orchestrator import CircuitBreaker, Orchestrator, Request, timed_out
 from redrive.policy.breaker import (
     Admitted,
     Ask,
@@ -27,8 +28,7 @@ from redrive.policy.breaker import (
     initial,
     step,
 )
-from redrive.retrying.orchestrator import CircuitBreaker, Orchestrator, Request, timed_out
-from redrive.retrying.orchestrator.breaker import is_timeout
+from redrive.retrying.circuit_breaker import is_timeout
 from tests.conformance.adapters.couchbase_strategies import strategy_of
 from tests.conformance.adapters.couchbase_words import Reading, parts, text
 from tests.conformance.adapters.vocabulary import UnknownWord, word

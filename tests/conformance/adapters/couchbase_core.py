@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from redrive.contrib.couchbase import is_idempotent
-from redrive.policy import Stage
-from redrive.retrying.orchestrator import (
+from redrive.orchestrator import (
     TERMINAL,
     BestEffort,
     FailFast,
@@ -29,6 +28,7 @@ from redrive.retrying.orchestrator import (
     controlled_backoff,
     server_timeout,
 )
+from redrive.policy import Stage
 from tests.conformance.adapters.couchbase_strategies import Spy, reason_of, strategy_of
 from tests.conformance.adapters.couchbase_trial import Step, Trial, TrialClock, Watched, on_loop, step_of
 from tests.conformance.adapters.couchbase_words import Reading, error_name, parts, text

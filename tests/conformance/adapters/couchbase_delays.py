@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from redrive.errors import PolicyValueError
-from redrive.policy import Backoff
-from redrive.retrying.context import using
-from redrive.retrying.orchestrator import (
+from redrive.orchestrator import (
     BestEffort,
     RandomJitter,
     Request,
@@ -21,6 +19,8 @@ from redrive.retrying.orchestrator import (
     exponential_backoff,
     previous_backoff,
 )
+from redrive.policy import Backoff
+from redrive.retrying.context import using
 from tests.conformance.adapters.couchbase_words import Reading, parts, text
 from tests.conformance.adapters.vocabulary import word
 

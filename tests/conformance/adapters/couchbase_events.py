@@ -13,7 +13,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from redrive.errors import AmbiguousTimeout, UnambiguousTimeout
-from redrive.retrying.orchestrator import (
+from redrive.orchestrator import (
     RETRIES_ATTRIBUTE,
     BestEffort,
     FailFast,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import logging
     from collections.abc import Callable
 
-    from redrive.retrying.orchestrator import RequestEvent
+    from redrive.orchestrator import RequestEvent
     from tests.conformance.loading import Case
 
 Json = dict[str, Any]

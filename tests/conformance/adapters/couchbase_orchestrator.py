@@ -17,8 +17,8 @@ import pytest
 
 from redrive.contrib.couchbase import is_idempotent
 from redrive.errors import RequestCancelled
+from redrive.orchestrator import RETRIES_ATTRIBUTE, BestEffort, Orchestrator, RetryAction, RetryReason
 from redrive.policy import Backoff, Stage
-from redrive.retrying.orchestrator import RETRIES_ATTRIBUTE, BestEffort, Orchestrator, RetryAction, RetryReason
 from tests.conformance.adapters.couchbase_strategies import Spy, reason_of, reason_on, strategy_of
 from tests.conformance.adapters.couchbase_trial import (
     Refused,

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
-from redrive.retrying.orchestrator import Orchestrator, Request
+from redrive.orchestrator import Orchestrator, Request
 from redrive.testing import VirtualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from redrive.contrib.couchbase import Verdict
-    from redrive.retrying.orchestrator import Attempt
+    from redrive.orchestrator import Attempt
 
 __all__ = ["Answered", "Run", "run"]
 

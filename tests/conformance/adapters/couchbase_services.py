@@ -39,8 +39,8 @@ from redrive.contrib.couchbase import (
 from redrive.contrib.couchbase.kv import is_known
 from redrive.contrib.couchbase.transport import EVENTS
 from redrive.errors import PolicyValueError
+from redrive.orchestrator import FailFastOnTerminalError
 from redrive.policy import Backoff, Failure, GiveUp, History, Policy, Stage
-from redrive.retrying.orchestrator import FailFastOnTerminalError
 from tests.conformance.adapters.couchbase_runs import Run, run
 from tests.conformance.adapters.couchbase_strategies import reason_of, strategy_of
 from tests.conformance.adapters.couchbase_words import Reading, error_name, parts, same_error, text

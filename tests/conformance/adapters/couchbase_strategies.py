@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from redrive.clock import SystemClock
-from redrive.policy import Backoff
-from redrive.retrying.orchestrator import (
+from redrive.orchestrator import (
     BestEffort,
     FailFast,
     FailFastOnTerminalError,
@@ -23,12 +22,13 @@ from redrive.retrying.orchestrator import (
     controlled_backoff,
     exponential_backoff,
 )
+from redrive.policy import Backoff
 from tests.conformance.adapters.vocabulary import UnknownWord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from redrive.retrying.orchestrator import Request
+    from redrive.orchestrator import Request
 
 __all__ = ["Spy", "named", "reason_of", "reason_on", "strategy_of"]
 

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from redrive.clock import SystemClock
 from redrive.contrib.couchbase import classify_event, classify_grpc, classify_kv, rpc
 from redrive.contrib.couchbase.transport import EVENTS
+from redrive.orchestrator import Orchestrator, Request, RetryReason, timed_out
 from redrive.policy import Stage
-from redrive.retrying.orchestrator import Orchestrator, Request, RetryReason, timed_out
 from tests.conformance.adapters.couchbase_strategies import Spy
 from tests.conformance.adapters.vocabulary import UnknownWord
 from tests.retrying.helpers import JumpingLoop, LoopClock
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from redrive.contrib.couchbase import Verdict
-    from redrive.retrying.orchestrator import RequestEvent
+    from redrive.orchestrator import RequestEvent
 
 __all__ = [
     "Refused",

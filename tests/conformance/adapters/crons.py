@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from redrive.errors import ScheduleError
-from redrive.schedule import Cron, ftl
-from redrive.schedule.wall import zone
+from redrive.schedule import CronExpression, ftl
+from redrive.schedule.timezone import zone
 from tests.conformance.adapters.vocabulary import UnknownWord, demand, read
 
 if TYPE_CHECKING:
@@ -48,11 +48,11 @@ def moment(text: Any) -> datetime:
         raise UnknownWord(f"{text!r} (known: an instant, as 2024-06-09T12:34:56Z)") from None
 
 
-def readings(pattern: str) -> Iterator[Cron]:
+def readings(pattern: str) -> Iterator[CronExpression]:
     """Yield the pattern as FTL reads it, and as redrive does, unless the two differ as documented."""
     yield ftl.parse(pattern)
     if not _is_read_otherwise(pattern):
-        yield Cron.parse(pattern)
+        yield CronExpression.parse(pattern)
 
 
 def _is_read_otherwise(pattern: str) -> bool:

@@ -68,9 +68,9 @@ def test_a_cancel_is_for_what_has_not_ended(app, clock, hand):
 @pytest.mark.parametrize("colour", ["async", "sync"])
 def test_a_running_job_is_told(app, other_app, monkeypatch, colour):
     """A handler that awaits is stopped, one that polls is told; the job stays cancelled whatever it returns (D30)."""
-    from redrive.runtime import keeper
+    from redrive.runtime import heartbeat
 
-    monkeypatch.setattr(keeper, "LOOK", 0.005)
+    monkeypatch.setattr(heartbeat, "LOOK", 0.005)
     started, told = threading.Event(), threading.Event()
 
     @app.task(name="work")

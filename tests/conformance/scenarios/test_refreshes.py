@@ -16,7 +16,7 @@ from redrive import App, Context, Disabled, GiveUp, Pending, RetryAfter
 from redrive.engine.lifecycle import State
 from redrive.errors import LeaseLost
 from redrive.policy import parse_duration
-from redrive.runtime import keeper
+from redrive.runtime import heartbeat
 from redrive.runtime.worker import Worker
 from redrive.testing import VirtualClock, drain
 from tests.conformance.scenarios.hands import Hand, boom, sweep
@@ -411,7 +411,7 @@ def test_twice_per_day_and_a_success_on_the_seventh_day(begin):
 @pytest.mark.parametrize("what", ["update", "trigger", "untrack"])
 def test_a_running_attempt_is_stopped(app, other_app, monkeypatch, what):
     """A handler in a worker is interrupted when a person changes the thing, starts it anew, or gives it up."""
-    monkeypatch.setattr(keeper, "LOOK", 0.005)
+    monkeypatch.setattr(heartbeat, "LOOK", 0.005)
     began, stopped = threading.Event(), threading.Event()
 
     @app.refresh(MODEL)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redrive import App, Context, Pending, RefreshPolicy
-from redrive.schedule.play import Answer, Ending, play
+from redrive.schedule.dry_run import Answer, Ending, play
 from redrive.testing import VirtualClock, drain
 
 BEGIN = datetime(2026, 3, 27, 22, 10, tzinfo=UTC)

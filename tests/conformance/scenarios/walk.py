@@ -27,7 +27,7 @@ from tests.conformance.scenarios.hands import Hand, boom, sweep
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from redrive.engine.records import Claim, Job
+    from redrive.engine.records import Claim, JobRecord
 
 __all__ = ["MOVES", "OUTCOMES", "Walk", "walking"]
 
@@ -65,7 +65,7 @@ class Walk:
     named: set[int] = field(default_factory=set)
 
     @property
-    def jobs(self) -> dict[int, Job]:
+    def jobs(self) -> dict[int, JobRecord]:
         """All rows by id."""
         return {job.id: job for job in self.app.jobs(EVERYBODY)}
 
@@ -134,7 +134,7 @@ class Walk:
             self.granted[each] += before[each].failures
         return set(started)
 
-    def _chosen(self, number: int) -> Job | None:
+    def _chosen(self, number: int) -> JobRecord | None:
         jobs = list(self.jobs.values())
         return jobs[number % len(jobs)] if jobs else None
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from redrive.errors import AmbiguousTimeout, CircuitOpen, UnambiguousTimeout
-from redrive.retrying.orchestrator import BreakerSettings, FailFast, Orchestrator, RetryAction
+from redrive.orchestrator import BreakerSettings, FailFast, Orchestrator, RetryAction
 from tests.contrib.couchbase.sdk_errors import exceptions, kv_error, needed, query_error
 
 calls = needed("redrive.contrib.couchbase.calls")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from redrive import observe
 from redrive.contrib.couchbase import read_error_map
 from redrive.errors import AmbiguousTimeout, UnambiguousTimeout
+from redrive.orchestrator import BestEffort, FailFast, Orchestrator, ResponseOrphaned
 from redrive.policy import Backoff
-from redrive.retrying.orchestrator import BestEffort, FailFast, Orchestrator, ResponseOrphaned
 from tests.contrib.couchbase.rig.client import KvError
 from tests.contrib.couchbase.rig.frames import REQUEST, Opcode
 from tests.contrib.couchbase.rig.proxy import FaultProxy

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from redrive.contrib.couchbase import Profile, SdkError, classify_kv
 from redrive.contrib.couchbase.kv import ERRORS, RETRIES, is_known
 from redrive.contrib.couchbase.operations import OPERATIONS, Family
+from redrive.orchestrator import RetryReason
 from redrive.policy import Stage
-from redrive.retrying.orchestrator import RetryReason
 
 OF_RFC_0049 = {
     0x07: "KV_NOT_MY_VBUCKET",

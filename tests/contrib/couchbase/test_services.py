@@ -23,8 +23,8 @@ from redrive.contrib.couchbase import (
     read_service_errors,
 )
 from redrive.contrib.couchbase.service import AllCodes
+from redrive.orchestrator import RetryReason
 from redrive.policy import Stage
-from redrive.retrying.orchestrator import RetryReason
 
 TEMPORARY = "VIEWS_TEMPORARY_FAILURE"
 

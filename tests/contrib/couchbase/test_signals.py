@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from redrive.errors import AmbiguousTimeout, UnambiguousTimeout
-from redrive.retrying.orchestrator import BreakerSettings, BreakerStatus, FailFast, Orchestrator
+from redrive.orchestrator import BreakerSettings, BreakerStatus, FailFast, Orchestrator
 from tests.contrib.couchbase.rig.client import KvClient, Operation
 from tests.contrib.couchbase.rig.frames import REQUEST, Frame, Opcode
 from tests.contrib.couchbase.rig.stage import on_stage

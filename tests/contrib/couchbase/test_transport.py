@@ -24,8 +24,8 @@ from redrive.contrib.couchbase import (
 )
 from redrive.contrib.couchbase.verdict import SUCCESS
 from redrive.errors import PolicyValueError, RequestCancelled
+from redrive.orchestrator import Orchestrator, Request, RetryReason
 from redrive.policy import Failure, GiveUp, History, Policy, Retry, Stage
-from redrive.retrying.orchestrator import Orchestrator, Request, RetryReason
 from redrive.testing import VirtualClock
 
 LOST = "SOCKET_CLOSED_WHILE_IN_FLIGHT"

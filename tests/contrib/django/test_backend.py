@@ -12,7 +12,7 @@ from django.test import override_settings
 
 from redrive import Context
 from redrive.contrib.django import JobContext, running
-from redrive.contrib.django.library import TaskResultDoesNotExist, TaskResultStatus, task_backends
+from redrive.contrib.django.compat import TaskResultDoesNotExist, TaskResultStatus, task_backends
 from redrive.errors import ConfigurationError, StoreUnreachable
 from redrive.stores.operations import jobs
 from tests.contrib.django.project import BACKEND, ready, result_of, work

@@ -11,7 +11,7 @@ from django.db import connections
 from django.test import modify_settings, override_settings
 
 from redrive.contrib.django import retries
-from redrive.contrib.django.library import task_backends
+from redrive.contrib.django.compat import task_backends
 from redrive.contrib.django.options import read
 from redrive.errors import ConfigurationError, PolicyError, StoreError, TaskDefinitionError
 from redrive.stores.drivers.postgres import settings

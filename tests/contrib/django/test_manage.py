@@ -13,13 +13,13 @@ from django.utils import autoreload
 
 from redrive.cli import cli
 from redrive.cli.loading import load_app
-from redrive.contrib.django.library import task_backends
+from redrive.contrib.django.compat import task_backends
 from redrive.contrib.django.management.commands.redrive import TARGET_AT, WITHOUT_TARGET, command_line, serve
 from redrive.errors import AppLoadError
 from tests.contrib.django.project import BACKEND
 from tests.contrib.django.sample import tasks
 
-TARGET = "redrive.contrib.django.target:default"
+TARGET = "redrive.contrib.django.cli_target:default"
 
 
 def commands():
@@ -61,14 +61,14 @@ def test_jobs_are_listed(capfd):
 
 
 def test_the_app_of_a_backend_has_an_address():
-    """`redrive jobs list redrive.contrib.django.target:default` works without `manage.py`."""
+    """`redrive jobs list redrive.contrib.django.cli_target:default` works without `manage.py`."""
     assert task_backends["default"].app is load_app(TARGET)
 
 
 def test_an_alias_that_is_not_there_is_named():
     """A misspelt backend is an error that says what there is."""
     with pytest.raises(AppLoadError, match="has no 'mail'"):
-        load_app("redrive.contrib.django.target:mail")
+        load_app("redrive.contrib.django.cli_target:mail")
 
 
 def test_a_backend_that_is_not_ours_is_refused():
@@ -78,7 +78,7 @@ def test_a_backend_that_is_not_ours_is_refused():
         "dummy": {"BACKEND": "django_tasks.backends.dummy.DummyBackend"},
     }
     with override_settings(TASKS=others), pytest.raises(AppLoadError, match="not on redrive.contrib.django"):
-        load_app("redrive.contrib.django.target:dummy")
+        load_app("redrive.contrib.django.cli_target:dummy")
 
 
 def test_a_worker_of_a_developer_is_reloaded(monkeypatch):
@@ -101,7 +101,7 @@ def test_a_worker_that_is_reloaded_is_a_process_of_its_own(capfd):
 def test_a_worker_that_is_reloaded_ends_with_its_reloader(tmp_path):
     """When the process at the other end of the pipe is gone, in whatever way, the worker ends in order."""
     (tmp_path / "work.py").write_text("import redrive\napp = redrive.App('memory://')\n")
-    command = [sys.executable, "-m", "redrive.contrib.django.following", "worker", "work:app"]
+    command = [sys.executable, "-m", "redrive.contrib.django.reloader", "worker", "work:app"]
     with subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert b"serves all queues" in process.stderr.readline()
         process.stdin.close()

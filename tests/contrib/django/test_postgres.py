@@ -7,7 +7,7 @@ from django.core.management import call_command
 from django.db import connections, transaction
 from django.test import override_settings
 
-from redrive.contrib.django.library import TaskResultDoesNotExist, task_backends
+from redrive.contrib.django.compat import TaskResultDoesNotExist, task_backends
 from tests import postgres
 from tests.contrib.django.project import BACKEND, result_of
 from tests.contrib.django.sample import tasks

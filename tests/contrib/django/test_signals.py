@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from redrive.contrib.django.library import task_enqueued, task_finished, task_started
+from redrive.contrib.django.compat import task_enqueued, task_finished, task_started
 from tests.contrib.django.project import BACKEND, result_of
 from tests.contrib.django.sample import tasks
 

@@ -12,7 +12,7 @@ import redrive
 from redrive.contrib.httpx import AsyncRetryTransport, RetryTransport, failure_of
 from redrive.errors import CircuitOpen, PolicyValueError
 from redrive.policy import Failure, Jitter, Policy, Rule, Stage
-from redrive.policy.kinds import Constant
+from redrive.policy.backoff_kinds import Constant
 from redrive.retrying import Hedge, disabled, http, isolated
 from tests.contrib.httpx.server import RESET_AFTER, RESET_BEFORE, Server, answer
 

@@ -11,7 +11,7 @@ import pytest
 
 import redrive
 from redrive.policy import Jitter, Policy, Stage
-from redrive.policy.kinds import Constant
+from redrive.policy.backoff_kinds import Constant
 from tests.contrib.httpx.server import RESET_AFTER, SLOW_HEAD, Listener, Server, answer
 
 STEADY = Policy(attempts=2, backoff=Constant(1), jitter=Jitter.none, deadline=None)

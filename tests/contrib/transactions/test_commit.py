@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from redrive.contrib.transactions import proof
+from redrive.contrib.transactions import commit_status
 from redrive.errors import OutcomeUnknown
 from redrive.policy import Policy, Stage
 from tests.contrib.transactions.libraries import PATIENT, Once, some
@@ -57,7 +57,7 @@ def test_a_lost_commit_of_what_has_written_nothing_is_repeated(far, proxy, table
 @some
 def test_a_proof_that_does_not_come_leaves_it_ambiguous(far, proxy, table, monkeypatch):
     """Where nobody can be asked in time, nobody knows."""
-    monkeypatch.setattr(proof, "PATIENCE", 0 * proof.PATIENCE)
+    monkeypatch.setattr(commit_status, "PATIENCE", 0 * commit_status.PATIENCE)
     proxy.on(Kind.CUT_BEFORE, when=b"COMMIT")
     proxy.on(Kind.CUT_BEFORE, when=b"pg_xact_status", times=9)
 
@@ -70,7 +70,7 @@ def test_a_proof_that_does_not_come_leaves_it_ambiguous(far, proxy, table, monke
 @some
 def test_another_timeline_proves_nothing(far, proxy, table, monkeypatch):
     """A standby that was promoted may have given the number to another transaction."""
-    monkeypatch.setattr(proof, "_STATUS", proof._STATUS.replace("= '{place}'", "= '{place}' || 'F'"))
+    monkeypatch.setattr(commit_status, "_STATUS", commit_status._STATUS.replace("= '{place}'", "= '{place}' || 'F'"))
     proxy.on(Kind.CUT_AFTER, when=b"COMMIT")
 
     with pytest.raises(OutcomeUnknown):

@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from redrive.clock import in_trio
-from redrive.retrying.orchestrator import Request, RetryAction, RetryReason
+from redrive.orchestrator import Request, RetryAction, RetryReason
 from tests.retrying.helpers import checkpoint
 
 

@@ -9,9 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.errors import PolicyError, PolicyValueError
-from redrive.policy import Backoff, Jitter
-from redrive.retrying.context import using
-from redrive.retrying.orchestrator import (
+from redrive.orchestrator import (
     BestEffort,
     RandomJitter,
     Request,
@@ -21,6 +19,8 @@ from redrive.retrying.orchestrator import (
     exponential_backoff,
     previous_backoff,
 )
+from redrive.policy import Backoff, Jitter
+from redrive.retrying.context import using
 
 
 def millis(delay):

@@ -11,7 +11,7 @@ import pytest
 
 from redrive import observe
 from redrive.errors import AmbiguousTimeout, RequestCancelled
-from redrive.retrying.orchestrator import (
+from redrive.orchestrator import (
     FailFast,
     Orchestrator,
     Request,
@@ -19,7 +19,7 @@ from redrive.retrying.orchestrator import (
     RequestRetryScheduled,
     ResponseOrphaned,
 )
-from redrive.retrying.orchestrator import RetryReason as Why
+from redrive.orchestrator import RetryReason as Why
 from tests.retrying.orchestrator.helpers import Asked
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redrive.clock import SystemClock
-from redrive.retrying.orchestrator.interrupt import Interrupt, Interrupted
+from redrive.orchestrator.interrupt import Interrupt, Interrupted
 from tests.retrying.helpers import LoopClock
 from tests.retrying.orchestrator.helpers import together
 

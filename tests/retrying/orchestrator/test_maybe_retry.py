@@ -16,8 +16,7 @@ from redrive.errors import (
     TooManyInRetry,
     UnambiguousTimeout,
 )
-from redrive.policy import Reason
-from redrive.retrying.orchestrator import (
+from redrive.orchestrator import (
     BestEffort,
     FailFast,
     Orchestrator,
@@ -27,6 +26,7 @@ from redrive.retrying.orchestrator import (
     RetryAction,
     RetryReason,
 )
+from redrive.policy import Reason
 from tests.retrying.helpers import checkpoint
 from tests.retrying.orchestrator.helpers import Asked, Refusal, cancelled_after, events, together
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from redrive.errors import PolicyValueError
+from redrive.orchestrator import TERMINAL, RetryReason
+from redrive.orchestrator.reason import _RFC_0049
 from redrive.policy import Reason
-from redrive.retrying.orchestrator import TERMINAL, RetryReason
-from redrive.retrying.orchestrator.reason import _RFC_0049
 
 ALWAYS = {"KV_NOT_MY_VBUCKET", "KV_COLLECTION_OUTDATED", "VIEWS_NO_ACTIVE_PARTITION"}
 CAREFUL = {"UNKNOWN", "SOCKET_CLOSED_WHILE_IN_FLIGHT"}

@@ -9,8 +9,8 @@ import pytest
 
 import redrive
 from redrive.errors import AmbiguousTimeout, PolicyError, RequestCancelled
+from redrive.orchestrator import AttemptRecord, Request, RetryReason, timed_out
 from redrive.policy import Policy, Reason, Stage
-from redrive.retrying.orchestrator import AttemptRecord, Request, RetryReason, timed_out
 from tests.retrying.helpers import checkpoint
 from tests.retrying.orchestrator.helpers import SpanOf, together
 

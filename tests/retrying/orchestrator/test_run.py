@@ -19,8 +19,7 @@ from redrive.errors import (
     RequestCancelled,
     UnambiguousTimeout,
 )
-from redrive.policy import Failure, Policy, Stage
-from redrive.retrying.orchestrator import (
+from redrive.orchestrator import (
     BestEffort,
     BreakerSettings,
     BreakerStatus,
@@ -29,7 +28,8 @@ from redrive.retrying.orchestrator import (
     Request,
     RetryReason,
 )
-from redrive.retrying.orchestrator.interrupt import Interrupt
+from redrive.orchestrator.interrupt import Interrupt
+from redrive.policy import Failure, Policy, Stage
 from tests.retrying.orchestrator.helpers import Asked, Refusal, Server, SpanOf, cancelled_after, events, together
 
 LOCKED = Refusal("KV_LOCKED")

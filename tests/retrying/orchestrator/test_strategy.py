@@ -7,8 +7,7 @@ from datetime import timedelta
 import pytest
 
 from redrive.errors import AuthenticationFailure, CollectionNotFound, PolicyValueError, ScopeNotFound, TerminalFailure
-from redrive.policy import Jitter
-from redrive.retrying.orchestrator import (
+from redrive.orchestrator import (
     BestEffort,
     FailFast,
     FailFastOnTerminalError,
@@ -17,6 +16,7 @@ from redrive.retrying.orchestrator import (
     RetryReason,
     TerminalErrors,
 )
+from redrive.policy import Jitter
 
 NO_NODE = RetryReason.NODE_NOT_AVAILABLE
 

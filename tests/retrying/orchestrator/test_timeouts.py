@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.errors import AmbiguousTimeout, UnambiguousTimeout
-from redrive.retrying.orchestrator import Request, RetryReason, Wait, cap, server_timeout, timed_out
+from redrive.orchestrator import Request, RetryReason, Wait, cap, server_timeout, timed_out
 
 SECOND = timedelta(seconds=1)
 

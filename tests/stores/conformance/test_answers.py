@@ -8,7 +8,7 @@ import pytest
 
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Released, Snoozed, Succeeded, Suspended
-from redrive.engine.records import Claim, Closing, Hold, Job
+from redrive.engine.records import Claim, Closing, Hold, JobRecord
 from redrive.engine.transition import Transition
 from redrive.errors import JobNotFound, LeaseLost
 from redrive.stores.operations import admin, answers
@@ -16,7 +16,7 @@ from redrive.stores.operations.leases import Settled
 from tests.stores.helpers import FATAL, Harness, failed, new, seconds
 
 
-def held(job: Job) -> tuple[object, ...]:
+def held(job: JobRecord) -> tuple[object, ...]:
     """What a job says of its open attempt."""
     return job.state, job.lease_id, job.worker_id, job.attempt, job.failures, job.crashes
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from redrive.engine.explain import why_not_running
 from redrive.engine.queue import QueueChange
-from redrive.stores.operations import leases, queues, special, workers
+from redrive.stores.operations import leases, limited_queues, queues, workers
 from tests.stores.helpers import LONG, T0, Harness, new, seconds
 
 MINE = ["mine", "package.mine"]
@@ -59,7 +59,7 @@ def test_a_worker_rests_until_a_job_of_its_own_is_due(store: Harness):
 def test_special_queues_serve_only_the_tasks_that_are_asked_for(store: Harness, partition: str | None):
     """In a limited queue more jobs of another task than a claim looks through hide none of the worker's own."""
     store.do(queues.change("default", QueueChange(concurrency=5), now=T0))
-    crowd = [replace(new("other"), partition=partition)] * (special.WINDOW + 1)
+    crowd = [replace(new("other"), partition=partition)] * (limited_queues.WINDOW + 1)
     store.enqueue(
         *crowd, *[replace(new("mine"), partition=partition)] * 2, replace(new("mine", delay=9), partition="b")
     )
@@ -71,10 +71,10 @@ def test_special_queues_serve_only_the_tasks_that_are_asked_for(store: Harness, 
 def test_partitions_of_other_tasks_take_no_turn(store: Harness):
     """A worker with one free slot reaches its partition though hundreds of others have only jobs of another task."""
     store.do(queues.change("default", QueueChange(per_partition=1), now=T0))
-    crowd = [replace(new("other"), partition=f"p{n:03}") for n in range(special.WINDOW * 2)]
-    own = [replace(new("mine"), partition=f"q{n}") for n in range(special.WINDOW + 1)]
+    crowd = [replace(new("other"), partition=f"p{n:03}") for n in range(limited_queues.WINDOW * 2)]
+    own = [replace(new("mine"), partition=f"q{n}") for n in range(limited_queues.WINDOW + 1)]
     store.enqueue(*crowd, *own)
-    walks: tuple[special.Walk, ...] = ()
+    walks: tuple[limited_queues.Walk, ...] = ()
     for _ in range(6):
         answer = store.do(leases.claim(store.me, 1, lease_for=LONG, tasks=MINE, walks=walks, now=store.now))
         walks = answer.walks
@@ -98,7 +98,7 @@ def test_a_line_waits_for_the_worker_of_its_first_job(store: Harness):
 def test_a_long_line_waits_for_the_worker_of_its_first_job(store: Harness):
     """The same holds where more lines wait than a claim looks through."""
     store.do(queues.change("default", QueueChange(ordered=True), now=T0))
-    lines = [f"p{n:03}" for n in range(special.WINDOW + 1)]
+    lines = [f"p{n:03}" for n in range(limited_queues.WINDOW + 1)]
     store.enqueue(*[replace(new("other"), partition=line) for line in lines])
     store.enqueue(*[replace(new("mine"), partition=line) for line in lines])
     store.enqueue(replace(new("mine"), partition="z"))

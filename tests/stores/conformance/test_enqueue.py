@@ -6,7 +6,7 @@ import pytest
 
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Succeeded
-from redrive.engine.records import Hold, Job
+from redrive.engine.records import Hold, JobRecord
 from redrive.errors import JobNotFound, StoreError
 from redrive.policy import Policy, Rule
 from redrive.stores.operations import admin, jobs
@@ -19,7 +19,7 @@ ESCAPED = rb'{"a":"\"\\\u0000\ud83d\ude00\n","b":[1.0,null]}'
 def test_a_new_job_is_ready_and_due(store: Harness):
     """A job that was enqueued without delay is ready, due now, and has no past."""
     number = store.put(new("send", retry="5 1s catch mend", queue="mail", priority=3))
-    expected = Job(
+    expected = JobRecord(
         id=number,
         task="send",
         queue="mail",

@@ -16,7 +16,7 @@ from redrive.engine.outcome import Cancelled, Outcome, Released, Succeeded
 from redrive.engine.queue import QueueChange, QueueSettings, Rate
 from redrive.engine.records import Claim, NewJob
 from redrive.errors import ConfigurationError
-from redrive.stores.operations import admin, jobs, leases, queues, special
+from redrive.stores.operations import admin, jobs, leases, limited_queues, queues
 from redrive.stores.operations.leases import Ending
 from tests.stores.helpers import FATAL, LEASE, LONG, T0, Harness, failed, new, seconds
 
@@ -439,7 +439,7 @@ def walk(store: Harness, *, until: int) -> tuple[list[Claim], list[timedelta | N
     """Claim as a worker does, which brings its walks along, until it has so many or is through; also the rests."""
     found: list[Claim] = []
     rests: list[timedelta | None] = []
-    walks: tuple[special.Walk, ...] = ()
+    walks: tuple[limited_queues.Walk, ...] = ()
     while len(found) < until and (not rests or walks):
         answer = store.do(leases.claim(store.me, until - len(found), lease_for=LONG, walks=walks, now=store.now))
         found += answer.claims
@@ -448,7 +448,7 @@ def walk(store: Harness, *, until: int) -> tuple[list[Claim], list[timedelta | N
     return found, rests
 
 
-CROWD = special.VISITS + 50
+CROWD = limited_queues.VISITS + 50
 
 
 def test_a_partition_behind_a_crowd_is_found(store: Harness):
@@ -471,7 +471,7 @@ def test_a_walk_that_finds_nothing_comes_to_rest(store: Harness):
     walk(store, until=CROWD)
     store.put(new(queue="other", delay=3600))
 
-    assert ([], [special.LOOK_ON, seconds(3600)]) == walk(store, until=5)
+    assert ([], [limited_queues.LOOK_ON, seconds(3600)]) == walk(store, until=5)
 
 
 # ---------------------------------------------------------------------------------------------------- order
@@ -590,7 +590,7 @@ def test_blocked_lines_are_nothing_to_spin_for(store: Harness):
     store.settle(*[(claim, failed()) for claim in heads])
     store.enqueue(*[of(f"p{n:04}") for n in range(CROWD)])
 
-    assert ([], [special.LOOK_ON, seconds(3600)]) == walk(store, until=5)
+    assert ([], [limited_queues.LOOK_ON, seconds(3600)]) == walk(store, until=5)
 
 
 # ---------------------------------------------------------------------------------------------------- rate

@@ -8,7 +8,7 @@ import pytest
 
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.outcome import Cancelled, Expired, Failed, Lost, Outcome, Released, Snoozed, Succeeded, Unreadable
-from redrive.engine.records import Attempt, Closing, Hold
+from redrive.engine.records import AttemptRecord, Closing, Hold
 from redrive.engine.select import Filter
 from redrive.policy import Rule
 from redrive.stores.operations import admin, leases
@@ -456,7 +456,7 @@ def test_a_history_line_names_its_attempt(store: Harness):
     claim = store.take(new())
     store.wait(2)
     store.end(claim, Succeeded(b"1"))
-    expected = Attempt(claim.id, claim.lease_id, 1, store.me, T0, T0 + seconds(2), Closing.SUCCEEDED)
+    expected = AttemptRecord(claim.id, claim.lease_id, 1, store.me, T0, T0 + seconds(2), Closing.SUCCEEDED)
 
     assert (expected,) == store.history(claim.id)
 

@@ -9,13 +9,13 @@ import pytest
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Succeeded
 from redrive.engine.records import Hold
-from redrive.engine.workers import Worker
+from redrive.engine.workers import WorkerRecord
 from redrive.stores.operations import workers
 from redrive.stores.operations.workers import Pulse
 from tests.stores.helpers import T0, Harness, failed, new, seconds
 
 
-def all_of(store: Harness) -> tuple[Worker, ...]:
+def all_of(store: Harness) -> tuple[WorkerRecord, ...]:
     """The workers that have not left."""
     return store.do(workers.workers())
 
@@ -24,7 +24,9 @@ def test_a_worker_is_listed_as_it_registered(store: Harness):
     """A registered worker is listed with its name, its slots, its queues and its instants."""
     number = store.do(workers.register("host:77", concurrency=8, lease_for=seconds(15), queues=["mail", "pay"], now=T0))
     end = T0 + seconds(15)
-    expected = Worker(number, "host:77", None, None, None, None, 8, ("mail", "pay"), None, T0, T0, end, None, None)
+    expected = WorkerRecord(
+        number, "host:77", None, None, None, None, 8, ("mail", "pay"), None, T0, T0, end, None, None
+    )
 
     assert (expected,) == all_of(store)
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from redrive.engine.records import KeyUntil
 from redrive.errors import StoreBusy, StoreError
 from redrive.stores.drivers.postgres import Settings
-from redrive.stores.drivers.postgres.conversation import Said, Talk, part, whole
+from redrive.stores.drivers.postgres.conversation import Statement, Talk, part, whole
 from redrive.stores.drivers.postgres.statements import said
 from redrive.stores.operations import admin, clock, floors, jobs, leases
 from redrive.stores.query import Query, Steps, writes
@@ -40,7 +40,7 @@ def told(talk: Talk[Any], *answers: Sequence[Any]) -> tuple[Any, list[str]]:
         return stop.value, heard
 
 
-def short(each: Said) -> str:
+def short(each: Statement) -> str:
     """The first word, and which tables are written; with the news."""
     if each.values is None:
         return each.text.partition(" ISOLATION")[0]

@@ -12,8 +12,8 @@ import pytest
 
 from redrive import App
 from redrive.errors import OutcomeUnknown, StoreBusy, StoreError, StoreFull
+from redrive.stores.drivers.sqlite.errors import translation
 from redrive.stores.drivers.sqlite.settings import Settings
-from redrive.stores.drivers.sqlite.trouble import translation
 from redrive.stores.operations import jobs
 from redrive.stores.store import Store, open_store
 from tests.stores.helpers import new

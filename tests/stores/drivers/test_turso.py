@@ -14,7 +14,7 @@ import turso
 from redrive.errors import ConfigurationError, StoreBusy, StoreMismatch, StoreOpenError
 from redrive.stores.drivers import files
 from redrive.stores.drivers.sqlite import Settings
-from redrive.stores.drivers.sqlite.trouble import translation
+from redrive.stores.drivers.sqlite.errors import translation
 from redrive.stores.drivers.turso import connection as adapter
 from redrive.stores.operations import jobs
 from redrive.stores.store import Store, open_store

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from redrive.engine.lifecycle import State
-from redrive.engine.records import Attempt, Closing, Hold, KeyUntil, Stats
+from redrive.engine.records import AttemptRecord, Closing, Hold, KeyUntil, Stats
 from redrive.engine.select import Filter
-from redrive.engine.workers import Worker
+from redrive.engine.workers import WorkerRecord
 from redrive.errors import StoreOpenError
 from redrive.stores.operations import admin, schema, workers
 from redrive.stores.operations.admin import Cancelled
@@ -19,7 +19,7 @@ from tests.stores.operations.conversing import CLOCK, converse, names
 
 def test_reading_the_rest_asks_one_question():
     """The workers, and what the database says of itself, are one question each."""
-    assert ((3, 4), [Query("workers", into=Worker)]) == converse(workers.workers(), [3, 4])
+    assert ((3, 4), [Query("workers", into=WorkerRecord)]) == converse(workers.workers(), [3, 4])
     assert ("f00", [Query("meta", {"key": "uid"})]) == converse(admin.identify("uid"), [("f00",)])
 
 
@@ -62,11 +62,11 @@ def test_cancelling_a_running_job_closes_its_attempt(why: str | None):
     """A running job that is cancelled gets a line in its history; one that waits does not."""
     running = job(state=State.RUNNING, lease_id=41, worker_id=2, claimed_at=T0, attempt=1)
     done, asked = converse(admin.cancel(7, why=why, actor="ann"), CLOCK, [running], [(7,)], [], [], [])
-    expected = Attempt(7, 41, 1, 2, T0, T0, Closing.CANCELLED, verdict=why or "cancelled by an operator")
+    expected = AttemptRecord(7, 41, 1, 2, T0, T0, Closing.CANCELLED, verdict=why or "cancelled by an operator")
 
     assert done
     assert [41] == [row["lease_id"] for row in asked[3].many]
-    assert [{each: getattr(expected, each) for each in Attempt.__struct_fields__}] == asked[4].many
+    assert [{each: getattr(expected, each) for each in AttemptRecord.__struct_fields__}] == asked[4].many
     _, plain = converse(admin.cancel(7), CLOCK, [job()], [(7,)], [])
     assert (T0, "ann", "cancel") == tuple(asked[5].params[key] for key in ("at", "actor", "action"))
     assert ["clock", "job_lock", "cancel", "audit_insert"] == names(plain)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from redrive.engine.records import Attempt, Job, KeyUntil, NewJob
+from redrive.engine.records import AttemptRecord, JobRecord, KeyUntil, NewJob
 from redrive.errors import JobNotFound
 from redrive.stores.operations import admin, jobs, redriving
 from redrive.stores.query import Query
@@ -19,8 +19,8 @@ from tests.stores.operations.conversing import CLOCK, converse, names, single
 @pytest.mark.parametrize(
     ("build", "rows", "expected", "query"),
     [
-        (jobs.get, [job()], job(), Query("job_get", {"id": 7}, into=Job)),
-        (jobs.history, [1, 2], (1, 2), Query("attempts_of", {"job_id": 7}, into=Attempt)),
+        (jobs.get, [job()], job(), Query("job_get", {"id": 7}, into=JobRecord)),
+        (jobs.history, [1, 2], (1, 2), Query("attempts_of", {"job_id": 7}, into=AttemptRecord)),
         (jobs.payload, [(b"{}",)], b"{}", Query("payload_of", {"job_id": 7})),
         (jobs.payload, [], None, Query("payload_of", {"job_id": 7})),
         (jobs.result, [(b"1",)], b"1", Query("result_of", {"job_id": 7})),

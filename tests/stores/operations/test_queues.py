@@ -9,7 +9,7 @@ from msgspec.structs import replace as changed
 
 from redrive.engine.queue import Due, QueueChange, QueueSettings
 from redrive.engine.select import Filter
-from redrive.stores.operations import admin, floors, jobs, queues, special
+from redrive.stores.operations import admin, floors, jobs, limited_queues, queues
 from redrive.stores.store import Store, open_store
 from tests.engine.helpers import claim
 from tests.stores.helpers import T0, new
@@ -64,7 +64,7 @@ def test_jobs_of_one_line_are_looked_up_once(memory: Store):
 
 def test_a_queue_that_is_paused_meanwhile_offers_nothing():
     """Between the look at what is due and the look at the queue somebody may have paused it."""
-    offering = special._offer("mail", 5, T0, None, floors.Where(None, None))
+    offering = limited_queues._offer("mail", 5, T0, None, floors.Where(None, None))
     next(offering)
     with pytest.raises(StopIteration) as end:
         offering.send([QueueSettings("mail", paused_at=T0)])
@@ -75,10 +75,10 @@ def test_a_queue_that_is_paused_meanwhile_offers_nothing():
 def test_jobs_that_were_offered_and_not_taken_are_looked_at_at_once():
     """Others were just taking them, and the walk through the partitions goes on: there is nothing to wait for."""
     offered = (Due(7, "ann", 3, T0, None),)
-    offer = special.Offer(QueueSettings("mail"), jobs=offered, walk=special.Walk("mail", T0, "", "ann"))
-    steps = special.later(floors.Where(None, None), T0, [offer])
+    offer = limited_queues.Offer(QueueSettings("mail"), jobs=offered, walk=limited_queues.Walk("mail", T0, "", "ann"))
+    steps = limited_queues.later(floors.Where(None, None), T0, [offer])
     next(steps)
     with pytest.raises(StopIteration) as ended:
-        steps.send([special.QueueDue("mail", T0)])
+        steps.send([limited_queues.QueueDue("mail", T0)])
 
     assert T0 == ended.value.value

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from redrive.engine.lifecycle import State
-from redrive.engine.records import Job, KeyUntil
+from redrive.engine.records import JobRecord, KeyUntil
 from redrive.engine.select import Filter
 from redrive.errors import IllegalMove
 from redrive.stores.operations import redriving
@@ -44,7 +44,7 @@ def test_retrying_a_waiting_job_makes_it_due():
     ],
     ids=["failed", "poisoned", "expired", "cancelled"],
 )
-def test_retrying_forgives_the_failure_that_was_final(row: Job, forgiven: int):
+def test_retrying_forgives_the_failure_that_was_final(row: JobRecord, forgiven: int):
     """A dead job is forgiven its last failure; one that ended without a failure has none to be forgiven."""
     _, asked = converse(redriving.retry(7), CLOCK, [row], [FREE], [(7,)], [])
     start = {"ids": [7], "first_at": T0, "spacing": timedelta(0), "queue": None, "forgive": forgiven}
@@ -76,7 +76,7 @@ OBSTACLES = [
 
 
 @pytest.mark.parametrize(("row", "kin", "why"), OBSTACLES)
-def test_an_obstacle_refuses_a_retry(row: Job, kin: Family, why: str):
+def test_an_obstacle_refuses_a_retry(row: JobRecord, kin: Family, why: str):
     """A job that must stay as it is is not run once more, and the refusal says why."""
     with pytest.raises(IllegalMove) as refused:
         converse(redriving.retry(7), CLOCK, [row], [kin])
@@ -85,7 +85,7 @@ def test_an_obstacle_refuses_a_retry(row: Job, kin: Family, why: str):
 
 
 @pytest.mark.parametrize(("row", "kin", "why"), [*OBSTACLES, (job(), FREE, "is ready")])
-def test_an_obstacle_keeps_a_job_from_a_redrive(row: Job, kin: Family, why: str):
+def test_an_obstacle_keeps_a_job_from_a_redrive(row: JobRecord, kin: Family, why: str):
     """A job that must stay as it is is kept, with the reason, and nothing is written for it."""
     redriven, asked = converse(redriving.redrive(Filter()), CLOCK, [row], [kin])
 

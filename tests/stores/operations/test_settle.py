@@ -10,7 +10,7 @@ from redrive.engine.frozen import UnreadablePolicy
 from redrive.engine.lease import GRACE
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Expired, Released, Succeeded
-from redrive.engine.records import Attempt, Claim, Closing
+from redrive.engine.records import AttemptRecord, Claim, Closing
 from redrive.stores.operations import leases
 from redrive.stores.operations.leases import Ending, Settled
 from redrive.stores.query import Operation, Query
@@ -95,7 +95,9 @@ def test_a_failure_is_written_with_its_history():
         "error": "boom",
         "before": State.RUNNING,
     }
-    assert {each: getattr(settled.moved[0].closed, each) for each in Attempt.__struct_fields__} == asked[2].many[0]
+    assert {each: getattr(settled.moved[0].closed, each) for each in AttemptRecord.__struct_fields__} == asked[2].many[
+        0
+    ]
 
 
 def test_a_death_is_written_with_its_catch_job():

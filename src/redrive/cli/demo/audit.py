@@ -29,7 +29,7 @@ from typing import TypeVar
 import msgspec
 
 from redrive.engine.lifecycle import FINAL, State
-from redrive.engine.records import Job
+from redrive.engine.records import JobRecord
 
 __all__ = ["Audit", "Case", "DeadLetter", "Fate", "Finding", "Request", "audit", "read_lines"]
 
@@ -87,7 +87,7 @@ class Case:
         catching: is one of them still to end?
     """
 
-    job: Job
+    job: JobRecord
     key: str
     letters: frozenset[str] = frozenset()
     catching: bool = False

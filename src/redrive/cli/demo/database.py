@@ -14,7 +14,7 @@ from redrive.cli.demo.audit import Case
 from redrive.cli.demo.program import Program
 from redrive.cli.demo.progress import Counts
 from redrive.engine.lifecycle import FINAL, State
-from redrive.engine.records import Job
+from redrive.engine.records import JobRecord
 from redrive.engine.select import Filter
 
 __all__ = ["Database"]
@@ -78,7 +78,7 @@ class Database:
         """Everything about the deliveries that this run owns, for the audit."""
         owned = {*self.left_over, *self.enqueued}
         after = min(owned, default=1) - 1
-        catches: dict[int | None, list[Job]] = defaultdict(list)
+        catches: dict[int | None, list[JobRecord]] = defaultdict(list)
         for job in self._app.jobs(Filter(task=self._catch.name, after_id=after, limit=_ALL)):
             catches[job.parent_id].append(job)
         deliveries = self._app.jobs(Filter(task=self._deliver.name, after_id=after, limit=_ALL))
@@ -88,7 +88,7 @@ class Database:
         """Ask no more."""
         self._app.close()
 
-    def _case(self, job: Job, catches: list[Job]) -> Case:
+    def _case(self, job: JobRecord, catches: list[JobRecord]) -> Case:
         return Case(
             job,
             self._app.idempotency_key(job.id),
@@ -96,7 +96,7 @@ class Database:
             catching=any(catch.state not in FINAL for catch in catches),
         )
 
-    def _unfinished(self) -> Iterable[Job]:
+    def _unfinished(self) -> Iterable[JobRecord]:
         name = self._deliver.name
         for state in (State.READY, State.RUNNING):
             yield from self._app.jobs(Filter(state=state, task=name, limit=_ALL))

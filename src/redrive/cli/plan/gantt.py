@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from redrive.cli.drawing import rules, tag
 from redrive.policy import format_duration
 from redrive.schedule import RefreshPolicy
-from redrive.schedule.play import Attempt, Ending, Play
+from redrive.schedule.dry_run import Ending, Play, SimulatedAttempt
 from redrive.visible import visible
 
 __all__ = ["Chart", "as_mermaid", "as_svg", "as_text"]
@@ -78,14 +78,14 @@ class Chart:
         return f"{local:%a %d} {clock}" if self.end - self.begin >= _MIDNIGHT else clock
 
 
-def name(attempt: Attempt) -> str:
+def name(attempt: SimulatedAttempt) -> str:
     """What an attempt is called."""
     if attempt.number == 1:
         return "Refresh"
     return f"Scheduled refresh (retry {attempt.number - 1})" if attempt.is_planned else f"Retry {attempt.number - 1}"
 
 
-def said(attempt: Attempt) -> str:
+def said(attempt: SimulatedAttempt) -> str:
     """What it came to."""
     length = format_duration(attempt.ended - attempt.began)
     words = {Ending.SUCCESS: "succeeded", Ending.FAILURE: "failed", Ending.TIMEOUT: "timed out"}

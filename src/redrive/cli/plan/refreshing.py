@@ -11,7 +11,7 @@ from redrive.cli.plan.gantt import Chart
 from redrive.errors import ConfigurationError, PolicyError
 from redrive.policy import parse_duration
 from redrive.schedule import RefreshPolicy
-from redrive.schedule.play import Answer, Ending, play
+from redrive.schedule.dry_run import Answer, Ending, play
 
 __all__ = ["chart_of", "is_english"]
 

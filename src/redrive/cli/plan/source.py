@@ -14,7 +14,7 @@ import typer
 
 from redrive.errors import ConfigurationError, PolicyError, PolicyValueError
 from redrive.policy import Policy
-from redrive.policy.caret import syntax_error
+from redrive.policy.syntax_error import syntax_error
 from redrive.visible import visible
 
 __all__ = ["Read", "find", "read_policy"]

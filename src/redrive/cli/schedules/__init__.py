@@ -25,7 +25,7 @@ from redrive.engine.occurrence import Occurrence
 from redrive.engine.origin import Kind
 from redrive.engine.tracked import Tracked
 from redrive.errors import IllegalMove
-from redrive.retrying import dice
+from redrive.retrying import rng
 from redrive.schedule import Outcome
 from redrive.stores.operations import crons, tracked, tracking
 from redrive.stores.operations import schedules as operations
@@ -115,7 +115,7 @@ def trigger(app: Target, name: Name, key: Key = None, *, actor: Actor = None, js
         made = loaded.store.run(crons.trigger(name, actor=by, now=loaded.now()))
         _told(made, [f"cron {name} was started as job {made.job_id}"], json=json)
         return
-    turned = loaded.store.run(tracking.trigger(name, key, dice.roll(), actor=by, now=loaded.now()))
+    turned = loaded.store.run(tracking.trigger(name, key, rng.roll(), actor=by, now=loaded.now()))
     if turned.outcome is Outcome.DISABLED:
         reason = loaded.store.run(tracked.get(name, key)).disabled_reason
         message = f"{name}/{key} was given up ({reason}) until somebody updates it: redrive schedules update"
@@ -128,7 +128,7 @@ def update(app: Target, name: Name, key: Thing, *, actor: Actor = None, json: As
     """Begin anew with a thing of a refresh: what was given up is enabled, what was counted is forgotten."""
     loaded = load_app(app)
     by = actor or loaded.actor
-    loaded.store.run(tracking.update(name, key, dice.roll(), actor=by, now=loaded.now()))
+    loaded.store.run(tracking.update(name, key, rng.roll(), actor=by, now=loaded.now()))
     _say_thing(loaded, name, key, json=json)
 
 
@@ -154,7 +154,7 @@ def resume(app: Target, name: Name, key: Key = None, *, actor: Actor = None, jso
         loaded.store.run(operations.resume(name, actor=by, now=now))
         _say_schedule(loaded, name, json=json)
     else:
-        loaded.store.run(tracking.resume(name, key, dice.roll(), actor=by, now=now))
+        loaded.store.run(tracking.resume(name, key, rng.roll(), actor=by, now=now))
         _say_thing(loaded, name, key, json=json)
 
 

@@ -2,7 +2,7 @@
 
 The package answers one question, for every service of a Couchbase cluster: *a dispatch has failed in this way; what
 now?* `Verdict` is the answer. It does no I/O and knows no clock; whoever retries is
-`redrive.retrying.orchestrator`, or a `redrive.Policy` by way of `Verdict.failure`.
+`redrive.orchestrator`, or a `redrive.Policy` by way of `Verdict.failure`.
 
 ======================  ==============================================================================
 `kv`                    statuses of the key-value service

@@ -27,8 +27,8 @@ from redrive.contrib.couchbase.operations import is_idempotent
 from redrive.contrib.couchbase.sdk import TIMEOUTS, report_of, true_error, verdict_of
 from redrive.contrib.couchbase.verdict import Profile, SdkError
 from redrive.errors import AmbiguousTimeout, UnambiguousTimeout
+from redrive.orchestrator import Attempt, Orchestrator, Request
 from redrive.policy.duration import Duration
-from redrive.retrying.orchestrator import Attempt, Orchestrator, Request
 
 __all__ = ["SERVICE_OF", "Calls"]
 

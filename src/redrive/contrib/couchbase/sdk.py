@@ -31,8 +31,8 @@ from redrive.contrib.couchbase.query import classify_query
 from redrive.contrib.couchbase.service import ServiceError, read_service_errors
 from redrive.contrib.couchbase.transport import classify_http_status
 from redrive.contrib.couchbase.verdict import LOST, Profile, SdkError, Verdict
+from redrive.orchestrator.reason import RetryReason
 from redrive.policy import Failure, Stage
-from redrive.retrying.orchestrator.reason import RetryReason
 
 __all__ = ["CODES", "TIMEOUTS", "SdkCode", "SdkReport", "failure_of", "report_of", "true_error", "verdict_of"]
 

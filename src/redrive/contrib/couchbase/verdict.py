@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum, StrEnum
 
+from redrive.orchestrator.reason import RetryReason
 from redrive.policy import Failure, Stage
-from redrive.retrying.orchestrator.reason import RetryReason
 
 __all__ = ["LOST", "SUCCESS", "Profile", "SdkError", "Verdict"]
 
@@ -166,7 +166,7 @@ class Verdict:
         )
 
     def classified(self) -> Failure | None:
-        """The same for `redrive.retrying.orchestrator.Orchestrator`, as its classifier or an error's ``retry_reason``.
+        """The same for `redrive.orchestrator.Orchestrator`, as its classifier or an error's ``retry_reason``.
 
         None tells the orchestrator that this is none of its business.
         """

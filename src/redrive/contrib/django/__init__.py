@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from redrive.contrib.django.backend import RedriveBackend
     from redrive.contrib.django.commands import RetryingCommand
     from redrive.contrib.django.context import JobContext
-    from redrive.contrib.django.manner import retries
+    from redrive.contrib.django.task_options import retries
 
 __all__ = ["JobContext", "RedriveBackend", "RetryingCommand", "retries"]
 
@@ -54,7 +54,7 @@ _HOMES = {
     "JobContext": "redrive.contrib.django.context",
     "RedriveBackend": "redrive.contrib.django.backend",
     "RetryingCommand": "redrive.contrib.django.commands",
-    "retries": "redrive.contrib.django.manner",
+    "retries": "redrive.contrib.django.task_options",
 }
 
 

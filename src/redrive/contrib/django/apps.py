@@ -44,6 +44,6 @@ def _migrate(using: str, **_: Any) -> None:  # noqa: ANN401 - Django's
 
 def _backends() -> list[Any]:
     from redrive.contrib.django.backend import RedriveBackend
-    from redrive.contrib.django.library import task_backends
+    from redrive.contrib.django.compat import task_backends
 
     return [backend for backend in task_backends.all() if isinstance(backend, RedriveBackend)]

@@ -10,8 +10,8 @@ from typing import Any
 from django.db import connections
 from django.utils import timezone
 
-from redrive.contrib.django import checks, library, results
-from redrive.contrib.django.home import DjangoApp, define, find_task, home
+from redrive.contrib.django import checks, compat, results
+from redrive.contrib.django.app import DjangoApp, define, find_task, home
 from redrive.engine.lifecycle import State
 from redrive.errors import JobNotFound
 from redrive.stores.operations import jobs
@@ -21,7 +21,7 @@ from redrive.stores.query import Steps, reads
 __all__ = ["RedriveBackend"]
 
 
-class RedriveBackend(library.BaseTaskBackend):  # type: ignore[misc] # Django has no type information
+class RedriveBackend(compat.BaseTaskBackend):  # type: ignore[misc] # Django has no type information
     """Durable tasks: ``TASKS = {"default": {"BACKEND": "redrive.contrib.django.RedriveBackend"}}``.
 
     A task is a job of redrive's engine, in the project's own database. Enqueued inside of ``transaction.atomic()``, it
@@ -78,7 +78,7 @@ class RedriveBackend(library.BaseTaskBackend):  # type: ignore[misc] # Django ha
         )
         job = call.enqueue(new.args, new.kwargs, using=using)
         new = replace(new, id=str(job.id))
-        library.task_enqueued.send(type(self), task_result=new)
+        compat.task_enqueued.send(type(self), task_result=new)
         return new
 
     def get_result(self, result_id: str) -> Any:  # noqa: ANN401 - Django's TaskResult
@@ -98,11 +98,11 @@ class RedriveBackend(library.BaseTaskBackend):  # type: ignore[misc] # Django ha
         try:
             material = app.store.run(jobs.material(int(result_id)), using=using)
         except (JobNotFound, ValueError) as error:
-            raise library.TaskResultDoesNotExist(result_id) from error
+            raise compat.TaskResultDoesNotExist(result_id) from error
         job = material.job
         task = find_task(job.task)
         if task is None:
-            raise library.TaskResultDoesNotExist(result_id)
+            raise compat.TaskResultDoesNotExist(result_id)
         queue = job.queue if not self.queues or job.queue in self.queues else None  # an operator may have moved it
         found = results.result(task.using(priority=-job.priority, queue_name=queue), self.alias, material)
         if job.state is not State.SUCCEEDED:
@@ -114,10 +114,10 @@ class RedriveBackend(library.BaseTaskBackend):  # type: ignore[misc] # Django ha
         return checks.alone(self)
 
     def _new(self, task: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401 - Django's, and the user's
-        return library.TaskResult(
+        return compat.TaskResult(
             task=task,
             id="",
-            status=library.TaskResultStatus.READY,
+            status=compat.TaskResultStatus.READY,
             enqueued_at=results.at(timezone.now()),
             started_at=None,
             finished_at=None,

@@ -21,7 +21,7 @@ from django.apps import apps
 from django.core.checks import CheckMessage, Error, Warning  # noqa: A004 - Django's names
 from django.db import connections
 
-from redrive.contrib.django.home import DjangoApp, find_task
+from redrive.contrib.django.app import DjangoApp, find_task
 from redrive.errors import ConfigurationError
 
 __all__ = ["alone", "problems"]

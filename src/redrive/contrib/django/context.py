@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from redrive.app.context import Context
-from redrive.contrib.django import library
+from redrive.contrib.django import compat
 from redrive.contrib.django.orm import AtomicEnd
 from redrive.errors import ConfigurationError
 from redrive.stores.urls import redacted
@@ -14,7 +14,7 @@ __all__ = ["JobContext"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobContext(library.TaskContext):  # type: ignore[misc] # Django has no type information
+class JobContext(compat.TaskContext):  # type: ignore[misc] # Django has no type information
     """What a task with ``takes_context=True`` gets: Django's ``TaskContext``, and more.
 
     Attributes:

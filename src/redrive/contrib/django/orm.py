@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from django.db import connections, transaction
 
-from redrive.app.link import Link
+from redrive.app.attempt_handle import AttemptHandle
 from redrive.app.transaction import Transaction
 from redrive.errors import ConfigurationError
 from redrive.stores.loan import AsyncLoan, Loan
@@ -30,7 +30,7 @@ class AtomicEnd(Transaction):
         database: alias of the database that has the jobs.
     """
 
-    def __init__(self, link: Link, database: str) -> None:
+    def __init__(self, link: AttemptHandle, database: str) -> None:
         super().__init__(link)
         self._database = database
 

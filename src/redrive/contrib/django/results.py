@@ -11,21 +11,21 @@ import msgspec
 from django.conf import settings
 from django.utils import timezone
 
-from redrive.contrib.django import library
+from redrive.contrib.django import compat
 from redrive.engine.lifecycle import State
-from redrive.engine.records import Attempt, Closing, Job
+from redrive.engine.records import AttemptRecord, Closing, JobRecord
 from redrive.policy.failure import qualified_name
 from redrive.stores.operations.jobs import Material
 
 __all__ = ["at", "failing", "result", "succeeding", "with_value"]
 
 STATUS = {
-    State.READY: library.TaskResultStatus.READY,
-    State.RUNNING: library.TaskResultStatus.RUNNING,
-    State.WAITING: library.TaskResultStatus.RUNNING,
-    State.SUCCEEDED: library.TaskResultStatus.SUCCESSFUL,
-    State.DEAD: library.TaskResultStatus.FAILED,
-    State.CANCELLED: library.TaskResultStatus.FAILED,
+    State.READY: compat.TaskResultStatus.READY,
+    State.RUNNING: compat.TaskResultStatus.RUNNING,
+    State.WAITING: compat.TaskResultStatus.RUNNING,
+    State.SUCCEEDED: compat.TaskResultStatus.SUCCESSFUL,
+    State.DEAD: compat.TaskResultStatus.FAILED,
+    State.CANCELLED: compat.TaskResultStatus.FAILED,
 }
 
 UNNAMED = "redrive.errors.JobError"
@@ -45,7 +45,7 @@ def result(task: Any, backend: str, material: Material) -> Any:  # noqa: ANN401 
     """
     job = material.job
     arguments = _arguments(material.payload)
-    return library.TaskResult(
+    return compat.TaskResult(
         task=task,
         id=str(job.id),
         status=STATUS[job.state],
@@ -71,7 +71,7 @@ def succeeding(running: Any, value: Any) -> Any:  # noqa: ANN401 - Django's Task
     Returns:
         A ``TaskResult``.
     """
-    done = replace(running, status=library.TaskResultStatus.SUCCESSFUL, finished_at=at(timezone.now()))
+    done = replace(running, status=compat.TaskResultStatus.SUCCESSFUL, finished_at=at(timezone.now()))
     return with_value(done, value)
 
 
@@ -86,9 +86,9 @@ def failing(running: Any, error: BaseException) -> Any:  # noqa: ANN401 - Django
         A ``TaskResult``.
     """
     text = "".join(traceback.format_exception(error))
-    last = library.TaskError(exception_class_path=qualified_name(type(error)), traceback=text)
+    last = compat.TaskError(exception_class_path=qualified_name(type(error)), traceback=text)
     errors = [*running.errors, last]
-    return replace(running, status=library.TaskResultStatus.FAILED, finished_at=at(timezone.now()), errors=errors)
+    return replace(running, status=compat.TaskResultStatus.FAILED, finished_at=at(timezone.now()), errors=errors)
 
 
 def with_value(done: Any, value: Any) -> Any:  # noqa: ANN401 - Django's TaskResult, and the user's
@@ -137,18 +137,18 @@ def _worker_ids(material: Material) -> list[str]:
 def _errors(material: Material) -> list[Any]:
     errors = [_error(each) for each in material.attempts if each.outcome in {Closing.FAILED, Closing.LOST}]
     job = material.job
-    if not errors and STATUS[job.state] is library.TaskResultStatus.FAILED:
+    if not errors and STATUS[job.state] is compat.TaskResultStatus.FAILED:
         return [_end(job)]
     return errors
 
 
-def _error(attempt: Attempt) -> Any:  # noqa: ANN401 - Django's TaskError
+def _error(attempt: AttemptRecord) -> Any:  # noqa: ANN401 - Django's TaskError
     path = attempt.error_type or ("redrive.errors.LeaseLost" if attempt.outcome is Closing.LOST else UNNAMED)
     text = attempt.traceback or attempt.error or attempt.verdict or str(attempt.reason)
-    return library.TaskError(exception_class_path=path, traceback=text)
+    return compat.TaskError(exception_class_path=path, traceback=text)
 
 
-def _end(job: Job) -> Any:  # noqa: ANN401 - Django's TaskError
+def _end(job: JobRecord) -> Any:  # noqa: ANN401 - Django's TaskError
     """What ended a job none of whose executions has failed: somebody cancelled it, or its time was over."""
     name = "JobCancelled" if job.state is State.CANCELLED else "JobDead"
-    return library.TaskError(exception_class_path=f"redrive.errors.{name}", traceback=job.note or job.error or name)
+    return compat.TaskError(exception_class_path=f"redrive.errors.{name}", traceback=job.note or job.error or name)

@@ -20,12 +20,12 @@ from typing import Any
 from asgiref.sync import sync_to_async
 from django.db import close_old_connections, reset_queries
 
+from redrive.app.attempt_handle import AttemptHandle
 from redrive.app.catch import CatchRequest
 from redrive.app.context import Context
 from redrive.app.failures import failed
-from redrive.app.link import Link
 from redrive.clock import SystemClock
-from redrive.contrib.django import library, results
+from redrive.contrib.django import compat, results
 from redrive.contrib.django.context import JobContext
 from redrive.engine.lifecycle import State
 from redrive.engine.settle import decide
@@ -113,7 +113,7 @@ class _Execution:
         assert context.link is not None  # noqa: S101 - a worker runs this, and nobody else
         self._task = task
         self._context = context
-        self._link: Link = context.link
+        self._link: AttemptHandle = context.link
         self._sender = type(task.get_backend())
 
     def run(self, args: list[Any], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - the user's
@@ -122,14 +122,14 @@ class _Execution:
         try:
             with _patiently():
                 result = self._result(self._link.store.run(jobs.material(self._context.job_id)))
-            library.task_started.send_robust(self._sender, task_result=result)
+            compat.task_started.send_robust(self._sender, task_result=result)
             try:
                 value = self._task.func(*self._first(result), *args, **kwargs)
             except Exception as error:
                 if self._is_final(error):
-                    library.task_finished.send_robust(self._sender, task_result=results.failing(result, error))
+                    compat.task_finished.send_robust(self._sender, task_result=results.failing(result, error))
                 raise
-            library.task_finished.send_robust(self._sender, task_result=results.succeeding(result, value))
+            compat.task_finished.send_robust(self._sender, task_result=results.succeeding(result, value))
             return value
         finally:
             close_old_connections()
@@ -139,15 +139,15 @@ class _Execution:
         try:
             with _patiently():
                 result = self._result(await self._link.store.arun(jobs.material(self._context.job_id)))
-            await library.task_started.asend_robust(self._sender, task_result=result)
+            await compat.task_started.asend_robust(self._sender, task_result=result)
             try:
                 value = await self._task.func(*self._first(result), *args, **kwargs)
             except Exception as error:
                 if self._is_final(error):
                     failing = results.failing(result, error)
-                    await library.task_finished.asend_robust(self._sender, task_result=failing)
+                    await compat.task_finished.asend_robust(self._sender, task_result=failing)
                 raise
-            await library.task_finished.asend_robust(self._sender, task_result=results.succeeding(result, value))
+            await compat.task_finished.asend_robust(self._sender, task_result=results.succeeding(result, value))
             return value
         finally:
             await sync_to_async(close_old_connections)()

@@ -43,7 +43,7 @@ for itself.
 
 from __future__ import annotations
 
-from redrive.contrib.httpx.evidence import failure_of
+from redrive.contrib.httpx.classify import failure_of
 from redrive.contrib.httpx.transport import AsyncRetryTransport, RetryTransport
 
 __all__ = ["AsyncRetryTransport", "RetryTransport", "failure_of"]

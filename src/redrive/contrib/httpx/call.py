@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 import httpx
 
 from redrive.contrib.httpx.bodies import SHORT, Body, is_short
-from redrive.contrib.httpx.evidence import Evidence, Trail, mark
+from redrive.contrib.httpx.classify import Evidence, Trail, mark
 from redrive.policy import Failure, Stage
 from redrive.policy.outcome import Outcome, Record
 from redrive.retrying import http

@@ -10,7 +10,7 @@ import httpx
 from redrive.contrib.httpx.bodies import SHORT, aread, aread_whole, is_short, read_whole
 from redrive.contrib.httpx.bodies import read as read_part
 from redrive.contrib.httpx.call import Call, KeyOption, Named, with_key
-from redrive.contrib.httpx.fitting import checked, fitted
+from redrive.contrib.httpx.request_policy import checked, fitted
 from redrive.policy import Policy
 
 __all__ = ["AsyncRetryTransport", "RetryTransport"]

@@ -10,7 +10,7 @@ from redrive.clock import Clock, SystemClock
 from redrive.contrib.refresh.rows import Moved, Rows
 from redrive.engine.tracked import sweep_at, unreadable
 from redrive.errors import ScheduleError
-from redrive.retrying.dice import roll, unique
+from redrive.retrying.rng import roll, unique
 from redrive.schedule import Move, Outcome, RefreshPolicy, RefreshState, refresh
 
 __all__ = ["Refreshes"]

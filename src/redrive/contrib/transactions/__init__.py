@@ -48,10 +48,10 @@ Traps, each with a test:
 
 from __future__ import annotations
 
+from redrive.contrib.transactions.adapter import LOST, NOT_RENEWABLE, OPEN_ALREADY, SWALLOWED, Link, Steps
+from redrive.contrib.transactions.block import LEVELS, TransactionBlock
+from redrive.contrib.transactions.commit_status import PATIENCE
 from redrive.contrib.transactions.functions import decorator
-from redrive.contrib.transactions.link import LOST, NOT_RENEWABLE, OPEN_ALREADY, SWALLOWED, Link, Steps
-from redrive.contrib.transactions.proof import PATIENCE
-from redrive.contrib.transactions.unit import LEVELS, TransactionBlock
 
 __all__ = [
     "LEVELS",

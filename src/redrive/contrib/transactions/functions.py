@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from redrive.contrib.sqlstate import Read, naming
-from redrive.contrib.transactions.unit import TransactionBlock
+from redrive.contrib.transactions.block import TransactionBlock
 from redrive.policy import Policy
 from redrive.retrying.decorator import retry
 

@@ -14,7 +14,7 @@ from redrive.schedule.english.notes import Header, Notes
 from redrive.schedule.english.retries import on_failure, retries
 from redrive.schedule.english.spans import some
 from redrive.schedule.english.tokens import Reader
-from redrive.schedule.terms import Strategy
+from redrive.schedule.options import Strategy
 
 __all__ = ["clause", "ended", "nested"]
 

@@ -6,7 +6,7 @@ from redrive.schedule.english.notes import Header, Notes
 from redrive.schedule.english.retries import failures
 from redrive.schedule.english.spans import number, span
 from redrive.schedule.english.tokens import Reader
-from redrive.schedule.terms import Action, Exhausted
+from redrive.schedule.options import Action, Exhausted
 
 __all__ = ["action", "gives_up", "giving_up", "terminal", "waits"]
 

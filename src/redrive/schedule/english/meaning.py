@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from redrive.schedule.cron import Cron
+from redrive.schedule.cron import CronExpression
 from redrive.schedule.english.tokens import Reader
 from redrive.schedule.rule import Freq, Rule, WeekDay
 from redrive.schedule.schedule import ANCHOR
-from redrive.schedule.wall import Gap
+from redrive.schedule.timezone import Gap
 
 __all__ = ["FREQS", "Heard", "rules"]
 
@@ -55,7 +55,7 @@ class Heard:
     start: datetime = ANCHOR
     gap: Gap = Gap.SHIFT
     rules: list[Rule] = field(default_factory=list)
-    crons: list[Cron] = field(default_factory=list)
+    crons: list[CronExpression] = field(default_factory=list)
     times: list[datetime] = field(default_factory=list)
     exceptions: list[datetime] = field(default_factory=list)
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from redrive.schedule.english.tokens import Line
+from redrive.schedule.options import Action, Exhausted, Strategy
 from redrive.schedule.schedule import Schedule
-from redrive.schedule.terms import Action, Exhausted, Strategy
 
 __all__ = ["Header", "Notes"]
 

@@ -10,7 +10,7 @@ from redrive.errors import ScheduleError, ScheduleSyntaxError
 from redrive.schedule.english.clauses import clause, ended, nested
 from redrive.schedule.english.notes import Header, Notes
 from redrive.schedule.english.tokens import Line, Reader, lines
-from redrive.schedule.terms import Exhausted, Strategy
+from redrive.schedule.options import Exhausted, Strategy
 
 __all__ = ["parse"]
 

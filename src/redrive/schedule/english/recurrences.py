@@ -14,14 +14,14 @@ from datetime import datetime
 from typing import TypeVar
 
 from redrive.errors import ScheduleError, ScheduleSyntaxError
-from redrive.schedule.cron import Cron
+from redrive.schedule.cron import CronExpression
 from redrive.schedule.english import meaning
 from redrive.schedule.english.meaning import FREQS, Heard
 from redrive.schedule.english.spans import UNITS, number, ordinal
 from redrive.schedule.english.tokens import Reader, Token
 from redrive.schedule.rule import Rule, WeekDay
 from redrive.schedule.schedule import ANCHOR, Schedule
-from redrive.schedule.wall import Gap, zone
+from redrive.schedule.timezone import Gap, zone
 
 __all__ = ["DAY_NAMES", "begins", "recurrence"]
 
@@ -104,7 +104,7 @@ def _exactly(reader: Reader, heard: Heard) -> None:
         if kind == "rule":
             heard.rules.append(Rule.parse(quoted))
         elif kind == "cron":
-            heard.crons.append(Cron.parse(quoted))
+            heard.crons.append(CronExpression.parse(quoted))
         else:
             heard.times.append(_time(reader, quoted))
         begin = reader.place

@@ -7,7 +7,7 @@ from datetime import timedelta
 from redrive.schedule.english.notes import Notes
 from redrive.schedule.english.spans import number, ordinal, some, span
 from redrive.schedule.english.tokens import Reader
-from redrive.schedule.terms import LONGEST
+from redrive.schedule.options import LONGEST
 
 __all__ = ["failures", "on_failure", "retries"]
 

@@ -6,7 +6,7 @@ import re
 from datetime import timedelta
 
 from redrive.schedule.english.tokens import Reader
-from redrive.schedule.terms import LONGEST
+from redrive.schedule.options import LONGEST
 
 __all__ = ["UNITS", "number", "ordinal", "some", "span", "written", "written_ordinal"]
 

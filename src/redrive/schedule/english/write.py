@@ -11,10 +11,10 @@ from redrive.schedule.english.notes import Notes
 from redrive.schedule.english.recurrences import DAY_NAMES, recurrence
 from redrive.schedule.english.spans import written, written_ordinal
 from redrive.schedule.english.tokens import Reader, lines, quoted
+from redrive.schedule.options import Action, Exhausted, Strategy, Terms, usual_ending
 from redrive.schedule.rule import Freq, Rule, WeekDay
 from redrive.schedule.schedule import ANCHOR, Schedule
-from redrive.schedule.terms import Action, Exhausted, Strategy, Terms, usual_ending
-from redrive.schedule.wall import Gap
+from redrive.schedule.timezone import Gap
 
 __all__ = ["text"]
 

@@ -13,9 +13,9 @@ from functools import partial
 from redrive.policy import Backoff, Failure, Policy
 from redrive.simulate.caller import DOWN, Answered, call
 from redrive.simulate.contender import DEFAULTS, Contender, exponential, of_policy
-from redrive.simulate.dice import Dice
 from redrive.simulate.load import Load
 from redrive.simulate.loop import Loop
+from redrive.simulate.rng import Dice
 from redrive.simulate.scenarios.scenario import Measure, Scenario
 
 __all__ = ["CONTENTION"]

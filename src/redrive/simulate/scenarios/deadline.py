@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from math import inf
 
 from redrive.simulate.caller import DOWN, LATE
-from redrive.simulate.client import Call
+from redrive.simulate.client import SimulatedCall
 from redrive.simulate.contender import DEFAULTS, REDRIVE, Contender
-from redrive.simulate.dice import Dice
+from redrive.simulate.rng import Dice
 from redrive.simulate.scenarios.scenario import Measure, Scenario
 
 __all__ = ["DEADLINE", "ISOLATION"]
@@ -21,7 +21,7 @@ _LONGEST = 10  # attempts of a call that are compared
 
 @dataclass(frozen=True, slots=True)
 class _Cut(Contender):
-    """Its attempts are coroutines, which are cut off at the deadline (`redrive.retrying.cut`)."""
+    """Its attempts are coroutines, which are cut off at the deadline (`redrive.retrying.timeout`)."""
 
 
 def _given(contender: Contender) -> Contender:
@@ -86,7 +86,7 @@ def _isolation(contender: Contender, dice: Dice, clients: int) -> tuple[float, .
 class _Story:
     """One call that always fails, told turn by turn."""
 
-    def __init__(self, made: Call | None, dice: Dice) -> None:
+    def __init__(self, made: SimulatedCall | None, dice: Dice) -> None:
         self.waits: list[float | None] = []
         self._made = made
         self._dice = dice

@@ -10,11 +10,11 @@ from redrive.policy import Backoff, Failure, Policy
 from redrive.policy.duration import span
 from redrive.policy.jitter import Jitter
 from redrive.simulate.caller import DOWN, Answered, call
-from redrive.simulate.client import Call
+from redrive.simulate.client import SimulatedCall
 from redrive.simulate.contender import DEFAULTS, Contender, of_policy
-from redrive.simulate.dice import Dice
 from redrive.simulate.load import Load
 from redrive.simulate.loop import Loop
+from redrive.simulate.rng import Dice
 from redrive.simulate.scenarios.scenario import Measure, Scenario
 
 __all__ = ["HERD", "PUSHBACK"]
@@ -27,7 +27,7 @@ _SLICE = 0.1
 class _Member:
     """A client that never gets an answer but tries on."""
 
-    def __init__(self, loop: Loop, dice: Dice, made: Call, load: Load, delays: Counter[float]) -> None:
+    def __init__(self, loop: Loop, dice: Dice, made: SimulatedCall, load: Load, delays: Counter[float]) -> None:
         self._loop = loop
         self._dice = dice
         self._made = made

@@ -14,9 +14,9 @@ from redrive.policy.breaker import BreakerSettings
 from redrive.policy.budget import RatioBudget, ThrottleBudget, TokenBudget
 from redrive.simulate.caller import LATE, Answered, call
 from redrive.simulate.contender import DEFAULTS, NONE, REDRIVE, Contender
-from redrive.simulate.dice import Dice
 from redrive.simulate.load import Load
 from redrive.simulate.loop import Loop
+from redrive.simulate.rng import Dice
 from redrive.simulate.scenarios.scenario import Measure, Scenario
 
 __all__ = ["METASTABLE"]

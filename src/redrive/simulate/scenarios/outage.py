@@ -8,11 +8,11 @@ from math import inf
 from redrive.policy import Failure
 from redrive.policy.budget import RatioBudget, TokenBudget
 from redrive.simulate.caller import DOWN, Answered, Send, call
-from redrive.simulate.client import Client
+from redrive.simulate.client import SimulatedClient
 from redrive.simulate.contender import DEFAULTS, NONE, REDRIVE, Contender
-from redrive.simulate.dice import Dice
 from redrive.simulate.load import Load
 from redrive.simulate.loop import Loop
+from redrive.simulate.rng import Dice
 from redrive.simulate.scenarios.scenario import Measure, Scenario
 
 __all__ = ["FLAKY", "OUTAGE", "STACK"]
@@ -146,7 +146,7 @@ _DEPTHS = (3, 5)
 _LEAF_IN = 0.05
 
 
-def _layered(loop: Loop, dice: Dice, layers: list[Client], leaf: Send) -> Send:
+def _layered(loop: Loop, dice: Dice, layers: list[SimulatedClient], leaf: Send) -> Send:
     """An attempt of the outermost layer: each layer's attempt is a call of the layer below."""
     send = leaf
     for client in reversed(layers):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from redrive.simulate.contender import DEFAULTS, Contender
-from redrive.simulate.dice import Dice
+from redrive.simulate.rng import Dice
 
 __all__ = ["Measure", "Scenario", "Trial"]
 

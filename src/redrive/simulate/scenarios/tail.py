@@ -1,7 +1,7 @@
 """Slow answers that are bad luck, as in "The Tail at Scale" (Dean and Barroso, 2013). PURE.
 
 Most answers come within 20 ms; one in a hundred takes up to two seconds. Nothing fails, so that retries alone change
-nothing: only a second copy of a slow call does (`redrive.retrying.race`).
+nothing: only a second copy of a slow call does (`redrive.retrying.hedged_call`).
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from math import log
 
 from redrive.policy.budget import RatioBudget
 from redrive.retrying.hedging import Hedge
-from redrive.simulate.client import Client
+from redrive.simulate.client import SimulatedClient
 from redrive.simulate.contender import DEFAULTS, REDRIVE, Contender
-from redrive.simulate.dice import Dice
 from redrive.simulate.load import quantile
 from redrive.simulate.loop import Loop
+from redrive.simulate.rng import Dice
 from redrive.simulate.scenarios.scenario import Measure, Scenario
 
 __all__ = ["TAIL"]
@@ -34,7 +34,7 @@ def _answer(dice: Dice) -> float:
 class _Race:
     """One call and its copies: when the first answer comes."""
 
-    def __init__(self, loop: Loop, dice: Dice, client: Client, gaps: list[float], took: list[float]) -> None:
+    def __init__(self, loop: Loop, dice: Dice, client: SimulatedClient, gaps: list[float], took: list[float]) -> None:
         self.sent = 0
         self._loop = loop
         self._dice = dice

@@ -13,9 +13,9 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from redrive.engine.lifecycle import FINAL, Event, State, move
+from redrive.engine.lifecycle import FINAL, JobEvent, State, move
 from redrive.engine.origin import read_origin
-from redrive.engine.records import Job, Stats
+from redrive.engine.records import JobRecord, Stats
 from redrive.engine.select import Filter
 from redrive.engine.tracked import Report, began_at, spread
 from redrive.errors import JobNotFound, StoreOpenError
@@ -48,7 +48,7 @@ class Cancelled:
 
 
 @reads
-def select(wanted: Filter) -> Steps[tuple[Job, ...]]:
+def select(wanted: Filter) -> Steps[tuple[JobRecord, ...]]:
     """Read the jobs that fit.
 
     Args:
@@ -60,7 +60,7 @@ def select(wanted: Filter) -> Steps[tuple[Job, ...]]:
     return tuple((yield from selected(wanted)))
 
 
-def selected(wanted: Filter) -> Generator[Query, Rows, Sequence[Job]]:
+def selected(wanted: Filter) -> Generator[Query, Rows, Sequence[JobRecord]]:
     """Read the jobs that fit, as a part of a larger operation.
 
     Each way reads an index, so that what is not asked for is not read. What is unfinished or dead has partial indexes:
@@ -86,22 +86,22 @@ def selected(wanted: Filter) -> Generator[Query, Rows, Sequence[Job]]:
         "count": wanted.limit,
         "oldest_first": wanted.oldest_first,
     }
-    rows: Sequence[Job]
+    rows: Sequence[JobRecord]
     if wanted.ids is None and wanted.hold is not None and not wanted.oldest_first:
-        rows = yield Query("jobs_held", params, into=Job)
+        rows = yield Query("jobs_held", params, into=JobRecord)
         return rows
     if wanted.ids is None and wanted.oldest_first and wanted.state is State.DEAD and wanted.caught is False:
-        rows = yield Query("jobs_dead", params, into=Job)
+        rows = yield Query("jobs_dead", params, into=JobRecord)
         return rows
     if wanted.ids is None and (wanted.hold is not None or wanted.state in _INDEXED):
         few = yield Query("jobs_few", {"state": wanted.state, "hold": wanted.hold, "most": FEW})
         params["ids"] = [row[0] for row in few] if len(few) < FEW else None
     if params["ids"] is not None:
-        rows = yield Query("jobs_these", params, into=Job)
+        rows = yield Query("jobs_these", params, into=JobRecord)
     elif wanted.oldest_first:
-        rows = yield Query("jobs_oldest", params, into=Job)
+        rows = yield Query("jobs_oldest", params, into=JobRecord)
     else:
-        rows = yield Query("jobs_select", params, into=Job)
+        rows = yield Query("jobs_select", params, into=JobRecord)
     return rows
 
 
@@ -149,7 +149,7 @@ def cancel(job_id: int, *, why: str | None = None, actor: str = NOBODY, now: dat
     return True
 
 
-def _end(job: Job, at: datetime, why: str | None) -> Generator[Query, Rows, bool]:
+def _end(job: JobRecord, at: datetime, why: str | None) -> Generator[Query, Rows, bool]:
     text = why or "cancelled by an operator"
     if not (yield from end(job, at, text)):
         return False
@@ -160,7 +160,7 @@ def _end(job: Job, at: datetime, why: str | None) -> Generator[Query, Rows, bool
     return True
 
 
-def found(job_id: int) -> Generator[Query, Rows, Job]:
+def found(job_id: int) -> Generator[Query, Rows, JobRecord]:
     """Read one job that is to be changed, as a part of a larger operation: nobody else changes it meanwhile.
 
     Args:
@@ -172,11 +172,11 @@ def found(job_id: int) -> Generator[Query, Rows, Job]:
     Raises:
         JobNotFound: there is none.
     """
-    rows = yield Query("job_lock", {"id": job_id}, into=Job)
+    rows = yield Query("job_lock", {"id": job_id}, into=JobRecord)
     if not rows:
         message = f"there is no job {job_id}"
         raise JobNotFound(message)
-    job: Job = rows[0]
+    job: JobRecord = rows[0]
     return job
 
 
@@ -224,7 +224,7 @@ def skip(job_id: int, *, actor: str = NOBODY, now: datetime | None = None) -> St
     """
     at = yield from instant(now)
     job = yield from found(job_id)
-    move(job.state, Event.SKIP)
+    move(job.state, JobEvent.SKIP)
     if not (yield Query("skip", {"id": job_id, "now": at})):
         return False
     yield from record(at, actor, "skip", ids=[job_id])

@@ -23,7 +23,7 @@ from datetime import datetime, timedelta
 from redrive.engine.frozen import is_readable
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Failed, Succeeded
-from redrive.engine.records import Attempt, Claim, Closing, Job
+from redrive.engine.records import AttemptRecord, Claim, Closing, JobRecord
 from redrive.engine.settle import decide, set_aside
 from redrive.engine.transition import Transition
 from redrive.errors import JobNotFound, LeaseLost, StoreError
@@ -100,17 +100,17 @@ def answer(
     return None
 
 
-def _get(job_id: int) -> Generator[Query, Rows, Job]:
-    rows: Sequence[Job] = yield Query("job_get", {"id": job_id}, into=Job)
+def _get(job_id: int) -> Generator[Query, Rows, JobRecord]:
+    rows: Sequence[JobRecord] = yield Query("job_get", {"id": job_id}, into=JobRecord)
     if not rows:
         message = f"there is no job {job_id}"
         raise JobNotFound(message)
     return rows[0]
 
 
-def _check_said_before(job: Job, lease_id: int, outcome: Succeeded | Failed) -> Generator[Query, Rows, None]:
+def _check_said_before(job: JobRecord, lease_id: int, outcome: Succeeded | Failed) -> Generator[Query, Rows, None]:
     """Raise unless this very answer has ended the attempt before."""
-    lines: Sequence[Attempt] = yield Query("attempts_of", {"job_id": job.id}, into=Attempt)
+    lines: Sequence[AttemptRecord] = yield Query("attempts_of", {"job_id": job.id}, into=AttemptRecord)
     line = next((each for each in lines if each.lease_id == lease_id), None)
     if line is None:
         under = "" if job.lease_id is None else f" under another attempt, {job.id}.{job.lease_id}"
@@ -125,7 +125,7 @@ def _check_said_before(job: Job, lease_id: int, outcome: Succeeded | Failed) -> 
         raise LeaseLost(_ended(line))
 
 
-def _ended(line: Attempt) -> str:
+def _ended(line: AttemptRecord) -> str:
     how = "succeeded, with another result" if line.outcome is Closing.SUCCEEDED else str(line.outcome)
     why = f": {line.error} ({line.reason})" if line.reason else f": {line.verdict}" if line.verdict else ""
     return f"attempt {line.job_id}.{line.lease_id} has ended before: {how}{why}"

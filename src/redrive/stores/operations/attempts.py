@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from redrive.engine.records import Job, Progress
+from redrive.engine.records import JobRecord, Progress
 from redrive.stores.operations.clock import instant
 from redrive.stores.query import Query, Steps, reads, writes
 
@@ -69,5 +69,5 @@ def is_current(job_id: int, lease_id: int) -> Steps[bool]:
     Returns:
         Does it?
     """
-    rows: Sequence[Job] = yield Query("job_get", {"id": job_id}, into=Job)
+    rows: Sequence[JobRecord] = yield Query("job_get", {"id": job_id}, into=JobRecord)
     return bool(rows) and rows[0].lease_id == lease_id

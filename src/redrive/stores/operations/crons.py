@@ -21,7 +21,7 @@ from redrive.engine.lifecycle import FINAL
 from redrive.engine.occurrence import Decision, Due, Occurrence, released
 from redrive.engine.occurrence import fire as fired
 from redrive.engine.origin import of_cron
-from redrive.engine.records import Job, NewJob
+from redrive.engine.records import JobRecord, NewJob
 from redrive.engine.recurring import CronDefinition, Overlap, Recurring
 from redrive.errors import IllegalMove, ScheduleError
 from redrive.stores.operations import jobs
@@ -79,16 +79,16 @@ def fire(name: str, *, now: datetime | None = None) -> Steps[tuple[Occurrence, .
     return done + more
 
 
-def _running(row: Recurring) -> Generator[Query, Rows, Job | None]:
+def _running(row: Recurring) -> Generator[Query, Rows, JobRecord | None]:
     """The job that was made last, if it has not ended."""
     if row.job_id is None:
         return None
-    rows: Sequence[Job] = yield Query("job_get", {"id": row.job_id}, into=Job)
+    rows: Sequence[JobRecord] = yield Query("job_get", {"id": row.job_id}, into=JobRecord)
     return next((job for job in rows if job.state not in FINAL), None)
 
 
 def _end(number: int, at: datetime, why: str) -> Generator[Query, Rows, None]:
-    locked: Sequence[Job] = yield Query("job_lock", {"id": number}, into=Job)
+    locked: Sequence[JobRecord] = yield Query("job_lock", {"id": number}, into=JobRecord)
     for job in locked:
         yield from end(job, at, why)
 

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from datetime import datetime
 
 from redrive.engine.lifecycle import State
-from redrive.engine.records import Attempt, Closing, Job
+from redrive.engine.records import AttemptRecord, Closing, JobRecord
 from redrive.stores.operations import unstopped
 from redrive.stores.operations.keys import drop
 from redrive.stores.query import Query, Rows
@@ -14,7 +14,7 @@ from redrive.stores.query import Query, Rows
 __all__ = ["end"]
 
 
-def end(job: Job, at: datetime, why: str) -> Generator[Query, Rows, bool]:
+def end(job: JobRecord, at: datetime, why: str) -> Generator[Query, Rows, bool]:
     """End a job that is not final. Whoever runs it loses the lease: a late completion changes nothing.
 
     Its handler counts against the limits of its queue until it has stopped.
@@ -40,8 +40,8 @@ def end(job: Job, at: datetime, why: str) -> Generator[Query, Rows, bool]:
     return True
 
 
-def _cancelled_attempt(job: Job, at: datetime, why: str) -> dict[str, object]:
-    empty: dict[str, object] = dict.fromkeys(Attempt.__struct_fields__)
+def _cancelled_attempt(job: JobRecord, at: datetime, why: str) -> dict[str, object]:
+    empty: dict[str, object] = dict.fromkeys(AttemptRecord.__struct_fields__)
     return empty | {
         "job_id": job.id,
         "lease_id": job.lease_id,

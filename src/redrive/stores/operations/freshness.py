@@ -20,7 +20,7 @@ import msgspec
 
 from redrive.engine.frozen import FrozenPolicy, freeze
 from redrive.engine.origin import of_refresh
-from redrive.engine.records import Job, NewJob
+from redrive.engine.records import JobRecord, NewJob
 from redrive.engine.recurring import Recurring, RefreshDefinition
 from redrive.engine.tracked import RUNNING, Report, Tracked, began_at, columns, disabled, ended
 from redrive.errors import ScheduleError
@@ -84,7 +84,7 @@ class Turned(msgspec.Struct, frozen=True, gc=False):
     why: str | None = None
 
 
-def timed(policy: RefreshPolicy, state: RefreshState, job: Job, *, now: datetime) -> RefreshState:
+def timed(policy: RefreshPolicy, state: RefreshState, job: JobRecord, *, now: datetime) -> RefreshState:
     """Return a state with the deadline that its attempt really has.
 
     The time allowed counts from the claim, which does not write to the rows of refreshes: their deadline is that of a

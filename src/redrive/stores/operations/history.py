@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 
-from redrive.engine.lifecycle import Event
+from redrive.engine.lifecycle import JobEvent
 from redrive.engine.records import Closing
 from redrive.engine.transition import Transition
 from redrive.stores.query import Query, Rows
@@ -36,6 +36,6 @@ def said_before(transition: Transition, outcome: str | None) -> bool:
         transition: what could not be written.
         outcome: how the history says that the attempt ended; None where it says nothing.
     """
-    if transition.event is Event.WAIT:
+    if transition.event is JobEvent.WAIT:
         return outcome in _ANSWERS
     return transition.closed is not None and transition.closed.outcome.value == outcome

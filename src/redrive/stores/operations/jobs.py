@@ -10,7 +10,7 @@ from datetime import datetime
 import msgspec
 
 from redrive.engine.lease import ATTEMPT_LIMIT, limit_of
-from redrive.engine.records import Attempt, Hold, Job, NewJob
+from redrive.engine.records import AttemptRecord, Hold, JobRecord, NewJob
 from redrive.errors import ConfigurationError, JobNotFound
 from redrive.stores.operations import keys, traces
 from redrive.stores.operations.numbers import numbers, take
@@ -29,9 +29,9 @@ class Material:
         attempts: its history, oldest first.
     """
 
-    job: Job
+    job: JobRecord
     payload: bytes | None
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[AttemptRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +211,7 @@ def _hold(job: NewJob) -> Hold | None:
 
 
 @reads
-def get(job_id: int) -> Steps[Job]:
+def get(job_id: int) -> Steps[JobRecord]:
     """Read one job.
 
     Args:
@@ -223,14 +223,14 @@ def get(job_id: int) -> Steps[Job]:
     Raises:
         JobNotFound: there is none.
     """
-    rows = yield Query("job_get", {"id": job_id}, into=Job)
+    rows = yield Query("job_get", {"id": job_id}, into=JobRecord)
     return _only(rows, job_id)
 
 
-def _only(rows: Rows, job_id: int) -> Job:
+def _only(rows: Rows, job_id: int) -> JobRecord:
     if not rows:
         raise _missing(job_id)
-    job: Job = rows[0]
+    job: JobRecord = rows[0]
     return job
 
 
@@ -239,7 +239,7 @@ def _missing(job_id: int) -> JobNotFound:
 
 
 @reads
-def history(job_id: int) -> Steps[tuple[Attempt, ...]]:
+def history(job_id: int) -> Steps[tuple[AttemptRecord, ...]]:
     """Read the closed attempts of one job, oldest first.
 
     Args:
@@ -248,7 +248,7 @@ def history(job_id: int) -> Steps[tuple[Attempt, ...]]:
     Returns:
         Its history; empty for a job that has none, or that does not exist.
     """
-    return tuple((yield Query("attempts_of", {"job_id": job_id}, into=Attempt)))
+    return tuple((yield Query("attempts_of", {"job_id": job_id}, into=AttemptRecord)))
 
 
 @reads
@@ -312,7 +312,7 @@ def material(job_id: int) -> Steps[Material]:
     Raises:
         JobNotFound: there is none.
     """
-    job = _only((yield Query("job_get", {"id": job_id}, into=Job)), job_id)
+    job = _only((yield Query("job_get", {"id": job_id}, into=JobRecord)), job_id)
     payloads = yield Query("payload_of", {"job_id": job_id})
-    attempts = yield Query("attempts_of", {"job_id": job_id}, into=Attempt)
+    attempts = yield Query("attempts_of", {"job_id": job_id}, into=AttemptRecord)
     return Material(job, payloads[0][0] if payloads else None, tuple(attempts))

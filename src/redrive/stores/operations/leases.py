@@ -24,18 +24,18 @@ import msgspec
 
 from redrive.engine.frozen import UnreadablePolicy, is_readable
 from redrive.engine.lease import ATTEMPT_LIMIT, GRACE, limit_of
-from redrive.engine.lifecycle import Event, State
+from redrive.engine.lifecycle import JobEvent, State
 from redrive.engine.outcome import Lost, Outcome, Succeeded, Unreadable
 from redrive.engine.queue import Due
 from redrive.engine.records import Claim, Closing
 from redrive.engine.settle import decide, set_aside
 from redrive.engine.transition import Transition
 from redrive.policy import format_duration
-from redrive.stores.operations import keys, origins, special, traces, unstopped
+from redrive.stores.operations import keys, limited_queues, origins, traces, unstopped
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.floors import Floor, NextDue, Where, next_due, parameters
 from redrive.stores.operations.history import closed_before, said_before
-from redrive.stores.operations.special import Offer, Walk
+from redrive.stores.operations.limited_queues import Offer, Walk
 from redrive.stores.operations.transitions import write_all, write_untold
 from redrive.stores.query import DRAWN, Query, Rows, Steps, wakes, writes
 
@@ -133,7 +133,7 @@ def claim(  # noqa: PLR0913 - who, how many, for how long, and from where
     where = {**served.parameters, **parameters(floors)}
     due = yield from next_due(where, now)
     at = due.now
-    offers = (yield from special.offers(served, count, at, walks)) if _is_past(due.special_at, at) else ()
+    offers = (yield from limited_queues.offers(served, count, at, walks)) if _is_past(due.special_at, at) else ()
     going = tuple(offer.walk for offer in offers if offer.walk is not None)
     if not _is_past(due.due_at, at) and not any(offer.jobs for offer in offers):
         return Claimed((), (yield from _rest(served, due, offers)), walks=going)
@@ -176,15 +176,15 @@ def _take(
         return rows
     served = {name: where[name] for name in ("queues", "tasks")}
     heads: Sequence[Due] = yield Query("heads", {**served, "now": at, "count": count}, into=Due)
-    ids = special.choose(heads, offers, at, count)
+    ids = limited_queues.choose(heads, offers, at, count)
     rows = yield Query("claim_chosen", {**params, "ids": ids}, into=Claim, also=also)
-    yield from special.note(rows, offers, at)
+    yield from limited_queues.note(rows, offers, at)
     return rows
 
 
 def _rest(where: Where, due: NextDue, offers: Sequence[Offer]) -> Generator[Query, Rows, timedelta | None]:
     """How long it is until the next job can start, if nothing happens until then."""
-    other = (yield from special.later(where, due.now, offers)) if offers else due.special_at
+    other = (yield from limited_queues.later(where, due.now, offers)) if offers else due.special_at
     earliest = min((each for each in (due.due_at, other) if each is not None), default=None)
     return None if earliest is None else earliest - due.now
 
@@ -296,7 +296,7 @@ def sweep(
     rows: Sequence[Claim] = yield Query("lost", params, into=Claim)
     decided = [(lost, _decide_lost(lost, at, grace)) for lost in rows]
     done = yield from write_all(decided, at)
-    over = (lost for lost, each in decided if each.event is not Event.SET_ASIDE and lost.lease_id in done)
+    over = (lost for lost, each in decided if each.event is not JobEvent.SET_ASIDE and lost.lease_id in done)
     yield from unstopped.put(over)
     return tuple(done[transition.lease_id] for _, transition in decided if transition.lease_id in done)
 

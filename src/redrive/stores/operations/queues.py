@@ -9,12 +9,12 @@ from datetime import datetime
 from redrive.engine.explain import CatchJob, Circumstances
 from redrive.engine.lifecycle import State
 from redrive.engine.queue import QueueChange, QueueSettings, Standing
-from redrive.engine.records import Job
-from redrive.engine.workers import Worker
+from redrive.engine.records import JobRecord
+from redrive.engine.workers import WorkerRecord
 from redrive.errors import JobNotFound
 from redrive.stores.operations.audit import NOBODY, record
 from redrive.stores.operations.clock import instant
-from redrive.stores.operations.special import lock, starts
+from redrive.stores.operations.limited_queues import lock, starts
 from redrive.stores.query import Query, Rows, Steps, reads, wakes
 
 __all__ = ["change", "circumstances", "declare", "forget", "holders", "look", "queues", "settings"]
@@ -152,7 +152,7 @@ def holders(name: str) -> Steps[tuple[int, ...]]:
 
 
 @reads
-def look(job_id: int, *, now: datetime | None = None) -> Steps[tuple[Job, Circumstances]]:
+def look(job_id: int, *, now: datetime | None = None) -> Steps[tuple[JobRecord, Circumstances]]:
     """Read one job, and what says why it is not running.
 
     Args:
@@ -165,7 +165,7 @@ def look(job_id: int, *, now: datetime | None = None) -> Steps[tuple[Job, Circum
     Raises:
         JobNotFound: there is none.
     """
-    rows: Sequence[Job] = yield Query("job_get", {"id": job_id}, into=Job)
+    rows: Sequence[JobRecord] = yield Query("job_get", {"id": job_id}, into=JobRecord)
     if not rows:
         message = f"there is no job {job_id}"
         raise JobNotFound(message)
@@ -174,7 +174,7 @@ def look(job_id: int, *, now: datetime | None = None) -> Steps[tuple[Job, Circum
 
 
 @reads
-def circumstances(jobs: Sequence[Job], *, now: datetime | None = None) -> Steps[dict[int, Circumstances]]:
+def circumstances(jobs: Sequence[JobRecord], *, now: datetime | None = None) -> Steps[dict[int, Circumstances]]:
     """Read what says why jobs are not running.
 
     Args:
@@ -187,12 +187,12 @@ def circumstances(jobs: Sequence[Job], *, now: datetime | None = None) -> Steps[
     return (yield from _circumstances(jobs, now))
 
 
-def _circumstances(jobs: Sequence[Job], now: datetime | None) -> Generator[Query, Rows, dict[int, Circumstances]]:
+def _circumstances(jobs: Sequence[JobRecord], now: datetime | None) -> Generator[Query, Rows, dict[int, Circumstances]]:
     at = yield from instant(now)
     standing = yield from _standings(jobs, at)
-    workers: Sequence[Worker] = ()
+    workers: Sequence[WorkerRecord] = ()
     if any(job.state is State.READY and job.scheduled_at <= at for job in jobs):
-        workers = yield Query("workers", into=Worker)
+        workers = yield Query("workers", into=WorkerRecord)
     dead = [job.id for job in jobs if job.state is State.DEAD and job.caught_at is None]
     catches: Sequence[CatchJob] = ()
     if dead:
@@ -201,7 +201,7 @@ def _circumstances(jobs: Sequence[Job], now: datetime | None) -> Generator[Query
     return {job.id: Circumstances(at, tuple(workers), standing.get(job.id), catching.get(job.id)) for job in jobs}
 
 
-def _standings(jobs: Iterable[Job], at: datetime) -> Generator[Query, Rows, dict[int, Standing]]:
+def _standings(jobs: Iterable[JobRecord], at: datetime) -> Generator[Query, Rows, dict[int, Standing]]:
     ready = [job for job in jobs if job.state is State.READY]
     if not ready:
         return {}

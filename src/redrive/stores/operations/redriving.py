@@ -15,8 +15,8 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from redrive.engine.lifecycle import Event, State, move
-from redrive.engine.records import Job
+from redrive.engine.lifecycle import JobEvent, State, move
+from redrive.engine.records import JobRecord
 from redrive.engine.select import Filter
 from redrive.engine.settle import EXPIRED
 from redrive.errors import IllegalMove
@@ -71,7 +71,7 @@ def retry(job_id: int, *, actor: str = NOBODY, now: datetime | None = None) -> S
         yield Query("hasten", {"id": job_id, "now": at})
         yield from record(at, actor, "retry", ids=[job_id])
         return
-    move(job.state, Event.REDRIVE)
+    move(job.state, JobEvent.REDRIVE)
     obstacle = _obstacle(job, (yield from _families([job]))[job_id], {})
     lost = (yield from _take_keys([job])) if obstacle is None else {}
     if lost:
@@ -149,7 +149,7 @@ def _start(  # noqa: PLR0913 - the parameters of one statement
     return [number for number in ids if number in started]
 
 
-def _take_keys(jobs: Sequence[Job]) -> Generator[Query, Rows, dict[int, Holder]]:
+def _take_keys(jobs: Sequence[JobRecord]) -> Generator[Query, Rows, dict[int, Holder]]:
     """Take the keys of jobs that are to start again; answer, for those that cannot, who holds theirs."""
     wanted = [Wanted(job.task, job.key, job.id) for job in jobs if job.key is not None]
     return (yield from take(UNIQUE, wanted)) if wanted else {}
@@ -170,13 +170,13 @@ class _Chosen:
         keys: the job that is to have each key.
     """
 
-    jobs: list[Job] = field(default_factory=list)
+    jobs: list[JobRecord] = field(default_factory=list)
     kept: list[tuple[int, str]] = field(default_factory=list)
     last_id: int | None = None
     families: dict[int, int] = field(default_factory=dict)
     keys: dict[tuple[str, str], int] = field(default_factory=dict)
 
-    def consider(self, job: Job, family: Family) -> None:
+    def consider(self, job: JobRecord, family: Family) -> None:
         """Choose or keep one more job."""
         name = (job.task, job.key or "")
         obstacle = _obstacle(job, family, self.families)
@@ -229,14 +229,14 @@ class Family:
     pointless: bool
 
 
-def _families(jobs: Sequence[Job]) -> Generator[Query, Rows, dict[int, Family]]:
+def _families(jobs: Sequence[JobRecord]) -> Generator[Query, Rows, dict[int, Family]]:
     if not jobs:
         return {}
     rows: Sequence[Family] = yield Query("families", {"ids": [job.id for job in jobs]}, into=Family)
     return {row.id: row for row in rows}
 
 
-def _obstacle(job: Job, family: Family, started: Mapping[int, int]) -> str | None:
+def _obstacle(job: JobRecord, family: Family, started: Mapping[int, int]) -> str | None:
     """Why a job must not be started again; ``started`` has the one of each family that is being started."""
     if job.state not in _REDRIVABLE:
         return f"is {job.state}"
@@ -253,7 +253,7 @@ def _obstacle(job: Job, family: Family, started: Mapping[int, int]) -> str | Non
     return None
 
 
-def _key_is_held(job: Job, holder: int) -> str:
+def _key_is_held(job: JobRecord, holder: int) -> str:
     return f"stays {job.state}: its key {job.key!r} is held by job {holder}"
 
 

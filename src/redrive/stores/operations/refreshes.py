@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.origin import Kind, Origin
 from redrive.engine.outcome import Failed
-from redrive.engine.records import Claim, Job
+from redrive.engine.records import Claim, JobRecord
 from redrive.engine.recurring import Recurring, RefreshDefinition
 from redrive.engine.settle import decide
 from redrive.engine.tracked import NEW, Report, Tracked, began_at, unreadable
@@ -140,7 +140,7 @@ def _sweep_running(found: Sequence[Tracked], at: datetime, luck: Iterator[float]
     things = {each.job_id: each for each in found if each.job_id is not None}
     if not things:
         return 0
-    locked: Sequence[Job] = yield Query("job_locks", {"ids": list(things)}, into=Job)
+    locked: Sequence[JobRecord] = yield Query("job_locks", {"ids": list(things)}, into=JobRecord)
     known = {job.id: job for job in locked}
     going = [job for job in locked if job.state in {State.RUNNING, State.WAITING}]
     moved = yield from _put_off([job for job in locked if job.state not in FINAL], things, at)
@@ -149,7 +149,7 @@ def _sweep_running(found: Sequence[Tracked], at: datetime, luck: Iterator[float]
     reports = yield from _cut_off([job for job in going if job.id not in spared], things, at, luck)
     for number in sorted(things.keys() - {job.id for job in going} - spared):
         job = known.get(number)
-        if job is None and (yield Query("job_get", {"id": number}, into=Job)):
+        if job is None and (yield Query("job_get", {"id": number}, into=JobRecord)):
             continue  # somebody has it in hand, and perhaps its answer
         if job is not None and job.state not in FINAL:
             yield from end(job, at, OVERDUE.failure.message)
@@ -157,7 +157,7 @@ def _sweep_running(found: Sequence[Tracked], at: datetime, luck: Iterator[float]
     return len(moved) + (yield from follow(reports, at))
 
 
-def _put_off(jobs: Sequence[Job], things: dict[int, Tracked], at: datetime) -> Generator[Query, Rows, set[int]]:
+def _put_off(jobs: Sequence[JobRecord], things: dict[int, Tracked], at: datetime) -> Generator[Query, Rows, set[int]]:
     """Put deadlines off: of attempts that wait in their queues, and of those that a worker has taken late.
 
     Args:
@@ -187,7 +187,7 @@ def _put_off(jobs: Sequence[Job], things: dict[int, Tracked], at: datetime) -> G
     return done
 
 
-def _allowed(definition: RefreshDefinition, thing: Tracked, job: Job, at: datetime) -> Moved | None:
+def _allowed(definition: RefreshDefinition, thing: Tracked, job: JobRecord, at: datetime) -> Moved | None:
     """Return the move that puts the deadline of an attempt off; None if its time is over."""
     try:
         policy = thing.policy(definition)
@@ -199,7 +199,7 @@ def _allowed(definition: RefreshDefinition, thing: Tracked, job: Job, at: dateti
 
 
 def _cut_off(
-    going: Sequence[Job], things: dict[int, Tracked], at: datetime, luck: Iterator[float]
+    going: Sequence[JobRecord], things: dict[int, Tracked], at: datetime, luck: Iterator[float]
 ) -> Generator[Query, Rows, list[Report]]:
     """End the jobs of attempts that run: each has failed at its deadline, however late that is seen."""
     if not going:
@@ -212,7 +212,7 @@ def _cut_off(
     return [replace(each, at=things[each.job_id].deadline_at) for each in told]
 
 
-def _overdue(thing: Tracked, number: int, luck: float, job: Job | None) -> Report:
+def _overdue(thing: Tracked, number: int, luck: float, job: JobRecord | None) -> Report:
     origin = Origin(Kind.REFRESH, thing.schedule, thing.key)
     why = OVERDUE.failure.message
     began = None if job is None else began_at(job)

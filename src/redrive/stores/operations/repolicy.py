@@ -20,7 +20,7 @@ from datetime import datetime
 from redrive.engine.frozen import FrozenPolicy
 from redrive.engine.lease import limit_of
 from redrive.engine.lifecycle import FINAL, State
-from redrive.engine.records import Hold, Job
+from redrive.engine.records import Hold, JobRecord
 from redrive.engine.select import Filter
 from redrive.stores.operations.admin import selected
 from redrive.stores.operations.audit import NOBODY, conditions, record
@@ -87,7 +87,7 @@ def repolicy(
     return Repolicied(tuple(ids), tuple(kept), jobs[-1].id if len(jobs) == wanted.limit else None)
 
 
-def _obstacle(job: Job, policies: Mapping[str, FrozenPolicy]) -> str | None:
+def _obstacle(job: JobRecord, policies: Mapping[str, FrozenPolicy]) -> str | None:
     if job.state in FINAL:
         return f"is {job.state}"
     is_held = job.hold is Hold.BAD_POLICY

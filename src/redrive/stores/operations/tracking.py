@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from redrive.engine.lifecycle import FINAL
-from redrive.engine.records import Job
+from redrive.engine.records import JobRecord
 from redrive.engine.recurring import Recurring, RefreshDefinition, read_policy
 from redrive.engine.tracked import NEW, Tracked, columns
 from redrive.errors import IllegalMove, NotTracked
@@ -333,12 +333,12 @@ def _readable(name: str) -> Generator[Query, Rows, tuple[Recurring, RefreshDefin
     return row, definition
 
 
-def _held(name: str, key: str) -> Generator[Query, Rows, tuple[Tracked, Sequence[Job]]]:
+def _held(name: str, key: str) -> Generator[Query, Rows, tuple[Tracked, Sequence[JobRecord]]]:
     """Lock a thing and the jobs of its attempts, in the order in which everybody does."""
     before = yield from found(name, key)
-    attempts: Sequence[Job] = ()
+    attempts: Sequence[JobRecord] = ()
     if before.job_id is not None:
-        attempts = yield Query("job_lock", {"id": before.job_id}, into=Job)
+        attempts = yield Query("job_lock", {"id": before.job_id}, into=JobRecord)
     held = yield from rows(name, [key])
     if held and held[0].job_id not in {None, before.job_id}:
         # Who has begun that one could not cancel the one before it, if that is ours.
@@ -346,21 +346,21 @@ def _held(name: str, key: str) -> Generator[Query, Rows, tuple[Tracked, Sequence
     return (yield from found(name, key)), attempts
 
 
-def _free(number: int | None) -> Generator[Query, Rows, Sequence[Job]]:
+def _free(number: int | None) -> Generator[Query, Rows, Sequence[JobRecord]]:
     """Lock a job that became a thing's while that was waited for.
 
     It is not waited for: whoever has it may want the thing, which is ours already. A claim lets go of it soon. Whoever
     does not, ends it, and then finds that another attempt has its place.
     """
-    locked: Sequence[Job] = ()
+    locked: Sequence[JobRecord] = ()
     for _ in range(TRIES):
-        locked = yield Query("job_locks", {"ids": [number]}, into=Job)
+        locked = yield Query("job_locks", {"ids": [number]}, into=JobRecord)
         if locked:
             break
     return locked
 
 
-def _cancel(attempts: Sequence[Job], at: datetime, why: str) -> Generator[Query, Rows, None]:
+def _cancel(attempts: Sequence[JobRecord], at: datetime, why: str) -> Generator[Query, Rows, None]:
     for job in attempts:
         if job.state not in FINAL:
             yield from end(job, at, why)

@@ -6,8 +6,8 @@ from collections.abc import Generator, Sequence
 from datetime import datetime
 
 from redrive.engine.frozen import freeze
-from redrive.engine.lifecycle import FINAL, Event
-from redrive.engine.records import Attempt, Claim, NewJob
+from redrive.engine.lifecycle import FINAL, JobEvent
+from redrive.engine.records import AttemptRecord, Claim, NewJob
 from redrive.engine.transition import Transition
 from redrive.stores.operations import keys, origins
 from redrive.stores.operations.jobs import insert
@@ -46,10 +46,10 @@ def write_untold(
         What became of the jobs, by the leases that were current.
     """
     done: set[int] = set()
-    waiting = [_still_open(each) for _, each in pairs if each.event is Event.WAIT]
+    waiting = [_still_open(each) for _, each in pairs if each.event is JobEvent.WAIT]
     if waiting:
         done.update(row[0] for row in (yield Query("suspend", many=waiting)))
-    aside = [_still_open(each) for _, each in pairs if each.event is Event.SET_ASIDE]
+    aside = [_still_open(each) for _, each in pairs if each.event is JobEvent.SET_ASIDE]
     if aside:
         done.update(row[0] for row in (yield Query("set_aside", many=aside)))
     ended = [pair for pair in pairs if pair[1].event not in _OPEN]
@@ -65,7 +65,7 @@ def _write_rest(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Gene
     """Write what belongs to the ends of these attempts beside the job itself."""
     moved = [transition for _, transition in pairs]
     closed = [
-        {name: getattr(each.closed, name) for name in Attempt.__struct_fields__}
+        {name: getattr(each.closed, name) for name in AttemptRecord.__struct_fields__}
         for each in moved
         if each.closed is not None
     ]
@@ -80,7 +80,7 @@ def _write_rest(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Gene
     yield from insert([_catch_job(claim, each.catch) for claim, each in pairs if each.catch is not None], at)
 
 
-_OPEN = frozenset({Event.WAIT, Event.SET_ASIDE})
+_OPEN = frozenset({JobEvent.WAIT, JobEvent.SET_ASIDE})
 """The events after which the attempt is still open."""
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterable
 
-from redrive.engine.records import Claim, Job
+from redrive.engine.records import Claim, JobRecord
 from redrive.stores.query import Query, Rows
 
 __all__ = ["drop", "put"]
 
 
-def put(attempts: Iterable[Claim | Job]) -> Generator[Query, Rows, None]:
+def put(attempts: Iterable[Claim | JobRecord]) -> Generator[Query, Rows, None]:
     """Note handlers that go on.
 
     Args:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from redrive.engine.records import KeyUntil
-from redrive.engine.workers import Process, Worker
+from redrive.engine.workers import Process, WorkerRecord
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.floors import Where
 from redrive.stores.operations.keys import Wanted, again
@@ -215,10 +215,10 @@ def free(silent_for: timedelta = STUCK) -> Steps[int]:
 
 
 @reads
-def workers() -> Steps[tuple[Worker, ...]]:
+def workers() -> Steps[tuple[WorkerRecord, ...]]:
     """Read the workers that have not left.
 
     Returns:
         The workers, oldest first; those past ``expires_at`` are presumed dead.
     """
-    return tuple((yield Query("workers", into=Worker)))
+    return tuple((yield Query("workers", into=WorkerRecord)))

@@ -1,7 +1,7 @@
 """A small key-value client on asyncio: enough of one to put RFC 0049 to the test, and no more.
 
 One connection per endpoint, pipelined: responses find their request by the opaque. It has no retry of its own. `send`
-makes one attempt for `redrive.retrying.orchestrator.Orchestrator.run`, says at the right moments how far it got, and
+makes one attempt for `redrive.orchestrator.Orchestrator.run`, says at the right moments how far it got, and
 raises what the tables of `redrive.contrib.couchbase` make of it.
 
 A request that nobody waits for any more leaves its opaque behind; the response that comes for it later is an *orphan*.
@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Self
 
 from redrive.contrib.couchbase import ErrorMap, Verdict, classify_event, classify_kv
-from redrive.retrying.orchestrator import Attempt, Request
+from redrive.orchestrator import Attempt, Request
 from tests.contrib.couchbase.rig.frames import REQUEST, Frame, Opcode, read_frame
 
 __all__ = ["Connection", "KvClient", "KvError", "Operation", "increment"]

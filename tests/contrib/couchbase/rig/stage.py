@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any
 
 from redrive.contrib.couchbase import ErrorMap, is_idempotent
-from redrive.retrying.orchestrator import Orchestrator, Request
+from redrive.orchestrator import Orchestrator, Request
 from tests.contrib.couchbase.rig.client import KvClient, KvError, Operation, increment
 from tests.contrib.couchbase.rig.frames import REQUEST, Frame, Opcode, read_frame
 from tests.contrib.couchbase.rig.proxy import Fault, FaultProxy

@@ -8,7 +8,7 @@ from django.db import connection, transaction
 
 from redrive import CatchRequest, Snooze
 from redrive.contrib.django import JobContext, retries
-from redrive.contrib.django.library import task_backends
+from redrive.contrib.django.compat import task_backends
 from tests.contrib.django.sample.models import Charge
 
 try:

@@ -14,7 +14,7 @@ from redrive.engine.queue import QueueChange
 from redrive.stores import migrate
 from redrive.stores.dialects import loader
 from redrive.stores.dialects.sqlite.values import encode
-from redrive.stores.operations import jobs, leases, queues, special
+from redrive.stores.operations import jobs, leases, limited_queues, queues
 from tests.stores.dialects.sqlite.test_plans import FLAT, Counted
 from tests.stores.helpers import FATAL, LONG, T0, failed, new, seconds
 
@@ -77,7 +77,7 @@ def test_a_claim_costs_the_same_whatever_is_blocked(pair: tuple[Counted, Counted
 def test_a_claim_visits_a_bounded_number_of_rows(pair: tuple[Counted, Counted]):
     """A claim of ten over twenty plain and four special queues takes no more steps than a few for each row that it may
     look at: four for each queue and place, and those that it looks through in special queues."""
-    visits = 4 * 24 * 10 + 2 * special.WINDOW + special.VISITS
+    visits = 4 * 24 * 10 + 2 * limited_queues.WINDOW + limited_queues.VISITS
 
     assert pair[1].steps(pair[1].claim()) * 5 <= 60 * visits
 
@@ -101,8 +101,8 @@ def test_a_saturated_queue_is_not_looked_through(pair: tuple[Counted, Counted]):
 def test_one_special_queue_costs_the_others_nothing():
     """A claim of plain queues runs one statement more than none where a special queue has nothing due."""
     database = Counted()
-    database.run(queues.change("special", QueueChange(concurrency=1), now=T0))
-    database.run(jobs.enqueue([new(), new(queue="special", delay=3600)], now=T0))
+    database.run(queues.change("limited_queues", QueueChange(concurrency=1), now=T0))
+    database.run(jobs.enqueue([new(), new(queue="limited_queues", delay=3600)], now=T0))
     asked: list[str] = []
     database.connection.set_trace_callback(asked.append)
     claims = database.run(database.claim(1)).claims
@@ -161,4 +161,4 @@ def test_starts_are_counted_by_their_queue():
     database.connection.close()
 
     assert any("PRIMARY KEY (queue=?" in row[3] for row in lines)
-    assert seconds(0) < special.LOOK_ON
+    assert seconds(0) < limited_queues.LOOK_ON

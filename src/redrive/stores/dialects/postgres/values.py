@@ -16,7 +16,7 @@ from typing import Any
 
 from redrive.engine import frozen
 from redrive.policy import Policy
-from redrive.stores.dialects import dice, rows
+from redrive.stores.dialects import rng, rows
 from redrive.stores.dialects.rows import Decoder
 from redrive.stores.query import DRAWN, Query
 
@@ -55,7 +55,7 @@ def _value(value: Any) -> Any:  # noqa: ANN401 - that is the question
         return str(value).replace("\0", "\N{REPLACEMENT CHARACTER}") if "\0" in value else str(value)
     if type(value) is list:
         return value if _PLAIN.issuperset(map(type, value)) else [_value(each) for each in value]
-    return dice.number() if value is DRAWN else value
+    return rng.number() if value is DRAWN else value
 
 
 def _literal(numbers: Sequence[int]) -> str:

@@ -13,7 +13,7 @@ import msgspec
 
 from redrive.engine import frozen
 from redrive.policy import Policy
-from redrive.stores.dialects import dice, rows
+from redrive.stores.dialects import rng, rows
 from redrive.stores.dialects.rows import Decoder
 from redrive.stores.query import Drawn
 
@@ -73,7 +73,7 @@ _ENCODERS: dict[type, Callable[[Any], Value]] = {
     datetime: to_micros,
     timedelta: lambda span: span // _MICROSECOND,
     list: _json,
-    Drawn: lambda _: dice.number(),
+    Drawn: lambda _: rng.number(),
 }
 
 

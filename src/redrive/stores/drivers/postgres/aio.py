@@ -11,10 +11,10 @@ import asyncpg
 
 from redrive.errors import StoreBusy, StoreClosed, StoreError
 from redrive.stores.dialects.postgres.values import decoder
-from redrive.stores.drivers.postgres.conversation import Said, Talk, part, whole
+from redrive.stores.drivers.postgres.conversation import Statement, Talk, part, whole
+from redrive.stores.drivers.postgres.errors import translation
 from redrive.stores.drivers.postgres.settings import Settings
 from redrive.stores.drivers.postgres.statements import session
-from redrive.stores.drivers.postgres.trouble import translation
 from redrive.stores.query import Operation, Rows, Steps
 
 __all__ = ["ERRORS", "AsyncRunner", "connect", "drive", "failure", "say"]
@@ -113,7 +113,7 @@ async def _hold(
         return result
 
 
-async def _say(connection: asyncpg.Connection[Any], said: Said) -> Rows:
+async def _say(connection: asyncpg.Connection[Any], said: Statement) -> Rows:
     if said.values is None:
         await connection.execute(said.text)
         return []
@@ -243,7 +243,7 @@ class _Pool:
             connection.terminate()
 
     @contextlib.asynccontextmanager
-    async def lent(self, first: Said) -> AsyncIterator[tuple[asyncpg.Connection[Any], Rows]]:
+    async def lent(self, first: Statement) -> AsyncIterator[tuple[asyncpg.Connection[Any], Rows]]:
         """Lend a connection on which something has been said.
 
         Args:
@@ -274,14 +274,14 @@ class _Pool:
             message = f"all {self._settings.pool} connections to {self._settings} are in use: set ?pool= higher"
             raise StoreBusy(message) from None
 
-    async def _answered(self, first: Said, until: float) -> tuple[asyncpg.Connection[Any], Rows]:
+    async def _answered(self, first: Statement, until: float) -> tuple[asyncpg.Connection[Any], Rows]:
         try:
             async with asyncio.timeout_at(until):
                 return await self._opened(first)
         except TimeoutError as error:
             raise failure(error, self._settings, commits=first.commits) from error
 
-    async def _opened(self, first: Said) -> tuple[asyncpg.Connection[Any], Rows]:
+    async def _opened(self, first: Statement) -> tuple[asyncpg.Connection[Any], Rows]:
         """Send the first statement. Connections that have died while they were idle are passed over.
 
         One that does not answer in time is not: then the time is up.

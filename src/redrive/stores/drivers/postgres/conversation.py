@@ -40,13 +40,13 @@ from redrive.stores.drivers.postgres.settings import Settings
 from redrive.stores.drivers.postgres.statements import begin, said
 from redrive.stores.query import Operation, Query, Rows, Steps
 
-__all__ = ["Said", "Talk", "part", "whole"]
+__all__ = ["Statement", "Talk", "part", "whole"]
 
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Statement:
     """Something to be said to the server.
 
     Attributes:
@@ -63,7 +63,7 @@ class Said:
     commits: str | None = None
 
 
-Talk: TypeAlias = Generator[Said, Rows | None, R]
+Talk: TypeAlias = Generator[Statement, Rows | None, R]
 """The whole of it; what is sent are the rows."""
 
 
@@ -107,13 +107,13 @@ def _talk(steps: Steps[R], settings: Settings, own: Operation[R] | None, is_news
         query = next(steps)
         while True:
             if own is not None and not began and (settings.pgbouncer or not _stands_alone(query)):
-                yield Said(begin(settings, writes=own.writes), commits=committed)
+                yield Statement(begin(settings, writes=own.writes), commits=committed)
                 began = True
             alone = query.last and not began
             commits = name if not began and (query.last or query.complete) else committed
             news = channel if alone and channel and is_news() else None
             try:
-                rows = yield Said(*said(query, settings.schema, news), query.into, commits)
+                rows = yield Statement(*said(query, settings.schema, news), query.into, commits)
             except StoreError as error:
                 query = steps.throw(error)
             else:
@@ -124,5 +124,5 @@ def _talk(steps: Steps[R], settings: Settings, own: Operation[R] | None, is_news
     except StopIteration as stop:
         result: R = stop.value
     if own is not None and began:
-        yield Said(f'NOTIFY "{channel}"; COMMIT' if channel and is_news() else "COMMIT", commits=name)
+        yield Statement(f'NOTIFY "{channel}"; COMMIT' if channel and is_news() else "COMMIT", commits=name)
     return result

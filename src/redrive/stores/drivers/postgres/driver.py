@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from redrive.clock import Clock, SystemClock
 from redrive.errors import StoreClosed, StoreOutcomeUnknown, StoreUnreachable
 from redrive.stores.drivers import forks
+from redrive.stores.drivers.postgres import external as _using
 from redrive.stores.drivers.postgres import listener
-from redrive.stores.drivers.postgres import using as _using
 from redrive.stores.drivers.postgres.aio import AsyncRunner
 from redrive.stores.drivers.postgres.lending import AsyncPostgresLoan, Lender, PostgresLoan
 from redrive.stores.drivers.postgres.script import Script

@@ -29,9 +29,9 @@ from psycopg.pq import TransactionStatus
 
 from redrive.errors import StoreBusy, StoreError
 from redrive.stores.drivers.postgres import aio, sync
+from redrive.stores.drivers.postgres.errors import translation
 from redrive.stores.drivers.postgres.settings import Settings
 from redrive.stores.drivers.postgres.statements import ending, lent
-from redrive.stores.drivers.postgres.trouble import translation
 from redrive.stores.loan import to_the_end
 from redrive.stores.query import Operation
 

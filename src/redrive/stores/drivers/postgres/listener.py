@@ -22,9 +22,9 @@ import asyncpg
 
 from redrive.errors import StoreUnreachable
 from redrive.stores.drivers.postgres.aio import ERRORS, connect, say
+from redrive.stores.drivers.postgres.errors import translation
 from redrive.stores.drivers.postgres.settings import Settings
 from redrive.stores.drivers.postgres.statements import compiled
-from redrive.stores.drivers.postgres.trouble import translation
 
 __all__ = ["AGAIN", "PING", "WINDOW", "watch"]
 

@@ -9,10 +9,10 @@ from typing import Any
 import psycopg
 from psycopg.rows import tuple_row
 
+from redrive.stores.drivers.postgres.errors import translation
 from redrive.stores.drivers.postgres.settings import Settings
 from redrive.stores.drivers.postgres.statements import compiled, durability
 from redrive.stores.drivers.postgres.sync import Connection
-from redrive.stores.drivers.postgres.trouble import translation
 
 __all__ = ["Script"]
 

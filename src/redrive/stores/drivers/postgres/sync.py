@@ -21,10 +21,10 @@ from redrive.clock import SystemClock
 from redrive.errors import StoreBusy, StoreClosed
 from redrive.stores.dialects.postgres.values import decoder
 from redrive.stores.drivers.postgres.arrays import ListDumper
-from redrive.stores.drivers.postgres.conversation import Said, Talk, part, whole
+from redrive.stores.drivers.postgres.conversation import Statement, Talk, part, whole
+from redrive.stores.drivers.postgres.errors import translation
 from redrive.stores.drivers.postgres.settings import Settings
 from redrive.stores.drivers.postgres.statements import session
-from redrive.stores.drivers.postgres.trouble import translation
 from redrive.stores.query import Operation, Rows, Steps
 
 __all__ = ["Connection", "SyncRunner", "connect", "drive", "read"]
@@ -155,7 +155,7 @@ def _hold(cursor: Cursor, talk: Talk[R], settings: Settings, rows: Rows | None =
         return result
 
 
-def _say(cursor: Cursor, said: Said) -> Rows:
+def _say(cursor: Cursor, said: Statement) -> Rows:
     if said.values is None:
         cursor.execute(said.text, prepare=False)
         return []
@@ -163,7 +163,7 @@ def _say(cursor: Cursor, said: Said) -> Rows:
     return read(cursor.fetchall() if cursor.description else [], said, cursor.description)
 
 
-def read(rows: list[tuple[Any, ...]], said: Said, description: Sequence[psycopg.Column] | None) -> Rows:
+def read(rows: list[tuple[Any, ...]], said: Statement, description: Sequence[psycopg.Column] | None) -> Rows:
     """Read rows into the records that were asked for.
 
     Args:
@@ -250,7 +250,7 @@ class SyncRunner:
         finally:
             self._free.release()
 
-    def _opened(self, first: Said, until: float) -> tuple[Connection, Cursor, Rows]:
+    def _opened(self, first: Statement, until: float) -> tuple[Connection, Cursor, Rows]:
         """Send the first statement. Connections that have died while they were idle are passed over.
 
         One that does not answer in time is not: then the time is up.
@@ -266,7 +266,7 @@ class SyncRunner:
             cursor = _cursor(connection)
             try:
                 if idle is None and not self._settings.pgbouncer:
-                    _say(cursor, Said(session(self._settings)))
+                    _say(cursor, Statement(session(self._settings)))
                 return connection, cursor, _say(cursor, first)
             except BaseException as error:
                 connection.close()

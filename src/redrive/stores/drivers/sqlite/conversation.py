@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 from redrive.stores.dialects import loader
 from redrive.stores.dialects.sqlite.values import decoder, encode, pairs
 from redrive.stores.drivers.sqlite import log
+from redrive.stores.drivers.sqlite.errors import translated, translation
 from redrive.stores.drivers.sqlite.instants import boot_time, present
 from redrive.stores.drivers.sqlite.settings import Settings
-from redrive.stores.drivers.sqlite.trouble import translated, translation
 from redrive.stores.query import Query, Rows, Steps
 
 __all__ = ["connect", "drive", "savepoint"]

@@ -16,16 +16,16 @@ from redrive.clock import Clock, SystemClock
 from redrive.errors import ConfigurationError, StoreBusy, StoreClosed, StoreMismatch, StoreOpenError
 from redrive.stores.drivers import files, forks
 from redrive.stores.drivers.sqlite import log
+from redrive.stores.drivers.sqlite.connection_thread import GROUP, ConnectionThread, WorkItem
 from redrive.stores.drivers.sqlite.conversation import connect, drive, savepoint
+from redrive.stores.drivers.sqlite.errors import translated
+from redrive.stores.drivers.sqlite.external import begins_by_itself, check_same_database, same_file
 from redrive.stores.drivers.sqlite.gathering import Gathering
-from redrive.stores.drivers.sqlite.lane import GROUP, Errand, Lane
 from redrive.stores.drivers.sqlite.lending import AsyncSQLiteLoan, Lender, SQLiteLoan, open_loan
 from redrive.stores.drivers.sqlite.numbers import advance, remember
 from redrive.stores.drivers.sqlite.place import Place
 from redrive.stores.drivers.sqlite.settings import Settings
-from redrive.stores.drivers.sqlite.trouble import translated
 from redrive.stores.drivers.sqlite.turns import Turns
-from redrive.stores.drivers.sqlite.using import begins_by_itself, check_same_database, same_file
 from redrive.stores.drivers.sqlite.watcher import Watcher
 from redrive.stores.query import Operation
 
@@ -71,8 +71,8 @@ class SQLiteDriver:
         self._closed = False
         self._turns = Turns(settings)
         self._place = Place(settings)
-        self._writer: Lane | None = None
-        self._reader: Lane | None = None
+        self._writer: ConnectionThread | None = None
+        self._reader: ConnectionThread | None = None
         self._watcher: Watcher | None = None
         self._lender: Lender | None = None
         self._gathering = Gathering(self._lanes)
@@ -139,7 +139,7 @@ class SQLiteDriver:
         if using is not None:
             return self.run_on(using, operation)
         self._check_loan(operation)
-        errand = Errand(operation.steps, writes=operation.writes)
+        errand = WorkItem(operation.steps, writes=operation.writes)
         self._gathering.join(asyncio.get_running_loop(), errand)
         result: R = await asyncio.wrap_future(errand.future)
         return result
@@ -298,7 +298,7 @@ class SQLiteDriver:
             if self.settings.path is not None:
                 files.let_go(self.settings.path, self.library)
 
-    def _lanes(self) -> tuple[Lane, Lane]:
+    def _lanes(self) -> tuple[ConnectionThread, ConnectionThread]:
         if self._pid != os.getpid() or self._closed:
             self._open()
         assert self._writer  # noqa: S101 - _open has set both or raised
@@ -327,8 +327,8 @@ class SQLiteDriver:
                 self._lender = Lender(self.settings, self._turns, self._place)
             self._pid = os.getpid()
 
-    def _lane(self, connection: sqlite3.Connection, kind: str) -> Lane:
-        return Lane(
+    def _lane(self, connection: sqlite3.Connection, kind: str) -> ConnectionThread:
+        return ConnectionThread(
             self.settings,
             connection,
             kind,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from redrive.stores.drivers.sqlite.lane import Errand, Lane
+from redrive.stores.drivers.sqlite.connection_thread import ConnectionThread, WorkItem
 
 __all__ = ["Gathering"]
 
@@ -20,11 +20,11 @@ class Gathering:
         lanes: answers the lane that writes and the one that reads, or raises what the callers get.
     """
 
-    def __init__(self, lanes: Callable[[], tuple[Lane, Lane]]) -> None:
+    def __init__(self, lanes: Callable[[], tuple[ConnectionThread, ConnectionThread]]) -> None:
         self._lanes = lanes
-        self._gathered: dict[asyncio.AbstractEventLoop, list[Errand]] = {}
+        self._gathered: dict[asyncio.AbstractEventLoop, list[WorkItem]] = {}
 
-    def join(self, loop: asyncio.AbstractEventLoop, errand: Errand) -> None:
+    def join(self, loop: asyncio.AbstractEventLoop, errand: WorkItem) -> None:
         """Let an operation travel with the others of this turn of a loop.
 
         Args:

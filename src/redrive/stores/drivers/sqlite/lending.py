@@ -23,9 +23,9 @@ from typing import TypeVar
 
 from redrive.errors import StoreError
 from redrive.stores.drivers.sqlite.conversation import connect, drive
+from redrive.stores.drivers.sqlite.errors import translated
 from redrive.stores.drivers.sqlite.place import Place
 from redrive.stores.drivers.sqlite.settings import Settings
-from redrive.stores.drivers.sqlite.trouble import translated
 from redrive.stores.drivers.sqlite.turns import Turns
 from redrive.stores.loan import to_the_end
 from redrive.stores.query import Operation

@@ -16,8 +16,8 @@ from collections import deque
 from concurrent.futures import Future
 
 from redrive.clock import SystemClock
+from redrive.stores.drivers.sqlite.errors import locked
 from redrive.stores.drivers.sqlite.settings import Settings
-from redrive.stores.drivers.sqlite.trouble import locked
 
 __all__ = ["Turns"]
 

@@ -6,9 +6,9 @@ import sqlite3
 import threading
 from collections.abc import Callable
 
+from redrive.stores.drivers.sqlite.errors import translated
 from redrive.stores.drivers.sqlite.place import Place
 from redrive.stores.drivers.sqlite.settings import Settings
-from redrive.stores.drivers.sqlite.trouble import translated
 
 __all__ = ["Watcher"]
 

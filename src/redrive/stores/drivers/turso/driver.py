@@ -11,8 +11,8 @@ import turso
 from redrive.errors import ConfigurationError, StoreMismatch, StoreOpenError
 from redrive.stores.drivers import files
 from redrive.stores.drivers.sqlite.driver import SQLiteDriver
-from redrive.stores.drivers.sqlite.trouble import translated
-from redrive.stores.drivers.sqlite.using import check_same_database
+from redrive.stores.drivers.sqlite.errors import translated
+from redrive.stores.drivers.sqlite.external import check_same_database
 from redrive.stores.drivers.turso.connection import TursoConnection, connect
 from redrive.stores.query import Operation
 

@@ -40,7 +40,7 @@ def command_line(words: list[str], alias: str) -> list[str]:
     at = TARGET_AT.get(words[0]) if words else None
     if at is None or len(words) < at or tuple(words[:2]) in WITHOUT_TARGET:
         return words
-    return [*words[:at], f"redrive.contrib.django.target:{alias}", *words[at:]]
+    return [*words[:at], f"redrive.contrib.django.cli_target:{alias}", *words[at:]]
 
 
 class Command(BaseCommand):  # type: ignore[misc] # Django has no type information
@@ -92,6 +92,6 @@ def serve(line: list[str]) -> None:
         line: the arguments for ``redrive``.
     """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-m", "redrive.contrib.django.following", *line]
+    command = [sys.executable, "-m", "redrive.contrib.django.reloader", *line]
     with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE) as process:  # noqa: S603 - ourselves
         process.wait()

@@ -1,0 +1,174 @@
+"""Attempts while somebody listens: `JobStarted` is told, and what sinks want around the handler is around it.
+
+Nothing of this is run while nobody listens (`redrive.observe.listeners.LISTENERS`).
+
+A sink that carries may leave something with the job for its next attempt, such as the trace of this one. Where the
+attempt runs on its own, in a task of the event loop, that waits in a variable of the task until the attempt's end is
+written; so it belongs to this attempt and to no other, and is gone with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
+from datetime import timedelta
+from typing import TypeVar
+
+from redrive import observe
+from redrive.app.events import emit_moved
+from redrive.engine.lifecycle import JobEvent
+from redrive.engine.records import Claim
+from redrive.engine.settle import BAD_POLICY
+from redrive.engine.transition import Transition
+from redrive.errors import LeaseLost, StoreError
+from redrive.errors.foreign import summary
+from redrive.observe.listeners import LISTENERS
+from redrive.observe.logs import logger
+from redrive.stores.operations import traces
+from redrive.stores.operations.leases import Ending, Settled
+from redrive.stores.store import Store
+
+__all__ = [
+    "emit_duty_failed",
+    "emit_worker_started",
+    "emit_worker_stopped",
+    "kept",
+    "log_lost",
+    "log_undecided",
+    "report_moved",
+    "watched",
+]
+
+R = TypeVar("R")
+
+log = logger("redrive.worker")
+
+_KEPT: ContextVar[str | None] = ContextVar("redrive.runtime.tracing", default=None)
+
+
+async def watched(store: Store, claim: Claim, call: Callable[[], Awaitable[R]]) -> R:
+    """Call a handler, and tell that it starts.
+
+    Args:
+        store: where its job is.
+        claim: the attempt.
+        call: calls the handler.
+
+    Returns:
+        What it returns; what it raises is raised.
+    """
+    _KEPT.set(None)
+    trace = await _trace(store, claim) if observe.carried() else None
+    due_at = claim.scheduled_at or claim.claimed_at
+    event = observe.JobStarted(
+        task=claim.task,
+        queue=claim.queue,
+        job_id=claim.id,
+        attempt=claim.attempt,
+        lease_id=claim.lease_id,
+        worker_id=claim.worker_id,
+        waited=max(claim.claimed_at - due_at, timedelta(0)),
+        delay=claim.last_delay,
+        trace=trace,
+    )
+    around = observe.around(event)
+    with around:
+        _KEPT.set(around.kept)
+        return await call()
+
+
+async def _trace(store: Store, claim: Claim) -> str | None:
+    try:
+        return await store.arun(traces.trace(claim.id, claim.parent_id))
+    except StoreError as error:
+        log.warning("job %d: its trace cannot be read, and the attempt runs without: %s", claim.id, error)
+        return None
+
+
+def kept() -> str | None:
+    """Take what a sink has left for the next attempt, in the task of the attempt."""
+    trace = _KEPT.get()
+    _KEPT.set(None)
+    return trace
+
+
+def report_moved(moved: Sequence[Transition]) -> None:
+    """Log and emit what a background duty has done with attempts that had no worker.
+
+    Args:
+        moved: what was decided and written.
+    """
+    for each in moved:
+        if each.reason == BAD_POLICY or each.event is JobEvent.SET_ASIDE:
+            log_undecided(each)
+        else:
+            log.warning("job %d: %s; %s", each.job_id, each.error, each.note)
+    if LISTENERS:
+        emit_moved(moved)
+
+
+def log_lost(endings: Sequence[Ending], settled: Settled) -> None:
+    """Log which attempts had lost their leases before their ends were written.
+
+    Args:
+        endings: how they ended.
+        settled: what the store answered.
+    """
+    for ending in endings:
+        if ending.claim.lease_id in settled.lost:
+            happened = "it was cancelled" if ending.claim.lease_id in settled.cancelled else "its lease was lost"
+            why = f"job {ending.claim.id}: {happened}; what this attempt did changes nothing"
+            log.warning("%s", LeaseLost(why))
+
+
+def log_undecided(moved: Transition, trace: str | None = None) -> None:
+    """Log, with its traceback, that the policy of a job cannot be read, or raises.
+
+    Args:
+        moved: what was written of the job.
+        trace: the traceback, if it is not in the line of the history.
+    """
+    trace = trace or (moved.closed.traceback if moved.closed is not None else None)
+    log.error("job %d (%s): %s%s", moved.job_id, moved.task, moved.note, f"\n{trace}" if trace else "")
+
+
+def emit_worker_started(worker_id: int, queues: Sequence[str] | None, concurrency: int) -> None:
+    """Tell that a worker is registered.
+
+    Args:
+        worker_id: which.
+        queues: the queues it serves; None means all.
+        concurrency: attempts at once.
+    """
+    served = None if queues is None else tuple(queues)
+    observe.tell(observe.WorkerStarted(worker_id=worker_id, queues=served, concurrency=concurrency))
+
+
+def emit_worker_stopped(worker_id: int, queues: Sequence[str] | None, abandoned: int) -> None:
+    """Tell that a worker has signed off.
+
+    Args:
+        worker_id: which.
+        queues: the queues it served; None means all.
+        abandoned: handlers that ignored that they were told to stop.
+    """
+    served = None if queues is None else tuple(queues)
+    observe.tell(observe.WorkerStopped(worker_id=worker_id, queues=served, abandoned=abandoned))
+
+
+def emit_duty_failed(
+    worker_id: int, queues: Sequence[str] | None, duty: str, error: BaseException, failures: int
+) -> None:
+    """Emit that a background duty of a worker has failed.
+
+    Args:
+        worker_id: of the worker.
+        queues: the queues it serves; None means all.
+        duty: its name.
+        error: what it raised.
+        failures: how often it has failed in a row.
+    """
+    served = None if queues is None else tuple(queues)
+    observe.tell(
+        observe.WorkerDutyFailed(worker_id=worker_id, queues=served, duty=duty, error=summary(error), failures=failures)
+    )

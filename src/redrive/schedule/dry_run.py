@@ -1,0 +1,135 @@
+"""What a refresh policy does when its attempts come to this and that: the same moves, made one after the other. PURE.
+
+A picture of a policy cannot differ from what happens, because it is drawn from what would: `play` makes the moves of
+`redrive.schedule.refresh` with a clock that jumps from one to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from redrive.schedule import refresh
+from redrive.schedule.member import member
+from redrive.schedule.policy import RefreshPolicy
+from redrive.schedule.state import Move, Outcome, RefreshState
+
+__all__ = ["Answer", "Ending", "Play", "SimulatedAttempt", "play"]
+
+
+class Ending(StrEnum):
+    """What an attempt comes to."""
+
+    SUCCESS = "success"
+    FAILURE = "failure"
+    TIMEOUT = "timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an attempt comes to, and when.
+
+    Attributes:
+        ending: what it comes to.
+        after: how long after its start; an answer that is later than the deadline is a timeout.
+    """
+
+    ending: Ending
+    after: timedelta = timedelta(0)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ending", member(Ending, "ending", self.ending))
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedAttempt:
+    """An attempt that was played.
+
+    Attributes:
+        number: its number in its cycle, from 1.
+        is_planned: was it started at an occurrence of the schedule?
+        began: when.
+        ended: when.
+        ending: what it came to.
+        outcome: what that led to.
+    """
+
+    number: int
+    is_planned: bool
+    began: datetime
+    ended: datetime
+    ending: Ending
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """What a policy did.
+
+    Attributes:
+        attempts: in their order.
+        slots: the occurrences of the schedule from the first attempt to the end.
+        state: where it stands in the end.
+    """
+
+    attempts: tuple[SimulatedAttempt, ...]
+    slots: tuple[datetime, ...]
+    state: RefreshState
+
+
+def play(policy: RefreshPolicy, answers: Iterable[Answer], *, start: datetime) -> Play:
+    """Play a policy.
+
+    Args:
+        policy: which.
+        answers: what its attempts come to, one after the other. It ends with them, or when nothing is started any more.
+        start: the beginning, aware: the first attempt is at the first occurrence from then on, or at once if there is
+            no schedule.
+
+    Returns:
+        What it did.
+    """
+    state = refresh.update(policy, RefreshState(), now=start, at_once=policy.schedule is None).state
+    attempts: list[SimulatedAttempt] = []
+    for number, answer in enumerate(answers, 1):
+        due = state.refresh_at
+        if due is None:
+            break
+        began = refresh.start(policy, state, now=due, uid=str(number))
+        if began.outcome is not Outcome.STARTED:
+            state = began.state
+            break
+        is_planned = due == state.planned_at
+        move, ended, ending = _answered(policy, began.state, answer)
+        attempts.append(SimulatedAttempt(began.state.attempt_no, is_planned, due, ended, ending, move.outcome))
+        state = move.state
+    return Play(tuple(attempts), _slots(policy, attempts, state), state)
+
+
+def _answered(policy: RefreshPolicy, state: RefreshState, answer: Answer) -> tuple[Move, datetime, Ending]:
+    assert state.started_at is not None  # noqa: S101 - it was started
+    assert state.attempt_uid is not None  # noqa: S101
+    if answer.ending is Ending.TIMEOUT or answer.after >= policy.timeout:
+        at = state.started_at + policy.timeout
+        return refresh.sweep(policy, state, now=at), at, Ending.TIMEOUT
+    at = state.started_at + answer.after
+    how = refresh.success if answer.ending is Ending.SUCCESS else refresh.failure
+    return how(policy, state, now=at, uid=state.attempt_uid), at, answer.ending
+
+
+def _slots(policy: RefreshPolicy, attempts: list[SimulatedAttempt], state: RefreshState) -> tuple[datetime, ...]:
+    if policy.schedule is None or not attempts:
+        return ()
+    end = max(attempts[-1].ended, state.refresh_at or attempts[-1].ended)
+    found: list[datetime] = []
+    for each in policy.schedule.since(attempts[0].began):
+        if each > end or len(found) > MOST:
+            break
+        found.append(each)
+    return tuple(found)
+
+
+MOST = 200
+"""Occurrences that are listed at most."""

@@ -1,0 +1,194 @@
+"""Runs operations on the user's own connection, inside the user's own transaction.
+
+What a connection is, its module says: none of the libraries is imported to find out. Those that stand above psycopg and
+asyncpg are asked for the connection below them, after they have been made to begin their transaction, so that they
+know of it and end it.
+
+The operation runs in a savepoint: where it fails, the user's transaction goes on as if it had not been tried.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import asyncpg
+import psycopg
+from asyncpg.pool import PoolConnectionProxy
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+
+from redrive.errors import StoreMismatch, StoreOpenError
+from redrive.stores.drivers.postgres import aio, sync
+from redrive.stores.drivers.postgres.conversation import part
+from redrive.stores.drivers.postgres.errors import translation
+from redrive.stores.drivers.postgres.settings import Settings
+from redrive.stores.operations.admin import identify
+from redrive.stores.query import Operation, Steps
+
+__all__ = ["arun_on", "run_on"]
+
+R = TypeVar("R")
+
+
+def run_on(given: Any, operation: Operation[R], settings: Settings, uid: str) -> R:  # noqa: ANN401 - of any library
+    """Run an operation inside the user's transaction.
+
+    Args:
+        given: a connection of psycopg or Django, or a connection or session of SQLAlchemy.
+        operation: what to run.
+        settings: which database it should be.
+        uid: the name of that database.
+
+    Returns:
+        The result of the operation.
+
+    Raises:
+        StoreMismatch: it is something else, or belongs to another database.
+        StoreError: the database refused.
+    """
+    connection = _below(given, settings)
+    commits: str | None = None
+    try:
+        if not connection.autocommit and _is_idle(connection):
+            # Otherwise psycopg would commit at the end of our block what the user has not yet begun.
+            connection.execute("SELECT")
+        alone = _is_idle(connection)
+        with connection.transaction():
+            try:
+                found = sync.drive(connection, identify("uid").steps, settings)
+            except StoreOpenError:
+                found = None
+            _check(found, uid, settings)
+            result = sync.drive(connection, operation.steps, settings)
+            if operation.wakes and settings.notify:
+                connection.execute(_notify(settings))
+            # In autocommit mode, without a transaction of the user's, the end of this block is a commit.
+            commits = operation.name if alone and operation.writes else None
+        return result
+    except psycopg.Error as error:
+        raise translation(error, settings, commits=commits) from error
+
+
+async def arun_on(given: Any, operation: Operation[R], settings: Settings, uid: str) -> R:  # noqa: ANN401 - of any library
+    """Run an operation inside the user's transaction; see `run_on`.
+
+    Args:
+        given: a connection of asyncpg, an asynchronous one of psycopg, or a connection or session of SQLAlchemy's
+            asynchronous kind.
+        operation: what to run.
+        settings: which database it should be.
+        uid: the name of that database.
+
+    Returns:
+        The result of the operation.
+
+    Raises:
+        StoreMismatch: it is something else, or belongs to another database.
+        StoreError: the database refused.
+    """
+    connection = await _abelow(given, settings)
+    other = isinstance(connection, psycopg.AsyncConnection)
+    drive: Any = _drive if other else aio.drive
+    commits: str | None = None
+    try:
+        if other and not connection.autocommit and _is_idle(connection):
+            await connection.execute("SELECT")
+        alone = _is_idle(connection) if other else not connection.is_in_transaction()
+        async with connection.transaction():
+            try:
+                found = await drive(connection, identify("uid").steps, settings)
+            except StoreOpenError:
+                found = None
+            _check(found, uid, settings)
+            result: R = await drive(connection, operation.steps, settings)
+            if operation.wakes and settings.notify:
+                await connection.execute(_notify(settings))
+            commits = operation.name if alone and operation.writes else None
+        return result
+    except (psycopg.Error, *aio.ERRORS) as error:
+        raise aio.failure(error, settings, commits=commits) from error
+
+
+async def _drive(connection: psycopg.AsyncConnection[Any], steps: Steps[R], settings: Settings) -> R:
+    """`sync.drive` for the asynchronous connections of psycopg, which only users have."""
+    async with psycopg.AsyncRawCursor(connection, row_factory=tuple_row) as cursor:
+        talk = part(steps, settings)
+        try:
+            said = next(talk)
+            while True:
+                try:
+                    await cursor.execute(said.text, said.values, binary=True)
+                    rows = await cursor.fetchall() if cursor.description else []
+                except psycopg.Error as error:
+                    said = talk.throw(translation(error, settings))
+                else:
+                    said = talk.send(sync.read(rows, said, cursor.description))
+        except StopIteration as stop:
+            result: R = stop.value
+            return result
+
+
+def _is_idle(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
+    """Return True if no transaction is open."""
+    return connection.info.transaction_status is TransactionStatus.IDLE
+
+
+def _notify(settings: Settings) -> str:
+    # Always: when this transaction will be committed, nobody knows. Those of one transaction are sent once.
+    return f'NOTIFY "{settings.channel}"'
+
+
+def _check(found: str | None, uid: str, settings: Settings) -> None:
+    if found != uid:
+        message = (
+            f"using= is a connection to another database than {settings}, where the app's jobs are: only one to the "
+            "same database can enqueue in its transaction"
+        )
+        raise StoreMismatch(message)
+
+
+# ---------------------------------------------------------------------------------------------------- below the others
+
+
+def _below(given: Any, settings: Settings) -> psycopg.Connection[Any]:  # noqa: ANN401 - of any library
+    """Find the connection of psycopg under a connection or session of another library."""
+    connection = given
+    if _of(given, "sqlalchemy") and not hasattr(given, "sync_session") and not hasattr(given, "sync_connection"):
+        # A session has a method of this name; a connection is one already.
+        connection = given.connection() if callable(given.connection) else given
+        connection.exec_driver_sql("SELECT 1")
+        connection = connection.connection.driver_connection
+    elif _of(given, "django"):
+        given.ensure_connection()
+        connection = given.connection
+    if isinstance(connection, psycopg.Connection):
+        return connection
+    raise StoreMismatch(_refusal(given, connection, settings, "a psycopg.Connection, or one of SQLAlchemy or Django"))
+
+
+async def _abelow(given: Any, settings: Settings) -> Any:  # noqa: ANN401 - of any library
+    """Find the connection of asyncpg, or the asynchronous one of psycopg, under that of another library."""
+    connection = given
+    if hasattr(given, "sync_session") and _of(given, "sqlalchemy"):
+        connection = await given.connection()
+    if hasattr(connection, "sync_connection") and _of(connection, "sqlalchemy"):
+        await connection.exec_driver_sql("SELECT 1")
+        connection = (await connection.get_raw_connection()).driver_connection
+    if isinstance(connection, psycopg.AsyncConnection | asyncpg.Connection | PoolConnectionProxy):
+        return connection
+    raise StoreMismatch(
+        _refusal(given, connection, settings, "an asynchronous connection of asyncpg, psycopg or SQLAlchemy")
+    )
+
+
+def _of(given: object, library: str) -> bool:
+    return any(each.__module__.partition(".")[0] == library for each in type(given).__mro__)
+
+
+def _refusal(given: object, below: object, settings: Settings, wanted: str) -> str:
+    got = type(given)
+    what = f"{got.__module__.partition('.')[0]}.{got.__qualname__}"
+    if below is not given:
+        what += f" on {type(below).__module__.partition('.')[0]}"
+    hint = "enqueue takes synchronous connections, aenqueue asynchronous ones"
+    return f"using= takes {wanted} to {settings}, not a {what}; {hint}"

@@ -1,0 +1,273 @@
+"""Jobs tell what becomes of them: each kind of decision is one event, after it was written."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from redrive import App, CatchRequest, Context, Pending, observe
+from redrive.app.events import emit_settled
+from redrive.engine.outcome import Released
+from redrive.engine.records import Hold
+from redrive.engine.select import Filter
+from redrive.errors import Cancel, DuplicateJob, Snooze
+from redrive.observe.listeners import LISTENERS
+from redrive.stores.operations import leases, workers
+from redrive.stores.operations.leases import Ending
+from redrive.testing import VirtualClock, drain
+
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture
+def app() -> Iterator[App]:
+    """An app in memory, whose time jumps."""
+    app = App("memory://", clock=VirtualClock())
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def heard() -> Iterator[list[observe.Event]]:
+    """What was told."""
+    events: list[observe.Event] = []
+    with observe.only(events.append):
+        yield events
+
+
+def names(events: list[observe.Event]) -> list[str]:
+    """The classes of events."""
+    return [type(event).__name__ for event in events]
+
+
+def run(app: App, error: BaseException | None = None, **options: Any) -> int:
+    """Enqueue a job whose handler raises this, and drain; answer its id."""
+
+    @app.task(**options)
+    def work() -> None:
+        if error is not None:
+            raise error
+
+    number = work.enqueue().id
+    drain(app, sample=lambda: 0.0)
+    return number
+
+
+def test_a_job_that_succeeds_tells_its_life(app: App, heard: list):
+    """It is about to be stored, is stored, starts, and succeeds; who, where and which attempt are fields."""
+    number = run(app, queue="mail")
+
+    assert ["JobsEnqueuing", "JobEnqueued", "JobStarted", "JobSucceeded"] == names(heard)
+    assert [("work", "mail", number)] * 3 == [(each.task, each.queue, each.job_id) for each in heard[1:]]
+    assert (1, timedelta(0)) == (heard[-1].attempt, heard[-1].took)
+    assert (1, None, None) == (heard[2].attempt, heard[2].delay, heard[2].trace)
+
+
+def test_a_retry_tells_its_delay_and_why(app: App, heard: list):
+    """The delay that was decided and the rule that chose it, and the failure; the next attempt knows the delay."""
+    run(app, ConnectionError("nobody there"), retry="1 7s")
+    retry = next(each for each in heard if isinstance(each, observe.JobRetryScheduled))
+    starts = [each for each in heard if isinstance(each, observe.JobStarted)]
+
+    assert (1, 7 * SECOND, "backoff") == (retry.attempt, retry.delay, retry.rule)
+    assert ("builtins.ConnectionError", "nobody there") == (retry.error_type, retry.error)
+    assert [(1, None), (2, 7 * SECOND)] == [(each.attempt, each.delay) for each in starts]
+
+
+def test_a_job_that_gives_up_tells_its_death_and_its_catch(app: App, heard: list):
+    """It died, its catch job ran, and the dead job is caught."""
+
+    @app.task
+    def recover(request: CatchRequest) -> None:
+        """Take it."""
+
+    @app.task(retry="0 1s catch recover")
+    def work(order: int) -> None:
+        raise ValueError(order)
+
+    number = work.enqueue(7).id
+    drain(app)
+    died = next(each for each in heard if isinstance(each, observe.JobDied))
+    caught = next(each for each in heard if isinstance(each, observe.JobCaught))
+
+    assert (1, "attempts", "recover") == (died.attempt, died.rule, died.catch)
+    assert (number, "recover", number + 1) == (caught.job_id, caught.task, caught.catch_id)
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (Snooze("5s", "not yet"), [("JobSnoozed", "not yet")]),
+        (Cancel("no longer wanted"), [("JobCancelled", "no longer wanted")]),
+    ],
+)
+def test_a_signal_is_told_as_what_it_means(app: App, heard: list, error, told):
+    """A handler that snoozes or cancels its job tells that, and why."""
+
+    @app.task
+    def work() -> None:
+        raise error
+
+    work.enqueue()
+    drain(app, within="1s")
+
+    assert told == [(type(each).__name__, each.why) for each in heard[3:]]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_answer_from_outside_is_told_by_who_gives_it(app: App, heard: list, fails):
+    """The attempt is suspended; its end is told by `complete` or `fail`, and a repeated answer tells nothing."""
+
+    @app.task
+    def work(ctx: Context) -> Pending | None:
+        seen.append(ctx.attempt_uid)
+        return Pending("1h")
+
+    seen: list[str] = []
+    work.enqueue()
+    drain(app)
+    answered = [app.fail(seen[0], "boom") if fails else app.complete(seen[0]) for _ in range(2)]
+
+    assert [True, False] == answered
+    assert ["JobSuspended", "JobDied" if fails else "JobSucceeded"] == names(heard[3:])
+
+
+def test_answers_in_asyncio_are_told_too(app: App, heard: list):
+    """So they are by `acomplete` and `afail`, and by `aenqueue`."""
+
+    @app.task
+    async def work(ctx: Context) -> Pending | None:
+        seen.append(ctx.attempt_uid)
+        return Pending("1h")
+
+    async def scenario() -> None:
+        await work.aenqueue()
+        await work.aenqueue_many([()])
+        await asyncio.to_thread(drain, app)
+        await app.acomplete(seen[0])
+        await app.afail(seen[1], ValueError("boom"))
+
+    seen: list[str] = []
+    asyncio.run(scenario())
+
+    assert ["JobsEnqueuing", "JobEnqueued"] * 2 == names(heard[:4])
+    assert ["JobSucceeded", "JobDied"] == names(heard[-2:])
+
+
+def test_the_end_of_a_wait_is_told(app: App, heard: list):
+    """An attempt whose answer did not come in time has failed."""
+
+    @app.task
+    def work() -> Pending:
+        return Pending("1m")
+
+    work.enqueue()
+    drain(app)
+    app.clock.advance(61)
+    drain(app)
+
+    assert ("JobDied", "TIMEOUT") == (names(heard)[-1], heard[-1].reason)
+
+
+def test_a_job_that_never_reaches_its_handler_tells_its_death(app: App, heard: list):
+    """Its deadline had passed: it died at attempt 1, which did not start and took no time."""
+
+    @app.task(retry="3 1s")
+    def work() -> None:
+        """Never called."""
+
+    work.options(retry=work.policy.with_(deadline="1s")).enqueue()
+    with observe.only():
+        worker = app.store.run(workers.register("w", concurrency=1, lease_for=SECOND, now=app.now()))
+        app.store.run(leases.claim(worker, 1, lease_for=SECOND, now=app.now()))
+        app.store.run(workers.leave(worker, now=app.now()))
+    app.clock.advance(5)
+    drain(app)
+
+    assert ["JobsEnqueuing", "JobEnqueued", "JobDied"] == names(heard)
+    assert (1, None, "deadline", "DEADLINE") == (heard[-1].attempt, heard[-1].took, heard[-1].rule, heard[-1].reason)
+
+
+def test_an_unknown_task_is_told_as_released(app: App, heard: list):
+    """The worker gives the job back for a reason that is a stable word."""
+
+    @app.task
+    def work() -> None:
+        """Forgotten."""
+
+    work.enqueue()
+    worker = app.store.run(workers.register("w", concurrency=1, lease_for=SECOND, now=app.now()))
+    (claim,) = app.store.run(leases.claim(worker, 1, lease_for=SECOND, now=app.now())).claims
+    endings = [Ending(claim, Released("this worker has no task 'work'", SECOND, Hold.UNKNOWN_TASK), 0.0)]
+    emit_settled(endings, app.store.run(leases.settle(endings, now=app.now())))
+
+    assert ["JobReleased"] == names(heard[2:])
+    assert ("unknown_task", 1) == (heard[-1].hold, heard[-1].attempt)
+
+
+def test_an_operators_cancel_is_told(app: App, heard: list):
+    """Of one job, of many, and in asyncio; a job that had ended before is not told."""
+
+    @app.task
+    def work() -> None:
+        """Never called."""
+
+    jobs = work.options(delay="1h").enqueue_many([()] * 4)
+    del heard[:]
+    jobs[0].cancel("first")
+    jobs[0].cancel("again")
+    asyncio.run(jobs[1].acancel("second"))
+    app.cancel(Filter(), why="all")
+    app.cancel(Filter(), why="none is left")
+
+    assert ["first", "second", "all", "all"] == [each.why for each in heard]
+    assert [job.id for job in jobs] == [each.job_id for each in heard]
+
+
+def test_only_new_jobs_are_told(app: App, heard: list):
+    """A key that leads to a job that is there tells no enqueue; one that is refused tells none either."""
+
+    @app.task
+    def work() -> None:
+        """Never called."""
+
+    work.options(key="a").enqueue()
+    work.options(key="a", on_conflict="existing").enqueue()
+    with pytest.raises(DuplicateJob):
+        work.options(key="a").enqueue()
+
+    assert ["JobsEnqueuing", "JobEnqueued", "JobsEnqueuing", "JobsEnqueuing"] == names(heard)
+
+
+def test_nothing_of_an_event_is_built_while_nobody_listens(app: App, monkeypatch: pytest.MonkeyPatch):
+    """A whole life, with retries, a death and a catch, makes no event and enters nothing."""
+    built: list[str] = []
+
+    def counting(kind: type[observe.Event], init: Callable[..., None]) -> Callable[..., None]:
+        def counted(self: observe.Event, **fields: Any) -> None:
+            built.append(kind.__name__)
+            init(self, **fields)
+
+        return counted
+
+    @app.task
+    def recover(request: CatchRequest) -> None:
+        """Take it."""
+
+    for name in observe.__all__:
+        kind = getattr(observe, name)
+        if isinstance(kind, type) and issubclass(kind, observe.Event) and "__init__" in vars(kind):
+            monkeypatch.setattr(kind, "__init__", counting(kind, kind.__init__))
+    run(app, ValueError("boom"), retry="1 1s catch recover")
+    unheard = list(built)
+    with observe.only(lambda event: None):
+        app.tasks["work"].enqueue()
+        drain(app)
+    once = ["JobsEnqueuing", "JobEnqueued", "JobStarted", "JobRetryScheduled", "JobStarted", "JobDied"]
+
+    assert ([], []) == (LISTENERS, unheard)
+    assert [*once, "JobStarted", "JobSucceeded", "JobCaught"] == built

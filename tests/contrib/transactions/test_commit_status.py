@@ -1,0 +1,109 @@
+"""The question after a lost COMMIT, with answers that no server gives on demand."""
+
+from __future__ import annotations
+
+import pytest
+
+from redrive.contrib.transactions.adapter import drive
+from redrive.contrib.transactions.commit_status import PATIENCE, Receipt, inquire
+from redrive.policy import Policy
+from redrive.testing import VirtualClock, using
+
+RECEIPT = Receipt("742", "7000/00000001")
+
+
+class Oracle:
+    """A link whose server answers as it is told."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.asked = 0
+
+    def another(self):
+        """The same server."""
+        return self
+
+    def code_of(self, error):
+        """The text of an error is its code."""
+        return str(error) or None
+
+    def open(self):
+        """Nothing to do."""
+        return
+        yield
+
+    def begin(self, isolation):
+        """Nothing to do."""
+        return
+        yield
+
+    def ask(self, statement, value=None):
+        """The next answer; an exception is raised, the last one stays."""
+        self.asked += 1
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return (answer,)
+        yield
+
+    def rollback(self, error):
+        """Nothing to do."""
+        return False
+        yield
+
+    def close(self, *, usable):
+        """Nothing to do."""
+        return
+        yield
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected", "asked"),
+    [
+        (["committed"], "committed", 1),
+        (["aborted"], "aborted", 1),
+        (["in progress", "in progress", "committed"], "committed", 3),
+        ([OSError(), RuntimeError("57P03"), "aborted"], "aborted", 3),
+        ([RuntimeError("22023"), "committed"], None, 1),
+        ([RuntimeError("")], None, 1),
+        ([None], None, 1),
+    ],
+)
+def test_the_server_is_asked_until_it_answers(answers, expected, asked):
+    """A transaction that is in progress, and a server that is away, are asked again; what is no answer stays none."""
+    oracle = Oracle(*answers)
+
+    with using(clock=VirtualClock()):
+        assert expected == drive(inquire(oracle, RECEIPT, is_async=False))
+
+    assert asked == oracle.asked
+
+
+def test_patience_ends():
+    """A session that hangs in its COMMIT for ever leaves it unknown."""
+    clock = VirtualClock()
+
+    with using(clock=clock):
+        assert "in progress" == drive(inquire(Oracle("in progress"), RECEIPT, is_async=False))
+
+    assert PATIENCE.total_seconds() - 1 < clock.monotonic() <= PATIENCE.total_seconds()
+
+
+def test_a_deadline_ends_it_sooner():
+    """Nobody waits for the answer any more."""
+    clock = VirtualClock()
+
+    with using(clock=clock):
+        policy = Policy(on=KeyError, deadline="2s", attempts=1)
+        assert "in progress" == policy.call(lambda: drive(inquire(Oracle("in progress"), RECEIPT, is_async=False)))
+
+    assert 1 <= clock.monotonic() <= 2
+
+
+@pytest.mark.parametrize(("receipt", "expected"), [(Receipt(None, "x"), "aborted"), (Receipt("742", None), None)])
+def test_some_receipts_answer_by_themselves(receipt, expected):
+    """What has written nothing cannot be there twice; a standby's receipt proves nothing."""
+    oracle = Oracle("committed")
+
+    assert expected == drive(inquire(oracle, receipt, is_async=False))
+    assert 0 == oracle.asked

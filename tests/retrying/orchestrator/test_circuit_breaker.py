@@ -1,0 +1,119 @@
+"""Circuit breakers with a memory, and the permits of their calls."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from redrive.errors import CircuitOpen
+from redrive.orchestrator import BreakerSettings, BreakerStatus, CircuitBreaker, Request
+from redrive.retrying.circuit_breaker import is_timeout
+
+ONE = BreakerSettings(volume_threshold=1, sleep_window="1s")
+
+
+def opened(clock, settings=ONE):
+    """A breaker that has just opened."""
+    breaker = CircuitBreaker(settings, clock=clock)
+    breaker.admit().failed()
+    return breaker
+
+
+def test_timeouts_count(clock):
+    """By default a timeout is a failure of the endpoint, and a refusal or a broken connection is none."""
+    assert [True, False, False] == [is_timeout(error) for error in (TimeoutError(), ConnectionResetError(), KeyError())]
+
+
+def test_it_goes_round(clock):
+    """Closed, open, half open, and closed again, by the clock in force."""
+    breaker = CircuitBreaker(ONE)
+    statuses = [breaker.status]
+    breaker.admit().failed()
+    statuses.append(breaker.status)
+    clock.advance(1.1)
+    canary = breaker.admit()
+    statuses.append(breaker.status)
+    canary.succeeded()
+    assert [BreakerStatus.CLOSED, BreakerStatus.OPEN, BreakerStatus.HALF_OPEN, BreakerStatus.CLOSED] == [
+        *statuses,
+        breaker.status,
+    ]
+    assert True is canary.is_canary
+
+
+def test_a_permit_reports_once(clock):
+    """The second report by one permit changes nothing."""
+    breaker = CircuitBreaker(BreakerSettings(volume_threshold=2), clock=clock)
+    permit = breaker.admit()
+    permit.failed()
+    permit.failed()
+    assert BreakerStatus.CLOSED is breaker.status
+
+
+@pytest.mark.parametrize(
+    ("error", "answered", "counts"),
+    [
+        (None, True, (1, 0)),
+        (TimeoutError(), False, (0, 1)),
+        (TimeoutError(), True, (0, 1)),
+        (KeyError("locked"), True, (1, 0)),
+        (ConnectionResetError(), False, (0, 0)),
+        (asyncio.CancelledError(), False, (0, 0)),
+    ],
+    ids=repr,
+)
+def test_what_a_call_says_about_its_endpoint(clock, error, answered, counts):
+    """An answer is a success, a timeout a failure, and what is neither says nothing."""
+    breaker = CircuitBreaker(clock=clock)
+    breaker.admit().settle(error, answered=answered)
+    assert counts == (breaker._state.successes, breaker._state.failures)
+
+
+def test_what_counts_can_be_said(clock):
+    """A client that counts broken connections says so."""
+    breaker = CircuitBreaker(ONE, counts=lambda error: isinstance(error, OSError), clock=clock)
+    breaker.admit().settle(ConnectionResetError(), answered=False)
+    assert BreakerStatus.OPEN is breaker.status
+
+
+def test_an_open_breaker_says_for_how_long(clock):
+    """A refusal tells when there may be a canary."""
+    breaker = opened(clock)
+    clock.advance(0.4)
+    with pytest.raises(CircuitOpen) as caught:
+        breaker.admit()
+    assert (0.600001, None) == (caught.value.retry_after.total_seconds(), caught.value.permit)
+
+
+def test_a_probe_is_owed(clock):
+    """With probes the caller is refused, and the error has the permit for the probe."""
+    breaker = opened(clock, ONE.with_(canary="probe"))
+    clock.advance(1.1)
+    with pytest.raises(CircuitOpen) as caught:
+        breaker.admit()
+    assert BreakerStatus.HALF_OPEN is breaker.status
+    caught.value.permit.succeeded()
+    assert BreakerStatus.CLOSED is breaker.status
+
+
+def test_reset(clock):
+    """After a reconnect it is closed, and those who are still out do not count."""
+    breaker = CircuitBreaker(ONE, clock=clock)
+    permit = breaker.admit()
+    breaker.reset()
+    permit.failed()
+    assert BreakerStatus.CLOSED is breaker.status
+
+
+def test_an_attempt_asks_once(clock):
+    """An attempt that says twice that it leaves, as in a loop of writes, has one permit; taking it back drops that."""
+    breaker, request = CircuitBreaker(ONE, clock=clock), Request()
+    request.bind(lambda endpoint: breaker.admit(), None)
+    request.attempt.dispatch("node1")
+    request.attempt.dispatch("node1")
+    request.attempt.undispatch()
+    assert (0, 0) == (breaker._state.successes, breaker._state.failures)
+    request.attempt.dispatch("node1")
+    request.fail(TimeoutError())
+    assert BreakerStatus.OPEN is breaker.status

@@ -1,0 +1,209 @@
+"""The coroner: a dead worker is seen long before its lease runs out, and a living one is left alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from redrive import App
+from redrive.engine.workers import Process
+from redrive.errors import StoreError
+from redrive.runtime import process
+from redrive.runtime.dead_workers import LOOK, DeadWorkers
+from redrive.stores.operations import workers
+from redrive.testing import VirtualClock
+from tests.runtime.helpers import LONG, app_on, repeat, take
+
+# ------------------------------------------------------------------------------------------------------------- process
+
+
+@pytest.fixture
+def child():
+    """A process that waits."""
+    popen = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    yield popen
+    popen.kill()
+    popen.communicate()
+
+
+def of(popen: subprocess.Popen[bytes]) -> Process:
+    """How that process would describe itself."""
+    place = (process.present().birth or "").rpartition(" ")[0]
+    _, moment = process._begun(popen.pid)
+    return Process("here", popen.pid, f"{place} {moment}")
+
+
+def test_a_process_knows_that_it_lives():
+    """What describes itself is not gone, and says the same each time."""
+    assert process.present() == process.present()
+    assert not process.is_gone(process.present())
+
+
+def test_a_process_that_was_killed_is_gone(child):
+    """It is gone when it has been killed, whether or not its parent has looked after it."""
+    described = of(child)
+    before = process.is_gone(described)
+    child.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    unreaped = process.is_gone(described)
+    child.wait()
+
+    assert [False, True, True] == [before, unreaped, process.is_gone(described)]
+
+
+def test_a_process_that_is_stopped_is_not_gone(child):
+    """A suspended process lives."""
+    described = of(child)
+    child.send_signal(signal.SIGSTOP)
+    os.waitpid(child.pid, os.WUNTRACED)
+
+    assert not process.is_gone(described)
+
+
+def test_a_later_process_of_the_same_number_is_another_one(child):
+    """The number is in use, but by a process that began at another moment."""
+    described = of(child)
+
+    assert process.is_gone(replace(described, birth=(described.birth or "") + "0"))
+
+
+@pytest.mark.parametrize("birth", [None, "", "1", "another-boot pid:[1] 77"])
+def test_of_another_machine_nobody_can_tell(birth: str | None):
+    """Where the boot or the namespace of numbers is not ours, or is not said, nobody is gone."""
+    assert not process.is_gone(Process("elsewhere", 2**22 + 1, birth))
+
+
+# ------------------------------------------------------------------------------------------------------------- coroner
+
+
+class Registry:
+    """An app whose workers are what the test says."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self.looks: list[Any] = []
+        self.store = self
+        self.now = app.now
+        self.terms = app.terms
+
+    async def arun(self, operation: Any) -> Any:
+        """Answer the next look; everything else is the store's business."""
+        if operation.name != "workers":
+            return await self.app.store.arun(operation)
+        answer = self.looks.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.fixture
+def app(tmp_path):
+    """An app with a job of worker 1, whose lease lasts for long."""
+    app = app_on(tmp_path, heartbeat_every="5s", lease_for="15s")
+    yield app
+    app.close()
+
+
+def register(app: App, **options: Any) -> int:
+    """Register a worker that is believed for long."""
+    return app.store.run(workers.register("w", concurrency=1, lease_for=LONG, now=app.now(), **options))
+
+
+def running(app: App, worker: int) -> int:
+    """Let a worker hold a job, and answer that."""
+    app.task(name="send")(lambda number: None).enqueue(1)
+    (claim,) = take(app, 1, worker=worker)
+    return claim.id
+
+
+def look(app: Any, times: int = 1, *, me: int = 99) -> None:
+    """Let a coroner look so many times."""
+
+    async def run() -> None:
+        """Look, as its loop does."""
+        clock = VirtualClock()
+        looking = asyncio.create_task(repeat(DeadWorkers(app, lambda: me).duty, clock))
+        while clock.monotonic() < times * LOOK and not looking.done():
+            await clock_turn()
+        looking.cancel()
+        await asyncio.gather(looking, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+async def clock_turn() -> None:
+    """Let others run."""
+    await VirtualClock().asleep(0)
+
+
+def test_a_worker_whose_process_is_gone_is_buried_at_once(app: App, child):
+    """One look is enough; its job is ready again, as after any crash, though its lease has not run out."""
+    worker = register(app, process=of(child))
+    number = running(app, worker)
+    child.kill()
+    child.wait()
+    look(app)
+    record = app.job(number).record
+
+    assert ("ready", 1, "WORKER_LOST") == (record.state, record.crashes, record.reason)
+    assert () == app.workers()
+
+
+def test_a_worker_whose_process_lives_is_left_alone(app: App, child):
+    """As long as the process is there, it keeps what it holds."""
+    worker = register(app, process=of(child))
+    number = running(app, worker)
+    look(app, 5)
+
+    assert ("running", 1) == (app.job(number).state, len(app.workers()))
+
+
+def looks(app: App, *locked: Any) -> Registry:
+    """A registry in which worker 1 has, look by look, its lock or not, or the database is away."""
+    (worker,) = app.workers()
+    registry = Registry(app)
+    beat = timedelta(seconds=5)
+    for at, each in enumerate(locked):
+        if isinstance(each, Exception):
+            registry.looks.append(each)
+        else:
+            beaten = worker.heartbeat_at + beat * at if each == "beaten" else worker.heartbeat_at
+            registry.looks.append((replace(worker, locked=each is True, heartbeat_at=beaten),))
+    return registry
+
+
+@pytest.mark.parametrize(
+    ("locked", "expected"),
+    [
+        ((False, False), "ready"),
+        ((True, False, False), "ready"),
+        ((False, True, False), "running"),
+        ((False, StoreError(), False), "running"),
+        ((False, "beaten"), "running"),
+        ((True, True, True), "running"),
+    ],
+    ids=["free twice", "free after a while", "back in between", "nobody could look", "beaten meanwhile", "held"],
+)
+def test_a_free_lock_must_be_seen_twice_in_a_row(app: App, locked: tuple[Any, ...], expected: str):
+    """A worker whose lock is free in two looks in a row, without a heartbeat between them, is dead; no other is."""
+    number = running(app, register(app, lock_id=7))
+    look(looks(app, *locked), len(locked))
+
+    assert expected == app.job(number).state
+
+
+def test_a_worker_does_not_bury_itself(app: App):
+    """Whatever the looks say, the worker knows that it lives."""
+    worker = register(app, lock_id=7)
+    number = running(app, worker)
+    look(looks(app, False, False, False), 3, me=worker)
+
+    assert "running" == app.job(number).state

@@ -1,0 +1,278 @@
+"""Attempts in a worker that somebody watches: what sinks have around them, and that they change nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from redrive import App, observe
+from redrive.errors import StoreUnreachable
+from redrive.runtime.tracing import kept
+from redrive.stores.operations import leases, traces, workers
+from tests.runtime.helpers import PATIENCE, app_on, came, ended, until, working
+
+
+class Watch:
+    """A sink that writes down what it hears, and what it has around handlers.
+
+    Attributes:
+        events: what was told.
+        lines: ``enter``, ``exit`` and what was raised.
+        traces: what it found with jobs.
+    """
+
+    carries = True
+
+    def __init__(self) -> None:
+        self.events: list[observe.Event] = []
+        self.lines: list[str] = []
+        self.traces: list[str | None] = []
+
+    def __call__(self, event: observe.Event):
+        """Hear it."""
+        self.events.append(event)
+        return self.around(event) if isinstance(event, observe.JobStarted | observe.JobsEnqueuing) else None
+
+    @contextmanager
+    def around(self, event: observe.JobStarted | observe.JobsEnqueuing):
+        """Be around an enqueue or a handler."""
+        if isinstance(event, observe.JobsEnqueuing):
+            yield "enqueued"
+            return
+        self.traces.append(event.trace)
+        self.lines.append("enter")
+        try:
+            yield f"attempt {event.attempt}"
+        except BaseException as error:
+            self.lines.append(f"{type(error).__name__}")
+            raise
+        else:
+            self.lines.append("exit")
+
+    def heard(self, kind: type) -> list:
+        """The events of a class."""
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test that is a coroutine."""
+
+    @functools.wraps(test)
+    def run(**fixtures: Any) -> None:
+        asyncio.run(test(**fixtures))
+
+    return run
+
+
+@pytest.fixture
+def watch():
+    """A sink that hears everything."""
+    sink = Watch()
+    with observe.only(sink):
+        yield sink
+
+
+@on_a_loop
+async def test_a_handler_runs_inside_of_what_sinks_have_around_it(filed: App, watch: Watch):
+    """Entered before, exited once after, with what the handler raised; in a thread as on the event loop."""
+
+    @filed.task
+    async def quick() -> None:
+        watch.lines.append("runs")
+
+    @filed.task
+    def threaded() -> None:
+        watch.lines.append("runs")
+        raise ValueError
+
+    async with working(filed, concurrency=1):
+        await ended(quick.enqueue())
+        await ended(threaded.enqueue())
+
+    assert ["enter", "runs", "exit", "enter", "runs", "ValueError"] == watch.lines
+
+
+@on_a_loop
+async def test_what_a_sink_carries_reaches_the_next_attempt(filed: App, watch: Watch):
+    """The first attempt finds what was left at the enqueue, each further one what the one before has left."""
+
+    @filed.task(retry="3 1ms")
+    async def work() -> None:
+        if len(watch.traces) < 3:
+            raise ValueError
+
+    async with working(filed):
+        await ended(work.enqueue())
+
+    assert ["enqueued", "attempt 1", "attempt 2"] == watch.traces
+
+
+@on_a_loop
+async def test_an_interrupted_attempt_is_exited_once_and_given_back(filed: App, watch: Watch):
+    """A worker that is stopped in the middle: the manager meets the cancellation, once, and the job is released."""
+    runs = asyncio.Event()
+
+    @filed.task
+    async def work() -> None:
+        runs.set()
+        await asyncio.Event().wait()
+
+    async with working(filed):
+        job = work.enqueue()
+        await asyncio.wait_for(runs.wait(), PATIENCE)
+
+    assert ["enter", "CancelledError"] == watch.lines
+    assert ["release"] == [event.hold for event in watch.heard(observe.JobReleased)]
+    assert "attempt 1" == filed.store.run(traces.trace(job.id))
+
+
+@on_a_loop
+async def test_a_timeout_is_what_the_manager_meets(filed: App, watch: Watch):
+    """An attempt that is cut off at its timeout has failed, for its sinks too."""
+
+    @filed.task(timeout="1ms")
+    async def work() -> None:
+        await asyncio.Event().wait()
+
+    async with working(filed):
+        await ended(work.enqueue())
+
+    assert ["enter", "AttemptTimeout"] == watch.lines
+    assert ["TIMEOUT"] == [event.reason for event in watch.heard(observe.JobDied)]
+
+
+@on_a_loop
+async def test_a_worker_tells_that_it_starts_and_stops(filed: App, watch: Watch):
+    """With its slots and its queues, and how many handlers it has left behind."""
+    async with working(filed, concurrency=3, queues=["mail"]) as worker:
+        await until(lambda: bool(watch.heard(observe.WorkerStarted)))
+    (started,) = watch.heard(observe.WorkerStarted)
+    (stopped,) = watch.heard(observe.WorkerStopped)
+
+    assert (3, ("mail",)) == (started.concurrency, started.queues)
+    assert (started.worker_id, ("mail",), 0) == (stopped.worker_id, stopped.queues, worker.abandoned)
+
+
+@on_a_loop
+async def test_an_attempt_whose_job_was_cancelled_tells_that_it_is_lost(filed: App, watch: Watch):
+    """The cancel is told by who cancels, and the lost lease by the worker; nobody tells a success."""
+    runs = asyncio.Event()
+
+    @filed.task
+    async def work() -> None:
+        runs.set()
+        await asyncio.Event().wait()
+
+    async with working(filed):
+        job = work.enqueue()
+        await asyncio.wait_for(runs.wait(), PATIENCE)
+        await job.acancel("enough")
+        await until(lambda: bool(watch.heard(observe.JobLeaseLost)))
+
+    assert [job.id] == [event.job_id for event in watch.heard(observe.JobLeaseLost)]
+    assert ["enough"] == [event.why for event in watch.heard(observe.JobCancelled)]
+    assert [] == watch.heard(observe.JobSucceeded)
+
+
+@on_a_loop
+async def test_an_end_that_comes_too_late_is_told_as_lost(filed: App, watch: Watch):
+    """A `def` handler that returns after its job was cancelled has changed nothing, and one event says so."""
+    runs, goes_on = threading.Event(), threading.Event()
+
+    @filed.task
+    def work() -> None:
+        runs.set()
+        goes_on.wait(PATIENCE)
+
+    async with working(filed):
+        job = work.enqueue()
+        await came(runs)
+        await job.acancel()
+        goes_on.set()
+        await until(lambda: bool(watch.heard(observe.JobLeaseLost)))
+
+    assert [job.id] == [event.job_id for event in watch.heard(observe.JobLeaseLost)]
+
+
+@on_a_loop
+async def test_a_rescue_is_told_by_who_sweeps(tmp_path: Path, watch: Watch):
+    """The job of a worker that fell silent runs again; the event names the worker that is gone."""
+    app = app_on(tmp_path)
+
+    @app.task
+    async def work() -> None:
+        """Done at once."""
+
+    job = work.enqueue()
+    silent = app.store.run(workers.register("gone:1", concurrency=1, lease_for=app.terms.heartbeat_every))
+    app.store.run(leases.claim(silent, 1, lease_for=app.terms.heartbeat_every))
+    async with working(app):
+        await ended(job)
+    app.close()
+    (rescued,) = watch.heard(observe.JobRescued)
+
+    assert (job.id, silent, "WORKER_LOST", 1) == (rescued.job_id, rescued.worker_id, rescued.reason, rescued.attempt)
+
+
+@on_a_loop
+async def test_a_sink_that_fails_breaks_no_job(filed: App):
+    """It raises when told, when entered and when exited; the jobs succeed all the same."""
+
+    class Broken:
+        carries = True
+
+        def __call__(self, event):
+            if isinstance(event, observe.JobStarted) and event.job_id != 1:
+                return self
+            raise ValueError
+
+        def __enter__(self):
+            if entered:
+                raise ValueError
+            entered.append(1)
+
+        def __exit__(self, *_):
+            raise ValueError
+
+    @filed.task
+    async def work() -> None:
+        """Done at once."""
+
+    entered: list[int] = []
+    with observe.only(Broken()):
+        jobs = work.enqueue_many([()] * 3)
+        async with working(filed, concurrency=1):
+            await ended(*jobs)
+
+    assert ["succeeded"] * 3 == [str(job.refresh().state) for job in jobs]
+
+
+@on_a_loop
+async def test_an_attempt_whose_trace_cannot_be_read_runs_without(filed: App, watch: Watch, monkeypatch):
+    """A database that is away for that moment costs the link and not the attempt."""
+
+    def away(*_: object) -> None:
+        raise StoreUnreachable("away")
+
+    @filed.task
+    async def work() -> None:
+        """Done at once."""
+
+    monkeypatch.setattr(traces, "trace", away)
+    job = work.enqueue()
+    async with working(filed):
+        await ended(job)
+
+    assert ([None], ["enter", "exit"]) == (watch.traces, watch.lines)
+
+
+def test_nothing_is_kept_outside_of_an_attempt():
+    """What an attempt has left is asked for in its own task."""
+    assert None is kept()

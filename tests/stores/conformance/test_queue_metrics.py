@@ -1,0 +1,56 @@
+"""Depths: how full the queues are, at a bounded price."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+import pytest
+
+from redrive.engine.outcome import Suspended
+from redrive.stores.operations import queue_metrics as module
+from redrive.stores.operations.queue_metrics import Depth, Standing
+from tests.stores.helpers import FATAL, Harness, failed, new, seconds
+
+
+def read(store: Harness) -> dict[tuple[str, Standing], tuple[int, datetime | None]]:
+    """How full each queue is."""
+    lines: tuple[Depth, ...] = store.do(module.depths(now=store.now)).queues
+    return {(line.queue, line.standing): (line.jobs, line.oldest_at) for line in lines}
+
+
+def test_an_empty_store_has_no_depths(store: Harness):
+    """Where no job is, no queue is named, but the instant is told."""
+    assert (store.now, ()) == (store.do(module.depths(now=store.now)).at, store.do(module.depths(now=store.now)).queues)
+
+
+def test_each_queue_is_counted_by_what_its_jobs_are_doing(store: Harness):
+    """Due and later ones, with and without a partition, running, waiting and dead; ended ones are not counted."""
+    began = store.now
+    store.end(store.take(new()))
+    store.end(store.take(new()), FATAL)
+    store.end(store.take(new()), Suspended(seconds(99)))
+    store.end(store.take(new(retry="5 1h")), failed())
+    store.take(new())
+    store.enqueue(new(queue="mail"), new(queue="mail", delay=60))
+    store.wait(5)
+    store.enqueue(msgspec.structs.replace(new(queue="mail"), partition="a"), new(queue="bulk", priority=7))
+
+    assert {
+        ("default", Standing.DEAD): (1, None),
+        ("default", Standing.WAITING): (1, None),
+        ("default", Standing.LATER): (1, None),
+        ("default", Standing.RUNNING): (1, None),
+        ("mail", Standing.DUE): (2, began),
+        ("mail", Standing.LATER): (1, None),
+        ("bulk", Standing.DUE): (1, store.now),
+    } == read(store)
+
+
+def test_it_counts_no_further_than_it_may(store: Harness, monkeypatch: pytest.MonkeyPatch):
+    """Of a queue that is too full the limit is told, and of too many queues the first by name."""
+    monkeypatch.setattr(module, "MOST", 3)
+    monkeypatch.setattr(module, "WIDEST", 2)
+    store.enqueue(*[new(queue="a")] * 5, new(queue="b"), new(queue="c"))
+
+    assert [("a", 3), ("b", 1)] == sorted((queue, jobs) for (queue, _), (jobs, _) in read(store).items())
