@@ -1,17 +1,58 @@
-"""What all tests share; as little as possible.
+"""Hooks for all tests: the profile of Hypothesis, garbage collection, and the times at the end of a run.
 
-Fixtures of one subject live in the nearest ``conftest.py`` below. The folders of tests are no packages (see
-CONTRIBUTING.md), so helpers are imported by their path from the root: ``from tests.architecture.source import ROOT``.
+Fixtures of one subject live in the nearest ``conftest.py`` below. Folders of tests are not packages (CONTRIBUTING.md),
+so helpers are imported by their path from the root: ``from tests.architecture.source import ROOT``.
 """
 
 from __future__ import annotations
 
+import gc
 import os
+from collections import Counter
 
+import pytest
 from hypothesis import settings
 
-# No test measures real time, Hypothesis's own deadline included: it would fail on a busy machine, and only there.
-# In CI the examples are the same each time, so that a red run is about the change and not about luck; everywhere else
-# they are new ones, which is where laws find what nobody thought of.
+from tests.stores.colours import Complete
+
+# Hypothesis's deadline measures real time, so it would fail on a busy machine. In CI the examples are the same in each
+# run, so that a failure is caused by the change that was pushed; elsewhere they are new in each run.
 settings.register_profile("redrive", deadline=None, print_blob=True, derandomize="CI" in os.environ)
 settings.load_profile("redrive")
+
+
+def pytest_collection_finish() -> None:
+    """Exempt the collected tests from garbage collection."""
+    # They live as long as the process. A full collection that visits all of them takes half a second, and each
+    # connection to Turso makes one when it is closed.
+    gc.collect()
+    gc.freeze()
+
+
+class Times:
+    """The time that the tests of each folder take, in all processes together."""
+
+    def __init__(self) -> None:
+        self._seconds: Counter[str] = Counter()
+        self._tests: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Add the duration of a test, or of its set-up or tear-down."""
+        path = report.nodeid.partition("::")[0]
+        folder = "/".join(path.split("/")[:2])
+        self._seconds[folder] += report.duration
+        self._tests[folder] += report.when == "call"
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print the folders, the longest time first."""
+        terminalreporter.section("seconds per folder, in all processes together", sep="-")
+        for folder, seconds in self._seconds.most_common():
+            terminalreporter.write_line(f"{seconds:8.1f} s {self._tests[folder]:6} tests  {folder}")
+        terminalreporter.write_line(f"{self._seconds.total():8.1f} s {self._tests.total():6} tests")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the plugins; times are added up in the process that prints the summary."""
+    config.pluginmanager.register(Complete(config))
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Times())

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -27,6 +29,7 @@ from redrive.stores.operations.leases import Claimed, Ending, Settled
 from redrive.stores.query import Operation
 from redrive.stores.store import Store, open_store
 from tests import postgres
+from tests.stores.colours import RAN
 
 STORES: dict[str, Callable[[Path], str]] = {
     "file": lambda folder: f"sqlite:///{folder / 'jobs.db'}?synchronous=normal",
@@ -38,8 +41,6 @@ STORES: dict[str, Callable[[Path], str]] = {
 
 SHARED = ("file", "postgres")
 """The stores that several openings of one URL share, in this process or in another one."""
-
-COLOURS = ("sync", "async")
 
 T0 = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -111,6 +112,7 @@ class Harness:
 
     def do(self, operation: Operation[Any]) -> Any:
         """Run an operation to its end."""
+        self._note(operation)
         if self.colour == "sync":
             return self.raw.run(operation)
         return self._runner.run(self.raw.arun(operation))
@@ -118,9 +120,15 @@ class Harness:
     def at_once(self, operations: Sequence[Operation[Any]]) -> list[Any]:
         """Run operations at the same time, each through an opening of its own; answer results and errors."""
         openings = self._openings(len(operations))
+        for operation in operations:
+            self._note(operation)
         if self.colour == "sync":
             return _in_threads(openings, operations)
         return self._runner.run(_in_tasks(openings, operations))
+
+    def _note(self, operation: Operation[Any]) -> None:
+        if self.url.startswith("postgresql:"):
+            RAN.add((self.colour, operation.name))
 
     def _openings(self, count: int) -> list[Store]:
         if not self.url.startswith(("memory", "turso")):
@@ -269,11 +277,29 @@ class Harness:
 @contextlib.contextmanager
 def harness(kind: str, colour: str, folder: Path) -> Iterator[Harness]:
     """Open a store of a kind in a folder, in one colour, and close it."""
-    opened = Harness(STORES[kind](folder), colour)
-    try:
+    with empty(kind, folder) as url, contextlib.closing(Harness(url, colour)) as opened:
         yield opened
-    finally:
-        opened.close()
+
+
+@contextlib.contextmanager
+def empty(kind: str, folder: Path) -> Iterator[str]:
+    """Yield the URL of an empty store of a kind, which is migrated already where that takes long."""
+    if kind == "postgres":
+        with postgres.lent() as url:
+            yield url
+        return
+    if kind != "memory":
+        for name, content in _template(kind).items():
+            (folder / name).write_bytes(content)
+    yield STORES[kind](folder)
+
+
+@functools.cache
+def _template(kind: str) -> dict[str, bytes]:
+    """Return the files of an empty store, by their names."""
+    with tempfile.TemporaryDirectory() as name:
+        open_store(STORES[kind](folder := Path(name))).close()
+        return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def _in_threads(openings: Sequence[Store], operations: Sequence[Operation[Any]]) -> list[Any]:

@@ -8,6 +8,7 @@ the invariant checker has to find nothing.
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from datetime import datetime
 from pathlib import Path
@@ -20,7 +21,7 @@ from redrive.engine.outcome import Succeeded
 from redrive.engine.records import Claim
 from redrive.schedule import Exhausted, Outcome, RefreshPolicy, RefreshState, Schedule, Strategy, refresh
 from redrive.stores.operations import checks, tracked
-from tests.stores.helpers import FATAL, LEASE, STORES, Harness, failed
+from tests.stores.helpers import FATAL, LEASE, failed, harness
 from tests.stores.recurring import HOUR, HOURLY, MINUTE, Clockwork, keeping
 from tests.stores.test_state_machine import budget
 
@@ -46,8 +47,9 @@ class RefreshMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = tempfile.TemporaryDirectory()
-        self.store = Harness(STORES[self.kind](Path(self.folder.name)), "sync")
+        self.opened = contextlib.ExitStack()
+        folder = Path(self.opened.enter_context(tempfile.TemporaryDirectory()))
+        self.store = self.opened.enter_context(harness(self.kind, "sync", folder))
         self.clockwork = Clockwork(self.store, keeping(schedule=HOURLY))
         self.clockwork.declare(self.clockwork.definition)
         self.model: dict[str, RefreshState] = {}
@@ -61,8 +63,7 @@ class RefreshMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Close the store."""
-        self.store.close()
-        self.folder.cleanup()
+        self.opened.close()
 
     def moved(self, key: str, how: Any, **given: Any) -> Outcome:
         """Move the model; how did that come out?"""

@@ -8,6 +8,7 @@ and the invariant checker has to find nothing. At the end workers come back and 
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -26,7 +27,7 @@ from redrive.errors import DuplicateJob, IllegalMove, LeaseLost
 from redrive.stores.operations import checks, jobs, queues, retention
 from redrive.stores.operations.leases import Claimed
 from redrive.stores.operations.redriving import Redriven
-from tests.stores.helpers import FATAL, STORES, T0, Harness, failed, new, seconds
+from tests.stores.helpers import FATAL, T0, failed, harness, new, seconds
 from tests.stores.model import FINAL, KINDS, Ending, Held, Model
 
 QUEUES = ("a", "b")
@@ -58,8 +59,9 @@ class StoreMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = tempfile.TemporaryDirectory()
-        self.store = Harness(STORES[self.kind](Path(self.folder.name)), "sync")
+        self.opened = contextlib.ExitStack()
+        folder = Path(self.opened.enter_context(tempfile.TemporaryDirectory()))
+        self.store = self.opened.enter_context(harness(self.kind, "sync", folder))
         self.model = Model(T0)
         self.claims: list[Claim] = []
         self.known: list[int] = []
@@ -388,8 +390,7 @@ class StoreMachine(RuleBasedStateMachine):
                 self._finish()
                 self._compare_histories()
         finally:
-            self.store.close()
-            self.folder.cleanup()
+            self.opened.close()
 
     def _finish(self) -> None:
         for queue in QUEUES:

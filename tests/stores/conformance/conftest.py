@@ -1,20 +1,25 @@
-"""The store under test: every kind of store, in both colours."""
+"""The store under test: each kind of store, in the colours of `tests.stores.colours`."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.stores.helpers import COLOURS, SHARED, STORES, Harness, harness
-
-EACH = [(kind, colour) for kind, colour in itertools.product(STORES, COLOURS) if (kind, colour) != ("turso", "async")]
-"""Turso in one colour: the other one is SQLite's own code, and pyturso takes its time."""
+from tests.stores.colours import cases
+from tests.stores.helpers import SHARED, STORES, Harness, harness
 
 
-@pytest.fixture(params=EACH, ids="-".join)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Choose the stores and the colours of each test."""
+    for name, kinds in (("store", STORES), ("shared", SHARED)):
+        if name in metafunc.fixturenames:
+            each = cases(metafunc.function, kinds)
+            metafunc.parametrize(name, each, ids=map("-".join, each), indirect=True)
+
+
+@pytest.fixture
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]:
     """A new, empty store."""
     kind, colour = request.param
@@ -22,7 +27,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]:
         yield opened
 
 
-@pytest.fixture(params=list(itertools.product(SHARED, COLOURS)), ids="-".join)
+@pytest.fixture
 def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]:
     """A new, empty store that other processes can open too."""
     kind, colour = request.param

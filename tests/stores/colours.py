@@ -1,0 +1,87 @@
+"""The colour in which each test of the conformance suite uses each store, and a check that no operation misses one.
+
+Both colours of a store run the same operations and the same SQL, so a test uses each store in one of them. The tests
+of a module alternate. The two stores of SQLite share a driver and always get different colours. Turso's asynchronous
+colour is SQLite's code and does not run. PostgreSQL's colours are two libraries: after a run of the whole suite, each
+operation must have run in both of them. `BOTH` lists the tests that run some operation as the only ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import pytest
+
+COLOURS = ("sync", "async")
+
+BOTH = {
+    "test_a_claim_holds_all_that_its_attempt_needs",
+    "test_a_database_has_a_name_of_its_own",
+    "test_a_dead_job_is_skipped_once",
+    "test_a_look_shows_what_is_left",
+    "test_a_queue_begins_without_settings",
+    "test_an_attempt_can_ask_whether_it_is_current",
+    "test_code_declares_until_somebody_has_changed_the_queue",
+    "test_how_long_it_is_until_a_wait_ends",
+    "test_many_are_cancelled_at_once",
+    "test_a_held_job_is_released_by_repolicy",
+    "test_nobody_who_works_is_stuck",
+    "test_old_occurrences_are_forgotten",
+    "test_things_are_counted",
+    "test_what_is_untracked_is_gone",
+    "test_workers_that_left_long_ago_are_forgotten",
+}
+"""Tests that use PostgreSQL in both colours."""
+
+RAN: set[tuple[str, str]] = set()
+"""Colour and name of each operation that this process has run on PostgreSQL."""
+
+_SUITE = ("tests", "tests/stores", "tests/stores/conformance")
+
+_KEY = "redrive_operations"
+
+
+def cases(test: Callable[..., None], kinds: Iterable[str]) -> list[tuple[str, str]]:
+    """Return the kinds of stores that a test uses, each with a colour."""
+    tests = [name for name in test.__globals__ if name.startswith("test_")]
+    place = tests.index(test.__name__)
+    turns = {"memory": place, "file": place + 1, "postgres": place}
+    chosen = [(kind, COLOURS[turns.get(kind, 0) % 2]) for kind in kinds]
+    if test.__name__ in BOTH:
+        chosen.append(("postgres", COLOURS[(place + 1) % 2]))
+    return chosen
+
+
+class Complete:
+    """A pytest plugin that fails a run of the whole suite if an operation has not run in both colours."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        chosen = config.option.keyword or config.option.markexpr or config.option.collectonly
+        self._whole = not chosen and any(arg.rstrip("/") in _SUITE for arg in config.args)
+
+    def pytest_testnodedown(self, node: object) -> None:
+        """Take over what a process of pytest-xdist has run."""
+        RAN.update(getattr(node, "workeroutput", {}).get(_KEY, ()))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Hand over what this process has run, or check what all have run."""
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput[_KEY] = sorted(RAN)
+        elif self._whole and self._missing() and not session.exitstatus:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Print what is missing."""
+        if self._whole:
+            names = {name for _, name in RAN}
+            terminalreporter.write_line(
+                f"operations on PostgreSQL in both colours: {len(names) - len(self._missing())} of {len(names)}"
+            )
+            for name, colour in self._missing():
+                terminalreporter.write_line(
+                    f"  {name} has not run {colour}: list a test of it in tests.stores.colours.BOTH"
+                )
+
+    def _missing(self) -> list[tuple[str, str]]:
+        return sorted((name, colour) for _, name in RAN for colour in COLOURS if (colour, name) not in RAN)
