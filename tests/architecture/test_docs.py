@@ -5,13 +5,19 @@ from __future__ import annotations
 import inspect
 import re
 from dataclasses import fields
+from typing import TYPE_CHECKING
 
 import pytest
+from typer.testing import CliRunner
 
 from docs.generate import commands
 from redrive import App, errors
+from redrive.cli import cli
 from redrive.stores.drivers.sqlite import Settings
-from tests.architecture.source import DOCS, headings, markdown, name
+from tests.architecture.source import DOCS, ROOT, headings, markdown, name
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize("error", errors.__all__)
@@ -55,6 +61,18 @@ def test_each_fence_names_its_language():
     anonymous = [name(page) for page in markdown() if any(not language for language in _languages(page.read_text()))]
 
     assert [] == anonymous
+
+
+def test_the_readme_shows_the_present_drawing(tmp_path: Path):
+    """Compare the picture of the README with the present output of the command above it.
+
+    To replace the picture, run that command in the checkout with ``--svg docs/plan.svg``.
+    """
+    (policy,) = re.findall(r'^\$ redrive plan "(.*?)"', (ROOT / "README.md").read_text(), re.MULTILINE)
+
+    CliRunner().invoke(cli, ["plan", policy, "--svg", str(tmp_path / "plan.svg")])
+
+    assert (DOCS / "plan.svg").read_text() == (tmp_path / "plan.svg").read_text()
 
 
 def test_each_page_has_a_place():
