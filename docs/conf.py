@@ -71,6 +71,8 @@ myst_substitutions = {"lifecycle": generate.lifecycle(), **generate.commands()}
 
 html_theme = "furo"
 html_title = "redrive"
+html_static_path = ["_static"]
+html_css_files = ["redrive.css"]
 html_show_sourcelink = False
 html_copy_source = False
 
