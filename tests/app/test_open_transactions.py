@@ -23,7 +23,7 @@ from redrive.engine.select import Filter
 from redrive.errors import StoreBusy, StoreError
 from redrive.stores.operations import crons, leases, retention, schedules, workers
 from redrive.stores.operations.leases import Ending
-from redrive.stores.operations.retention import Keep
+from redrive.stores.operations.retention import RetentionTimes
 from tests import postgres
 from tests.stores.helpers import failed
 
@@ -171,7 +171,7 @@ def _refreshes(fleet: Fleet) -> None:
 def _prune(fleet: Fleet) -> None:
     run = fleet.other.store.run
     run(retention.declare(fleet.other.keeps()))
-    run(retention.prune(run(retention.survey(0, Keep(timedelta(0), timedelta(0))))))
+    run(retention.prune(run(retention.survey(0, RetentionTimes(timedelta(0), timedelta(0))))))
     for digest in run(retention.policies()):
         run(retention.forget_policy(digest))
 
@@ -317,7 +317,7 @@ def test_a_policy_outlives_its_retirement_for_a_transaction_that_saw_it(fleet: F
     with postgres.connect(autocommit=False) as connection:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         connection.execute("SELECT 1")
-        run(retention.prune(run(retention.survey(0, Keep(timedelta(0), timedelta(0))))))
+        run(retention.prune(run(retention.survey(0, RetentionTimes(timedelta(0), timedelta(0))))))
         run(retention.forget_policy(digest))
         second = app.tasks["send"].options(retry=NEW).enqueue(2, using=connection)
         run(retention.forget_policy(digest))

@@ -320,7 +320,7 @@ def test_it_goes_on_where_it_was_and_looks_at_all_now_and_then(app: App, monkeyp
     seen: list[int] = []
     claim = leases.claim
 
-    def noted(*args: Any, floors: Sequence[floors.Floor], **options: Any) -> Any:
+    def noted(*args: Any, floors: Sequence[floors.LaneCursor], **options: Any) -> Any:
         """Note how many floors the claimer knows."""
         seen.append(len(floors))
         return claim(*args, floors=floors, **options)

@@ -13,7 +13,7 @@ from redrive import App
 from redrive.errors import StoreBusy
 from redrive.runtime import timekeeper
 from redrive.runtime.timekeeper import LOOK, Timekeeper
-from redrive.stores.operations.clock import Kept
+from redrive.stores.operations.clock import ClockState
 from redrive.testing import VirtualClock
 from tests.runtime.helpers import PATIENCE, app_on, repeat
 
@@ -21,7 +21,7 @@ NONE = timedelta(0)
 HOUR = timedelta(hours=1)
 
 
-def looked(app: Any, *answers: Kept | Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def looked(app: Any, *answers: ClockState | Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a timekeeper look as often as there are answers; the last one is repeated."""
     left, clock = list(answers), VirtualClock()
 
@@ -31,7 +31,7 @@ def looked(app: Any, *answers: Kept | Exception, monkeypatch: pytest.MonkeyPatch
             raise answer
         return answer
 
-    async def arun(answer: Kept) -> Kept:
+    async def arun(answer: ClockState) -> ClockState:
         return answer
 
     async def run() -> None:
@@ -57,8 +57,8 @@ def app(tmp_path: Path):
 
 def test_a_step_is_logged_once_and_so_is_its_end(app: App, monkeypatch: pytest.MonkeyPatch, caplog):
     """What has not changed since the last look is not logged again."""
-    still = Kept(NONE, NONE)
-    looked(app, still, Kept(HOUR, NONE), Kept(HOUR, NONE), still, still, monkeypatch=monkeypatch)
+    still = ClockState(NONE, NONE)
+    looked(app, still, ClockState(HOUR, NONE), ClockState(HOUR, NONE), still, still, monkeypatch=monkeypatch)
 
     first, second = caplog.messages
 
@@ -68,14 +68,14 @@ def test_a_step_is_logged_once_and_so_is_its_end(app: App, monkeypatch: pytest.M
 
 def test_a_step_that_is_followed_is_logged(app: App, monkeypatch: pytest.MonkeyPatch, caplog):
     """The worker whose look makes the database follow says so; nothing is said of the end of the step then."""
-    looked(app, Kept(-HOUR, NONE), Kept(NONE, -HOUR), Kept(NONE, NONE), monkeypatch=monkeypatch)
+    looked(app, ClockState(-HOUR, NONE), ClockState(NONE, -HOUR), ClockState(NONE, NONE), monkeypatch=monkeypatch)
 
     assert ["the clock was set, and that has lasted: the database follows it by -3600.000 s"] == caplog.messages[1:]
 
 
 def test_a_look_that_fails_is_tried_again(app: App, monkeypatch: pytest.MonkeyPatch, caplog):
     """The store may be away for a while; the timekeeper stays."""
-    looked(app, StoreBusy("locked"), Kept(HOUR, NONE), monkeypatch=monkeypatch)
+    looked(app, StoreBusy("locked"), ClockState(HOUR, NONE), monkeypatch=monkeypatch)
 
     assert "looking at the clock waits: locked" == caplog.messages[0]
     assert 2 == len(caplog.messages)

@@ -24,7 +24,7 @@ from redrive.engine.select import Filter
 from redrive.engine.transition import Transition
 from redrive.policy import Failure, Policy
 from redrive.stores.operations import admin, answers, attempts, jobs, leases, redriving, workers
-from redrive.stores.operations.floors import Floor
+from redrive.stores.operations.floors import LaneCursor
 from redrive.stores.operations.leases import Claimed, Ending, Settled
 from redrive.stores.query import Operation
 from redrive.stores.store import Store, open_store
@@ -176,7 +176,7 @@ class Harness:
         worker: int | None = None,
         queues: Sequence[str] | None = None,
         tasks: Sequence[str] | None = None,
-        floors: Sequence[Floor] = (),
+        floors: Sequence[LaneCursor] = (),
     ) -> Claimed:
         """Claim jobs, and hear how long to rest."""
         who, life = (self.me, LONG) if worker is None else (worker, LEASE)
@@ -224,7 +224,7 @@ class Harness:
 
     def report(self, *reports: tuple[Claim, str | None]) -> frozenset[int]:
         """Say how far attempts are; which of them are current?"""
-        said = [attempts.Report(claim.id, claim.lease_id, details) for claim, details in reports]
+        said = [attempts.ProgressReport(claim.id, claim.lease_id, details) for claim, details in reports]
         return self.do(attempts.report(said, now=self.now))
 
     def dead(self, wanted: NewJob | None = None) -> int:

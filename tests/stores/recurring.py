@@ -19,7 +19,7 @@ from redrive.engine.tracked import Tracked, columns
 from redrive.policy import Policy
 from redrive.schedule import RefreshPolicy, RefreshState, Schedule
 from redrive.stores.operations import crons, leases, refreshes, schedules, tracked, tracking
-from redrive.stores.operations.freshness import Turned
+from redrive.stores.operations.freshness import MoveResult
 from redrive.stores.query import Operation, Query, Steps
 from tests.stores.helpers import T0, Harness, seconds
 
@@ -124,7 +124,7 @@ class Clockwork:
 
     def track(self, *keys: str, **how: Any) -> frozenset[str]:
         """Keep things fresh."""
-        things = [tracking.Wanted(key, b'{"id":1}') for key in keys]
+        things = [tracking.NewItem(key, b'{"id":1}') for key in keys]
         return self.do(tracking.track(self.definition, things, lucky(), now=self.now, **how))
 
     def thing(self, key: str = "a") -> Tracked:
@@ -140,7 +140,7 @@ class Clockwork:
         self.track(key, **how)
         return self.store.take()
 
-    def start(self, budget: int = 100, luck: float = 0.0) -> tuple[Turned, ...]:
+    def start(self, budget: int = 100, luck: float = 0.0) -> tuple[MoveResult, ...]:
         """Start what is due."""
         return self.do(refreshes.start(self.name, budget, lucky(luck), now=self.now))
 
@@ -152,11 +152,11 @@ class Clockwork:
         """Reckon anew."""
         return self.do(refreshes.replan(self.name, budget, lucky(), now=self.now))
 
-    def trigger(self, key: str = "a") -> Turned:
+    def trigger(self, key: str = "a") -> MoveResult:
         """Start a thing now."""
         return self.do(tracking.trigger(self.name, key, 0.0, now=self.now))
 
-    def update(self, key: str = "a", **how: Any) -> Turned:
+    def update(self, key: str = "a", **how: Any) -> MoveResult:
         """A person has changed a thing."""
         return self.do(tracking.update(self.name, key, 0.0, now=self.now, **how))
 

@@ -17,7 +17,7 @@ from redrive.errors import NotTracked
 from redrive.schedule import Exhausted
 from redrive.stores.operations import checks, leases, refreshes, tracking, workers
 from redrive.stores.operations.leases import Ending
-from redrive.stores.operations.tracking import Wanted
+from redrive.stores.operations.tracking import NewItem
 from redrive.stores.store import Store, open_store
 from tests import postgres
 from tests.stores.helpers import LONG, T0, Harness, failed, seconds
@@ -57,7 +57,7 @@ def _start(store: Store, _: int) -> None:
 def _track(store: Store, seed: int) -> None:
     orders = itertools.cycle(itertools.permutations(KEYS))
     for order in itertools.islice(orders, seed, seed + ROUNDS):
-        things = [Wanted(key, b"{}") for key in order]
+        things = [NewItem(key, b"{}") for key in order]
         store.run(tracking.track(DEFINITION, things, lucky(), **_now()))
 
 

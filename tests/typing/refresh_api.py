@@ -11,7 +11,7 @@ import redrive
 from redrive.app.refresh import TrackOptions
 from redrive.engine.tracked import Tracked
 from redrive.schedule import RefreshState
-from redrive.stores.operations.freshness import Turned
+from redrive.stores.operations.freshness import MoveResult
 from redrive.stores.operations.tracked import Counts
 
 app = redrive.App("memory://")
@@ -59,7 +59,7 @@ table.keeping("Refresh every hour")  # type: ignore[call-arg]
 kept: TrackOptions[...] = keeping
 
 assert_type(table.untrack("k", using=object()), bool)
-assert_type(table.update("k", at_once=False), Turned)
+assert_type(table.update("k", at_once=False), MoveResult)
 assert_type(table.trigger("k", actor="anna").job_id, int | None)
 table.update("k", False)  # type: ignore[call-arg]
 assert_type(table.get("k"), Tracked)
@@ -73,6 +73,6 @@ async def coroutines() -> None:
     assert_type(await model.atrack("k", "weather"), bool)
     await model.atrack("k", 7)  # type: ignore[arg-type]
     assert_type(await model.keeping(at_once=False).atrack_many([("k", "weather")]), frozenset[str])
-    assert_type(await model.aupdate("k"), Turned)
+    assert_type(await model.aupdate("k"), MoveResult)
     assert_type(await model.atracked(), tuple[Tracked, ...])
     assert_type(await model("weather"), str)

@@ -30,7 +30,7 @@ from redrive.errors import PolicyError, TaskDefinitionError
 from redrive.policy import Policy, parse_duration
 from redrive.stores.drivers.forks import Mutex
 from redrive.stores.operations import admin, jobs
-from redrive.stores.operations.retention import Keep
+from redrive.stores.operations.retention import RetentionTimes
 from redrive.stores.store import Store, open_store
 
 __all__ = ["App"]
@@ -82,7 +82,7 @@ class App(Operator, Answers, Queues, Schedules):
         keep_dead_for: timedelta | float | str = FOREVER,
     ) -> None:
         self.url = url
-        self.keep = Keep(keep(keep_for, "keep_for"), keep(keep_dead_for, "keep_dead_for"))
+        self.keep = RetentionTimes(keep(keep_for, "keep_for"), keep(keep_dead_for, "keep_dead_for"))
         self.terms = LeaseTerms(parse_duration(heartbeat_every), parse_duration(lease_for))
         self._registry = Registry(include)
         self.clock = clock
@@ -271,11 +271,11 @@ class App(Operator, Answers, Queues, Schedules):
         """The present policy of each task, by the name of the task and by its earlier names."""
         return {name: freeze(task.policy) for task in self.tasks.values() for name in task.names}
 
-    def keeps(self) -> Mapping[str, Keep]:
+    def keeps(self) -> Mapping[str, RetentionTimes]:
         """How long the ended jobs of each task are kept, by the name of the task and by its earlier names."""
         spans = {name: task.traits.keep_for for task in self.tasks.values() for name in task.names}
         return {
-            name: self.keep if isinstance(span, UnsetType) else Keep(span, self.keep.dead)
+            name: self.keep if isinstance(span, UnsetType) else RetentionTimes(span, self.keep.dead)
             for name, span in spans.items()
         }
 

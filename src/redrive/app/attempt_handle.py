@@ -19,7 +19,7 @@ from redrive.clock import SystemClock
 from redrive.engine.records import Claim
 from redrive.errors import LeaseLost, PayloadError, StoreError
 from redrive.stores.operations import attempts
-from redrive.stores.operations.attempts import Report
+from redrive.stores.operations.attempts import ProgressReport
 
 if TYPE_CHECKING:
     from redrive.stores.store import Store
@@ -89,7 +89,7 @@ class AttemptHandle:
         self._soft_until = None if soft_for is None else _monotonic() + soft_for
         self._stop: Stop | None = None
         self._said_at: float | None = None
-        self._pending: deque[Report] = deque(maxlen=1)
+        self._pending: deque[ProgressReport] = deque(maxlen=1)
 
     @property
     def uid(self) -> str:
@@ -133,7 +133,7 @@ class AttemptHandle:
 
     # ------------------------------------------------------------------------------------------------- signs of life
 
-    def say(self, details: object, *, force: bool) -> Report | None:
+    def say(self, details: object, *, force: bool) -> ProgressReport | None:
         """Take what the handler says of itself.
 
         Args:
@@ -148,7 +148,7 @@ class AttemptHandle:
             PayloadError: the details cannot be written as JSON.
         """
         self.check()
-        report = Report(self.claim.id, self.claim.lease_id, _json(details))
+        report = ProgressReport(self.claim.id, self.claim.lease_id, _json(details))
         if not force and self._said_at is not None and _monotonic() < self._said_at + EVERY:
             if details is not None:
                 self._pending.append(report)
@@ -157,7 +157,7 @@ class AttemptHandle:
         self._pending.clear()
         return report
 
-    def unsaid(self) -> Report | None:
+    def unsaid(self) -> ProgressReport | None:
         """Take what is still to be written, if it is time to."""
         if not self._pending or (self._said_at is not None and _monotonic() < self._said_at + EVERY):
             return None
@@ -190,7 +190,7 @@ class AttemptHandle:
         if self.claim.lease_id not in current:
             raise self.lost()
 
-    def _put_off(self, report: Report, *, force: bool) -> None:
+    def _put_off(self, report: ProgressReport, *, force: bool) -> None:
         """Leave a report to the worker: that the database is away for a moment must not end a healthy attempt."""
         if force:
             raise  # noqa: PLE0704 - called where a StoreError is handled

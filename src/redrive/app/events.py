@@ -16,7 +16,7 @@ from redrive.engine.lifecycle import JobEvent
 from redrive.engine.occurrence import Decision, Occurrence
 from redrive.engine.records import Claim, JobRecord, NewJob
 from redrive.engine.transition import Transition
-from redrive.stores.operations.jobs import Placed
+from redrive.stores.operations.jobs import EnqueueResult
 from redrive.stores.operations.leases import Ending, Settled
 
 __all__ = ["Enqueue", "emit_cancelled", "emit_fired", "emit_lost", "emit_moved", "emit_settled"]
@@ -51,7 +51,7 @@ class Enqueue:
     ) -> None:
         self._around.__exit__(kind, error, traceback)
 
-    def tell(self, placed: Placed) -> None:
+    def tell(self, placed: EnqueueResult) -> None:
         """Tell which jobs are new, after they have been stored.
 
         Args:

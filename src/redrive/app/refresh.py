@@ -16,8 +16,8 @@ from redrive.errors import ConfigurationError, TaskDefinitionError
 from redrive.retrying import rng
 from redrive.schedule import RefreshPolicy
 from redrive.stores.operations import schedules, tracked, tracking
-from redrive.stores.operations.freshness import Turned
-from redrive.stores.operations.tracking import Wanted
+from redrive.stores.operations.freshness import MoveResult
+from redrive.stores.operations.tracking import NewItem
 from redrive.stores.query import Operation
 
 __all__ = ["Refresh", "TrackOptions"]
@@ -84,7 +84,7 @@ class TrackOptions(Generic[P]):
     def _operation(self, things: _Things) -> Operation[frozenset[str]]:
         refresh = self._refresh
         refresh.app.check()
-        wanted = [Wanted(_key(key), refresh.signature.write(tuple(args), kwargs)) for key, args, kwargs in things]
+        wanted = [NewItem(_key(key), refresh.signature.write(tuple(args), kwargs)) for key, args, kwargs in things]
         definition, now = refresh.definition, refresh.app.now()
         operation = tracking.track(
             definition, wanted, iter(rng.roll, None), own=self._own, at_once=self._at_once, now=now
@@ -239,7 +239,7 @@ class Refresh(Task[P, R, C], Generic[P, R, C]):
         *,
         at_once: bool = True,
         using: Any = None,  # noqa: ANN401 - a connection of any library
-    ) -> Turned:
+    ) -> MoveResult:
         """Somebody has changed the thing: it is enabled if it was given up, and all that was counted is forgotten.
 
         A running attempt is cancelled: it refreshes what is not any more.
@@ -263,14 +263,14 @@ class Refresh(Task[P, R, C], Generic[P, R, C]):
         *,
         at_once: bool = True,
         using: Any = None,  # noqa: ANN401 - a connection of any library
-    ) -> Turned:
+    ) -> MoveResult:
         """Somebody has changed the thing; see `update`."""
         return await self.app.store.arun(self._update(key, at_once=at_once), using=using)
 
-    def _update(self, key: str, *, at_once: bool) -> Operation[Turned]:
+    def _update(self, key: str, *, at_once: bool) -> Operation[MoveResult]:
         return tracking.update(self.name, _key(key), rng.roll(), at_once=at_once, now=self.app.now())
 
-    def trigger(self, key: str, *, actor: str | None = None) -> Turned:
+    def trigger(self, key: str, *, actor: str | None = None) -> MoveResult:
         """Start a thing now, due or not, paused or not. A running attempt is superseded.
 
         Args:
@@ -285,11 +285,11 @@ class Refresh(Task[P, R, C], Generic[P, R, C]):
         """
         return self.app.store.run(self._trigger(key, actor))
 
-    async def atrigger(self, key: str, *, actor: str | None = None) -> Turned:
+    async def atrigger(self, key: str, *, actor: str | None = None) -> MoveResult:
         """Start a thing now; see `trigger`."""
         return await self.app.store.arun(self._trigger(key, actor))
 
-    def _trigger(self, key: str, actor: str | None) -> Operation[Turned]:
+    def _trigger(self, key: str, actor: str | None) -> Operation[MoveResult]:
         return tracking.trigger(self.name, _key(key), rng.roll(), actor=actor or self.app.actor, now=self.app.now())
 
     def pause(self, key: str | None = None, *, actor: str | None = None) -> None:

@@ -21,7 +21,7 @@ from redrive.errors import ConfigurationError, PayloadError
 from redrive.observe.listeners import LISTENERS
 from redrive.policy import Policy, parse_duration
 from redrive.stores.operations import jobs
-from redrive.stores.operations.jobs import Placed
+from redrive.stores.operations.jobs import EnqueueResult
 from redrive.stores.query import Operation
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ class Call(Generic[P, R]):
         message = f"{self.name}: {what} must be a text that is not empty, got {found!r}"
         raise ConfigurationError(message)
 
-    def _operation(self, new: list[NewJob], trace: str | None = None) -> Operation[Placed]:
+    def _operation(self, new: list[NewJob], trace: str | None = None) -> Operation[EnqueueResult]:
         self.app.check()
         self.app.check_policy(self._options.policy.policy, self.signature)
         return jobs.enqueue(new, trace=trace, now=self.app.now())
@@ -301,7 +301,7 @@ class Call(Generic[P, R]):
 
         return Enqueue(self.name, self._options.queue, new, using)
 
-    def _handles(self, placed: Placed, using: object) -> list[Job[R]]:
+    def _handles(self, placed: EnqueueResult, using: object) -> list[Job[R]]:
         at = None if using is None else placed.at
         if not placed.existing:
             return [Job(self.app, number, enqueued_at=at) for number in placed.ids]

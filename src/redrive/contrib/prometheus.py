@@ -43,7 +43,7 @@ from redrive.observe import Bounded, Event
 from redrive.observe.logs import logger
 from redrive.observe.measures import BUCKETS, METRICS, Metric, measures
 from redrive.stores.operations.clock import difference
-from redrive.stores.operations.queue_metrics import Depths, Standing, depths
+from redrive.stores.operations.queue_metrics import Depths, DepthState, depths
 
 __all__ = ["EVERY", "Collector", "Metrics", "Served", "metrics", "serve"]
 
@@ -164,7 +164,7 @@ class Collector(BaseCollector):
     def _oldest(self, full: Depths) -> GaugeMetricFamily:
         ages: dict[str, float] = {}
         for line in full.queues:
-            if line.standing is Standing.DUE and line.oldest_at is not None:
+            if line.standing is DepthState.DUE and line.oldest_at is not None:
                 queue = self._bounded.value("queue", line.queue)
                 ages[queue] = max(ages.get(queue, 0.0), (full.at - line.oldest_at).total_seconds())
         family = GaugeMetricFamily(

@@ -46,7 +46,7 @@ from redrive.runtime.supervision import Duty
 from redrive.runtime.tracing import log_undecided
 from redrive.stores.operations import floors, leases, workers
 from redrive.stores.operations.leases import Ending
-from redrive.stores.operations.limited_queues import Walk
+from redrive.stores.operations.limited_queues import QueueScan
 
 __all__ = ["Claimer", "suspect"]
 
@@ -118,8 +118,8 @@ class Claimer:
         self._doubt = False
         self._stopped = False
         self._queues = queues
-        self._walks: tuple[Walk, ...] = ()
-        self._floors: tuple[floors.Floor, ...] = ()
+        self._walks: tuple[QueueScan, ...] = ()
+        self._floors: tuple[floors.LaneCursor, ...] = ()
         self._whole_at = float("-inf")  # by the monotonic clock: when to look without floors again
         self._fits_until = float("-inf")  # by the monotonic clock: when to look at the schema again
         self._ahead = 0

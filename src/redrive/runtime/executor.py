@@ -60,7 +60,7 @@ from redrive.runtime.soft_timeout import softly
 from redrive.runtime.threads import Threads
 from redrive.runtime.tracing import watched
 from redrive.stores.operations import jobs, workers
-from redrive.stores.operations.attempts import Report
+from redrive.stores.operations.attempts import ProgressReport
 
 __all__ = ["Executor"]
 
@@ -113,7 +113,7 @@ class Executor:
         link = self._links.get(lease_id)
         return link is not None and (link.ended or link.lent)
 
-    def unsaid(self) -> list[Report]:
+    def unsaid(self) -> list[ProgressReport]:
         """Take what handlers have said of themselves and nobody has written yet. From any thread."""
         reports = (link.unsaid() for link in list(self._links.values()))
         return [report for report in reports if report is not None]

@@ -23,7 +23,7 @@ from redrive.app.app import App
 from redrive.clock import SystemClock
 from redrive.runtime.supervision import Supervisor
 from redrive.stores.operations import attempts, workers
-from redrive.stores.operations.attempts import Report
+from redrive.stores.operations.attempts import ProgressReport
 
 __all__ = ["Heartbeat"]
 
@@ -65,7 +65,7 @@ class Heartbeat:
         forgotten: Callable[[], None],
         *,
         unknown: Callable[[], None] = lambda: None,
-        unsaid: Callable[[], Sequence[Report]] = lambda: (),
+        unsaid: Callable[[], Sequence[ProgressReport]] = lambda: (),
         supervisor: Supervisor | None = None,
         expired: Callable[[], None] = lambda: None,
     ) -> None:

@@ -33,7 +33,7 @@ from redrive.runtime.supervision import Duty
 from redrive.schedule import Outcome, RefreshPolicy
 from redrive.schedule.refresh import TOLERANCE
 from redrive.stores.operations import crons, refreshes, schedules, set_back
-from redrive.stores.operations.schedules import Look
+from redrive.stores.operations.schedules import ScheduleStatus
 
 __all__ = ["Scheduler", "Turn", "declare", "turn"]
 
@@ -144,14 +144,14 @@ async def mend(app: App, roll: Callable[[], float], *, seen: bool) -> None:
                 log.warning("cron %s: it waited for a clock that was set back; it waits %s less", each.name, earlier)
 
 
-def _is_ahead(policy: RefreshPolicy, look: Look) -> bool:
+def _is_ahead(policy: RefreshPolicy, look: ScheduleStatus) -> bool:
     """Return whether all things that wait for their start wait for longer than until the next planned refresh."""
     late = look.now + TOLERANCE
     latest = None if policy.schedule is None else policy.schedule.next(late, after=late)
     return latest is not None and look.due_at is not None and look.due_at > latest + policy.jitter
 
 
-async def _mend_things(app: App, look: Look, roll: Callable[[], float]) -> None:
+async def _mend_things(app: App, look: ScheduleStatus, roll: Callable[[], float]) -> None:
     moved, after = 0, ""
     while True:
         page = await app.store.arun(set_back.things(look.name, iter(roll, None), after=after, now=app.now()))
@@ -193,7 +193,7 @@ async def turn(app: App, roll: Callable[[], float], *, budget: int = BUDGET) -> 
     return Turn(done, None if earliest is None or at is None else earliest - at, at)
 
 
-async def _fire(app: App, look: Look) -> int:
+async def _fire(app: App, look: ScheduleStatus) -> int:
     fired = await app.store.arun(crons.fire(look.name, now=app.now()))
     for each in fired:
         level = logging.INFO if each.decision is Decision.STARTED else logging.WARNING
@@ -204,7 +204,7 @@ async def _fire(app: App, look: Look) -> int:
     return len(fired)
 
 
-async def _start(app: App, look: Look, roll: Callable[[], float], budget: int) -> int:
+async def _start(app: App, look: ScheduleStatus, roll: Callable[[], float], budget: int) -> int:
     started = await app.store.arun(refreshes.start(look.name, budget, iter(roll, None), now=app.now()))
     for each in started:
         if each.outcome is Outcome.GAVE_UP:

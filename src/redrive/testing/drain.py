@@ -33,7 +33,7 @@ from redrive.runtime.scheduler import declare, turn
 from redrive.runtime.tracing import kept
 from redrive.stores.operations import answers, leases, queues, workers
 from redrive.stores.operations.leases import Ending
-from redrive.stores.operations.limited_queues import Walk
+from redrive.stores.operations.limited_queues import QueueScan
 from redrive.testing.clock import VirtualClock
 
 __all__ = ["Drained", "adrain", "drain"]
@@ -99,7 +99,7 @@ async def adrain(
         workers.register("drain", concurrency=1, lease_for=FOR_EVER, tasks=app.served(), now=clock.now())
     )
     attempts = 0
-    walks: list[Walk] = []
+    walks: list[QueueScan] = []
     try:
         while attempts < ENDLESS:
             ran, rest = await _step(app, clock, worker, sample, walks)
@@ -114,7 +114,7 @@ async def adrain(
 
 
 async def _step(
-    app: App, clock: VirtualClock, worker: int, sample: Callable[[], float], walks: list[Walk]
+    app: App, clock: VirtualClock, worker: int, sample: Callable[[], float], walks: list[QueueScan]
 ) -> tuple[int, timedelta | None]:
     """Run one due job, if there is one; answer how many ran, and how long to wait for the next (None: for ever)."""
     claimed = await app.store.arun(

@@ -395,7 +395,7 @@ def test_claims_with_floors_take_the_same_in_the_same_order(store: Harness, seed
     expected = [job.id for job in sorted(due, key=lambda job: (job.priority, job.scheduled_at, job.id))]
 
     actual: list[int] = []
-    known: tuple[floors.Floor, ...] = ()
+    known: tuple[floors.LaneCursor, ...] = ()
     for size in itertools.cycle([3, 1, 7, 2]):
         claims = store.claimed(size, floors=known).claims
         known = floors.raised(known, claims)
@@ -434,7 +434,7 @@ def test_a_late_commit_below_a_floor_is_found_by_the_next_look_without(store: Ha
 
 def test_floors_are_of_the_lanes_that_were_used_last():
     """No more floors are remembered than a claim can do with: those of the lanes that gave jobs last."""
-    known: tuple[floors.Floor, ...] = ()
+    known: tuple[floors.LaneCursor, ...] = ()
     for number in range(floors.LANES + 3):
         known = floors.raised(known, [claim(id=number, queue=f"q{number}", scheduled_at=T0)])
     known = floors.raised(known, [claim(id=99, queue="q3", scheduled_at=T0)])

@@ -12,7 +12,7 @@ from redrive.engine.select import Filter
 from redrive.errors import IllegalMove
 from redrive.policy import Policy
 from redrive.stores.operations import admin, audit, repolicy
-from redrive.stores.operations.admin import Cancelled
+from redrive.stores.operations.admin import CancelResult
 from tests.stores.helpers import Harness, failed, new, seconds
 
 
@@ -29,11 +29,11 @@ def test_many_are_cancelled_at_once(store: Harness):
     waiting, other = store.enqueue(new(delay=5), new("mail"))
     done = store.do(admin.cancel_all(Filter(task="send", limit=3), why="enough", actor="ann", now=store.now))
 
-    assert Cancelled((running.id, waiting), waiting) == done
+    assert CancelResult((running.id, waiting), waiting) == done
     assert [State.DEAD, State.READY] == [store.job(dead).state, store.job(other).state]
     assert [Closing.CANCELLED] == [line.outcome for line in store.history(running.id)]
     assert [("ann", "cancel", [running.id, waiting])] == log(store)
-    assert Cancelled(()) == store.do(admin.cancel_all(Filter(hold=Hold.DELAY), now=store.now))
+    assert CancelResult(()) == store.do(admin.cancel_all(Filter(hold=Hold.DELAY), now=store.now))
 
 
 def test_the_log_is_read_in_pages(store: Harness):

@@ -9,11 +9,11 @@ import pytest
 
 from redrive.engine.outcome import Suspended
 from redrive.stores.operations import queue_metrics as module
-from redrive.stores.operations.queue_metrics import Depth, Standing
+from redrive.stores.operations.queue_metrics import Depth, DepthState
 from tests.stores.helpers import FATAL, Harness, failed, new, seconds
 
 
-def read(store: Harness) -> dict[tuple[str, Standing], tuple[int, datetime | None]]:
+def read(store: Harness) -> dict[tuple[str, DepthState], tuple[int, datetime | None]]:
     """How full each queue is."""
     lines: tuple[Depth, ...] = store.do(module.depths(now=store.now)).queues
     return {(line.queue, line.standing): (line.jobs, line.oldest_at) for line in lines}
@@ -37,13 +37,13 @@ def test_each_queue_is_counted_by_what_its_jobs_are_doing(store: Harness):
     store.enqueue(msgspec.structs.replace(new(queue="mail"), partition="a"), new(queue="bulk", priority=7))
 
     assert {
-        ("default", Standing.DEAD): (1, None),
-        ("default", Standing.WAITING): (1, None),
-        ("default", Standing.LATER): (1, None),
-        ("default", Standing.RUNNING): (1, None),
-        ("mail", Standing.DUE): (2, began),
-        ("mail", Standing.LATER): (1, None),
-        ("bulk", Standing.DUE): (1, store.now),
+        ("default", DepthState.DEAD): (1, None),
+        ("default", DepthState.WAITING): (1, None),
+        ("default", DepthState.LATER): (1, None),
+        ("default", DepthState.RUNNING): (1, None),
+        ("mail", DepthState.DUE): (2, began),
+        ("mail", DepthState.LATER): (1, None),
+        ("bulk", DepthState.DUE): (1, store.now),
     } == read(store)
 
 

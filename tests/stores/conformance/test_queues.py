@@ -439,7 +439,7 @@ def walk(store: Harness, *, until: int) -> tuple[list[Claim], list[timedelta | N
     """Claim as a worker does, which brings its walks along, until it has so many or is through; also the rests."""
     found: list[Claim] = []
     rests: list[timedelta | None] = []
-    walks: tuple[limited_queues.Walk, ...] = ()
+    walks: tuple[limited_queues.QueueScan, ...] = ()
     while len(found) < until and (not rests or walks):
         answer = store.do(leases.claim(store.me, until - len(found), lease_for=LONG, walks=walks, now=store.now))
         found += answer.claims

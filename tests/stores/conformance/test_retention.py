@@ -10,19 +10,19 @@ from msgspec.structs import replace
 from redrive.engine.lifecycle import State
 from redrive.errors import JobNotFound
 from redrive.stores.operations import retention
-from redrive.stores.operations.retention import Keep, Survey
+from redrive.stores.operations.retention import RetentionTimes, Survey
 from tests.stores.helpers import LEASE, Harness, failed, new, seconds
 
-WEEK = Keep(seconds(7), None)
+WEEK = RetentionTimes(seconds(7), None)
 """A short one: ended jobs are kept for seven seconds, dead ones for ever."""
 
 
-def survey(store: Harness, keep: Keep = WEEK, **options: int) -> Survey:
+def survey(store: Harness, keep: RetentionTimes = WEEK, **options: int) -> Survey:
     """Look for what may go, from the first job on."""
     return store.do(retention.survey(options.pop("after_id", 0), keep, now=store.now, **options))
 
 
-def prune(store: Harness, keep: Keep = WEEK) -> int:
+def prune(store: Harness, keep: RetentionTimes = WEEK) -> int:
     """One pass."""
     return store.do(retention.prune(survey(store, keep)))
 
@@ -58,7 +58,7 @@ def test_what_has_not_ended_is_never_deleted(store: Harness):
     store.put(new(delay=1))
     store.wait(10**6)
 
-    assert 0 == prune(store, Keep(seconds(1), None))
+    assert 0 == prune(store, RetentionTimes(seconds(1), None))
     assert 4 == len(store.jobs())
 
 
@@ -67,7 +67,7 @@ def test_the_dead_go_where_the_app_says_so(store: Harness):
     store.dead()
     store.wait(10)
 
-    assert (0, 0, 1) == tuple(prune(store, Keep(None, span)) for span in (None, seconds(11), seconds(10)))
+    assert (0, 0, 1) == tuple(prune(store, RetentionTimes(None, span)) for span in (None, seconds(11), seconds(10)))
 
 
 def test_a_task_may_say_for_itself(store: Harness):
@@ -75,9 +75,13 @@ def test_a_task_may_say_for_itself(store: Harness):
     store.enqueue(new("short"), new("long"), new("always"), new("other"))
     for claim in store.claim(4):
         store.end(claim)
-    keeps = {"short": Keep(seconds(1), None), "long": Keep(seconds(60), None), "always": Keep(None, None)}
+    keeps = {
+        "short": RetentionTimes(seconds(1), None),
+        "long": RetentionTimes(seconds(60), None),
+        "always": RetentionTimes(None, None),
+    }
     store.do(retention.declare(keeps))
-    store.do(retention.declare({"always": Keep(None, seconds(1))}))
+    store.do(retention.declare({"always": RetentionTimes(None, seconds(1))}))
     store.wait(30)
 
     assert 2 == prune(store)

@@ -10,7 +10,7 @@ from redrive.engine.outcome import Outcome, Snoozed, Succeeded, Suspended
 from redrive.engine.records import Claim
 from redrive.stores.operations import jobs, leases, retention, traces
 from redrive.stores.operations.leases import Ending
-from redrive.stores.operations.retention import Keep
+from redrive.stores.operations.retention import RetentionTimes
 from tests.stores.helpers import FATAL, Harness, failed, new, seconds
 
 
@@ -88,6 +88,6 @@ def test_a_pruned_job_takes_its_trace_with_it(store: Harness):
     number = put(store, "a")
     store.end(store.take())
     store.wait(10)
-    store.do(retention.prune(store.do(retention.survey(0, Keep(seconds(1), None), now=store.now))))
+    store.do(retention.prune(store.do(retention.survey(0, RetentionTimes(seconds(1), None), now=store.now))))
 
     assert None is store.do(traces.trace(number))

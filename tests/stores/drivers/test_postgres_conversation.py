@@ -89,7 +89,7 @@ def test_within_a_transaction_of_somebody_else_nothing_begins_or_ends():
     """On a user's connection, and on one that is lent, an operation is a part of what happens there."""
     talk = part(jobs.enqueue([new()]).steps, OURS)
 
-    assert (jobs.Placed([1]), ["ask", "jobs payloads policies"]) == told(talk, GATE, [])
+    assert (jobs.EnqueueResult([1]), ["ask", "jobs payloads policies"]) == told(talk, GATE, [])
 
 
 @writes

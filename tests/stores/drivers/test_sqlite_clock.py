@@ -15,7 +15,7 @@ from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Lost, Snoozed, Succeeded
 from redrive.engine.queue import QueueChange, Rate
 from redrive.stores.operations import audit, jobs, leases, queues, workers
-from redrive.stores.operations.clock import Kept, difference, instant, keep
+from redrive.stores.operations.clock import ClockState, difference, instant, keep
 from redrive.stores.operations.leases import Ending
 from redrive.stores.query import Steps, reads
 from redrive.stores.store import Store, open_store
@@ -68,7 +68,7 @@ class Machine:
         """The time of the database."""
         return self.store.run(_time())
 
-    def follow(self) -> Kept:
+    def follow(self) -> ClockState:
         """Let a step last, and answer what the look after that says."""
         self.store.run(keep())
         self.passes(HOLD)
@@ -112,7 +112,7 @@ def test_a_step_does_not_change_the_time_of_the_database(machine: Machine, step:
     machine.set(-step)
 
     assert NOON + seconds(70) == during == machine.time()
-    assert (Kept(step, NONE), Kept(NONE, NONE)) == (first, machine.store.run(keep()))
+    assert (ClockState(step, NONE), ClockState(NONE, NONE)) == (first, machine.store.run(keep()))
     assert (step, NONE) == (differs, machine.store.run(difference()))
 
 
@@ -146,7 +146,7 @@ def test_a_step_that_lasts_is_followed(machine: Machine, step: timedelta):
     kept = machine.follow()
     (line,) = machine.store.run(audit.audit())
 
-    assert Kept(NONE, step) == kept
+    assert ClockState(NONE, step) == kept
     assert machine.wall == machine.time()
     assert ("redrive", "clock_followed") == (line.actor, line.action)
 
@@ -213,7 +213,7 @@ def test_where_the_system_does_not_say_how_long_it_is_up_its_clock_rules(
     monkeypatch.setattr(clock, "boot_time", lambda: None)
     machine.set(HOUR)
 
-    assert (Kept(NONE, NONE), machine.wall) == (machine.store.run(keep()), machine.time())
+    assert (ClockState(NONE, NONE), machine.wall) == (machine.store.run(keep()), machine.time())
 
 
 def test_a_process_that_starts_during_a_step_has_the_same_time(machine: Machine):

@@ -10,7 +10,7 @@ from redrive.engine.select import Filter
 from redrive.engine.workers import WorkerRecord
 from redrive.errors import StoreOpenError
 from redrive.stores.operations import admin, schema, workers
-from redrive.stores.operations.admin import Cancelled
+from redrive.stores.operations.admin import CancelResult
 from redrive.stores.query import Query
 from tests.engine.helpers import job
 from tests.stores.helpers import T0
@@ -115,9 +115,9 @@ def test_cancelling_many_passes_over_what_has_ended():
     rows = [job(id=1), job(id=2, state=State.SUCCEEDED), job(id=3), job(id=4)]
     done, asked = converse(admin.cancel_all(Filter(limit=4)), CLOCK, rows, [(1,)], [], [(4,)], [])
 
-    assert Cancelled((1, 4), 4) == done
+    assert CancelResult((1, 4), 4) == done
     assert ["clock", "jobs_oldest", "cancel", "cancel", "cancel", "audit_insert"] == names(asked)
-    assert Cancelled(()) == converse(admin.cancel_all(Filter()), CLOCK, [])[0]
+    assert CancelResult(()) == converse(admin.cancel_all(Filter()), CLOCK, [])[0]
 
 
 def test_skipping_what_holds_up_nobody_leaves_no_line():

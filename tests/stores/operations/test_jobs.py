@@ -49,7 +49,7 @@ def test_material_is_read_in_one_transaction(rows: list[Any], expected: bytes | 
     """The material of a catch request is the job, its arguments and its history, asked for together."""
     material, asked = converse(jobs.material(7), [job()], rows, [1])
 
-    assert jobs.Material(job(), expected, (1,)) == material
+    assert jobs.CatchMaterial(job(), expected, (1,)) == material
     assert ["job_get", "payload_of", "attempts_of"] == names(asked)
 
 
@@ -65,7 +65,7 @@ def test_enqueueing_writes_each_policy_once():
     ids, asked = converse(jobs.enqueue(wanted), blocks, [])
     _, policies, rows, payloads = single(asked)
 
-    assert jobs.Placed([42, 43, 44]) == ids
+    assert jobs.EnqueueResult([42, 43, 44]) == ids
     assert ["gate", "policy_put", "job_insert", "payload_insert"] == names(asked)
     assert 3 == asked[0].params["count"]
     assert [wanted[0].policy.digest, wanted[2].policy.digest] == [row["digest"] for row in policies.many]
@@ -93,7 +93,7 @@ def test_enqueueing_nothing_asks_nothing():
     with pytest.raises(StopIteration) as ended:
         next(jobs.enqueue([]).steps)
 
-    assert jobs.Placed([]) == ended.value.value
+    assert jobs.EnqueueResult([]) == ended.value.value
 
 
 def test_only_the_job_itself_has_its_hard_timeout():

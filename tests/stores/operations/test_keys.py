@@ -11,16 +11,16 @@ from redrive.engine.lifecycle import State
 from redrive.engine.records import KeyUntil, OnConflict
 from redrive.errors import DuplicateJob, StoreBusy
 from redrive.stores.operations import keys
-from redrive.stores.operations.keys import Holder, Wanted
+from redrive.stores.operations.keys import Holder, KeyRequest
 from redrive.stores.query import Operation, Steps
 from tests.stores.helpers import T0, new, seconds
 from tests.stores.operations.conversing import converse, names
 
-MINE = Wanted("send", "u", 7)
+MINE = KeyRequest("send", "u", 7)
 OTHER = Holder("send", "u", 9, "send", State.READY, debounced=False)
 
 
-def taking(*wanted: Wanted) -> Operation[dict[int, Holder]]:
+def taking(*wanted: KeyRequest) -> Operation[dict[int, Holder]]:
     """Take unique keys."""
 
     def steps() -> Steps[dict[int, Holder]]:
@@ -44,7 +44,7 @@ def test_a_key_that_changes_hands_too_quickly_is_given_up():
 
 def test_what_was_lost_stays_lost_while_others_are_tried_again():
     """Of two keys, one held and one just given back, only the latter is tried again."""
-    lost, asked = converse(taking(MINE, Wanted("send", "v", 8)), [], [OTHER], [(8,)])
+    lost, asked = converse(taking(MINE, KeyRequest("send", "v", 8)), [], [OTHER], [(8,)])
 
     assert {7: OTHER} == lost
     assert ["v"] == [row["key"] for row in asked[2].many]
@@ -52,7 +52,9 @@ def test_what_was_lost_stays_lost_while_others_are_tried_again():
 
 def test_keys_are_taken_in_one_order():
     """Whatever the order of the jobs, keys are taken in the order of their names, so that two never wait crosswise."""
-    _, asked = converse(taking(Wanted("b", "x", 1), Wanted("a", "z", 2), Wanted("a", "y", 3)), [(1,), (2,), (3,)])
+    _, asked = converse(
+        taking(KeyRequest("b", "x", 1), KeyRequest("a", "z", 2), KeyRequest("a", "y", 3)), [(1,), (2,), (3,)]
+    )
 
     assert [("a", "y"), ("a", "z"), ("b", "x")] == [(row["scope"], row["key"]) for row in asked[0].many]
 

@@ -30,7 +30,7 @@ def test_what_is_claimed_by_turns_or_without_its_due_time_sets_no_floor():
     plain = claim(scheduled_at=T0)
 
     assert () == floors.raised((), [parted, unknown])
-    assert (floors.Floor("mail", 3, "send", T0, 7),) == floors.raised((), [plain])
+    assert (floors.LaneCursor("mail", 3, "send", T0, 7),) == floors.raised((), [plain])
 
 
 def test_a_declaration_that_says_nothing_new_writes_nothing(memory: Store):
@@ -64,7 +64,7 @@ def test_jobs_of_one_line_are_looked_up_once(memory: Store):
 
 def test_a_queue_that_is_paused_meanwhile_offers_nothing():
     """Between the look at what is due and the look at the queue somebody may have paused it."""
-    offering = limited_queues._offer("mail", 5, T0, None, floors.Where(None, None))
+    offering = limited_queues._offer("mail", 5, T0, None, floors.ClaimFilter(None, None))
     next(offering)
     with pytest.raises(StopIteration) as end:
         offering.send([QueueSettings("mail", paused_at=T0)])
@@ -75,8 +75,8 @@ def test_a_queue_that_is_paused_meanwhile_offers_nothing():
 def test_jobs_that_were_offered_and_not_taken_are_looked_at_at_once():
     """Others were just taking them, and the walk through the partitions goes on: there is nothing to wait for."""
     offered = (Due(7, "ann", 3, T0, None),)
-    offer = limited_queues.Offer(QueueSettings("mail"), jobs=offered, walk=limited_queues.Walk("mail", T0, "", "ann"))
-    steps = limited_queues.later(floors.Where(None, None), T0, [offer])
+    offer = limited_queues.Offer(QueueSettings("mail"), jobs=offered, walk=limited_queues.QueueScan("mail", T0, "", "ann"))
+    steps = limited_queues.later(floors.ClaimFilter(None, None), T0, [offer])
     next(steps)
     with pytest.raises(StopIteration) as ended:
         steps.send([limited_queues.QueueDue("mail", T0)])

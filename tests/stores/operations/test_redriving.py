@@ -13,18 +13,18 @@ from redrive.engine.select import Filter
 from redrive.errors import IllegalMove
 from redrive.stores.operations import redriving
 from redrive.stores.operations.keys import Holder
-from redrive.stores.operations.redriving import Family, Redriven
+from redrive.stores.operations.redriving import JobFamily, Redriven
 from redrive.stores.query import Query
 from tests.engine.helpers import job, policy
 from tests.stores.helpers import T0, seconds
 from tests.stores.operations.conversing import CLOCK, converse, names
 
 DEAD = job(state=State.DEAD, reason="ERROR", failures=3, finished_at=T0)
-FREE = Family(7, catching=False, twin=False, pointless=False)
+FREE = JobFamily(7, catching=False, twin=False, pointless=False)
 KEYED = replace(DEAD, key="u", key_until=KeyUntil.END)
 
 
-def family(number: int) -> Family:
+def family(number: int) -> JobFamily:
     """Nothing is in the way of this job."""
     return replace(FREE, id=number)
 
@@ -76,7 +76,7 @@ OBSTACLES = [
 
 
 @pytest.mark.parametrize(("row", "kin", "why"), OBSTACLES)
-def test_an_obstacle_refuses_a_retry(row: JobRecord, kin: Family, why: str):
+def test_an_obstacle_refuses_a_retry(row: JobRecord, kin: JobFamily, why: str):
     """A job that must stay as it is is not run once more, and the refusal says why."""
     with pytest.raises(IllegalMove) as refused:
         converse(redriving.retry(7), CLOCK, [row], [kin])
@@ -85,7 +85,7 @@ def test_an_obstacle_refuses_a_retry(row: JobRecord, kin: Family, why: str):
 
 
 @pytest.mark.parametrize(("row", "kin", "why"), [*OBSTACLES, (job(), FREE, "is ready")])
-def test_an_obstacle_keeps_a_job_from_a_redrive(row: JobRecord, kin: Family, why: str):
+def test_an_obstacle_keeps_a_job_from_a_redrive(row: JobRecord, kin: JobFamily, why: str):
     """A job that must stay as it is is kept, with the reason, and nothing is written for it."""
     redriven, asked = converse(redriving.redrive(Filter()), CLOCK, [row], [kin])
 

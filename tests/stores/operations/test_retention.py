@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redrive.stores.operations import retention
-from redrive.stores.operations.retention import Keep
+from redrive.stores.operations.retention import RetentionTimes
 from tests.stores.helpers import T0, seconds
 from tests.stores.operations.conversing import CLOCK, converse, names
 
@@ -17,7 +17,7 @@ def test_an_app_without_tasks_declares_nothing():
 
 def test_for_ever_is_written_as_nothing():
     """Spans are written in microseconds, and for ever as an empty text."""
-    _, asked = converse(retention.declare({"send": Keep(seconds(2), None)}), [])
+    _, asked = converse(retention.declare({"send": RetentionTimes(seconds(2), None)}), [])
 
     assert [{"key": "keep:send", "value": "2000000"}, {"key": "keep_dead:send", "value": ""}] == asked[0].many
 
@@ -25,7 +25,7 @@ def test_for_ever_is_written_as_nothing():
 def test_a_full_batch_goes_on_behind_its_last_job():
     """A survey that found as much as one transaction deletes goes on there, not at the end of its stride."""
     ids = [(number,) for number in range(1, retention.BATCH + 1)]
-    found, _ = converse(retention.survey(0, Keep(None, None), now=T0), CLOCK, ids, [("p",)], [(10**6,)])
+    found, _ = converse(retention.survey(0, RetentionTimes(None, None), now=T0), CLOCK, ids, [("p",)], [(10**6,)])
 
     assert (retention.BATCH, frozenset({"p"})) == (found.last_id, found.policies)
 

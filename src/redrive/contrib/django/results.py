@@ -15,7 +15,7 @@ from redrive.contrib.django import compat
 from redrive.engine.lifecycle import State
 from redrive.engine.records import AttemptRecord, Closing, JobRecord
 from redrive.policy.failure import qualified_name
-from redrive.stores.operations.jobs import Material
+from redrive.stores.operations.jobs import CatchMaterial
 
 __all__ = ["at", "failing", "result", "succeeding", "with_value"]
 
@@ -32,7 +32,7 @@ UNNAMED = "redrive.errors.JobError"
 """The class of a failure that has none: it was noted as a text, by ``App.fail`` for example."""
 
 
-def result(task: Any, backend: str, material: Material) -> Any:  # noqa: ANN401 - Django's Task and TaskResult
+def result(task: Any, backend: str, material: CatchMaterial) -> Any:  # noqa: ANN401 - Django's Task and TaskResult
     """Describe a job as Django does.
 
     Args:
@@ -122,19 +122,19 @@ def _arguments(payload: bytes | None) -> dict[str, Any]:
     return {"args": found.get("args", []), "kwargs": found.get("kwargs", {})}
 
 
-def _last_attempted_at(material: Material) -> datetime | None:
+def _last_attempted_at(material: CatchMaterial) -> datetime | None:
     if material.job.state in {State.RUNNING, State.WAITING}:
         return material.job.claimed_at
     return material.attempts[-1].started_at if material.attempts else None
 
 
-def _worker_ids(material: Material) -> list[str]:
+def _worker_ids(material: CatchMaterial) -> list[str]:
     ended = [str(attempt.worker_id) for attempt in material.attempts]
     present = material.job.worker_id
     return ended if present is None else [*ended, str(present)]
 
 
-def _errors(material: Material) -> list[Any]:
+def _errors(material: CatchMaterial) -> list[Any]:
     errors = [_error(each) for each in material.attempts if each.outcome in {Closing.FAILED, Closing.LOST}]
     job = material.job
     if not errors and STATUS[job.state] is compat.TaskResultStatus.FAILED:

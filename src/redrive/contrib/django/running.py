@@ -152,7 +152,7 @@ class _Execution:
         finally:
             await sync_to_async(close_old_connections)()
 
-    def _result(self, material: jobs.Material) -> Any:  # noqa: ANN401 - Django's TaskResult
+    def _result(self, material: jobs.CatchMaterial) -> Any:  # noqa: ANN401 - Django's TaskResult
         return results.result(self._task, self._task.backend, material)
 
     def _first(self, result: Any) -> tuple[JobContext, ...]:  # noqa: ANN401 - Django's TaskResult

@@ -25,7 +25,7 @@ from redrive.stores.operations.clock import instant
 from redrive.stores.operations.ending import end
 from redrive.stores.query import Query, Rows, Steps, reads, wakes
 
-__all__ = ["Cancelled", "cancel", "cancel_all", "found", "identify", "select", "selected", "skip", "stats"]
+__all__ = ["CancelResult", "cancel", "cancel_all", "found", "identify", "select", "selected", "skip", "stats"]
 
 
 FEW = 5_000
@@ -35,7 +35,7 @@ _INDEXED = frozenset({State.READY, State.RUNNING, State.WAITING, State.DEAD})
 
 
 @dataclass(frozen=True, slots=True)
-class Cancelled:
+class CancelResult:
     """What a cancel of many answers.
 
     Attributes:
@@ -183,7 +183,7 @@ def found(job_id: int) -> Generator[Query, Rows, JobRecord]:
 @wakes
 def cancel_all(
     wanted: Filter, *, why: str | None = None, actor: str = NOBODY, now: datetime | None = None
-) -> Steps[Cancelled]:
+) -> Steps[CancelResult]:
     """End the jobs that fit and have not ended.
 
     Args:
@@ -203,7 +203,7 @@ def cancel_all(
             ended.append(job.id)  # noqa: PERF401 - a comprehension cannot yield
     if ended:
         yield from record(at, actor, "cancel", ids=ended, filter=conditions(wanted), why=why)
-    return Cancelled(tuple(ended), jobs[-1].id if len(jobs) == wanted.limit else None)
+    return CancelResult(tuple(ended), jobs[-1].id if len(jobs) == wanted.limit else None)
 
 
 @wakes

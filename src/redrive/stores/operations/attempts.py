@@ -10,11 +10,11 @@ from redrive.engine.records import JobRecord, Progress
 from redrive.stores.operations.clock import instant
 from redrive.stores.query import Query, Steps, reads, writes
 
-__all__ = ["Report", "is_current", "progress", "report"]
+__all__ = ["ProgressReport", "is_current", "progress", "report"]
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ProgressReport:
     """What a handler says of itself.
 
     Attributes:
@@ -29,7 +29,7 @@ class Report:
 
 
 @writes
-def report(reports: Sequence[Report], *, now: datetime | None = None) -> Steps[frozenset[int]]:
+def report(reports: Sequence[ProgressReport], *, now: datetime | None = None) -> Steps[frozenset[int]]:
     """Keep what handlers say of themselves, each only if its lease is still current.
 
     Args:

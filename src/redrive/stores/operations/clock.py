@@ -12,7 +12,7 @@ from redrive.engine import steady
 from redrive.stores.operations.audit import record
 from redrive.stores.query import Query, Rows, Steps, reads, wakes
 
-__all__ = ["Instant", "Kept", "Wall", "difference", "instant", "keep"]
+__all__ = ["Instant", "ClockState", "MachineClock", "difference", "instant", "keep"]
 
 KEY = "clock"
 """Under which the anchor is stored; see `redrive.engine.steady`."""
@@ -51,7 +51,7 @@ def instant(now: datetime | None, *, free: bool = False) -> Generator[Query, Row
 
 
 @dataclass(frozen=True, slots=True)
-class Wall:
+class MachineClock:
     """A row of the query ``wall``.
 
     Attributes:
@@ -68,7 +68,7 @@ class Wall:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class ClockState:
     """What `keep` answers.
 
     Attributes:
@@ -80,9 +80,9 @@ class Kept:
     followed: timedelta
 
 
-def _wall() -> Generator[Query, Rows, Wall]:
-    rows = yield Query("wall", {"key": KEY, "boot": None, "ticks": None}, into=Wall)
-    row: Wall = rows[0]
+def _wall() -> Generator[Query, Rows, MachineClock]:
+    rows = yield Query("wall", {"key": KEY, "boot": None, "ticks": None}, into=MachineClock)
+    row: MachineClock = rows[0]
     return row
 
 
@@ -98,7 +98,7 @@ def difference() -> Steps[timedelta]:
 
 
 @wakes
-def keep() -> Steps[Kept]:
+def keep() -> Steps[ClockState]:
     """Look whether the clock of the machine was set, and follow it when that has lasted.
 
     When it is followed, what waits for the end of a span moves along: leases, timeouts, retries and other delays. So
@@ -111,7 +111,7 @@ def keep() -> Steps[Kept]:
     row = yield from _wall()
     boot = _boot(row)
     if boot is None:
-        return Kept(_NONE, _NONE)
+        return ClockState(_NONE, _NONE)
     before = steady.read(row.anchor)
     anchor, moved = steady.keep(before, boot, _micros(row.now))
     followed = timedelta(microseconds=moved)
@@ -123,10 +123,10 @@ def keep() -> Steps[Kept]:
         yield from record(row.now, ACTOR, "clock_followed", seconds=followed.total_seconds())
     if anchor != before:
         yield Query("meta_put", many=[{"key": KEY, "value": msgspec.json.encode(anchor).decode()}])
-    return Kept(timedelta(microseconds=steady.step(anchor, boot, _micros(row.now))), followed)
+    return ClockState(timedelta(microseconds=steady.step(anchor, boot, _micros(row.now))), followed)
 
 
-def _boot(row: Wall) -> tuple[str, int] | None:
+def _boot(row: MachineClock) -> tuple[str, int] | None:
     return None if row.boot is None or row.ticks is None else (row.boot, row.ticks)
 
 

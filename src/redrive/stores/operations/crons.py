@@ -39,7 +39,7 @@ MOST = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Fresh:
+class NewOccurrence:
     """A row of the query ``occurrence_put``."""
 
     occurs_at: datetime
@@ -116,8 +116,8 @@ def _put(decided: Sequence[Occurrence]) -> Generator[Query, Rows, set[Occurrence
     if not decided:
         return set()
     names = ("schedule", "occurs_at", "decided_at", "decision", "job_id", "note")
-    rows: Sequence[Fresh] = yield Query(
-        "occurrence_put", many=[{name: getattr(each, name) for name in names} for each in decided], into=Fresh
+    rows: Sequence[NewOccurrence] = yield Query(
+        "occurrence_put", many=[{name: getattr(each, name) for name in names} for each in decided], into=NewOccurrence
     )
     fresh = {row.occurs_at for row in rows}
     return {each for each in decided if each.occurs_at in fresh}

@@ -3,7 +3,7 @@
 In PostgreSQL a row that was changed stays in the indexes until no transaction can see its old state any more. While
 some other session holds a snapshot for minutes (a backup, a report, a forgotten psql), nothing is cleaned: whatever
 was claimed since then stays at the head of its lane in the index, and each claim walks over all of it again
-(conformance D40). So the claimer remembers where it was: a `Floor` for each lane, which is the first job that it took
+(conformance D40). So the claimer remembers where it was: a `LaneCursor` for each lane, which is the first job that it took
 there last. A claim with floors begins at them; lanes without one it looks through from their beginning.
 
 **What may be below a floor?** A claim takes of each lane what stands first. Hence at that moment all
@@ -34,7 +34,7 @@ from datetime import datetime, timedelta
 from redrive.engine.records import Claim
 from redrive.stores.query import Query, Rows
 
-__all__ = ["FULL_LOOK", "PATIENCE", "Floor", "NextDue", "Where", "next_due", "parameters", "raised"]
+__all__ = ["FULL_LOOK", "PATIENCE", "LaneCursor", "NextDue", "ClaimFilter", "next_due", "parameters", "raised"]
 
 FULL_LOOK = timedelta(seconds=1)
 """How long at most a job below a floor waits for the next look without floors."""
@@ -62,7 +62,7 @@ class NextDue:
 
 
 @dataclass(frozen=True, slots=True)
-class Floor:
+class LaneCursor:
     """Where in a lane a claim begins to look.
 
     Attributes:
@@ -80,7 +80,7 @@ class Floor:
     id: int
 
 
-class Where:
+class ClaimFilter:
     """What a worker claims.
 
     Args:
@@ -103,7 +103,7 @@ class Where:
         return self._tasks is None or task in self._tasks
 
 
-def raised(floors: Iterable[Floor], claims: Iterable[Claim]) -> tuple[Floor, ...]:
+def raised(floors: Iterable[LaneCursor], claims: Iterable[Claim]) -> tuple[LaneCursor, ...]:
     """Set the floors of the lanes from which jobs were just taken; keep those of the others.
 
     Args:
@@ -121,10 +121,10 @@ def raised(floors: Iterable[Floor], claims: Iterable[Claim]) -> tuple[Floor, ...
         if lane not in first or place < first[lane]:
             first[lane] = place
     kept = [floor for floor in floors if (floor.queue, floor.priority, floor.task) not in first]
-    return tuple([*kept, *(Floor(*lane, *place) for lane, place in first.items())][-LANES:])
+    return tuple([*kept, *(LaneCursor(*lane, *place) for lane, place in first.items())][-LANES:])
 
 
-def parameters(floors: Sequence[Floor]) -> Mapping[str, Sequence[object]]:
+def parameters(floors: Sequence[LaneCursor]) -> Mapping[str, Sequence[object]]:
     """Write floors as parameters of a statement.
 
     Args:

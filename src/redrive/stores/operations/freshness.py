@@ -30,8 +30,8 @@ from redrive.stores.operations.numbers import take
 from redrive.stores.query import Query, Rows
 
 __all__ = [
-    "Moved",
-    "Turned",
+    "ItemMove",
+    "MoveResult",
     "attempt",
     "begin",
     "definition_of",
@@ -45,7 +45,7 @@ __all__ = [
 ]
 
 
-class Moved(msgspec.Struct, frozen=True, gc=False):
+class ItemMove(msgspec.Struct, frozen=True, gc=False):
     """A thing that moves.
 
     Attributes:
@@ -68,7 +68,7 @@ class Moved(msgspec.Struct, frozen=True, gc=False):
         return None if self.move.state.attempt_uid is None else self.number or self.thing.job_id
 
 
-class Turned(msgspec.Struct, frozen=True, gc=False):
+class MoveResult(msgspec.Struct, frozen=True, gc=False):
     """What became of a thing.
 
     Attributes:
@@ -126,7 +126,7 @@ def rows(schedule: str, keys: Sequence[str]) -> Generator[Query, Rows, Sequence[
     return found
 
 
-def attempt(definition: RefreshDefinition, moved: Moved) -> NewJob:
+def attempt(definition: RefreshDefinition, moved: ItemMove) -> NewJob:
     """The job of an attempt that begins.
 
     Args:
@@ -147,7 +147,7 @@ def _cut_off(policy: FrozenPolicy, timeout: timedelta) -> FrozenPolicy:
     return freeze(policy.policy.with_(attempt_timeout=timeout))
 
 
-def write(definition: RefreshDefinition, moved: Sequence[Moved], at: datetime) -> Generator[Query, Rows, None]:
+def write(definition: RefreshDefinition, moved: Sequence[ItemMove], at: datetime) -> Generator[Query, Rows, None]:
     """Write moves of things of one refresh, and tell what was given up.
 
     Args:
@@ -197,7 +197,7 @@ def schedule_of(name: str) -> Generator[Query, Rows, Recurring | None]:
     return found[0] if found else None
 
 
-def begin(definition: RefreshDefinition, moved: Sequence[Moved], at: datetime) -> Generator[Query, Rows, None]:
+def begin(definition: RefreshDefinition, moved: Sequence[ItemMove], at: datetime) -> Generator[Query, Rows, None]:
     """Write moves, and make the jobs of the attempts that begin.
 
     Args:
@@ -210,7 +210,7 @@ def begin(definition: RefreshDefinition, moved: Sequence[Moved], at: datetime) -
     yield from write(definition, moved, at)
 
 
-def numbered(moved: Sequence[Moved]) -> Generator[Query, Rows, list[Moved]]:
+def numbered(moved: Sequence[ItemMove]) -> Generator[Query, Rows, list[ItemMove]]:
     """Take numbers for the jobs of attempts that begin; those that move alike get numbers that follow one another.
 
     Args:
@@ -224,26 +224,26 @@ def numbered(moved: Sequence[Moved]) -> Generator[Query, Rows, list[Moved]]:
     count = sum(map(len, begun))
     ids = iter((yield from take("job", count)) if count else ())
     return [
-        Moved(each.thing, each.policy, each.move, each.error, next(ids)) for alike in begun for each in alike
+        ItemMove(each.thing, each.policy, each.move, each.error, next(ids)) for alike in begun for each in alike
     ] + rest
 
 
-def _alike(moved: Sequence[Moved]) -> Iterable[list[Moved]]:
+def _alike(moved: Sequence[ItemMove]) -> Iterable[list[ItemMove]]:
     """Those together that have one and the same move: they differ in nothing but their keys and their jobs."""
-    found: dict[int, list[Moved]] = {}
+    found: dict[int, list[ItemMove]] = {}
     for each in moved:
         found.setdefault(id(each.move), []).append(each)
     return found.values()
 
 
-def turned(moved: Moved) -> Turned:
+def turned(moved: ItemMove) -> MoveResult:
     """Say what became of a thing.
 
     Args:
         moved: the move.
     """
     why = moved.move.state.disabled_reason if moved.move.outcome is Outcome.GAVE_UP else None
-    return Turned(moved.thing.key, moved.move.outcome, moved.number, why)
+    return MoveResult(moved.thing.key, moved.move.outcome, moved.number, why)
 
 
 def follow(schedule: str, reports: Sequence[Report], at: datetime) -> Generator[Query, Rows, int]:
@@ -268,7 +268,7 @@ def follow(schedule: str, reports: Sequence[Report], at: datetime) -> Generator[
     if not told:
         return len(done)
     things = yield from rows(schedule, sorted({each.origin.part for each in told.values()}))
-    moved: list[Moved] = []
+    moved: list[ItemMove] = []
     known: dict[object, Move] = {}
     for thing in things:
         each = told.get(thing.job_id or 0)
@@ -292,7 +292,7 @@ def follow(schedule: str, reports: Sequence[Report], at: datetime) -> Generator[
         move = known.get(alike)
         if move is None:
             move = known[alike] = ended(policy, state, each, at)
-        moved.append(Moved(thing, policy, move, each.why))
+        moved.append(ItemMove(thing, policy, move, each.why))
     yield from write(definition, moved, at)
     return len(moved) + len(done)
 

@@ -16,11 +16,23 @@ from redrive.stores.operations import keys, traces
 from redrive.stores.operations.numbers import numbers, take
 from redrive.stores.query import DRAWN, Query, Rows, Steps, reads, wakes
 
-__all__ = ["Material", "Placed", "enqueue", "get", "history", "insert", "material", "payload", "put", "result", "salt"]
+__all__ = [
+    "CatchMaterial",
+    "EnqueueResult",
+    "enqueue",
+    "get",
+    "history",
+    "insert",
+    "material",
+    "payload",
+    "put",
+    "result",
+    "salt",
+]
 
 
 @dataclass(frozen=True, slots=True)
-class Material:
+class CatchMaterial:
     """What a catch request is made of.
 
     Attributes:
@@ -35,7 +47,7 @@ class Material:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class EnqueueResult:
     """What an enqueue answers.
 
     Attributes:
@@ -54,7 +66,7 @@ class Placed:
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class NumberBlock:
     """A row of the query ``gate``: a block of numbers, and what is the same in all rows.
 
     Attributes:
@@ -71,7 +83,7 @@ class Gate:
 
 
 @wakes
-def enqueue(jobs: Sequence[NewJob], *, trace: str | None = None, now: datetime | None = None) -> Steps[Placed]:
+def enqueue(jobs: Sequence[NewJob], *, trace: str | None = None, now: datetime | None = None) -> Steps[EnqueueResult]:
     """Insert jobs, all or none; but one whose key another job holds may be that other job.
 
     Args:
@@ -87,10 +99,10 @@ def enqueue(jobs: Sequence[NewJob], *, trace: str | None = None, now: datetime |
         ConfigurationError: an ordered queue takes no job without a partition; nothing was inserted.
     """
     if not jobs:
-        return Placed([])
+        return EnqueueResult([])
     loose = sorted({job.queue for job in jobs if job.partition is None})
     wanted = {"now": now, "queues": loose, "count": len(jobs)}
-    rows: Sequence[Gate] = yield Query("gate", wanted, into=Gate, free=True)
+    rows: Sequence[NumberBlock] = yield Query("gate", wanted, into=NumberBlock, free=True)
     if rows[0].ordered is not None:
         message = f"queue {rows[0].ordered!r} is ordered: say of which partition a job is, by options(partition=...)"
         raise ConfigurationError(message)
@@ -101,7 +113,7 @@ def enqueue(jobs: Sequence[NewJob], *, trace: str | None = None, now: datetime |
     return placed
 
 
-def insert(jobs: Sequence[NewJob], at: datetime) -> Generator[Query, Rows, Placed]:
+def insert(jobs: Sequence[NewJob], at: datetime) -> Generator[Query, Rows, EnqueueResult]:
     """Insert jobs as a part of a larger operation.
 
     Args:
@@ -115,11 +127,11 @@ def insert(jobs: Sequence[NewJob], at: datetime) -> Generator[Query, Rows, Place
         DuplicateJob: another job holds a key.
     """
     if not jobs:
-        return Placed([])
+        return EnqueueResult([])
     return (yield from put((yield from take("job", len(jobs))), jobs, at))
 
 
-def put(ids: list[int], jobs: Sequence[NewJob], at: datetime) -> Generator[Query, Rows, Placed]:
+def put(ids: list[int], jobs: Sequence[NewJob], at: datetime) -> Generator[Query, Rows, EnqueueResult]:
     """Insert jobs under numbers that were taken for them, as a part of a larger operation.
 
     Args:
@@ -133,10 +145,12 @@ def put(ids: list[int], jobs: Sequence[NewJob], at: datetime) -> Generator[Query
     Raises:
         DuplicateJob: another job holds a key.
     """
-    return (yield from _place(jobs, ids, at, last=False)) if jobs else Placed([])
+    return (yield from _place(jobs, ids, at, last=False)) if jobs else EnqueueResult([])
 
 
-def _place(jobs: Sequence[NewJob], ids: list[int], at: datetime, *, last: bool) -> Generator[Query, Rows, Placed]:
+def _place(
+    jobs: Sequence[NewJob], ids: list[int], at: datetime, *, last: bool
+) -> Generator[Query, Rows, EnqueueResult]:
     new = dict(zip(ids, jobs, strict=True))
     stands: dict[int, int] = {}
     if not _KEYLESS.issuperset(map(_KEYS, jobs)):
@@ -145,9 +159,9 @@ def _place(jobs: Sequence[NewJob], ids: list[int], at: datetime, *, last: bool) 
     if numbered:
         yield from _insert(numbered, at, last=last)
     if not stands:
-        return Placed(ids, at=at)
+        return EnqueueResult(ids, at=at)
     places = frozenset(place for place, number in enumerate(ids) if number in stands)
-    return Placed([stands.get(number, number) for number in ids], places, at)
+    return EnqueueResult([stands.get(number, number) for number in ids], places, at)
 
 
 def _insert(numbered: Sequence[tuple[int, NewJob]], at: datetime, *, last: bool) -> Generator[Query, Rows, None]:
@@ -300,7 +314,7 @@ def salt(job_id: int) -> Steps[int]:
 
 
 @reads
-def material(job_id: int) -> Steps[Material]:
+def material(job_id: int) -> Steps[CatchMaterial]:
     """Read everything about a job that gave up, in one snapshot.
 
     Args:
@@ -315,4 +329,4 @@ def material(job_id: int) -> Steps[Material]:
     job = _only((yield Query("job_get", {"id": job_id}, into=JobRecord)), job_id)
     payloads = yield Query("payload_of", {"job_id": job_id})
     attempts = yield Query("attempts_of", {"job_id": job_id}, into=AttemptRecord)
-    return Material(job, payloads[0][0] if payloads else None, tuple(attempts))
+    return CatchMaterial(job, payloads[0][0] if payloads else None, tuple(attempts))

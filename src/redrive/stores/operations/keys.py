@@ -25,7 +25,7 @@ from redrive.engine.transition import Transition
 from redrive.errors import DuplicateJob, StoreBusy
 from redrive.stores.query import Query, Rows
 
-__all__ = ["UNIQUE", "Holder", "Wanted", "again", "drop", "find", "follow", "place", "starters", "take"]
+__all__ = ["UNIQUE", "Holder", "KeyRequest", "again", "drop", "find", "follow", "place", "starters", "take"]
 
 TURNS = 5
 """How often a key is tried that is taken, and then held by nobody."""
@@ -35,7 +35,7 @@ IDEMPOTENCY = "idempotency"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class KeyRequest:
     """A key that a job needs.
 
     Attributes:
@@ -70,7 +70,7 @@ class Holder:
     debounced: bool
 
 
-def find(kind: str, wanted: Sequence[Wanted]) -> Generator[Query, Rows, dict[tuple[str, str], Holder]]:
+def find(kind: str, wanted: Sequence[KeyRequest]) -> Generator[Query, Rows, dict[tuple[str, str], Holder]]:
     """Ask who holds keys.
 
     Args:
@@ -85,7 +85,7 @@ def find(kind: str, wanted: Sequence[Wanted]) -> Generator[Query, Rows, dict[tup
     return {(row.scope, row.key): row for row in rows}
 
 
-def take(kind: str, wanted: Iterable[Wanted]) -> Generator[Query, Rows, dict[int, Holder]]:
+def take(kind: str, wanted: Iterable[KeyRequest]) -> Generator[Query, Rows, dict[int, Holder]]:
     """Take keys.
 
     Args:
@@ -143,12 +143,12 @@ def follow(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Generator
     """
     moved = [(job, move, grip(job.key_until, move.before, move.state)) for job, move in pairs if job.key is not None]
     yield from drop([job.id for job, _, hand in moved if hand is Grip.DROP])
-    wanted = [Wanted(job.task, job.key or "", job.id) for job, _, hand in moved if hand is Grip.TAKE]
+    wanted = [KeyRequest(job.task, job.key or "", job.id) for job, _, hand in moved if hand is Grip.TAKE]
     lost = (yield from again(wanted, at)) if wanted else {}
     return {move.lease_id: superseded(move, job.key or "", lost[job.id]) for job, move, _ in moved if job.id in lost}
 
 
-def again(wanted: Sequence[Wanted], at: datetime) -> Generator[Query, Rows, dict[int, int]]:
+def again(wanted: Sequence[KeyRequest], at: datetime) -> Generator[Query, Rows, dict[int, int]]:
     """Take the keys of jobs that are ready again; close those that cannot have theirs.
 
     Args:
@@ -187,11 +187,11 @@ def place(new: dict[int, NewJob], at: datetime) -> Generator[Query, Rows, dict[i
         StoreBusy: a key is given back and taken again faster than it can be had.
     """
     stands: dict[int, int] = {}
-    named = [Wanted("", job.idempotency_key, n) for n, job in new.items() if job.idempotency_key is not None]
+    named = [KeyRequest("", job.idempotency_key, n) for n, job in new.items() if job.idempotency_key is not None]
     if named:
         for number, holder in (yield from take(IDEMPOTENCY, named)).items():
             stands[number] = _same_task(new, number, holder)
-    unique = [Wanted(job.task, job.key, n) for n, job in new.items() if job.key is not None and n not in stands]
+    unique = [KeyRequest(job.task, job.key, n) for n, job in new.items() if job.key is not None and n not in stands]
     if unique:
         lost = yield from take(UNIQUE, unique)
         for number in sorted(lost):
@@ -244,7 +244,7 @@ def _conflict(new: dict[int, NewJob], number: int, holder: Holder, at: datetime)
             # It has started, and may wait to run once more: the next call after the start makes a new job (D44).
             yield Query("supersede", many=[_closing(holder.job_id, job.key or "", number, at)])
             yield from drop([holder.job_id])
-            lost = yield from take(UNIQUE, [Wanted(job.task, job.key or "", number)])
+            lost = yield from take(UNIQUE, [KeyRequest(job.task, job.key or "", number)])
             if not lost:
                 return None
             holder = lost[number]  # of another call, which was quicker: that job is put off

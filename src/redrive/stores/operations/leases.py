@@ -33,9 +33,9 @@ from redrive.engine.transition import Transition
 from redrive.policy import format_duration
 from redrive.stores.operations import keys, limited_queues, origins, traces, unstopped
 from redrive.stores.operations.clock import instant
-from redrive.stores.operations.floors import Floor, NextDue, Where, next_due, parameters
+from redrive.stores.operations.floors import ClaimFilter, LaneCursor, NextDue, next_due, parameters
 from redrive.stores.operations.history import closed_before, said_before
-from redrive.stores.operations.limited_queues import Offer, Walk
+from redrive.stores.operations.limited_queues import Offer, QueueScan
 from redrive.stores.operations.transitions import write_all, write_untold
 from redrive.stores.query import DRAWN, Query, Rows, Steps, wakes, writes
 
@@ -61,7 +61,7 @@ class Claimed:
     claims: tuple[Claim, ...]
     rest_for: timedelta | None
     known: bool = True
-    walks: tuple[Walk, ...] = ()
+    walks: tuple[QueueScan, ...] = ()
     held: tuple[tuple[Transition, str], ...] = ()
 
 
@@ -106,8 +106,8 @@ def claim(  # noqa: PLR0913 - who, how many, for how long, and from where
     lease_for: timedelta,
     queues: Sequence[str] | None = None,
     tasks: Collection[str] | None = None,
-    walks: Sequence[Walk] = (),
-    floors: Sequence[Floor] = (),
+    walks: Sequence[QueueScan] = (),
+    floors: Sequence[LaneCursor] = (),
     now: datetime | None = None,
 ) -> Steps[Claimed]:
     """Take up to ``count`` due jobs, each under a new lease.
@@ -129,7 +129,7 @@ def claim(  # noqa: PLR0913 - who, how many, for how long, and from where
     Returns:
         The claims and how long to rest.
     """
-    served = Where(queues, tasks)
+    served = ClaimFilter(queues, tasks)
     where = {**served.parameters, **parameters(floors)}
     due = yield from next_due(where, now)
     at = due.now
@@ -182,7 +182,7 @@ def _take(
     return rows
 
 
-def _rest(where: Where, due: NextDue, offers: Sequence[Offer]) -> Generator[Query, Rows, timedelta | None]:
+def _rest(where: ClaimFilter, due: NextDue, offers: Sequence[Offer]) -> Generator[Query, Rows, timedelta | None]:
     """How long it is until the next job can start, if nothing happens until then."""
     other = (yield from limited_queues.later(where, due.now, offers)) if offers else due.special_at
     earliest = min((each for each in (due.due_at, other) if each is not None), default=None)

@@ -12,7 +12,7 @@ does not take the lock: a place may come back while somebody counts, and is then
 and then it knows everything. Where there is more, somebody may hide behind a crowd: then it walks the partitions
 themselves, by index probes, from the one that was served last, `VISITS` of them at most. A walk that has not come
 round, because hundreds of partitions wait for retries or are blocked, is continued by the worker's next claim: where it
-stands is a value (`Walk`) that the claim answers and the worker brings along. Nothing is written for it, because each
+stands is a value (`QueueScan`) that the claim answers and the worker brings along. Nothing is written for it, because each
 commit wakes every worker.
 
 **Rest.** A queue that has no place left is worth another look when something has ended, which is a commit, and wakes
@@ -30,10 +30,10 @@ from datetime import UTC, datetime, timedelta
 from redrive.engine.lifecycle import State
 from redrive.engine.queue import Due, Key, QueueSettings, keys, serve
 from redrive.engine.records import Claim
-from redrive.stores.operations.floors import Where
+from redrive.stores.operations.floors import ClaimFilter
 from redrive.stores.query import Query, Rows
 
-__all__ = ["Offer", "Walk", "choose", "held", "later", "lock", "note", "offers", "starts"]
+__all__ = ["Offer", "QueueScan", "choose", "held", "later", "lock", "note", "offers", "starts"]
 
 WINDOW = 100
 """Due jobs of each priority that a claim looks through before it walks partitions."""
@@ -48,7 +48,7 @@ _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class QueueScan:
     """How far a walk through the partitions of a queue has come.
 
     Attributes:
@@ -83,7 +83,7 @@ class Offer:
     jobs: tuple[Due, ...] = ()
     full: bool = False
     next_at: datetime | None = None
-    walk: Walk | None = None
+    walk: QueueScan | None = None
     since: datetime | None = None
 
 
@@ -134,7 +134,7 @@ class Line:
 
 
 def offers(
-    where: Where, count: int, at: datetime, walks: Iterable[Walk] = ()
+    where: ClaimFilter, count: int, at: datetime, walks: Iterable[QueueScan] = ()
 ) -> Generator[Query, Rows, tuple[Offer, ...]]:
     """Ask the special queues what they have to offer.
 
@@ -198,7 +198,9 @@ def starts(settings: QueueSettings, at: datetime) -> Generator[Query, Rows, Star
     return rows[0]
 
 
-def _offer(name: str, count: int, at: datetime, walk: Walk | None, where: Where) -> Generator[Query, Rows, Offer]:
+def _offer(
+    name: str, count: int, at: datetime, walk: QueueScan | None, where: ClaimFilter
+) -> Generator[Query, Rows, Offer]:
     settings = yield from lock(name)
     if settings.paused_at is not None:
         return Offer(settings, full=True)
@@ -222,7 +224,13 @@ def _offer(name: str, count: int, at: datetime, walk: Walk | None, where: Where)
 
 
 def _served(  # noqa: PLR0913 - what the choice depends on
-    settings: QueueSettings, at: datetime, room: int, running: Mapping[str, int], walk: Walk | None, *, where: Where
+    settings: QueueSettings,
+    at: datetime,
+    room: int,
+    running: Mapping[str, int],
+    walk: QueueScan | None,
+    *,
+    where: ClaimFilter,
 ) -> Generator[Query, Rows, Offer]:
     params = {"queue": settings.name, "now": at, "count": room, "window": WINDOW, "ordered": settings.ordered}
     params |= {"tasks": where.parameters["tasks"]}
@@ -232,7 +240,7 @@ def _served(  # noqa: PLR0913 - what the choice depends on
     if max(crowds.values(), default=0) < WINDOW:
         jobs = serve(window, settings, at, room=room, held=running, turn=turn)
         return Offer(settings, tuple(jobs))
-    walk = walk or Walk(settings.name, at, turn, turn)
+    walk = walk or QueueScan(settings.name, at, turn, turn)
     if settings.ordered:
         found, went = yield from _lines(settings, at, room, walk, where)
     else:
@@ -245,11 +253,11 @@ def _served(  # noqa: PLR0913 - what the choice depends on
 
 
 def _shares(  # noqa: PLR0913 - what the choice depends on
-    settings: QueueSettings, at: datetime, room: int, running: Mapping[str, int], walk: Walk, *, where: Where
-) -> Generator[Query, Rows, tuple[list[Due], Walk | None]]:
+    settings: QueueSettings, at: datetime, room: int, running: Mapping[str, int], walk: QueueScan, *, where: ClaimFilter
+) -> Generator[Query, Rows, tuple[list[Due], QueueScan | None]]:
     """Walk the partitions; answer due jobs of those that may run one, and where to go on."""
     seen: dict[tuple[str, int, str], Share] = {}
-    going: Walk | None = walk
+    going: QueueScan | None = walk
     asked = VISITS
     while going is not None and asked > 0:
         params = {"queue": settings.name, "after": going.at, "count": asked}
@@ -285,11 +293,11 @@ def _shares(  # noqa: PLR0913 - what the choice depends on
 
 
 def _lines(
-    settings: QueueSettings, at: datetime, room: int, walk: Walk, where: Where
-) -> Generator[Query, Rows, tuple[list[Due], Walk | None]]:
+    settings: QueueSettings, at: datetime, room: int, walk: QueueScan, where: ClaimFilter
+) -> Generator[Query, Rows, tuple[list[Due], QueueScan | None]]:
     """Walk the lines of an ordered queue; answer the first jobs of those that may run it, and where to go on."""
     found: dict[int, Due] = {}
-    going: Walk | None = walk
+    going: QueueScan | None = walk
     asked = VISITS
     while going is not None and asked > 0 and len(found) < room:
         params = {"queue": settings.name, "after": going.at, "count": asked}
@@ -303,7 +311,7 @@ def _lines(
     return list(found.values()), going
 
 
-def _moved(walk: Walk, last: str, *, cut: bool) -> Walk | None:
+def _moved(walk: QueueScan, last: str, *, cut: bool) -> QueueScan | None:
     """Where a walk stands when it has visited all up to ``last``, or all there are; None when it has come round."""
     if cut:
         return None if walk.wrapped and last >= walk.start else replace(walk, at=last)
@@ -351,7 +359,7 @@ def note(claims: Sequence[Claim], made: Sequence[Offer], at: datetime) -> Genera
             yield Query("starts_put", many=begun)
 
 
-def later(where: Where, at: datetime, made: Sequence[Offer]) -> Generator[Query, Rows, datetime | None]:
+def later(where: ClaimFilter, at: datetime, made: Sequence[Offer]) -> Generator[Query, Rows, datetime | None]:
     """Say when the special queues are worth another look, if nothing happens until then.
 
     Args:

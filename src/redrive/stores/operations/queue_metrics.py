@@ -14,13 +14,13 @@ from enum import StrEnum
 from redrive.stores.operations.clock import instant
 from redrive.stores.query import Query, Steps, reads
 
-__all__ = ["MOST", "WIDEST", "Depth", "Depths", "Standing", "depths"]
+__all__ = ["MOST", "WIDEST", "Depth", "Depths", "DepthState", "depths"]
 
 MOST = 10_000
 WIDEST = 100
 
 
-class Standing(StrEnum):
+class DepthState(StrEnum):
     """What the jobs of a queue are doing that have not ended, or have died and were not caught."""
 
     DUE = "due"
@@ -47,7 +47,7 @@ class Depth:
     """
 
     queue: str
-    standing: Standing
+    standing: DepthState
     jobs: int
     oldest_at: datetime | None
 

@@ -24,7 +24,7 @@ HOLDERS = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class SlotHolder:
     """A row of the query ``queue_holders``."""
 
     id: int
@@ -147,7 +147,7 @@ def holders(name: str) -> Steps[tuple[int, ...]]:
     Returns:
         Their ids, oldest first; the first thousand.
     """
-    rows: Sequence[Holder] = yield Query("queue_holders", {"queue": name, "count": HOLDERS}, into=Holder)
+    rows: Sequence[SlotHolder] = yield Query("queue_holders", {"queue": name, "count": HOLDERS}, into=SlotHolder)
     return tuple(row.id for row in rows)
 
 
@@ -224,9 +224,9 @@ def _standings(jobs: Iterable[JobRecord], at: datetime) -> Generator[Query, Rows
 
 
 def _general(each: QueueSettings, at: datetime) -> Generator[Query, Rows, Standing]:
-    holders: Sequence[Holder] = ()
+    holders: Sequence[SlotHolder] = ()
     if each.limited:
-        holders = yield Query("queue_holders", {"queue": each.name, "count": HOLDERS}, into=Holder)
+        holders = yield Query("queue_holders", {"queue": each.name, "count": HOLDERS}, into=SlotHolder)
     next_at = None
     if each.rate_count is not None and each.rate_for is not None:
         begun = yield from starts(each, at)

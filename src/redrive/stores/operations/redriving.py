@@ -23,10 +23,10 @@ from redrive.errors import IllegalMove
 from redrive.stores.operations.admin import found, selected
 from redrive.stores.operations.audit import NOBODY, conditions, record
 from redrive.stores.operations.clock import instant
-from redrive.stores.operations.keys import UNIQUE, Holder, Wanted, find, take
+from redrive.stores.operations.keys import UNIQUE, Holder, KeyRequest, find, take
 from redrive.stores.query import Query, Rows, Steps, reads, wakes
 
-__all__ = ["Family", "Redriven", "redrive", "rehearse", "retry"]
+__all__ = ["JobFamily", "Redriven", "redrive", "rehearse", "retry"]
 
 PAGE = 100
 """Jobs that are read at once, at least."""
@@ -151,7 +151,7 @@ def _start(  # noqa: PLR0913 - the parameters of one statement
 
 def _take_keys(jobs: Sequence[JobRecord]) -> Generator[Query, Rows, dict[int, Holder]]:
     """Take the keys of jobs that are to start again; answer, for those that cannot, who holds theirs."""
-    wanted = [Wanted(job.task, job.key, job.id) for job in jobs if job.key is not None]
+    wanted = [KeyRequest(job.task, job.key, job.id) for job in jobs if job.key is not None]
     return (yield from take(UNIQUE, wanted)) if wanted else {}
 
 
@@ -176,7 +176,7 @@ class _Chosen:
     families: dict[int, int] = field(default_factory=dict)
     keys: dict[tuple[str, str], int] = field(default_factory=dict)
 
-    def consider(self, job: JobRecord, family: Family) -> None:
+    def consider(self, job: JobRecord, family: JobFamily) -> None:
         """Choose or keep one more job."""
         name = (job.task, job.key or "")
         obstacle = _obstacle(job, family, self.families)
@@ -198,7 +198,7 @@ def _choose(wanted: Filter) -> Generator[Query, Rows, _Chosen]:
         count = max(PAGE, wanted.limit - len(chosen.jobs))
         page = yield from selected(replace(wanted, after_id=chosen.last_id, oldest_first=True, limit=count))
         families = yield from _families(page)
-        keyed = [Wanted(job.task, job.key, job.id) for job in page if job.key is not None]
+        keyed = [KeyRequest(job.task, job.key, job.id) for job in page if job.key is not None]
         if keyed:
             held = yield from find(UNIQUE, keyed)
             chosen.keys |= {name: holder.job_id for name, holder in held.items()}
@@ -213,7 +213,7 @@ def _choose(wanted: Filter) -> Generator[Query, Rows, _Chosen]:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class JobFamily:
     """A row of the query ``families``.
 
     Attributes:
@@ -229,14 +229,14 @@ class Family:
     pointless: bool
 
 
-def _families(jobs: Sequence[JobRecord]) -> Generator[Query, Rows, dict[int, Family]]:
+def _families(jobs: Sequence[JobRecord]) -> Generator[Query, Rows, dict[int, JobFamily]]:
     if not jobs:
         return {}
-    rows: Sequence[Family] = yield Query("families", {"ids": [job.id for job in jobs]}, into=Family)
+    rows: Sequence[JobFamily] = yield Query("families", {"ids": [job.id for job in jobs]}, into=JobFamily)
     return {row.id: row for row in rows}
 
 
-def _obstacle(job: JobRecord, family: Family, started: Mapping[int, int]) -> str | None:
+def _obstacle(job: JobRecord, family: JobFamily, started: Mapping[int, int]) -> str | None:
     """Why a job must not be started again; ``started`` has the one of each family that is being started."""
     if job.state not in _REDRIVABLE:
         return f"is {job.state}"

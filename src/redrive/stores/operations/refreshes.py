@@ -29,8 +29,8 @@ from redrive.schedule import Move, Outcome, refresh
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.ending import end
 from redrive.stores.operations.freshness import (
-    Moved,
-    Turned,
+    ItemMove,
+    MoveResult,
     begin,
     definition_of,
     numbered,
@@ -60,7 +60,7 @@ OVERDUE = Failed(
 @wakes
 def start(
     name: str, budget: int, samples: Iterable[float], *, now: datetime | None = None
-) -> Steps[tuple[Turned, ...]]:
+) -> Steps[tuple[MoveResult, ...]]:
     """Start things of a refresh that are due, the earliest first.
 
     Args:
@@ -80,7 +80,7 @@ def start(
     due: Sequence[Tracked] = yield Query("refresh_due", {"schedule": name, "now": at, "count": budget}, into=Tracked)
     if not due:
         return ()
-    known: dict[object, Moved] = {}
+    known: dict[object, ItemMove] = {}
     moved = []
     for thing, luck in zip(due, samples, strict=False):
         # Most are in the same state, and then one move is made for all.
@@ -90,24 +90,24 @@ def start(
             like = _started(definition, row, thing, at, luck)
             if not like.policy.jitter:
                 known[alike] = like
-        moved.append(Moved(thing, like.policy, like.move, like.error))
+        moved.append(ItemMove(thing, like.policy, like.move, like.error))
     moved = yield from numbered(moved)
     yield from begin(definition, moved, at)
     return tuple(map(turned, moved))
 
 
-def _started(definition: RefreshDefinition, row: Recurring, thing: Tracked, at: datetime, luck: float) -> Moved:
+def _started(definition: RefreshDefinition, row: Recurring, thing: Tracked, at: datetime, luck: float) -> ItemMove:
     try:
         policy = thing.policy(definition)
     except ScheduleError as error:
-        return Moved(thing, definition.policy, unreadable(thing.state, error), str(error))
+        return ItemMove(thing, definition.policy, unreadable(thing.state, error), str(error))
     state = thing.state
     if row.resumed_at is not None and thing.refresh_at is not None and thing.refresh_at < row.resumed_at:
         resumed = refresh.resume(policy, replace(state, paused=True), now=at, luck=luck)
         if not refresh.is_due(resumed.state, at):
-            return Moved(thing, policy, resumed)
+            return ItemMove(thing, policy, resumed)
         state = resumed.state
-    return Moved(thing, policy, refresh.start(policy, state, now=at, uid=NEW, luck=luck))
+    return ItemMove(thing, policy, refresh.start(policy, state, now=at, uid=NEW, luck=luck))
 
 
 @wakes
@@ -187,7 +187,7 @@ def _put_off(jobs: Sequence[JobRecord], things: dict[int, Tracked], at: datetime
     return done
 
 
-def _allowed(definition: RefreshDefinition, thing: Tracked, job: JobRecord, at: datetime) -> Moved | None:
+def _allowed(definition: RefreshDefinition, thing: Tracked, job: JobRecord, at: datetime) -> ItemMove | None:
     """Return the move that puts the deadline of an attempt off; None if its time is over."""
     try:
         policy = thing.policy(definition)
@@ -195,7 +195,7 @@ def _allowed(definition: RefreshDefinition, thing: Tracked, job: JobRecord, at: 
         return None
     state = timed(policy, thing.state, job, now=at)
     is_over = state.deadline_at is None or state.deadline_at <= at
-    return None if is_over else Moved(thing, policy, Move(state, Outcome.NOTHING))
+    return None if is_over else ItemMove(thing, policy, Move(state, Outcome.NOTHING))
 
 
 def _cut_off(
@@ -234,7 +234,7 @@ def _sweep_idle(name: str, keys: Sequence[str], at: datetime, luck: Iterator[flo
         except ScheduleError as error:
             policy, move = definition.policy, unreadable(thing.state, error)
         if move.outcome is not Outcome.NOTHING:
-            moved.append(Moved(thing, policy, move))
+            moved.append(ItemMove(thing, policy, move))
     yield from write(definition, moved, at)
     return len(moved)
 
@@ -260,7 +260,7 @@ def replan(name: str, budget: int, samples: Iterable[float], *, now: datetime | 
     params = {"schedule": name, "timing": definition.timing, "count": budget}
     found: Sequence[Tracked] = yield Query("refresh_outdated", params, into=Tracked)
     moves = [
-        Moved(each, definition.policy, refresh.replan(definition.policy, each.state, now=at, luck=luck))
+        ItemMove(each, definition.policy, refresh.replan(definition.policy, each.state, now=at, luck=luck))
         for each, luck in zip(found, samples, strict=False)
     ]
     yield from write(definition, moves, at)

@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 from redrive.stores.operations.clock import instant
 from redrive.stores.query import Query, Steps, reads, writes
 
-__all__ = ["Keep", "Survey", "declare", "forget_policy", "forget_workers", "policies", "prune", "survey"]
+__all__ = ["RetentionTimes", "Survey", "declare", "forget_policy", "forget_workers", "policies", "prune", "survey"]
 
 STRIDE = 10_000
 """Ids that one survey walks."""
@@ -33,7 +33,7 @@ RETIRED_FOR = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class RetentionTimes:
     """How long the ended jobs of a task are kept; None means for ever.
 
     Attributes:
@@ -63,7 +63,7 @@ class Survey:
 
 
 @writes
-def declare(keeps: Mapping[str, Keep]) -> Steps[None]:
+def declare(keeps: Mapping[str, RetentionTimes]) -> Steps[None]:
     """Write down how long the jobs of tasks are kept.
 
     Args:
@@ -80,7 +80,7 @@ def _text(span: timedelta | None) -> str:
 
 
 @reads
-def survey(after_id: int, keep: Keep, *, stride: int = STRIDE, now: datetime | None = None) -> Steps[Survey]:
+def survey(after_id: int, keep: RetentionTimes, *, stride: int = STRIDE, now: datetime | None = None) -> Steps[Survey]:
     """Look for jobs that were kept long enough.
 
     Args:

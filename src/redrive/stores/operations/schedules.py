@@ -17,7 +17,7 @@ from redrive.stores.operations.clock import instant
 from redrive.stores.query import Query, Rows, Steps, reads, wakes, writes
 
 __all__ = [
-    "Look",
+    "ScheduleStatus",
     "declare",
     "ensure",
     "forget_occurrences",
@@ -35,7 +35,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ScheduleStatus:
     """A row of the query ``schedules_due``.
 
     Attributes:
@@ -110,7 +110,7 @@ def _put(definitions: Sequence[Definition], at: datetime, *, replaces: bool) -> 
 
 
 @reads
-def look(*, now: datetime | None = None) -> Steps[tuple[Look, ...]]:
+def look(*, now: datetime | None = None) -> Steps[tuple[ScheduleStatus, ...]]:
     """Ask of all schedules when something of them is due.
 
     Args:
@@ -119,7 +119,7 @@ def look(*, now: datetime | None = None) -> Steps[tuple[Look, ...]]:
     Returns:
         A line for each.
     """
-    return tuple((yield Query("schedules_due", {"now": now}, into=Look, free=True)))
+    return tuple((yield Query("schedules_due", {"now": now}, into=ScheduleStatus, free=True)))
 
 
 @reads

@@ -20,11 +20,11 @@ from redrive.errors import ScheduleError
 from redrive.schedule import Outcome, refresh
 from redrive.stores.operations.audit import record
 from redrive.stores.operations.clock import instant
-from redrive.stores.operations.freshness import Moved, definition_of, rows, schedule_of, write
+from redrive.stores.operations.freshness import ItemMove, definition_of, rows, schedule_of, write
 from redrive.stores.operations.schedules import lock, move
 from redrive.stores.query import Query, Steps, wakes
 
-__all__ = ["ACTOR", "Page", "cron", "things"]
+__all__ = ["ACTOR", "SetBackPage", "cron", "things"]
 
 ACTOR = "redrive"
 """Who stands in the audit log: no person has done it."""
@@ -63,7 +63,7 @@ def cron(name: str, *, now: datetime | None = None) -> Steps[timedelta | None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class SetBackPage:
     """What became of some things of a refresh.
 
     Attributes:
@@ -78,7 +78,7 @@ class Page:
 @wakes
 def things(
     name: str, samples: Iterable[float], *, after: str = "", limit: int = 1000, now: datetime | None = None
-) -> Steps[Page]:
+) -> Steps[SetBackPage]:
     """Reckon anew the things of a refresh that wait for an instant too far ahead.
 
     Args:
@@ -95,7 +95,7 @@ def things(
     row = yield from schedule_of(name)
     definition = None if row is None else definition_of(row)
     if definition is None:
-        return Page(None, 0)
+        return SetBackPage(None, 0)
     params = {"schedule": name, "after": after, "count": limit}
     found: Sequence[Tracked] = yield Query("refreshes_select", params, into=Tracked)
     luck = iter(samples)
@@ -107,8 +107,8 @@ def things(
             continue
         made = refresh.set_back(policy, thing.state, now=at, luck=next(luck))
         if made.outcome is not Outcome.NOTHING:
-            moved.append(Moved(thing, policy, made))
+            moved.append(ItemMove(thing, policy, made))
     yield from write(definition, moved, at)
     if moved:
         yield from record(at, ACTOR, ACTION, schedule=name, count=len(moved))
-    return Page(found[-1].key if len(found) == limit else None, len(moved))
+    return SetBackPage(found[-1].key if len(found) == limit else None, len(moved))

@@ -22,8 +22,8 @@ from redrive.stores.operations.audit import NOBODY, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.ending import end
 from redrive.stores.operations.freshness import (
-    Moved,
-    Turned,
+    ItemMove,
+    MoveResult,
     attempt,
     begin,
     definition_of,
@@ -38,14 +38,14 @@ from redrive.stores.operations.schedules import ensure, readable
 from redrive.stores.operations.tracked import found, untracked
 from redrive.stores.query import Query, Rows, Steps, wakes, writes
 
-__all__ = ["Wanted", "pause", "resume", "track", "trigger", "untrack", "update"]
+__all__ = ["NewItem", "pause", "resume", "track", "trigger", "untrack", "update"]
 
 TRIES = 20
 """How often a job is asked for that somebody else has in hand."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class NewItem:
     """A thing that is to be kept fresh.
 
     Attributes:
@@ -60,7 +60,7 @@ class Wanted:
 @wakes
 def track(  # noqa: PLR0913 - what is kept fresh, and how
     definition: RefreshDefinition,
-    things: Sequence[Wanted],
+    things: Sequence[NewItem],
     samples: Iterable[float],
     *,
     own: str | None = None,
@@ -94,13 +94,13 @@ def track(  # noqa: PLR0913 - what is kept fresh, and how
     fresh = [each for key, each in wanted.items() if key not in {thing.key for thing in known}]
     if not fresh:
         return frozenset()
-    moved: list[Moved] = []
+    moved: list[ItemMove] = []
     for each, luck in zip(fresh, samples, strict=False):
         if not moved or policy.jitter:  # without, all move alike
             move = refresh.update(policy, RefreshState(), now=at, at_once=at_once, luck=luck)
             if at_once and not paused:
                 move = refresh.start(policy, move.state, now=at, uid=NEW, luck=luck)
-        moved.append(Moved(_new(definition, each, own, at), policy, move))
+        moved.append(ItemMove(_new(definition, each, own, at), policy, move))
     return (yield from _insert(definition, (yield from numbered(moved)), at))
 
 
@@ -108,7 +108,7 @@ def _policy(definition: RefreshDefinition, own: str | None) -> RefreshPolicy:
     return definition.policy if own is None else read_policy(own)
 
 
-def _new(definition: RefreshDefinition, wanted: Wanted, own: str | None, at: datetime) -> Tracked:
+def _new(definition: RefreshDefinition, wanted: NewItem, own: str | None, at: datetime) -> Tracked:
     return Tracked(
         definition.name, wanted.key, wanted.payload, own, definition.timing, at,
         None, None, None, None, None, None, None, 0, 0, None,
@@ -117,7 +117,7 @@ def _new(definition: RefreshDefinition, wanted: Wanted, own: str | None, at: dat
 
 
 def _insert(
-    definition: RefreshDefinition, moved: Sequence[Moved], at: datetime
+    definition: RefreshDefinition, moved: Sequence[ItemMove], at: datetime
 ) -> Generator[Query, Rows, frozenset[str]]:
     names = ("schedule", "key", "payload", "own", "timing", "tracked_at")
     many = [
@@ -136,7 +136,7 @@ def _change(  # noqa: PLR0913 - what is there, and what is wanted
     definition: RefreshDefinition,
     own: str | None,
     known: Sequence[Tracked],
-    wanted: dict[str, Wanted],
+    wanted: dict[str, NewItem],
     *,
     samples: Iterable[float],
     at: datetime,
@@ -149,7 +149,7 @@ def _change(  # noqa: PLR0913 - what is there, and what is wanted
     yield Query("refresh_change", many=many)
     other = [each for each in known if each.own != own]
     moved = [
-        Moved(each, policy, refresh.replan(policy, each.state, now=at, luck=luck))
+        ItemMove(each, policy, refresh.replan(policy, each.state, now=at, luck=luck))
         for each, luck in zip(other, samples, strict=False)
     ]
     yield from write(definition, moved, at)
@@ -185,7 +185,7 @@ def update(  # noqa: PLR0913 - which, and how
     at_once: bool = True,
     actor: str | None = None,
     now: datetime | None = None,
-) -> Steps[Turned]:
+) -> Steps[MoveResult]:
     """A person has changed the thing: it is enabled, and begins anew. A running attempt is cancelled.
 
     Args:
@@ -212,7 +212,7 @@ def update(  # noqa: PLR0913 - which, and how
     move = refresh.update(policy, thing.state, now=at, at_once=at_once, luck=luck)
     if at_once and not thing.paused and row.paused_at is None:
         move = refresh.start(policy, move.state, now=at, uid=NEW, luck=luck)
-    (moved,) = yield from numbered([Moved(thing, policy, move)])
+    (moved,) = yield from numbered([ItemMove(thing, policy, move)])
     yield from begin(definition, [moved], at)
     if actor is not None:
         yield from record(at, actor, "update", schedule=name, key=key)
@@ -220,7 +220,7 @@ def update(  # noqa: PLR0913 - which, and how
 
 
 @wakes
-def trigger(name: str, key: str, luck: float, *, actor: str = NOBODY, now: datetime | None = None) -> Steps[Turned]:
+def trigger(name: str, key: str, luck: float, *, actor: str = NOBODY, now: datetime | None = None) -> Steps[MoveResult]:
     """Start a thing now, due or not, paused or not. A running attempt is superseded.
 
     Args:
@@ -246,7 +246,7 @@ def trigger(name: str, key: str, luck: float, *, actor: str = NOBODY, now: datet
         if job.id == thing.job_id:
             state = timed(policy, state, job, now=at)
     move = refresh.trigger(policy, state, now=at, uid=NEW, luck=luck)
-    (moved,) = yield from numbered([Moved(thing, policy, move)])
+    (moved,) = yield from numbered([ItemMove(thing, policy, move)])
     if moved.number is not None:
         yield from _cancel(attempts, at, f"superseded by another attempt, which {actor} wanted")
         yield from begin(definition, [moved], at)
@@ -255,7 +255,7 @@ def trigger(name: str, key: str, luck: float, *, actor: str = NOBODY, now: datet
 
 
 @writes
-def pause(name: str, key: str, *, actor: str = NOBODY, now: datetime | None = None) -> Steps[Turned]:
+def pause(name: str, key: str, *, actor: str = NOBODY, now: datetime | None = None) -> Steps[MoveResult]:
     """Start nothing of a thing until it is resumed; an attempt that runs may finish.
 
     Args:
@@ -276,7 +276,7 @@ def pause(name: str, key: str, *, actor: str = NOBODY, now: datetime | None = No
 
 
 @wakes
-def resume(name: str, key: str, luck: float, *, actor: str = NOBODY, now: datetime | None = None) -> Steps[Turned]:
+def resume(name: str, key: str, luck: float, *, actor: str = NOBODY, now: datetime | None = None) -> Steps[MoveResult]:
     """Go on with a thing; planned refreshes that were missed meanwhile are left out.
 
     Args:
@@ -309,13 +309,13 @@ def _people(  # noqa: PLR0913 - who wants what
     *,
     at: datetime,
     actor: str,
-) -> Generator[Query, Rows, Turned]:
+) -> Generator[Query, Rows, MoveResult]:
     _, definition = yield from _readable(name)
     things = yield from rows(name, [key])
     if not things:
         raise untracked(name, key)
     policy = things[0].policy(definition)
-    moved = Moved(things[0], policy, how(policy, things[0].state))
+    moved = ItemMove(things[0], policy, how(policy, things[0].state))
     yield from write(definition, [moved], at)
     yield from record(at, actor, action, schedule=name, key=key)
     return turned(moved)

@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 from redrive.engine.records import KeyUntil
 from redrive.engine.workers import Process, WorkerRecord
 from redrive.stores.operations.clock import instant
-from redrive.stores.operations.floors import Where
-from redrive.stores.operations.keys import Wanted, again
+from redrive.stores.operations.floors import ClaimFilter
+from redrive.stores.operations.keys import KeyRequest, again
 from redrive.stores.operations.numbers import take
 from redrive.stores.query import Query, Rows, Steps, reads, wakes, writes
 
@@ -35,7 +35,7 @@ class Pulse:
 
 
 @dataclass(frozen=True, slots=True)
-class Released:
+class ReleasedJob:
     """A row of the query ``worker_release``.
 
     Attributes:
@@ -81,7 +81,7 @@ def register(  # noqa: PLR0913 - the columns of its row
     at = yield from instant(now)
     (worker_id,) = yield from take("worker", 1)
     host, pid, birth = (process.host, process.pid, process.birth) if process else (None, None, None)
-    params = {"id": worker_id, "name": name, "concurrency": concurrency, **Where(queues, tasks).parameters}
+    params = {"id": worker_id, "name": name, "concurrency": concurrency, **ClaimFilter(queues, tasks).parameters}
     params |= {"host": host, "pid": pid, "birth": birth, "lock_id": lock_id}
     yield Query("worker_insert", {**params, "now": at, "expires_at": at + lease_for})
     return worker_id
@@ -190,8 +190,8 @@ def _release(
     worker_id: int, lease_ids: Sequence[int] | None, note: str, at: datetime
 ) -> Generator[Query, Rows, list[int]]:
     params = {"worker_id": worker_id, "leases": lease_ids, "now": at, "note": note}
-    released: Sequence[Released] = yield Query("worker_release", params, into=Released)
-    keyed = [Wanted(job.task, job.key, job.id) for job in released if job.key and job.key_until is KeyUntil.START]
+    released: Sequence[ReleasedJob] = yield Query("worker_release", params, into=ReleasedJob)
+    keyed = [KeyRequest(job.task, job.key, job.id) for job in released if job.key and job.key_until is KeyUntil.START]
     if keyed:
         yield from again(keyed, at)
     return [job.id for job in released]

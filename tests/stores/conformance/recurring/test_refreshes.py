@@ -15,7 +15,7 @@ from redrive.engine.recurring import policy_document
 from redrive.policy import Failure
 from redrive.schedule import Action, Exhausted, Outcome, RefreshPolicy, Schedule, Strategy
 from redrive.stores.operations import audit, checks, jobs, refreshes, set_back, tracked
-from redrive.stores.operations.freshness import Turned
+from redrive.stores.operations.freshness import MoveResult
 from tests.stores.helpers import LEASE, T0, Harness, failed, seconds
 from tests.stores.recurring import HALF, HOUR, HOURLY, MINUTE, Clockwork, keeping, lucky, made
 
@@ -51,7 +51,7 @@ def test_what_is_due_is_started(clockwork: Clockwork):
     (turned,) = clockwork.start()
     (job,) = clockwork.jobs()
 
-    assert ((), Turned("a", Outcome.STARTED, job.id)) == (early, turned)
+    assert ((), MoveResult("a", Outcome.STARTED, job.id)) == (early, turned)
     assert ("refresh:fresh/a", b'{"id":1}') == (job.origin, clockwork.do(jobs.payload(job.id)))
     assert (str(job.id), HALF, HALF + 10 * MINUTE, 1) == (
         clockwork.state().attempt_uid,
@@ -115,7 +115,7 @@ def test_what_comes_too_late_is_left_out(store: Harness):
     clockwork.track("a", at_once=False)
     clockwork.until(HALF + 6 * MINUTE)
 
-    assert (Turned("a", Outcome.MISSED),) == clockwork.start()
+    assert (MoveResult("a", Outcome.MISSED),) == clockwork.start()
     assert HALF + HOUR == clockwork.state().refresh_at
 
 
@@ -125,7 +125,7 @@ def test_jitter_keeps_late_ones_apart(store: Harness):
     clockwork.track("a", at_once=False)
     clockwork.until(HALF + 6 * MINUTE)
 
-    assert (Turned("a", Outcome.POSTPONED),) == clockwork.start(luck=0.5)
+    assert (MoveResult("a", Outcome.POSTPONED),) == clockwork.start(luck=0.5)
     assert HALF + 8 * MINUTE == clockwork.state().refresh_at
 
 
@@ -681,7 +681,7 @@ def test_a_start_that_would_be_too_late_gives_up(store: Harness):
     clockwork.until(T0 + HOUR)
     (turned,) = clockwork.start()
 
-    assert Turned("a", Outcome.GAVE_UP, None, "No successful refresh for too long") == turned
+    assert MoveResult("a", Outcome.GAVE_UP, None, "No successful refresh for too long") == turned
     assert 1 == len(told(clockwork))
 
 
@@ -829,7 +829,7 @@ def test_things_that_are_ahead_of_the_clock_are_reckoned_anew_a_page_at_a_time(c
     assert T0 + 45 * MINUTE == clockwork.state("own").refresh_at
     assert (T0 + 10 * MINUTE, str(running.id)) == (clockwork.state("d").deadline_at, clockwork.state("d").attempt_uid)
     assert {("redrive", "clock_set_back")} == {(each.actor, each.action) for each in clockwork.do(audit.audit())}
-    assert set_back.Page(None, 0) == clockwork.do(set_back.things("fresh", lucky(), now=T0))
+    assert set_back.SetBackPage(None, 0) == clockwork.do(set_back.things("fresh", lucky(), now=T0))
 
 
 def test_what_cannot_be_read_stays_ahead_of_the_clock(clockwork: Clockwork):

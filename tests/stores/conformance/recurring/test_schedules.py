@@ -9,12 +9,12 @@ from redrive.engine.recurring import Overlap
 from redrive.errors import ScheduleNotFound, StoreError
 from redrive.schedule import Schedule
 from redrive.stores.operations import audit, schedules
-from redrive.stores.operations.schedules import Look
+from redrive.stores.operations.schedules import ScheduleStatus
 from tests.stores.helpers import T0, Harness
 from tests.stores.recurring import HALF, HOUR, MINUTE, Clockwork, cron, keeping
 
 
-def looked(clockwork: Clockwork) -> dict[str, Look]:
+def looked(clockwork: Clockwork) -> dict[str, ScheduleStatus]:
     """What is due, by name."""
     return {each.name: each for each in clockwork.do(schedules.look(now=clockwork.now))}
 
@@ -125,7 +125,9 @@ def test_a_look_tells_when_a_cron_is_due(store: Harness):
     clockwork = Clockwork(store)
     clockwork.declare(cron())
 
-    assert {"nightly": Look("nightly", Kind.CRON, HALF, is_stale=False, sweep_at=None, now=T0)} == looked(clockwork)
+    assert {"nightly": ScheduleStatus("nightly", Kind.CRON, HALF, is_stale=False, sweep_at=None, now=T0)} == looked(
+        clockwork
+    )
 
 
 def test_a_look_tells_when_the_first_thing_is_due(store: Harness):

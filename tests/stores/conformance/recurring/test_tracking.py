@@ -13,9 +13,9 @@ from redrive.engine.recurring import policy_document
 from redrive.errors import IllegalMove, NotTracked, ScheduleError, StoreError
 from redrive.schedule import Outcome, RefreshPolicy, Schedule
 from redrive.stores.operations import audit, checks, jobs, schedules, tracked, tracking
-from redrive.stores.operations.freshness import Turned
+from redrive.stores.operations.freshness import MoveResult
 from redrive.stores.operations.tracked import Counts
-from redrive.stores.operations.tracking import Wanted
+from redrive.stores.operations.tracking import NewItem
 from tests.stores.helpers import T0, Harness, failed
 from tests.stores.recurring import HALF, HOUR, MINUTE, Clockwork, cron, keeping, lucky
 
@@ -81,7 +81,7 @@ def test_a_known_thing_gets_other_arguments(clockwork: Clockwork):
     """Who tracks a thing once more changes its arguments from its next attempt on, and starts nothing."""
     clockwork.track("a")
     before = clockwork.state()
-    things = [Wanted("a", b'{"id":2}')]
+    things = [NewItem("a", b'{"id":2}')]
     fresh = clockwork.do(tracking.track(clockwork.definition, things, lucky(), now=clockwork.now))
 
     assert (frozenset(), before, b'{"id":2}') == (fresh, clockwork.state(), clockwork.thing().payload)
@@ -108,7 +108,7 @@ def test_nothing_may_be_tracked(clockwork: Clockwork):
 
 def test_a_key_that_is_there_twice_is_one_thing(clockwork: Clockwork):
     """Where a list names a key twice, the last arguments count, and one job is made."""
-    things = [Wanted("a", b"1"), Wanted("a", b"2")]
+    things = [NewItem("a", b"1"), NewItem("a", b"2")]
     fresh = clockwork.do(tracking.track(clockwork.definition, things, lucky(), now=clockwork.now))
 
     assert ({"a"}, b"2", 1) == (fresh, clockwork.thing().payload, len(clockwork.jobs()))
@@ -126,7 +126,7 @@ def test_keys_are_any_text(clockwork: Clockwork):
 def test_jitter_is_drawn_for_each(store: Harness):
     """Things that are tracked together are spread over the jitter, each by its own luck."""
     clockwork = Clockwork(store, keeping(jitter=10 * MINUTE))
-    things = [Wanted(key, b"{}") for key in "ab"]
+    things = [NewItem(key, b"{}") for key in "ab"]
     store.do(tracking.track(clockwork.definition, things, iter([0.0, 0.5]), at_once=False, now=T0))
 
     assert [HALF, HALF + 5 * MINUTE] == [clockwork.state(key).refresh_at for key in "ab"]
@@ -137,7 +137,7 @@ def test_of_two_that_track_a_thing_one_starts_it(shared: Harness, round_: int):
     """Processes that track the same things at the same time, in different orders, make one job of each."""
     clockwork = Clockwork(shared)
     keys = [f"k{number}" for number in range(10)]
-    wanted = [[Wanted(key, b"{}") for key in order] for order in (keys, keys[::-1], keys[5:] + keys[:5])]
+    wanted = [[NewItem(key, b"{}") for key in order] for order in (keys, keys[::-1], keys[5:] + keys[:5])]
     answers = shared.at_once([tracking.track(clockwork.definition, each, lucky(), now=T0) for each in wanted])
 
     assert keys == sorted(key for each in answers for key in each)
@@ -235,7 +235,7 @@ def test_an_update_enables_what_was_given_up(store: Harness):
     turned = clockwork.update()
     state = clockwork.state()
 
-    assert Turned("a", Outcome.STARTED, int(state.attempt_uid or 0)) == turned
+    assert MoveResult("a", Outcome.STARTED, int(state.attempt_uid or 0)) == turned
     assert (False, None, 1, 1, store.now) == (
         state.disabled_until_update,
         state.disabled_reason,
@@ -252,7 +252,7 @@ def test_an_update_may_wait_for_the_schedule(store: Harness):
     store.end(clockwork.running(), failed())
     turned = clockwork.update(at_once=False)
 
-    assert (Turned("a", Outcome.ENABLED), HALF) == (turned, clockwork.state().refresh_at)
+    assert (MoveResult("a", Outcome.ENABLED), HALF) == (turned, clockwork.state().refresh_at)
 
 
 def test_an_update_cancels_what_runs(clockwork: Clockwork):
@@ -287,9 +287,9 @@ def test_an_update_of_what_is_paused_starts_nothing(clockwork: Clockwork):
         turned = clockwork.update(key)
         clockwork.resume(paused)
 
-        assert (Outcome.ENABLED, [Turned(key, Outcome.STARTED)]) == (
+        assert (Outcome.ENABLED, [MoveResult(key, Outcome.STARTED)]) == (
             turned.outcome,
-            [Turned(each.key, each.outcome) for each in clockwork.start()],
+            [MoveResult(each.key, each.outcome) for each in clockwork.start()],
         )
 
 
@@ -332,7 +332,7 @@ def test_what_was_given_up_is_not_triggered(store: Harness):
     store.end(clockwork.running(), failed())
     before = clockwork.thing()
 
-    assert Turned("a", Outcome.DISABLED) == clockwork.trigger()
+    assert MoveResult("a", Outcome.DISABLED) == clockwork.trigger()
     assert (before, ()) == (clockwork.thing(), clockwork.do(audit.audit()))
 
 
@@ -424,7 +424,7 @@ def test_what_was_planned_for_a_pause_of_all_is_left_out(clockwork: Clockwork):
     clockwork.resume(None)
     (turned,) = clockwork.start()
 
-    assert (Turned("a", Outcome.RESUMED), HALF + HOUR) == (turned, clockwork.state().refresh_at)
+    assert (MoveResult("a", Outcome.RESUMED), HALF + HOUR) == (turned, clockwork.state().refresh_at)
     clockwork.until(HALF + HOUR)
     assert [Outcome.STARTED] == [each.outcome for each in clockwork.start()]
 

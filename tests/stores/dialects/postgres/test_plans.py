@@ -186,7 +186,7 @@ def test_a_held_snapshot_does_not_make_claims_dearer(left: int):
         other.execute("SELECT 1 FROM pg_class LIMIT 1")
         plans = Plans(connection, url.partition("schema=")[2])
         first = {name: plans.cost(name) for name in ("next_due", "claim")}
-        known: tuple[floors.Floor, ...] = ()
+        known: tuple[floors.LaneCursor, ...] = ()
         for _ in range(30):
             claims = store.run(leases.claim(worker, 100, lease_for=LONG, floors=known, now=T0)).claims
             store.run(leases.settle([Ending(claim, Succeeded(), 0.0) for claim in claims], now=T0))
@@ -200,7 +200,7 @@ def test_a_held_snapshot_does_not_make_claims_dearer(left: int):
     assert [] == [name for name in first if without[name] < last[name] + 150], "nothing was in the way"
 
 
-def _written(known: tuple[floors.Floor, ...]) -> dict[str, str]:
+def _written(known: tuple[floors.LaneCursor, ...]) -> dict[str, str]:
     """Floors as values of SQL."""
     arrays = floors.parameters(known).items()
     return {name: "'{" + ", ".join(f'"{each}"' for each in values) + "}'" for name, values in arrays}

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from redrive.stores.operations import schedules, tracking
-from redrive.stores.operations.tracking import Wanted
+from redrive.stores.operations.tracking import NewItem
 from redrive.stores.store import open_store
 from tests import postgres
 from tests.stores.dialects.postgres.test_plans import Plans
@@ -62,9 +62,9 @@ def made(kind: str, count: int) -> str:
     url = postgres.url()
     store = open_store(url)
     store.run(schedules.declare([FRESH, cron()], now=T0))
-    early = [Wanted(f"early{number:02}", b"{}") for number in range(20)]
+    early = [NewItem(f"early{number:02}", b"{}") for number in range(20)]
     store.run(tracking.track(FRESH, early, lucky(), at_once=kind == "run", now=T0))
-    one = [Wanted("k000000", b"{}")]
+    one = [NewItem("k000000", b"{}")]
     store.run(tracking.track(FRESH, one, lucky(), at_once=kind == "run", now=HALF + HOUR))
     store.close()
     schema = url.partition("schema=")[2]

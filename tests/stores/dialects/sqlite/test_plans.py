@@ -19,7 +19,7 @@ from redrive.stores.dialects.sqlite.values import encode
 from redrive.stores.drivers.sqlite import Settings
 from redrive.stores.drivers.sqlite.conversation import drive
 from redrive.stores.operations import admin, checks, jobs, leases, retention, workers
-from redrive.stores.operations.retention import Keep
+from redrive.stores.operations.retention import RetentionTimes
 from redrive.stores.query import Operation
 from tests.stores.helpers import LONG, T0, failed, new, seconds
 
@@ -259,7 +259,7 @@ OPERATORS = {
     "list the newest": lambda: admin.select(Filter(limit=50)),
     "list the oldest": lambda: admin.select(Filter(limit=50, oldest_first=True)),
     "find the dead": lambda: admin.select(Filter(limit=50, oldest_first=True, state=State.DEAD, caught=False)),
-    "survey": lambda: retention.survey(0, Keep(LONG, None), stride=500, now=T0),
+    "survey": lambda: retention.survey(0, RetentionTimes(LONG, None), stride=500, now=T0),
     "check": lambda: checks.check(0, stride=500),
 }
 """What operators and the pruner read; each is bounded by what it asks for."""

@@ -9,7 +9,7 @@ import pytest
 
 from redrive.engine.outcome import Succeeded
 from redrive.stores.operations import checks, leases, refreshes, schedules, tracked, tracking
-from redrive.stores.operations.tracking import Wanted
+from redrive.stores.operations.tracking import NewItem
 from redrive.stores.query import Operation
 from tests.stores.dialects.sqlite.test_plans import FLAT, Counted
 from tests.stores.helpers import T0, failed
@@ -22,17 +22,17 @@ FRESH = keeping(give_up_after=100 * HOUR)
 
 def wait(database: Counted, count: int) -> None:
     """So many things wait for their schedule, twenty of them for one that comes first."""
-    things = [Wanted(f"k{number:06}", b"{}") for number in range(count)]
+    things = [NewItem(f"k{number:06}", b"{}") for number in range(count)]
     database.run(tracking.track(FRESH, things, lucky(), at_once=False, now=HALF))
-    early = [Wanted(f"early{number:02}", b"{}") for number in range(20)]
+    early = [NewItem(f"early{number:02}", b"{}") for number in range(20)]
     database.run(tracking.track(FRESH, early, lucky(), at_once=False, now=T0))
 
 
 def run(database: Counted, count: int) -> None:
     """So many things run, twenty of them since long ago."""
-    early = [Wanted(f"early{number:02}", b"{}") for number in range(20)]
+    early = [NewItem(f"early{number:02}", b"{}") for number in range(20)]
     database.run(tracking.track(FRESH, early, lucky(), now=T0))
-    things = [Wanted(f"k{number:06}", b"{}") for number in range(count)]
+    things = [NewItem(f"k{number:06}", b"{}") for number in range(count)]
     database.run(tracking.track(FRESH, things, lucky(), now=HALF))
 
 
@@ -65,7 +65,7 @@ ASKED: dict[str, tuple[str, Callable[[Counted], Operation[Any]]]] = {
     "a sweep of none": ("wait", lambda _: refreshes.sweep(5, lucky(), now=HALF)),
     "a replan of none": ("wait", lambda _: refreshes.replan("fresh", 5, lucky(), now=HALF)),
     "an update": ("run", lambda _: tracking.update("fresh", "k000001", 0.0, now=HALF)),
-    "tracking once more": ("wait", lambda _: tracking.track(FRESH, [Wanted("k000001", b"1")], lucky(), now=HALF)),
+    "tracking once more": ("wait", lambda _: tracking.track(FRESH, [NewItem("k000001", b"1")], lucky(), now=HALF)),
     "a page": ("wait", lambda _: tracked.select("fresh", after="k000100", limit=10)),
     "a page of trouble": ("run", lambda _: tracked.select("fresh", limit=10, troubled=True)),
     "a check": ("wait", lambda _: checks.check(0, stride=100)),
