@@ -33,6 +33,9 @@ BINARIES = os.environ.get("REDRIVE_TEST_POSTGRES")
 
 FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=200", "autovacuum=off")
 
+LARGE = 1_000_000
+"""Bytes of a table of jobs after which its schema is not lent again."""
+
 _numbers = itertools.count(1)
 
 _watchers: list[subprocess.Popen[bytes]] = []
@@ -96,9 +99,12 @@ def lent() -> Iterator[str]:
     with contextlib.suppress(psycopg.errors.LockNotAvailable):
         # In this role neither triggers nor foreign keys are active, so the order of the tables does not matter.
         _administration().execute("SET session_replication_role = replica")
-        _administration().execute(_emptying(schema))
+        *_, last = _administration().execute(_emptying(schema)).results()
+        size = last.fetchone()[0]
         _administration().execute("RESET session_replication_role")
-        _empty.append(schema)
+        # Deleted rows are never vacuumed here, and a large table of them would slow down each later borrower.
+        if size < LARGE:
+            _empty.append(schema)
 
 
 def _migrated() -> str:
@@ -119,13 +125,18 @@ def _emptying(schema: str) -> str:
     """Return the statements that restore the rows and the sequences of a schema that has just been migrated."""
     relations = "SELECT relname FROM pg_class WHERE relnamespace = %s::regnamespace AND relkind = %s"
     read = _administration().execute
-    statements = [f"DELETE FROM {schema}.{table}" for (table,) in read(relations, (schema, "r"))]  # noqa: S608 - our own names
-    for row in read(f"SELECT key, value FROM {schema}.redrive_meta").fetchall():  # noqa: S608 - the same
-        statements.append(
-            sql.SQL("INSERT INTO {}.redrive_meta VALUES ({}, {})").format(sql.Identifier(schema), *row).as_string()
-        )
-    statements += [f"SELECT setval('{schema}.{name}', 1, false)" for (name,) in read(relations, (schema, "S"))]
-    return "; ".join(statements)
+    tables = [name for (name,) in read(relations, (schema, "r"))]
+    sequences = [name for (name,) in read(relations, (schema, "S"))]
+    meta = read(f"SELECT key, value FROM {schema}.redrive_meta").fetchall()  # noqa: S608 - made here
+    insert = sql.SQL("INSERT INTO {}.redrive_meta VALUES ({}, {})")
+    return "; ".join(
+        [
+            *(f"DELETE FROM {schema}.{name}" for name in tables),  # noqa: S608 - made here
+            *(insert.format(sql.Identifier(schema), *row).as_string() for row in meta),
+            *(f"SELECT setval('{schema}.{name}', 1, false)" for name in sequences),
+            f"SELECT pg_relation_size('{schema}.redrive_jobs')",
+        ]
+    )
 
 
 def _account(folder: Path) -> str | None:
