@@ -10,7 +10,7 @@ import pytest
 from redrive.app.context import Context
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Closing, Hold
-from redrive.runtime.claimer import Claimer, faults
+from redrive.runtime.claimer import Claimer, failpoints
 from redrive.runtime.worker import Worker
 from redrive.testing import drain
 from tests.conformance.scenarios.hands import Hand, boom
@@ -138,7 +138,7 @@ def test_a_stop_in_the_middle_of_a_dispatch_strands_nothing(app, monkeypatch, ba
     """A batch of 5 that is being started when the stop arrives is finished, and the next worker does the rest."""
     jobs, ran = batch
     worker = Worker(app, concurrency=5)
-    monkeypatch.setattr(faults, "at", lambda point: worker.stop() if point == "after_claim" else None)
+    monkeypatch.setattr(failpoints, "at", lambda point: worker.stop() if point == "after_claim" else None)
     asyncio.run(asyncio.wait_for(worker.run(), PATIENCE))
 
     assert ([0, 1, 2, 3, 4], (5, 0, 5)) == (ran, _counts(app))

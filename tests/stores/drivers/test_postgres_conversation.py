@@ -22,7 +22,7 @@ from tests.stores.helpers import LONG, T0, new
 OURS = Settings("postgresql:///d", "PostgreSQL")
 POOLED = changed(OURS, pgbouncer=True)
 KEYED = replace(new(), key="k", key_until=KeyUntil.END)
-GATE = [jobs.Gate(T0, 1, 1)]
+GATE = [jobs.NumberBlock(T0, 1, 1)]
 NEVER, DUE = floors.NextDue(T0, None, None), floors.NextDue(T0, T0, None)
 
 
