@@ -1,7 +1,6 @@
 """One retry policy, from a function call to a fleet.
 
-The names below are the public surface for everyday use. They are loaded at their first use (law 10: only what is paid
-for), so that ``import redrive`` costs next to nothing.
+The public names are imported at their first use, so that ``import redrive`` is fast.
 """
 
 from __future__ import annotations
@@ -106,5 +105,5 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
 
 
 def __dir__() -> list[str]:
-    """The public names, loaded or not."""
+    """Return the public names, loaded or not."""
     return sorted([*__all__, "__version__"])

@@ -1,11 +1,8 @@
-"""Time as an interface; the only module that reads a clock or sleeps.
+"""Clocks: the only module that reads the time or sleeps.
 
-Everything that decides gets ``now`` as an argument (law 1). Everything that waits gets a `Clock`. In production that
-is `SystemClock`; tests pass ``redrive.testing.VirtualClock``, which jumps instead of sleeping. Durable work asks the
-database for the time (law 8), so the clock here serves in-process retries, background duties and display.
-
-Event loops are loaded when they are used (law 10): asyncio by the first `SystemClock.asleep`, and trio never, since
-whoever runs under it has loaded it already.
+Code that decides gets ``now`` as an argument; code that waits gets a `Clock`. Tests pass
+``redrive.testing.VirtualClock``. Durable work uses the time of the database, so these clocks serve in-process retries,
+background duties and display.
 """
 
 from __future__ import annotations
@@ -23,14 +20,14 @@ _PROC = Path("/proc")
 
 
 class Clock(Protocol):
-    """What redrive needs of a clock."""
+    """The interface of a clock."""
 
     def now(self) -> datetime:
-        """The present instant, aware, in UTC."""
+        """Return the present instant, aware, in UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds since some fixed point; never goes back."""
+        """Return seconds since a fixed point; they never go back."""
         ...
 
     def sleep(self, seconds: float) -> None:
@@ -49,7 +46,7 @@ class SystemClock:
     monotonic = staticmethod(time.monotonic)
 
     def now(self) -> datetime:
-        """The present instant, aware, in UTC."""
+        """Return the present instant, aware, in UTC."""
         return datetime.now(UTC)
 
     def sleep(self, seconds: float) -> None:
@@ -67,22 +64,16 @@ class SystemClock:
 
 
 def in_trio() -> bool:
-    """Whether the caller runs in a task of trio; any other coroutine is taken to run under asyncio.
-
-    Asks trio only if somebody has imported it: nobody can run under it otherwise.
-    """
+    """Return True if the caller runs in a task of trio; any other coroutine is assumed to run under asyncio."""
     lowlevel = getattr(sys.modules.get("trio"), "lowlevel", None)  # None also while another thread is importing trio
     return lowlevel is not None and bool(lowlevel.in_trio_task())
 
 
 def boot_time() -> tuple[str, int] | None:
-    """Return which boot of which machine this is, and the microseconds since then.
+    """Return an id of the boot of this machine and the microseconds since then; None on systems other than Linux.
 
-    All processes of a machine count the same microseconds. The count goes on while the machine sleeps, and a change of
-    its clock does not change it.
-
-    Returns:
-        A name of the boot and the count; None where the system does not say, which only Linux does.
+    All processes of a machine count the same microseconds. The count includes sleep, and a change of the clock does not
+    change it.
     """
     boot = _boot()
     return None if boot is None else (boot, time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000)

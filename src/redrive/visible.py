@@ -1,10 +1,8 @@
-"""Text of others as it may be shown. PURE.
+"""Escaping of foreign text for display. PURE.
 
-Names, keys, error texts and notes come from handlers, from servers that answered them, and from other programs that use
-the database. On a terminal, an escape sequence in such a text can set the clipboard or rewrite the screen; in a log, a
-newline can forge a line; a bidirectional override makes a text look like another one. `visible` is the one function
-that takes these meanings away. Terminal, log and JSON output use it; the database and the Python API keep texts as they
-are.
+Names, keys, error texts and notes come from handlers, servers and other programs. On a terminal, an escape sequence can
+set the clipboard or rewrite the screen; in a log, a newline can forge a line. Terminal, log and JSON output use
+`visible`; the database and the Python API keep texts unchanged.
 """
 
 from __future__ import annotations
@@ -28,16 +26,10 @@ _MARGIN = "    "
 
 
 def visible(text: str) -> str:
-    r"""Write the control, separator and bidirectional characters of a text as escapes.
+    r"""Write the control, separator and bidirectional characters of a text as escapes, on one line.
 
     The escapes are those of JSON (``\n``, ``\u001b``), so the text of a JSON document without insignificant whitespace
-    remains the same document. Backslashes stay as they are: applied twice, the function changes nothing more.
-
-    Args:
-        text: of anyone.
-
-    Returns:
-        The same text on one line.
+    remains the same document. Backslashes stay as they are: the function is idempotent.
     """
     return text if text.isascii() and text.isprintable() else _UNSAFE.sub(_escape, text)
 
@@ -45,11 +37,7 @@ def visible(text: str) -> str:
 def hanging(text: str) -> str:
     """Escape each line of a text and indent all lines but the first, so that no line can pass for another entry.
 
-    Args:
-        text: of several lines, such as an error with a caret, or a traceback.
-
-    Returns:
-        The text. Lines after the first that are indented already stay where they are.
+    Lines after the first that are indented already are not indented further.
     """
     first, *rest = map(visible, text.split("\n"))
     margin = "" if all(not line or line.startswith(_MARGIN) for line in rest) else _MARGIN

@@ -51,7 +51,7 @@ def test_what_is_neither_is_refused(on: object):
 
 def test_naming_nothing_is_refused():
     """An empty list of names would match nothing, which is said in another way."""
-    with pytest.raises(PolicyValueError, match="on names nothing.*for no retries say attempts=1"):
+    with pytest.raises(PolicyValueError, match="on is empty.*for no retries use attempts=1"):
         names_of((), "on")
 
 
@@ -207,5 +207,5 @@ def test_a_classifier_has_no_names():
     """Two functions cannot both settle what is retried, and nothing but names can be named."""
     with pytest.raises(PolicyValueError, match="is a classifier already: give names"):
         reading(lambda _: None, lambda _: True)
-    with pytest.raises(PolicyValueError, match="names nothing"):
+    with pytest.raises(PolicyValueError, match="is empty"):
         reading(lambda _: None, ())

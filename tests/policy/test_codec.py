@@ -145,7 +145,7 @@ def test_no_key_may_be_missing(key: str):
         ("retries", 5, "policy: there is no key 'retries'; there are version, on, attempts"),
         ("on", "OSError", "policy.on: 'OSError' is not a list"),
         ("on", [5], "policy.on: 5 is not a name"),
-        ("on", [], "policy: on names nothing"),
+        ("on", [], "policy: on is empty"),
         ("attempts", "3", "policy: attempts='3'"),
         ("attempts", None, None),
         ("deadline", [], "policy: deadline: [] is not a duration"),

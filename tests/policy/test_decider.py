@@ -193,7 +193,7 @@ def test_a_hint_may_be_too_long():
     """A hint longer than the policy accepts ends the call."""
     policy = PLAIN.with_(max_hint="1m")
 
-    assert GiveUp("told to wait 1m1s, longer than max_hint=1m", "hint") == decide(
+    assert GiveUp("asked to wait 1m1s, longer than max_hint=1m", "hint") == decide(
         policy, OS_ERROR._replace(hint=61 * SECOND)
     )
     assert 60 * SECOND == decide(policy, OS_ERROR._replace(hint=60 * SECOND)).delay

@@ -213,4 +213,4 @@ def test_what_a_directive_cannot_say_is_refused(changes: dict[str, object], said
     with pytest.raises(PolicyValueError) as refused:
         SAID.with_(**changes).directive()
 
-    assert str(refused.value).startswith(f"no directive says this policy, {said}")
+    assert str(refused.value).startswith(f"a directive cannot express this policy, {said}")

@@ -41,7 +41,7 @@ def test_fields_are_kept_in_one_form(field: str, given: Any, kept: Any):
 @pytest.mark.parametrize(
     ("field", "given", "said"),
     [
-        ("on", (), "on names nothing"),
+        ("on", (), "on is empty"),
         ("on", 5, "on=5"),
         ("attempts", 0, "attempts=0"),
         ("deadline", 0, "deadline=0 leaves no time at all"),
@@ -60,7 +60,7 @@ def test_fields_are_kept_in_one_form(field: str, given: Any, kept: Any):
         ("nested", "inner", "it can be outer, both"),
         ("groups", None, "it can be all, any, never"),
         ("idempotent", "yes", "idempotent='yes': it can be True or False, or None"),
-        ("budget", "", "budget='' names nothing"),
+        ("budget", "", "budget='' is empty"),
     ],
 )
 def test_fields_refuse_what_means_nothing(field: str, given: Any, said: str):

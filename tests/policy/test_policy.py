@@ -72,7 +72,7 @@ def test_in_process_has_its_defaults():
 
 def test_in_process_must_say_what_is_retried():
     """In process a policy must name the failures; results alone are enough, and then no exception is retried."""
-    with pytest.raises(PolicyValueError, match="say which failures may be retried"):
+    with pytest.raises(PolicyValueError, match="name the failures that may be retried"):
         Policy().in_process()
     assert () == Policy(on_result=bool).in_process().on
 
@@ -125,7 +125,7 @@ def test_delays_are_nominal():
     assert [1, 2, 4] == policy.delays()
     assert [1, 2, 4, 8, 16] == policy.delays(5)
     assert [1] == policy.with_(backoff=Backoff.constant(1).take(1)).delays(5)
-    with pytest.raises(PolicyValueError, match="say how many delays"):
+    with pytest.raises(PolicyValueError, match="give the number of delays"):
         policy.with_(attempts=None, deadline=9).delays()
 
 

@@ -1,66 +1,63 @@
-"""Every exception that redrive raises, drawn as a tree.
+"""The exceptions of redrive.
 
-Answers: what can go wrong, and what is it called? May import: nothing. Must never: do more than say so.
+May import: nothing. Must never: contain behaviour.
 
 ::
 
-    RedriveError                        catch this to catch all that redrive raises by itself
-    ├── ConfigurationError              the program is wrong; it fails at import, never in production
+    RedriveError                        the base of all errors that redrive raises
+    ├── ConfigurationError              the program is wrong; raised at import or at start
     │   ├── PolicyError                 (also a ValueError)
     │   │   ├── PolicySyntaxError       a directive or a duration that cannot be read
-    │   │   └── PolicyValueError        readable, but it means nothing sensible
-    │   ├── ScheduleError               (also a ValueError) a recurrence, a cron expression or a place means nothing
-    │   │   └── ScheduleSyntaxError     a sentence that is not understood
+    │   │   └── PolicyValueError        readable, but not valid
+    │   ├── ScheduleError               (also a ValueError) an invalid recurrence, cron expression or time zone
+    │   │   └── ScheduleSyntaxError     a sentence that cannot be read
     │   ├── TaskDefinitionError         a function that cannot be a task, or two of one name
     │   ├── CatchDefinitionError        a catch task that is missing or takes the wrong request
-    │   └── AppLoadError                ``module:app`` does not lead to an App
+    │   └── AppLoadError                ``module:app`` does not name an App
     ├── PayloadError                    (also a TypeError) arguments that do not fit the task's annotations
-    ├── StoreError                      the database refused, or is away
-    │   ├── StoreOpenError              not there, not writable, not a database
-    │   ├── StoreBusy                   another process holds it locked
+    ├── StoreError                      the database refused a statement, or is not reachable
+    │   ├── StoreOpenError              missing, not writable, or not a database
+    │   ├── StoreBusy                   another process holds a lock
     │   ├── StoreFull                   its disk is full
-    │   ├── StoreUnreachable            the server is away, or the connection was lost
+    │   ├── StoreUnreachable            the server is not reachable, or the connection was lost
     │   ├── StoreClosed                 used after ``close()``
-    │   ├── StoreMismatch               ``using=`` is a connection to some other database
+    │   ├── StoreMismatch               ``using=`` is a connection to another database
     │   └── SchemaTooNew                a newer redrive has migrated it
-    ├── TokenError                      (also a ValueError) what was given as a token names no attempt
-    ├── SoftTimeout                     (also a TimeoutError) raised *inside* a handler whose soft timeout has passed
-    ├── LeaseLost                       this attempt is no longer yours; what it wrote changed nothing
-    ├── IllegalMove                     the job's state does not allow what was asked
+    ├── TokenError                      (also a ValueError) a token that does not name an attempt
+    ├── SoftTimeout                     (also a TimeoutError) raised *inside* a handler after its soft timeout
+    ├── LeaseLost                       this attempt has lost its job; its write changed nothing
+    ├── IllegalMove                     the job's state does not allow the operation
     ├── JobNotFound                     (also a LookupError)
     ├── ScheduleNotFound                (also a LookupError) no worker has declared such a cron or refresh
-    ├── NotTracked                      (also a LookupError) no such thing is kept fresh
+    ├── NotTracked                      (also a LookupError) no such tracked item
     ├── DuplicateJob                    another job holds the key
-    ├── JobError                        what ``job.result()`` raises when there is no result
-    │   ├── JobDead                     it gave up
-    │   ├── JobCancelled                somebody ended it
-    │   └── ResultTimeout               (also a TimeoutError) it is not finished yet
+    ├── JobError                        raised by ``job.result()`` if there is no result
+    │   ├── JobDead                     the job gave up
+    │   ├── JobCancelled                the job was cancelled
+    │   └── ResultTimeout               (also a TimeoutError) the job is not finished yet
     └── RequestError                    a request that ended without an answer of its own
         ├── OutcomeUnknown              it is unknown whether it took effect
         │   ├── StoreOutcomeUnknown     (also a StoreError) the answer to a commit was lost
         │   └── AmbiguousTimeout        (also a TimeoutError) and its time was up
         ├── UnambiguousTimeout          (also a TimeoutError) it did not take effect
-        ├── RequestCancelled            it is not sent again, or not wanted any more
+        ├── RequestCancelled            it is not sent again, or was cancelled
         │   ├── ClientClosed            the orchestrator was closed
         │   └── TooManyInRetry          too many others wait already
         ├── CircuitOpen                 the circuit breaker of the endpoint refuses it
-        ├── Overloaded                  a limiter refuses it, since the target refuses so many
-        └── TerminalFailure             what ``FailFastOnTerminalError`` makes of a cause that stays
+        ├── Overloaded                  a limiter refuses it, because the target refuses many
+        └── TerminalFailure             ``FailFastOnTerminalError`` found a permanent cause
             ├── AuthenticationFailure   the credentials are wrong
-            ├── CollectionNotFound      there is no such collection
-            └── ScopeNotFound           there is no such scope
+            ├── CollectionNotFound      the collection does not exist
+            └── ScopeNotFound           the scope does not exist
 
-    Signal                              raised *by a handler* to say what should become of its job
-    ├── RetryAfter                      failed; the error dictates the delay
+    Signal                              raised *by a handler* to choose what follows for its job
+    ├── RetryAfter                      failed; the error sets the delay
     ├── GiveUp                          failed; do not try again
-    ├── Snooze                          not a failure; come back later, nothing is spent
-    └── Cancel                          not a failure; the job is no longer wanted
+    ├── Snooze                          not a failure; run again later, without using an attempt
+    └── Cancel                          not a failure; the job is no longer needed
 
-The docstring of a class is its default message (the habit of procrastinate's ``exceptions.py``), so that no error is
-ever silent. Messages say what was wrong, where, and what would be right.
-
-Signals are ``Exception``, not ``BaseException``: a handler raises them from its own ``except`` clauses, and two of the
-four *are* failures. Code that swallows ``Exception`` swallows them, as it would swallow the failure itself.
+The docstring of a class is its default message. Signals are ``Exception``, not ``BaseException``: handlers raise them
+from their own ``except`` clauses, and two of the four *are* failures.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The root of the tree. See `redrive.errors`."""
+"""The base class of all errors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["RedriveError"]
 
 
 class RedriveError(Exception):
-    """Something in redrive went wrong."""
+    """An operation of redrive failed."""
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or _first_line(type(self)))

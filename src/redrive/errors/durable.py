@@ -1,4 +1,4 @@
-"""Jobs and their database. See `redrive.errors`."""
+"""Errors of jobs and their database."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class ScheduleNotFound(RedriveError, LookupError):
 
 
 class NotTracked(RedriveError, LookupError):
-    """There is no such thing that is kept fresh."""
+    """There is no such tracked item."""
 
 
 class DuplicateJob(RedriveError):

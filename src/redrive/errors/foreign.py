@@ -1,8 +1,4 @@
-"""Texts of exceptions that come from outside redrive. Nothing here raises, whatever the methods of the exception do.
-
-`traceback` and `logging` read ``__notes__`` and other attributes of an exception and call its ``__str__``. An exception
-whose ``__getattr__`` raises would break the very code that reports it.
-"""
+"""Texts of exceptions from outside redrive. The functions never raise, even if a method of the exception does."""
 
 from __future__ import annotations
 
@@ -10,14 +6,7 @@ __all__ = ["summary", "trace"]
 
 
 def summary(error: BaseException) -> str:
-    """Return the class and the text of an exception in one line.
-
-    Args:
-        error: any exception.
-
-    Returns:
-        ``Class: text``; where the text cannot be read, a remark in its place.
-    """
+    """Return the class and the text of an exception in one line, ``Class: text``."""
     kind = type(error)
     try:
         text = str(error)
@@ -27,14 +16,7 @@ def summary(error: BaseException) -> str:
 
 
 def trace(error: BaseException) -> str:
-    """Return the traceback of an exception as text, with its causes.
-
-    Args:
-        error: any exception.
-
-    Returns:
-        What ``traceback.format_exception`` gives; where that raises, the places and the class.
-    """
+    """Return the traceback of an exception as text, with its causes; without them if their formatting raises."""
     import traceback
 
     try:

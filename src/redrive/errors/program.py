@@ -1,4 +1,4 @@
-"""The program is wrong. See `redrive.errors`."""
+"""Errors in the program that uses redrive."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PolicyError(ConfigurationError, ValueError):
     """The retry policy is not valid.
 
     Attributes:
-        text: the text that was read, or "" where there was none.
+        text: the text that was read, or "".
         at: offset of the fault in ``text`` in characters, or None.
         problem: the message without the drawing of the text and without a position.
     """
@@ -41,11 +41,7 @@ class PolicyError(ConfigurationError, ValueError):
         self.problem = problem or str(self)
 
     def within(self, where: str) -> Self:
-        """Return the same error, whose message begins with the place in the program that it belongs to.
-
-        Args:
-            where: the place, such as ``task shop.pay``.
-        """
+        """Return the same error with a message that begins with its place in the program, such as ``task shop.pay``."""
         return type(self)(f"{where}: {self}", text=self.text, at=self.at, problem=self.problem)
 
 
@@ -58,16 +54,16 @@ class PolicyValueError(PolicyError):
 
 
 class ScheduleError(ConfigurationError, ValueError):
-    """The schedule means nothing sensible."""
+    """The schedule is not valid."""
 
 
 class ScheduleSyntaxError(ScheduleError):
-    """A sentence about a schedule is not understood.
+    """A sentence about a schedule cannot be read.
 
     Attributes:
-        problem: what is wrong.
-        line: where, from 1.
-        column: where, from 1.
+        problem: the fault.
+        line: its line, from 1.
+        column: its column, from 1.
     """
 
     problem: str
@@ -76,7 +72,7 @@ class ScheduleSyntaxError(ScheduleError):
 
     @classmethod
     def at(cls, problem: str, line: int, column: int) -> ScheduleSyntaxError:
-        """Say where it is wrong."""
+        """Return the error for a fault at a line and a column, both from 1."""
         error = cls(f"line {line}, column {column}: {problem}")
         error.problem, error.line, error.column = problem, line, column
         return error

@@ -1,4 +1,4 @@
-"""Requests that end without an answer of their own. See `redrive.errors`."""
+"""Errors of requests that end without an answer of their own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 class RequestError(RedriveError):
     """The request has ended without an answer.
 
-    What is known of the request stands in ``__retry__``: its attempts, reasons and endpoint.
+    ``__retry__`` has its attempts, reasons and endpoint.
     """
 
 
@@ -77,8 +77,8 @@ class CircuitOpen(RequestError):
     """The circuit breaker of the endpoint is open; the request was not sent.
 
     Attributes:
-        retry_after: how long until the breaker lets something through, at the earliest; None if nobody knows.
-        permit: `redrive.orchestrator.Permit` of the probe that the client owes, or None.
+        retry_after: the earliest time until the breaker admits a request; None if unknown.
+        permit: `redrive.orchestrator.Permit` of the probe that the client must send, or None.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Overloaded(RequestError):
     """The target refuses too many calls; this one was not sent.
 
     Attributes:
-        rejection: the part of all calls that is refused so at present, from 0 to 1.
+        rejection: the present share of calls that are refused so, from 0 to 1.
     """
 
     def __init__(self, message: str | None = None, *, rejection: float = 0.0) -> None:
@@ -102,7 +102,7 @@ class Overloaded(RequestError):
 
 
 class TerminalFailure(RequestError):
-    """The request failed from a cause that will not go away by itself."""
+    """The request failed from a permanent cause."""
 
 
 class AuthenticationFailure(TerminalFailure):

@@ -1,4 +1,4 @@
-"""What handlers raise to say what should become of their job. See `redrive.errors`."""
+"""Signals: exceptions that a handler raises to choose what follows for its job."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ __all__ = ["Cancel", "GiveUp", "RetryAfter", "Signal", "Snooze"]
 
 
 class Signal(Exception):
-    """Raised by a handler to say what should become of its job."""
+    """The base of the signals that a handler raises."""
 
 
 class RetryAfter(Signal):
-    """The attempt failed and the error itself says when to come back.
+    """The attempt failed, and the error sets the delay.
 
-    The delay is a floor that replaces the computed backoff; it is never jittered down. It spends one retry.
+    The delay replaces the computed backoff and gets no downward jitter. It uses one retry.
 
     Args:
-        delay: how long to wait: a ``timedelta``, seconds as a number, or text such as ``"15m"``.
-        why: what happened, for the history of the job.
+        delay: the wait: a ``timedelta``, seconds as a number, or text such as ``"15m"``.
+        why: the cause, for the history of the job.
     """
 
     def __init__(self, delay: timedelta | float | str, why: str = "") -> None:
@@ -28,10 +28,10 @@ class RetryAfter(Signal):
 
 
 class GiveUp(Signal):
-    """The attempt failed for good: no retry is spent on it, the catch task gets it at once.
+    """The attempt failed for good: it is not retried, and the catch task runs at once.
 
     Args:
-        why: what is final about it, for the history of the job.
+        why: the cause, for the history of the job.
     """
 
     def __init__(self, why: str = "gave up") -> None:
@@ -40,10 +40,10 @@ class GiveUp(Signal):
 
 
 class Snooze(Signal):
-    """Not now: run the job again later. Spends no retry and records no error.
+    """Run the job again later, without using a retry or recording an error.
 
     Args:
-        delay: how long to wait: a ``timedelta``, seconds as a number, or text such as ``"15m"``.
+        delay: the wait: a ``timedelta``, seconds as a number, or text such as ``"15m"``.
         why: shown while the job waits.
     """
 
@@ -54,7 +54,7 @@ class Snooze(Signal):
 
 
 class Cancel(Signal):
-    """The job is no longer wanted: it ends as cancelled. No retry, no catch.
+    """End the job as cancelled, without a retry or a catch task.
 
     Args:
         why: shown on the job.

@@ -1,9 +1,9 @@
-"""Policies: what becomes of a failed call.
+"""Policies: decide whether and when a failed call is repeated.
 
-Answers: may it be repeated, and when? A `Policy` is a value; `Policy.decide` is the one place where a retry is decided,
-in process and durably. May import: `redrive.errors`, and of the standard library only what is loaded anyway. Must
-never: read a clock, roll dice, do I/O, or import asyncio, logging, msgspec or dataclasses (a plain decorated function
-pays for all that is imported here).
+A `Policy` is a value. `Policy.decide` makes every retry decision, in process and for durable jobs.
+
+May import: `redrive.errors`, and of the standard library only modules that Python loads anyway. Must never: read a
+clock or a random number generator, do I/O, or import asyncio, logging, msgspec or dataclasses.
 """
 
 from redrive.policy import algebra as _algebra  # noqa: F401 - gives policies and schedules their operators

@@ -1,12 +1,12 @@
-"""A rate of sending that follows the target: the adaptive mode of the AWS SDKs.
+"""A rate limit that adapts to the target: the adaptive mode of the AWS SDKs.
 
-Nothing is limited until the target throttles for the first time. Then the rate falls to a part (``beta``) of what was
-being sent, and grows again along a cubic curve: fast up to near the rate that was too much, slowly around it, fast
-beyond it. That is the congestion control of CUBIC (RFC 9438), on requests instead of packets.
+The rate is unlimited until the target throttles for the first time. Then it falls to a part (``beta``) of the measured
+rate, and grows again along a cubic curve. This is the congestion control of CUBIC (RFC 9438), for requests instead of
+packets.
 
-`Cubic` is the curve. `AdaptiveRate` is the whole: it measures what is sent, applies the curve and fills a bucket of
-tokens at that rate. It is mutable and has no lock; its owner has. Instants are seconds on one clock that goes forward.
-`Adaptive` is what users give to a `redrive.retrying.Limiter`: the numbers, and which answers are refusals.
+`Adaptive` holds the settings for a `redrive.retrying.Limiter`. `AdaptiveRate` measures what is sent, applies the curve
+(`Cubic`) and fills a bucket of tokens; it is mutable and has no lock, its owner has one. Instants are seconds on one
+monotonic clock.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Cubic(NamedTuple):
 
     Attributes:
         most: the rate at which the target refused, per second.
-        failed_at: when it did.
+        failed_at: the instant of the refusal.
         beta: the part of the rate that is kept.
-        scale: how fast it grows.
+        scale: the speed of the growth.
     """
 
     most: float = 0.0
@@ -51,31 +51,26 @@ class Cubic(NamedTuple):
         return float((self.most * (1 - self.beta) / self.scale) ** (1 / 3))
 
     def rate(self, now: float) -> float:
-        """The rate at an instant without further refusals."""
+        """Return the rate at an instant without further refusals."""
         return float(self.scale * (now - self.failed_at - self.window) ** 3 + self.most)
 
     def throttled(self, rate: float, now: float) -> Cubic:
-        """The curve after a refusal; ``rate(now)`` of it is ``beta`` times the rate.
-
-        Args:
-            rate: at which it was refused.
-            now: when.
-        """
+        """Return the curve after a refusal at this rate; its ``rate(now)`` is ``beta`` times the rate."""
         return self._replace(most=rate, failed_at=now)
 
 
 class Adaptive(Value):
-    """A rate that follows the target. Give it to a limiter: ``Limiter(rate=Adaptive())``.
+    """A rate that adapts to the target, for a limiter: ``Limiter(rate=Adaptive())``.
 
     Args:
-        throttles: the failures by which the target says that there was too much: exception types, their names, reasons,
-            or a function that says it of an exception (a policy's classifier will do).
-        on_result: says the same of what is returned; for clients that return an answer 429 and raise nothing.
-        cost: tokens that an attempt takes, of which as many as the rate come in a second.
-        retry_cost: the same for an attempt that is not the first of its call; by default ``cost``. With 5, as the
-            AWS SDK for Rust has it, a rate that is low goes to new calls rather than to repeated ones.
+        throttles: failures by which the target signals throttling: exception types, their names, reasons, or a
+            predicate (a policy's classifier can be used).
+        on_result: a predicate for results that signal throttling, for clients that return an answer 429.
+        cost: tokens of an attempt; as many tokens as the rate are added in a second.
+        retry_cost: tokens of an attempt that is not the first of its call; by default ``cost``. With 5, as in the AWS
+            SDK for Rust, a low rate serves new calls rather than repeated ones.
         beta: the part of the rate that is kept after a refusal.
-        scale: how fast it grows again.
+        scale: the speed of the growth.
 
     Raises:
         PolicyValueError: a value is outside of its range; the message names it.
@@ -109,31 +104,27 @@ class Adaptive(Value):
         freeze(self, "beta", number("beta", beta, above=0))
         freeze(self, "scale", number("scale", scale, above=0))
         if self.beta >= 1:
-            raise PolicyValueError(f"beta={beta!r}: below 1, else a refusal would change nothing")
+            raise PolicyValueError(f"beta={beta!r}: it is below 1, otherwise a refusal would change nothing")
 
     def open(self, now: float) -> AdaptiveRate:
-        """A rate that has measured nothing.
-
-        Args:
-            now: the present instant.
-        """
+        """Return a rate without measurements."""
         cubic = Cubic(beta=self.beta, scale=self.scale)
         return AdaptiveRate(now, cubic=cubic, room=max(_LEAST_ROOM, self.cost, self.retry_cost))
 
 
 class AdaptiveRate:
-    """Measures, adapts, and says how long to wait.
+    """A token bucket with a measured and adapted rate.
 
     Args:
         now: the present instant.
-        rate: tokens per second from the start; by default nothing is limited before the first refusal.
+        rate: tokens per second from the start; by default unlimited before the first refusal.
         cubic: the curve.
-        room: how many tokens there is room for at least; who asks for more than there can be waits for ever.
+        room: the least capacity of the bucket; a request for more tokens than the capacity waits for ever.
 
     Attributes:
         measured: requests per second as they were sent lately.
         rate: tokens per second.
-        enabled: whether it limits.
+        enabled: True if it limits.
     """
 
     def __init__(
@@ -151,15 +142,11 @@ class AdaptiveRate:
         self._count = 0
 
     def acquire(self, now: float, tokens: float = 1.0) -> float:
-        """Ask to send.
-
-        Args:
-            now: the present instant.
-            tokens: how many it takes.
+        """Take tokens.
 
         Returns:
-            0.0 if it may be sent, else the seconds after which to ask again. In that case nothing is taken, so that all
-            who wait are told the same, and nobody's wait grows because others wait (the bucket never goes below zero).
+            0.0 if the call may be sent, otherwise the seconds after which to ask again. In that case no token is
+            taken, so that all callers get the same answer and no wait grows because others wait.
         """
         if not self.enabled:
             return 0.0
@@ -170,16 +157,16 @@ class AdaptiveRate:
         return (tokens - self._tokens) / self.rate
 
     def tokens(self, now: float) -> float:
-        """How many there are."""
+        """Return the number of tokens."""
         self._fill(now)
         return self._tokens
 
     def report(self, now: float, *, throttled: bool) -> None:
-        """Hear of an answer.
+        """Record an answer of the target.
 
         Args:
             now: when it came.
-            throttled: whether the target refused because there was too much.
+            throttled: True if the target refused the call because of its rate.
         """
         self._measure(now)
         if throttled:

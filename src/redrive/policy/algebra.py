@@ -1,28 +1,28 @@
-"""Policies made of policies: ``a & b``, ``a | b``, ``a >> b``.
+"""Combinations of policies: ``a & b``, ``a | b``, ``a >> b``.
 
 They combine *decisions*, not fields, so that each part keeps its own candidates, limits, rules and deadline:
 
-* ``a & b``: give up if either gives up; of two retries the later one, if the other part can wait that long, too: its
-  deadline is asked again with that wait.
+* ``a & b``: give up if either gives up; of two retries the later one. If the wait is longer than that of a part, that
+  part is asked again with it, because of its deadline.
 * ``a | b``: give up if both give up; of two retries the earlier one. (To wait until the deadline and then not to call,
   ``over_deadline="truncate"``, is to give up.)
-* ``a >> b``: what a says, until a gives up; from then on what b says. Each counts the failures that it was asked about:
-  b starts at its own first retry, whatever made a give up, and a is not asked again. So a call has at most the retries
-  of a and those of b. Deadlines are no counts: that of b, too, runs from the start of the call.
+* ``a >> b``: the decision of a until it gives up; from then on that of b. Each part counts the failures that it decided
+  on: b starts at its own first retry, and a is not asked again. A call has at most the retries of a plus those of b.
+  The deadline of b, too, runs from the start of the call.
 
 These are cats-retry's join, meet and followedBy; on decisions ``&`` and ``|`` obey the laws of a distributive lattice.
-``up_to``, ``cap``, ``at_least``, ``per`` and, but for ``>>``, ``take`` distribute over the parts, and apply to them.
+``up_to``, ``cap``, ``at_least``, ``per`` and, except for ``>>``, ``take`` apply to the parts.
 
-Counters stand in ``History.by_rule``: those of the left part, those of the right one, and for ``>>`` one more, the
-number of retries that the right part has granted. As long as it is 0 the left part is asked first.
+Counters are in ``History.by_rule``: those of the left part, those of the right one, and for ``>>`` the number of
+retries that the right part has granted. While it is 0 the left part is asked first.
 
-A result is a failure for a part whose own ``on_result`` rejects it, or which has none and names the reason ``RESULT``
-or ``BaseException`` in ``on``; any other part accepts it. Then ``a | b`` retries it if one part does, ``a & b`` if both
-do, and ``a >> b`` goes on to b when a accepts it or gives up. ``&`` accepts what one part accepts; the others, what all
-parts accept that they ask. Attempts are counted as for exceptions. A result that is not retried is returned.
+A result is a failure for a part with an ``on_result`` that rejects it, and for a part without ``on_result`` that names
+the reason ``RESULT`` or ``BaseException`` in ``on``; any other part accepts it. ``a | b`` retries it if one part does,
+``a & b`` if both do, and ``a >> b`` goes on to b when a accepts it or gives up. A result that is not retried is
+returned.
 
-The fields of a combination (``attempts``, ``deadline``, ``backoff``, ...) are what can be said about it as a whole;
-they are for people and for bounds around the call. ``decide`` never looks at them.
+The fields of a combination (``attempts``, ``deadline``, ``backoff``, ...) summarize it for display and for limits
+around the call; ``decide`` does not use them.
 """
 
 from __future__ import annotations
@@ -85,11 +85,11 @@ class Combined(Policy):
         )
 
     def _takes_classifier(self, left: Policy, right: Policy) -> bool:  # noqa: ARG002 - of the parts, not of the whole
-        """Whether one of the parts may have a classifier: where the other one has no say in candidates."""
+        """Return True if a part may have a classifier, because the other part does not choose candidates."""
         return False
 
     def _check(self) -> None:
-        """The parts are checked already; as a whole they are bounded although no single field may say so."""
+        """Skip the check: the parts are checked already, and the fields of the whole need not bound it."""
 
     def _whole_on(self) -> On | None:
         left, right = self.left.on, self.right.on
@@ -106,7 +106,7 @@ class Combined(Policy):
         raise NotImplementedError
 
     def _bound(self, left: _N | None, right: _N | None) -> _N | None:
-        """The whole of two bounds where either part may still go on."""
+        """Return the bound of the whole where either part may still go on."""
         return None if left is None or right is None else max(left, right)
 
     def decide(
@@ -116,7 +116,7 @@ class Combined(Policy):
         raise NotImplementedError
 
     def quick(self, exception: BaseException, attempts: int, elapsed: float, sample: float) -> None:
-        """Never: the parts decide; see `redrive.policy.decider.Decider.quick`."""
+        """Return None: the parts decide; see `redrive.policy.decider.Decider.quick`."""
 
     @property
     def parts(self) -> tuple[str, Policy, Policy]:
@@ -129,7 +129,7 @@ class Combined(Policy):
         return self.left.predicates + self.right.predicates
 
     def _failures(self, failure: Failure) -> tuple[Failure, Failure]:
-        """The failure as each part sees it: a result is rejected by its own predicates."""
+        """Return the failure as each part sees it: a result is rejected by its own predicates."""
         if failure.rejected_by is None:
             return failure, failure
         size = len(self.left.predicates)
@@ -143,7 +143,7 @@ class Combined(Policy):
         return self.left.counters + self.right.counters
 
     def _histories(self, history: History) -> tuple[History, History]:
-        """The history as each part sees it: with its own counters."""
+        """Return the history as each part sees it: with its own counters."""
         left = self.left.counters
         both = left + self.right.counters
         by_rule = history.by_rule
@@ -165,7 +165,7 @@ class Combined(Policy):
         return type(self)(change(self.left), change(self.right))
 
     def with_(self, **changes: object) -> Self:
-        """A copy with some fields changed in both parts."""
+        """Return a copy with some fields changed in both parts."""
         return self._each(lambda part: part.with_(**changes))
 
     def in_process(self) -> Policy:
@@ -340,32 +340,32 @@ class Then(Combined):
         return History(history.attempts + 1, history.started_at, delay, by_rule)
 
     def _granted(self, history: History) -> tuple[int, bool]:
-        """How many retries the right part has granted, and whether that was counted.
+        """Return the number of retries that the right part has granted, and True if the history has counted them.
 
-        A history without counters was written by hand, or for another policy. Then the failures before this one are
-        taken to have been the left part's, as far as its retries go, and it is asked first.
+        A history without counters was written by hand or for another policy. Then the earlier failures count as the
+        left part's, up to its number of retries, and the left part is asked first.
         """
         if len(history.by_rule) >= self.counters:
             return history.by_rule[self.counters - 1], True
         return (0 if self._used is None else max(0, history.attempts - 1 - self._used)), False
 
     def take(self, n: int) -> Policy:
-        """At most ``n`` retries, whichever part grants them."""
+        """Limit the retries of both parts together to ``n``."""
         return self & gate(self, attempts=n + 1)
 
 
 def _accepts(end: GiveUp, failure: Failure) -> bool:
-    """Return True if a part gives up because it accepts a result, so that the other part has the last word."""
+    """Return True if a part gives up because it accepts a result, so that the other part decides."""
     return failure.rejected_by is not None and end.rule == _NOT_MATCHED
 
 
 def _own(history: History, granted: int) -> History:
-    """The history as the second part sees it: its first failure is the one that the first part gave up on."""
+    """Return the history as the second part sees it: its first failure is the one that the first part gave up on."""
     return history._replace(attempts=granted + 1, last_delay=history.last_delay if granted else None)
 
 
 def _padded(history: History, policy: Policy) -> tuple[int, ...]:
-    """A part's counters; as many as it has, so that the places of the others do not shift."""
+    """Return a part's counters, filled up to their number, so that the places of the others do not shift."""
     missing = policy.counters - len(history.by_rule)
     return history.by_rule + (0,) * missing
 
@@ -374,7 +374,7 @@ OPERATORS.update({cls.op: cls for cls in (Both, Either, Then)})
 
 
 def _nominal(policy: Policy) -> Backoff:
-    """The schedule of a policy, limits of attempts included, without luck."""
+    """Return the nominal schedule of a policy, limits of attempts included."""
     backoff = policy.backoff.envelope
     if isinstance(policy, Combined) or policy.retries is None:
         return backoff
@@ -388,11 +388,10 @@ def _known(choose: Callable[[_N, _N], _N], left: _N | None, right: _N | None) ->
 
 
 def _rank(decision: Retry | Defer, now: datetime) -> tuple[bool, timedelta, bool]:
-    """How far a decision stands from going on at once: `&` takes the farther one of two, `|` the nearer one.
+    """Return the order of decisions by which `&` takes the larger one of two and `|` the smaller one.
 
-    A wait until the deadline, after which nothing is called (``truncate``), stands behind all that call again, and the
-    longer ones of them before the shorter ones: it is an end, and ``&`` ends with the first. Of two equal waits the one
-    that is handed over stands behind the other.
+    A wait until the deadline without a call (``truncate``) is an end: it comes after all that call again, longer ones
+    first. Of two equal waits the deferred one comes second.
     """
     if isinstance(decision, Defer):
         return False, decision.at - now, True

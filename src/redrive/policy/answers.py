@@ -1,4 +1,4 @@
-"""Which answers of a target say that it gets too much: what a limiter listens to."""
+"""The failures and results by which a target signals overload."""
 
 from __future__ import annotations
 
@@ -16,18 +16,16 @@ THROTTLES = ("THROTTLED", "RETRY_AFTER")
 
 
 class Answers:
-    """Tells some answers from all others.
+    """A filter for failures and results that signal overload.
 
     Args:
-        named: exception types, their names, or reasons; or a function that is given the exception and says whether it
-            is one. It may be the classifier of a policy: then it is one if the reason that is returned is in
-            `THROTTLES`.
-        on_result: the same for what is returned; None if no result is one.
-        field: what ``named`` is called, for messages.
+        named: exception types, their names, or reasons; or a function of the exception that returns True. A policy's
+            classifier can be used: a failure matches if the returned reason is in `THROTTLES`.
+        on_result: a predicate for results; None if no result matches.
+        field: the name of ``named`` in messages.
 
     Raises:
-        PolicyValueError: ``named`` names nothing, ``on_result`` is no function, or one of them is a coroutine function,
-            which a limiter does not await.
+        PolicyValueError: ``named`` is empty, ``on_result`` is not callable, or one of them is a coroutine function.
     """
 
     __slots__ = ("named", "on_result")
@@ -42,7 +40,7 @@ class Answers:
         self.on_result = on_result
 
     def has_error(self, error: BaseException) -> bool:
-        """Whether an exception is one of them."""
+        """Return True if an exception matches."""
         if isinstance(self.named, tuple):
             try:
                 failure = Failure.of(error)
@@ -55,7 +53,7 @@ class Answers:
         return said in THROTTLES if isinstance(said, str) else bool(said)
 
     def has_result(self, result: object) -> bool:
-        """Whether what was returned is one of them."""
+        """Return True if a result matches."""
         if self.on_result is None:
             return False
         return bool(answer_of(self.on_result(result), "on_result", self.on_result))

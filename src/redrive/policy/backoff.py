@@ -1,14 +1,8 @@
-"""Schedules of delays: how long to wait before retry 1, 2, 3, ...
+"""Schedules of delays: the wait before retry 1, 2, 3, ...
 
-A backoff is a pure function from the number of the retry to seconds, or to None where it has no more to give. It knows
-nothing about failures, clocks or dice. It may be combined: ``a & b`` (ends with the first, the longer delay), ``a | b``
-(ends with the last, the shorter delay), ``a >> b`` (one after the other), ``a + b`` (ends with the first, the sum of
-the delays), ``.take(n)``, ``.up_to(t)``, ``.cap(t)``, ``.floor(t)``; see `redrive.policy.compose`.
-
-All arithmetic saturates: no number of retries overflows.
-
-This module holds what all schedules share. Each kind registers itself under its name, which is also how it is stored;
-so the methods here can build kinds without importing the modules that import this one.
+A backoff is a pure function from the number of the retry to seconds, or to None after its last retry. Schedules can be
+combined (``a & b``, ``a | b``, ``a >> b``, ``a + b``, ``.take(n)``, ``.up_to(t)``, ``.cap(t)``, ``.floor(t)``); see
+`redrive.policy.compose`. All arithmetic saturates: no number of retries overflows.
 """
 
 from __future__ import annotations
@@ -42,51 +36,51 @@ class Backoff(Value):
             raise PolicyValueError(f"the kind {cls.kind!r} of backoff is taken by {KINDS[cls.kind].__name__}")
 
     def delay(self, retry: int) -> float | None:
-        """The nominal delay before this retry (counted from 1), in seconds; None if there are no more retries."""
+        """Return the nominal delay before this retry (from 1), in seconds; None if there are no more retries."""
         raise NotImplementedError
 
     def lowest(self, retry: int) -> float:  # noqa: ARG002 - the floor of a composed schedule depends on it
-        """What jitter may not go below, in seconds."""
+        """Return the lower bound of jitter, in seconds."""
         return 0.0
 
     @property
     def draws(self) -> bool:
-        """Whether the schedule draws its delays by itself, so that no jitter is added."""
+        """True if the schedule draws its delays by itself, so that no jitter is added."""
         return False
 
     @property
     def remembers(self) -> bool:
-        """Whether a schedule that `draws` looks at its sample before; then the history of a call keeps it."""
+        """True if a schedule that `draws` needs its sample before; then the history of a call keeps it."""
         return False
 
     def draw(self, retry: int, previous: float | None, sample: float, before: float | None = None) -> float:
-        """The delay of a schedule that `draws`, in seconds.
+        """Return the delay of a schedule that `draws`, in seconds.
 
         Args:
             retry: the number of the retry, from 1.
-            previous: the delay before the retry before, in seconds, or None.
+            previous: the delay before the previous retry, in seconds, or None.
             sample: a random number from [0, 1).
-            before: the sample of its retry before, if it `remembers` and somebody kept it.
+            before: the sample of the previous retry, if the schedule `remembers` and the history has it.
         """
         raise NotImplementedError
 
     @property
     def longest(self) -> float | None:
-        """The longest delay of a schedule that `draws`, whatever came before, in seconds; None if nobody can tell."""
+        """The longest delay of a schedule that `draws`, in seconds; None if unbounded or unknown."""
         return None
 
     @property
     def envelope(self) -> Backoff:
-        """The same without luck: what `delay` says, as a schedule that can be combined."""
+        """The nominal delays as a schedule that can be combined."""
         return _make("envelope", self) if self.draws else self
 
     @property
     def length(self) -> int | None:
-        """How many retries the schedule has; None if it never ends."""
+        """The number of retries of the schedule; None if it never ends."""
         return None
 
     def delays(self, n: int) -> list[float]:
-        """The nominal delays before retries 1 to n, in seconds; fewer if the schedule ends."""
+        """Return the nominal delays before retries 1 to n, in seconds; fewer if the schedule ends."""
         out: list[float] = []
         for retry in range(1, n + 1):
             delay = self.delay(retry)
@@ -99,51 +93,50 @@ class Backoff(Value):
 
     @staticmethod
     def constant(delay: Duration) -> Backoff:
-        """Always the same delay."""
+        """Return a schedule with one delay."""
         return _make("constant", delay)
 
     @staticmethod
     def exponential(initial: Duration, maximum: Duration | None = None, factor: float = 2) -> Backoff:
-        """``initial``, then each time ``factor`` times as long, never longer than ``maximum``."""
+        """Return a schedule of ``initial``, then each time ``factor`` times as long, never longer than ``maximum``."""
         return _make("exponential", initial, maximum, factor)
 
     @staticmethod
     def listed(delays: Iterable[Duration], *, end: str = "repeat") -> Backoff:
-        """These delays; then the last one again and again (``end="repeat"``), or no more (``end="stop"``)."""
+        """Return a schedule of these delays; then the last one repeats (``end="repeat"``), or it ends (``"stop"``)."""
         return _make("listed", delays, end=end)
 
     @staticmethod
     def linear(initial: Duration, step: Duration, maximum: Duration | None = None) -> Backoff:
-        """``initial``, then each time ``step`` longer, never longer than ``maximum``."""
+        """Return a schedule of ``initial``, then each time ``step`` longer, never longer than ``maximum``."""
         return _make("linear", initial, step, maximum)
 
     @staticmethod
     def decorrelated(initial: Duration, maximum: Duration) -> Backoff:
-        """Drawn between ``initial`` and three times the previous delay, at most ``maximum``."""
+        """Return a schedule that draws between ``initial`` and three times the previous delay, at most ``maximum``."""
         return _make("decorrelated", initial, maximum)
 
     @staticmethod
     def smooth(initial: Duration, maximum: Duration | None = None) -> Backoff:
-        """Drawn so that the retries of many clients come evenly over time, about twice as far apart each time.
+        """Return a schedule that spreads the retries of many clients evenly, about twice as far apart each time.
 
         Args:
-            initial: the middle of the first delay, or nearly; it is drawn between nothing and 1.4 times that.
+            initial: about the middle of the first delay, which is drawn between 0 and 1.4 times ``initial``.
             maximum: the longest delay.
         """
         return _make("smooth", initial, maximum)
 
     @staticmethod
     def filling(window: Duration, attempts: int, factor: float = 2) -> Backoff:
-        """An exponential schedule whose delays between this many attempts add up to a window (as opnieuw's does).
+        """Return an exponential schedule whose delays between this many attempts add up to a window (as in opnieuw).
 
         Args:
-            window: the sum of the delays; attempts and jitter are not in it.
-            attempts: executions, the first included, as the policy will have; with 1 there is no delay to speak of, and
-                the first would be the whole window.
-            factor: by how much each delay is longer than the one before.
+            window: the sum of the delays, without attempts and jitter.
+            attempts: executions, the first included, as in the policy; with 1 the first delay is the whole window.
+            factor: the ratio of a delay to the one before.
 
         Raises:
-            PolicyValueError: attempts is no number of executions, or so large that the first delay would be nothing.
+            PolicyValueError: attempts is not a number of executions, or so large that the first delay would be zero.
         """
         if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
             raise PolicyValueError(f"attempts={attempts!r}: a whole number from 1 up, the first execution included")
@@ -158,28 +151,23 @@ class Backoff(Value):
 
     @staticmethod
     def named(name: str, **options: float) -> Backoff:
-        """A registered function.
-
-        These are built in:
-
-        * ``fibonacci(base)``
-        * ``decay(initial, rate)``: ever shorter
+        """Return a schedule from a registered function: ``fibonacci(base)``, ``decay(initial, rate)``, or a user's.
 
         Raises:
-            PolicyValueError: no such function, or it does not take these options.
+            PolicyValueError: the function does not exist, or it does not take these options.
         """
         return _make("named", name, options)
 
     @staticmethod
     def register(name: str, function: Callable[..., float], *, draws: bool = False) -> None:
-        """Make a function known under a name, for the whole process, so that policies that use it can be stored.
+        """Register a function under a name for the whole process, so that policies that use it can be stored.
 
         Args:
             name: the name for `named`.
             function: ``function(retry, **options) -> seconds``, pure.
-            draws: it draws by itself: ``function(retry, previous, sample, **options)`` with the previous delay in
-                seconds or None, and a random number from [0, 1). Then no jitter is added, and its nominal delay is what
-                it gives for a previous delay of None and a sample of 1.
+            draws: the function draws its delays: ``function(retry, previous, sample, **options)`` with the previous
+                delay in seconds or None, and a random number from [0, 1). Then no jitter is added, and the nominal
+                delay is the result for a previous delay of None and a sample of 1.
 
         Raises:
             PolicyValueError: the name is taken by another function.
@@ -190,39 +178,39 @@ class Backoff(Value):
     # --- operators; see `redrive.policy.compose`
 
     def __and__(self, other: Backoff) -> Backoff:
-        """Both: ends as soon as one ends, and waits the longer delay."""
+        """End as soon as one schedule ends, and wait the longer delay."""
         return _make("and", self, other)
 
     def __or__(self, other: Backoff) -> Backoff:
-        """Either: ends when both have ended, and waits the shorter delay."""
+        """End when both schedules have ended, and wait the shorter delay."""
         return _make("or", self, other)
 
     def __rshift__(self, other: Backoff) -> Backoff:
-        """This one; when it has ended, the other from its beginning."""
+        """Follow this schedule; when it has ended, the other from its beginning."""
         return _make("then", self, other)
 
     def __add__(self, other: Backoff) -> Backoff:
-        """The sum: ends as soon as one ends, and waits both delays."""
+        """End as soon as one schedule ends, and wait the sum of both delays."""
         return _make("sum", self, other)
 
     def take(self, n: int) -> Backoff:
-        """At most ``n`` retries."""
+        """End after ``n`` retries."""
         return _make("take", self, n)
 
     def up_to(self, total: Duration, *, end: str = "below") -> Backoff:
-        """Ends before the sum of its nominal delays comes to a limit; see `redrive.policy.compose.UpTo`."""
+        """End before the sum of the nominal delays reaches a limit; see `redrive.policy.compose.UpTo`."""
         return _make("up_to", self, total, end=end)
 
     def cap(self, maximum: Duration) -> Backoff:
-        """No delay longer than ``maximum``; where it ends, it still ends."""
+        """Limit each delay to ``maximum``; the end stays where it is."""
         return _make("cap", self, maximum)
 
     def floor(self, minimum: Duration) -> Backoff:
-        """No delay shorter than ``minimum``, jitter included."""
+        """Raise each delay to at least ``minimum``, jitter included."""
         return _make("floor", self, minimum)
 
     def give_up_over(self, maximum: Duration) -> Backoff:
-        """Ends at the first delay longer than ``maximum``."""
+        """End at the first delay longer than ``maximum``."""
         return _make("give_up_over", self, maximum)
 
 
@@ -250,10 +238,10 @@ _FUNCTIONS: dict[str, tuple[Callable[..., float], bool]] = {
 
 
 def function_named(name: str) -> tuple[Callable[..., float], bool]:
-    """A registered function, and whether it draws by itself.
+    """Return a registered function, and True if it draws its delays.
 
     Raises:
-        PolicyValueError: no such name.
+        PolicyValueError: the name is not registered.
     """
     if name not in _FUNCTIONS:
         raise PolicyValueError(f"no backoff function {name!r} is registered; there are {', '.join(sorted(_FUNCTIONS))}")

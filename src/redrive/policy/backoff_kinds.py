@@ -1,4 +1,4 @@
-"""The schedules that are not made of other schedules."""
+"""The schedules that do not contain other schedules."""
 
 from __future__ import annotations
 
@@ -122,11 +122,11 @@ class Linear(Backoff):
 
 
 class Decorrelated(Backoff):
-    """Drawn between ``initial`` and three times the previous delay, at most ``maximum``.
+    """Delays drawn between ``initial`` and three times the previous delay, at most ``maximum``.
 
-    Also this draw comes after the cap. AWS's formula ``min(maximum, uniform(initial, 3 * previous))`` piles up at the
-    maximum; ours draws from ``initial`` to ``min(maximum, 3 * previous)``, which is the same until the maximum is near.
-    Its nominal delay is the longest that can be drawn.
+    AWS's formula ``min(maximum, uniform(initial, 3 * previous))`` piles up at the maximum. This one draws from
+    ``initial`` to ``min(maximum, 3 * previous)``, which is the same until the maximum is near. The nominal delay is
+    the longest one.
     """
 
     __slots__ = ("_longest", "initial", "maximum")
@@ -163,20 +163,17 @@ class Decorrelated(Backoff):
 
 
 class Smooth(Backoff):
-    """Drawn so that the retries of many clients come evenly over time: Polly's DecorrelatedJitterBackoffV2.
+    """Delays that spread the retries of many clients evenly over time: Polly's DecorrelatedJitterBackoffV2.
 
-    Jitter that is drawn within each delay leaves waves: first retries come thick at one time, then few, then second
-    ones. Here it is the *place* of a retry on the axis of time that is drawn. With f(t) = 2^t tanh(sqrt(4 t)), retry n
-    comes at ``initial / 1.4 * f(n - 1 + u)`` after the start of the waiting, with a new u from [0, 1) for each; so the
-    places of retry n + 1 begin where those of retry n end, and f thins all of them out alike. A delay is the distance
-    between the place of a retry and that of the retry before, whose u the history of the call remembers
-    (`redrive.policy.History.by_rule`).
+    The instant of a retry is drawn, not its delay. With f(t) = 2^t tanh(sqrt(4 t)), retry n comes at
+    ``initial / 1.4 * f(n - 1 + u)`` after the start of the waiting, with a new u from [0, 1) for each. A delay is the
+    distance to the instant of the retry before, whose u is kept in `redrive.policy.History.by_rule`.
 
-    Two differences from Polly, both deliberate:
+    Two differences from Polly:
 
-    * It cuts a delay at its maximum, where late ones then all are. Here all draws of a retry are scaled so that the
-      longest is the maximum; late delays spread from nothing to the maximum, about half of it in the mean.
-    * In a history that was written by hand there is nothing to remember. Then the place before is that of the same u.
+    * Polly cuts delays at the maximum, where late ones pile up. Here all draws of a retry are scaled so that the
+      longest is the maximum.
+    * A history that was written by hand has no kept sample; then the same u is used for the retry before.
     """
 
     __slots__ = ("_top", "initial", "maximum")
@@ -207,7 +204,7 @@ class Smooth(Backoff):
         return self._top
 
     def delay(self, retry: int) -> float:
-        """See `Backoff.delay`: the longest that can be drawn."""
+        """Return the longest delay that can be drawn."""
         return min(self._top, self._distance(retry, 1.0, 0.0))
 
     def draw(self, retry: int, previous: float | None, sample: float, before: float | None = None) -> float:  # noqa: ARG002 - the place before counts, not the delay
@@ -217,7 +214,7 @@ class Smooth(Backoff):
         return drawn if longest <= self._top else drawn / longest * self._top
 
     def _distance(self, retry: int, sample: float, before: float) -> float:
-        """Seconds from the place of the retry before to that of this one."""
+        """Return the seconds from the instant of the retry before to that of this one."""
         start = min(retry - 1, _SMOOTH_END)
         return self.initial / 1.4 * (_curve(start + sample) - _curve(start - 1 + before))
 
@@ -262,7 +259,7 @@ class Named(Backoff):
         return self._ask(retry, previous, sample)
 
     def _ask(self, retry: int, *luck: float | None) -> float:
-        """Call the function and refuse what is no delay, here and not in a sleep."""
+        """Call the function; raise PolicyValueError for a result that is not a delay."""
         try:
             value = self._function(retry, *luck, **dict(self.options))
         except OverflowError:

@@ -1,17 +1,16 @@
-"""The worst that a policy can come to: how many retries, and how much waiting, over every journey of failures.
+"""Worst-case bounds of a policy: the number of retries and the total wait, over every sequence of failures.
 
-A journey is any order of failures of any kinds, with any luck; attempts take no time. What is computed is a bound that
-no journey exceeds, and for a policy without rules the very worst journey. With rules or operators several counts run at
-once, and which of them runs when is up to the failures; then the bound may be larger than any single journey:
+Attempts take no time, and any jitter is possible. For a policy without rules the bound is reached. With rules or
+operators several counts run at once, so the bound may be larger than any single sequence:
 
-* A retry that is counted generally has a place, its number. At each place the longest delay is taken that any treatment
-  could ask for there: the policy's own for that number, or that of a rule whose own count is at most that number.
-* A rule with its own limit adds its own retries to that. If it has no backoff of its own, it takes the policy's, at
-  whatever place the other failures have reached.
+* Each retry of the general count has a place, its number. At each place the longest delay is taken that any treatment
+  could use there: the policy's own for that number, or that of a rule with a count of at most that number.
+* A rule with its own limit adds its own retries. Without a backoff of its own it takes the policy's, at the place that
+  the other failures have reached.
 * ``a & b`` grants what both grant: the fewer retries, the longer delays. ``a | b`` and ``a >> b`` grant what either
-  grants. Each part's own delays are a bound of its share, since no count of a part grants twice.
+  grants. Each part's own delays bound its share, since no count of a part grants twice.
 
-Hints are left aside: how long a server may ask for is bounded by ``max_hint`` and the deadline alone.
+Hints are not included: only ``max_hint`` and the deadline limit them.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ class Worst(NamedTuple):
     """Bounds of one call.
 
     Attributes:
-        retries: how many there are at most; None if nothing bounds them.
-        waiting: how long it waits in all at most, in seconds; None if nothing bounds it.
+        retries: the most retries; None if unbounded.
+        waiting: the longest total wait in seconds; None if unbounded.
     """
 
     retries: int | None
@@ -44,18 +43,14 @@ class Worst(NamedTuple):
 
 
 def worst(policy: Decider) -> Worst:
-    """The bounds of a policy, deadlines included.
-
-    Args:
-        policy: a policy, or a combination of policies.
-    """
+    """Return the bounds of a policy or of a combination, deadlines included."""
     found = _simple(policy) if policy.parts is None else _combined(policy, *policy.parts)
     limit = limit_of(policy)
     return found._replace(waiting=least(found.waiting, None if limit is None else limit.total_seconds()))
 
 
 def limit_of(policy: Decider) -> timedelta | None:
-    """The deadline that no wait of a policy goes beyond; None if there is none."""
+    """Return the deadline that no wait of a policy passes; None if there is none."""
     if policy.parts is None:
         return policy.deadline
     sign, *parts = policy.parts
@@ -67,7 +62,7 @@ def limit_of(policy: Decider) -> timedelta | None:
 
 
 def _strict_limit(policy: Decider) -> timedelta | None:
-    """The limit of a part: one that defers does not keep the other part from waiting longer."""
+    """Return the limit of a part; a part that defers does not keep the other part from waiting longer."""
     return limit_of(policy) if policy.parts is not None or policy.over_deadline != "defer" else None
 
 
@@ -91,7 +86,7 @@ def _simple(policy: Decider) -> Worst:
 
 
 def _apart(policy: Decider, rule: Rule, limit: int, general: int | None) -> Worst:
-    """What a rule with its own limit adds."""
+    """Return the retries and the wait that a rule with its own limit adds."""
     if rule.backoff is not None:
         count = least(limit, rule.backoff.length) or 0
         return Worst(count, _total(_delays(policy, rule.backoff, count), count))
@@ -100,7 +95,7 @@ def _apart(policy: Decider, rule: Rule, limit: int, general: int | None) -> Wors
 
 
 def _places(policy: Decider, retries: int | None) -> list[float] | None:
-    """The longest delay at each place of the general count, in seconds; None if nobody can tell."""
+    """Return the longest delay at each place of the general count, in seconds; None if unbounded."""
     columns = [_delays(policy, policy.backoff, retries)]
     for rule in policy.rules:
         if rule.attempts is None and rule.backoff is not None:
@@ -111,7 +106,7 @@ def _places(policy: Decider, retries: int | None) -> list[float] | None:
 
 
 def _delays(policy: Decider, backoff: Backoff, retries: int | None) -> list[float] | None:
-    """The longest delay of a schedule at each of its own numbers, luck included."""
+    """Return the longest delay of a schedule at each of its own numbers, jitter included."""
     count = _HORIZON if retries is None else min(retries, _HORIZON)
     delays = backoff.delays(count)
     if backoff.draws:
@@ -140,7 +135,7 @@ def _combined(policy: Decider, sign: str, left: Decider, right: Decider) -> Wors
 
 
 def _ceilings(policy: Decider, retries: int | None) -> list[float] | None:
-    """The longest delay at each retry of a combination, whatever went before; None if nobody can tell."""
+    """Return the longest delay at each retry of a combination, whatever went before; None if unbounded."""
     if policy.parts is None:
         if policy.backoff.draws:
             count = _HORIZON if retries is None else min(retries, _HORIZON)
@@ -161,7 +156,7 @@ def _ceilings(policy: Decider, retries: int | None) -> list[float] | None:
 
 
 def _alike(left: Decider, right: Decider) -> bool:
-    """Whether two parts take the same failures, so that of two retries it is always the earlier one."""
+    """Return True if two parts accept the same failures, so that the earlier of two retries always applies."""
     fields = ("parts", "on", "groups", "idempotent", "deadline", "over_deadline", "rules")
     return not left.rules and left.parts is None and all(getattr(left, f) == getattr(right, f) for f in fields)
 
@@ -185,7 +180,7 @@ def _sum(one: int | None, other: int | None) -> int | None:
 
 
 def least(one: _N | None, other: _N | None) -> _N | None:
-    """The smaller of two bounds, of which either may be missing."""
+    """Return the smaller of two bounds, of which either may be None."""
     if one is None:
         return other
     return one if other is None else min(one, other)

@@ -1,12 +1,12 @@
 """The circuit breaker as a function: ``step(settings, state, event, now) -> (state, answer)``.
 
-An endpoint that answers nothing makes every caller wait for its timeout. A breaker counts, and when too much fails it
-refuses at once; after a while it lets one call through, the *canary*, and what becomes of that call decides. RFC 0049
-knows the breaker only by the reason ``CIRCUIT_BREAKER_OPEN``; the numbers are those of its SDKs.
+A breaker counts results. When too many calls fail it refuses calls at once; after a sleep it admits one call, the
+*canary*, whose result closes or opens it. RFC 0049 has only the reason ``CIRCUIT_BREAKER_OPEN``; the numbers are those
+of its SDKs.
 
 ::
 
-              volume and percentage reached                 slept, somebody asks
+              volume and percentage reached                 slept, a caller asks
     CLOSED ----------------------------------> OPEN ----------------------------------> HALF_OPEN
        ^                                        ^  the canary fails, is lost or dropped     |
        |                                        +-------------------------------------------+
@@ -23,22 +23,18 @@ HALF_OPEN     refused                          the canary's: closes or opens    
 DISABLED      admitted                         not counted                          not counted
 ============  ===============================  ===================================  ============================
 
-**Eras.** Each change of state begins a new era, and a call that is admitted gets the number of its era as its token.
-A result of another era is a *straggler*: it tells about the past. In the breakers of the SDKs a straggling failure
-pushes the end of the sleep away, and a straggling success closes a breaker that waits for its canary; here neither
-counts.
+**Eras.** Each change of state begins a new era, and the token of an admitted call is the number of its era. The result
+of an earlier era is a *straggler* and does not count. (In the SDKs' breakers a straggling failure extends the sleep,
+and a straggling success closes a breaker that waits for its canary.)
 
-**One canary.** It is the next real call (``canary="request"``), or something cheap that the client sends by itself
-while the caller is still refused (``canary="probe"``, as in Couchbase's Go SDK). One that nobody hears of again would
-keep the breaker half open for ever; after ``canary_timeout`` it counts as failed, from that moment on.
+**Canary.** It is the next real call (``canary="request"``), or a cheap call of the client's own while the caller is
+still refused (``canary="probe"``, as in Couchbase's Go SDK). A canary without a result counts as failed after
+``canary_timeout``; otherwise the breaker would stay half open for ever.
 
 **Whole numbers.** The percentage is compared as ``failures * 100 >= percentage * total``, and instants are counted in
-microseconds: ``29 / 100 * 100`` is 28.999... for a computer, and 1.05 s - 1 s is more than 0.05 s.
+microseconds, to avoid rounding errors.
 
-**A window that rolls.** Results are kept in a hundred slots a window, so that one counts for as long as the window
-says, to a hundredth, and a burst costs no memory.
-
-The state is plain data; a store may keep it. `now` may count from anywhere, as long as it goes forward.
+**Window.** Results are kept in a hundred slots per window, so that a burst needs no memory.
 """
 
 from __future__ import annotations
@@ -89,21 +85,18 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def initial(settings: BreakerSettings) -> BreakerState:
-    """The state of a breaker that has seen nothing."""
+    """Return the state of a new breaker."""
     return BreakerState(BreakerStatus.CLOSED if settings.enabled else BreakerStatus.DISABLED)
 
 
 def step(settings: BreakerSettings, state: BreakerState, event: Event, now: float) -> tuple[BreakerState, Answer]:
-    """What one event changes, and what is answered to it.
+    """Apply an event to a state, and return the new state and the answer.
 
     Args:
-        settings: when the breaker opens and how it recovers.
-        state: what it knows.
-        event: what is asked or reported.
-        now: seconds since some fixed point.
-
-    Returns:
-        The new state and the answer.
+        settings: the settings.
+        state: the state before.
+        event: the request or the report.
+        now: seconds on a monotonic clock.
     """
     at = round(now * 1_000_000)
     state = _aged(settings, state, at)
@@ -117,13 +110,7 @@ def step(settings: BreakerSettings, state: BreakerState, event: Event, now: floa
 
 
 def as_of(settings: BreakerSettings, state: BreakerState, now: float) -> BreakerState:
-    """What time alone has made of a state: a canary that took too long has failed.
-
-    Args:
-        settings: when the breaker opens and how it recovers.
-        state: what it knew.
-        now: seconds since the same fixed point.
-    """
+    """Return the state at an instant: a canary that took too long has failed."""
     return _aged(settings, state, round(now * 1_000_000))
 
 
@@ -149,7 +136,7 @@ def _asked(settings: BreakerSettings, state: BreakerState, at: int) -> tuple[Bre
 
 
 def _left(state: BreakerState, span: timedelta, at: int) -> timedelta:
-    """What is left of a span that began with the state; its last instant is part of it, as in the Java SDK."""
+    """Return the rest of a span that began with the state; its last instant belongs to it, as in the Java SDK."""
     return max(0, state.since + span // _MICROSECOND + 1 - at) * _MICROSECOND
 
 
@@ -191,7 +178,7 @@ def _opened(state: BreakerState, at: int) -> BreakerState:
 
 
 def _counted(settings: BreakerSettings, state: BreakerState, at: int, *, failed: bool) -> BreakerState:
-    """The state with one more result, and without those that the window has left behind."""
+    """Return the state with one more result, and without those that are older than the window."""
     window = settings.rolling_window // _MICROSECOND
     size = max(1, window // _SLOTS)
     oldest, slot = (at - window) // size, at // size

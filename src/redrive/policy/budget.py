@@ -1,30 +1,25 @@
-"""Retry budgets as arithmetic: how many retries all callers of one target may make together.
-
-A policy bounds one call. A thousand calls that fail together are still a thousand times its attempts, at the moment
-when the target can bear it least. A budget is shared by all of them. Four kinds are known in the field, and they differ
-in what feeds them:
+"""Retry budgets: limits for the retries that all callers of one target make together.
 
 ===================  ==============================  ========================================================
-budget               is fed by                       and refuses a retry when
+budget               source of its tokens            refuses a retry when
 ===================  ==============================  ========================================================
-`TokenBudget`        success (AWS SDKs)              there are fewer tokens than it costs
+`TokenBudget`        successes (AWS SDKs)            fewer tokens are left than the retry costs
 `RatioBudget`        calls (Finagle)                 retries would exceed a share of the recent calls
 `ConcurrencyBudget`  calls in flight (Envoy)         retries in flight exceed a share of the calls in flight
-`ThrottleBudget`     success (gRPC, proposal A6)     half of the tokens are gone
+`ThrottleBudget`     successes (gRPC, proposal A6)   half of the tokens are gone
 ===================  ==============================  ========================================================
 
-A budget is a value: its numbers. What it has seen is in the `Ledger` that ``budget.open()`` gives. A ledger is plain
-and mutable; whoever owns it has the lock and the clock (`redrive.retrying.shared`). All instants are seconds on one
-clock that goes forward.
+A budget is an immutable set of numbers. Its mutable state is the `Ledger` that ``budget.open()`` returns. A ledger has
+no lock and no clock; its owner has both (`redrive.retrying.shared`). Instants are seconds on a monotonic clock.
 
-A call meets its ledger like this; every method has a meaning for some kinds and none for the others::
+Order of the calls to a ledger, for one call under a policy::
 
     begin                                        the call begins
       spend(failure)  -> price, or None: refused  a retry has been *decided*, not sent: see `ConcurrencyBudget`
-      release                                     that retry has ended, in whatever way
+      release                                     that retry has ended
       ...
-      succeed(price of the last retry) | fail     how it ended; neither, if nobody knows
-    end                                          it is over
+      succeed(price of the last retry) | fail     the call's result; neither of them if it is unknown
+    end                                           the call is over
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""The verbs of a policy: carry out a call under it, in this process.
+"""The methods of a policy that carry out a call in this process.
 
-Deciding is pure and lives here; waiting and calling is not, and lives in `redrive.retrying`. These methods only hand
-the policy over, through the seam `redrive.seams.in_process`, so that there is one class of policies and not a deciding
-one and a calling one. What the other side must be able to do is the Protocol `Runner`.
-
-Every verb needs ``on`` (or ``on_result``): retrying every exception hides programming errors. All counters belong to
-the call, never to the policy, so that one policy can serve any number of threads and tasks.
+The pure layer decides; `redrive.retrying` waits and calls. These methods load it at their first use through
+`redrive.seams.in_process`. Each call has counters of its own, so that any number of threads and tasks can share a
+policy.
 """
 
 from __future__ import annotations
@@ -34,27 +31,27 @@ class AttemptProtocol(Protocol):
 
     @property
     def number(self) -> int:
-        """Counted from 1."""
+        """The number of the attempt, from 1."""
         ...
 
     @property
     def remaining(self) -> float | None:
-        """Seconds until the deadline of this attempt, not below 0; None without one."""
+        """Seconds until the deadline of this attempt, at least 0; None without a deadline."""
         ...
 
     @property
     def deadline(self) -> datetime | None:
-        """The instant at which this attempt should have ended, aware; None without one."""
+        """The instant at which this attempt should end, aware; None without a deadline."""
         ...
 
     @property
     def previous(self) -> Failure | None:
-        """Why the attempt before this one failed; None for the first."""
+        """The failure of the attempt before this one; None for the first."""
         ...
 
     @property
     def uid(self) -> str:
-        """The same for all attempts of one call and for no other call: an idempotency key."""
+        """An idempotency key: the same for all attempts of one call, and unique to that call."""
         ...
 
     def __enter__(self) -> Self:
@@ -64,12 +61,12 @@ class AttemptProtocol(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
     ) -> bool:
-        """End the attempt; a failure that will be retried is taken."""
+        """End the attempt; suppress a failure that will be retried."""
         ...
 
 
 class Runner(Protocol):
-    """Who carries out calls: `redrive.retrying.runner`.
+    """The interface of `redrive.retrying.runner`, which carries out calls.
 
     ``policy`` is a `redrive.policy.Policy`, which inherits from `CallMethods` and so cannot be named here.
     """
@@ -108,46 +105,46 @@ class Runner(Protocol):
 
 
 class CallMethods:
-    """What a policy can do beside deciding."""
+    """The methods of a policy that carry out calls."""
 
     __slots__ = ()
 
     def call(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call a function, and again while this policy says so.
+        """Call a function, and repeat the call while this policy decides so.
 
         Args:
-            function: what to call.
+            function: the function.
             *args: its arguments, the same at each attempt.
             **kwargs: the same.
 
         Returns:
-            Its result; where ``on_result`` still rejects it after the last attempt, the last one.
+            Its result; if ``on_result`` still rejects it after the last attempt, the last result.
 
         Raises:
-            Exception: the last one that the function raised, unchanged, with one note and its record as ``__retry__``.
-            PolicyValueError: the policy does not name what may be retried.
+            Exception: the last exception of the function, unchanged, with one note and its record as ``__retry__``.
+            PolicyValueError: the policy does not name which failures may be retried.
         """
         return _runner().call(self, function, args, kwargs)
 
     def acall(
         self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> Coroutine[Any, Any, T]:
-        """The same as `call`, for a function whose result is awaited; under asyncio or trio."""
+        """Do the same as `call` for a function with an awaitable result; under asyncio or trio."""
         return _runner().acall(self, function, args, kwargs)
 
     def outcome(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Outcome[T]:
-        """The same as `call`, but an exception is never raised: it is a value, and so is the time line.
+        """Do the same as `call`, but return failures as values.
 
         Returns:
-            ``Ok``, ``GaveUp`` or ``Deferred``; see `redrive.policy.outcome`. What ends a program or a task
-            (``KeyboardInterrupt``, ``CancelledError``) is raised.
+            ``Ok``, ``GaveUp`` or ``Deferred``; see `redrive.policy.outcome`. Exceptions that end a program or a task
+            (``KeyboardInterrupt``, ``CancelledError``) are raised.
         """
         return _runner().outcome(self, function, args, kwargs)
 
     def aoutcome(
         self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
     ) -> Coroutine[Any, Any, Outcome[T]]:
-        """The same as `outcome`, for a function whose result is awaited; under asyncio or trio."""
+        """Do the same as `outcome` for a function with an awaitable result; under asyncio or trio."""
         return _runner().aoutcome(self, function, args, kwargs)
 
     def __iter__(self) -> Iterator[AttemptProtocol]:
@@ -155,20 +152,20 @@ class CallMethods:
         return _runner().attempts(self)
 
     def __aiter__(self) -> AsyncIterator[AttemptProtocol]:
-        """The same with ``async for``, under asyncio or trio; the attempt is still entered by a plain ``with``."""
+        """Retry a block with ``async for``, under asyncio or trio; the attempt is still entered by a plain ``with``."""
         return _runner().aattempts(self)
 
     def override(self, **changes: Any) -> AbstractContextManager[None]:
-        """Change fields of this policy for the calls made inside a ``with`` block, here and in tasks started there.
+        """Change fields of this policy for the calls made inside a ``with`` block and in tasks started there.
 
-        It reaches every call under a policy that equals this one, however deep below.
+        The change applies to every call under a policy that equals this one, at any depth.
 
         Args:
             **changes: fields by name, as in `Policy`.
 
         Raises:
-            TypeError: there is no such field.
-            PolicyValueError: the changed policy would mean nothing sensible.
+            TypeError: a field does not exist.
+            PolicyValueError: the changed policy is not valid.
         """
         return _runner().override(self, changes)
 

@@ -1,7 +1,7 @@
-"""What a circuit breaker is made of: its settings, its state, what it is asked and told, and what it answers.
+"""The values of a circuit breaker: settings, state, events and answers. The machine is in `redrive.policy.breaker`.
 
-Events and answers are values and not named tuples, since ``Succeeded(1)`` must not equal ``Failed(1)``, and a question
-without arguments must not be false. The machine itself is in `redrive.policy.breaker`.
+Events and answers are `Value` classes, not named tuples: ``Succeeded(1)`` must not equal ``Failed(1)``, and an event
+without arguments must not be false.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class BreakerStatus(Enum):
-    """What a breaker does with callers."""
+    """The state of a breaker."""
 
     CLOSED = "closed"
     """Lets them through and counts."""
@@ -46,19 +46,19 @@ class BreakerStatus(Enum):
 
 
 class BreakerSettings(Value):
-    """When a breaker opens and how it recovers. The defaults are those of Couchbase's Java, Go and .NET SDKs.
+    """The thresholds and times of a breaker. The defaults are those of Couchbase's Java, Go and .NET SDKs.
 
     Args:
-        volume_threshold: so many results must be in the window before it can open.
+        volume_threshold: results that must be in the window before it can open.
         error_threshold: percentage of failures among them that opens it, a whole number from 1 to 100.
-        sleep_window: how long it refuses before there is a canary.
-        rolling_window: how long a result counts.
-        canary_timeout: how long a canary may take.
-        canary: ``request``: the next real call; ``probe``: something of the client's own.
-        enabled: whether it does anything.
+        sleep_window: time for which it refuses before there is a canary.
+        rolling_window: time for which a result counts.
+        canary_timeout: longest duration of a canary.
+        canary: ``request``: the next real call; ``probe``: a cheap call of the client's own.
+        enabled: False for a breaker that always admits.
 
     Raises:
-        PolicyValueError: a value means nothing sensible; the message names it.
+        PolicyValueError: a value is not valid; the message names it.
     """
 
     __slots__ = (
@@ -117,11 +117,11 @@ class BreakerSettings(Value):
 
 
 class BreakerState(NamedTuple):
-    """What a breaker knows. All instants are in microseconds.
+    """The state of a breaker. All instants are in microseconds.
 
     Attributes:
-        status: what it does with callers.
-        era: number of the present era, and the token of whoever is admitted in it.
+        status: its status.
+        era: number of the present era, and the token of the calls that are admitted in it.
         since: when it opened, or when its canary was admitted; 0 otherwise.
         slots: for each slot of the window that has results: its number, successes, failures.
         successes: the sum of the slots.
@@ -137,7 +137,7 @@ class BreakerState(NamedTuple):
 
 
 class Ask(Value):
-    """May a call be sent?"""
+    """A request to send a call."""
 
     __slots__ = ()
 
@@ -152,37 +152,25 @@ class _Report(Value):
 
 
 class Succeeded(_Report):
-    """A call that was admitted has succeeded.
-
-    Args:
-        token: what it got when it was admitted.
-    """
+    """An admitted call, with the token of its admission, has succeeded."""
 
     __slots__ = ()
 
 
 class Failed(_Report):
-    """A call that was admitted has failed in a way that counts.
-
-    Args:
-        token: what it got when it was admitted.
-    """
+    """An admitted call, with the token of its admission, has failed in a way that counts."""
 
     __slots__ = ()
 
 
 class Dropped(_Report):
-    """A call that was admitted tells nothing: it was not sent after all, or nobody waits for it any more.
-
-    Args:
-        token: what it got when it was admitted.
-    """
+    """An admitted call, with the token of its admission, has no result: it was not sent, or its caller has left."""
 
     __slots__ = ()
 
 
 class Reset(Value):
-    """Begin anew, as after a reconnect."""
+    """A restart of the breaker, as after a reconnect."""
 
     __slots__ = ()
 
@@ -191,11 +179,11 @@ Event: TypeAlias = Ask | Succeeded | Failed | Dropped | Reset
 
 
 class Admitted(Value):
-    """Send it, and report under this token.
+    """The call may be sent.
 
     Args:
-        token: for the report.
-        is_canary: whether the breaker waits for this very call.
+        token: for the report of its result.
+        is_canary: the breaker waits for this call.
     """
 
     __slots__ = ("is_canary", "token")
@@ -209,11 +197,7 @@ class Admitted(Value):
 
 
 class Probe(Value):
-    """Refused; and the client owes a canary of its own and reports under this token.
-
-    Args:
-        token: for the report.
-    """
+    """The call is refused, and the client must send a canary of its own and report under this token."""
 
     __slots__ = ("token",)
     __match_args__ = _fields = ("token",)
@@ -224,10 +208,10 @@ class Probe(Value):
 
 
 class Refused(Value):
-    """Do not send it.
+    """The call must not be sent.
 
     Args:
-        retry_after: how long until there may be a canary at the earliest.
+        retry_after: the earliest time until a canary.
     """
 
     __slots__ = ("retry_after",)
@@ -239,10 +223,10 @@ class Refused(Value):
 
 
 class Noted(Value):
-    """A report was heard.
+    """A report was received.
 
     Args:
-        is_counted: False for one that changes nothing, as of a straggler.
+        is_counted: False if it changed nothing, such as the report of a straggler.
     """
 
     __slots__ = ("is_counted",)

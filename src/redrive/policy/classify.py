@@ -1,11 +1,11 @@
-"""Which failures a policy is about: names of exception types and of reasons, matched against a `Failure`.
+"""Classification: matching of failures against names of exception types and of reasons.
 
-Names instead of classes, so that a policy can be compared, hashed and stored, and so that a failure that was read from
-a database matches like a live one. Three rules stand above every match:
+Policies hold names instead of classes, so that they can be compared, hashed and stored, and so that a failure that was
+read from a database matches like a live one. Three rules come before every match:
 
-* what ends a program or a task passes at once (`NEVER`), whatever a predicate says;
-* what was settled before (``failure.candidate``) stays settled;
-* an exception group is judged by its leaves, unless its own type is named.
+* Exceptions that end a program or a task (`NEVER`) are never retried.
+* A failure with a settled ``candidate`` keeps it.
+* An exception group is judged by its leaves, unless its own type is named.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ _ANY = frozenset({"builtins.Exception", "builtins.BaseException"})
 
 
 def names_of(on: _One | Iterable[_One], field: str) -> tuple[str, ...]:
-    """Exception types and reason names as sorted, unique names.
+    """Return exception types and reason names as sorted, unique names.
 
     Args:
         on: one or more exception classes, reason names (``TIMEOUT``) or qualified names (``httpx.ReadTimeout``).
-        field: what to call it in an error.
+        field: its name in an error.
 
     Raises:
-        PolicyValueError: nothing is named, or something that is neither.
+        PolicyValueError: ``on`` is empty, or an item is neither.
     """
     items: Iterable[object] = (on,) if isinstance(on, str | type) else on
     try:
@@ -84,7 +84,7 @@ def names_of(on: _One | Iterable[_One], field: str) -> tuple[str, ...]:
         message = f"{field}={on!r}: name exception types or reasons"
         raise PolicyValueError(message) from error
     if not names:
-        message = f"{field} names nothing, so nothing could match; for no retries say attempts=1"
+        message = f"{field} is empty, so no failure could match; for no retries use attempts=1"
         raise PolicyValueError(message)
     return tuple(names)
 
@@ -105,17 +105,17 @@ def _name_of(item: object, field: str) -> str:
 def reading(
     read: Callable[[BaseException], Failure | None], on: On | None
 ) -> Callable[[BaseException], Failure | None]:
-    """A classifier that lets a function describe an exception, and has only what is named retried.
+    """Return a classifier that describes exceptions with a function and retries only those that are named.
 
-    A bare function as ``on`` decides by itself what is retried. With this one names can be what they are in a policy
-    that is stored or that a service has published: ``policy.with_(on=reading(read, policy.on))``.
+    A function given as ``on`` decides alone what is retried. With this one, the names of a stored policy stay in force:
+    ``policy.with_(on=reading(read, policy.on))``.
 
     Args:
-        read: describes an exception; None: it is not retried.
-        on: exception types, their qualified names or names of reasons; None: any failure that it describes.
+        read: describes an exception; it returns None for one that is not retried.
+        on: exception types, their qualified names or names of reasons; None: any failure that ``read`` describes.
 
     Raises:
-        PolicyValueError: nothing is named, or something that is neither; a classifier, too.
+        PolicyValueError: ``on`` is empty, is a classifier, or has an item that is not a name.
     """
     if callable(on) and not isinstance(on, type):
         raise PolicyValueError(f"on={on!r} is a classifier already: give names, or combine the two functions yourself")
@@ -135,7 +135,7 @@ _COROUTINE, _ITERABLE_COROUTINE = 0x80, 0x100
 
 
 def code_flags(function: object) -> int:
-    """Return the flags of the code behind a callable: of what a partial, a method or a callable object calls."""
+    """Return the code flags of the function that a callable (partial, method or callable object) calls."""
     while not isinstance(function, FunctionType):
         if isinstance(function, functools.partial):
             function = function.func
@@ -157,26 +157,18 @@ def is_coroutine_function(function: object) -> bool:
 
 
 def refuse_coroutine_function(function: object, field: str) -> None:
-    """Fail where a predicate cannot be awaited.
-
-    Args:
-        function: the value of the field; what is no function is not looked at.
-        field: what to call it in the error.
-
-    Raises:
-        PolicyValueError: it is a coroutine function, whose unawaited coroutine would always count as true.
-    """
+    """Raise PolicyValueError if a field is a coroutine function, because its coroutine would always be true."""
     if callable(function) and not isinstance(function, type) and is_coroutine_function(function):
         raise PolicyValueError(f"{field}={function!r} is a coroutine function, which cannot be awaited here: use def")
 
 
 def described(exception: BaseException, said: Answer, stage: Stage) -> Failure:
-    """Describe an exception about which a classifier has given its answer.
+    """Describe an exception from the result of a classifier.
 
     Args:
-        exception: what was raised.
-        said: what the classifier returned.
-        stage: how far the call got, unless the classifier returned a whole `Failure`.
+        exception: the exception.
+        said: the result of the classifier.
+        stage: how far the call got, unless the result is a whole `Failure`.
     """
     if isinstance(said, Failure):
         return said if said.candidate is not None else said._replace(candidate=True)
@@ -185,15 +177,10 @@ def described(exception: BaseException, said: Answer, stage: Stage) -> Failure:
 
 
 def answer_of(said: object, field: str, function: object) -> Any:  # noqa: ANN401 - of either kind
-    """Return what a predicate or a classifier said.
-
-    Args:
-        said: what it returned.
-        field: the field of the policy that holds it.
-        function: the predicate or the classifier.
+    """Return the result of a predicate or a classifier.
 
     Raises:
-        PolicyValueError: it returned an awaitable, which would always count as true.
+        PolicyValueError: the result is an awaitable, which would always count as true.
     """
     if not hasattr(type(said), "__await__"):
         return said
@@ -206,16 +193,16 @@ def answer_of(said: object, field: str, function: object) -> Any:  # noqa: ANN40
 
 
 def is_control_flow(failure: Failure) -> bool:
-    """Whether a failure, or a leaf of it, is never a candidate."""
+    """Return True if a failure, or a leaf of it, is never a candidate."""
     return not NEVER.isdisjoint(failure.types) or any(is_control_flow(leaf) for leaf in failure.leaves)
 
 
 def matches(names: frozenset[str] | None, groups: str, failure: Failure) -> bool:
-    """Whether a failure is one of those named; control flow is not looked at.
+    """Return True if a failure is one of those named; control flow is not checked.
 
     Args:
-        names: type and reason names; None means any ``Exception``, and failures that are no exception at all.
-        groups: ``all``, ``any`` or ``never``: which part of a group's leaves must match.
+        names: type and reason names; None means any ``Exception``, and failures without an exception.
+        groups: ``all``, ``any`` or ``never``: how many leaves of a group must match.
         failure: the failure.
     """
     if not failure.leaves:

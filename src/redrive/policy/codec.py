@@ -1,9 +1,8 @@
-"""Policies as JSON-able data, and back.
+"""Policies as JSON-able data.
 
-Everything is written, defaults included, so that a policy stored today means the same after an upgrade that changes a
-default; for the same reason every key is required when it is read. Durations are text (``"1m30s"``) where that is
-exact, and seconds as a number otherwise. What cannot be named (a classifier, a predicate, a resource given as an
-object) is refused when it is written, not when a worker misses it.
+All fields are written, defaults included, and all are required when a policy is read, so that a stored policy keeps
+its meaning when a default changes. Durations are text (``"1m30s"``) where that is exact, otherwise seconds as a number.
+Functions and objects without a key are refused when a policy is written.
 
 ::
 
@@ -75,23 +74,17 @@ def policy_to_dict(policy: Decider) -> dict[str, Any]:
 
 
 def combined_to_dict(operator: str, left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
-    """Two policies and an operator as JSON-able data."""
+    """Return two policies and an operator as JSON-able data."""
     return {"version": VERSION, "op": operator, "of": [left, right]}
 
 
 def policy_from_dict(data: object, make: Callable[..., _P], operators: Mapping[str, Callable[[_P, _P], _P]]) -> _P:
-    """See `redrive.policy.Policy.from_dict`.
-
-    Args:
-        data: what was read.
-        make: builds a policy from its fields.
-        operators: build a policy from two, by their sign.
-    """
+    """See `redrive.policy.Policy.from_dict`."""
     return _Reader(make, operators).policy(data, "policy")
 
 
 class _Reader(Generic[_P]):
-    """Reads policies; it is told how to build them, since this module stands below `redrive.policy.policy`."""
+    """A reader of stored policies. Its arguments build them, because this module is below `redrive.policy.policy`."""
 
     def __init__(self, make: Callable[..., _P], operators: Mapping[str, Callable[[_P, _P], _P]]) -> None:
         self._make = make
@@ -136,10 +129,10 @@ def _check_version(data: Mapping[str, Any], path: str) -> None:
 
 
 def backoff_to_dict(value: Backoff) -> dict[str, Any]:
-    """A backoff as JSON-able data: its kind and its fields.
+    """Return a backoff as JSON-able data: its kind and its fields.
 
     Raises:
-        PolicyValueError: the backoff is of a class of the user's own that has no ``kind``.
+        PolicyValueError: the backoff's class has no ``kind``.
     """
     if KINDS.get(value.kind) is not type(value):
         raise PolicyValueError(f"backoff: {type(value).__name__} has no kind of its own and cannot be stored")
@@ -159,10 +152,10 @@ def backoff_to_dict(value: Backoff) -> dict[str, Any]:
 
 
 def backoff_from_dict(data: Mapping[str, Any]) -> Backoff:
-    """Build a backoff from what `backoff_to_dict` gave.
+    """Build a backoff from the result of `backoff_to_dict`.
 
     Raises:
-        PolicyValueError: an unknown or missing key, or a wrong value; the message names the key.
+        PolicyValueError: a key is unknown or missing, or a value is not valid; the message names the key.
     """
     return _backoff(data, "backoff")
 
@@ -252,7 +245,7 @@ def _span_out(value: timedelta | None) -> str | float | None:
 
 
 def _seconds_out(number: float | None) -> str | float | None:
-    """The text where it is exact, so that people can read a stored policy; else the number, so that nothing is lost."""
+    """Return a duration as text where that is exact, otherwise as a number."""
     if number is None:
         return None
     whole = span(number)

@@ -1,14 +1,11 @@
 """Schedules made of schedules.
 
-With "ends" written as 0 retries left, the operators form the algebra that cats-retry tests in its law suite: ``&`` is
-its join (end with either, the longer delay), ``|`` its meet (end with both, the shorter delay), ``>>`` Finagle's concat
-(the second starts at its own beginning). Both ``&`` and ``|`` are associative, commutative and idempotent, each absorbs
-the other, and each distributes over the other. ``cap`` keeps an end an end, which a cap written with ``|`` would not
-(cats-retry issue 644).
+The operators are those of cats-retry's law suite: ``&`` is its join, ``|`` its meet, and ``>>`` is Finagle's concat.
+``&`` and ``|`` are associative, commutative and idempotent, each absorbs the other and distributes over the other.
+``cap`` keeps the end of a schedule, which a cap written with ``|`` would not (cats-retry issue 644).
 
-A schedule that draws by itself (`redrive.policy.backoff_kinds.Decorrelated`) cannot be part of another: its
-delay depends on
-luck, and the laws are about delays. Its `envelope` can.
+A schedule that draws its delays (`redrive.policy.backoff_kinds.Decorrelated`) cannot be part of another, because the
+laws hold for fixed delays only. Its `envelope` can.
 """
 
 from __future__ import annotations
@@ -37,7 +34,7 @@ def _part(backoff: _B) -> _B:
 
 
 class Envelope(Backoff):
-    """What a schedule that draws says nominally, without luck."""
+    """The nominal delays of a schedule that draws."""
 
     __slots__ = ("of",)
     _fields = ("of",)
@@ -243,7 +240,7 @@ class Take(Backoff):
 
 
 class _Cut(_Limited):
-    """A schedule that ends where its own nominal delays say so."""
+    """A schedule that ends after a number of retries that its nominal delays determine."""
 
     __slots__ = ("_length",)
     _length: int | None
@@ -270,13 +267,13 @@ class GiveUpOver(_Cut):
 
 
 class UpTo(_Cut):
-    """Ends where the sum of its nominal delays comes to a limit.
+    """A schedule that ends where the sum of its nominal delays reaches a limit.
 
     Args:
         of: the schedule.
         limit: the limit of the sum.
-        end: ``below``: the sum stays below the limit (cats-retry, and how our deadline works); ``within``: it may equal
-            the limit (backon); ``past``: the delay that reaches the limit is still taken (Finagle).
+        end: ``below``: the sum stays below the limit (as in cats-retry, and like a policy's deadline); ``within``: it
+            may equal the limit (backon); ``past``: the delay that reaches the limit is still taken (Finagle).
     """
 
     __slots__ = ("end",)
@@ -299,7 +296,7 @@ _HORIZON = 1_000
 
 
 def _until_over(of: Backoff, limit: float) -> int | None:
-    """How many delays come before the first that is longer than a limit; None if none is."""
+    """Return the number of delays before the first that is longer than a limit; None if none is."""
     for retry in range(1, _HORIZON + 1):
         delay = of.delay(retry)
         if delay is None or delay > limit:
@@ -324,7 +321,7 @@ def _over(of: Backoff, retry: int, limit: float) -> bool:
 
 
 def _until_sum(of: Backoff, limit: float, end: str) -> int | None:
-    """How many delays come before their sum comes to a limit; None if it never does."""
+    """Return the number of delays before their sum reaches a limit; None if it never does."""
     total = 0.0
     for retry in range(1, _HORIZON + 1):
         delay = of.delay(retry)

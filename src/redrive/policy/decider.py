@@ -1,20 +1,15 @@
-"""The one place where a retry is decided, in process and durably.
+"""Retry decisions, in process and for durable jobs.
 
-`Decider` is the deciding half of `redrive.policy.Policy`; what a policy accepts and how it is written stands there. A
-decision is a pure function of the history, the failure, the present instant and a random sample. Its order, each step
-final:
+`Decider` is the deciding half of `redrive.policy.Policy`. A decision is a pure function of the history, the failure,
+the present instant and a random sample. Its order, each step final:
 
-1. The handler said that the failure is final: give up.
-2. Control flow, or not one of the failures that ``on`` names: give up.
+1. The handler declared the failure final: give up.
+2. The failure is control flow, or is not named by ``on``: give up.
 3. The first rule that matches takes over; its failures are counted apart.
 4. The outcome is unknown, the call is not idempotent, and the reason does not allow a repetition: give up (RFC 0049).
 5. The attempts are used up: give up; no delay is computed.
 6. The delay: backoff, then jitter, never below the hint.
 7. The deadline: give up, defer or truncate.
-
-This runs between two attempts of an in-process call that may not wait at all, so it is written for speed: what a class
-of failure means to a policy is remembered by its names, nominal delays are remembered by their number, and values are
-built by ``tuple.__new__``. Nothing remembered changes an answer.
 """
 
 from __future__ import annotations
@@ -48,7 +43,7 @@ _NEVER: dict[int, Wait] = {}  # what `quick` remembers of classes that it leaves
 
 
 class Decider(Value):
-    """The fields of a policy, and what follows from them after a failure."""
+    """The fields of a policy, and its decisions."""
 
     __slots__ = (
         "_by_reason",
@@ -108,7 +103,7 @@ class Decider(Value):
     _room: float
 
     def _prepare(self) -> None:
-        """Derive what makes decisions fast, once all fields are set."""
+        """Derive the values that make decisions fast, once all fields are set."""
         freeze(self, "_names", frozenset(self.on) if isinstance(self.on, tuple) else None)
         named = [*(self._names or ()), *(name for rule in self.rules for name in rule.on)]
         freeze(self, "_by_reason", any("." not in name for name in named))
@@ -122,32 +117,32 @@ class Decider(Value):
 
     @property
     def retries(self) -> int | None:
-        """How many retries there are at most: attempts - 1; None without a limit."""
+        """The most retries: attempts - 1; None without a limit."""
         return None if self.attempts is None else self.attempts - 1
 
     @property
     def parts(self) -> tuple[str, Decider, Decider] | None:
-        """The operator and the two policies that this one is made of; None for a policy of its own."""
+        """The operator and the two policies of a combination; None for a plain policy."""
         return None
 
     def decide(  # noqa: C901, PLR0912 - one ordered list of reasons to stop, kept in one frame for speed
         self, history: History, failure: Failure, now: datetime, sample: float, least: timedelta = ZERO
     ) -> Decision:
-        """What becomes of a call that has just failed.
+        """Decide what follows a failure.
 
         Args:
-            history: what happened before, this failure's attempt included.
-            failure: what went wrong.
+            history: the past of the call, this failure's attempt included.
+            failure: the failure.
             now: the present instant, aware.
             sample: a random number from [0, 1).
-            least: no shorter wait is of use to whoever asks, which is another part of a combination.
+            least: lower bound of the wait, set by another part of a combination.
 
         Returns:
             `Retry`, `Defer` or `GiveUp`. A retry is never earlier than a hint asks.
 
         Raises:
             PolicyValueError: ``on`` is a classifier, and the failure did not come from `classify`; or a named backoff
-                function gave something that is no delay.
+                function returned an invalid delay.
         """
         if failure.permanent is not None:
             return GiveUp(failure.permanent, "permanent")
@@ -192,20 +187,19 @@ class Decider(Value):
         return decision
 
     def quick(self, exception: BaseException, attempts: int, elapsed: float, sample: float) -> float | None:
-        """What `decide` says in by far the commonest case, without building a failure, a history and a decision.
+        """Return the wait in the common case, without building a failure, a history and a decision.
 
-        Two failures and a success without a wait take about a microsecond, and half of a loop around `decide` would go
-        into values that nobody looks at. This answers where nothing but the class of the exception, the number and the
-        time play a part; a test holds it to `decide` for all policies.
+        The answer depends on the class of the exception, the number and the time only; a test compares it with
+        `decide`.
 
         Args:
-            exception: what was raised.
+            exception: the exception.
             attempts: executions so far, the failed one included.
             elapsed: seconds since the start of the first attempt.
             sample: a random number from [0, 1).
 
         Returns:
-            The seconds to wait (`decide` would round them to microseconds); None: only `decide` can tell.
+            The seconds to wait (`decide` would round them to microseconds); None: use `decide`.
         """
         try:
             low, spread = self._kinds[type(exception)][attempts]
@@ -221,7 +215,7 @@ class Decider(Value):
         return delay if elapsed + delay < self._room else None
 
     def _learn(self, kind: type[BaseException], attempts: int) -> Wait:
-        """Find the wait after so many attempts of which the last failed so, and write it down for `quick`."""
+        """Compute the wait after this number of attempts for a class of exceptions, and keep it for `quick`."""
         waits = self._kinds.get(kind)
         if waits is None:
             if len(self._kinds) >= _REMEMBERED:
@@ -233,7 +227,7 @@ class Decider(Value):
         return wait
 
     def _is_simple(self, kind: type[BaseException]) -> bool:
-        """Whether `quick` may answer for a class of exceptions."""
+        """Return True if `quick` may answer for a class of exceptions."""
         types, ordinary = names_of_class(kind)
         track = self._tracks[0]
         simple = not self.rules and not callable(self.on) and (track.fixed or (self._full and not track.draws))
@@ -242,7 +236,7 @@ class Decider(Value):
     def _draw(
         self, track: Track, wait: tuple[float, float, timedelta], retry: int, history: History, sample: float
     ) -> timedelta:
-        """The delay with jitter, or as drawn by a backoff that draws."""
+        """Return the delay with jitter, or as drawn by a backoff that draws."""
         if track.draws:
             previous = None if history.last_delay is None else history.last_delay.total_seconds()
             kept = 0 if track.memory is None else (*history.by_rule[track.memory :], 0)[0]
@@ -250,13 +244,13 @@ class Decider(Value):
         return span(self.jitter.apply(wait[0], sample, wait[1]))
 
     def _heed(self, failure: Failure, told: timedelta, decision: Retry, sample: float) -> Retry | GiveUp:
-        """A hint is a floor; where the handler itself dictates it (`RetryAfter`) it replaces the backoff."""
+        """Apply a hint: a lower bound, or a replacement of the backoff if the handler set it (`RetryAfter`)."""
         dictated = failure.reason == "RETRY_AFTER"
         if self.hints == "ignore" and not dictated:
             return decision
         hint = min(told, LONGEST)
         if self.max_hint is not None and hint > self.max_hint:
-            why = f"told to wait {format_duration(hint)}, longer than max_hint={format_duration(self.max_hint)}"
+            why = f"asked to wait {format_duration(hint)}, longer than max_hint={format_duration(self.max_hint)}"
             return GiveUp(why, "hint")
         if hint <= decision.delay and not dictated:
             return decision
@@ -296,7 +290,7 @@ class Decider(Value):
         return not callable(self.on) and matches(self._names, self.groups, failure)
 
     def _counts(self, verdict: int, history: History) -> tuple[int, int]:
-        """How many executions count against the limit, and which retry of the backoff comes next."""
+        """Return the executions that count against the limit, and the number of the next retry of the backoff."""
         earlier = history.by_rule
         counted_apart = [n for n, track in zip(earlier, self._tracks, strict=False) if track.own_limit]
         general = max(1, history.attempts - sum(counted_apart))  # counts of another policy may not fit
@@ -307,7 +301,7 @@ class Decider(Value):
         return (own if track.own_limit else general), (own if track.own_backoff else general)
 
     def rule_for(self, failure: Failure) -> int | None:
-        """The index of the rule that a failure falls under, or None."""
+        """Return the index of the rule that a failure matches, or None."""
         for index, rule in enumerate(self.rules):
             if matches(frozenset(rule.on), self.groups, failure):
                 return index
@@ -315,7 +309,7 @@ class Decider(Value):
 
     @property
     def counters(self) -> int:
-        """How many numbers this policy keeps in `History.by_rule`."""
+        """The number of values that this policy keeps in `History.by_rule`."""
         return self._kept
 
     def advance(
@@ -327,15 +321,14 @@ class Decider(Value):
         now: datetime,  # noqa: ARG002 - only a combination has to know which of its parts decided
         sample: float,
     ) -> History:
-        """The history of the next attempt, after this failure was retried.
+        """Return the history of the next attempt, after this failure was retried.
 
         Args:
-            history: what `decide` was given.
-            failure: the failure that was decided on; it is counted for the rule that it falls under, and a schedule
-                that remembers has its sample kept.
-            delay: the wait that comes before the next attempt.
-            now: what `decide` was given.
-            sample: what `decide` was given.
+            history: the history that `decide` got.
+            failure: the failure; it is counted for the rule that it matches.
+            delay: the wait before the next attempt.
+            now: the instant that `decide` got.
+            sample: the sample that `decide` got; a schedule that remembers keeps it.
         """
         by_rule = history.by_rule
         if self._kept:
@@ -343,7 +336,7 @@ class Decider(Value):
         return _new(History, (history.attempts + 1, history.started_at, delay, by_rule))
 
     def _counted(self, by_rule: tuple[int, ...], failure: Failure, sample: float) -> tuple[int, ...]:
-        """The numbers that this policy keeps, after a failure."""
+        """Return the numbers that this policy keeps, after a failure."""
         kept = [*by_rule[: self._kept], *(0,) * (self._kept - len(by_rule))]
         rule = self.rule_for(failure)
         if rule is not None:
@@ -355,12 +348,12 @@ class Decider(Value):
 
     @property
     def predicates(self) -> tuple[Predicate | None, ...]:
-        """The ``on_result`` of each policy that this one is made of, left to right."""
+        """The ``on_result`` of each policy in a combination, left to right."""
         return (self.on_result,)
 
 
 def _tracks(policy: Decider) -> tuple[Track, ...]:
-    """One for each rule and one for everything else; what schedules remember is kept behind the counts of the rules."""
+    """Return one treatment for each rule and one for all other failures."""
     free = count(len(policy.rules))
     jitter = {"fixed": policy.jitter.kind == "none", "upward": policy.jitter.is_upward}
     general = next(free) if policy.backoff.remembers else None
@@ -386,6 +379,6 @@ def _unmatched(failure: Failure) -> GiveUp:
 
 
 _UNKNOWN_OUTCOME = GiveUp(
-    "nobody knows whether the call took effect, and it may not be repeated because it is not idempotent",
+    "it is unknown whether the call took effect, and it may not be repeated because it is not idempotent",
     "not_idempotent",
 )

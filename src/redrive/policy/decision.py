@@ -1,4 +1,4 @@
-"""What is decided after a failure, and the history it is decided from. Both are plain values."""
+"""The decision after a failure, and the history on which it is based."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ __all__ = ["Decision", "Defer", "GiveUp", "History", "Retry"]
 
 
 class History(NamedTuple):
-    """What has happened to a call so far.
+    """The past of a call.
 
     Attributes:
         attempts: executions charged so far, the failed one included; at least 1.
         started_at: start of the first attempt, aware.
         last_delay: the wait before the attempt that just failed, or None if it was the first.
-        by_rule: for each rule of the policy, how many *earlier* failures it matched; behind these what its schedules
-            remember, if they do (`redrive.policy.backoff_kinds.Smooth`). `Policy.advance` keeps it; () means
-            that nobody has.
+        by_rule: for each rule of the policy, the number of *earlier* failures that it matched; after these the numbers
+            that schedules keep (`redrive.policy.backoff_kinds.Smooth`). `Policy.advance` maintains it; () means that no
+            numbers were kept.
     """
 
     attempts: int
@@ -30,10 +30,10 @@ class Retry(NamedTuple):
     """Wait, then call again.
 
     Attributes:
-        delay: how long to wait, counted from the moment of the failure.
+        delay: the wait, counted from the moment of the failure.
         nominal: the backoff before jitter and hints.
-        rule: what chose the delay: ``backoff``, ``hint``, ``rule 2 (httpx.ReadTimeout)``; or ``deadline``: wait this
-            long and then time out *without* calling (``over_deadline="truncate"``, RFC 0049).
+        rule: the source of the delay: ``backoff``, ``hint``, ``rule 2 (httpx.ReadTimeout)``; or ``deadline``: wait,
+            then time out *without* calling (``over_deadline="truncate"``, RFC 0049).
     """
 
     delay: timedelta
@@ -42,11 +42,11 @@ class Retry(NamedTuple):
 
 
 class Defer(NamedTuple):
-    """The next attempt lies beyond the deadline: hand it over to something durable.
+    """The next attempt is beyond the deadline: hand the call over to a durable job.
 
     Attributes:
         at: when the call may be repeated, aware.
-        rule: what chose the instant, as in `Retry`.
+        rule: the source of the delay, as in `Retry`.
     """
 
     at: datetime
@@ -57,7 +57,7 @@ class GiveUp(NamedTuple):
     """Do not call again; the *signal* of that name is `redrive.errors.GiveUp`.
 
     Attributes:
-        why: a sentence for people.
+        why: a sentence for logs.
         rule: a stable word: ``attempts``, ``backoff`` (its delays are used up), ``deadline``, ``hint`` (longer than
             ``max_hint``), ``permanent``, ``not_matched``, ``not_idempotent``, or ``rule 2 (httpx.ReadTimeout)``.
     """

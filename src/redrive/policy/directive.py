@@ -1,11 +1,10 @@
-"""The retry directive: ``[<retries=10>] <min-backoff> [<max-backoff>] [catch <task>]`` (seed 001).
+"""The retry directive of FTL's retry design: ``[<retries=10>] <min-backoff> [<max-backoff>] [catch <task>]``.
 
-The number counts *retries* ("will retry up to 10 times"), so that ``attempts`` is one more. The backoff doubles from
-the minimum to the maximum; without a maximum that is the larger of the minimum and one hour. Seed 000's examples "retry
-every 5s" contradict its own SQL; a fixed interval is written ``5s 5s``.
+The number counts *retries*, so that ``attempts`` is one more. The backoff doubles from the minimum to the maximum; the
+default of the maximum is the larger of the minimum and one hour. A fixed interval is written ``5s 5s``.
 
-Two readers share the meaning. This one accepts more (``ms``, any length, ``0`` alone) and explains faults with a caret.
-`redrive.policy.ftl` accepts what FTL accepts and says what FTL says.
+This reader also accepts ``ms``, any length, and ``0`` alone, and its errors show a caret. `redrive.policy.ftl` accepts
+what FTL accepts, with FTL's error texts.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _MEANT: dict[str, object] = {  # what a directive cannot say otherwise; `deadlin
 
 
 class Directive(NamedTuple):
-    """What a directive says, defaults filled in."""
+    """The values of a directive, defaults filled in."""
 
     retries: int
     minimum: timedelta
@@ -66,8 +65,8 @@ def read_directive(text: str) -> Directive:
     """Read a directive in redrive's own form.
 
     Raises:
-        PolicySyntaxError: it cannot be read; the message shows where and what would be valid.
-        PolicyValueError: it asks for something impossible.
+        PolicySyntaxError: the text cannot be read; the message points at the fault.
+        PolicyValueError: the text can be read but has an invalid value.
     """
     words = _words(text)
     retries = _retries(text, words)
@@ -133,7 +132,7 @@ def _retries(text: str, words: list[_Word]) -> _Word | None:
 
 
 def _backoff(text: str, words: list[_Word], *, first: bool) -> tuple[timedelta, _Word] | None:
-    """The next word as a duration, if it looks like one."""
+    """Return the next word as a duration if it begins like one."""
     if not words or not (words[0].text[0].isdigit() or words[0].text[0] in "+-."):
         return None
     word = words[0]
@@ -184,7 +183,7 @@ def _no_minimum(text: str, retries: _Word | None) -> PolicySyntaxError:
 
 
 def write_directive(policy: Decider) -> str:
-    """The directive that says a policy; see `redrive.policy.Policy.directive`."""
+    """Return the directive of a policy; see `redrive.policy.Policy.directive`."""
     backoff = policy.backoff
     if not isinstance(backoff, Exponential) or backoff.factor != _DOUBLES or backoff.maximum is None:
         raise _unsayable("backoff", "the backoff of a directive doubles, from a minimum to a maximum")
@@ -223,4 +222,4 @@ def _spoken(said: Directive) -> list[str]:
 
 
 def _unsayable(field: str, why: str) -> PolicyValueError:
-    return PolicyValueError(f"no directive says this policy, because of {field}: {why}")
+    return PolicyValueError(f"a directive cannot express this policy, because of {field}: {why}")

@@ -1,7 +1,7 @@
 """Spans of time as users write them: ``timedelta``, seconds as a number, or text such as ``"1h30m"``.
 
-The text form is FTL's (``d``, ``h``, ``m``, ``s``, largest first, each at most once) plus ``ms``. What is longer than
-`LONGEST` is cut to it instead of overflowing: nobody waits a thousand years, and ``now + delay`` must stay a date.
+The text form is FTL's (``d``, ``h``, ``m``, ``s``, largest first, each at most once) plus ``ms``. Longer spans than
+`LONGEST` are cut to it, so that ``now + delay`` stays a valid date.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ def parse_duration(value: Duration) -> timedelta:
 
     Args:
         value: a ``timedelta``, seconds as a number, or text such as ``"1h30m"`` or ``"500ms"`` (integers with the
-            units d, h, m, s, ms, largest first, each at most once; seed 001, and ``ms`` is ours).
+            units d, h, m, s, ms, largest first, each at most once).
 
     Returns:
         The span, not negative, at most `LONGEST`.
 
     Raises:
         PolicySyntaxError: the text cannot be read; the message points at the fault.
-        PolicyValueError: the value is negative, NaN, infinite or no duration at all.
+        PolicyValueError: the value is negative, NaN, infinite or not a duration.
     """
     return span(seconds(value))
 
 
 def seconds(value: Duration) -> float:
-    """The same as `parse_duration`, in seconds and without rounding to microseconds."""
+    """Read a span of time as `parse_duration` does, in seconds and without rounding to microseconds."""
     if isinstance(value, str):
         return min(read(value, value, 0) / 1000, _LONGEST_SECONDS)
     if isinstance(value, timedelta):
@@ -64,7 +64,7 @@ def seconds(value: Duration) -> float:
 
 
 def span(number: float) -> timedelta:
-    """Seconds, already checked, as a ``timedelta``, at most `LONGEST`."""
+    """Return seconds, already checked, as a ``timedelta``, at most `LONGEST`."""
     return timedelta(0, number) if number < _LONGEST_SECONDS else LONGEST
 
 
@@ -113,10 +113,10 @@ def _bad_unit(number: str, unit: str, text: str, at: int) -> PolicySyntaxError:
 
 
 def format_duration(value: timedelta) -> str:
-    """Write a span of time the way `parse_duration` reads it: the shortest form, ``"0s"`` for zero.
+    """Write a span of time in the form that `parse_duration` reads: the shortest form, ``"0s"`` for zero.
 
-    A span with a part below a millisecond is shown with a fraction (``"1.5ms"``), and a negative one with a sign, for
-    people; these two cannot be read back.
+    A part below a millisecond is written as a fraction (``"1.5ms"``), and a negative span with a sign; these two forms
+    cannot be read back.
     """
     micros = value // timedelta(microseconds=1)
     if micros == 0:

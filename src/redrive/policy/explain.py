@@ -1,4 +1,4 @@
-"""What a policy comes to, for people: worst cases and a sentence."""
+"""Descriptions of policies: worst cases and a sentence."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ class Explanation(NamedTuple):
     """The worst cases of a policy.
 
     Attributes:
-        executions: how often the function is called at most; None if nothing bounds it.
-        waiting: how long it waits in all at most, hints left aside; None if nothing bounds it.
-        time: how long the whole call takes at most, hints left aside; None if nothing bounds it, for example because
-        one
-            attempt may take any time (no ``attempt_timeout``, no ``deadline``).
+        executions: the most calls of the function; None if unbounded.
+        waiting: the longest total wait, without hints; None if unbounded.
+        time: the longest duration of the whole call, without hints; None if unbounded, for example because one attempt
+            may take any time (no ``attempt_timeout``, no ``deadline``).
         sentence: the same in words.
     """
 
@@ -83,7 +82,7 @@ _JOINED = {"&": "the longer of ({}) and ({})", "|": "the shorter of ({}) and ({}
 
 
 def _waits(policy: Decider) -> str:
-    """The delays of a policy; a combination has those of its parts, since each part may meet other failures."""
+    """Return the delays of a policy as text; for a combination those of its parts."""
     if policy.parts is None:
         return _own_waits(policy)
     sign, left, right = policy.parts
@@ -115,6 +114,6 @@ def _own_waits(policy: Decider) -> str:
 
 
 def _readable(value: timedelta) -> str:
-    """Milliseconds for short spans, seconds for long ones."""
+    """Return a span as text: milliseconds for short spans, seconds for long ones."""
     unit = timedelta(milliseconds=1) if value < timedelta(minutes=1) else timedelta(seconds=1)
     return format_duration(round(value / unit) * unit)

@@ -1,11 +1,10 @@
-"""A failure as data: what `Policy.decide` needs to know about what went wrong, and nothing that cannot be stored.
+"""A failed attempt as plain data.
 
-An exception is reduced to the *names* of its classes (most specific first), its message, and what it says about itself:
-a hint when to come back, or that it is final. Matching by name over the whole MRO gives the same answer as ``except``
-would, for live exceptions and for rows read back from a database, where the class may no longer exist.
+An exception is reduced to the *names* of its classes, its message, and its hint or finality. A match by name over the
+whole MRO gives the same answer as ``except``, also for rows of a database.
 
-Signals (`redrive.errors.RetryAfter`, `redrive.errors.GiveUp`) count wherever they stand in the chain of explicit
-causes: ``raise Declined() from GiveUp("stolen card")`` is as final as the bare signal.
+Signals (`redrive.errors.RetryAfter`, `redrive.errors.GiveUp`) also apply in the chain of explicit causes:
+``raise Declined() from GiveUp("stolen card")`` is as final as the bare signal.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ __all__ = ["Failure", "Stage", "names_of_class", "qualified_name"]
 
 
 class Stage(Enum):
-    """How far a call got before it failed (RFC 0049: Client Dispatch, Network Time, Response Received)."""
+    """The progress of a call before it failed (RFC 0049: Client Dispatch, Network Time, Response Received)."""
 
     NOT_SENT = "not_sent"
     """It was never sent: nothing can have happened."""
@@ -41,14 +40,14 @@ class Failure(NamedTuple):
         message: the text of the exception.
         reason: name of a reason; see `redrive.policy.reason`.
         stage: how far the call got.
-        hint: when the other side wants to be asked again, counted from now: a floor of the delay. With the reason
-            ``RETRY_AFTER`` the handler itself dictates it: then it replaces the backoff.
-        permanent: why it is final, where the handler said so; otherwise None.
-        candidate: whether it may be retried where that was settled before (a classifier, a signal, the engine); None
-            leaves the question to the policy's ``on``.
+        hint: the delay that the other side asks for, from now: a lower bound. With the reason ``RETRY_AFTER`` the
+            handler sets it, and it replaces the backoff.
+        permanent: the reason why the failure is final, if the handler declared it final; otherwise None.
+        candidate: True or False if a classifier, a signal or the engine has decided whether it may be retried; None
+            leaves that to the policy's ``on``.
         leaves: for an exception group, the failures of its leaves, flattened.
-        rejected_by: for a result, the numbers of the policies in a combination whose ``on_result`` rejects it, counted
-            from 0, left to right; None if that was not asked.
+        rejected_by: for a result, the indexes (left to right) of the policies in a combination that reject it by
+            ``on_result``; None if they were not asked.
     """
 
     types: tuple[str, ...]
@@ -70,17 +69,17 @@ class Failure(NamedTuple):
     def of(cls, exception: BaseException, *, reason: str | None = None, stage: Stage = Stage.ANSWERED) -> Failure:
         """Describe an exception.
 
-        Reads the signals of redrive in the exception and its explicit causes, and an attribute ``hint`` or
-        ``retry_after`` (a ``timedelta`` or seconds as a number; anything else is somebody else's attribute).
+        Reads redrive's signals in the exception and its explicit causes, and an attribute ``hint`` or ``retry_after``
+        (a ``timedelta`` or seconds as a number; other values are ignored).
 
         Args:
-            exception: what was raised.
-            reason: name of the reason; by default ``ERROR``, or what a signal says.
+            exception: the exception.
+            reason: name of the reason; by default ``ERROR``, or that of a signal.
             stage: how far the call got.
 
         Raises:
-            PolicyError: the handler raised `redrive.errors.RetryAfter` with something that is no duration.
-            PolicyValueError: there is no such stage; the value of one, as a text, is converted.
+            PolicyError: the handler raised `redrive.errors.RetryAfter` with an invalid duration.
+            PolicyValueError: the stage does not exist; the value of a stage, as text, is converted.
         """
         if stage.__class__ is not Stage:
             stage = _stage(stage)
@@ -102,12 +101,7 @@ class Failure(NamedTuple):
 
     @classmethod
     def of_result(cls, result: object, rejected_by: tuple[int, ...] | None = None) -> Failure:
-        """Describe a result that counts as a failure (``on_result``).
-
-        Args:
-            result: what was returned.
-            rejected_by: see the attribute; `Policy.classify_result` fills it in.
-        """
+        """Describe a result that counts as a failure (``on_result``)."""
         return cls((), f"result {reprlib.repr(result)}", "RESULT", candidate=True, rejected_by=rejected_by)
 
 
@@ -125,12 +119,12 @@ _REMEMBERED = 1024  # classes; a program that makes classes on the fly must not 
 
 
 def qualified_name(cls: type) -> str:
-    """The name by which policies know a class: ``builtins.OSError``, ``httpx.ReadTimeout``."""
+    """Return the name of a class in policies: ``builtins.OSError``, ``httpx.ReadTimeout``."""
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
 def names_of_class(cls: type[BaseException]) -> tuple[tuple[str, ...], bool]:
-    """What `Failure.types` is for a class of exceptions, and whether it is neither a signal nor a group."""
+    """Return `Failure.types` for a class of exceptions, and True if it is neither a signal nor a group."""
     if (known := _KNOWN.get(cls)) is not None:
         return known
     hidden = {object, BaseException} if issubclass(cls, Exception) else {object}
@@ -142,7 +136,7 @@ def names_of_class(cls: type[BaseException]) -> tuple[tuple[str, ...], bool]:
 
 
 def _of_other(types: tuple[str, ...], exception: BaseException, reason: str | None, stage: Stage) -> Failure:
-    """A group, or an exception that says something about itself or has a cause that does."""
+    """Describe a group, or an exception with a hint or with a cause."""
     try:
         message = str(exception)
     except Exception as error:  # noqa: BLE001 - as above
@@ -172,7 +166,7 @@ def _hint(exception: BaseException) -> timedelta | None:
 
 
 def _signalled(plain: Failure, exception: BaseException, *, given: str | None) -> Failure:
-    """What the first signal in the chain of explicit causes makes of a failure."""
+    """Apply the first signal in the chain of explicit causes to a failure."""
     seen: set[int] = set()
     link: BaseException | None = exception
     while link is not None and id(link) not in seen:
@@ -188,7 +182,7 @@ def _signalled(plain: Failure, exception: BaseException, *, given: str | None) -
 
 
 def _of_group(plain: Failure, group: BaseExceptionGroup[BaseException]) -> Failure:
-    """A group is as final as its most final leaf, and waits as long as its most patient one."""
+    """Describe a group: it is final if a leaf is final, and its hint is the longest of its leaves."""
     leaves = tuple(Failure.of(leaf, stage=plain.stage) for leaf in _flatten(group))
     final = [leaf.permanent for leaf in leaves if leaf.permanent is not None]
     hints = [leaf.hint for leaf in leaves if leaf.hint is not None]

@@ -1,8 +1,4 @@
-"""What the fields of a policy accept, and what they mean: each function returns the value that is kept, or refuses.
-
-A refusal names the field and says what would be right, because it is read by somebody whose program has just failed to
-start.
-"""
+"""Validation of the fields of a policy; each function returns the value to keep, and its errors name the field."""
 
 from __future__ import annotations
 
@@ -27,7 +23,7 @@ _CHOICES = {
 
 
 def candidates(on: On | None, on_result: Predicate | None) -> tuple[str, ...] | Classifier | None:
-    """``on``: names, a classifier, or None for any exception; ``()`` beside ``on_result`` means no exception at all."""
+    """Check ``on``: names, a classifier, or None for any exception; ``()`` beside ``on_result`` means no exception."""
     if on is None:
         return None
     if callable(on) and not isinstance(on, type):
@@ -38,7 +34,7 @@ def candidates(on: On | None, on_result: Predicate | None) -> tuple[str, ...] | 
 
 
 def bound(value: Duration | None, field: str) -> timedelta | None:
-    """``deadline``, ``attempt_timeout``: a span above zero, or None for no bound."""
+    """Check ``deadline`` and ``attempt_timeout``: a span above zero, or None for no limit."""
     if value is None:
         return None
     kept = span(value, field)
@@ -48,7 +44,7 @@ def bound(value: Duration | None, field: str) -> timedelta | None:
 
 
 def span(value: Duration, field: str) -> timedelta:
-    """``max_hint`` and other spans: an error says which field it is about."""
+    """Check ``max_hint`` and other spans; errors name the field."""
     try:
         return parse_duration(value)
     except PolicyError as error:
@@ -57,7 +53,7 @@ def span(value: Duration, field: str) -> timedelta:
 
 
 def schedule(value: Backoff) -> Backoff:
-    """``backoff``."""
+    """Check ``backoff``."""
     if not isinstance(value, Backoff):
         raise PolicyValueError(
             f"backoff={value!r} is not a Backoff: build one with Backoff.exponential(...) or its like"
@@ -66,7 +62,7 @@ def schedule(value: Backoff) -> Backoff:
 
 
 def jitter(value: Jitter | str | None, backoff: Backoff) -> Jitter:
-    """``jitter``: full unless said otherwise; none where the backoff draws by itself."""
+    """Check ``jitter``: full by default, none for a backoff that draws its own delays."""
     if value is None:
         return Jitter.none if backoff.draws else Jitter.full
     kept = Jitter(value) if isinstance(value, str) else value
@@ -78,7 +74,7 @@ def jitter(value: Jitter | str | None, backoff: Backoff) -> Jitter:
 
 
 def rules(value: Iterable[Rule]) -> tuple[Rule, ...]:
-    """``rules``."""
+    """Check ``rules``."""
     kept = tuple(value)
     for rule in kept:
         if not isinstance(rule, Rule):
@@ -87,28 +83,28 @@ def rules(value: Iterable[Rule]) -> tuple[Rule, ...]:
 
 
 def task(name: str | None) -> str | None:
-    """``catch``: the name of a task."""
+    """Check ``catch``, the name of a task."""
     if name is not None and not (isinstance(name, str) and all(part.isidentifier() for part in name.split("."))):
         raise PolicyValueError(f"catch={name!r}: the catch task is named 'task' or 'module.task'")
     return name
 
 
 def choice(field: str, value: str) -> str:
-    """A field with a fixed set of words."""
+    """Check a field with a fixed set of words."""
     if value not in _CHOICES[field]:
         raise PolicyValueError(f"{field}={value!r}: it can be {', '.join(_CHOICES[field])}")
     return value
 
 
 def flag(field: str, value: bool | None) -> bool | None:  # noqa: FBT001 - the value of a field
-    """True, False, or None for the default of the place."""
+    """Check a field that is True, False, or None for the default of the place."""
     if value is not None and not isinstance(value, bool):
         raise PolicyValueError(f"{field}={value!r}: it can be True or False, or None for the default of the place")
     return value
 
 
 def resource(field: str, value: object) -> object:
-    """``budget``, ``breaker``, ``hedge``: a key, an object, or None."""
+    """Check ``budget``, ``breaker`` and ``hedge``: a key, an object, or None."""
     if value == "":
-        raise PolicyValueError(f"{field}='' names nothing: give a key, an object, or None")
+        raise PolicyValueError(f"{field}='' is empty: give a key, an object, or None")
     return value

@@ -1,19 +1,15 @@
-"""FTL's own reading of a retry directive, error texts word for word: ``Policy.parse(text, strict=True)``.
+"""FTL's reading of a retry directive, with its error texts: ``Policy.parse(text, strict=True)``.
 
-For programs that must agree with FTL schemas. FTL reads a directive in two steps, and so do we:
+FTL reads a directive in two steps, and so does this module:
 
-1. a *parser* over tokens, which knows only shapes (`parse`). Its errors have a position, ``1:13: unexpected token
-"s"``.
-   FTL has two such parsers, for Go comments (``//ftl:retry ...``) and for schema text (``+retry ...``); they differ in
-   the column and in the name of the record only. Ours speaks as the schema parser; `go_message` translates.
-2. a *validation* of what was read (`Written.problem`), which knows durations and limits.
+1. A *parser* over tokens reads shapes (`parse`). Its errors have a position, ``1:13: unexpected token "s"``. FTL has
+   one parser for Go comments (``//ftl:retry ...``) and one for schema text (``+retry ...``), which differ in the column
+   and in the name of the record only. This module gives the errors of the schema parser; `go_message` translates them.
+2. A *validation* of the parsed text (`Written.problems`) checks durations and limits.
 
-What differs from our own reading (`redrive.policy.directive`): a bare number at the very end of the text is an error
-even if it is 0 (FTL wants a blank after it), there is no ``ms``, and backoffs lie between one second and one day. FTL's
-silent overflow of 64-bit nanoseconds is not reproduced.
-
-Two passes of errors that FTL reports together (a maximum below the minimum *and* a backoff without retries) are joined
-by a semicolon.
+Differences from `redrive.policy.directive`: a bare number at the very end of the text is an error even if it is 0,
+``ms`` does not exist, and backoffs are between one second and one day. FTL's overflow of 64-bit nanoseconds is not
+reproduced. If FTL reports two errors together, they are joined by a semicolon.
 """
 
 from __future__ import annotations
@@ -54,7 +50,7 @@ class _Token(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A directive as it was written: shapes only, durations still text.
+    """A parsed directive; durations are still text.
 
     Attributes:
         count: the number of retries, or None.
@@ -69,7 +65,7 @@ class Written(NamedTuple):
     catch: str | None
 
     def problems(self) -> list[str]:
-        """What FTL's validation says about it; empty if it is valid."""
+        """Return the errors of FTL's validation; empty if the directive is valid."""
         found = ["retry count can not be negative"] if self.count is not None and self.count < 0 else []
         try:
             low, high = self._limits()
@@ -85,7 +81,7 @@ class Written(NamedTuple):
         return found
 
     def directive(self) -> Directive:
-        """What it says, defaults filled in.
+        """Return the values, defaults filled in.
 
         Raises:
             PolicyValueError: FTL's validation finds a problem.
@@ -117,7 +113,7 @@ def read_directive(text: str) -> Directive:
 
 
 def go_message(error: PolicySyntaxError) -> str:
-    """What FTL's parser of Go comments says where its schema parser said this."""
+    """Translate an error of FTL's schema parser to the text of its parser of Go comments."""
     if error.at is None:
         return f"DirectiveRetry.Count: {error.problem}"
     return f"1:{_GO_COLUMN + error.at}: {error.problem}"
@@ -209,7 +205,7 @@ def _error(text: str, at: int, problem: str) -> PolicySyntaxError:
 
 
 def _quoted(text: str) -> str:
-    """Go's ``%q`` for the text that can stand in a directive."""
+    """Quote a text as Go's ``%q`` does, for the characters that a directive can have."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return '"' + "".join(c if c.isprintable() else repr(c)[1:-1] for c in escaped) + '"'
 
@@ -230,8 +226,7 @@ def _limited(text: str, which: str) -> timedelta:
 def parse_duration(text: str) -> timedelta:
     """Read a duration as FTL does: units d, h, m, s only; the empty text is zero.
 
-    What FTL would compute wrongly because 64-bit nanoseconds overflow is computed rightly, and cut to
-    `redrive.policy.duration.LONGEST`.
+    Spans for which FTL's 64-bit nanoseconds overflow are computed correctly, up to `redrive.policy.duration.LONGEST`.
 
     Raises:
         PolicyValueError: with FTL's text.

@@ -1,19 +1,18 @@
-"""What servers say about when to come back, read into spans. PURE.
+"""Parsers of the delays that servers ask for, such as ``Retry-After``. PURE.
 
-A hint is a floor: the wait may be longer, never shorter (law 9). So nothing here is jittered down or cut, and what
-cannot be read is no hint at all, with the reason, instead of a guess. A hint goes into a failure
-(``Failure.hint``, or an attribute ``retry_after`` of the exception); what becomes of it is decided by the policy:
-``hints``, ``max_hint``, ``deadline``.
+A hint is a lower bound: the wait may be longer, never shorter, so hints get no downward jitter. A hint goes into a
+failure (``Failure.hint``, or an attribute ``retry_after`` of the exception); the policy decides about it (``hints``,
+``max_hint``, ``deadline``). A value that cannot be read is no hint; the result has the problem.
 
 ============================  ==================  =====================================================================
 ``Retry-After``               `retry_after`       RFC 9110, 10.2.3: whole seconds, or a date in one of three forms
 ``X-RateLimit-Reset``         `rate_limit_reset`  no standard: seconds from now, or seconds since 1970
-``grpc-retry-pushback-ms``    `grpc_pushback`     gRFC A6: whole milliseconds; anything else means: do not retry
-``x-amz-retry-after``         `amazon`            milliseconds, kept within 5 s above the client's own delay
+``grpc-retry-pushback-ms``    `grpc_pushback`     gRFC A6: whole milliseconds; any other value means: do not retry
+``x-amz-retry-after``         `amazon`            milliseconds, at most 5 s above the client's own delay
 ============================  ==================  =====================================================================
 
-A date is compared with the response's own ``Date`` where it has one: both come from the server's clock, so that a
-client whose clock is ten minutes slow does not wait ten minutes too long.
+A date is compared with the response's own ``Date`` header, if there is one, so that a wrong clock of the client has no
+effect.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ AMAZON_OVER = timedelta(seconds=5)
 
 
 class Hint(NamedTuple):
-    """What was read.
+    """A parsed hint.
 
     Attributes:
-        delay: when to come back, from now on; None if nothing was said that can be read.
-        problem: why it cannot be read; "" if it could.
-        stop: the server wants no retry at all.
+        delay: the delay from now on; None if the value cannot be read.
+        problem: the reason why it cannot be read; otherwise "".
+        stop: the server forbids a retry.
     """
 
     delay: timedelta | None
@@ -51,7 +50,7 @@ def retry_after(value: str, *, now: datetime, response_date: str | None = None) 
     Args:
         value: the field's value: whole seconds, or a date as in `http_date`.
         now: the present instant, aware.
-        response_date: the response's ``Date``; a date is compared with it. One that cannot be read is ignored.
+        response_date: the response's ``Date``; a date is compared with it. An unreadable one is ignored.
 
     Returns:
         The span, zero for a date in the past, at most `redrive.policy.duration.LONGEST`; or the problem.
@@ -71,8 +70,8 @@ def rate_limit_reset(value: str, *, now: datetime, since_1970: bool = False) -> 
     Args:
         value: the field's value, whole seconds.
         now: the present instant, aware.
-        since_1970: the seconds are counted from 1970 (GitHub) instead of from now on (most others). Which it is, the
-            server's documentation must say; from the number alone it would be a guess.
+        since_1970: the seconds count from 1970 (GitHub) instead of from now (most others); see the server's
+            documentation.
     """
     text = value.strip(" \t")
     if not _DIGITS.fullmatch(text):
@@ -84,12 +83,8 @@ def rate_limit_reset(value: str, *, now: datetime, since_1970: bool = False) -> 
 def grpc_pushback(value: str) -> Hint:
     """Read a ``grpc-retry-pushback-ms``.
 
-    Args:
-        value: the metadata's value.
-
     Returns:
-        The span; or ``stop`` where it is negative, no 32-bit integer, or no number: gRFC A6 takes each of these as the
-        server's wish that the call be not retried.
+        The span; or ``stop`` for a value that is negative, not a 32-bit integer, or not a number (gRFC A6).
     """
     if _DIGITS.fullmatch(value) and len(value) <= _INT32_DIGITS and int(value) <= _INT32:
         return Hint(timedelta(milliseconds=int(value)))
@@ -97,15 +92,14 @@ def grpc_pushback(value: str) -> Hint:
 
 
 def amazon(value: str, delay: timedelta, *, over: timedelta = AMAZON_OVER) -> timedelta:
-    """The wait that AWS's clients come to from an ``x-amz-retry-after``.
+    """Return the wait that AWS's clients compute from an ``x-amz-retry-after``.
 
-    It is not a floor but a wish: a client never waits more than ``over`` longer than it would have by itself, so that a
-    faulty server cannot put its clients to sleep.
+    A client never waits more than ``over`` longer than its own delay, so that a faulty server cannot stop its clients.
 
     Args:
-        value: the field's value in milliseconds; what cannot be read is ignored.
+        value: the field's value in milliseconds; an unreadable one is ignored.
         delay: the client's own delay.
-        over: how much longer the wait may become.
+        over: the longest addition to it.
     """
     text = value.strip(" \t")
     if not _DIGITS.fullmatch(text):
@@ -114,15 +108,15 @@ def amazon(value: str, delay: timedelta, *, over: timedelta = AMAZON_OVER) -> ti
 
 
 def chosen(hints: Iterable[Hint], *, max_hint: timedelta | None = None) -> Hint:
-    """The hint to go by, where a response gives several.
+    """Return the hint to apply, for a response with several.
 
     Args:
         hints: in the order of preference.
-        max_hint: longer ones are passed over for a later one that is not (as Envoy does).
+        max_hint: a longer hint is skipped for a later one that is not longer (as in Envoy).
 
     Returns:
-        A hint that forbids the retry, if there is one; else the first that can be read and is not too long; else the
-        first that can be read, which a policy with this ``max_hint`` gives up on; else the first problem.
+        A hint that forbids the retry, if there is one; otherwise the first readable one that is not too long; otherwise
+        the first readable one, on which a policy with this ``max_hint`` gives up; otherwise the first problem.
     """
     given = list(hints)
     read = [hint for hint in given if hint.delay is not None]
@@ -155,17 +149,17 @@ _AHEAD = timedelta(days=50 * 365.2425)
 
 
 def http_date(text: str, *, now: datetime) -> datetime | None:
-    """Read a date in one of the three forms that RFC 9110, 5.6.7, demands.
+    """Read a date in one of the three forms of RFC 9110, 5.6.7.
 
-    Beyond the letter of it, a day of one digit and the zone UTC are understood. The name of the weekday is not checked
-    against the date. A leap second is the first second of the next minute.
+    A day of one digit and the zone UTC are accepted, too. The weekday is not checked against the date. A leap second
+    is the first second of the next minute.
 
     Args:
         text: the date.
         now: the present instant, aware: a year of two digits is the latest that is at most 50 years ahead.
 
     Returns:
-        The instant, aware; None if the text is no such date.
+        The instant, aware; None if the text is not such a date.
     """
     for form in _FORMS:
         found = form.fullmatch(text)

@@ -1,7 +1,7 @@
-"""Spreading retries in time, so that clients that failed together do not come back together.
+"""Jitter: random changes of delays, so that clients that failed together do not retry together.
 
-Jitter is a property of the *policy*, applied to what the backoff says after its cap. There is no way to write the other
-order, in which late delays pile up exactly at the cap: in peers that have it, 68 to 100 % of them did when measured.
+Jitter is a field of the *policy* and is applied after the cap of the backoff. The other order, in which late delays
+pile up at the cap, cannot be written.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _KINDS = ("none", "full", "equal", "plus", "added")
 
 
 class Jitter(Value):
-    """How a delay is drawn.
+    """The random change of a delay.
 
-    Say ``Jitter.none``, ``Jitter.full``, ``Jitter.equal``, ``Jitter.plus(fraction)`` or ``Jitter.added(span)``.
+    Use ``Jitter.none``, ``Jitter.full``, ``Jitter.equal``, ``Jitter.plus(fraction)`` or ``Jitter.added(span)``.
 
     With nominal delay d, lower bound b (0 unless the backoff has a floor) and a sample u from [0, 1):
 
@@ -31,7 +31,7 @@ class Jitter(Value):
     * ``plus(f)``: d + u f d
     * ``added(s)``: d + u s, for delays so short that a fraction of them would spread nothing
 
-    The last two alone go above d, and they alone are added to a hint.
+    Only the last two go above d, and only they are added to a hint.
 
     Args:
         kind: ``none``, ``full``, ``equal``, ``plus`` or ``added``.
@@ -42,7 +42,7 @@ class Jitter(Value):
         span: in seconds.
 
     Raises:
-        PolicyValueError: another kind, a fraction that is no such number, or a span that is no duration.
+        PolicyValueError: the kind, the fraction or the span is not valid.
     """
 
     __slots__ = ("fraction", "kind", "span")
@@ -72,12 +72,12 @@ class Jitter(Value):
 
     @staticmethod
     def plus(fraction: float) -> Jitter:
-        """Up to ``fraction`` of the delay on top of it."""
+        """Add up to ``fraction`` of the delay."""
         return Jitter("plus", fraction)
 
     @staticmethod
     def added(span: Duration) -> Jitter:
-        """Up to ``span`` on top of the delay, however short that is."""
+        """Add up to ``span`` to the delay."""
         return Jitter("added", span=span)
 
     def __repr__(self) -> str:
@@ -86,14 +86,14 @@ class Jitter(Value):
 
     @property
     def is_upward(self) -> bool:
-        """Whether it only makes delays longer, so that it may be added to a hint."""
+        """True if delays only become longer, so that the jitter may be added to a hint."""
         return self.kind in ("plus", "added")
 
     def apply(self, nominal: float, sample: float, floor: float = 0.0) -> float:
-        """The delay to wait, in seconds.
+        """Return the delay with jitter, in seconds.
 
         Args:
-            nominal: what the backoff says, in seconds.
+            nominal: the delay of the backoff, in seconds.
             sample: a random number from [0, 1).
             floor: lower bound of the backoff, in seconds.
         """
@@ -108,7 +108,7 @@ class Jitter(Value):
         return nominal * (1.0 + self.fraction * sample) + sample * self.span
 
     def highest(self, nominal: float) -> float:
-        """The longest wait that can come out of a nominal delay, both in seconds."""
+        """Return the longest wait for a nominal delay, both in seconds."""
         return nominal * (1.0 + self.fraction) + self.span
 
 

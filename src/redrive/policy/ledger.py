@@ -1,4 +1,4 @@
-"""What every retry budget is, and the book that it keeps; the kinds are in `redrive.policy.budget`."""
+"""The base classes of retry budgets and of their ledgers; `redrive.policy.budget` has the kinds."""
 
 from __future__ import annotations
 
@@ -12,44 +12,44 @@ __all__ = ["Budget", "Ledger", "number", "whole"]
 
 
 class Ledger:
-    """What a budget has seen. It has no lock: its owner has."""
+    """The mutable state of a budget. It has no lock; its owner has one."""
 
     __slots__ = ()
 
     def begin(self, now: float) -> None:
-        """A call begins."""
+        """Count a call that begins."""
 
     def spend(self, now: float, failure: Failure | None) -> float | None:
-        """A retry is wanted.
+        """Take the price of a retry.
 
         Args:
             now: the present instant.
-            failure: why; None for a hedge, which nothing has failed for.
+            failure: the failure that is retried; None for a hedge.
 
         Returns:
-            What it cost, or None if it is refused.
+            The price, or None if the retry is refused.
         """
         raise NotImplementedError
 
     def release(self, now: float) -> None:
-        """A retry that was granted has ended."""
+        """Count the end of a retry that was granted."""
 
     def succeed(self, now: float, price: float | None) -> None:
-        """A call has succeeded.
+        """Count a call that succeeded.
 
         Args:
             now: the present instant.
-            price: what its last retry cost; None if it had none.
+            price: the price of its last retry; None if it had none.
         """
 
     def fail(self, now: float) -> None:
-        """A call has failed in a way that its policy would retry, and no retry was asked for."""
+        """Count a call whose failure its policy would retry, but for which no retry was requested."""
 
     def end(self, now: float) -> None:
-        """A call that began is over."""
+        """Count the end of a call that began."""
 
     def left(self, now: float) -> float:
-        """How much there is: tokens, or retries."""
+        """Return what is left: tokens, or retries."""
         raise NotImplementedError
 
 
@@ -60,7 +60,7 @@ class Budget(Value):
     hold_back: bool
 
     def open(self) -> Ledger:
-        """A ledger that has seen nothing."""
+        """Return an empty ledger."""
         raise NotImplementedError
 
 
@@ -68,10 +68,10 @@ class Budget(Value):
 
 
 def number(name: str, value: Any, *, above: float | None = None) -> float:  # noqa: ANN401 - checked here
-    """A finite number, zero or more, or above a bound.
+    """Return a finite number, zero or more, or above a bound.
 
     Raises:
-        PolicyValueError: it is none.
+        PolicyValueError: the value is not such a number.
     """
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     low = 0 if above is None else above
@@ -83,10 +83,10 @@ def number(name: str, value: Any, *, above: float | None = None) -> float:  # no
 
 
 def whole(name: str, value: object) -> int:
-    """A whole number, zero or more.
+    """Return a whole number, zero or more.
 
     Raises:
-        PolicyValueError: it is none.
+        PolicyValueError: the value is not such a number.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise PolicyValueError(f"{name}={value!r}: it is a whole number, zero or more")

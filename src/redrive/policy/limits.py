@@ -1,8 +1,6 @@
-"""The two bounds of a call: how often, and how long.
+"""The two limits of a call: the number of attempts and the deadline.
 
-``attempts`` counts executions, the first included; with 3 of 3 used the third failure surfaces and no delay is
-computed. The ``deadline`` bounds the whole call, waits included: a wait that would end at the deadline or after it is
-not begun (the choice of Spring, cats-retry and tenacity; other peers allow a wait that ends exactly there, or later).
+A wait that would end at the deadline or after it is not started (as in Spring, cats-retry and tenacity).
 """
 
 from __future__ import annotations
@@ -17,10 +15,10 @@ __all__ = ["check_attempts", "past_deadline"]
 
 
 def check_attempts(attempts: int | None, field: str) -> int | None:
-    """A number of executions, or None for no limit.
+    """Return a number of executions, the first included, or None for no limit.
 
     Raises:
-        PolicyValueError: it is not a whole number, or less than 1 (peers disagree on what 0 means; nobody needs it).
+        PolicyValueError: the value is not a whole number, or less than 1.
     """
     if attempts is None:
         return None
@@ -32,13 +30,13 @@ def check_attempts(attempts: int | None, field: str) -> int | None:
 
 
 def past_deadline(retry: Retry, now: datetime, elapsed: timedelta, deadline: timedelta, mode: str) -> Decision:
-    """The decision when a wait would not end before the deadline.
+    """Return the decision for a wait that would not end before the deadline.
 
     Args:
-        retry: what would be decided without a deadline.
+        retry: the decision without a deadline.
         now: the present instant.
         elapsed: time since the first attempt started.
-        deadline: the whole time.
+        deadline: the limit of the whole call.
         mode: the policy's ``over_deadline``: ``give_up``, ``defer`` or ``truncate``.
     """
     if mode == "defer":

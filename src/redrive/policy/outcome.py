@@ -1,8 +1,7 @@
-"""What became of a call, as a value: ``Ok | GaveUp | Deferred``, each with its time line.
+"""The outcome of a call as a value, with its attempts: ``Ok | GaveUp | Deferred``.
 
-A call that retries has more to tell than a result: how often it was tried, what went wrong each time, what was decided
-and by which rule. `Record` tells it. An error that surfaces carries its record as ``error.__retry__``; the form that
-never raises (``policy.outcome``) returns one of the three values, which can be matched:
+An error that a retried call raises carries its `Record` as ``error.__retry__``; ``policy.outcome`` returns one of the
+three values:
 
 .. code-block:: python
 
@@ -35,10 +34,10 @@ class Try(NamedTuple):
 
     Attributes:
         number: counted from 1.
-        started_after: when it started, counted from the start of the call.
-        took: how long it took.
-        failure: what went wrong; None if it succeeded.
-        decision: what was decided then; None if it succeeded.
+        started_after: its start, counted from the start of the call.
+        took: its duration.
+        failure: its failure; None if it succeeded.
+        decision: the decision after it; None if it succeeded.
     """
 
     number: int
@@ -49,18 +48,18 @@ class Try(NamedTuple):
 
 
 class Record(NamedTuple):
-    """The whole story of one call.
+    """The record of one call.
 
     Attributes:
-        function: qualified name of what was called.
+        function: qualified name of the function.
         timeline: its attempts, in order.
-        elapsed: how long the call took, waits included.
-        rule: why it ended, as a stable word: that of the last decision, ``nested`` where the retrying was left to a
-            call above, or ``ok``.
+        elapsed: duration of the call, waits included.
+        rule: the reason of its end, as a stable word: that of the last decision, ``nested`` if the retries were left
+            to an outer call, or ``ok``.
         why: the same as a sentence.
-        inner: the record of a call further in, which the last error carried before this one replaced it.
-        copies: of a hedged call, the records of its other copies, in the order of their start. The rest of this record
-            is about the copy whose end was that of the call.
+        inner: the record of an inner call, which the last error carried before this one replaced it.
+        copies: of a hedged call, the records of its other copies, in the order of their start. The other fields
+            describe the copy that ended the call.
     """
 
     function: str
@@ -73,12 +72,12 @@ class Record(NamedTuple):
 
     @property
     def attempts(self) -> int:
-        """How often the function was called; of a hedged call, by this copy."""
+        """Number of calls of the function; of a hedged call, by this copy."""
         return len(self.timeline)
 
     @property
     def calls(self) -> int:
-        """How often the function was called, by all copies of a hedged call together."""
+        """Number of calls of the function, by all copies of a hedged call together."""
         return self.attempts + sum(copy.attempts for copy in self.copies)
 
     @property
@@ -88,7 +87,7 @@ class Record(NamedTuple):
 
     @property
     def note(self) -> str:
-        """One line for people: ``gave up after 3 attempts in 1.24 s: 3 of 3 attempts failed (OSError x2, Busy)``."""
+        """A summary in one line: ``gave up after 3 attempts in 1.24 s: 3 of 3 attempts failed (OSError x2, Busy)``."""
         count = f"{self.attempts} attempt{'s' if self.attempts != 1 else ''}"
         inner = f"; {self.inner.function} left the retrying to it" if self.inner and self.inner.rule == "nested" else ""
         failures = f" ({self._failures()})" if self.timeline else ""  # a breaker refuses before the first attempt
@@ -96,7 +95,7 @@ class Record(NamedTuple):
         return f"gave up after {count} in {_shown(self.elapsed)}: {self.why}{failures}{inner}{copies}"
 
     def _failures(self) -> str:
-        """The kinds of failures in the order of their first appearance, repeated ones counted."""
+        """Return the kinds of failures in the order of their first appearance, with counts."""
         counts: dict[str, int] = {}
         for each in self.timeline:
             if each.failure is not None:
@@ -106,7 +105,7 @@ class Record(NamedTuple):
 
 
 def _shown(value: timedelta) -> str:
-    """A span for people: seconds with two digits, from a minute on in units."""
+    """Return a span as text: seconds with two digits, from a minute on in units."""
     seconds = value.total_seconds()
     if seconds >= 60:  # noqa: PLR2004 - a minute
         return format_duration(timedelta(seconds=round(seconds)))
@@ -114,7 +113,7 @@ def _shown(value: timedelta) -> str:
 
 
 class _Told(Value):
-    """An outcome has a record."""
+    """The base of outcomes: a value with a record."""
 
     __slots__ = ()
     record: Record
@@ -129,8 +128,8 @@ class Ok(_Told, Generic[T]):
     """The call succeeded.
 
     Attributes:
-        value: what the function returned.
-        record: how it came to that.
+        value: the result of the function.
+        record: the attempts.
     """
 
     __slots__ = ("record", "value")
@@ -142,19 +141,19 @@ class Ok(_Told, Generic[T]):
         freeze(self, "record", record)
 
     def unwrap(self) -> T:
-        """The value."""
+        """Return the value."""
         return self.value
 
 
 class GaveUp(_Told):
-    """The call failed and is not tried again.
+    """The call failed and is not repeated.
 
     Attributes:
         error: the last exception; None if the last result counted as a failure.
         value: that result; None if there was an exception.
         rule: the stable word of `redrive.policy.GiveUp`, or ``nested`` or ``disabled``.
-        why: a sentence for people.
-        record: how it came to that.
+        why: a sentence for logs.
+        record: the attempts.
     """
 
     __slots__ = ("error", "record", "value")
@@ -169,7 +168,7 @@ class GaveUp(_Told):
 
     @property
     def rule(self) -> str:
-        """Why it ended, as a stable word."""
+        """The reason of the end, as a stable word."""
         return self.record.rule
 
     @property
@@ -178,7 +177,7 @@ class GaveUp(_Told):
         return self.record.why
 
     def unwrap(self) -> Any:
-        """Raise the error; a result that counted as a failure is returned, as ``policy.call`` would.
+        """Raise the error; return a result that counted as a failure, as ``policy.call`` does.
 
         Raises:
             Exception: the last one, unchanged.
@@ -187,14 +186,14 @@ class GaveUp(_Told):
 
 
 class Deferred(_Told):
-    """The next attempt lies beyond the deadline (``over_deadline="defer"``): something durable may take over.
+    """The next attempt is beyond the deadline (``over_deadline="defer"``); a durable job can take over.
 
     Attributes:
         at: when the call may be repeated, aware.
         error: the last exception; None if the last result counted as a failure.
         value: that result; None if there was an exception.
-        rule: what chose the instant.
-        record: how it came to that.
+        rule: the source of the delay.
+        record: the attempts.
     """
 
     __slots__ = ("at", "error", "record", "value")
@@ -211,11 +210,11 @@ class Deferred(_Told):
 
     @property
     def rule(self) -> str:
-        """What chose the instant."""
+        """The source of the delay."""
         return self.record.rule
 
     def unwrap(self) -> Any:
-        """Raise the error; a result that counted as a failure is returned, as ``policy.call`` would.
+        """Raise the error; return a result that counted as a failure, as ``policy.call`` does.
 
         Raises:
             Exception: the last one, unchanged.
@@ -227,7 +226,7 @@ Outcome: TypeAlias = Ok[T] | GaveUp | Deferred
 
 
 def surface(error: Exception) -> NoReturn:
-    """Raise an error that was caught before as it was: with the context that it had.
+    """Raise an error that was caught before, with the context that it had.
 
     Raises:
         Exception: the error.

@@ -1,8 +1,6 @@
-"""The policy: one immutable value that says what becomes of a failed call.
+"""The policy: an immutable value that decides what follows a failed call.
 
-It holds no counters and knows no clock. Everything that differs from call to call is an argument of `Policy.decide`.
-That is why the same value can sit above a function in one process and in a row of a database, and give the same answers
-in both. How it decides stands in `redrive.policy.decider`; what a field accepts, in `redrive.policy.fields`.
+A policy holds no counters and reads no clock: all that differs between calls is an argument of `Policy.decide`.
 """
 
 from __future__ import annotations
@@ -42,34 +40,34 @@ OPERATORS: dict[str, Callable[[Policy, Policy], Policy]] = {}
 
 
 class Policy(CallMethods, Decider):
-    """What becomes of a failed call. All arguments are keywords; durations are `timedelta`, seconds or text.
+    """A retry policy. All arguments are keywords; durations are `timedelta`, seconds or text such as ``"1h30m"``.
 
     Args:
-        on: which failures are candidates: exception types, their qualified names, names of reasons, or (in process) a
-            classifier, called with the exception. None: any ``Exception``; in process it must be given.
-        on_result: predicate for results that count as failures (in process). Like a classifier it may be a coroutine
-            function where calls are awaited.
+        on: failures that are candidates for a retry: exception types, their qualified names, names of reasons, or (in
+            process) a classifier that is called with the exception. None: any ``Exception``; required in process.
+        on_result: predicate for results that count as failures (in process); a coroutine function where calls are
+            awaited.
         attempts: executions, the first included; None for no limit, then ``deadline`` or ``catch`` must bound the call.
-        deadline: bound of the whole call, waits included. If it is not given: none durably, 45 s in process.
-        attempt_timeout: bound of one execution.
+        deadline: limit of the whole call, waits included. Default: none for durable jobs, 45 s in process.
+        attempt_timeout: limit of one execution.
         backoff: schedule of the delays; by default exponential from 100 ms to 5 s.
-        jitter: `Jitter` or its name; by default full, and none for a backoff that draws by itself.
-        rules: other treatment by failure, first match wins.
-        catch: name of the task that takes over after the last failure.
-        hints: obey a hint (Retry-After) as a floor, or ignore it.
-        max_hint: a hint longer than this is refused: give up at once.
-        over_deadline: what to do if a wait would pass the deadline: give_up, defer, truncate.
-        nested: where policies nest, leave a failure to a policy above that would retry it (outer), or retry it here too
-            (both).
-        groups: an exception group is a candidate if all, any or never of its leaves are.
-        idempotent: whether an attempt with unknown outcome may be repeated. If not given: True durably, False in
-        process.
+        jitter: `Jitter` or its name; by default full, and none for a backoff that draws its own delays.
+        rules: different treatment for some failures; the first match applies.
+        catch: name of the task that runs after the last failure.
+        hints: ``obey``: a hint (Retry-After) is a lower bound of the delay; ``ignore``: it has no effect.
+        max_hint: give up at once if a hint is longer than this.
+        over_deadline: action if a wait would pass the deadline: ``give_up``, ``defer`` or ``truncate``.
+        nested: in nested policies, leave a failure to an outer policy that would retry it (``outer``), or retry it here
+            as well (``both``).
+        groups: an exception group is a candidate if ``all``, ``any`` or ``never`` of its leaves are.
+        idempotent: allow a repetition of an attempt with unknown outcome. Default: True for durable jobs, False in
+            process.
         budget: key or object of a shared retry budget.
         breaker: key or object of a shared circuit breaker.
         hedge: key or object of a hedging plan.
 
     Raises:
-        PolicyValueError: a value that means nothing sensible; the message names the field.
+        PolicyValueError: a value is not valid; the message names the field.
     """
 
     __slots__ = ()
@@ -148,14 +146,14 @@ class Policy(CallMethods, Decider):
     # --- places
 
     def in_process(self) -> Policy:
-        """This policy with the defaults of a call in process: 45 s in all, not idempotent.
+        """Return this policy with the defaults of a call in process: a deadline of 45 s, not idempotent.
 
         Raises:
             PolicyValueError: neither ``on`` nor ``on_result`` is given.
         """
         if self.on is None and self.on_result is None:
             raise PolicyValueError(
-                "say which failures may be retried, as in on=ConnectionError: to retry every exception hides mistakes"
+                "name the failures that may be retried, as in on=ConnectionError; a retry of every exception hides bugs"
             )
         changes: dict[str, Any] = {}
         if self.on is None:
@@ -167,7 +165,7 @@ class Policy(CallMethods, Decider):
         return self.with_(**changes) if changes else self
 
     def durable(self) -> Policy:
-        """This policy with the defaults of a durable job: idempotent (at least once), no deadline unless given."""
+        """Return this policy with the defaults of a durable job: idempotent, and no deadline unless given."""
         return self if self.idempotent is not None else self.with_(idempotent=True)
 
     # --- forms
@@ -177,12 +175,12 @@ class Policy(CallMethods, Decider):
         """Read a retry directive, ``[<retries=10>] <min-backoff> [<max-backoff>] [catch <task>]``.
 
         Args:
-            text: the directive; the number is *retries*, so that ``attempts`` is one more.
-            strict: FTL exactly: 1 s to 1 d, no ``ms``, its error texts.
+            text: the directive; its number counts *retries*, so that ``attempts`` is one more.
+            strict: apply FTL's limits (1 s to 1 d, no ``ms``) and use FTL's error texts.
 
         Raises:
-            PolicySyntaxError: it cannot be read.
-            PolicyValueError: it can be read but means nothing sensible.
+            PolicySyntaxError: the directive cannot be read.
+            PolicyValueError: a value is not valid.
         """
         if not isinstance(text, str):
             raise PolicyValueError(f"a directive is text, not {text!r}")
@@ -198,20 +196,20 @@ class Policy(CallMethods, Decider):
         return cls(attempts=said.retries + 1, deadline=None, backoff=backoff, jitter=Jitter.none, catch=said.catch)
 
     def directive(self) -> str:
-        """The directive that says this policy: ``Policy.parse(policy.directive()) == policy``.
+        """Return the directive of this policy: ``Policy.parse(policy.directive()) == policy``.
 
         Raises:
-            PolicyValueError: a directive cannot say it; the message names the field.
+            PolicyValueError: a directive cannot express the policy; the message names the field.
         """
         from redrive.policy import directive
 
         return directive.write_directive(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """This policy as JSON-able data, with ``"version": 1`` and all fields.
+        """Return this policy as JSON-able data, with ``"version": 1`` and all fields.
 
         Raises:
-            PolicyValueError: a field holds a function or an object that has no name.
+            PolicyValueError: a field holds a function or an object without a key.
         """
         from redrive.policy import codec
 
@@ -219,10 +217,10 @@ class Policy(CallMethods, Decider):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Policy:
-        """Build a policy from what `to_dict` gave.
+        """Build a policy from the result of `to_dict`.
 
         Raises:
-            PolicyValueError: an unknown or missing key, or a wrong value; the message names the key.
+            PolicyValueError: a key is unknown or missing, or a value is not valid; the message names the key.
         """
         from redrive.policy import codec
 
@@ -231,10 +229,10 @@ class Policy(CallMethods, Decider):
     # --- what it makes of an exception and of a result (in process)
 
     def classify(self, exception: BaseException, *, stage: Stage = Stage.ANSWERED) -> Failure:
-        """Describe an exception, asking the classifier if ``on`` is one.
+        """Describe an exception; if ``on`` is a classifier, call it.
 
         Args:
-            exception: what was raised.
+            exception: the exception.
             stage: how far the call got, unless the classifier returns a whole `Failure`.
 
         Raises:
@@ -245,7 +243,7 @@ class Policy(CallMethods, Decider):
         return described(exception, answer_of(self.on(exception), "on", self.on), stage)
 
     def classify_result(self, result: object) -> Failure | None:
-        """Describe a result that ``on_result`` of this policy, or of a part of it, rejects; None if none does.
+        """Describe a result that ``on_result`` of this policy, or of a part of it, rejects; return None if none does.
 
         Raises:
             PolicyValueError: a predicate returned an awaitable.
@@ -260,25 +258,25 @@ class Policy(CallMethods, Decider):
     # --- figures
 
     def delays(self, n: int | None = None) -> list[float]:
-        """The nominal delays before retries 1 to n, in seconds; fewer only if the backoff itself ends.
+        """Return the nominal delays before retries 1 to n, in seconds; fewer if the backoff ends.
 
         Args:
-            n: how many; by default as many as the policy has retries.
+            n: number of delays; by default the number of retries.
 
         Raises:
-            PolicyValueError: no number was given and the policy has no limit.
+            PolicyValueError: the policy has no limit of attempts and ``n`` is None.
         """
         wanted = self.retries if n is None else n
         if wanted is None:
-            raise PolicyValueError("the policy has no limit of attempts: say how many delays are wanted")
+            raise PolicyValueError("the policy has no limit of attempts: give the number of delays")
         return self.backoff.delays(wanted)
 
     @property
     def catch_delay(self) -> timedelta:
-        """At which interval a failed catch task is tried again: the nominal delay that would follow the last retry.
+        """The interval between attempts of a failed catch task: the nominal delay that would follow the last retry.
 
-        FTL freezes its backoff after the last doubling, so that ``2 1s catch x`` retries the catch every 4 s. A zero
-        delay would make a failing catch spin; then it is one second.
+        FTL stops its backoff after the last doubling: ``2 1s catch x`` retries the catch task every 4 s. A delay of
+        zero becomes one second.
         """
         delay = self.backoff.delay(_FAR if self.attempts is None else self.attempts)
         if delay is None:  # the schedule has ended before: its last delay
@@ -286,25 +284,25 @@ class Policy(CallMethods, Decider):
         return span(delay) if delay else _SPINNING
 
     def explain(self) -> Explanation:
-        """Worst-case executions, worst-case time, and the sentence that a person would say."""
+        """Return the worst-case number of executions, the worst-case time, and a sentence that describes the policy."""
         return explain(self)
 
     # --- algebra; see `redrive.policy.algebra`
 
     def __and__(self, other: Policy) -> Policy:
-        """Both must agree: give up if either does; of two retries the later one."""
+        """Give up if either policy does; of two retries take the later one."""
         return OPERATORS["&"](self, other)
 
     def __or__(self, other: Policy) -> Policy:
-        """Either suffices: give up if both do; of two retries the earlier one."""
+        """Give up if both policies do; of two retries take the earlier one."""
         return OPERATORS["|"](self, other)
 
     def __rshift__(self, other: Policy) -> Policy:
-        """This one; when it gives up, the other."""
+        """Follow this policy until it gives up, then the other."""
         return OPERATORS[">>"](self, other)
 
     def take(self, n: int) -> Policy:
-        """At most ``n`` retries in all, those of rules with attempts of their own included."""
+        """Limit the retries to ``n`` in all, including those of rules that have attempts of their own."""
         if isinstance(n, bool) or not isinstance(n, int) or n < 0:
             raise PolicyValueError(f"take({n!r}): the number of retries is a whole number, zero or more")
         taken = self.with_(attempts=n + 1 if self.attempts is None else min(n + 1, self.attempts))
@@ -313,27 +311,27 @@ class Policy(CallMethods, Decider):
         return taken & gate(self, attempts=n + 1) if n else taken.with_(rules=())
 
     def up_to(self, total: Duration) -> Policy:
-        """At most this long in all, waits included."""
+        """Limit the whole call to this time, waits included."""
         limit = fields.span(total, "up_to")
         return self.with_(deadline=limit if self.deadline is None else min(limit, self.deadline))
 
     def cap(self, maximum: Duration) -> Policy:
-        """No backoff longer than ``maximum``; hints remain floors."""
+        """Limit each backoff to ``maximum``; hints remain lower bounds."""
         rules = [r if r.backoff is None else r.with_(backoff=r.backoff.cap(maximum)) for r in self.rules]
         return self.with_(backoff=self.backoff.cap(maximum), rules=rules)
 
     def at_least(self, minimum: Duration) -> Policy:
-        """No wait shorter than ``minimum``, jitter and hints included, unless the handler dictates it (`RetryAfter`).
+        """Return a policy with no wait shorter than ``minimum``, except for `RetryAfter` and the end at the deadline.
 
-        Those whose luck was less all wait the minimum itself, and come back together. To spread them above it, give the
-        backoff a floor instead: ``Backoff.floor``.
+        A delay that was drawn below the minimum becomes the minimum itself, so such retries come together. To spread
+        them above it, give the policy ``jitter=Jitter.added(...)`` or its backoff a ``.floor()``.
         """
         return self & gate(self, backoff=Constant(fields.span(minimum, "at_least")), jitter="none")
 
     def per(self, *names: type[BaseException] | str) -> Policy:
-        """The same, for failures of these reasons or types only; any other failure is given up on.
+        """Restrict the policy to failures of these reasons or types; it gives up on any other failure.
 
-        A result that ``on_result`` rejects is one of them if the reason ``RESULT`` is named.
+        A result that ``on_result`` rejects is retried if the reason ``RESULT`` is named.
         """
         if self.on is None and self.on_result is None:
             return self.with_(on=names)
@@ -358,11 +356,10 @@ class Policy(CallMethods, Decider):
 
 
 def gate(policy: Policy, **limits: Any) -> Policy:  # noqa: ANN401 - each field of a policy has its own type
-    """A policy that limits another by ``&`` in one respect, and has no wish of its own in any other.
+    """Return a policy that limits another through ``&`` in one respect and is neutral in all others.
 
     Args:
-        policy: the one to be limited. A deadline that it leaves to the place is left to the place here, too, and one of
-            its own is the same here, so that both can be changed together.
+        policy: the policy to limit. Its deadline, or its lack of one, is copied, so that both can be changed together.
         **limits: fields, as of `Policy`.
     """
     fields = {"on": BaseException, "attempts": _ALWAYS, "backoff": Exponential(0), "nested": policy.nested, **limits}
@@ -374,7 +371,7 @@ def gate(policy: Policy, **limits: Any) -> Policy:  # noqa: ANN401 - each field 
 
 
 def only_limits(policy: Policy) -> bool:
-    """Whether a policy is what `gate` makes: it has a limit, and no wish in any other respect."""
+    """Return True if a policy is a result of `gate`."""
     return policy.on == _ANYTHING and policy.hints == "ignore" and policy.idempotent is True
 
 

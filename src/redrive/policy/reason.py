@@ -1,8 +1,7 @@
-"""Why an attempt failed: a name, and what follows from it.
+"""Reasons of failures, with the two flags of RFC 0049.
 
-A `Failure` carries the *name* of a reason, a plain upper-case string, so that it can be stored and compared. This
-module says what is known about a name: RFC 0049's two flags. The registry is open: adapters add their own reasons, and
-a name that nobody registered is treated as the careful default, both flags false.
+A `Failure` carries the *name* of a reason, so that it can be stored and compared. Adapters register their own reasons;
+an unregistered name has both flags false.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ __all__ = ["Reason", "is_reason_name"]
 
 
 class Reason(NamedTuple):
-    """What is known about a reason.
+    """A registered reason.
 
     Attributes:
         name: upper-case letters, digits and underscores.
         allows_non_idempotent_retry: a call that is not idempotent may be repeated although its outcome is unknown
             (RFC 0049, "Retry Reasons").
-        always_retry: it is repeated whatever the strategy says, with controlled backoff (RFC 0049); only the
-            orchestrator acts on this flag.
+        always_retry: the call is repeated with controlled backoff whatever the strategy decides (RFC 0049); only the
+            orchestrator uses this flag.
     """
 
     name: str
@@ -31,20 +30,17 @@ class Reason(NamedTuple):
 
     @staticmethod
     def of(name: str) -> Reason:
-        """What is known about a reason; an unknown name gets the careful default, both flags false."""
+        """Return the registered reason of a name; for an unknown name one with both flags false."""
         return _REGISTRY.get(name) or Reason(name)
 
     @staticmethod
     def register(name: str, *, allows_non_idempotent_retry: bool = False, always_retry: bool = False) -> Reason:
-        """Make a reason known, for the whole process.
+        """Register a reason for the whole process. The same registration may be repeated.
 
         Args:
             name: upper-case letters, digits and underscores, starting with a letter.
             allows_non_idempotent_retry: see `Reason`.
             always_retry: see `Reason`; it includes the other flag.
-
-        Returns:
-            The reason. Registering the same reason twice is fine.
 
         Raises:
             PolicyValueError: the name has another form, or it is already registered with other flags.
@@ -61,7 +57,7 @@ class Reason(NamedTuple):
 
 
 def is_reason_name(text: str) -> bool:
-    """Whether the text has the form of a reason's name: ``TIMEOUT``, ``KV_LOCKED``, ``HTTP_503``."""
+    """Return True if the text has the form of a reason's name: ``TIMEOUT``, ``KV_LOCKED``, ``HTTP_503``."""
     return text[:1].isalpha() and text.isascii() and text.replace("_", "A").isalnum() and text == text.upper()
 
 

@@ -1,4 +1,4 @@
-"""Other treatment for some failures: the first rule of a policy that matches decides."""
+"""Rules: different treatment for some failures."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ __all__ = ["Rule"]
 
 
 class Rule(Value):
-    """How failures of some kind are treated, counted per rule.
+    """The treatment of one kind of failure.
 
-    A rule that has its own ``attempts`` has its own count: its failures do not use up the policy's attempts, and the
-    policy's limit does not end it. A rule with its own ``backoff`` starts it at its own first failure. What a rule
-    leaves out is the policy's.
+    A rule with its own ``attempts`` has its own count: its failures do not use up the policy's attempts, and the
+    policy's limit does not end it. A rule with its own ``backoff`` starts it at its own first failure. Other fields
+    are the policy's.
 
     Args:
         on: exception types, their qualified names, or names of reasons.
         backoff: its schedule of delays; None for the policy's.
-        attempts: how many failures of this kind may happen, the last one being final; None for the policy's limit.
+        attempts: failures of this kind, the last one being final; None for the policy's limit.
 
     Raises:
-        PolicyValueError: ``on`` names nothing, or ``attempts`` is less than 1.
+        PolicyValueError: ``on`` is empty, or ``attempts`` is less than 1.
     """
 
     __slots__ = ("attempts", "backoff", "on")
@@ -53,5 +53,5 @@ class Rule(Value):
         freeze(self, "attempts", check_attempts(attempts, "Rule.attempts"))
 
     def name(self, position: int) -> str:
-        """What decisions call it: ``rule 2 (httpx.ReadTimeout)``, counted from 1."""
+        """Return the name that decisions show, such as ``rule 2 (httpx.ReadTimeout)``; positions count from 1."""
         return f"rule {position} ({', '.join(name.removeprefix('builtins.') for name in self.on)})"

@@ -20,19 +20,16 @@ _ROUNDING = 1e-9
 
 
 class RatioBudget(Budget):
-    """At most so many retries as a share of the calls, and a few more so that rare calls may be retried.
+    """A limit of retries as a share of the recent calls, with a minimum for rare calls.
 
-    Calls and retries are counted for ``ttl`` and then forgotten, a tenth of it at a time. In any such time there are no
-    more than ``ratio * calls + minimum * ttl`` retries.
-
-    The arithmetic is Finagle's, the default is more careful than its ``RatioBudget(0.2, minimum=10)``. A tenth is the
-    share that Google's SRE book gives a client ("Handling Overload"). The floor of one a second is small, and is there
-    so that a quiet client may retry at all. From 20 calls a second on, that is at most 15 % more calls.
+    Within any ``ttl`` at most ``ratio * calls + minimum * ttl`` retries are granted. The arithmetic is Finagle's; the
+    default ratio is that of Google's SRE book ("Handling Overload"). With the defaults and at least 20 calls a second,
+    retries add at most 15 % to the calls.
 
     Args:
         ratio: retries per call; 0.1 for one in ten.
-        minimum: retries per second that are granted on top.
-        ttl: how long a call and a retry count, from 1 s to 60 s.
+        minimum: retries per second that are granted in addition.
+        ttl: time for which calls and retries count, from 1 s to 60 s.
         hold_back: see `TokenBudget`.
 
     Raises:
@@ -66,7 +63,7 @@ class RatioBudget(Budget):
 
 
 class RatioLedger(Ledger):
-    """What a `RatioBudget` remembers: calls and retries."""
+    """The recent calls and retries under a `RatioBudget`."""
 
     __slots__ = ("_budget", "_lately")
 
@@ -93,16 +90,15 @@ class RatioLedger(Ledger):
 
 
 class ConcurrencyBudget(Budget):
-    """Retries in flight, as a share of the calls in flight. Envoy's retry budget, and that of failsafe-go.
+    """A limit of retries in flight as a share of the calls in flight: Envoy's retry budget, and that of failsafe-go.
 
-    A retry is in flight from the moment when it is *decided*, its backoff included. Counted from the sending, all of
-    a thousand calls that fail together would find nobody in flight and pass (Envoy issue 30205).
-
-    As in failsafe-go, one more is let through as long as those in flight do not exceed the share.
+    A retry is in flight from the moment when it is *decided*, its backoff included: otherwise a thousand calls that
+    fail together would all be granted (Envoy issue 30205). As in failsafe-go, one more retry is granted as long as
+    those in flight do not exceed the share.
 
     Args:
         ratio: retries per call in flight.
-        floor: so many retries are always granted.
+        floor: retries that are always granted.
         hold_back: see `TokenBudget`.
 
     Raises:
@@ -120,11 +116,7 @@ class ConcurrencyBudget(Budget):
         freeze(self, "hold_back", hold_back)
 
     def limit(self, calls: int) -> int:
-        """How many retries the share comes to.
-
-        Args:
-            calls: in flight.
-        """
+        """Return the number of retries in flight that are granted beside ``calls`` calls in flight."""
         return max(self.floor, floor(self.ratio * calls + _ROUNDING))
 
     def open(self) -> ConcurrencyLedger:
@@ -133,7 +125,7 @@ class ConcurrencyBudget(Budget):
 
 
 class ConcurrencyLedger(Ledger):
-    """What is in flight under a `ConcurrencyBudget`."""
+    """The calls and retries in flight under a `ConcurrencyBudget`."""
 
     __slots__ = ("_budget", "_calls", "_retries")
 

@@ -1,12 +1,11 @@
-"""Not to send what would be refused: the client-side throttling of Google's SRE book ("Handling Overload").
+"""Client-side throttling from Google's SRE book ("Handling Overload").
 
-To refuse a call costs a target almost as much as to answer it, so that one that refuses enough calls does nothing else.
-A client that knows how many of its calls are accepted can do better: it lets through about ``multiple`` times what is
-accepted and refuses the rest itself, each call with the same probability (equation 21-1 of the book)::
+A client lets through about ``multiple`` times as many calls as the target accepts, and refuses the rest itself, each
+call with the same probability (equation 21-1 of the book)::
 
     max(0, (requests - multiple * accepts) / (requests + 1))
 
-What it lets through above what is accepted is how it learns that the target has recovered.
+The calls above the accepted number detect the recovery of the target.
 """
 
 from __future__ import annotations
@@ -27,15 +26,14 @@ __all__ = ["Shedding", "SheddingLedger"]
 
 
 class Shedding(Value):
-    """Refuse calls here while the target refuses many. Give it to a limiter: ``Limiter(shed=Shedding())``.
+    """Client-side throttling for a limiter: ``Limiter(shed=Shedding())``.
 
     Args:
-        multiple: calls that are let through for each one that is accepted, from 1; the larger, the sooner a recovery
-            is seen and the more calls are wasted.
-        window: how long a call counts.
-        refusals: the failures by which the target does not accept a call: exception types, their names, reasons, or a
-            function that says it of an exception.
-        on_result: says the same of what is returned; for targets that answer 503 and raise nothing.
+        multiple: calls that are let through for each accepted one, from 1; a larger number detects a recovery sooner
+            and wastes more calls.
+        window: time for which a call counts.
+        refusals: failures by which the target refuses a call: exception types, their names, reasons, or a predicate.
+        on_result: a predicate for results that are refusals, for targets that answer 503 and raise nothing.
 
     Raises:
         PolicyValueError: a value is outside of its range; the message names it.
@@ -63,21 +61,17 @@ class Shedding(Value):
         freeze(self, "refusals", self.answers.named)
         freeze(self, "on_result", on_result)
         if self.multiple < 1:
-            raise PolicyValueError(f"multiple={multiple!r}: below 1 not even what is accepted would be sent")
+            raise PolicyValueError(f"multiple={multiple!r}: it is at least 1")
         if self.window == ZERO:
-            raise PolicyValueError(f"window={window!r}: what is forgotten at once says nothing")
+            raise PolicyValueError(f"window={window!r}: it is longer than zero")
 
     def open(self) -> SheddingLedger:
-        """A ledger that has seen nothing."""
+        """Return an empty ledger."""
         return SheddingLedger(self)
 
 
 class SheddingLedger:
-    """What callers have seen of a target. It has no lock: its owner has. Instants are seconds on one clock.
-
-    Args:
-        shedding: the numbers.
-    """
+    """The recent calls to a target. It has no lock; its owner has one. Instants are seconds on one monotonic clock."""
 
     __slots__ = ("_multiple", "_window")
 
@@ -86,15 +80,15 @@ class SheddingLedger:
         self._window = Window(shedding.window.total_seconds())
 
     def asked(self, now: float) -> None:
-        """Somebody wants to call, whether it is let through or not."""
+        """Count a call, sent or refused here."""
         self._window.add(now, first=1)
 
     def accepted(self, now: float) -> None:
-        """The target has accepted a call."""
+        """Count a call that the target has accepted."""
         self._window.add(now, second=1)
 
     def rejection(self, now: float) -> float:
-        """The probability with which the next call should be refused here."""
+        """Return the probability with which the next call should be refused here."""
         self._window.forget(now)
         requests, accepts = self._window.first, self._window.second
         return max(0.0, (requests - self._multiple * accepts) / (requests + 1))

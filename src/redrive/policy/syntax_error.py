@@ -1,4 +1,4 @@
-"""Errors about a text, with the text, a caret under the fault and what would be valid instead."""
+"""Errors that show the text, a caret under the fault, and a valid form."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ def _draw(text: str, at: int, problem: str, valid: str) -> str:
 
 
 def syntax_error(text: str, at: int, problem: str, valid: str) -> PolicySyntaxError:
-    """The error for a text that cannot be read.
+    """Return the error for a text that cannot be read.
 
     Args:
-        text: all of the text, as the user wrote it.
+        text: the whole text, as the user wrote it.
         at: offset of the fault in characters; ``len(text)`` where something is missing at the end.
-        problem: what is wrong, in one sentence without a full stop.
-        valid: what would be right there.
+        problem: the fault, in one sentence without a full stop.
+        valid: what would be valid there.
     """
     return PolicySyntaxError(_draw(text, at, problem, valid), text=text, at=at, problem=problem)
 
 
 def value_error(text: str, at: int, problem: str, valid: str) -> PolicyValueError:
-    """The error for a text that can be read but means nothing sensible; arguments as in `syntax_error`."""
+    """Return the error for a text that can be read but has an invalid value; arguments as in `syntax_error`."""
     return PolicyValueError(_draw(text, at, problem, valid), text=text, at=at, problem=problem)

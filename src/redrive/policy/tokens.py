@@ -1,4 +1,4 @@
-"""Budgets that success feeds: the retry quota of the AWS SDKs, and the retry throttling of gRPC."""
+"""Budgets with tokens that successful calls return: the retry quota of the AWS SDKs and gRPC's retry throttling."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ __all__ = ["ThrottleBudget", "ThrottleLedger", "TokenBudget", "TokenLedger"]
 
 
 class TokenBudget(Budget):
-    """A bucket of tokens: a retry takes some out, success puts them back. The AWS SDKs' retry quota.
+    """A bucket of tokens: a retry takes tokens, a success returns some. The retry quota of the AWS SDKs.
 
-    A call that succeeds after retries returns what its *last* retry cost, and a call that needed none returns
-    ``increment``: recovery refills slowly, so that an outage leaves the bucket empty for a while.
+    A call that succeeds after retries returns the cost of its *last* retry; a call without retries returns
+    ``increment``. After an outage the bucket therefore refills slowly.
 
     Args:
         capacity: tokens at the start and at most.
         cost: of a retry.
         timeout_cost: of a retry after a timeout; by default ``cost``. (Version 2.0 of the AWS rules had 5 and 10.)
-        throttle_cost: of a retry after a refusal that names its cause: the target is awake, and asks for patience.
+        throttle_cost: of a retry after a throttling error.
         increment: tokens for a call that succeeded at once.
-        throttles: which failures are such refusals: exception types, their names, or reasons.
-        hold_back: a refused retry surfaces only after its backoff, for callers that would call again at once, as long
-            polling does.
+        throttles: failures that are throttling errors: exception types, their names, or reasons.
+        hold_back: surface a refused retry only after its backoff, for callers that would call again at once (long
+            polling).
 
     Raises:
-        PolicyValueError: a number is negative, or there is no capacity.
+        PolicyValueError: a number is negative, or the capacity is zero.
     """
 
     __slots__ = ("capacity", "cost", "increment", "throttle_cost", "throttles", "timeout_cost")
@@ -63,7 +63,7 @@ class TokenBudget(Budget):
         freeze(self, "hold_back", hold_back)
 
     def price(self, failure: Failure | None) -> float:
-        """What a retry after this failure costs; a hedge (None) costs as much as a retry."""
+        """Return the cost of a retry after this failure; a hedge (None) costs as much as a retry."""
         if failure is None:
             return self.cost
         if failure.reason in self.throttles or not set(self.throttles).isdisjoint(failure.types):
@@ -72,16 +72,12 @@ class TokenBudget(Budget):
         return self.timeout_cost if is_timeout else self.cost
 
     def open(self, tokens: float | None = None) -> TokenLedger:
-        """A ledger.
-
-        Args:
-            tokens: how many there are at the start; by default ``capacity``.
-        """
+        """Return a ledger with ``tokens``; by default with ``capacity``."""
         return TokenLedger(self, self.capacity if tokens is None else tokens)
 
 
 class TokenLedger(Ledger):
-    """The bucket of a `TokenBudget`."""
+    """The ledger of a `TokenBudget`."""
 
     __slots__ = ("_budget", "_tokens")
 
@@ -102,7 +98,7 @@ class TokenLedger(Ledger):
         self.give_back(self._budget.increment if price is None else price)
 
     def give_back(self, tokens: float) -> None:
-        """Put tokens back, up to the capacity."""
+        """Return tokens to the bucket, up to the capacity."""
         self._tokens = min(self._tokens + tokens, self._budget.capacity)
 
     def left(self, now: float) -> float:
@@ -116,14 +112,14 @@ _MOST_TOKENS = 1000
 class ThrottleBudget(Budget):
     """gRPC's retry throttling: each failure takes a token, each success returns a part of one.
 
-    Retries are granted while more than half of the tokens are there, so that a target that fails more often than
-    ``ratio`` permits gets first attempts only.
+    Retries are granted while more than half of the tokens are left: a target that fails more often than ``ratio``
+    permits gets first attempts only.
 
     Args:
-        max_tokens: at the start and at most; above 0, up to 1000.
-        ratio: tokens for a success; digits after the third are dropped, as the proposal says.
-        free: failures that take no token and whose retries are always granted, because the target has not seen the
-            call: exception types, their names, or reasons.
+        max_tokens: tokens at the start and at most; above 0, up to 1000.
+        ratio: tokens for a success; digits after the third are dropped (gRFC A6).
+        free: failures that take no token and are always retried, because the target has not seen the call: exception
+            types, their names, or reasons.
         hold_back: see `TokenBudget`.
 
     Raises:
@@ -151,19 +147,15 @@ class ThrottleBudget(Budget):
         if self.max_tokens > _MOST_TOKENS:
             raise PolicyValueError(f"max_tokens={max_tokens!r}: at most {_MOST_TOKENS}")
         if not self.ratio:
-            raise PolicyValueError(f"ratio={ratio!r}: at least 0.001, else nothing ever comes back")
+            raise PolicyValueError(f"ratio={ratio!r}: at least 0.001, otherwise no token is ever returned")
 
     def open(self, tokens: float | None = None) -> ThrottleLedger:
-        """A ledger.
-
-        Args:
-            tokens: how many there are at the start; by default all.
-        """
+        """Return a ledger with ``tokens``; by default with all."""
         return ThrottleLedger(self, self.max_tokens if tokens is None else tokens)
 
 
 class ThrottleLedger(Ledger):
-    """The tokens of a `ThrottleBudget`, counted in whole thousandths."""
+    """The ledger of a `ThrottleBudget`, counted in thousandths of a token."""
 
     __slots__ = ("_free", "_full", "_gain", "_tokens")
 
@@ -175,11 +167,11 @@ class ThrottleLedger(Ledger):
 
     @property
     def allows(self) -> bool:
-        """Whether a retry would be granted now."""
+        """True if a retry would be granted now."""
         return 2 * self._tokens > self._full
 
     def spend(self, now: float, failure: Failure | None) -> float | None:
-        """See `Ledger.spend`. The failure takes its token, granted or not; a hedge takes none."""
+        """See `Ledger.spend`. A failure takes its token even if the retry is refused; a hedge takes none."""
         if failure is not None:
             if failure.reason in self._free or not self._free.isdisjoint(failure.types):
                 return 0

@@ -1,8 +1,4 @@
-"""How one kind of failure is treated, prepared for speed.
-
-A policy has one track for each rule and one for everything else. A track remembers the nominal delays that it has been
-asked for, so that a decision costs a look-up instead of a power, a comparison and a ``timedelta``.
-"""
+"""The treatment of one kind of failure: backoff, limit and name, with computed delays kept for speed."""
 
 from __future__ import annotations
 
@@ -27,17 +23,17 @@ NO_WAIT: Wait = (inf, 0.0)
 
 
 class Track:
-    """Backoff, limit and name of one treatment.
+    """The backoff, limit and name of one treatment. A policy has one for each rule and one for all other failures.
 
     Args:
-        name: what `Retry.rule` and `GiveUp.rule` say.
+        name: the value of `Retry.rule` and `GiveUp.rule`.
         backoff: its schedule.
         limit: executions; None for no limit.
         own_limit: the limit is the rule's, not the policy's.
         own_backoff: the schedule is the rule's, not the policy's.
-        fixed: delays are waited as they are, without jitter.
-        upward: jitter is only added, so that there is always something to draw.
-        memory: which number of `History.by_rule` keeps what the schedule remembers; None if it does not.
+        fixed: delays have no jitter.
+        upward: jitter only makes delays longer.
+        memory: index in `History.by_rule` of the sample that the schedule keeps; None if it keeps none.
     """
 
     __slots__ = ("backoff", "draws", "fixed", "limit", "memory", "name", "own_backoff", "own_limit", "upward", "waits")
@@ -66,10 +62,10 @@ class Track:
         self.waits: dict[int, tuple[float, float, timedelta]] = {}
 
     def look_up(self, retry: int) -> tuple[float, float, timedelta] | None:
-        """The nominal delay before a retry in seconds, the lower bound of jitter, and the nominal delay as a span.
+        """Return the nominal delay before a retry in seconds, the lower bound of jitter, and the delay as a span.
 
-        Where the first two are equal there is nothing to draw; jitter that is added has no lower bound but the delay
-        itself, and is drawn also where a floor has come up to it: then the second is below every delay.
+        Equal numbers mean that no random draw is needed. With upward jitter the lower bound is -1, so that a delay is
+        drawn even if it equals the floor.
         """
         nominal = self.backoff.delay(retry)
         if nominal is None:
@@ -81,19 +77,19 @@ class Track:
         return wait
 
     def wait(self, count: int) -> Wait:
-        """What follows so many executions, where delays are drawn with full jitter or none."""
+        """Return the wait after ``count`` executions; the jitter of the policy must be full or none."""
         if self.limit is not None and count >= self.limit:
             return NO_WAIT
         wait = self.waits.get(count) or self.look_up(count)
         return NO_WAIT if wait is None else (wait[1], wait[0] - wait[1])
 
     def used_up(self, count: int) -> GiveUp:
-        """The decision when all executions of this track are used."""
+        """Return the decision when all executions of this treatment are used."""
         if self.own_limit:
             return GiveUp(f"{count} of {self.limit} attempts failed that {self.name} allows", self.name)
         return GiveUp(f"{count} of {self.limit} attempts failed", "attempts")
 
     def ended(self) -> GiveUp:
-        """The decision when the schedule has no further delay."""
+        """Return the decision when the schedule has no further delay."""
         length = self.backoff.length
         return GiveUp(f"all {length} retries of the backoff are used", "backoff")

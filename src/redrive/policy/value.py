@@ -1,10 +1,4 @@
-"""The base of redrive's hand-made values: frozen, hashable, comparable, picklable.
-
-``dataclasses`` would give the same, and so would msgspec; but importing the first costs half of what ``import
-tenacity`` costs (it loads ``inspect``), and the second all of it. A policy is needed by everybody who decorates one
-function, so this layer imports neither. The price is an explicit ``__init__`` in each class, which is wanted anyway:
-what a constructor accepts (``"5s"``) and what an attribute holds (``5.0``) are different types.
-"""
+"""The base of immutable values of the pure layers: frozen, hashable, comparable, picklable."""
 
 from __future__ import annotations
 
@@ -29,18 +23,18 @@ class Value:
     _fields: ClassVar[tuple[str, ...]] = ()
 
     def arguments(self) -> dict[str, Any]:
-        """The keyword arguments that build an equal value."""
+        """Return the keyword arguments that build an equal value."""
         return {name: getattr(self, name) for name in self._fields}
 
     def with_(self, **changes: object) -> Self:
-        """A copy with some fields changed, validated again.
+        """Return a copy with some fields changed, validated again.
 
         Args:
             **changes: fields by name, in any form that the constructor accepts.
 
         Raises:
-            TypeError: there is no such field.
-            redrive.errors.PolicyValueError: the changed value would mean nothing sensible.
+            TypeError: a field does not exist.
+            redrive.errors.PolicyValueError: the changed value is not valid.
         """
         arguments: dict[str, Any] = {**self.arguments(), **changes}
         return type(self)(**arguments)

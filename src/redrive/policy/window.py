@@ -1,4 +1,4 @@
-"""Two counts of what happened lately, forgotten a tenth of the time at a time."""
+"""A sliding window with two counters."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _SLICES = 10
 
 
 class Window:
-    """Counts two things for a while: whole numbers per slice of time, so that no rounding adds up.
+    """Two counters over a sliding window of ten slices. Counts are whole numbers, so that no rounding errors add up.
 
     Args:
-        seconds: how long each counts.
+        seconds: the length of the window.
 
     Attributes:
-        first: how many there were of the one.
-        second: how many of the other.
+        first: the first counter.
+        second: the second counter.
     """
 
     __slots__ = ("_size", "_slices", "first", "second")
@@ -29,7 +29,7 @@ class Window:
         self._slices: deque[list[int]] = deque()  # number of the slice, first, second
 
     def add(self, now: float, *, first: int = 0, second: int = 0) -> None:
-        """Count; a reading that was taken just before another one counts with that."""
+        """Add to the counters. An instant before the latest slice counts in the latest slice."""
         self.forget(now)
         number = floor(now / self._size)
         if not self._slices or self._slices[-1][0] < number:
@@ -41,7 +41,7 @@ class Window:
         self.second += second
 
     def forget(self, now: float) -> None:
-        """Leave out what is too old."""
+        """Remove the slices that are older than the window."""
         oldest = floor(now / self._size) - _SLICES
         while self._slices and self._slices[0][0] <= oldest:
             _, first, second = self._slices.popleft()
