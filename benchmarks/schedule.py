@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.goals import Goal, Met
-from redrive.schedule import RefreshPolicy, RefreshState, Rule, Schedule, refresh
+from redrive.schedule import RecurrenceRule, RefreshPolicy, RefreshState, Schedule, refresh
 
 __all__ = ["MOVES", "RULES", "Report", "main", "run"]
 
@@ -109,7 +109,7 @@ def run(questions: int, rounds: int) -> Report:
 
 
 def _starting(start: datetime, rule: str) -> Schedule:
-    return Schedule(start=start, rules=(Rule.parse(rule),), tz=PLACE)
+    return Schedule(start=start, rules=(RecurrenceRule.parse(rule),), tz=PLACE)
 
 
 def _round(
@@ -134,8 +134,8 @@ def _mover(policy: RefreshPolicy) -> Callable[[datetime], object]:
     """A start and a success of a key that is due."""
 
     def move(now: datetime) -> object:
-        started = refresh.start(policy, RefreshState(refresh_at=now), now=now, uid="u", luck=0.5)
-        return refresh.success(policy, started.state, now=now, uid="u", luck=0.5)
+        started = refresh.start(policy, RefreshState(refresh_at=now), now=now, uid="u", sample=0.5)
+        return refresh.success(policy, started.state, now=now, uid="u", sample=0.5)
 
     return move
 

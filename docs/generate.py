@@ -13,7 +13,7 @@ from typer.core import TyperArgument
 from typer.main import get_command
 
 from redrive.cli import cli
-from redrive.engine.lifecycle import TABLE, JobEvent
+from redrive.engine.lifecycle import TABLE, LifecycleEvent
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 def lifecycle() -> str:
     """The table of states and events, in Markdown (the habit of h11, which draws its diagrams from its table)."""
     head = ["event", *(f"`{state}`" for state in TABLE)]
-    cells = {event: [f"`{moves[event]}`" if event in moves else "" for moves in TABLE.values()] for event in JobEvent}
+    cells = {
+        event: [f"`{moves[event]}`" if event in moves else "" for moves in TABLE.values()] for event in LifecycleEvent
+    }
     return _table([head, *([f"`{event}`", *row] for event, row in cells.items())])
 
 

@@ -14,7 +14,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from redrive.clock import Clock, SystemClock
 from redrive.contrib.refresh import Moved, Refreshes
 from redrive.contrib.refresh.sqlalchemy import RefreshColumns, refreshes
-from redrive.schedule import Effect, Outcome
+from redrive.schedule import Effect, RefreshOutcome
 
 PATH = Path(os.environ.get("TABLES_FOLDER", Path(__file__).parent)) / "tables.db"
 
@@ -62,7 +62,7 @@ def start(session: Session) -> list[Order]:
     found = moves(session)
     moved = [*found.sweep(), *found.start_due()]
     tell(session, moved)
-    started = [each for each in moved if each.outcome is Outcome.STARTED]
+    started = [each for each in moved if each.outcome is RefreshOutcome.STARTED]
     return [Order(each.row.id, str(each.state.attempt_uid), each.row.input_url) for each in started]
 
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from redrive.app.pending import Pending
     from redrive.app.refresh import Refresh
     from redrive.app.task import Task
+    from redrive.engine.items import Disabled
     from redrive.engine.select import Filter
-    from redrive.engine.tracked import Disabled
     from redrive.errors import Cancel, GiveUp, RedriveError, RetryAfter, Snooze, SoftTimeout
     from redrive.policy import Backoff, Policy, Rule
     from redrive.retrying import Deferred, GaveUp, Ok, deadline, disabled, resume, retry
@@ -67,7 +67,7 @@ _HOMES = {
     "Context": "redrive.app.context",
     "Cron": "redrive.app.cron",
     "Deferred": "redrive.retrying",
-    "Disabled": "redrive.engine.tracked",
+    "Disabled": "redrive.engine.items",
     "Filter": "redrive.engine.select",
     "GaveUp": "redrive.retrying",
     "GiveUp": "redrive.errors",

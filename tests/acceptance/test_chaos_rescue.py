@@ -29,7 +29,7 @@ def _stage(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 
 STRANGER = """
 import os, sys
-from redrive.engine.workers import Process
+from redrive.engine.records import Process
 from redrive.runtime import process
 
 process.present = lambda: Process("elsewhere", os.getpid(), None)

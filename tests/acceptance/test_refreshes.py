@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from redrive import Refresh
-from redrive.engine.tracked import Tracked
+from redrive.engine.items import TrackedItem
 from tests.acceptance.processes import LONG, Stage, stage
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.slow]
@@ -93,7 +93,7 @@ def refresh(scene: Stage, name: str) -> Refresh:
     return found
 
 
-def rested(scene: Stage, name: str) -> Tracked:
+def rested(scene: Stage, name: str) -> TrackedItem:
     """Wait until the only thing of a refresh has succeeded."""
     found = refresh(scene, name)
     scene.until(lambda: found.get("k").job_id is None and found.get("k").attempt_no == 0)

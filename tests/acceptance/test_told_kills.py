@@ -14,7 +14,7 @@ import pytest
 
 from redrive.app.app import App
 from redrive.engine.lifecycle import FINAL, State
-from redrive.engine.records import Closing
+from redrive.engine.records import AttemptOutcome
 from redrive.engine.select import Filter
 from redrive.runtime.failpoints import POINTS
 
@@ -152,7 +152,7 @@ def test_a_job_that_kills_its_process_is_bounded(shop, work, how, status):
         deaths += [worker.returncode] if worker.returncode is not None else []
 
     assert [status] * 3 == deaths
-    assert [(Closing.LOST, reason) for reason in ("WORKER_LOST", "WORKER_LOST", "POISON")] == [
+    assert [(AttemptOutcome.LOST, reason) for reason in ("WORKER_LOST", "WORKER_LOST", "POISON")] == [
         (attempt.outcome, attempt.reason) for attempt in killer.attempts
     ]
     assert (State.DEAD, "POISON") == (killer.state, killer.record.reason)

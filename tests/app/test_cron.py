@@ -12,7 +12,7 @@ import pytest
 
 from redrive import App, CatchRequest, Context, Cron
 from redrive.engine.lifecycle import State
-from redrive.engine.occurrence import Decision
+from redrive.engine.occurrence import OccurrenceDecision
 from redrive.engine.origin import Kind
 from redrive.errors import (
     CatchDefinitionError,
@@ -58,14 +58,14 @@ def deploy(clock: VirtualClock, tmp_path: Path) -> Iterator[Callable[[], App]]:
         app.close()
 
 
-def decided(cron: Cron[Any, Any, Any]) -> list[tuple[datetime, Decision]]:
+def decided(cron: Cron[Any, Any, Any]) -> list[tuple[datetime, OccurrenceDecision]]:
     """What became of its occurrences, in order."""
     return [(each.occurs_at, each.decision) for each in reversed(cron.occurrences())]
 
 
 def started(cron: Cron[Any, Any, Any]) -> list[datetime]:
     """Its occurrences that were started, in order."""
-    return [at for at, decision in decided(cron) if decision is Decision.STARTED]
+    return [at for at, decision in decided(cron) if decision is OccurrenceDecision.STARTED]
 
 
 # ------------------------------------------------------------------------------------------------------- declarations
@@ -221,7 +221,7 @@ def test_each_occurrence_makes_one_job(app: App, clock: VirtualClock):
 
     assert [(at, at) for at in due] == seen
     assert (3, NOON + timedelta(minutes=80)) == (drained.attempts, drained.next_due_at)
-    assert [(at, Decision.STARTED) for at in due] == decided(report)
+    assert [(at, OccurrenceDecision.STARTED) for at in due] == decided(report)
     assert [("reports", 3, "cron:report/2026-03-01T13:00:00Z")] == [
         (job.queue, job.priority, job.origin) for job in app.jobs()[:1]
     ]
@@ -469,7 +469,11 @@ def test_trigger_starts_it_now(app: App, clock: VirtualClock):
     first, second = cron.trigger(actor="ann"), cron.trigger(actor="ann")
     drain(app, within="1s")
 
-    assert (clock.now(), Decision.STARTED, "triggered by ann") == (first.occurs_at, first.decision, first.note)
+    assert (clock.now(), OccurrenceDecision.STARTED, "triggered by ann") == (
+        first.occurs_at,
+        first.decision,
+        first.note,
+    )
     assert clock.now() + timedelta(microseconds=1) == second.occurs_at
     assert [State.SUCCEEDED] * 2 == [app.job(each.job_id or 0).state for each in (first, second)]
     assert NOON + hours(1) == cron.state.next_at
@@ -698,4 +702,4 @@ def test_a_worker_that_was_away_for_less_than_a_minute_has_missed_nothing(
     clock.advance("1h20s")
     drain(app, within="1s")
 
-    assert [(NOON + hours(1), Decision.STARTED)] == decided(cron)
+    assert [(NOON + hours(1), OccurrenceDecision.STARTED)] == decided(cron)

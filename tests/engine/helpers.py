@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Outcome
-from redrive.engine.records import AttemptRecord, Claim, JobRecord
+from redrive.engine.records import AttemptRecord, Claim, JobRecord, WorkerRecord
 from redrive.engine.settle import decide
 from redrive.engine.transition import Transition
-from redrive.engine.workers import WorkerRecord
 from redrive.policy import Failure, Policy, Stage
 
 T0 = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from redrive.engine.explain import CatchJob, Circumstances, span, why_not_running
 from redrive.engine.lifecycle import State
-from redrive.engine.records import Hold, JobRecord
-from redrive.engine.workers import WorkerRecord
+from redrive.engine.records import Hold, JobRecord, WorkerRecord
 from tests.engine.helpers import T0, job, policy, seconds, worker
 
 RUNNING = job(state=State.RUNNING, claimed_at=T0, attempt=2, worker_id=9, lease_id=1)

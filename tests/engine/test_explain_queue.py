@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from redrive.engine.explain import Circumstances, why_not_running
 from redrive.engine.lifecycle import State
-from redrive.engine.queue import QueueSettings, Standing
+from redrive.engine.queue import QueuePosition, QueueSettings
 from redrive.engine.records import Hold
 from tests.engine.helpers import T0, job, seconds, worker
 
@@ -23,7 +22,7 @@ ORDERED = replace(OPEN, ordered=True)
 HOLDERS = ((1, None), (2, "acme"))
 
 
-def around(standing: Standing) -> Circumstances:
+def around(standing: QueuePosition) -> Circumstances:
     """The circumstances of a job that stands so in its queue, where a worker is alive."""
     return Circumstances(NOW, (worker(),), standing)
 
@@ -31,41 +30,43 @@ def around(standing: Standing) -> Circumstances:
 @pytest.mark.parametrize(
     ("standing", "expected"),
     [
-        (Standing(PAUSED), f"queue paused since {T0:%Y-%m-%d %H:%M:%S} UTC"),
-        (Standing(LIMITED, holders=HOLDERS), "limit 2/2 held by jobs 1, 2"),
+        (QueuePosition(PAUSED), f"queue paused since {T0:%Y-%m-%d %H:%M:%S} UTC"),
+        (QueuePosition(LIMITED, holders=HOLDERS), "limit 2/2 held by jobs 1, 2"),
         (
-            Standing(replace(OPEN, concurrency=7), holders=tuple((n, None) for n in range(1, 8))),
+            QueuePosition(replace(OPEN, concurrency=7), holders=tuple((n, None) for n in range(1, 8))),
             "limit 7/7 held by jobs 1, 2, 3, 4, 5 and 2 more",
         ),
-        (Standing(SHARED, holders=HOLDERS), "limit 1/1 of partition 'acme' held by job 2"),
+        (QueuePosition(SHARED, holders=HOLDERS), "limit 1/1 of partition 'acme' held by job 2"),
         (
-            Standing(RATED, next_at=NOW + seconds(1.5)),
+            QueuePosition(RATED, next_at=NOW + seconds(1.5)),
             f"rate 5/1.8s reached, next at {NOW + seconds(1.5):%Y-%m-%d %H:%M:%S}.5 UTC",
         ),
         (
-            Standing(ORDERED, head_id=3, head_state=State.RUNNING),
+            QueuePosition(ORDERED, head_id=3, head_state=State.RUNNING),
             "blocked by job 3 of the same partition, which is running",
         ),
         (
-            Standing(ORDERED, head_id=3, head_state=State.DEAD),
+            QueuePosition(ORDERED, head_id=3, head_state=State.DEAD),
             "blocked by job 3 of the same partition, which is dead: retry, redrive or skip that one",
         ),
-        (Standing(OPEN), "waiting for a free worker"),
-        (Standing(LIMITED, holders=HOLDERS[:1]), "waiting for a free worker"),
-        (Standing(SHARED, holders=((2, "other"),)), "waiting for a free worker"),
-        (Standing(RATED, next_at=NOW), "waiting for a free worker"),
-        (Standing(ORDERED, head_id=7, head_state=State.READY), "waiting for a free worker"),
-        (Standing(ORDERED), "waiting for a free worker"),
+        (QueuePosition(OPEN), "waiting for a free worker"),
+        (QueuePosition(LIMITED, holders=HOLDERS[:1]), "waiting for a free worker"),
+        (QueuePosition(SHARED, holders=((2, "other"),)), "waiting for a free worker"),
+        (QueuePosition(RATED, next_at=NOW), "waiting for a free worker"),
+        (QueuePosition(ORDERED, head_id=7, head_state=State.READY), "waiting for a free worker"),
+        (QueuePosition(ORDERED), "waiting for a free worker"),
     ],
 )
-def test_a_due_job_says_what_holds_it_up(standing: Standing, expected: str):
+def test_a_due_job_says_what_holds_it_up(standing: QueuePosition, expected: str):
     """The line of a due job names the pause, the head of its line, the holders of places, or the rate."""
     assert f"due since 1m 30s, {expected}" == why_not_running(DUE, around(standing))
 
 
 def test_a_job_without_a_partition_stands_in_no_line():
     """In an ordered queue nobody blocks a job that has no partition."""
-    standing = Standing(replace(ORDERED, per_partition=1), head_id=3, head_state=State.RUNNING, holders=((1, None),))
+    standing = QueuePosition(
+        replace(ORDERED, per_partition=1), head_id=3, head_state=State.RUNNING, holders=((1, None),)
+    )
 
     assert "due since 1m 30s, waiting for a free worker" == why_not_running(job(), around(standing))
 
@@ -75,13 +76,13 @@ def test_a_job_that_is_not_due_says_so_first():
     later = job(scheduled_at=NOW + seconds(60), hold=Hold.RETRY)
     paused = f"; queue paused since {T0:%Y-%m-%d %H:%M:%S} UTC"
 
-    assert f"retrying: due in 1m{paused}" == why_not_running(later, around(Standing(PAUSED)))
-    assert "retrying: due in 1m" == why_not_running(later, around(Standing(LIMITED, holders=HOLDERS)))
+    assert f"retrying: due in 1m{paused}" == why_not_running(later, around(QueuePosition(PAUSED)))
+    assert "retrying: due in 1m" == why_not_running(later, around(QueuePosition(LIMITED, holders=HOLDERS)))
 
 
 def test_why_it_waited_stays_in_sight():
     """A due job that is held up still says what it waited for before."""
-    held_up = why_not_running(job(hold=Hold.LOST), around(Standing(LIMITED, holders=HOLDERS)))
+    held_up = why_not_running(job(hold=Hold.LOST), around(QueuePosition(LIMITED, holders=HOLDERS)))
 
     assert "due since 1m 30s, limit 2/2 held by jobs 1, 2; its worker was lost" == held_up
 
@@ -90,4 +91,4 @@ def test_a_job_that_two_things_hold_up_names_both():
     """A paused queue, and no worker that would take the job when it is resumed."""
     expected = f"due since 1m 30s, queue paused since {T0:%Y-%m-%d %H:%M:%S} UTC, no worker is alive"
 
-    assert expected == why_not_running(DUE, Circumstances(NOW, (), Standing(PAUSED)))
+    assert expected == why_not_running(DUE, Circumstances(NOW, (), QueuePosition(PAUSED)))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from redrive.engine.keys import SUPERSEDED, Grip, grip, holds, superseded
-from redrive.engine.lifecycle import JobEvent, State
+from redrive.engine.keys import SUPERSEDED, KeyChange, holds, key_change, superseded
+from redrive.engine.lifecycle import LifecycleEvent, State
 from redrive.engine.outcome import Failed
 from redrive.engine.records import KeyUntil
 from tests.engine.helpers import claim, failure, settled
@@ -26,20 +26,20 @@ def test_a_key_is_held_as_the_table_says(until: KeyUntil | None):
 @pytest.mark.parametrize(
     ("until", "before", "after", "expected"),
     [
-        (None, State.RUNNING, State.READY, Grip.KEEP),
-        (KeyUntil.START, State.READY, State.RUNNING, Grip.DROP),
-        (KeyUntil.START, State.RUNNING, State.READY, Grip.TAKE),
-        (KeyUntil.START, State.RUNNING, State.DEAD, Grip.KEEP),
-        (KeyUntil.START, State.READY, State.CANCELLED, Grip.DROP),
-        (KeyUntil.END, State.RUNNING, State.READY, Grip.KEEP),
-        (KeyUntil.END, State.RUNNING, State.WAITING, Grip.KEEP),
-        (KeyUntil.END, State.WAITING, State.SUCCEEDED, Grip.DROP),
-        (KeyUntil.END, State.DEAD, State.READY, Grip.TAKE),
+        (None, State.RUNNING, State.READY, KeyChange.KEEP),
+        (KeyUntil.START, State.READY, State.RUNNING, KeyChange.DROP),
+        (KeyUntil.START, State.RUNNING, State.READY, KeyChange.TAKE),
+        (KeyUntil.START, State.RUNNING, State.DEAD, KeyChange.KEEP),
+        (KeyUntil.START, State.READY, State.CANCELLED, KeyChange.DROP),
+        (KeyUntil.END, State.RUNNING, State.READY, KeyChange.KEEP),
+        (KeyUntil.END, State.RUNNING, State.WAITING, KeyChange.KEEP),
+        (KeyUntil.END, State.WAITING, State.SUCCEEDED, KeyChange.DROP),
+        (KeyUntil.END, State.DEAD, State.READY, KeyChange.TAKE),
     ],
 )
-def test_a_move_takes_or_drops_the_key(until: KeyUntil | None, before: State, after: State, expected: Grip):
+def test_a_move_takes_or_drops_the_key(until: KeyUntil | None, before: State, after: State, expected: KeyChange):
     """A move into a state in which the key is held takes it, one out of such a state drops it."""
-    assert expected is grip(until, before, after)
+    assert expected is key_change(until, before, after)
 
 
 def test_a_job_that_cannot_have_its_key_back_is_cancelled():
@@ -47,6 +47,6 @@ def test_a_job_that_cannot_have_its_key_back_is_cancelled():
     retry = settled(claim(), Failed(failure()))
     closed = superseded(retry, "u", 9)
 
-    assert (JobEvent.CANCEL, State.CANCELLED, SUPERSEDED) == (closed.event, closed.state, closed.reason)
+    assert (LifecycleEvent.CANCEL, State.CANCELLED, SUPERSEDED) == (closed.event, closed.state, closed.reason)
     assert ("superseded by job 9, which holds its key 'u'", None) == (closed.note, closed.hold)
     assert (retry.closed, retry.error) == (closed.closed, closed.error)

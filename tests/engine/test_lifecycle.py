@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redrive.engine.lifecycle import FINAL, TABLE, JobEvent, State, diagram, move
+from redrive.engine.lifecycle import FINAL, TABLE, LifecycleEvent, State, diagram, next_state
 from redrive.errors import IllegalMove
 
 MOVES = {
@@ -37,16 +37,16 @@ MOVES = {
 }
 """The documented moves, written out once more in plain text."""
 
-BY_OPERATORS = {JobEvent.REDRIVE}
+BY_OPERATORS = {LifecycleEvent.REDRIVE}
 """What people do, as opposed to what happens."""
 
 
-@pytest.mark.parametrize(("state", "event"), list(itertools.product(State, JobEvent)), ids=str)
-def test_each_pair_is_a_documented_move_or_refused(state: State, event: JobEvent):
+@pytest.mark.parametrize(("state", "event"), list(itertools.product(State, LifecycleEvent)), ids=str)
+def test_each_pair_is_a_documented_move_or_refused(state: State, event: LifecycleEvent):
     """Every pair of state and event leads where the documentation says, or is refused."""
     expected = MOVES.get((state.value, event.value))
     try:
-        actual = move(state, event).value
+        actual = next_state(state, event).value
     except IllegalMove:
         actual = None
 
@@ -60,13 +60,13 @@ def test_the_table_has_a_row_for_every_state():
 
 def test_the_table_uses_every_event():
     """Every event moves something: none was left behind by a change."""
-    assert set(JobEvent) == {event for moves in TABLE.values() for event in moves}
+    assert set(LifecycleEvent) == {event for moves in TABLE.values() for event in moves}
 
 
 def test_an_illegal_move_names_the_legal_ones():
     """The refusal of a move says what was asked, of what state, and what would be possible."""
     with pytest.raises(IllegalMove) as refusal:
-        move(State.DEAD, JobEvent.CLAIM)
+        next_state(State.DEAD, LifecycleEvent.CLAIM)
 
     assert "a dead job cannot claim; possible from here: catch, skip, redrive" == str(refusal.value)
 
@@ -74,7 +74,7 @@ def test_an_illegal_move_names_the_legal_ones():
 def test_nothing_moves_a_succeeded_job():
     """A succeeded job has no move at all, and the refusal says so."""
     with pytest.raises(IllegalMove) as refusal:
-        move(State.SUCCEEDED, JobEvent.REDRIVE)
+        next_state(State.SUCCEEDED, LifecycleEvent.REDRIVE)
 
     assert "a succeeded job cannot redrive; possible from here: nothing: it is finished for good" == str(refusal.value)
 
@@ -90,14 +90,14 @@ def test_final_states_are_those_where_nothing_happens_by_itself():
     assert kept == FINAL
 
 
-@given(st.lists(st.sampled_from(JobEvent), max_size=40))
-def test_a_walk_leaves_a_final_state_only_by_an_operator(events: list[JobEvent]):
+@given(st.lists(st.sampled_from(LifecycleEvent), max_size=40))
+def test_a_walk_leaves_a_final_state_only_by_an_operator(events: list[LifecycleEvent]):
     """However events fall, a final state is left by an operator's event only, and a succeeded job never moves again."""
     state = State.READY
     for event in events:
         before = state
         try:
-            state = move(state, event)
+            state = next_state(state, event)
         except IllegalMove:
             continue
         assert before is state or before not in FINAL or event in BY_OPERATORS

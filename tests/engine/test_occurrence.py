@@ -10,15 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.engine.frozen import freeze
-from redrive.engine.occurrence import LATE, Decision, Due, Fired, fire, released
-from redrive.engine.recurring import CatchUp, CronDefinition, Made, Overlap
+from redrive.engine.occurrence import LATE, DueOccurrence, FirePlan, OccurrenceDecision, fire, released
+from redrive.engine.recurring import CatchUp, CronDefinition, JobTemplate, Overlap
 from tests.engine.helpers import policy
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 FIRST = datetime(2026, 3, 28, 22, 30, tzinfo=UTC)
 """Two and a half hours before Kyiv advances its clocks."""
 
-STARTED, QUEUED, SKIPPED, MISSED = Decision.STARTED, Decision.QUEUED, Decision.SKIPPED, Decision.MISSED
+STARTED, QUEUED, SKIPPED, MISSED = (
+    OccurrenceDecision.STARTED,
+    OccurrenceDecision.QUEUED,
+    OccurrenceDecision.SKIPPED,
+    OccurrenceDecision.MISSED,
+)
 
 
 def cron(pattern: str = "30 * * * *", **changes: Any) -> CronDefinition:
@@ -28,7 +33,7 @@ def cron(pattern: str = "30 * * * *", **changes: Any) -> CronDefinition:
         "overlap": Overlap.SKIP,
         "catch_up": CatchUp.ONE,
         "window": 3 * HOUR,
-        "job": Made("do", "default", 0, freeze(policy())),
+        "job": JobTemplate("do", "default", 0, freeze(policy())),
     }
     return CronDefinition(name="nightly", pattern=pattern, **{**given_, **changes})
 
@@ -91,26 +96,26 @@ def test_what_has_not_come_is_waited_for():
     """Before its time nothing is decided, and what waits waits on."""
     now = FIRST - timedelta.resolution
 
-    assert Fired((), FIRST, FIRST - HOUR) == fire(cron(), FIRST, now, running=7, queued_at=FIRST - HOUR)
+    assert FirePlan((), FIRST, FIRST - HOUR) == fire(cron(), FIRST, now, running=7, queued_at=FIRST - HOUR)
 
 
 def test_one_that_comes_in_time_needs_no_note():
     """Usually one occurrence is due, and hardly late."""
-    assert Fired((Due(FIRST, STARTED),), FIRST + HOUR) == fire(cron(), FIRST, FIRST + LATE)
+    assert FirePlan((DueOccurrence(FIRST, STARTED),), FIRST + HOUR) == fire(cron(), FIRST, FIRST + LATE)
 
 
 def test_a_late_one_says_so():
     """One that is later than a restart of workers takes is started with a note."""
     (due,) = fire(cron(), FIRST, FIRST + 90 * MINUTE / 3).due
 
-    assert Due(FIRST, STARTED, "0:30:00 late") == due
+    assert DueOccurrence(FIRST, STARTED, "0:30:00 late") == due
 
 
 def test_of_several_the_last_is_started_and_the_others_are_told():
     """What is left out stands in the note of the one that is started, also where that one is in time."""
     (due,) = fire(cron(), FIRST, FIRST + 2 * HOUR).due
 
-    assert Due(FIRST + 2 * HOUR, STARTED, "those since 2026-03-28 22:30:00 UTC are left out") == due
+    assert DueOccurrence(FIRST + 2 * HOUR, STARTED, "those since 2026-03-28 22:30:00 UTC are left out") == due
 
 
 def test_missed_ones_are_left_out_with_their_reason():
@@ -118,7 +123,7 @@ def test_missed_ones_are_left_out_with_their_reason():
     result = fire(cron(catch_up=CatchUp.NONE), FIRST, FIRST + 61 * MINUTE + LATE)
     note = "no worker was there for 0:02:00; those since 2026-03-28 22:30:00 UTC are left out"
 
-    assert Fired((Due(FIRST + HOUR, MISSED, note),), FIRST + 2 * HOUR) == result
+    assert FirePlan((DueOccurrence(FIRST + HOUR, MISSED, note),), FIRST + 2 * HOUR) == result
 
 
 def test_all_of_a_window_are_started():
@@ -126,7 +131,7 @@ def test_all_of_a_window_are_started():
     result = fire(cron(catch_up=CatchUp.ALL), FIRST, FIRST + 5 * HOUR)
     note = "more than 3:00:00 ago, like all from here to 2026-03-29 00:30:00 UTC"
 
-    assert Due(FIRST, MISSED, note) == result.due[0]
+    assert DueOccurrence(FIRST, MISSED, note) == result.due[0]
     assert [FIRST + hours * HOUR for hours in (2, 3, 4, 5)] == [each.occurs_at for each in result.due[1:]]
     assert ["3:00:00 late", "2:00:00 late", "1:00:00 late", None] == [each.note for each in result.due[1:]]
 
@@ -146,11 +151,13 @@ def test_what_is_too_much_at_once_is_due_at_once_again():
 
 
 OVERLAPS = {
-    Overlap.SKIP: Fired((Due(FIRST, SKIPPED, "job 7 before it had not ended"),), FIRST + HOUR),
-    Overlap.QUEUE: Fired((Due(FIRST, QUEUED, "job 7 before it had not ended"),), FIRST + HOUR, queued_at=FIRST),
-    Overlap.ALLOW: Fired((Due(FIRST, STARTED),), FIRST + HOUR),
-    Overlap.CANCEL: Fired(
-        (Due(FIRST, STARTED, "job 7 before it had not ended: it was cancelled"),), FIRST + HOUR, cancels=True
+    Overlap.SKIP: FirePlan((DueOccurrence(FIRST, SKIPPED, "job 7 before it had not ended"),), FIRST + HOUR),
+    Overlap.QUEUE: FirePlan(
+        (DueOccurrence(FIRST, QUEUED, "job 7 before it had not ended"),), FIRST + HOUR, queued_at=FIRST
+    ),
+    Overlap.ALLOW: FirePlan((DueOccurrence(FIRST, STARTED),), FIRST + HOUR),
+    Overlap.CANCEL: FirePlan(
+        (DueOccurrence(FIRST, STARTED, "job 7 before it had not ended: it was cancelled"),), FIRST + HOUR, cancels=True
     ),
 }
 
@@ -166,7 +173,7 @@ def test_one_waits_at_most():
     result = fire(cron(overlap=Overlap.QUEUE), FIRST, FIRST, running=7, queued_at=FIRST - HOUR)
     note = "job 7 before it had not ended, and 2026-03-28 21:30:00 UTC waits"
 
-    assert Fired((Due(FIRST, SKIPPED, note),), FIRST + HOUR, queued_at=FIRST - HOUR) == result
+    assert FirePlan((DueOccurrence(FIRST, SKIPPED, note),), FIRST + HOUR, queued_at=FIRST - HOUR) == result
 
 
 def test_what_was_missed_overlaps_with_nothing():
@@ -180,5 +187,5 @@ def test_a_predecessor_that_has_ended_releases_one():
     """What has waited is started, and says how long that was; in a pause it is left out."""
     now = FIRST + timedelta(seconds=90.5)
 
-    assert Due(FIRST, STARTED, "waited 0:01:30 for the one before it") == released(FIRST, now)
-    assert Due(FIRST, SKIPPED, "its turn came while the cron was paused") == released(FIRST, now, paused=True)
+    assert DueOccurrence(FIRST, STARTED, "waited 0:01:30 for the one before it") == released(FIRST, now)
+    assert DueOccurrence(FIRST, SKIPPED, "its turn came while the cron was paused") == released(FIRST, now, paused=True)

@@ -14,10 +14,10 @@ from redrive.engine.origin import Kind
 from redrive.engine.recurring import (
     CatchUp,
     CronDefinition,
-    Made,
+    JobTemplate,
     Overlap,
-    Recurring,
     RefreshDefinition,
+    ScheduleRecord,
     policy_document,
     read,
     read_policy,
@@ -28,7 +28,7 @@ from tests.engine.helpers import T0, policy
 
 SPANS = st.timedeltas(timedelta(seconds=1), timedelta(days=400))
 MADE = st.builds(
-    Made,
+    JobTemplate,
     task=st.text(min_size=1),
     queue=st.text(min_size=1),
     priority=st.integers(-(2**31), 2**31 - 1),
@@ -67,7 +67,7 @@ CRON = CronDefinition(
     Overlap.SKIP,
     CatchUp.ONE,
     timedelta(days=1),
-    Made("do", "mail", 0, freeze(policy())),
+    JobTemplate("do", "mail", 0, freeze(policy())),
 )
 REFRESH = RefreshDefinition("fresh", RefreshPolicy(), CRON.job)
 
@@ -103,14 +103,14 @@ def test_definitions_know_what_they_are():
 )
 def test_what_a_newer_redrive_has_written_is_none(kind: Kind, document: str):
     """A document that is not understood, in whatever part of it, is no definition, and no error."""
-    row = Recurring("nightly", kind, document, "t", T0, None, None, None, None, None)
+    row = ScheduleRecord("nightly", kind, document, "t", T0, None, None, None, None, None)
 
     assert None is row.definition
 
 
 def test_a_row_tells_what_was_declared():
     """The definition of a row is that of its document, under its name."""
-    row = Recurring("other", Kind.CRON, CRON.document, CRON.timing, T0, None, None, None, None, None)
+    row = ScheduleRecord("other", Kind.CRON, CRON.document, CRON.timing, T0, None, None, None, None, None)
 
     assert replace(CRON, name="other") == row.definition
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from redrive.engine.lifecycle import JobEvent, State
+from redrive.engine.lifecycle import LifecycleEvent, State
 from redrive.engine.outcome import Cancelled, Expired, Failed, Lost, Outcome, Released, Snoozed, Succeeded
-from redrive.engine.records import AttemptRecord, Claim, Closing, Hold
+from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, Hold
 from redrive.engine.settle import decide
 from redrive.policy import Backoff, History, Policy, Retry, Rule
 from tests.engine.helpers import (
@@ -39,22 +39,22 @@ FINAL_FAILURE = Failed(failure(permanent="no such user", reason="GAVE_UP"))
 @pytest.mark.parametrize(
     ("of", "outcome", "counters", "event", "state"),
     [
-        (LATER, Succeeded(), (4, 2, 0, 5), JobEvent.SUCCEED, State.SUCCEEDED),
-        (LATER, FAILED, (4, 3, 0, 5), JobEvent.RETRY, State.READY),
-        (LATER, FINAL_FAILURE, (4, 3, 0, 5), JobEvent.DIE, State.DEAD),
-        (CATCHING, FINAL_FAILURE, (4, 3, 0, 5), JobEvent.RETRY, State.READY),
-        (LATER, Snoozed(seconds(9)), (3, 2, 0, 6), JobEvent.SNOOZE, State.READY),
-        (LATER, Released("shutdown"), (3, 2, 1, 5), JobEvent.RELEASE, State.READY),
-        (replace(LATER, crashes=0), Lost("gone"), (4, 2, 1, 5), JobEvent.LOSE, State.READY),
-        (LATER, Lost("gone"), (4, 2, 2, 5), JobEvent.LOSE, State.READY),
-        (replace(LATER, crashes=2), Lost("gone"), (4, 3, 3, 5), JobEvent.DIE, State.DEAD),
-        (ONCE, Lost("gone"), (4, 3, 2, 5), JobEvent.DIE, State.DEAD),
-        (LATER, Expired(), (3, 2, 1, 5), JobEvent.DIE, State.DEAD),
-        (LATER, Cancelled("enough"), (4, 2, 0, 5), JobEvent.CANCEL, State.CANCELLED),
+        (LATER, Succeeded(), (4, 2, 0, 5), LifecycleEvent.SUCCEED, State.SUCCEEDED),
+        (LATER, FAILED, (4, 3, 0, 5), LifecycleEvent.RETRY, State.READY),
+        (LATER, FINAL_FAILURE, (4, 3, 0, 5), LifecycleEvent.DIE, State.DEAD),
+        (CATCHING, FINAL_FAILURE, (4, 3, 0, 5), LifecycleEvent.RETRY, State.READY),
+        (LATER, Snoozed(seconds(9)), (3, 2, 0, 6), LifecycleEvent.SNOOZE, State.READY),
+        (LATER, Released("shutdown"), (3, 2, 1, 5), LifecycleEvent.RELEASE, State.READY),
+        (replace(LATER, crashes=0), Lost("gone"), (4, 2, 1, 5), LifecycleEvent.LOSE, State.READY),
+        (LATER, Lost("gone"), (4, 2, 2, 5), LifecycleEvent.LOSE, State.READY),
+        (replace(LATER, crashes=2), Lost("gone"), (4, 3, 3, 5), LifecycleEvent.DIE, State.DEAD),
+        (ONCE, Lost("gone"), (4, 3, 2, 5), LifecycleEvent.DIE, State.DEAD),
+        (LATER, Expired(), (3, 2, 1, 5), LifecycleEvent.DIE, State.DEAD),
+        (LATER, Cancelled("enough"), (4, 2, 0, 5), LifecycleEvent.CANCEL, State.CANCELLED),
     ],
 )
 def test_each_outcome_moves_the_counters_as_the_table_says(
-    of: Claim, outcome: Outcome, counters: tuple[int, ...], event: JobEvent, state: State
+    of: Claim, outcome: Outcome, counters: tuple[int, ...], event: LifecycleEvent, state: State
 ):
     """Attempts, failures, crashes and snoozes after each outcome are those of the documented table."""
     after = settled(of, outcome)
@@ -157,7 +157,7 @@ def test_the_success_of_a_catch_job_takes_its_parent():
 
 def test_the_history_line_of_a_success_says_who_and_when():
     """A closed attempt names its job, lease, ordinal and worker, and the two instants."""
-    expected = AttemptRecord(7, 41, 4, 2, T0, NOW, Closing.SUCCEEDED)
+    expected = AttemptRecord(7, 41, 4, 2, T0, NOW, AttemptOutcome.SUCCEEDED)
 
     assert expected == closed(LATER, Succeeded(b"[1]"))
 
@@ -182,7 +182,7 @@ def test_the_history_line_of_a_failure_holds_the_error():
     """A failed attempt keeps the reason, the stage, the type, the text and the traceback of its error."""
     line = closed(LATER, Failed(in_flight("no answer"), "Traceback ..."))
 
-    assert Closing.FAILED == line.outcome
+    assert AttemptOutcome.FAILED == line.outcome
     assert ("ERROR", "in_flight", "builtins.ValueError", "no answer", "Traceback ...") == (
         line.reason, line.stage, line.error_type, line.error, line.traceback,
     )  # fmt: skip

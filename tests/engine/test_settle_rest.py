@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Cancelled, Expired, Failed, Lost, Outcome, Released, Snoozed, Unreadable
-from redrive.engine.records import Claim, Closing, Hold
+from redrive.engine.records import AttemptOutcome, Claim, Hold
 from redrive.engine.settle import decide
 from redrive.policy import Backoff
 from tests.engine.helpers import CATCHING, LATER, NOW, ONCE, claim, closed, failure, policy, seconds, settled
@@ -71,7 +71,7 @@ def test_the_history_line_of_a_crash_says_in_flight():
     """A crash is RFC 0049's "in flight", and closes its attempt as lost, without an exception's type."""
     line = closed(claim(), Lost("worker 2 vanished"))
 
-    assert (Closing.LOST, "WORKER_LOST", "in_flight") == (line.outcome, line.reason, line.stage)
+    assert (AttemptOutcome.LOST, "WORKER_LOST", "in_flight") == (line.outcome, line.reason, line.stage)
     assert ("crash", "worker 2 vanished") == (line.rule, line.error)
     assert not line.error_type
 
@@ -83,7 +83,7 @@ def test_the_third_crash_in_a_row_is_poison():
     assert (State.DEAD, "POISON") == (after.state, after.reason)
     assert "3 crashes in a row: presumed to kill its workers" == after.note
     assert after.closed is not None
-    assert (Closing.LOST, "poison limit") == (after.closed.outcome, after.closed.rule)
+    assert (AttemptOutcome.LOST, "poison limit") == (after.closed.outcome, after.closed.rule)
 
 
 def test_poison_outranks_lost_in_flight():
@@ -147,7 +147,11 @@ def test_a_snooze_waits_as_asked_and_spends_nothing():
     assert (NOW + timedelta(minutes=30), Hold.SNOOZE) == (after.scheduled_at, after.hold)
     assert ("the bank is closed", None, None) == (after.note, after.reason, after.error)
     line = closed(LATER, Snoozed(timedelta(minutes=30)))
-    assert (Closing.SNOOZED, timedelta(minutes=30), "snoozed for 30m") == (line.outcome, line.delay, line.verdict)
+    assert (AttemptOutcome.SNOOZED, timedelta(minutes=30), "snoozed for 30m") == (
+        line.outcome,
+        line.delay,
+        line.verdict,
+    )
 
 
 @pytest.mark.parametrize("hold", [Hold.RELEASE, Hold.UNKNOWN_TASK, Hold.BREAKER])
@@ -236,7 +240,7 @@ def test_an_attempt_that_was_cut_off_leaves_a_line_and_spends_nothing():
     assert (State.READY, Hold.RELEASE, LATER.attempt - 1) == (after.state, after.hold, after.attempt)
     assert (LATER.failures, LATER.crashes, NOW) == (after.failures, after.crashes, after.scheduled_at)
     assert after.closed is not None
-    assert (Closing.RELEASED, "cut off: worker 1 shut down") == (after.closed.outcome, after.closed.verdict)
+    assert (AttemptOutcome.RELEASED, "cut off: worker 1 shut down") == (after.closed.outcome, after.closed.verdict)
 
 
 def test_an_attempt_that_was_cut_off_is_the_last_one_of_a_task_that_is_not_idempotent():
@@ -246,7 +250,7 @@ def test_an_attempt_that_was_cut_off_is_the_last_one_of_a_task_that_is_not_idemp
 
     assert (State.DEAD, "LOST_IN_FLIGHT", "mend") == (after.state, after.reason, after.catch)
     assert after.closed is not None
-    assert (Closing.LOST, "in_flight", "not_idempotent") == (
+    assert (AttemptOutcome.LOST, "in_flight", "not_idempotent") == (
         after.closed.outcome,
         after.closed.stage,
         after.closed.rule,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from redrive.engine.lifecycle import JobEvent, State
+from redrive.engine.lifecycle import LifecycleEvent, State
 from redrive.engine.outcome import Cancelled, Failed, Lost, Outcome, Released, Snoozed, Succeeded, Suspended
 from redrive.engine.settle import decide
 from redrive.errors import IllegalMove
@@ -16,7 +16,7 @@ def test_a_suspended_attempt_is_not_closed():
     """It keeps its number and its failures, has no history line, and its wait ends after the timeout."""
     after = settled(LATER, Suspended(seconds(90)))
 
-    assert (JobEvent.WAIT, State.WAITING, None) == (after.event, after.state, after.closed)
+    assert (LifecycleEvent.WAIT, State.WAITING, None) == (after.event, after.state, after.closed)
     assert (LATER.attempt, LATER.failures, 0, LATER.snoozes) == (
         after.attempt,
         after.failures,
@@ -30,14 +30,14 @@ def test_a_suspended_attempt_is_not_closed():
 @pytest.mark.parametrize(
     ("outcome", "event", "state"),
     [
-        (Succeeded(b"1"), JobEvent.SUCCEED, State.SUCCEEDED),
-        (Failed(failure()), JobEvent.RETRY, State.READY),
-        (Failed(in_flight()), JobEvent.RETRY, State.READY),
-        (Failed(failure(permanent="no")), JobEvent.DIE, State.DEAD),
-        (Cancelled("enough"), JobEvent.CANCEL, State.CANCELLED),
+        (Succeeded(b"1"), LifecycleEvent.SUCCEED, State.SUCCEEDED),
+        (Failed(failure()), LifecycleEvent.RETRY, State.READY),
+        (Failed(in_flight()), LifecycleEvent.RETRY, State.READY),
+        (Failed(failure(permanent="no")), LifecycleEvent.DIE, State.DEAD),
+        (Cancelled("enough"), LifecycleEvent.CANCEL, State.CANCELLED),
     ],
 )
-def test_what_ends_a_wait_is_decided_as_ever(outcome: Outcome, event: JobEvent, state: State):
+def test_what_ends_a_wait_is_decided_as_ever(outcome: Outcome, event: LifecycleEvent, state: State):
     """All that differs from the end of a running attempt is where the job comes from."""
     from_waiting = decide(LATER, outcome, NOW, 0.0, state=State.WAITING)
 

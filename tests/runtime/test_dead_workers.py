@@ -7,14 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from redrive import App
-from redrive.engine.workers import Process
+from redrive.engine.records import Process
 from redrive.errors import StoreError
 from redrive.runtime import process
 from redrive.runtime.dead_workers import LOOK, DeadWorkers

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from redrive import App
-from redrive.engine.occurrence import Decision
+from redrive.engine.occurrence import OccurrenceDecision
 from redrive.errors import StoreBusy
 from redrive.runtime import scheduler as module
 from redrive.runtime.scheduler import BUSY, NET, Scheduler, Turn, turn
@@ -316,7 +316,7 @@ def test_a_worker_fires_crons(tmp_path: Path):
 
     asyncio.run(work())
 
-    assert Decision.STARTED is tick.occurrences()[-1].decision
+    assert OccurrenceDecision.STARTED is tick.occurrences()[-1].decision
     app.close()
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.errors import ScheduleError
-from redrive.schedule import Action, CronExpression, Exhausted, Gap, RefreshPolicy, Rule, Schedule, Strategy
+from redrive.schedule import Action, CronExpression, Exhausted, Gap, RecurrenceRule, RefreshPolicy, Schedule, Strategy
 
 TEXTS = st.one_of(
     st.text(),
@@ -30,7 +30,7 @@ TIMES = st.datetimes(datetime(2020, 1, 1), datetime(2030, 1, 1))  # noqa: DTZ001
 SCHEDULES = st.builds(
     Schedule,
     start=TIMES,
-    rules=st.sampled_from([(), (Rule.parse("FREQ=DAILY;BYHOUR=6,16"), Rule.parse("FREQ=HOURLY"))]),
+    rules=st.sampled_from([(), (RecurrenceRule.parse("FREQ=DAILY;BYHOUR=6,16"), RecurrenceRule.parse("FREQ=HOURLY"))]),
     crons=st.sampled_from(
         [
             (CronExpression.parse("*/5 * * * *"),),
@@ -118,7 +118,7 @@ def changed(path: str, value: object) -> dict[str, Any]:
     [
         ("version", 2, "policy.version: 2 is not 1"),
         ("version", True, "policy.version: True is not 1"),
-        ("luck", 5, "policy: there is no key 'luck'; there are version"),
+        ("sample", 5, "policy: there is no key 'sample'; there are version"),
         ("timeout", None, "policy.timeout: None is not a number of seconds"),
         ("timeout", True, "policy.timeout: True is not a number of seconds"),
         ("timeout", "1h", "policy.timeout: '1h' is not a number of seconds"),
@@ -170,7 +170,7 @@ def test_a_word_that_is_not_known_is_refused(fields: dict[str, Any], message: st
 
 def test_words_are_converted():
     """A text means what the member of that value means."""
-    schedule = Schedule(rules=(Rule.parse("FREQ=DAILY"),), gap="skip")  # type: ignore[arg-type]
+    schedule = Schedule(rules=(RecurrenceRule.parse("FREQ=DAILY"),), gap="skip")  # type: ignore[arg-type]
     policy = RefreshPolicy(schedule=schedule, strategy="planned_only", on_exhausted="wait_next")  # type: ignore[arg-type]
 
     assert (Strategy.PLANNED_ONLY, Exhausted.WAIT_NEXT, Gap.SKIP) == (
@@ -184,9 +184,9 @@ def test_words_are_converted():
 def test_a_gap_and_a_frequency_that_are_not_known_are_refused():
     """The message says what would be right."""
     with pytest.raises(ScheduleError, match="gap is 'shift', 'skip', not 'jump'"):
-        Schedule(rules=(Rule.parse("FREQ=DAILY"),), gap="jump")  # type: ignore[arg-type]
+        Schedule(rules=(RecurrenceRule.parse("FREQ=DAILY"),), gap="jump")  # type: ignore[arg-type]
     with pytest.raises(ScheduleError, match=r"freq is a redrive.schedule.rule.Freq, not 'DAILY'; Rule.parse reads"):
-        Rule(freq="DAILY")  # type: ignore[arg-type]
+        RecurrenceRule(freq="DAILY")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from redrive.errors import ScheduleError
-from redrive.schedule import Outcome, RefreshPolicy
+from redrive.schedule import RefreshOutcome, RefreshPolicy
 from redrive.schedule.dry_run import MOST, Answer, Ending, play
 
 T0 = datetime(2025, 1, 1, 8, tzinfo=UTC)
@@ -22,9 +22,9 @@ def test_answers_are_given_one_after_the_other():
     played = play(policy, answers, start=T0)
 
     assert [
-        (1, True, T0, T0 + 5 * MINUTE, Ending.FAILURE, Outcome.RETRY_SCHEDULED),
-        (2, False, T0 + 5 * MINUTE, T0 + 35 * MINUTE, Ending.TIMEOUT, Outcome.RETRY_SCHEDULED),
-        (3, False, T0 + 45 * MINUTE, T0 + 46 * MINUTE, Ending.SUCCESS, Outcome.SUCCEEDED),
+        (1, True, T0, T0 + 5 * MINUTE, Ending.FAILURE, RefreshOutcome.RETRY_SCHEDULED),
+        (2, False, T0 + 5 * MINUTE, T0 + 35 * MINUTE, Ending.TIMEOUT, RefreshOutcome.RETRY_SCHEDULED),
+        (3, False, T0 + 45 * MINUTE, T0 + 46 * MINUTE, Ending.SUCCESS, RefreshOutcome.SUCCEEDED),
     ] == [(each.number, each.is_planned, each.began, each.ended, each.ending, each.outcome) for each in played.attempts]
     assert (T0, T0 + 120 * MINUTE) == played.slots
     assert T0 + 120 * MINUTE == played.state.refresh_at

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.errors import ScheduleSyntaxError
-from redrive.schedule import Action, CronExpression, Exhausted, Gap, RefreshPolicy, Rule, Schedule, Strategy
+from redrive.schedule import Action, CronExpression, Exhausted, Gap, RecurrenceRule, RefreshPolicy, Schedule, Strategy
 from redrive.schedule.options import LONGEST
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
@@ -175,7 +175,7 @@ SCHEDULES = st.builds(
                 "FREQ=MONTHLY;BYDAY=-2FR;BYHOUR=0;BYMINUTE=0;BYSECOND=0", "FREQ=MINUTELY;INTERVAL=10;BYHOUR=0,22,23",
                 "FREQ=WEEKLY;BYHOUR=6;BYMINUTE=0;BYSECOND=0", "FREQ=HOURLY;COUNT=7",
             ]
-        ).map(Rule.parse),
+        ).map(RecurrenceRule.parse),
         min_size=1, max_size=2, unique=True,
     ).map(tuple),
     crons=st.sampled_from([(), (CronExpression.parse("*/5 * * * *"),)]),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from redrive.schedule import Exhausted, Outcome, RefreshPolicy, RefreshState, refresh
+from redrive.schedule import Exhausted, RefreshOutcome, RefreshPolicy, RefreshState, refresh
 from redrive.schedule.dry_run import Answer, Ending, play
 
 T0 = datetime(2026, 11, 23, 8, tzinfo=UTC)
@@ -18,20 +18,20 @@ SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hou
 LATE = timedelta(seconds=0.3)
 
 
-def starts_with_latency(policy: RefreshPolicy, late: timedelta, count: int, luck: float = 0.0) -> list[datetime]:
+def starts_with_latency(policy: RefreshPolicy, late: timedelta, count: int, sample: float = 0.0) -> list[datetime]:
     """Return when attempts start that all time out, each `late` after it is due."""
-    state = refresh.update(policy, RefreshState(), now=T0, at_once=False, luck=luck).state
+    state = refresh.update(policy, RefreshState(), now=T0, at_once=False, sample=sample).state
     starts = []
     for number in range(count):
         if state.refresh_at is None:
             break
         now = max(state.refresh_at, state.started_at or T0) + late
-        started = refresh.start(policy, state, now=now, uid=str(number), luck=luck)
-        if started.outcome is not Outcome.STARTED:
+        started = refresh.start(policy, state, now=now, uid=str(number), sample=sample)
+        if started.outcome is not RefreshOutcome.STARTED:
             break
         state = started.state
         starts.append(now)
-        state = refresh.sweep(policy, state, now=state.deadline_at + late, luck=luck).state
+        state = refresh.sweep(policy, state, now=state.deadline_at + late, sample=sample).state
     return starts
 
 
@@ -74,14 +74,14 @@ def test_a_retry_that_fits_exactly_is_made_between_planned_refreshes():
     ]
 
 
-@pytest.mark.parametrize("luck", [0.0, 0.5, 1.0])
-def test_jitter_moves_the_whole_chain(luck: float):
+@pytest.mark.parametrize("sample", [0.0, 0.5, 1.0])
+def test_jitter_moves_the_whole_chain(sample: float):
     """A planned start that jitter has put off leaves room for the same retries."""
     policy = RefreshPolicy.parse("Refresh every 2 hours; allow 1 hour; retry 2 times; spread starts over 10 minutes")
-    put_off = 10 * MINUTE * luck
+    put_off = 10 * MINUTE * sample
 
     assert [T0 + put_off, T0 + HOUR + put_off, T0 + 2 * HOUR + put_off] == [
-        each.replace(microsecond=0) for each in starts_with_latency(policy, LATE, 3, luck)
+        each.replace(microsecond=0) for each in starts_with_latency(policy, LATE, 3, sample)
     ]
 
 
@@ -140,7 +140,7 @@ def test_the_time_allowed_counts_from_the_moment_at_which_a_worker_begins():
     queued = refresh.trigger(policy, RefreshState(), now=T0, uid="u").state
     begun = refresh.begun(policy, queued, now=T0 + 20 * MINUTE, uid="u")
 
-    assert Outcome.STARTED is begun.outcome
+    assert RefreshOutcome.STARTED is begun.outcome
     assert (T0 + 20 * MINUTE, T0 + 30 * MINUTE, 1) == (
         begun.state.failing_since,
         begun.state.deadline_at,
@@ -164,8 +164,8 @@ def test_an_attempt_that_is_not_the_present_one_does_not_begin():
     policy = RefreshPolicy()
     state = refresh.trigger(policy, RefreshState(), now=T0, uid="u").state
 
-    assert Outcome.STALE is refresh.begun(policy, state, now=T0, uid="other").outcome
-    assert Outcome.STALE is refresh.begun(policy, RefreshState(), now=T0, uid="other").outcome
+    assert RefreshOutcome.STALE is refresh.begun(policy, state, now=T0, uid="other").outcome
+    assert RefreshOutcome.STALE is refresh.begun(policy, RefreshState(), now=T0, uid="other").outcome
 
 
 @pytest.mark.parametrize(("timeout", "look"), [(SECOND, MINUTE), (HOUR, HOUR)])
@@ -199,7 +199,7 @@ def test_superseding_an_attempt_spends_no_retry():
     failed = refresh.failure(policy, state, now=T0 + MINUTE, uid="u4")
 
     assert (1, 1) == (state.attempt_no, state.attempts_since_success)
-    assert (Outcome.RETRY_SCHEDULED, T0 + 2 * MINUTE) == (failed.outcome, failed.state.refresh_at)
+    assert (RefreshOutcome.RETRY_SCHEDULED, T0 + 2 * MINUTE) == (failed.outcome, failed.state.refresh_at)
 
 
 def test_superseding_an_attempt_whose_time_is_over_is_another_attempt():

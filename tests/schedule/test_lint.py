@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from redrive.schedule import CronExpression, Gap, RefreshPolicy, Rule, Schedule
+from redrive.schedule import CronExpression, Gap, RecurrenceRule, RefreshPolicy, Schedule
 from redrive.schedule.gaps import MOST, Gaps, gaps, leaps
 
 NOW = datetime(2026, 11, 22, 4, 0, 7, tzinfo=UTC)
@@ -167,7 +167,7 @@ def test_two_endings_that_contradict_each_other(text: str, retries: str, help_: 
 def test_times_that_a_clock_leaps_over(gap: Gap, rules: tuple[str, ...], crons: tuple[str, ...], fate: str):
     """On the night in which summer time begins 02:30 does not exist."""
     schedule = Schedule(
-        rules=tuple(map(Rule.parse, rules)),
+        rules=tuple(map(RecurrenceRule.parse, rules)),
         crons=tuple(map(CronExpression.parse, crons)),
         tz="America/New_York",
         gap=gap,
@@ -184,7 +184,7 @@ def test_times_that_a_clock_leaps_over(gap: Gap, rules: tuple[str, ...], crons: 
 def test_a_single_time_may_be_leapt_over():
     """On the 29th of March 2026, half an hour past two in Berlin."""
     at = datetime(2026, 3, 29, 2, 30)  # noqa: DTZ001 - naive is the wall clock
-    schedule = Schedule(rules=(Rule.parse("FREQ=YEARLY"),), times=(at,), tz="Europe/Berlin")
+    schedule = Schedule(rules=(RecurrenceRule.parse("FREQ=YEARLY"),), times=(at,), tz="Europe/Berlin")
     (warning,) = RefreshPolicy(schedule=schedule, delays=(MINUTE,)).lint(now=datetime(2026, 1, 1, tzinfo=UTC))
 
     assert warning.startswith(
@@ -196,7 +196,7 @@ def test_a_single_time_may_be_leapt_over():
 def test_what_counts_elapsed_time_has_no_times_to_be_leapt_over(text: str):
     """Nor has a cron expression with a star in its hours."""
     for schedule in (
-        Schedule(rules=(Rule.parse(text),), tz="America/New_York"),
+        Schedule(rules=(RecurrenceRule.parse(text),), tz="America/New_York"),
         Schedule.cron("30 * * * *", tz="America/New_York"),
     ):
         assert () == RefreshPolicy(schedule=schedule, delays=(MINUTE,)).lint(now=NOW)
@@ -244,7 +244,7 @@ def test_gaps_are_found_without_a_walk(schedule: str, shortest: timedelta, longe
 def test_a_schedule_that_occurs_once_has_no_gaps():
     """Nor one that has ended while it was looked at."""
     once = Schedule(times=(datetime(2027, 1, 1),))  # noqa: DTZ001 - naive is the wall clock
-    ending = Schedule(start=datetime(2026, 11, 22), rules=(Rule.parse(f"FREQ=HOURLY;COUNT={MOST + 9}"),))  # noqa: DTZ001
+    ending = Schedule(start=datetime(2026, 11, 22), rules=(RecurrenceRule.parse(f"FREQ=HOURLY;COUNT={MOST + 9}"),))  # noqa: DTZ001
 
     assert None is gaps(once, NOW)
     assert Gaps(HOUR, HOUR) == gaps(ending, NOW)

@@ -17,11 +17,11 @@ from redrive.schedule import (
     Action,
     Effect,
     Exhausted,
-    Move,
-    Outcome,
+    RecurrenceRule,
+    RefreshOutcome,
     RefreshPolicy,
     RefreshState,
-    Rule,
+    RefreshTransition,
     Schedule,
     Strategy,
     refresh,
@@ -30,8 +30,8 @@ from redrive.schedule import (
 T0 = datetime(2026, 3, 28, 12, tzinfo=UTC)
 """The day before Europe's clocks are advanced."""
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
-DAILY = Schedule(rules=(Rule.parse("FREQ=DAILY;BYHOUR=2,6,16;BYMINUTE=30"),), tz="Europe/Kyiv")
-FEW = Schedule(start=datetime(2026, 3, 28), rules=(Rule.parse("FREQ=HOURLY;COUNT=20"),))  # noqa: DTZ001 - wall clock
+DAILY = Schedule(rules=(RecurrenceRule.parse("FREQ=DAILY;BYHOUR=2,6,16;BYMINUTE=30"),), tz="Europe/Kyiv")
+FEW = Schedule(start=datetime(2026, 3, 28), rules=(RecurrenceRule.parse("FREQ=HOURLY;COUNT=20"),))  # noqa: DTZ001 - wall clock
 
 POLICIES = st.builds(
     RefreshPolicy,
@@ -71,7 +71,7 @@ EVENTS = st.lists(
 )
 
 
-def moved(policy: RefreshPolicy, state: RefreshState, event: str, now: datetime, **given: Any) -> Move:
+def moved(policy: RefreshPolicy, state: RefreshState, event: str, now: datetime, **given: Any) -> RefreshTransition:
     """What an event leads to; answers are those of the attempt that runs."""
     uid = state.attempt_uid or "none"
     new = f"u{state.attempts_since_success}-{now.isoformat()}"
@@ -96,21 +96,21 @@ def test_what_holds_in_every_history(policy: RefreshPolicy, events: list[tuple[s
     """Attempts grow by one at each start until something resets them; nothing is due while it is disabled, paused or
     running; a retry comes no earlier than its delay; and whatever waits has a time, a reason, or its end."""
     now, state = T0, RefreshState()
-    for event, step, luck in [("update", timedelta(0), 0.0), *events]:
+    for event, step, sample in [("update", timedelta(0), 0.0), *events]:
         now += step
-        given_luck = {} if event == "pause" else {"luck": luck}
+        given_luck = {} if event == "pause" else {"sample": sample}
         before, move = state, moved(policy, state, event, now, **given_luck)
         state = move.state
         clock = now if before.started_at is None else max(now, before.started_at)
 
-        if move.outcome is Outcome.STARTED:
+        if move.outcome is RefreshOutcome.STARTED:
             runs = before.deadline_at is not None and clock < before.deadline_at  # and is superseded
             assert (before.attempt_no + (not runs), clock) == (state.attempt_no, state.started_at)
             assert timedelta(0) <= state.lag <= refresh.TOLERANCE + policy.jitter
             assert (clock + policy.timeout, clock) == (state.deadline_at, max(clock, state.failing_since))
         else:
             assert state.attempt_no in {0, before.attempt_no}
-        if move.outcome is Outcome.RETRY_SCHEDULED:
+        if move.outcome is RefreshOutcome.RETRY_SCHEDULED:
             delay = policy.delay(before.attempt_no)
             failed_at = before.deadline_at if event == "sweep" else clock
             aligned = policy.strategy in {Strategy.WHICHEVER_FIRST, Strategy.ALIGN, Strategy.PLANNED_ONLY}
@@ -124,7 +124,7 @@ def test_what_holds_in_every_history(policy: RefreshPolicy, events: list[tuple[s
         assert state.refresh_at or state.disabled_until_update or state.completed or state.attempt_uid, (
             "it waits for nothing"
         )
-        assert (Effect.DISABLE in move.effects) == (move.outcome is Outcome.GAVE_UP)
+        assert (Effect.DISABLE in move.effects) == (move.outcome is RefreshOutcome.GAVE_UP)
 
 
 @given(POLICIES, st.timedeltas(timedelta(0), timedelta(days=30)))
@@ -144,7 +144,7 @@ def test_an_answer_with_another_token_changes_nothing():
     second = refresh.trigger(policy, first, now=T0, uid="u2").state
 
     for how in (refresh.success, refresh.failure):
-        assert Move(second, Outcome.STALE) == how(policy, second, now=T0, uid="u1")
+        assert RefreshTransition(second, RefreshOutcome.STALE) == how(policy, second, now=T0, uid="u1")
 
 
 def test_the_other_side_may_ask_for_more_time_and_not_for_less():
@@ -158,7 +158,7 @@ def test_the_other_side_may_ask_for_more_time_and_not_for_less():
     assert [T0 + HOUR, T0 + 2 * HOUR] == [retried(MINUTE), retried(2 * HOUR)]
 
 
-HOURLY = Schedule(rules=(Rule.parse("FREQ=HOURLY"),))
+HOURLY = Schedule(rules=(RecurrenceRule.parse("FREQ=HOURLY"),))
 
 
 @pytest.mark.parametrize("strategy", list(Strategy))
@@ -197,7 +197,7 @@ def test_a_limit_in_time_is_the_end_that_counts(delays: tuple[timedelta, ...]):
         state = refresh.start(policy, moves[-1].state, now=now, uid="u").state
 
     assert Exhausted.WAIT_NEXT is policy.on_exhausted
-    assert [Outcome.WAITING_NEXT] * 3 == [each.outcome for each in moves if each.state.attempt_no == 0]
+    assert [RefreshOutcome.WAITING_NEXT] * 3 == [each.outcome for each in moves if each.state.attempt_no == 0]
     assert (T0 + 3 * HOUR, "No successful refresh for too long") == (now, state.disabled_reason)
 
 
@@ -221,7 +221,7 @@ def test_the_end_of_the_schedule_is_the_reason_where_nothing_is_left_to_wait_for
     state = refresh.trigger(policy, RefreshState(), now=T0 + timedelta(days=1), uid="u").state
     move = refresh.failure(policy, state, now=T0 + timedelta(days=1), uid="u")
 
-    assert (Outcome.GAVE_UP, "No more refreshes are scheduled, and the last one failed after 1 attempt(s)") == (
+    assert (RefreshOutcome.GAVE_UP, "No more refreshes are scheduled, and the last one failed after 1 attempt(s)") == (
         move.outcome,
         move.state.disabled_reason,
     )
@@ -232,8 +232,8 @@ def test_a_trigger_starts_what_is_paused_and_not_what_is_disabled():
     paused = refresh.pause(RefreshState()).state
     disabled = RefreshState(disabled_until_update=True, disabled_reason="no")
 
-    assert Outcome.STARTED is refresh.trigger(RefreshPolicy(), paused, now=T0, uid="u").outcome
-    assert Outcome.DISABLED is refresh.trigger(RefreshPolicy(), disabled, now=T0, uid="u").outcome
+    assert RefreshOutcome.STARTED is refresh.trigger(RefreshPolicy(), paused, now=T0, uid="u").outcome
+    assert RefreshOutcome.DISABLED is refresh.trigger(RefreshPolicy(), disabled, now=T0, uid="u").outcome
 
 
 def test_a_retry_that_became_due_in_a_pause_is_made_after_it():
@@ -253,7 +253,7 @@ def test_the_last_refresh_that_was_missed_completes():
     state = refresh.update(policy, RefreshState(), now=T0, at_once=False).state
     late = refresh.start(policy, state, now=T0 + timedelta(days=1), uid="u")
 
-    assert (Outcome.COMPLETED, (Effect.MISSED,)) == (late.outcome, late.effects)
+    assert (RefreshOutcome.COMPLETED, (Effect.MISSED,)) == (late.outcome, late.effects)
 
 
 def test_a_start_on_demand_is_not_missed():
@@ -261,15 +261,15 @@ def test_a_start_on_demand_is_not_missed():
     policy = RefreshPolicy(schedule=DAILY, catch_up=MINUTE)
     state = refresh.update(policy, RefreshState(), now=T0).state
 
-    assert Outcome.STARTED is refresh.start(policy, state, now=T0 + HOUR, uid="u").outcome
+    assert RefreshOutcome.STARTED is refresh.start(policy, state, now=T0 + HOUR, uid="u").outcome
 
 
 def test_jitter_delays_planned_refreshes_and_no_others():
     """Not all start at once; a retry keeps its time."""
     policy = RefreshPolicy(schedule=DAILY, jitter=HOUR, delays=(MINUTE,))
-    waiting = refresh.update(policy, RefreshState(), now=T0, at_once=False, luck=0.5).state
-    running = refresh.trigger(policy, waiting, now=T0, uid="u", luck=0.5).state
-    retried = refresh.failure(policy, running, now=T0, uid="u", luck=0.5).state
+    waiting = refresh.update(policy, RefreshState(), now=T0, at_once=False, sample=0.5).state
+    running = refresh.trigger(policy, waiting, now=T0, uid="u", sample=0.5).state
+    retried = refresh.failure(policy, running, now=T0, uid="u", sample=0.5).state
 
     assert [waiting.planned_at + HOUR / 2, T0 + MINUTE] == [waiting.refresh_at, retried.refresh_at]
 
@@ -277,14 +277,14 @@ def test_jitter_delays_planned_refreshes_and_no_others():
 def test_planned_refreshes_that_are_late_are_spread_once():
     """After a downtime all are late at one instant; each is put off by its luck, and starts then."""
     policy = RefreshPolicy(schedule=DAILY, jitter=HOUR)
-    waiting = refresh.update(policy, RefreshState(), now=T0, at_once=False, luck=0.5).state
+    waiting = refresh.update(policy, RefreshState(), now=T0, at_once=False, sample=0.5).state
     back = waiting.planned_at + 5 * HOUR
-    late = refresh.start(policy, waiting, now=back, uid="u", luck=0.25)
-    again = refresh.start(policy, late.state, now=back + 9 * HOUR, uid="u", luck=1.0)
+    late = refresh.start(policy, waiting, now=back, uid="u", sample=0.25)
+    again = refresh.start(policy, late.state, now=back + 9 * HOUR, uid="u", sample=1.0)
 
-    assert Move(replace(waiting, refresh_at=back + HOUR / 4), Outcome.POSTPONED) == late
-    assert Outcome.NOT_DUE is refresh.start(policy, late.state, now=back, uid="u").outcome
-    assert Outcome.STARTED is again.outcome
+    assert RefreshTransition(replace(waiting, refresh_at=back + HOUR / 4), RefreshOutcome.POSTPONED) == late
+    assert RefreshOutcome.NOT_DUE is refresh.start(policy, late.state, now=back, uid="u").outcome
+    assert RefreshOutcome.STARTED is again.outcome
 
 
 def test_one_that_is_put_off_by_nothing_starts_at_once():
@@ -294,18 +294,18 @@ def test_one_that_is_put_off_by_nothing_starts_at_once():
     back = waiting.planned_at + 2 * HOUR
     late = refresh.start(policy, waiting, now=back, uid="u").state
 
-    assert Outcome.STARTED is refresh.start(policy, late, now=back, uid="u").outcome
+    assert RefreshOutcome.STARTED is refresh.start(policy, late, now=back, uid="u").outcome
 
 
 def test_what_comes_within_its_jitter_is_not_late():
     """Up to the last instant at which jitter may start it, and some time for a look, it starts."""
     policy = RefreshPolicy(schedule=DAILY, jitter=HOUR)
-    waiting = refresh.update(policy, RefreshState(), now=T0, at_once=False, luck=0.5).state
+    waiting = refresh.update(policy, RefreshState(), now=T0, at_once=False, sample=0.5).state
     latest = waiting.planned_at + HOUR
 
-    assert Outcome.STARTED is refresh.start(policy, waiting, now=latest, uid="u").outcome
-    assert Outcome.STARTED is refresh.start(policy, waiting, now=latest + refresh.TOLERANCE, uid="u").outcome
-    assert Outcome.POSTPONED is refresh.start(policy, waiting, now=latest + 2 * MINUTE, uid="u").outcome
+    assert RefreshOutcome.STARTED is refresh.start(policy, waiting, now=latest, uid="u").outcome
+    assert RefreshOutcome.STARTED is refresh.start(policy, waiting, now=latest + refresh.TOLERANCE, uid="u").outcome
+    assert RefreshOutcome.POSTPONED is refresh.start(policy, waiting, now=latest + 2 * MINUTE, uid="u").outcome
 
 
 def test_without_jitter_a_late_refresh_starts_at_once():
@@ -313,7 +313,7 @@ def test_without_jitter_a_late_refresh_starts_at_once():
     policy = RefreshPolicy(schedule=DAILY)
     waiting = refresh.update(policy, RefreshState(), now=T0, at_once=False).state
 
-    assert Outcome.STARTED is refresh.start(policy, waiting, now=waiting.planned_at + 9 * HOUR, uid="u").outcome
+    assert RefreshOutcome.STARTED is refresh.start(policy, waiting, now=waiting.planned_at + 9 * HOUR, uid="u").outcome
 
 
 def test_a_retry_that_is_late_and_a_start_on_demand_are_not_put_off():
@@ -324,18 +324,21 @@ def test_a_retry_that_is_late_and_a_start_on_demand_are_not_put_off():
     failed = refresh.failure(policy, running, now=T0, uid="u").state
 
     for state in (wanted, failed):
-        assert Outcome.STARTED is refresh.start(policy, state, now=T0 + 99 * HOUR, uid="v").outcome
+        assert RefreshOutcome.STARTED is refresh.start(policy, state, now=T0 + 99 * HOUR, uid="v").outcome
 
 
 def test_one_that_may_not_be_so_late_is_left_out_and_not_put_off():
     """What catch_up says comes first; also of one that was put off and is late again."""
     policy = RefreshPolicy(schedule=DAILY, jitter=MINUTE, catch_up=HOUR)
     waiting = refresh.update(policy, RefreshState(), now=T0, at_once=False).state
-    late = refresh.start(policy, waiting, now=waiting.planned_at + HOUR, uid="u", luck=1.0)
+    late = refresh.start(policy, waiting, now=waiting.planned_at + HOUR, uid="u", sample=1.0)
 
-    assert Outcome.MISSED is refresh.start(policy, waiting, now=waiting.planned_at + 2 * HOUR, uid="u").outcome
-    assert Outcome.POSTPONED is late.outcome
-    assert Outcome.MISSED is refresh.start(policy, late.state, now=late.state.refresh_at + 2 * HOUR, uid="u").outcome
+    assert RefreshOutcome.MISSED is refresh.start(policy, waiting, now=waiting.planned_at + 2 * HOUR, uid="u").outcome
+    assert RefreshOutcome.POSTPONED is late.outcome
+    assert (
+        RefreshOutcome.MISSED
+        is refresh.start(policy, late.state, now=late.state.refresh_at + 2 * HOUR, uid="u").outcome
+    )
 
 
 def test_a_sweep_of_a_pause_gives_nothing_up():
@@ -343,8 +346,8 @@ def test_a_sweep_of_a_pause_gives_nothing_up():
     policy = RefreshPolicy(schedule=DAILY, give_up_after=MINUTE, delays=(HOUR,))
     state = RefreshState(failing_since=T0, refresh_at=T0 + HOUR, attempt_no=1)
 
-    assert Outcome.GAVE_UP is refresh.sweep(policy, state, now=T0 + HOUR).outcome
-    assert Outcome.NOTHING is refresh.sweep(policy, replace(state, paused=True), now=T0 + HOUR).outcome
+    assert RefreshOutcome.GAVE_UP is refresh.sweep(policy, state, now=T0 + HOUR).outcome
+    assert RefreshOutcome.NOTHING is refresh.sweep(policy, replace(state, paused=True), now=T0 + HOUR).outcome
 
 
 @pytest.mark.parametrize(
@@ -447,9 +450,9 @@ def test_an_instant_has_a_time_zone(name: str, call: Callable[[Any], object]):
         call("today")
 
 
-@pytest.mark.parametrize("luck", [5, -0.1, float("nan")])
-def test_a_sample_lies_between_0_and_1(luck: float):
+@pytest.mark.parametrize("sample", [5, -0.1, float("nan")])
+def test_a_sample_lies_between_0_and_1(sample: float):
     """Another number would put starts off beyond the jitter."""
     policy = RefreshPolicy(schedule=DAILY, jitter=MINUTE)
     with pytest.raises(ScheduleError, match="a sample lies between 0 and 1"):
-        refresh.update(policy, RefreshState(), now=T0, luck=luck)
+        refresh.update(policy, RefreshState(), now=T0, sample=sample)

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from redrive.schedule import Move, Outcome, RefreshPolicy, RefreshState, Rule, Schedule, Strategy, refresh
+from redrive.schedule import (
+    RecurrenceRule,
+    RefreshOutcome,
+    RefreshPolicy,
+    RefreshState,
+    RefreshTransition,
+    Schedule,
+    Strategy,
+    refresh,
+)
 from tests.schedule.test_refresh import EVENTS, HOUR, MINUTE, POLICIES, T0, moved
 
 EVERY_2 = RefreshPolicy.parse("Refresh every 2 hours; allow 30 minutes; retry after 10 minutes, then after 20 minutes")
@@ -24,10 +33,10 @@ def clock(hour: int, minute: int = 0) -> datetime:
     return T0.replace(hour=hour, minute=minute)
 
 
-def replanned(policy: RefreshPolicy, state: RefreshState, now: datetime, luck: float = 0.0) -> RefreshState:
+def replanned(policy: RefreshPolicy, state: RefreshState, now: datetime, sample: float = 0.0) -> RefreshState:
     """The state under another policy."""
-    move = refresh.replan(policy, state, now=now, luck=luck)
-    assert Move(move.state, Outcome.REPLANNED) == move
+    move = refresh.replan(policy, state, now=now, sample=sample)
+    assert RefreshTransition(move.state, RefreshOutcome.REPLANNED) == move
     return move.state
 
 
@@ -87,14 +96,14 @@ def test_a_planned_refresh_is_that_of_the_new_schedule():
     expected = replace(before, refresh_at=clock(15, 30), planned_at=clock(15))
 
     assert clock(14) == before.refresh_at
-    assert expected == replanned(spread, before, clock(12, 45), luck=0.5)
+    assert expected == replanned(spread, before, clock(12, 45), sample=0.5)
 
 
 @pytest.mark.parametrize("now", [clock(14), clock(14, 10), clock(23)])
 def test_a_planned_refresh_whose_time_has_come_is_not_lost(now: datetime):
     """It waits for a free hand, or for its jitter: a deployment just then leaves nothing out."""
     spread = RefreshPolicy(schedule=EVERY_2.schedule, jitter=HOUR)
-    before = refresh.update(spread, NEW, now=clock(12, 30), at_once=False, luck=0.5).state
+    before = refresh.update(spread, NEW, now=clock(12, 30), at_once=False, sample=0.5).state
 
     assert (clock(14), clock(14, 30)) == (before.planned_at, before.refresh_at)
     assert before == replanned(EVERY_3, before, now)
@@ -162,35 +171,35 @@ def test_a_clock_that_went_back_stands_still():
 
 @given(POLICIES, POLICIES, EVENTS, st.timedeltas(timedelta(0), timedelta(days=3)), st.floats(0, 1))
 def test_replanning_starts_nothing_early_and_counts_nothing_anew(
-    old: RefreshPolicy, new: RefreshPolicy, events: list[tuple[str, timedelta, float]], later: timedelta, luck: float
+    old: RefreshPolicy, new: RefreshPolicy, events: list[tuple[str, timedelta, float]], later: timedelta, sample: float
 ):
     """Whatever has happened: attempts, tokens, deadlines and failures stay as they are; what is due stays due; and a
     time that changes is one of the new schedule, later than now, or what follows the deadline."""
     now, before = T0, NEW
     for event, step, each in [("update", timedelta(0), 0.0), *events]:
         now += step
-        before = moved(old, before, event, now, **({} if event == "pause" else {"luck": each})).state
+        before = moved(old, before, event, now, **({} if event == "pause" else {"sample": each})).state
     now += later
-    after = replanned(new, before, now, luck)
+    after = replanned(new, before, now, sample)
 
     same = {"refresh_at": before.refresh_at, "planned_at": before.planned_at, "completed": before.completed}
     assert before == replace(after, **same)
     assert refresh.is_due(after, now) or not refresh.is_due(before, now)
     if before.attempt_uid is not None:
-        assert refresh.sweep(new, after, now=before.deadline_at, luck=luck).state.refresh_at == after.refresh_at
+        assert refresh.sweep(new, after, now=before.deadline_at, sample=sample).state.refresh_at == after.refresh_at
     elif before.attempt_no or before.disabled_until_update:
         assert before.refresh_at == after.refresh_at
     elif after.refresh_at != before.refresh_at and after.refresh_at is not None:
         assert now <= after.planned_at <= after.refresh_at
         assert after.planned_at in new.schedule.since(after.planned_at)
-    assert after == replanned(new, after, now, luck)
+    assert after == replanned(new, after, now, sample)
 
 
 def test_an_aligned_retry_keeps_the_slot_that_it_waits_for():
     """Also where the planned refresh is the retry, its time was decided."""
     policy = RefreshPolicy(schedule=EVERY_2.schedule, timeout=HOUR, delays=(MINUTE,), strategy=Strategy.PLANNED_ONLY)
     failed = refresh.failure(policy, running(policy), now=T0, uid="u").state
-    yearly = RefreshPolicy(schedule=Schedule(rules=(Rule.parse("FREQ=YEARLY"),)))
+    yearly = RefreshPolicy(schedule=Schedule(rules=(RecurrenceRule.parse("FREQ=YEARLY"),)))
 
     assert clock(14) == replanned(yearly, failed, T0).refresh_at
     assert datetime(2027, 1, 1, tzinfo=UTC) == replanned(yearly, failed, T0).planned_at

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redrive.errors import ScheduleError
-from redrive.schedule import Rule
+from redrive.schedule import RecurrenceRule
 
 
 @pytest.mark.parametrize(
@@ -21,17 +21,17 @@ from redrive.schedule import Rule
 )
 def test_a_rule_is_written_as_it_was(text: str):
     """What was read in its usual order comes out again."""
-    assert text == str(Rule.parse(text))
+    assert text == str(RecurrenceRule.parse(text))
 
 
 def test_case_order_blanks_and_doubles_do_not_matter():
     """A rule is the same in small letters, with its name, in another order, and with a value said twice."""
-    assert Rule.parse("FREQ=DAILY;BYHOUR=6,16") == Rule.parse(" RRULE:byhour=16,6,6;freq=daily; ")
+    assert RecurrenceRule.parse("FREQ=DAILY;BYHOUR=6,16") == RecurrenceRule.parse(" RRULE:byhour=16,6,6;freq=daily; ")
 
 
 def test_an_end_without_a_time_is_the_end_of_that_day():
     """UNTIL may be a date; the whole of that day belongs to it."""
-    assert "FREQ=DAILY;UNTIL=20301231T235959" == str(Rule.parse("FREQ=DAILY;UNTIL=20301231"))
+    assert "FREQ=DAILY;UNTIL=20301231T235959" == str(RecurrenceRule.parse("FREQ=DAILY;UNTIL=20301231"))
 
 
 @pytest.mark.parametrize(
@@ -58,4 +58,4 @@ def test_an_end_without_a_time_is_the_end_of_that_day():
 def test_what_a_rule_cannot_say_is_refused(text: str, message: str):
     """The error shows the rule, the part, and what would be right."""
     with pytest.raises(ScheduleError, match=message):
-        Rule.parse(text)
+        RecurrenceRule.parse(text)

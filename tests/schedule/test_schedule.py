@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from redrive.errors import ScheduleError
-from redrive.schedule import CronExpression, Gap, RefreshPolicy, Rule, Schedule
+from redrive.schedule import CronExpression, Gap, RecurrenceRule, RefreshPolicy, Schedule
 from redrive.schedule.schedule import MOST
 from tests.schedule.oracle import places, whenever, within
 
@@ -71,7 +71,7 @@ def test_a_rule_walked_from_the_middle_is_the_same_as_from_its_start(text: str, 
     """Re-anchoring changes nothing: python-dateutil, walking all the way, finds the same occurrences."""
     begin = START + timedelta(days=days, hours=5)
     try:
-        schedule = Schedule(start=START, rules=(Rule.parse(text),))
+        schedule = Schedule(start=START, rules=(RecurrenceRule.parse(text),))
     except ScheduleError:
         return  # such as a 31st of February
     walked = dateutil.rrulestr(text, dtstart=START).xafter(begin, inc=True)
@@ -89,7 +89,7 @@ def test_a_rule_walked_from_the_middle_is_the_same_as_from_its_start(text: str, 
 def test_instants_increase_strictly_wherever_they_are_asked_for(text: str, tz: str, gap: Gap, at: datetime):
     """Days in which clocks are changed included, and each answer is the head of the next one."""
     try:
-        schedule = Schedule(start=START, rules=(Rule.parse(text),), tz=tz, gap=gap)
+        schedule = Schedule(start=START, rules=(RecurrenceRule.parse(text),), tz=tz, gap=gap)
     except ScheduleError:
         return
     begin = at.replace(tzinfo=UTC)
@@ -113,7 +113,7 @@ def test_instants_increase_strictly_wherever_they_are_asked_for(text: str, tz: s
 def test_what_was_asked_before_changes_no_answer(text: str, tz: str, around: list[datetime], steps: list[int]):
     """A schedule remembers its last answers; one that was never asked gives the same."""
     try:
-        schedule = Schedule(start=START, rules=(Rule.parse(text),), tz=tz)
+        schedule = Schedule(start=START, rules=(RecurrenceRule.parse(text),), tz=tz)
     except ScheduleError:
         return
     for each, seconds in itertools.product(around, steps):
@@ -180,7 +180,7 @@ def test_the_same_question_is_answered_without_a_search():
 def test_the_last_occurrence_is_that_of_a_walk(text: str, tz: str, at: datetime, number: int, beyond: timedelta):
     """Those between two instants are walked, and the last one of them is found without that."""
     try:
-        schedule = Schedule(start=START, rules=(Rule.parse(text),), tz=tz)
+        schedule = Schedule(start=START, rules=(RecurrenceRule.parse(text),), tz=tz)
     except ScheduleError:
         return
     since = at.replace(tzinfo=UTC)
@@ -230,7 +230,7 @@ def test_a_cron_expression_may_be_a_schedule():
 def test_parts_are_united_and_each_instant_counts_once():
     """Rules, cron expressions and times that meet are one occurrence; what is excepted is none."""
     schedule = Schedule(
-        rules=(Rule.parse("FREQ=DAILY;BYHOUR=6"), Rule.parse("FREQ=DAILY;BYHOUR=6,16")),
+        rules=(RecurrenceRule.parse("FREQ=DAILY;BYHOUR=6"), RecurrenceRule.parse("FREQ=DAILY;BYHOUR=6,16")),
         crons=(CronExpression.parse("0 16 * * *"), CronExpression.parse("0 18 * * *")),
         times=(datetime(2026, 1, 1, 7), datetime(2026, 1, 1, 6)),  # noqa: DTZ001 - naive is the wall clock
         except_times=frozenset({datetime(2026, 1, 1, 16)}),  # noqa: DTZ001 - the same
@@ -240,7 +240,7 @@ def test_parts_are_united_and_each_instant_counts_once():
 
 def test_a_time_in_a_gap_is_shifted_or_left_out():
     """02:30 does not exist on the night in which summer time begins; the times around it stay in their order."""
-    rule = Rule.parse("FREQ=DAILY;BYHOUR=2,3;BYMINUTE=0,30")
+    rule = RecurrenceRule.parse("FREQ=DAILY;BYHOUR=2,3;BYMINUTE=0,30")
     at = datetime(2026, 3, 8, 5, tzinfo=UTC)
     place = ZoneInfo("America/New_York")
 
@@ -256,7 +256,7 @@ def test_a_day_that_is_left_out_altogether_has_its_occurrence_a_day_later():
     """Samoa went from the 29th to the 31st of December 2011; what was due on the 30th is due then, once."""
     schedule = Schedule(
         start=datetime(2011, 12, 1),  # noqa: DTZ001 - naive is the wall clock
-        rules=(Rule.parse("FREQ=DAILY;BYHOUR=9;UNTIL=20111230T235959"),),
+        rules=(RecurrenceRule.parse("FREQ=DAILY;BYHOUR=9;UNTIL=20111230T235959"),),
         tz="Pacific/Apia",
     )
     found = first(schedule, 3, datetime(2011, 12, 29, 12, tzinfo=UTC))
@@ -284,15 +284,15 @@ def test_a_day_that_is_left_out_altogether_has_its_occurrence_a_day_later():
 )
 def test_a_schedule_that_means_nothing_is_refused(parts: dict, message: str):
     """It says what is wrong when it is made, and after a bounded search."""
-    given_parts = {**parts, "rules": tuple(Rule.parse(each) for each in parts.get("rules", ()))}
+    given_parts = {**parts, "rules": tuple(RecurrenceRule.parse(each) for each in parts.get("rules", ()))}
     with pytest.raises(ScheduleError, match=message):
         Schedule(**given_parts)
 
 
 def test_ends_hold_for_fast_rules_too():
     """COUNT is counted from the start, and UNTIL may be an instant or a time on the wall clock."""
-    counted = Schedule(start=START, rules=(Rule.parse("FREQ=HOURLY;INTERVAL=2;COUNT=3"),))
-    ended = Schedule(start=START, rules=(Rule.parse("FREQ=HOURLY;UNTIL=20160101T010000"),), tz="Europe/Kyiv")
+    counted = Schedule(start=START, rules=(RecurrenceRule.parse("FREQ=HOURLY;INTERVAL=2;COUNT=3"),))
+    ended = Schedule(start=START, rules=(RecurrenceRule.parse("FREQ=HOURLY;UNTIL=20160101T010000"),), tz="Europe/Kyiv")
 
     assert [0, 2, 4] == [each.hour for each in first(counted, 9)]
     assert 2 == len(first(ended, 9))
@@ -301,8 +301,8 @@ def test_ends_hold_for_fast_rules_too():
 
 def test_positions_choose_among_what_a_fast_rule_gives():
     """BYSETPOS of an hourly rule chooses among its minutes, that of a daily one among its hours."""
-    schedule = Schedule(start=START, rules=(Rule.parse("FREQ=HOURLY;BYMINUTE=10,20,50;BYSETPOS=1,-1"),))
-    daily = Schedule(start=START, rules=(Rule.parse("FREQ=DAILY;BYDAY=MO;BYHOUR=6,16;BYSETPOS=-1"),))
+    schedule = Schedule(start=START, rules=(RecurrenceRule.parse("FREQ=HOURLY;BYMINUTE=10,20,50;BYSETPOS=1,-1"),))
+    daily = Schedule(start=START, rules=(RecurrenceRule.parse("FREQ=DAILY;BYDAY=MO;BYHOUR=6,16;BYSETPOS=-1"),))
 
     assert [10, 50, 10] == [each.minute for each in first(schedule, 3)]
     assert [(0, 16), (0, 16)] == [(each.weekday(), each.hour) for each in first(daily, 2)]
@@ -310,7 +310,7 @@ def test_positions_choose_among_what_a_fast_rule_gives():
 
 def test_a_schedule_may_be_asked_about_the_beginning_of_time():
     """The year 1 has no margin before it."""
-    schedule = Schedule(start=datetime(1, 1, 1), rules=(Rule.parse("FREQ=DAILY;COUNT=1"),))  # noqa: DTZ001 - the same
+    schedule = Schedule(start=datetime(1, 1, 1), rules=(RecurrenceRule.parse("FREQ=DAILY;COUNT=1"),))  # noqa: DTZ001 - the same
     assert [datetime(1, 1, 1, tzinfo=UTC)] == first(schedule, 2, datetime(1, 1, 1, tzinfo=UTC))
 
 
@@ -318,7 +318,7 @@ def test_weeks_by_their_number_have_the_day_of_the_start():
     """RFC 5545 takes from the start what a rule leaves open; python-dateutil would give all seven days."""
     schedule = Schedule(
         start=datetime(2026, 1, 6),  # noqa: DTZ001 - a Tuesday
-        rules=(Rule.parse("FREQ=YEARLY;BYWEEKNO=10"),),
+        rules=(RecurrenceRule.parse("FREQ=YEARLY;BYWEEKNO=10"),),
     )
     assert ["2026-03-03", "2027-03-09"] == [f"{each:%F}" for each in first(schedule, 2)]
 
@@ -344,7 +344,7 @@ def test_a_search_leaps_over_no_allowed_minute(
     """Every period of three hours is looked at, one after the other, in nights in which clocks are changed too."""
     tz, begin = night
     start = begin.astimezone(ZoneInfo(tz)).replace(tzinfo=None) - timedelta(days=1)
-    rule = Rule.parse(f"FREQ={freq};INTERVAL={interval};BYMINUTE={minutes}{more}")
+    rule = RecurrenceRule.parse(f"FREQ={freq};INTERVAL={interval};BYMINUTE={minutes}{more}")
     try:
         schedule = Schedule(start=start, rules=(rule,), tz=tz)
     except ScheduleError:
@@ -370,7 +370,7 @@ def test_a_search_leaps_over_no_allowed_minute(
 def test_steps_of_more_than_a_day_meet_each_half_of_the_year():
     """Twice a year Lord Howe Island's clocks show another minute; no leap goes past both."""
     start, step = datetime(2026, 1, 1), timedelta(seconds=100_003)  # noqa: DTZ001 - naive is the wall clock
-    rule = Rule.parse("FREQ=SECONDLY;INTERVAL=100003;BYMINUTE=3,33")
+    rule = RecurrenceRule.parse("FREQ=SECONDLY;INTERVAL=100003;BYMINUTE=3,33")
     schedule = Schedule(start=start, rules=(rule,), tz="Australia/Lord_Howe")
     begin = start.replace(tzinfo=schedule.place).astimezone(UTC)
     steps = (begin + number * step for number in range(2000))
@@ -383,7 +383,7 @@ def test_minutes_may_come_with_a_change_of_the_clock():
     """What begins at whole hours is at half past when Lord Howe Island's clocks are advanced by half an hour."""
     schedule = Schedule(
         start=datetime(2026, 6, 1),  # noqa: DTZ001 - naive is the wall clock
-        rules=(Rule.parse("FREQ=MINUTELY;INTERVAL=60;BYMINUTE=30"),),
+        rules=(RecurrenceRule.parse("FREQ=MINUTELY;INTERVAL=60;BYMINUTE=30"),),
         tz="Australia/Lord_Howe",
     )
     assert datetime(2026, 10, 3, 15, 30, tzinfo=UTC) == schedule.next(datetime(2026, 6, 1, tzinfo=UTC))
@@ -391,7 +391,7 @@ def test_minutes_may_come_with_a_change_of_the_clock():
 
 def test_days_of_the_year_choose_among_hours():
     """Counted from its beginning or from its end, in leap years too."""
-    schedule = Schedule(start=START, rules=(Rule.parse("FREQ=HOURLY;INTERVAL=12;BYYEARDAY=60,-1"),))
+    schedule = Schedule(start=START, rules=(RecurrenceRule.parse("FREQ=HOURLY;INTERVAL=12;BYYEARDAY=60,-1"),))
     found = first(schedule, 8, datetime(2027, 1, 1, tzinfo=UTC))
 
     assert ["03-01", "12-31", "02-29", "12-31"] == [f"{each:%m-%d}" for each in found[::2]]
@@ -399,7 +399,7 @@ def test_days_of_the_year_choose_among_hours():
 
 def test_a_daily_rule_may_choose_among_the_times_of_its_days():
     """BYSETPOS counts within a day."""
-    schedule = Schedule(start=START, rules=(Rule.parse("FREQ=DAILY;BYMONTH=3;BYHOUR=6,16,20;BYSETPOS=2"),))
+    schedule = Schedule(start=START, rules=(RecurrenceRule.parse("FREQ=DAILY;BYMONTH=3;BYHOUR=6,16,20;BYSETPOS=2"),))
 
     assert [(3, 1, 16), (3, 2, 16)] == [(each.month, each.day, each.hour) for each in first(schedule, 2)]
 
@@ -422,7 +422,7 @@ def test_an_hourly_refresh_without_a_start_comes_on_the_hour(tz: str):
 def test_hours_without_a_start_are_counted_from_midnight(text: str, hours: set[int]):
     """Also in places that have another offset from UTC now than in the year of the default start."""
     for tz in ("Asia/Colombo", "Europe/Istanbul", "America/New_York"):
-        found = first(Schedule(rules=(Rule.parse(text),), tz=tz), 24, datetime(2026, 1, 15, tzinfo=UTC))
+        found = first(Schedule(rules=(RecurrenceRule.parse(text),), tz=tz), 24, datetime(2026, 1, 15, tzinfo=UTC))
         assert hours == {each.astimezone(ZoneInfo(tz)).hour % 2 for each in found}
 
 
@@ -434,7 +434,7 @@ def test_minutes_of_an_hourly_rule_are_those_of_the_clock(where, minutes: set[in
     """A walk over all minutes finds the same occurrences, whenever the rule began and whatever the clock was before."""
     tz, begin = where
     by_hour = f";BYHOUR={','.join(map(str, sorted(hours)))}" if hours else ""
-    rule = Rule.parse(f"FREQ=HOURLY;BYMINUTE={','.join(map(str, sorted(minutes)))}{by_hour}")
+    rule = RecurrenceRule.parse(f"FREQ=HOURLY;BYMINUTE={','.join(map(str, sorted(minutes)))}{by_hour}")
     expected = whenever(tz, begin, lambda local: local.minute in minutes and (not hours or local.hour in hours))
     for start in (datetime(2001, 1, 1), datetime(2001, 7, 1)):  # noqa: DTZ001 - naive is the wall clock
         found = Schedule(rules=(rule,), start=start, tz=tz).since(begin)
@@ -465,7 +465,7 @@ def test_an_exception_in_a_gap_excludes_what_is_made_up_for_it_alone(parts, excl
 
     rules = [f"FREQ=DAILY;BYHOUR={each[:2]};BYMINUTE={each[3:]}" for each in parts.get("rules", ())]
     schedule = Schedule(
-        rules=tuple(Rule.parse(each) for each in rules),
+        rules=tuple(RecurrenceRule.parse(each) for each in rules),
         crons=tuple(CronExpression.parse(each) for each in parts.get("crons", ())),
         times=tuple(local(each) for each in parts.get("times", ())),
         except_times=frozenset({local(excluded)}),
@@ -480,7 +480,7 @@ def test_a_count_counts_what_is_excluded():
     """An exception in a gap uses up one of the occurrences of a rule with an end."""
     start = datetime(2026, 3, 7, 2, 30)  # noqa: DTZ001 - naive is the wall clock
     gap = start + timedelta(days=1)
-    rule = Rule.parse("FREQ=DAILY;COUNT=3")
+    rule = RecurrenceRule.parse("FREQ=DAILY;COUNT=3")
     schedule = Schedule(start=start, rules=(rule,), except_times=frozenset({gap}), tz="America/New_York")
     assert [7, 9] == [each.day for each in schedule.since(datetime(2026, 1, 1, tzinfo=UTC))]
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from redrive.schedule import Outcome, RefreshPolicy, RefreshState, refresh
+from redrive.schedule import RefreshOutcome, RefreshPolicy, RefreshState, refresh
 
 T0 = datetime(2026, 11, 23, 8, 30, tzinfo=UTC)
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
@@ -40,7 +40,7 @@ def test_what_waits_for_an_instant_far_ahead_is_reckoned_anew(state: RefreshStat
     """A planned refresh is the next one; what runs or has failed goes on as if it had happened just now."""
     move = refresh.set_back(POLICY, state, now=T0)
 
-    assert Outcome.REPLANNED is move.outcome
+    assert RefreshOutcome.REPLANNED is move.outcome
     assert fields == {name: getattr(move.state, name) for name in fields}
 
 
@@ -57,19 +57,19 @@ def test_what_waits_for_an_instant_far_ahead_is_reckoned_anew(state: RefreshStat
 )
 def test_what_is_not_ahead_stays(state: RefreshState):
     """Up to a minute is no reason, as clocks are adjusted all the time; nor is a wait that a hint has asked for."""
-    assert (state, Outcome.NOTHING) == (refresh.set_back(POLICY, state, now=T0).state, Outcome.NOTHING)
+    assert (state, RefreshOutcome.NOTHING) == (refresh.set_back(POLICY, state, now=T0).state, RefreshOutcome.NOTHING)
 
 
 def test_without_a_schedule_there_is_nothing_to_plan():
     """A refresh on demand that has completed nothing waits for the next demand."""
-    assert Outcome.NOTHING is refresh.set_back(RefreshPolicy(), RefreshState(completed=True), now=T0).outcome
+    assert RefreshOutcome.NOTHING is refresh.set_back(RefreshPolicy(), RefreshState(completed=True), now=T0).outcome
 
 
 @given(st.sampled_from([WAITING, RUNNING, FAILED, WANTED]), st.timedeltas(2 * MINUTE, 1000 * DAY), st.floats(0, 1))
-def test_whatever_it_is_set_back_to_the_next_thing_happens_soon(state: RefreshState, back: timedelta, luck: float):
+def test_whatever_it_is_set_back_to_the_next_thing_happens_soon(state: RefreshState, back: timedelta, sample: float):
     """Within the gap of the schedule, or the time of an attempt and its retry; and a second move changes nothing."""
     now = AHEAD - back
-    after = refresh.set_back(POLICY, state, now=now, luck=luck).state
+    after = refresh.set_back(POLICY, state, now=now, sample=sample).state
 
     assert min(each for each in (after.refresh_at, after.deadline_at) if each is not None) <= now + HOUR + MINUTE
-    assert Outcome.NOTHING is refresh.set_back(POLICY, after, now=now).outcome
+    assert RefreshOutcome.NOTHING is refresh.set_back(POLICY, after, now=now).outcome

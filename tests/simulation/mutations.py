@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
-import redrive.engine.steady
+import redrive.engine.anchor
 import redrive.stores.operations.crons
 import redrive.stores.operations.leases
 from redrive.engine.outcome import Lost, Released
@@ -74,7 +74,7 @@ def _absence_unforgiven() -> AbstractContextManager[None]:
 
 
 def _clock_followed_at_once() -> AbstractContextManager[None]:
-    return mock.patch.object(redrive.engine.steady, "step", return_value=0)
+    return mock.patch.object(redrive.engine.anchor, "difference", return_value=0)
 
 
 @contextlib.contextmanager

@@ -30,7 +30,7 @@ import redrive.stores.drivers.sqlite.turns
 import redrive.stores.drivers.sqlite.watcher
 from redrive import App, CatchRequest, Context, Snooze
 from redrive.clock import Clock
-from redrive.engine.workers import Process as Described
+from redrive.engine.records import Process as Described
 from tests.simulation.database import Connection
 from tests.simulation.faults import AT_MOST_ONCE, HEARTBEAT, LEASE
 from tests.simulation.scheduler import Scheduler

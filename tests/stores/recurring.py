@@ -11,11 +11,19 @@ from datetime import datetime
 from typing import Any
 
 from redrive.engine.frozen import freeze
-from redrive.engine.occurrence import Decision, Occurrence
+from redrive.engine.items import TrackedItem, columns
+from redrive.engine.occurrence import Occurrence, OccurrenceDecision
 from redrive.engine.outcome import Succeeded
 from redrive.engine.records import Claim, JobRecord
-from redrive.engine.recurring import CatchUp, CronDefinition, Definition, Made, Overlap, Recurring, RefreshDefinition
-from redrive.engine.tracked import Tracked, columns
+from redrive.engine.recurring import (
+    CatchUp,
+    CronDefinition,
+    Definition,
+    JobTemplate,
+    Overlap,
+    RefreshDefinition,
+    ScheduleRecord,
+)
 from redrive.policy import Policy
 from redrive.schedule import RefreshPolicy, RefreshState, Schedule
 from redrive.stores.operations import crons, leases, refreshes, schedules, tracked, tracking
@@ -31,15 +39,15 @@ HALF = T0 + 30 * MINUTE
 HOURLY = Schedule.cron("30 * * * *")
 
 
-def lucky(luck: float = 0.0) -> Iterator[float]:
+def lucky(sample: float = 0.0) -> Iterator[float]:
     """As many samples as anybody wants."""
-    return itertools.repeat(luck)
+    return itertools.repeat(sample)
 
 
-def made(task: str = "do", *, retry: str = "0", parameter: str = "", **changes: Any) -> Made:
+def made(task: str = "do", *, retry: str = "0", parameter: str = "", **changes: Any) -> JobTemplate:
     """What jobs are made."""
     policy = Policy.parse(retry).with_(**changes) if changes else Policy.parse(retry)
-    return Made(task, "default", 0, freeze(policy.durable()), parameter)
+    return JobTemplate(task, "default", 0, freeze(policy.durable()), parameter)
 
 
 def cron(pattern: str = "30 * * * *", **changes: Any) -> CronDefinition:
@@ -55,7 +63,9 @@ def cron(pattern: str = "30 * * * *", **changes: Any) -> CronDefinition:
     return CronDefinition(pattern=pattern, **{**given, **changes})
 
 
-def keeping(*, name: str = "fresh", told: bool = True, job: Made | None = None, **policy: Any) -> RefreshDefinition:
+def keeping(
+    *, name: str = "fresh", told: bool = True, job: JobTemplate | None = None, **policy: Any
+) -> RefreshDefinition:
     """A refresh at half past each hour, of ten minutes, with two retries after five minutes each; or otherwise."""
     given: dict[str, Any] = {"schedule": HOURLY, "timeout": 10 * MINUTE, "delays": (5 * MINUTE, 5 * MINUTE)}
     on_disabled = made("mourn", parameter="news") if told else None
@@ -94,7 +104,7 @@ class Clockwork:
         """Write what the code says."""
         self.do(schedules.declare(definitions, now=self.now))
 
-    def schedule(self, name: str = "nightly") -> Recurring:
+    def schedule(self, name: str = "nightly") -> ScheduleRecord:
         """Where a schedule stands."""
         return self.do(schedules.get(name))
 
@@ -102,7 +112,7 @@ class Clockwork:
         """Decide on the occurrences that have come."""
         return self.do(crons.fire(name, now=self.now))
 
-    def fired(self, name: str = "nightly") -> list[tuple[datetime, Decision]]:
+    def fired(self, name: str = "nightly") -> list[tuple[datetime, OccurrenceDecision]]:
         """The same, in short."""
         return [(each.occurs_at, each.decision) for each in self.fire(name)]
 
@@ -127,7 +137,7 @@ class Clockwork:
         things = [tracking.NewItem(key, b'{"id":1}') for key in keys]
         return self.do(tracking.track(self.definition, things, lucky(), now=self.now, **how))
 
-    def thing(self, key: str = "a") -> Tracked:
+    def thing(self, key: str = "a") -> TrackedItem:
         """Where a thing stands, as its row says."""
         return self.do(tracked.get(self.name, key))
 
@@ -140,9 +150,9 @@ class Clockwork:
         self.track(key, **how)
         return self.store.take()
 
-    def start(self, budget: int = 100, luck: float = 0.0) -> tuple[MoveResult, ...]:
+    def start(self, budget: int = 100, sample: float = 0.0) -> tuple[MoveResult, ...]:
         """Start what is due."""
-        return self.do(refreshes.start(self.name, budget, lucky(luck), now=self.now))
+        return self.do(refreshes.start(self.name, budget, lucky(sample), now=self.now))
 
     def sweep(self, budget: int = 100) -> int:
         """See to what is overdue."""

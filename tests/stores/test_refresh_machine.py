@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from redrive.engine.outcome import Succeeded
 from redrive.engine.records import Claim
-from redrive.schedule import Exhausted, Outcome, RefreshPolicy, RefreshState, Schedule, Strategy, refresh
+from redrive.schedule import Exhausted, RefreshOutcome, RefreshPolicy, RefreshState, Schedule, Strategy, refresh
 from redrive.stores.operations import checks, tracked
 from tests.stores.helpers import FATAL, LEASE, failed, harness
 from tests.stores.recurring import HOUR, HOURLY, MINUTE, Clockwork, keeping
@@ -65,7 +65,7 @@ class RefreshMachine(RuleBasedStateMachine):
         """Close the store."""
         self.opened.close()
 
-    def moved(self, key: str, how: Any, **given: Any) -> Outcome:
+    def moved(self, key: str, how: Any, **given: Any) -> RefreshOutcome:
         """Move the model; how did that come out?"""
         move = how(self.policy, self.model[key], now=self.store.now, **given)
         self.model[key] = move.state

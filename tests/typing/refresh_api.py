@@ -9,7 +9,7 @@ from typing import assert_type
 
 import redrive
 from redrive.app.refresh import TrackOptions
-from redrive.engine.tracked import Tracked
+from redrive.engine.items import TrackedItem
 from redrive.schedule import RefreshState
 from redrive.stores.operations.freshness import MoveResult
 from redrive.stores.operations.tracked import Counts
@@ -62,9 +62,9 @@ assert_type(table.untrack("k", using=object()), bool)
 assert_type(table.update("k", at_once=False), MoveResult)
 assert_type(table.trigger("k", actor="anna").job_id, int | None)
 table.update("k", False)  # type: ignore[call-arg]
-assert_type(table.get("k"), Tracked)
+assert_type(table.get("k"), TrackedItem)
 assert_type(table.get("k").state, RefreshState)
-assert_type(table.tracked(after="k", limit=7, troubled=True), tuple[Tracked, ...])
+assert_type(table.tracked(after="k", limit=7, troubled=True), tuple[TrackedItem, ...])
 assert_type(app.tracked(), tuple[Counts, ...])
 
 
@@ -74,5 +74,5 @@ async def coroutines() -> None:
     await model.atrack("k", 7)  # type: ignore[arg-type]
     assert_type(await model.keeping(at_once=False).atrack_many([("k", "weather")]), frozenset[str])
     assert_type(await model.aupdate("k"), MoveResult)
-    assert_type(await model.atracked(), tuple[Tracked, ...])
+    assert_type(await model.atracked(), tuple[TrackedItem, ...])
     assert_type(await model("weather"), str)

@@ -11,7 +11,7 @@ from redrive.app.payload import type_name
 from redrive.app.protocol import AppProtocol
 from redrive.app.task import Options, Task
 from redrive.engine.occurrence import Occurrence
-from redrive.engine.recurring import CatchUp, CronDefinition, Made, Overlap, Recurring
+from redrive.engine.recurring import CatchUp, CronDefinition, JobTemplate, Overlap, ScheduleRecord
 from redrive.errors import ConfigurationError, ScheduleError, TaskDefinitionError
 from redrive.policy import parse_duration
 from redrive.schedule.timezone import aware
@@ -46,7 +46,7 @@ class Cron(Task[P, R, C], Generic[P, R, C]):
         window: Any,  # noqa: ANN401 - a span, as `parse_duration` takes it
     ) -> None:
         super().__init__(app, name, function, options, traits=traits)
-        made = Made(name, options.queue, options.priority, options.policy)
+        made = JobTemplate(name, options.queue, options.priority, options.policy)
         try:
             span = parse_duration(window)
             self.definition = CronDefinition(name, pattern, tz, overlap, catch_up, span, made).checked()
@@ -85,7 +85,7 @@ class Cron(Task[P, R, C], Generic[P, R, C]):
     # ---------------------------------------------------------------- looking
 
     @property
-    def state(self) -> Recurring:
+    def state(self) -> ScheduleRecord:
         """Where it stands, as the database has it now.
 
         Raises:
@@ -93,7 +93,7 @@ class Cron(Task[P, R, C], Generic[P, R, C]):
         """
         return self.app.store.run(schedules.get(self.name))
 
-    async def astate(self) -> Recurring:
+    async def astate(self) -> ScheduleRecord:
         """Where it stands; see `state`."""
         return await self.app.store.arun(schedules.get(self.name))
 
@@ -167,7 +167,7 @@ class Cron(Task[P, R, C], Generic[P, R, C]):
         begin, end = aware("since", since), aware("until", until)
         return crons.backfill(self.name, begin, end, actor=actor or self.app.actor, now=self.app.now())
 
-    def pause(self, *, actor: str | None = None) -> Recurring:
+    def pause(self, *, actor: str | None = None) -> ScheduleRecord:
         """Start nothing of it until `resume`; what runs goes on.
 
         Args:
@@ -181,11 +181,11 @@ class Cron(Task[P, R, C], Generic[P, R, C]):
         """
         return self.app.store.run(schedules.pause(self.name, actor=actor or self.app.actor, now=self.app.now()))
 
-    async def apause(self, *, actor: str | None = None) -> Recurring:
+    async def apause(self, *, actor: str | None = None) -> ScheduleRecord:
         """Start nothing of it until `aresume`; see `pause`."""
         return await self.app.store.arun(schedules.pause(self.name, actor=actor or self.app.actor, now=self.app.now()))
 
-    def resume(self, *, actor: str | None = None) -> Recurring:
+    def resume(self, *, actor: str | None = None) -> ScheduleRecord:
         """Go on. Occurrences of the time of the pause are left out.
 
         Args:
@@ -199,6 +199,6 @@ class Cron(Task[P, R, C], Generic[P, R, C]):
         """
         return self.app.store.run(schedules.resume(self.name, actor=actor or self.app.actor, now=self.app.now()))
 
-    async def aresume(self, *, actor: str | None = None) -> Recurring:
+    async def aresume(self, *, actor: str | None = None) -> ScheduleRecord:
         """Go on; see `resume`."""
         return await self.app.store.arun(schedules.resume(self.name, actor=actor or self.app.actor, now=self.app.now()))

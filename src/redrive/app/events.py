@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from redrive import observe
-from redrive.engine.lifecycle import JobEvent
-from redrive.engine.occurrence import Decision, Occurrence
+from redrive.engine.lifecycle import LifecycleEvent
+from redrive.engine.occurrence import Occurrence, OccurrenceDecision
 from redrive.engine.records import Claim, JobRecord, NewJob
 from redrive.engine.transition import Transition
 from redrive.stores.operations.jobs import EnqueueResult
@@ -151,7 +151,7 @@ def _job(moved: Transition) -> dict[str, Any]:
 
 def _attempt(moved: Transition) -> dict[str, Any]:
     """Which attempt it was. One that was given back is counted no more, and has left no line."""
-    given_back = moved.event is JobEvent.RELEASE or (moved.event is JobEvent.DIE and moved.closed is None)
+    given_back = moved.event is LifecycleEvent.RELEASE or (moved.event is LifecycleEvent.DIE and moved.closed is None)
     number = moved.closed.number if moved.closed is not None else moved.attempt + given_back
     return {**_job(moved), "attempt": number, "lease_id": moved.lease_id}
 
@@ -187,28 +187,28 @@ def _rescued(moved: Transition) -> observe.JobEvent:
     return observe.JobRescued(**_failed(moved), worker_id=moved.closed.worker_id)
 
 
-_TELLS: Mapping[JobEvent, Callable[[Transition], observe.JobEvent]] = {
-    JobEvent.SUCCEED: lambda moved: observe.JobSucceeded(**_ended(moved)),
-    JobEvent.RETRY: lambda moved: observe.JobRetryScheduled(**_failed(moved), delay=_delay(moved)),
-    JobEvent.DIE: lambda moved: observe.JobDied(**_failed(moved), why=moved.note or "", catch=moved.catch),
-    JobEvent.WAIT: lambda moved: observe.JobSuspended(**_attempt(moved), until=_due(moved)),
-    JobEvent.SNOOZE: lambda moved: observe.JobSnoozed(**_ended(moved), delay=_delay(moved), why=moved.note or ""),
-    JobEvent.RELEASE: lambda moved: observe.JobReleased(
+_TELLS: Mapping[LifecycleEvent, Callable[[Transition], observe.JobEvent]] = {
+    LifecycleEvent.SUCCEED: lambda moved: observe.JobSucceeded(**_ended(moved)),
+    LifecycleEvent.RETRY: lambda moved: observe.JobRetryScheduled(**_failed(moved), delay=_delay(moved)),
+    LifecycleEvent.DIE: lambda moved: observe.JobDied(**_failed(moved), why=moved.note or "", catch=moved.catch),
+    LifecycleEvent.WAIT: lambda moved: observe.JobSuspended(**_attempt(moved), until=_due(moved)),
+    LifecycleEvent.SNOOZE: lambda moved: observe.JobSnoozed(**_ended(moved), delay=_delay(moved), why=moved.note or ""),
+    LifecycleEvent.RELEASE: lambda moved: observe.JobReleased(
         **_attempt(moved), due_at=_due(moved), hold=str(moved.hold), why=moved.note or ""
     ),
-    JobEvent.SET_ASIDE: lambda moved: observe.JobReleased(
+    LifecycleEvent.SET_ASIDE: lambda moved: observe.JobReleased(
         **_attempt(moved), due_at=_due(moved), hold=str(moved.hold), why=moved.note or ""
     ),
-    JobEvent.LOSE: _rescued,
-    JobEvent.CANCEL: lambda moved: observe.JobCancelled(
+    LifecycleEvent.LOSE: _rescued,
+    LifecycleEvent.CANCEL: lambda moved: observe.JobCancelled(
         **_job(moved), attempt=_attempt(moved)["attempt"], why=moved.note or ""
     ),
 }
 """Every event that ends an attempt; those of operators are told by those who carry them out."""
 
-_DECIDED: Mapping[Decision, type[observe.CronEvent]] = {
-    Decision.STARTED: observe.CronStarted,
-    Decision.QUEUED: observe.CronQueued,
-    Decision.SKIPPED: observe.CronSkipped,
-    Decision.MISSED: observe.CronMissed,
+_DECIDED: Mapping[OccurrenceDecision, type[observe.CronEvent]] = {
+    OccurrenceDecision.STARTED: observe.CronStarted,
+    OccurrenceDecision.QUEUED: observe.CronQueued,
+    OccurrenceDecision.SKIPPED: observe.CronSkipped,
+    OccurrenceDecision.MISSED: observe.CronMissed,
 }

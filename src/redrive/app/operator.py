@@ -12,15 +12,14 @@ import getpass
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime, timedelta
+
+from msgspec.structs import replace
 
 from redrive.engine.frozen import FrozenPolicy
 from redrive.engine.queue import Rate
-from redrive.engine.records import JobRecord, Stats
+from redrive.engine.records import AuditEntry, Finding, JobRecord, Stats, WorkerRecord
 from redrive.engine.select import Filter
-from redrive.engine.upkeep import Finding, Operated
-from redrive.engine.workers import WorkerRecord
 from redrive.observe.listeners import LISTENERS
 from redrive.stores.operations import admin, audit, checks, redriving, repolicy, workers
 from redrive.stores.store import Store
@@ -100,7 +99,7 @@ class Operator:
         """
         return self.store.run(workers.workers())
 
-    def audit(self, *, before_id: int | None = None, limit: int = 100) -> tuple[Operated, ...]:
+    def audit(self, *, before_id: int | None = None, limit: int = 100) -> tuple[AuditEntry, ...]:
         """Read what people have done, newest first.
 
         Args:

@@ -10,8 +10,8 @@ from redrive.app.local_call import Traits
 from redrive.app.payload import type_name
 from redrive.app.protocol import AppProtocol
 from redrive.app.task import Options, Task
-from redrive.engine.recurring import Made, RefreshDefinition, policy_document
-from redrive.engine.tracked import Disabled, Tracked
+from redrive.engine.items import Disabled, TrackedItem
+from redrive.engine.recurring import JobTemplate, RefreshDefinition, policy_document
 from redrive.errors import ConfigurationError, TaskDefinitionError
 from redrive.retrying import rng
 from redrive.schedule import RefreshPolicy
@@ -113,14 +113,14 @@ class Refresh(Task[P, R, C], Generic[P, R, C]):
         super().__init__(app, name, function, options, traits=traits)
         self.refresh_policy = refresh
         self._on_disabled = on_disabled.name if isinstance(on_disabled, Task) else on_disabled
-        self._made = Made(name, options.queue, options.priority, options.policy)
+        self._made = JobTemplate(name, options.queue, options.priority, options.policy)
 
     @property
     def definition(self) -> RefreshDefinition:
         """What the database keeps of it."""
         return RefreshDefinition(self.name, self.refresh_policy, self._made, self._told())
 
-    def _told(self) -> Made | None:
+    def _told(self) -> JobTemplate | None:
         if self._on_disabled is None:
             return None
         task: Task[Any, Any, Any] | None = self.app.find(self._on_disabled)
@@ -136,7 +136,7 @@ class Refresh(Task[P, R, C], Generic[P, R, C]):
             )
             raise TaskDefinitionError(message)
         options = task.defaults
-        return Made(task.name, options.queue, options.priority, options.policy, taken[0])
+        return JobTemplate(task.name, options.queue, options.priority, options.policy, taken[0])
 
     def check(self) -> None:
         """Check that the tasks that it names are there and fit; see `redrive.App.check`."""
@@ -340,25 +340,25 @@ class Refresh(Task[P, R, C], Generic[P, R, C]):
 
     # ---------------------------------------------------------------- looking
 
-    def get(self, key: str) -> Tracked:
+    def get(self, key: str) -> TrackedItem:
         """Where a thing stands.
 
         Args:
             key: names the thing.
 
         Returns:
-            Its row; `Tracked.state` is the state of seed 004.
+            Its row; `TrackedItem.state` is the state of seed 004.
 
         Raises:
             NotTracked: there is no such thing.
         """
         return self.app.store.run(tracked.get(self.name, _key(key)))
 
-    async def aget(self, key: str) -> Tracked:
+    async def aget(self, key: str) -> TrackedItem:
         """Where a thing stands; see `get`."""
         return await self.app.store.arun(tracked.get(self.name, _key(key)))
 
-    def tracked(self, *, after: str = "", limit: int = 100, troubled: bool = False) -> tuple[Tracked, ...]:
+    def tracked(self, *, after: str = "", limit: int = 100, troubled: bool = False) -> tuple[TrackedItem, ...]:
         """Where things stand, by their keys, a page at a time.
 
         Args:
@@ -371,7 +371,7 @@ class Refresh(Task[P, R, C], Generic[P, R, C]):
         """
         return self.app.store.run(tracked.select(self.name, after=after, limit=limit, troubled=troubled))
 
-    async def atracked(self, *, after: str = "", limit: int = 100, troubled: bool = False) -> tuple[Tracked, ...]:
+    async def atracked(self, *, after: str = "", limit: int = 100, troubled: bool = False) -> tuple[TrackedItem, ...]:
         """Where things stand; see `tracked`."""
         return await self.app.store.arun(tracked.select(self.name, after=after, limit=limit, troubled=troubled))
 

@@ -14,7 +14,7 @@ from redrive.app.pending import Pending
 from redrive.app.refresh import Refresh
 from redrive.app.task import Task
 from redrive.clock import SystemClock
-from redrive.engine.recurring import CatchUp, Overlap, Recurring
+from redrive.engine.recurring import CatchUp, Overlap, ScheduleRecord
 from redrive.errors import TaskDefinitionError
 from redrive.policy import Policy
 from redrive.schedule import RefreshPolicy, Schedule
@@ -95,7 +95,7 @@ class Schedules:
         """The crons and refreshes of the code, by name."""
         return {name: task for name, task in self.tasks.items() if isinstance(task, Cron | Refresh)}
 
-    def recurring(self) -> tuple[Recurring, ...]:
+    def recurring(self) -> tuple[ScheduleRecord, ...]:
         """Read the crons and refreshes of the database, by name; also those that the code does not have any more.
 
         Returns:

@@ -102,7 +102,7 @@ def _history(attempts: tuple[AttemptRecord, ...]) -> Grid:
 
 
 def _plain(job: JobRecord, around: Circumstances) -> dict[str, object]:
-    plain: dict[str, object] = {name: getattr(job, name) for name in job.__slots__}
+    plain: dict[str, object] = {name: getattr(job, name) for name in job.__struct_fields__}
     return plain | {"policy": job.policy.to_dict(), "why": why_not_running(job, around)}
 
 

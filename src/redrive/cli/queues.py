@@ -137,7 +137,7 @@ def _limits(settings: QueueSettings) -> str:
 
 
 def _plain(settings: QueueSettings) -> dict[str, object]:
-    plain: dict[str, object] = {name: getattr(settings, name) for name in settings.__slots__ if name != "turn"}
+    plain: dict[str, object] = {name: getattr(settings, name) for name in settings.__struct_fields__ if name != "turn"}
     return plain | {"rate": None if settings.rate is None else str(settings.rate)}
 
 

@@ -7,19 +7,18 @@ running). It is derived from the row and from its `Circumstances`, which are rea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import msgspec
+
 from redrive.engine.lifecycle import FINAL, State
-from redrive.engine.queue import Standing
-from redrive.engine.records import Hold, JobRecord
-from redrive.engine.workers import WorkerRecord
+from redrive.engine.queue import QueuePosition
+from redrive.engine.records import Hold, JobRecord, WorkerRecord
 
 __all__ = ["CatchJob", "Circumstances", "span", "why_not_running"]
 
 
-@dataclass(frozen=True, slots=True)
-class CatchJob:
+class CatchJob(msgspec.Struct, frozen=True, gc=False):
     """The latest catch job of a dead job.
 
     Attributes:
@@ -35,8 +34,7 @@ class CatchJob:
     state: State
 
 
-@dataclass(frozen=True, slots=True)
-class Circumstances:
+class Circumstances(msgspec.Struct, frozen=True, gc=False):
     """What the reason why a job is not running depends on, beside its own row.
 
     Attributes:
@@ -48,7 +46,7 @@ class Circumstances:
 
     now: datetime
     workers: tuple[WorkerRecord, ...] = ()
-    standing: Standing | None = None
+    standing: QueuePosition | None = None
     catch: CatchJob | None = None
 
 
@@ -137,7 +135,7 @@ def _not_served(job: JobRecord, around: Circumstances) -> str | None:
     return None
 
 
-def _held_up(job: JobRecord, standing: Standing, now: datetime) -> str | None:
+def _held_up(job: JobRecord, standing: QueuePosition, now: datetime) -> str | None:
     """What in its queue keeps a due job from running."""
     settings = standing.settings
     if settings.paused_at is not None:

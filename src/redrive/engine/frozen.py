@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from dataclasses import dataclass
 
 import msgspec
 
@@ -43,8 +42,7 @@ def is_readable(policy: Policy) -> bool:
     return type(policy) is not UnreadablePolicy
 
 
-@dataclass(frozen=True, slots=True)
-class FrozenPolicy:
+class FrozenPolicy(msgspec.Struct, frozen=True, gc=False):
     """A policy, its text, and the name of that text.
 
     Attributes:

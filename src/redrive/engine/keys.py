@@ -25,17 +25,17 @@ from enum import Enum
 
 from msgspec.structs import replace
 
-from redrive.engine.lifecycle import FINAL, JobEvent, State, move
+from redrive.engine.lifecycle import FINAL, LifecycleEvent, State, next_state
 from redrive.engine.records import KeyUntil
 from redrive.engine.transition import Transition
 
-__all__ = ["SUPERSEDED", "Grip", "grip", "holds", "idempotency_key", "superseded", "superseded_note"]
+__all__ = ["SUPERSEDED", "KeyChange", "holds", "idempotency_key", "key_change", "superseded", "superseded_note"]
 
 SUPERSEDED = "SUPERSEDED"
 """The reason of a job that could not have its key back."""
 
 
-class Grip(Enum):
+class KeyChange(Enum):
     """What a move does to the key of a job."""
 
     KEEP = "keep"
@@ -62,7 +62,7 @@ def holds(until: KeyUntil | None, state: State) -> bool:
             return state not in FINAL
 
 
-def grip(until: KeyUntil | None, before: State, after: State) -> Grip:
+def key_change(until: KeyUntil | None, before: State, after: State) -> KeyChange:
     """Say what a move does to the key of a job.
 
     Args:
@@ -75,8 +75,8 @@ def grip(until: KeyUntil | None, before: State, after: State) -> Grip:
     """
     held, wanted = holds(until, before), holds(until, after)
     if held == wanted:
-        return Grip.KEEP
-    return Grip.TAKE if wanted else Grip.DROP
+        return KeyChange.KEEP
+    return KeyChange.TAKE if wanted else KeyChange.DROP
 
 
 def superseded(transition: Transition, key: str, holder: int) -> Transition:
@@ -92,8 +92,8 @@ def superseded(transition: Transition, key: str, holder: int) -> Transition:
     """
     return replace(
         transition,
-        event=JobEvent.CANCEL,
-        state=move(transition.state, JobEvent.CANCEL),
+        event=LifecycleEvent.CANCEL,
+        state=next_state(transition.state, LifecycleEvent.CANCEL),
         hold=None,
         scheduled_at=None,
         note=superseded_note(key, holder),

@@ -15,8 +15,9 @@ Numbers: a heartbeat every 5 s and a lease of 15 s survive two lost beats and le
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
+
+import msgspec
 
 from redrive.errors import ConfigurationError
 from redrive.policy import Policy
@@ -56,8 +57,7 @@ def limit_of(policy: Policy) -> timedelta:
     return policy.attempt_timeout or ATTEMPT_LIMIT
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseTerms:
+class LeaseTerms(msgspec.Struct, frozen=True, gc=False):
     """How often a worker beats and how long it is believed.
 
     Attributes:

@@ -17,20 +17,21 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+
+import msgspec
 
 from redrive.engine.recurring import CatchUp, CronDefinition, Overlap
 from redrive.schedule import Schedule
 
-__all__ = ["LATE", "Decision", "Due", "Fired", "Occurrence", "fire", "released"]
+__all__ = ["LATE", "DueOccurrence", "FirePlan", "Occurrence", "OccurrenceDecision", "fire", "released"]
 
 LATE = timedelta(minutes=1)
 """An occurrence that is later than this was missed (the grace that sidekiq-cron gives too)."""
 
 
-class Decision(StrEnum):
+class OccurrenceDecision(StrEnum):
     """What became of an occurrence."""
 
     STARTED = "started"
@@ -42,8 +43,7 @@ class Decision(StrEnum):
     """No worker was there in time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Occurrence:
+class Occurrence(msgspec.Struct, frozen=True, gc=False):
     """What became of one occurrence, as the database keeps it.
 
     Attributes:
@@ -58,13 +58,12 @@ class Occurrence:
     schedule: str
     occurs_at: datetime
     decided_at: datetime
-    decision: Decision
+    decision: OccurrenceDecision
     job_id: int | None = None
     note: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class DueOccurrence(msgspec.Struct, frozen=True, gc=False):
     """An occurrence that was decided on.
 
     Attributes:
@@ -74,12 +73,11 @@ class Due:
     """
 
     occurs_at: datetime
-    decision: Decision
+    decision: OccurrenceDecision
     note: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Fired:
+class FirePlan(msgspec.Struct, frozen=True, gc=False):
     """What is to be done.
 
     Attributes:
@@ -89,7 +87,7 @@ class Fired:
         cancels: is the present job to be cancelled first?
     """
 
-    due: tuple[Due, ...]
+    due: tuple[DueOccurrence, ...]
     next_at: datetime | None
     queued_at: datetime | None = None
     cancels: bool = False
@@ -103,7 +101,7 @@ def fire(  # noqa: PLR0913 - where a cron stands
     running: int | None = None,
     queued_at: datetime | None = None,
     most: int = 100,
-) -> Fired:
+) -> FirePlan:
     """Say what is to be done with the occurrences that have come.
 
     Args:
@@ -118,21 +116,21 @@ def fire(  # noqa: PLR0913 - where a cron stands
         What is to be done.
     """
     if next_at > now:
-        return Fired((), next_at, queued_at)
+        return FirePlan((), next_at, queued_at)
     if cron.catch_up is CatchUp.ALL:
         wanted, following = _all(cron, next_at, now, most)
     else:
         wanted, following = _last(cron, next_at, now)
-    due: list[Due] = []
+    due: list[DueOccurrence] = []
     cancels = False
     for each in wanted:
-        if each.decision is Decision.STARTED and running is not None:
+        if each.decision is OccurrenceDecision.STARTED and running is not None:
             each, queued_at, cancels = _overlapping(cron.overlap, each, running, queued_at)  # noqa: PLW2901 - what became of it
         due.append(each)
-    return Fired(tuple(due), following, queued_at, cancels)
+    return FirePlan(tuple(due), following, queued_at, cancels)
 
 
-def released(queued_at: datetime, now: datetime, *, paused: bool = False) -> Due:
+def released(queued_at: datetime, now: datetime, *, paused: bool = False) -> DueOccurrence:
     """Say what becomes of an occurrence whose predecessor has ended.
 
     Args:
@@ -144,29 +142,35 @@ def released(queued_at: datetime, now: datetime, *, paused: bool = False) -> Due
         It is started, unless its turn comes in a pause.
     """
     if paused:
-        return Due(queued_at, Decision.SKIPPED, "its turn came while the cron was paused")
-    return Due(queued_at, Decision.STARTED, f"waited {_span(now - queued_at)} for the one before it")
+        return DueOccurrence(queued_at, OccurrenceDecision.SKIPPED, "its turn came while the cron was paused")
+    return DueOccurrence(
+        queued_at, OccurrenceDecision.STARTED, f"waited {_span(now - queued_at)} for the one before it"
+    )
 
 
-def _last(cron: CronDefinition, next_at: datetime, now: datetime) -> tuple[list[Due], datetime | None]:
+def _last(cron: CronDefinition, next_at: datetime, now: datetime) -> tuple[list[DueOccurrence], datetime | None]:
     schedule = cron.schedule
     last = schedule.last(next_at, now) or next_at
     following = schedule.next(now, after=last)
     late = now - last
     left_out = "" if last == next_at else f"those since {_at(next_at)} are left out"
     if cron.catch_up is CatchUp.NONE and late > LATE:
-        return [Due(last, Decision.MISSED, _said(f"no worker was there for {_span(late)}", left_out))], following
-    return [Due(last, Decision.STARTED, _said(_late(late), left_out))], following
+        return [
+            DueOccurrence(last, OccurrenceDecision.MISSED, _said(f"no worker was there for {_span(late)}", left_out))
+        ], following
+    return [DueOccurrence(last, OccurrenceDecision.STARTED, _said(_late(late), left_out))], following
 
 
-def _all(cron: CronDefinition, next_at: datetime, now: datetime, most: int) -> tuple[list[Due], datetime | None]:
+def _all(
+    cron: CronDefinition, next_at: datetime, now: datetime, most: int
+) -> tuple[list[DueOccurrence], datetime | None]:
     begin = max(next_at, now - cron.window)
     found = [*itertools.islice(_until(cron.schedule, begin, now), most + 1)]
-    wanted = [Due(each, Decision.STARTED, _said(_late(now - each))) for each in found[:most]]
+    wanted = [DueOccurrence(each, OccurrenceDecision.STARTED, _said(_late(now - each))) for each in found[:most]]
     following = found[most] if len(found) > most else cron.schedule.next(now, after=found[-1] if found else None)
     if begin > next_at:
         note = f"more than {_span(cron.window)} ago, like all from here to {_at(begin)}"
-        wanted.insert(0, Due(next_at, Decision.MISSED, note))
+        wanted.insert(0, DueOccurrence(next_at, OccurrenceDecision.MISSED, note))
     return wanted, following
 
 
@@ -175,21 +179,29 @@ def _until(schedule: Schedule, begin: datetime, end: datetime) -> Iterator[datet
 
 
 def _overlapping(
-    overlap: Overlap, due: Due, running: int, queued_at: datetime | None
-) -> tuple[Due, datetime | None, bool]:
+    overlap: Overlap, due: DueOccurrence, running: int, queued_at: datetime | None
+) -> tuple[DueOccurrence, datetime | None, bool]:
     """What becomes of an occurrence while its predecessor runs; which one waits then; is the predecessor cancelled?"""
     before = f"job {running} before it had not ended"
     match overlap:
         case Overlap.ALLOW:
             return due, queued_at, False
         case Overlap.CANCEL:
-            return Due(due.occurs_at, Decision.STARTED, f"{before}: it was cancelled"), queued_at, True
+            return (
+                DueOccurrence(due.occurs_at, OccurrenceDecision.STARTED, f"{before}: it was cancelled"),
+                queued_at,
+                True,
+            )
         case Overlap.QUEUE if queued_at is not None:
-            return Due(due.occurs_at, Decision.SKIPPED, f"{before}, and {_at(queued_at)} waits"), queued_at, False
+            return (
+                DueOccurrence(due.occurs_at, OccurrenceDecision.SKIPPED, f"{before}, and {_at(queued_at)} waits"),
+                queued_at,
+                False,
+            )
         case Overlap.QUEUE:
-            return Due(due.occurs_at, Decision.QUEUED, before), due.occurs_at, False
+            return DueOccurrence(due.occurs_at, OccurrenceDecision.QUEUED, before), due.occurs_at, False
         case Overlap.SKIP:  # pragma: no branch - the last one; mypy proves that all are here
-            return Due(due.occurs_at, Decision.SKIPPED, before), queued_at, False
+            return DueOccurrence(due.occurs_at, OccurrenceDecision.SKIPPED, before), queued_at, False
 
 
 def _late(by: timedelta) -> str:

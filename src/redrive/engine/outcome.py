@@ -7,9 +7,10 @@ transition.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeAlias
+
+import msgspec
 
 from redrive.engine.records import Hold
 from redrive.policy import Failure
@@ -28,8 +29,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Succeeded:
+class Succeeded(msgspec.Struct, frozen=True, gc=False):
     """The handler returned.
 
     Attributes:
@@ -39,8 +39,7 @@ class Succeeded:
     result: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True, gc=False):
     """The handler raised, took too long, or could not be called.
 
     Attributes:
@@ -52,8 +51,7 @@ class Failed:
     traceback: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Snoozed:
+class Snoozed(msgspec.Struct, frozen=True, gc=False):
     """The handler asked to be called again later.
 
     Attributes:
@@ -65,8 +63,7 @@ class Snoozed:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Suspended:
+class Suspended(msgspec.Struct, frozen=True, gc=False):
     """The handler has started something outside; somebody else will say how it ended.
 
     Attributes:
@@ -76,8 +73,7 @@ class Suspended:
     wait_for: timedelta
 
 
-@dataclass(frozen=True, slots=True)
-class Released:
+class Released(msgspec.Struct, frozen=True, gc=False):
     """The worker gives the job back without having finished it.
 
     Attributes:
@@ -93,8 +89,7 @@ class Released:
     started: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
+class Unreadable(msgspec.Struct, frozen=True, gc=False):
     """The handler could not be called: the code of this worker cannot read the arguments of the job, or its policy.
 
     Attributes:
@@ -106,8 +101,7 @@ class Unreadable:
     policy: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Cancelled:
+class Cancelled(msgspec.Struct, frozen=True, gc=False):
     """The handler says that the job is no longer wanted.
 
     Attributes:
@@ -117,13 +111,11 @@ class Cancelled:
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Expired:
+class Expired(msgspec.Struct, frozen=True, gc=False):
     """The deadline of the policy had passed before the handler could be called."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lost:
+class Lost(msgspec.Struct, frozen=True, gc=False):
     """The worker fell silent, or its attempt outlived its hard timeout; said by the sweep.
 
     Attributes:

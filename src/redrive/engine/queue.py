@@ -23,24 +23,24 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from redrive.engine.lifecycle import State
 from redrive.errors import ConfigurationError, PolicyError
 from redrive.policy import format_duration, parse_duration
 
-__all__ = ["Due", "Key", "QueueChange", "QueueSettings", "Rate", "Standing", "keys", "serve"]
+__all__ = ["Due", "Key", "QueueChange", "QueuePosition", "QueueSettings", "Rate", "keys", "serve"]
 
 Key = tuple[int, datetime, int]
 """What jobs are ordered by: priority, due time, id."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
+class Rate(msgspec.Struct, frozen=True, gc=False):
     """So many starts within any span of so long.
 
     Attributes:
@@ -88,8 +88,7 @@ class Rate:
         return f"{self.count}/{plain}"
 
 
-@dataclass(frozen=True, slots=True)
-class QueueSettings:
+class QueueSettings(msgspec.Struct, frozen=True, gc=False):
     """What is set for a queue.
 
     Attributes:
@@ -129,8 +128,7 @@ class QueueSettings:
         return self.concurrency is not None or self.per_partition is not None
 
 
-@dataclass(frozen=True, slots=True)
-class QueueChange:
+class QueueChange(msgspec.Struct, frozen=True, gc=False):
     """What somebody wants to be otherwise; None takes a limit away, and what is not given stays.
 
     Attributes:
@@ -180,8 +178,7 @@ class QueueChange:
         return replace(settings, **changes)
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class Due(msgspec.Struct, frozen=True, gc=False):
     """A due job, as a claim looks at it.
 
     Attributes:
@@ -199,8 +196,7 @@ class Due:
     head_id: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class QueuePosition(msgspec.Struct, frozen=True, gc=False):
     """How a ready job stands in its queue: what may hold it up beside its own due time.
 
     Attributes:

@@ -1,26 +1,18 @@
-"""Durable things as they are read from a store. PURE.
+"""Jobs, attempts, workers and the audit log as they are read from a store. PURE.
 
-Frozen values with the names of the columns. Instants are aware UTC and called ``*_at``, spans are ``timedelta`` and
-called ``*_for`` or ``*_after``. A store decodes rows straight into these (``dialects/*/values.py``); nothing above the
-store ever sees a row.
+Each record is a frozen struct with the names of the columns; ``stores/dialects/*/values.py`` decodes rows into them.
+Instants are aware UTC and named ``*_at``, spans are ``timedelta`` and named ``*_for`` or ``*_after``.
 
-`NewJob`, `Claim` and `AttemptRecord` are structs and not dataclasses: one of each is made for every job or
-attempt, and a
-frozen dataclass of this size takes ten times as long to make (3 µs; all of a job takes a worker 25). They are frozen
-and hold nothing that could hold them, so Python's search for cycles need not look at them (``gc=False``).
+A job has three counters:
 
-Three numbers of a job are easily mixed up, so they are three columns:
-
-* ``attempt`` counts executions, from 1: the ordinal of the present or last one. A crash used one; a snooze and a
-  graceful release give theirs back, because the handler did not get its turn.
-* ``failures`` counts executions that failed *by the policy's reckoning*. It is what `Policy.decide` gets. A crash of an
-  idempotent task does not count here (`spec/engine.md`, Crash).
-* ``crashes`` counts crashes in a row, for the poison limit. Any other end of an attempt sets it back to 0.
+* ``attempt`` counts executions, from 1. A snooze and a release give their number back; a crash does not.
+* ``failures`` counts the executions that the policy regards as failed; `Policy.decide` gets this number. A crash of an
+  idempotent task does not count.
+* ``crashes`` counts crashes in a row, for `redrive.engine.lease.POISON_LIMIT`. Any other end of an attempt resets it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -30,49 +22,39 @@ from redrive.engine.frozen import FrozenPolicy
 from redrive.engine.lifecycle import State
 from redrive.policy import Policy
 
-__all__ = [
-    "AttemptRecord",
-    "Claim",
-    "Closing",
-    "Hold",
-    "JobRecord",
-    "KeyUntil",
-    "NewJob",
-    "OnConflict",
-    "Progress",
-    "Stats",
-]
+# Records are msgspec structs: one is made for every job and attempt, and a frozen dataclass of this size takes ten
+# times as long to make (3 µs). No record contains itself, so the garbage collector need not track them (gc=False).
 
 
 class Hold(StrEnum):
-    """Why a ready job waits for its ``scheduled_at``."""
+    """The reason why a ready job waits for its ``scheduled_at``."""
 
     DELAY = "delay"
-    """It was enqueued for later."""
+    """The job was enqueued with a delay."""
     RETRY = "retry"
-    """Its last attempt failed; the policy chose the delay."""
+    """The last attempt failed; the policy set the delay."""
     SNOOZE = "snooze"
-    """Its handler asked to be called later."""
+    """The handler raised `Snooze`."""
     RELEASE = "release"
-    """A worker gave it back unfinished."""
+    """A worker gave the job back unfinished."""
     UNKNOWN_TASK = "unknown_task"
-    """The worker that looked at it has no such task."""
+    """The worker that claimed the job has no such task."""
     BAD_PAYLOAD = "bad_payload"
-    """The worker that looked at it cannot read its arguments; one with other code may."""
+    """The worker that claimed the job cannot decode its arguments; a worker with other code may."""
     BAD_POLICY = "bad_policy"
-    """Its policy cannot be read: it waits for a worker that can, or for an operator who gives it another one."""
+    """The policy cannot be decoded; the job waits for a worker that can, or for an operator to replace the policy."""
     LOST = "lost"
-    """Its worker vanished."""
+    """The worker died."""
     REDRIVE = "redrive"
-    """An operator started it again."""
+    """An operator redrove the job."""
     DEBOUNCE = "debounce"
-    """It waits whether it will be enqueued once more."""
+    """The job is debounced: another enqueue with its key puts it off."""
     BREAKER = "breaker"
-    """The circuit breaker of its policy is open."""
+    """The circuit breaker of the policy is open."""
 
 
-class Closing(StrEnum):
-    """How an attempt ended, as history keeps it."""
+class AttemptOutcome(StrEnum):
+    """The way an attempt ended, as its history stores it."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -83,43 +65,37 @@ class Closing(StrEnum):
 
 
 class KeyUntil(StrEnum):
-    """How long a job keeps its unique key to itself."""
+    """The end of the span for which a job holds its unique key."""
 
     START = "start"
-    """Until it starts: a running job does not stand in the way of the next one."""
+    """Until a worker claims the job: the next job with the key can be enqueued while this one runs."""
     END = "end"
-    """Until it has succeeded, died or been cancelled."""
+    """Until the job has succeeded, died or been cancelled."""
 
 
 class OnConflict(StrEnum):
-    """What becomes of an enqueue whose unique key another job holds."""
+    """The effect of an enqueue with a unique key that another job holds."""
 
     RAISE = "raise"
-    """`redrive.errors.DuplicateJob`, which names the other job."""
+    """Raise `redrive.errors.DuplicateJob`, which names the other job."""
     EXISTING = "existing"
-    """The other job is the answer."""
+    """Return the other job."""
     BOUNCE = "bounce"
-    """The other job waits longer, and gets these arguments: debounce."""
+    """Put the other job off and give it these arguments: debounce."""
 
 
 class NewJob(msgspec.Struct, frozen=True, gc=False):
     """A job to be inserted.
 
     Attributes:
-        task: name of the task.
-        queue: name of the queue.
         priority: smaller runs first.
         payload: the arguments as JSON; None for a catch job, which reads those of its parent.
-        policy: the policy, frozen into the job.
         delay: time from the transaction's now until the job is due.
-        parent_id: the dead job that this one is to catch.
-        partition: whose turn it is in its queue, for limits by key, fairness and strict order.
-        key: unique in its task.
-        key_until: how long.
-        on_conflict: what becomes of it where another job holds the key.
-        idempotency_key: names this request among all of the app, until the job is pruned.
-        latest: time from the transaction's now beyond which a debounced job is not put off.
-        origin: what it is for; see `redrive.engine.origin`.
+        parent_id: the dead job that this job catches.
+        key: unique among the jobs of the task.
+        idempotency_key: unique among all enqueues of the app, until the job is pruned.
+        latest: time from the transaction's now up to which a debounced job can be put off.
+        origin: see `redrive.engine.origin`.
     """
 
     task: str
@@ -139,33 +115,19 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
-    """A job as its worker holds it: everything that deciding about the attempt needs.
+    """A claimed job: all that deciding about its attempt needs.
 
     Attributes:
-        id: the job.
         lease_id: the right to this attempt; monotonic, never repeated. Its low 20 bits are random.
-        task: name of the task.
-        queue: name of the queue.
-        priority: smaller runs first.
-        worker_id: the holder.
         attempt: ordinal of this execution, from 1.
-        failures: earlier failed executions, by the policy's reckoning.
-        crashes: crashes in a row before this execution.
-        snoozes: how often the job was snoozed.
-        by_rule: earlier failures matched by each rule of the policy, and what its schedules remember.
+        by_rule: earlier failures matched by each rule of the policy, and the state of its backoffs.
         last_delay: the delay before this attempt, if it is a retry.
         started_at: start of the first attempt; the deadline counts from here.
         claimed_at: start of this attempt.
-        parent_id: the dead job that this one is to catch, or None.
-        partition: whose turn it is in its queue.
-        key: unique in its task.
-        key_until: how long.
-        origin: what the job is for; None: a task by itself.
-        payload: the arguments as JSON.
-        policy: the policy frozen into the job.
-        scheduled_at: when the job was due; while it waits for an answer, when that is over.
-        unreadable_at: since when no worker has been able to read its arguments; None where none has failed to.
-        salt: the random part of its idempotency key.
+        parent_id: the dead job that this job catches.
+        scheduled_at: when the job was due; for a suspended attempt, when its wait ends.
+        unreadable_at: since when no worker has been able to decode the arguments; None if none has failed to.
+        salt: the random part of the idempotency key.
     """
 
     id: int
@@ -195,44 +157,28 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def catching(self) -> bool:
-        """Is this a catch job?"""
+        """Return True for a catch job."""
         return self.parent_id is not None
 
 
-@dataclass(frozen=True, slots=True)
-class JobRecord:
-    """A job as people see it.
+class JobRecord(msgspec.Struct, frozen=True, gc=False):
+    """A job with its current state.
 
     Attributes:
-        id: the job; never reused.
-        task: name of the task.
-        queue: name of the queue.
         priority: smaller runs first.
-        state: see `redrive.engine.lifecycle`.
-        hold: why it waits, while it is ready and not due.
-        note: what the last decision about it was, as a sentence.
-        enqueued_at: when it was enqueued.
-        scheduled_at: when it is or was due.
-        started_at: start of the first attempt since it was enqueued or redriven.
-        claimed_at: start of the present attempt.
-        finished_at: when it succeeded, died or was cancelled.
+        hold: why the job waits, while it is ready and not due.
+        note: the last decision about the job, as a sentence.
+        started_at: start of the first attempt since the job was enqueued or redriven.
+        claimed_at: start of the current attempt.
         caught_at: when its catch task succeeded.
-        skipped_at: when an operator let those pass that it held up.
+        skipped_at: when an operator let the jobs behind it in its ordered partition pass.
         attempt: executions so far.
-        failures: failed executions, by the policy's reckoning.
-        crashes: crashes in a row.
-        snoozes: how often it was snoozed.
-        redrives: how often an operator started it again.
-        lease_id: the present lease.
-        worker_id: the present holder.
-        parent_id: the dead job that this one is to catch.
-        partition: whose turn it is in its queue.
-        key: unique in its task.
-        key_until: how long.
-        origin: what it is for; None: a task by itself.
-        reason: why the last failed attempt failed, one upper-case word; None once the job has succeeded.
+        failures: failed executions, as the policy counts them.
+        redrives: how often an operator redrove the job.
+        parent_id: the dead job that this job catches.
+        origin: see `redrive.engine.origin`; None for a job that was enqueued by itself.
+        reason: the reason of the last failure, one upper-case word; None once the job has succeeded.
         error: the text of the last error; None once the job has succeeded.
-        policy: the policy frozen into the job.
     """
 
     id: int
@@ -267,24 +213,16 @@ class JobRecord:
 
 
 class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
-    """One closed execution.
+    """One finished attempt.
 
     Attributes:
-        job_id: whose.
-        lease_id: under which lease.
-        number: ordinal, from 1; repeated where an earlier one was given back.
-        worker_id: who ran it.
-        started_at: when it was claimed.
-        finished_at: when it was settled.
-        outcome: how it ended.
-        reason: why it failed, one upper-case word.
-        stage: how far the call got, where it failed.
+        number: ordinal, from 1; repeated if an earlier attempt was given back.
+        reason: the reason of the failure, one upper-case word.
+        stage: how far the call got before it failed.
         error_type: qualified name of the exception.
-        error: its text.
-        traceback: for people.
         nominal: the delay that the backoff computed.
-        delay: the delay that was decided; what is stored is what happens (I7).
-        rule: which rule of the policy decided.
+        delay: the delay that was decided and stored.
+        rule: the rule of the policy that decided.
         verdict: the decision as a sentence.
     """
 
@@ -294,7 +232,7 @@ class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
     worker_id: int
     started_at: datetime
     finished_at: datetime
-    outcome: Closing
+    outcome: AttemptOutcome
     reason: str | None = None
     stage: str | None = None
     error_type: str | None = None
@@ -306,21 +244,13 @@ class AttemptRecord(msgspec.Struct, frozen=True, gc=False):
     verdict: str | None = None
 
     def __repr__(self) -> str:
-        """Show all but the traceback, which would hide the rest."""
+        """Return all fields but the long traceback."""
         shown = (f"{name}={getattr(self, name)!r}" for name in self.__struct_fields__ if name != "traceback")
         return f"AttemptRecord({', '.join(shown)})"
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What a handler last said of itself.
-
-    Attributes:
-        job_id: whose.
-        lease_id: under which lease.
-        details: what it said, as JSON.
-        at: when.
-    """
+class Progress(msgspec.Struct, frozen=True, gc=False):
+    """The progress that a handler reported last; ``details`` is JSON."""
 
     job_id: int
     lease_id: int
@@ -328,20 +258,16 @@ class Progress:
     at: datetime
 
 
-@dataclass(frozen=True, slots=True)
-class Stats:
-    """How many jobs there are, told apart as people do.
+class Stats(msgspec.Struct, frozen=True, gc=False):
+    """The number of jobs by state.
 
     Attributes:
         due: ready, and due now.
-        scheduled: ready, for later, not after a failure.
-        retrying: ready, for later, after a failure.
-        running: held by a worker.
-        waiting: for an answer from outside.
-        succeeded: done.
-        dead: gave up, not caught.
-        caught: gave up, and the catch task took it.
-        cancelled: ended by somebody.
+        scheduled: ready, due later, not after a failure.
+        retrying: ready, due later, after a failure.
+        waiting: suspended until an external completion.
+        dead: gave up, and not caught.
+        caught: gave up, and the catch task succeeded.
     """
 
     due: int
@@ -356,5 +282,82 @@ class Stats:
 
     @property
     def unfinished(self) -> int:
-        """Jobs that workers will still bring to an end."""
+        """Return the number of jobs that have not ended."""
         return self.due + self.scheduled + self.retrying + self.running + self.waiting
+
+
+class Process(msgspec.Struct, frozen=True, gc=False):
+    """The operating system process of a worker; other workers of the same host can see that it has ended.
+
+    Attributes:
+        birth: start time; distinguishes the process from a later one with the same ``pid``; None if unknown.
+    """
+
+    host: str
+    pid: int
+    birth: str | None
+
+
+class WorkerRecord(msgspec.Struct, frozen=True, gc=False):
+    """A worker.
+
+    Attributes:
+        name: ``host:pid``.
+        host: the host of its process; None, like ``pid``, if it does not have a process of its own.
+        birth: see `Process`.
+        lock_id: the advisory lock that its session holds in the database; None if the database has no such locks.
+        concurrency: attempts that it runs at once.
+        queues: the queues that it serves; None means all.
+        tasks: the names of the tasks that it has; None means all.
+        expires_at: when it is presumed dead.
+        stopped_at: when it shut down in order.
+        locked: True if its session holds the lock now; None if it has none.
+        trouble: the background duties that fail because of a defect, and why; None if none does.
+    """
+
+    id: int
+    name: str
+    host: str | None
+    pid: int | None
+    birth: str | None
+    lock_id: int | None
+    concurrency: int
+    queues: tuple[str, ...] | None
+    tasks: tuple[str, ...] | None
+    started_at: datetime
+    heartbeat_at: datetime
+    expires_at: datetime
+    stopped_at: datetime | None
+    locked: bool | None
+    trouble: str | None = None
+
+
+class AuditEntry(msgspec.Struct, frozen=True, gc=False):
+    """An entry of the audit log: an operator's action.
+
+    Attributes:
+        id: ascending in the order of the actions.
+        actor: ``user@host`` by default.
+        action: one word: ``cancel``, ``retry``, ``redrive`` ...
+        details: the jobs and the parameters, as JSON.
+    """
+
+    id: int
+    at: datetime
+    actor: str
+    action: str
+    details: str
+
+
+class Finding(msgspec.Struct, frozen=True, gc=False):
+    """An inconsistency in the database.
+
+    Attributes:
+        id: the job, or another number that the text names.
+        text: the inconsistency, as a sentence.
+        rule: name of the violated rule.
+    """
+
+    id: int
+    text: str
+    rule: str

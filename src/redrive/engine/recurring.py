@@ -32,10 +32,10 @@ __all__ = [
     "CatchUp",
     "CronDefinition",
     "Definition",
-    "Made",
+    "JobTemplate",
     "Overlap",
-    "Recurring",
     "RefreshDefinition",
+    "ScheduleRecord",
     "policy_document",
     "read",
     "read_policy",
@@ -66,7 +66,7 @@ class CatchUp(StrEnum):
     """All are left out."""
 
 
-class Made(msgspec.Struct, frozen=True):
+class JobTemplate(msgspec.Struct, frozen=True):
     """The jobs that are made.
 
     Attributes:
@@ -103,7 +103,7 @@ class CronDefinition(msgspec.Struct, frozen=True):
     overlap: Overlap
     catch_up: CatchUp
     window: timedelta
-    job: Made
+    job: JobTemplate
 
     @property
     def schedule(self) -> Schedule:
@@ -152,8 +152,8 @@ class RefreshDefinition(msgspec.Struct, frozen=True):
 
     name: str
     policy: RefreshPolicy
-    job: Made
-    on_disabled: Made | None = None
+    job: JobTemplate
+    on_disabled: JobTemplate | None = None
 
     @property
     def kind(self) -> Kind:
@@ -176,7 +176,7 @@ class RefreshDefinition(msgspec.Struct, frozen=True):
 Definition: TypeAlias = CronDefinition | RefreshDefinition
 
 
-class Recurring(msgspec.Struct, frozen=True):
+class ScheduleRecord(msgspec.Struct, frozen=True):
     """A schedule as the database keeps it.
 
     Attributes:
@@ -294,15 +294,15 @@ def read_policy(document: str) -> RefreshPolicy:
         raise ScheduleError(f"the stored policy is no JSON: {error}") from error
 
 
-def _made_document(made: Made) -> _MadeDocument:
+def _made_document(made: JobTemplate) -> _MadeDocument:
     return _MadeDocument(
         made.task, made.queue, made.priority, msgspec.Raw(made.policy.document.encode()), made.parameter
     )
 
 
-def _made(document: _MadeDocument) -> Made:
+def _made(document: _MadeDocument) -> JobTemplate:
     policy = freeze(thaw(bytes(document.policy).decode()))
-    return Made(document.task, document.queue, document.priority, policy, document.parameter)
+    return JobTemplate(document.task, document.queue, document.priority, policy, document.parameter)
 
 
 def _json(document: _CronDocument | _RefreshDocument) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
+
+import msgspec
+from msgspec.structs import force_setattr
 
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Hold
@@ -15,8 +17,7 @@ __all__ = ["Filter"]
 E = TypeVar("E", bound=StrEnum)
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(msgspec.Struct, frozen=True, gc=False):
     """A choice of jobs; every condition that is given must hold.
 
     Attributes:
@@ -49,8 +50,8 @@ class Filter:
     limit: int = 100
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "state", _member(State, "state", self.state))
-        object.__setattr__(self, "hold", _member(Hold, "hold", self.hold))
+        force_setattr(self, "state", _member(State, "state", self.state))
+        force_setattr(self, "hold", _member(Hold, "hold", self.hold))
 
 
 def _member(kind: type[E], field: str, value: str | None) -> E | None:

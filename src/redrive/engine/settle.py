@@ -42,9 +42,9 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from redrive.engine.frozen import UnreadablePolicy
+from redrive.engine.items import report, succeeded
 from redrive.engine.lease import POISON_LIMIT, UNKNOWN_TASK_DELAY, UNREADABLE_FOR, UNREADABLE_LOOK
-from redrive.engine.lifecycle import FINAL, JobEvent, State, move
-from redrive.engine.moves import base, close
+from redrive.engine.lifecycle import FINAL, LifecycleEvent, State, next_state
 from redrive.engine.origin import Kind, read_origin
 from redrive.engine.outcome import (
     Cancelled,
@@ -58,9 +58,8 @@ from redrive.engine.outcome import (
     Suspended,
     Unreadable,
 )
-from redrive.engine.records import AttemptRecord, Claim, Closing, Hold
-from redrive.engine.tracked import report, succeeded
-from redrive.engine.transition import Transition
+from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, Hold
+from redrive.engine.transition import Transition, base, close
 from redrive.errors.foreign import summary, trace
 from redrive.policy import Defer, Failure, GiveUp, History, Retry, Stage, format_duration
 
@@ -114,7 +113,7 @@ def decide(claim: Claim, outcome: Outcome, now: datetime, sample: float, *, stat
     if claim.origin is not None and decided.report is None and decided.state in FINAL:
         dead = decided.state is State.DEAD
         decided = replace(decided, report=report(claim, outcome, sample, dead=dead))
-    return decided if state is State.RUNNING else replace(decided, state=move(state, decided.event), before=state)
+    return decided if state is State.RUNNING else replace(decided, state=next_state(state, decided.event), before=state)
 
 
 def _decided(  # noqa: PLR0911 - one for each outcome
@@ -129,10 +128,10 @@ def _decided(  # noqa: PLR0911 - one for each outcome
             return _lost(claim, why, now)
         case Snoozed(delay, why):
             closed = close(
-                claim, now, Closing.SNOOZED, delay=delay, verdict=why or f"snoozed for {format_duration(delay)}"
+                claim, now, AttemptOutcome.SNOOZED, delay=delay, verdict=why or f"snoozed for {format_duration(delay)}"
             )
             return replace(
-                base(claim, JobEvent.SNOOZE, closed),
+                base(claim, LifecycleEvent.SNOOZE, closed),
                 attempt=claim.attempt - 1,
                 snoozes=claim.snoozes + 1,
                 scheduled_at=now + delay,
@@ -141,14 +140,14 @@ def _decided(  # noqa: PLR0911 - one for each outcome
             )
         case Suspended(wait_for):
             note = f"waits for an answer from outside, {format_duration(wait_for)} at most"
-            return replace(base(claim, JobEvent.WAIT), scheduled_at=now + wait_for, note=note)
+            return replace(base(claim, LifecycleEvent.WAIT), scheduled_at=now + wait_for, note=note)
         case Released():
             return _released(claim, outcome, now)
         case Unreadable(why, policy):
             return _unread(claim, why, now) if policy else _unreadable(claim, why, now, sample)
         case Cancelled(why):
-            closed = close(claim, now, Closing.CANCELLED, verdict=why)
-            return replace(base(claim, JobEvent.CANCEL, closed), note=why)
+            closed = close(claim, now, AttemptOutcome.CANCELLED, verdict=why)
+            return replace(base(claim, LifecycleEvent.CANCEL, closed), note=why)
         case Expired():  # pragma: no branch - the last one; mypy proves that all are here
             return _expired(claim)
 
@@ -163,10 +162,14 @@ def _undecided(claim: Claim, outcome: Failed | Lost, now: datetime, error: BaseE
     failed = Failed(Failure((), why, BAD_POLICY, permanent=why), trace(error))
     if claim.catching:
         verdict = f"catch again in {format_duration(CATCH_AGAIN)}; the attempt had failed: {before}"
-        closed = close(claim, now, Closing.FAILED, failed=failed, delay=CATCH_AGAIN, rule="catch", verdict=verdict)
+        closed = close(
+            claim, now, AttemptOutcome.FAILED, failed=failed, delay=CATCH_AGAIN, rule="catch", verdict=verdict
+        )
         return _retry(claim, closed, now + CATCH_AGAIN), failed
     verdict = f"{why}; the attempt had failed: {before}"
-    return _dead(claim, close(claim, now, Closing.FAILED, failed=failed, rule="bad policy", verdict=verdict)), failed
+    return _dead(
+        claim, close(claim, now, AttemptOutcome.FAILED, failed=failed, rule="bad policy", verdict=verdict)
+    ), failed
 
 
 def set_aside(claim: Claim, now: datetime, *, state: State = State.RUNNING) -> Transition:
@@ -186,8 +189,8 @@ def set_aside(claim: Claim, now: datetime, *, state: State = State.RUNNING) -> T
     over = "no answer came in time" if state is State.WAITING else f"worker {claim.worker_id} was lost"
     note = f"{over}, and its policy cannot be read: {why}{_HELP}"
     return replace(
-        base(claim, JobEvent.SET_ASIDE),
-        state=move(state, JobEvent.SET_ASIDE),
+        base(claim, LifecycleEvent.SET_ASIDE),
+        state=next_state(state, LifecycleEvent.SET_ASIDE),
         before=state,
         crashes=claim.crashes,
         scheduled_at=now + UNREADABLE_LOOK,
@@ -198,7 +201,7 @@ def set_aside(claim: Claim, now: datetime, *, state: State = State.RUNNING) -> T
 
 def _given_back(claim: Claim, due: datetime, hold: Hold, why: str, closed: AttemptRecord | None = None) -> Transition:
     return replace(
-        base(claim, JobEvent.RELEASE, closed),
+        base(claim, LifecycleEvent.RELEASE, closed),
         attempt=claim.attempt - 1,
         crashes=claim.crashes,
         scheduled_at=due,
@@ -236,21 +239,21 @@ def _released(claim: Claim, released: Released, now: datetime) -> Transition:
     if released.started and claim.policy.idempotent is False and not claim.catching:
         verdict = "cut off in flight, and the task is declared idempotent=False: not repeated"
         failure = Failure(types=(), message=released.why, reason="LOST_IN_FLIGHT", stage=Stage.IN_FLIGHT)
-        closed = close(claim, now, Closing.LOST, failed=Failed(failure), rule="not_idempotent", verdict=verdict)
+        closed = close(claim, now, AttemptOutcome.LOST, failed=Failed(failure), rule="not_idempotent", verdict=verdict)
         return _dead(claim, closed)
     cut = None
     if released.started:
-        cut = close(claim, now, Closing.RELEASED, delay=released.delay, verdict=f"cut off: {released.why}")
+        cut = close(claim, now, AttemptOutcome.RELEASED, delay=released.delay, verdict=f"cut off: {released.why}")
     return _given_back(claim, now + released.delay, released.hold, released.why, cut)
 
 
 def _succeeded(claim: Claim, result: bytes | None, now: datetime, sample: float) -> Transition:
     # By far the most frequent: made at once, where the others take a base and replace what differs.
     closed = AttemptRecord(
-        claim.id, claim.lease_id, claim.attempt, claim.worker_id, claim.claimed_at, now, Closing.SUCCEEDED
+        claim.id, claim.lease_id, claim.attempt, claim.worker_id, claim.claimed_at, now, AttemptOutcome.SUCCEEDED
     )
     told = None if claim.origin is None else succeeded(claim, sample)
-    return base(claim, JobEvent.SUCCEED, closed, result=result, caught=claim.parent_id, report=told)
+    return base(claim, LifecycleEvent.SUCCEED, closed, result=result, caught=claim.parent_id, report=told)
 
 
 def _failed(claim: Claim, failed: Failed, now: datetime, sample: float) -> Transition:
@@ -271,17 +274,24 @@ def _failed(claim: Claim, failed: Failed, now: datetime, sample: float) -> Trans
         case Retry(delay, nominal, rule):
             verdict = f"retry in {format_duration(delay)} ({rule})"
             closed = close(
-                claim, now, Closing.FAILED, failed=failed, nominal=nominal, delay=delay, rule=rule, verdict=verdict
+                claim,
+                now,
+                AttemptOutcome.FAILED,
+                failed=failed,
+                nominal=nominal,
+                delay=delay,
+                rule=rule,
+                verdict=verdict,
             )
             if rule == "deadline" and not _ends_by(claim, now + delay):
                 return _dead(claim, closed)
             return _retry(claim, closed, now + delay, by_rule(delay))
         case Defer(at, rule):
             verdict = f"deferred to {at:%Y-%m-%d %H:%M:%S} UTC ({rule})"
-            closed = close(claim, now, Closing.FAILED, failed=failed, delay=at - now, rule=rule, verdict=verdict)
+            closed = close(claim, now, AttemptOutcome.FAILED, failed=failed, delay=at - now, rule=rule, verdict=verdict)
             return _retry(claim, closed, at, by_rule(at - now))
         case GiveUp(why, rule):  # pragma: no branch - the last one; mypy proves that all are here
-            closed = close(claim, now, Closing.FAILED, failed=failed, rule=rule, verdict=why)
+            closed = close(claim, now, AttemptOutcome.FAILED, failed=failed, rule=rule, verdict=why)
             return _dead(claim, closed)
 
 
@@ -297,7 +307,7 @@ def _ends_by(claim: Claim, due: datetime) -> bool:
 
 def _retry(claim: Claim, closed: AttemptRecord, due: datetime, by_rule: tuple[int, ...] = ()) -> Transition:
     return replace(
-        base(claim, JobEvent.RETRY, closed),
+        base(claim, LifecycleEvent.RETRY, closed),
         failures=claim.failures + 1,
         by_rule=by_rule,
         scheduled_at=due,
@@ -311,7 +321,7 @@ def _retry(claim: Claim, closed: AttemptRecord, due: datetime, by_rule: tuple[in
 
 def _dead(claim: Claim, closed: AttemptRecord, *, crashes: int = 0) -> Transition:
     return replace(
-        base(claim, JobEvent.DIE, closed),
+        base(claim, LifecycleEvent.DIE, closed),
         failures=claim.failures + 1,
         crashes=crashes,
         note=closed.verdict,
@@ -328,7 +338,7 @@ def _catch_again(claim: Claim, failed: Failed, now: datetime) -> Transition:
     failures = claim.failures + 1
     verdict = f"catch again in {format_duration(delay)}{_stuck(failures)}"
     closed = close(
-        claim, now, Closing.FAILED, failed=failed, nominal=nominal, delay=delay, rule="catch", verdict=verdict
+        claim, now, AttemptOutcome.FAILED, failed=failed, nominal=nominal, delay=delay, rule="catch", verdict=verdict
     )
     return _retry(claim, closed, now + delay)
 
@@ -353,11 +363,11 @@ def _lost(claim: Claim, why: str, now: datetime) -> Transition:
     else:
         verdict = f"runs again after crash {crashes} of at most {POISON_LIMIT - 1}"
     failure = Failure(types=(), message=why, reason=reason, stage=Stage.IN_FLIGHT)
-    closed = close(claim, now, Closing.LOST, failed=Failed(failure), delay=delay, rule=rule, verdict=verdict)
+    closed = close(claim, now, AttemptOutcome.LOST, failed=Failed(failure), delay=delay, rule=rule, verdict=verdict)
     if reason != "WORKER_LOST":
         return _dead(claim, closed, crashes=crashes)
     return replace(
-        base(claim, JobEvent.LOSE, closed),
+        base(claim, LifecycleEvent.LOSE, closed),
         failures=failures,
         crashes=crashes,
         scheduled_at=now + (delay or timedelta(0)),
@@ -381,7 +391,7 @@ def _expired(claim: Claim) -> Transition:
     deadline = f" of {format_duration(claim.policy.deadline)}" if claim.policy.deadline else ""
     verdict = f"the deadline{deadline} had passed before the attempt could start"
     return replace(
-        base(claim, JobEvent.DIE),
+        base(claim, LifecycleEvent.DIE),
         attempt=claim.attempt - 1,
         crashes=claim.crashes,
         note=verdict,

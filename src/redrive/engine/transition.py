@@ -1,4 +1,4 @@
-"""The record of everything that the end of one attempt writes. PURE."""
+"""The changes that the end of one attempt writes, and the constructors that every end shares. PURE."""
 
 from __future__ import annotations
 
@@ -6,48 +6,37 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from redrive.engine.lifecycle import JobEvent, State
-from redrive.engine.records import AttemptRecord, Hold
-from redrive.engine.tracked import Report
-
-__all__ = ["Transition"]
+from redrive.engine.items import OriginResult
+from redrive.engine.lifecycle import LifecycleEvent, State, next_state
+from redrive.engine.outcome import Failed
+from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, Hold
 
 
 class Transition(msgspec.Struct, frozen=True, gc=False):
-    """Everything that the end of one attempt writes.
+    """All changes that the end of one attempt writes.
 
     Attributes:
-        task: whose job it is.
-        queue: where the job is.
-        job_id: whose.
-        lease_id: the fence: where it is no longer current, nothing is written.
-        event: what happened.
-        state: where THE TABLE says it leads.
-        before: where the job is: nothing is written if it is not there.
-        report: what the schedule is told that has made the job; None where the job goes on, or none has.
-        attempt: executions after this.
-        failures: failed executions after this.
-        crashes: crashes in a row after this.
-        snoozes: snoozes after this.
-        by_rule: failures matched by each rule after this, and what schedules remember.
+        lease_id: the fence: nothing is written if this lease is not current.
+        before: the state that the job must be in; nothing is written if it is not.
+        report: the result for the schedule that made the job; None if the job goes on or has no such origin.
+        attempt: executions after this; ``failures``, ``crashes`` and ``snoozes`` likewise.
+        by_rule: failures matched by each rule after this, and the state of the backoffs.
         scheduled_at: when the job is due again, if it is.
-        last_delay: the delay that was decided for the latest retry; an attempt that was given back leaves it as it was.
-        hold: why it waits.
+        last_delay: the delay before the latest retry; an attempt that is given back does not change it.
         note: the decision as a sentence.
-        reason: why the attempt failed; None leaves what an earlier failure said.
-        error: text of the error; None leaves that of an earlier failure.
-        closed: the line for the history; None where no execution took place.
-        result: what the handler returned, as JSON.
-        catch: the catch task to be enqueued with this, by name.
-        caught: the dead parent that this success takes.
-        unreadable_at: since when no worker has been able to read the arguments of the job.
+        reason: the reason of the failure; None keeps that of an earlier failure, as for ``error``.
+        closed: the record for the history; None if no execution took place.
+        result: the return value of the handler, as JSON.
+        catch: name of the catch task to be enqueued.
+        caught: the dead parent that this success catches.
+        unreadable_at: since when no worker has been able to decode the arguments of the job.
     """
 
     task: str
     queue: str
     job_id: int
     lease_id: int
-    event: JobEvent
+    event: LifecycleEvent
     state: State
     attempt: int
     failures: int
@@ -65,5 +54,68 @@ class Transition(msgspec.Struct, frozen=True, gc=False):
     catch: str | None = None
     caught: int | None = None
     before: State = State.RUNNING
-    report: Report | None = None
+    report: OriginResult | None = None
     unreadable_at: datetime | None = None
+
+
+def base(  # noqa: PLR0913 - the fields in which ends differ
+    claim: Claim,
+    event: LifecycleEvent,
+    closed: AttemptRecord | None = None,
+    *,
+    result: bytes | None = None,
+    caught: int | None = None,
+    report: OriginResult | None = None,
+) -> Transition:
+    """Return the transition of a running job for this event; the caller replaces what differs."""
+    return Transition(
+        task=claim.task,
+        queue=claim.queue,
+        job_id=claim.id,
+        lease_id=claim.lease_id,
+        event=event,
+        state=next_state(State.RUNNING, event),
+        attempt=claim.attempt,
+        failures=claim.failures,
+        crashes=0,
+        snoozes=claim.snoozes,
+        by_rule=claim.by_rule,
+        last_delay=claim.last_delay,
+        closed=closed,
+        result=result,
+        caught=caught,
+        report=report,
+    )
+
+
+def close(  # noqa: PLR0913 - the columns of one record
+    claim: Claim,
+    now: datetime,
+    outcome: AttemptOutcome,
+    *,
+    failed: Failed | None = None,
+    nominal: timedelta | None = None,
+    delay: timedelta | None = None,
+    rule: str | None = None,
+    verdict: str | None = None,
+) -> AttemptRecord:
+    """Return the record of the attempt for the history."""
+    failure = failed.failure if failed else None
+    return AttemptRecord(
+        job_id=claim.id,
+        lease_id=claim.lease_id,
+        number=claim.attempt,
+        worker_id=claim.worker_id,
+        started_at=claim.claimed_at,
+        finished_at=now,
+        outcome=outcome,
+        reason=failure.reason if failure else None,
+        stage=failure.stage.value if failure else None,
+        error_type=failure.error_type if failure else None,
+        error=failure.message if failure else None,
+        traceback=(failed.traceback or None) if failed else None,
+        nominal=nominal,
+        delay=delay,
+        rule=rule,
+        verdict=verdict,
+    )

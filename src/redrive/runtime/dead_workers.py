@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from redrive.app.app import App
-from redrive.engine.workers import Process, WorkerRecord
+from redrive.engine.records import Process, WorkerRecord
 from redrive.observe.logs import logger
 from redrive.runtime.process import is_gone
 from redrive.runtime.supervision import Duty

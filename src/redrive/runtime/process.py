@@ -12,7 +12,7 @@ import os
 import socket
 from pathlib import Path
 
-from redrive.engine.workers import Process
+from redrive.engine.records import Process
 
 __all__ = ["is_gone", "present"]
 

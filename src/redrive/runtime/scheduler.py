@@ -24,13 +24,13 @@ from datetime import datetime, timedelta
 from redrive.app.app import App
 from redrive.app.events import emit_fired
 from redrive.app.refresh import Refresh
-from redrive.engine.occurrence import Decision
+from redrive.engine.occurrence import OccurrenceDecision
 from redrive.engine.origin import Kind
 from redrive.observe.listeners import LISTENERS
 from redrive.observe.logs import logger
 from redrive.runtime import rng
 from redrive.runtime.supervision import Duty
-from redrive.schedule import Outcome, RefreshPolicy
+from redrive.schedule import RefreshOutcome, RefreshPolicy
 from redrive.schedule.refresh import TOLERANCE
 from redrive.stores.operations import crons, refreshes, schedules, set_back
 from redrive.stores.operations.schedules import ScheduleStatus
@@ -196,7 +196,7 @@ async def turn(app: App, roll: Callable[[], float], *, budget: int = BUDGET) -> 
 async def _fire(app: App, look: ScheduleStatus) -> int:
     fired = await app.store.arun(crons.fire(look.name, now=app.now()))
     for each in fired:
-        level = logging.INFO if each.decision is Decision.STARTED else logging.WARNING
+        level = logging.INFO if each.decision is OccurrenceDecision.STARTED else logging.WARNING
         said = f": {each.note}" if each.note else ""
         log.log(level, "cron %s: the occurrence of %s was %s%s", look.name, each.occurs_at, each.decision, said)
     if fired and LISTENERS:
@@ -207,6 +207,6 @@ async def _fire(app: App, look: ScheduleStatus) -> int:
 async def _start(app: App, look: ScheduleStatus, roll: Callable[[], float], budget: int) -> int:
     started = await app.store.arun(refreshes.start(look.name, budget, iter(roll, None), now=app.now()))
     for each in started:
-        if each.outcome is Outcome.GAVE_UP:
+        if each.outcome is RefreshOutcome.GAVE_UP:
             log.warning("refresh %s/%s was given up: %s", look.name, each.key, each.why)
     return len(started)

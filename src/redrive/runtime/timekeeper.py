@@ -1,7 +1,7 @@
 """A background task that sees that the clock of this machine was set.
 
 It matters to databases that go by it, which are SQLite and Turso. The time of the database goes on as if nothing had
-happened; when the change has lasted, the database follows it. See `redrive.engine.steady`. Of several workers any one
+happened; when the change has lasted, the database follows it. See `redrive.engine.anchor`. Of several workers any one
 may see it first: what is known is in the database.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from redrive.app.app import App
-from redrive.engine.steady import HOLD, TOLERANCE
+from redrive.engine.anchor import HOLD, TOLERANCE
 from redrive.observe.logs import logger
 from redrive.runtime.supervision import Duty
 from redrive.stores.operations.clock import keep

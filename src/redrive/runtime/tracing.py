@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from redrive import observe
 from redrive.app.events import emit_moved
-from redrive.engine.lifecycle import JobEvent
+from redrive.engine.lifecycle import LifecycleEvent
 from redrive.engine.records import Claim
 from redrive.engine.settle import BAD_POLICY
 from redrive.engine.transition import Transition
@@ -99,7 +99,7 @@ def report_moved(moved: Sequence[Transition]) -> None:
         moved: what was decided and written.
     """
     for each in moved:
-        if each.reason == BAD_POLICY or each.event is JobEvent.SET_ASIDE:
+        if each.reason == BAD_POLICY or each.event is LifecycleEvent.SET_ASIDE:
             log_undecided(each)
         else:
             log.warning("job %d: %s; %s", each.job_id, each.error, each.note)

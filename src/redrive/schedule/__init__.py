@@ -27,9 +27,9 @@ module       is about
 from redrive.schedule.cron import CronExpression
 from redrive.schedule.options import Action, Exhausted, Strategy
 from redrive.schedule.policy import RefreshPolicy
-from redrive.schedule.rule import Rule
+from redrive.schedule.rule import RecurrenceRule
 from redrive.schedule.schedule import Schedule
-from redrive.schedule.state import Effect, Move, Outcome, RefreshState
+from redrive.schedule.state import Effect, RefreshOutcome, RefreshState, RefreshTransition
 from redrive.schedule.timezone import Gap
 
 __all__ = [
@@ -38,11 +38,11 @@ __all__ = [
     "Effect",
     "Exhausted",
     "Gap",
-    "Move",
-    "Outcome",
+    "RecurrenceRule",
+    "RefreshOutcome",
     "RefreshPolicy",
     "RefreshState",
-    "Rule",
+    "RefreshTransition",
     "Schedule",
     "Strategy",
 ]

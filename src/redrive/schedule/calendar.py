@@ -22,7 +22,7 @@ from datetime import date, datetime, time, timedelta
 
 from dateutil import rrule as dateutil
 
-from redrive.schedule.rule import Freq, Rule, WeekDay
+from redrive.schedule.rule import Freq, RecurrenceRule, WeekDay
 
 __all__ = ["HORIZON", "Days", "Walk", "walk"]
 
@@ -44,7 +44,7 @@ class Walk:
         start: naive; nothing occurs before it.
     """
 
-    rule: Rule
+    rule: RecurrenceRule
     start: datetime
 
     def since(self, local: datetime) -> Iterator[datetime]:
@@ -89,7 +89,7 @@ class Days:
         times: at which it occurs on a day, in order.
     """
 
-    rule: Rule
+    rule: RecurrenceRule
     start: datetime
     times: tuple[time, ...]
 
@@ -135,7 +135,7 @@ class Days:
         return True
 
 
-def walk(rule: Rule, start: datetime) -> Walk | Days:
+def walk(rule: RecurrenceRule, start: datetime) -> Walk | Days:
     """Write out what a rule leaves to its start.
 
     Args:
@@ -167,7 +167,7 @@ def walk(rule: Rule, start: datetime) -> Walk | Days:
     return Walk(told, start)
 
 
-def _times(rule: Rule) -> tuple[time, ...]:
+def _times(rule: RecurrenceRule) -> tuple[time, ...]:
     """At which a daily rule occurs on a day."""
     moments = itertools.product(rule.by_hour, rule.by_minute, rule.by_second)
     found = tuple(time(*each) for each in sorted(moments))
@@ -175,7 +175,7 @@ def _times(rule: Rule) -> tuple[time, ...]:
     return tuple(each for place, each in enumerate(found) if not places or place in places)
 
 
-def _anchor(rule: Rule, start: datetime, begin: datetime) -> datetime:
+def _anchor(rule: RecurrenceRule, start: datetime, begin: datetime) -> datetime:
     """The beginning of the last period of a rule that began before a time, or of its first one."""
     first = _period(rule, start)
     at = _period(rule, begin)
@@ -190,7 +190,7 @@ def _anchor(rule: Rule, start: datetime, begin: datetime) -> datetime:
     return first + (at - first) // (_WEEK * rule.interval) * (_WEEK * rule.interval)
 
 
-def _period(rule: Rule, local: datetime) -> datetime:
+def _period(rule: RecurrenceRule, local: datetime) -> datetime:
     """The beginning of the period that a time is in."""
     day = local.replace(hour=0, minute=0, second=0, microsecond=0)
     if rule.freq is Freq.YEARLY:

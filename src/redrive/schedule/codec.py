@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from redrive.errors import ScheduleError
 from redrive.schedule.cron import CronExpression
 from redrive.schedule.options import Action, Terms
-from redrive.schedule.rule import Rule
+from redrive.schedule.rule import RecurrenceRule
 from redrive.schedule.schedule import Schedule
 
 __all__ = ["VERSION", "from_dict", "to_dict"]
@@ -93,9 +93,9 @@ def _schedule(data: object, path: str) -> Schedule:
     return _build(lambda: Schedule(**given), path)
 
 
-def _rule(data: object, path: str) -> Rule:
+def _rule(data: object, path: str) -> RecurrenceRule:
     text = _text(data, path)
-    return _build(lambda: Rule.parse(text), path)
+    return _build(lambda: RecurrenceRule.parse(text), path)
 
 
 def _cron(data: object, path: str) -> CronExpression:

@@ -14,7 +14,7 @@ from enum import StrEnum
 from redrive.schedule import refresh
 from redrive.schedule.member import member
 from redrive.schedule.policy import RefreshPolicy
-from redrive.schedule.state import Move, Outcome, RefreshState
+from redrive.schedule.state import RefreshOutcome, RefreshState, RefreshTransition
 
 __all__ = ["Answer", "Ending", "Play", "SimulatedAttempt", "play"]
 
@@ -61,7 +61,7 @@ class SimulatedAttempt:
     began: datetime
     ended: datetime
     ending: Ending
-    outcome: Outcome
+    outcome: RefreshOutcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def play(policy: RefreshPolicy, answers: Iterable[Answer], *, start: datetime) -
         if due is None:
             break
         began = refresh.start(policy, state, now=due, uid=str(number))
-        if began.outcome is not Outcome.STARTED:
+        if began.outcome is not RefreshOutcome.STARTED:
             state = began.state
             break
         is_planned = due == state.planned_at
@@ -108,7 +108,7 @@ def play(policy: RefreshPolicy, answers: Iterable[Answer], *, start: datetime) -
     return Play(tuple(attempts), _slots(policy, attempts, state), state)
 
 
-def _answered(policy: RefreshPolicy, state: RefreshState, answer: Answer) -> tuple[Move, datetime, Ending]:
+def _answered(policy: RefreshPolicy, state: RefreshState, answer: Answer) -> tuple[RefreshTransition, datetime, Ending]:
     assert state.started_at is not None  # noqa: S101 - it was started
     assert state.attempt_uid is not None  # noqa: S101
     if answer.ending is Ending.TIMEOUT or answer.after >= policy.timeout:

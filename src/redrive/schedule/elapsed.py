@@ -21,7 +21,7 @@ from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from redrive.schedule.calendar import Days, Walk, walk
-from redrive.schedule.rule import Freq, Rule
+from redrive.schedule.rule import Freq, RecurrenceRule
 from redrive.schedule.timezone import instant, instants, wall
 
 __all__ = ["Count", "count"]
@@ -53,7 +53,7 @@ class Count:
         slots: where in an hour a period may begin; None means everywhere.
     """
 
-    rule: Rule
+    rule: RecurrenceRule
     place: ZoneInfo
     base: datetime
     start: datetime
@@ -185,7 +185,7 @@ class Slots:
         return next(number for number in itertools.count(1) if (second + number * step) % _HOUR in self.seconds)
 
 
-def count(rule: Rule, start: datetime, place: ZoneInfo, *, is_default: bool) -> Count:
+def count(rule: RecurrenceRule, start: datetime, place: ZoneInfo, *, is_default: bool) -> Count:
     """Make a rule countable.
 
     Args:
@@ -225,7 +225,7 @@ def count(rule: Rule, start: datetime, place: ZoneInfo, *, is_default: bool) -> 
     )
 
 
-def _slots(rule: Rule) -> Slots | None:
+def _slots(rule: RecurrenceRule) -> Slots | None:
     """What filters periods that are shorter than an hour."""
     minutes = rule.by_minute if rule.freq >= Freq.MINUTELY else ()
     seconds = rule.by_second if rule.freq is Freq.SECONDLY else ()
@@ -237,14 +237,14 @@ def _slots(rule: Rule) -> Slots | None:
     return Slots(found, frozenset(each % divisor for each in found), divisor)
 
 
-def _offsets(rule: Rule, start: datetime) -> tuple[timedelta, ...]:
+def _offsets(rule: RecurrenceRule, start: datetime) -> tuple[timedelta, ...]:
     """Where in each period occurrences are: what is finer than the frequency expands, and the start stands for it."""
     minutes = (rule.by_minute or (start.minute,)) if rule.freq is Freq.HOURLY else (0,)
     seconds = (rule.by_second or (start.second,)) if rule.freq < Freq.SECONDLY else (0,)
     return tuple(timedelta(minutes=minute, seconds=second) for minute in minutes for second in seconds)
 
 
-def _days(rule: Rule, start: datetime) -> Walk | Days:
+def _days(rule: RecurrenceRule, start: datetime) -> Walk | Days:
     """The days that a rule allows, as a daily rule of their own."""
     midnight = start.replace(hour=0, minute=0, second=0, microsecond=0)
     daily = replace(

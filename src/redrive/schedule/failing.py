@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from redrive.schedule.options import Exhausted, Strategy
 from redrive.schedule.policy import RefreshPolicy
-from redrive.schedule.state import Effect, Move, Outcome, RefreshState
+from redrive.schedule.state import Effect, RefreshOutcome, RefreshState, RefreshTransition
 
 __all__ = ["TOO_LONG", "aligned", "failed", "given_up", "is_too_long", "next_planned", "planned"]
 
@@ -39,14 +39,14 @@ def next_planned(policy: RefreshPolicy, state: RefreshState, at: datetime) -> da
     return None if policy.schedule is None else policy.schedule.next(at, after=state.started_at)
 
 
-def planned(policy: RefreshPolicy, state: RefreshState, at: datetime, luck: float) -> RefreshState:
+def planned(policy: RefreshPolicy, state: RefreshState, at: datetime, sample: float) -> RefreshState:
     """Wait for the next planned refresh, if there is one.
 
     Args:
         policy: whose schedule and jitter.
         state: where it stands.
         at: an instant; an occurrence at this one counts.
-        luck: from 0 to 1, for jitter.
+        sample: from 0 to 1, for jitter.
 
     Returns:
         The state, completed if the schedule has come to its end.
@@ -54,12 +54,12 @@ def planned(policy: RefreshPolicy, state: RefreshState, at: datetime, luck: floa
     following = next_planned(policy, state, at)
     if following is None:
         return replace(state, refresh_at=None, planned_at=None, completed=policy.schedule is not None)
-    return replace(state, refresh_at=following + policy.jitter * luck, planned_at=following)
+    return replace(state, refresh_at=following + policy.jitter * sample, planned_at=following)
 
 
 def failed(
-    policy: RefreshPolicy, state: RefreshState, at: datetime, *, retry_after: timedelta | None = None, luck: float
-) -> Move:
+    policy: RefreshPolicy, state: RefreshState, at: datetime, *, retry_after: timedelta | None = None, sample: float
+) -> RefreshTransition:
     """What a failure leads to.
 
     Args:
@@ -67,7 +67,7 @@ def failed(
         state: of the attempt that has failed.
         at: when.
         retry_after: how long the other side wants to be left alone.
-        luck: from 0 to 1, for jitter.
+        sample: from 0 to 1, for jitter.
 
     Returns:
         RETRY_SCHEDULED, WAITING_NEXT or GAVE_UP.
@@ -85,16 +85,18 @@ def failed(
             return given_up(policy, state, at, f"Cannot refresh after {state.attempt_no} attempt(s)")
         if following is None:
             return given_up(policy, state, at, NO_MORE.format(state.attempt_no))
-        return Move(replace(planned(policy, idle, begin, luck), attempt_no=0), Outcome.WAITING_NEXT)
+        return RefreshTransition(
+            replace(planned(policy, idle, begin, sample), attempt_no=0), RefreshOutcome.WAITING_NEXT
+        )
     wait = max(delay, retry_after or _NONE)
     chosen, is_new = aligned(policy, reckoned + wait, following)
     if chosen == following:
-        idle = planned(policy, idle, begin, luck)
+        idle = planned(policy, idle, begin, sample)
     else:
         idle = replace(idle, refresh_at=at + wait, planned_at=following)
     if is_new:
-        return Move(replace(idle, attempt_no=0), Outcome.WAITING_NEXT)
-    return Move(idle, Outcome.RETRY_SCHEDULED)
+        return RefreshTransition(replace(idle, attempt_no=0), RefreshOutcome.WAITING_NEXT)
+    return RefreshTransition(idle, RefreshOutcome.RETRY_SCHEDULED)
 
 
 def aligned(policy: RefreshPolicy, retry_at: datetime, following: datetime | None) -> tuple[datetime, bool]:
@@ -132,7 +134,7 @@ def is_too_long(policy: RefreshPolicy, state: RefreshState, at: datetime) -> boo
     return at - state.failing_since >= policy.give_up_after
 
 
-def given_up(policy: RefreshPolicy, state: RefreshState, at: datetime, reason: str) -> Move:
+def given_up(policy: RefreshPolicy, state: RefreshState, at: datetime, reason: str) -> RefreshTransition:
     """Stop until an update.
 
     Args:
@@ -153,4 +155,4 @@ def given_up(policy: RefreshPolicy, state: RefreshState, at: datetime, reason: s
         disabled_until_update=True,
         disabled_reason=reason,
     )
-    return Move(stopped, Outcome.GAVE_UP, (Effect.DISABLE, Effect.NOTIFY))
+    return RefreshTransition(stopped, RefreshOutcome.GAVE_UP, (Effect.DISABLE, Effect.NOTIFY))

@@ -7,7 +7,7 @@ module.
 
 One small value holds where a refresh stands (`RefreshState`), another what is to be done (`RefreshPolicy`). Each move
 is a function of both and of the present instant, and answers the next state: nothing here waits, stores or sends.
-Whoever carries a move out writes the state, and does what `Move.effects` says, in one transaction::
+Whoever carries a move out writes the state, and does what `RefreshTransition.effects` says, in one transaction::
 
     move = refresh.failure(policy, state, now=now, uid=uid)
 
@@ -87,7 +87,7 @@ from redrive.schedule.starting import (
     trigger,
     wait,
 )
-from redrive.schedule.state import Move, Outcome, RefreshState
+from redrive.schedule.state import RefreshOutcome, RefreshState, RefreshTransition
 
 __all__ = [
     "TOLERANCE",
@@ -110,7 +110,9 @@ __all__ = [
 # ------------------------------------------------------------------------------------------------------------ answering
 
 
-def success(policy: RefreshPolicy, state: RefreshState, *, now: datetime, uid: str, luck: float = 0.0) -> Move:
+def success(
+    policy: RefreshPolicy, state: RefreshState, *, now: datetime, uid: str, sample: float = 0.0
+) -> RefreshTransition:
     """The attempt has succeeded.
 
     Args:
@@ -118,16 +120,16 @@ def success(policy: RefreshPolicy, state: RefreshState, *, now: datetime, uid: s
         state: where it stands.
         now: the present instant, aware.
         uid: the token of the attempt that answers.
-        luck: from 0 to 1, for jitter.
+        sample: from 0 to 1, for jitter.
 
     Returns:
         SUCCEEDED, COMPLETED if nothing is planned any more, or STALE.
     """
-    check(now, luck)
+    check(now, sample)
     if state.attempt_uid is None or state.attempt_uid != uid:
-        return Move(state, Outcome.STALE)
-    after = planned(policy, _cleared(state), clamped(state, now), luck)
-    return Move(after, Outcome.COMPLETED if after.completed else Outcome.SUCCEEDED)
+        return RefreshTransition(state, RefreshOutcome.STALE)
+    after = planned(policy, _cleared(state), clamped(state, now), sample)
+    return RefreshTransition(after, RefreshOutcome.COMPLETED if after.completed else RefreshOutcome.SUCCEEDED)
 
 
 def failure(  # noqa: PLR0913 - what failed, when, and what is known of it
@@ -138,8 +140,8 @@ def failure(  # noqa: PLR0913 - what failed, when, and what is known of it
     uid: str,
     permanent: str | None = None,
     retry_after: Duration | None = None,
-    luck: float = 0.0,
-) -> Move:
+    sample: float = 0.0,
+) -> RefreshTransition:
     """The attempt has failed.
 
     Args:
@@ -149,14 +151,14 @@ def failure(  # noqa: PLR0913 - what failed, when, and what is known of it
         uid: the token of the attempt that answers.
         permanent: why no further attempt can succeed, for the person whose data it is.
         retry_after: how long the other side wants to be left alone; a retry comes no earlier.
-        luck: from 0 to 1, for jitter.
+        sample: from 0 to 1, for jitter.
 
     Returns:
         RETRY_SCHEDULED, WAITING_NEXT, GAVE_UP, or STALE.
     """
-    check(now, luck)
+    check(now, sample)
     if state.attempt_uid is None or state.attempt_uid != uid:
-        return Move(state, Outcome.STALE)
+        return RefreshTransition(state, RefreshOutcome.STALE)
     at = clamped(state, now)
     if permanent is not None:
         return given_up(policy, state, at, permanent)
@@ -164,28 +166,28 @@ def failure(  # noqa: PLR0913 - what failed, when, and what is known of it
     if state.deadline_at is not None and not hint and at - state.deadline_at <= TOLERANCE:
         # The answer of a worker that has timed out by itself: it is a timeout, which happens at the deadline.
         at = min(at, state.deadline_at)
-    return failed(policy, state, at, retry_after=hint, luck=luck)
+    return failed(policy, state, at, retry_after=hint, sample=sample)
 
 
-def sweep(policy: RefreshPolicy, state: RefreshState, *, now: datetime, luck: float = 0.0) -> Move:
+def sweep(policy: RefreshPolicy, state: RefreshState, *, now: datetime, sample: float = 0.0) -> RefreshTransition:
     """See whether an attempt has timed out, or nothing has succeeded for too long.
 
     Args:
         policy: what is to be done.
         state: where it stands.
         now: the present instant, aware.
-        luck: from 0 to 1, for jitter.
+        sample: from 0 to 1, for jitter.
 
     Returns:
         As `failure` at the deadline; GAVE_UP; or NOTHING.
     """
-    check(now, luck)
+    check(now, sample)
     if state.attempt_uid is not None:
         if state.deadline_at is None or state.deadline_at > now:
-            return Move(state, Outcome.NOTHING)
-        return failed(policy, state, state.deadline_at, luck=luck)
+            return RefreshTransition(state, RefreshOutcome.NOTHING)
+        return failed(policy, state, state.deadline_at, sample=sample)
     if state.disabled_until_update or state.paused or not is_too_long(policy, state, now):
-        return Move(state, Outcome.NOTHING)
+        return RefreshTransition(state, RefreshOutcome.NOTHING)
     return given_up(policy, state, now, TOO_LONG)
 
 
@@ -193,8 +195,8 @@ def sweep(policy: RefreshPolicy, state: RefreshState, *, now: datetime, luck: fl
 
 
 def update(
-    policy: RefreshPolicy, state: RefreshState, *, now: datetime, at_once: bool = True, luck: float = 0.0
-) -> Move:
+    policy: RefreshPolicy, state: RefreshState, *, now: datetime, at_once: bool = True, sample: float = 0.0
+) -> RefreshTransition:
     """A person has changed what is refreshed: it is enabled, and begins anew. A running attempt is cancelled.
 
     Args:
@@ -202,19 +204,21 @@ def update(
         state: where it stands.
         now: the present instant, aware.
         at_once: start now, or at the next planned refresh?
-        luck: from 0 to 1, for jitter.
+        sample: from 0 to 1, for jitter.
 
     Returns:
         ENABLED.
     """
-    check(now, luck)
+    check(now, sample)
     at = clamped(state, now)
     enabled = replace(_cleared(state), disabled_until_update=False, disabled_reason=None, completed=False)
-    waiting = planned(policy, enabled, at, luck)
-    return Move(replace(waiting, refresh_at=at, completed=False) if at_once else waiting, Outcome.ENABLED)
+    waiting = planned(policy, enabled, at, sample)
+    return RefreshTransition(
+        replace(waiting, refresh_at=at, completed=False) if at_once else waiting, RefreshOutcome.ENABLED
+    )
 
 
-def pause(state: RefreshState) -> Move:
+def pause(state: RefreshState) -> RefreshTransition:
     """Start nothing until `resume`; an attempt that runs may finish.
 
     Args:
@@ -223,10 +227,10 @@ def pause(state: RefreshState) -> Move:
     Returns:
         PAUSED.
     """
-    return Move(replace(state, paused=True), Outcome.PAUSED)
+    return RefreshTransition(replace(state, paused=True), RefreshOutcome.PAUSED)
 
 
-def resume(policy: RefreshPolicy, state: RefreshState, *, now: datetime, luck: float = 0.0) -> Move:
+def resume(policy: RefreshPolicy, state: RefreshState, *, now: datetime, sample: float = 0.0) -> RefreshTransition:
     """Go on. Planned refreshes that were missed meanwhile are left out; a retry that became due is made.
 
     So is what somebody has asked for meanwhile.
@@ -235,19 +239,21 @@ def resume(policy: RefreshPolicy, state: RefreshState, *, now: datetime, luck: f
         policy: what is to be done.
         state: where it stands.
         now: the present instant, aware.
-        luck: from 0 to 1, for jitter.
+        sample: from 0 to 1, for jitter.
 
     Returns:
         RESUMED.
     """
-    check(now, luck)
+    check(now, sample)
     at = clamped(state, now)
     going = replace(state, paused=False)
     late = state.refresh_at is not None and state.refresh_at < at and state.attempt_uid is None
-    return Move(planned(policy, going, at, luck) if late and is_planned(state) else going, Outcome.RESUMED)
+    return RefreshTransition(
+        planned(policy, going, at, sample) if late and is_planned(state) else going, RefreshOutcome.RESUMED
+    )
 
 
-def replan(policy: RefreshPolicy, state: RefreshState, *, now: datetime, luck: float = 0.0) -> Move:
+def replan(policy: RefreshPolicy, state: RefreshState, *, now: datetime, sample: float = 0.0) -> RefreshTransition:
     """The policy was replaced by another one: the program was deployed anew, or a person has chosen another schedule.
 
     Nothing is cancelled, and nothing that is owed is lost:
@@ -268,31 +274,31 @@ def replan(policy: RefreshPolicy, state: RefreshState, *, now: datetime, luck: f
         policy: the new one.
         state: where it stands.
         now: the present instant, aware.
-        luck: from 0 to 1, for jitter.
+        sample: from 0 to 1, for jitter.
 
     Returns:
         REPLANNED.
     """
-    check(now, luck)
-    return Move(_replanned(policy, state, clamped(state, now), luck), Outcome.REPLANNED)
+    check(now, sample)
+    return RefreshTransition(_replanned(policy, state, clamped(state, now), sample), RefreshOutcome.REPLANNED)
 
 
-def _replanned(policy: RefreshPolicy, state: RefreshState, now: datetime, luck: float) -> RefreshState:
+def _replanned(policy: RefreshPolicy, state: RefreshState, now: datetime, sample: float) -> RefreshState:
     if state.attempt_uid is not None:
-        return projected(policy, state, now, luck)
+        return projected(policy, state, now, sample)
     following = next_planned(policy, state, now)
     if state.disabled_until_update:
         return replace(state, planned_at=following)
     if state.refresh_at is None:
         was_updated = state.completed or state.started_at is not None
-        return _awaiting(policy, state, now, luck) if was_updated and following else state
+        return _awaiting(policy, state, now, sample) if was_updated and following else state
     if not is_planned(state):
         return replace(state, planned_at=following)
     has_come = state.planned_at is not None and state.planned_at <= now
-    return state if has_come else _awaiting(policy, state, now, luck)
+    return state if has_come else _awaiting(policy, state, now, sample)
 
 
-def set_back(policy: RefreshPolicy, state: RefreshState, *, now: datetime, luck: float = 0.0) -> Move:
+def set_back(policy: RefreshPolicy, state: RefreshState, *, now: datetime, sample: float = 0.0) -> RefreshTransition:
     """Reckon anew what the clock has left ahead of itself when it was set back.
 
     Otherwise it would wait until the clock has caught up, perhaps for years. What happened in the meantime is taken to
@@ -302,7 +308,7 @@ def set_back(policy: RefreshPolicy, state: RefreshState, *, now: datetime, luck:
         policy: what is to be done.
         state: where it stands.
         now: the present instant, aware, by the clock that was set back.
-        luck: from 0 to 1, for jitter.
+        sample: from 0 to 1, for jitter.
 
     Returns:
         REPLANNED, or NOTHING.
@@ -312,18 +318,22 @@ def set_back(policy: RefreshPolicy, state: RefreshState, *, now: datetime, luck:
     if after.deadline_at is not None and latest is not None:  # an attempt in a queue has one without a late start
         after = replace(after, deadline_at=min(after.deadline_at, latest + TOLERANCE))
     if after is not state or not state.attempts_since_success:  # else it may heed a hint, which is a lower bound
-        after = _set_back(policy, after, now, luck)
-    return Move(state, Outcome.NOTHING) if after == state else Move(after, Outcome.REPLANNED)
+        after = _set_back(policy, after, now, sample)
+    return (
+        RefreshTransition(state, RefreshOutcome.NOTHING)
+        if after == state
+        else RefreshTransition(after, RefreshOutcome.REPLANNED)
+    )
 
 
-def _set_back(policy: RefreshPolicy, state: RefreshState, now: datetime, luck: float) -> RefreshState:
+def _set_back(policy: RefreshPolicy, state: RefreshState, now: datetime, sample: float) -> RefreshState:
     if state.attempt_uid is not None or state.disabled_until_update:
         return state
     following = next_planned(policy, state, now + TOLERANCE)
     if is_planned(state) or state.completed:
         latest = None if following is None else following + policy.jitter
         too_far = latest is not None and (state.refresh_at is None or state.refresh_at > latest)
-        return _awaiting(policy, state, now, luck) if too_far else state
+        return _awaiting(policy, state, now, sample) if too_far else state
     was_wanted = state.attempt_no == 0 and state.refresh_at is not None and state.refresh_at > now + TOLERANCE
     return replace(state, refresh_at=now) if was_wanted else state
 
@@ -343,9 +353,9 @@ def _not_ahead(state: RefreshState, now: datetime) -> RefreshState:
     return earlier
 
 
-def _awaiting(policy: RefreshPolicy, state: RefreshState, now: datetime, luck: float) -> RefreshState:
+def _awaiting(policy: RefreshPolicy, state: RefreshState, now: datetime, sample: float) -> RefreshState:
     """Waiting for the next planned refresh; completed without one, so that a later schedule finds it again."""
-    waiting = planned(policy, state, now, luck)
+    waiting = planned(policy, state, now, sample)
     return replace(waiting, completed=waiting.refresh_at is None)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from redrive.errors import ScheduleError
 
-__all__ = ["Freq", "Rule", "WeekDay"]
+__all__ = ["Freq", "RecurrenceRule", "WeekDay"]
 
 DAYS = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
 
@@ -64,7 +64,7 @@ class WeekDay:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class RecurrenceRule:
     """A recurrence rule.
 
     Attributes:
@@ -105,7 +105,7 @@ class Rule:
             raise ScheduleError(message)
 
     @classmethod
-    def parse(cls, text: str) -> Rule:
+    def parse(cls, text: str) -> RecurrenceRule:
         """Read a rule.
 
         Args:
@@ -160,7 +160,7 @@ def _wrong(text: str, why: str) -> ScheduleError:
     return ScheduleError(f"the recurrence rule {text.strip()!r} is not understood: {why}")
 
 
-def _check(rule: Rule, text: str) -> None:
+def _check(rule: RecurrenceRule, text: str) -> None:
     if rule.count is not None and rule.until is not None:
         raise _wrong(text, "COUNT and UNTIL exclude each other (RFC 5545, 3.3.10)")
     selects = (rule.by_month, rule.by_week_no, rule.by_year_day, rule.by_month_day, rule.by_day)
@@ -179,7 +179,7 @@ def _check(rule: Rule, text: str) -> None:
         raise _wrong(text, "a numbered day such as 1MO is one of a month or of a year: FREQ=MONTHLY or YEARLY")
 
 
-def _most(rule: Rule) -> int:
+def _most(rule: RecurrenceRule) -> int:
     """Occurrences that a period can have."""
     days = {Freq.YEARLY: 366, Freq.MONTHLY: 31, Freq.WEEKLY: len(rule.by_day) or 1}.get(rule.freq, 1)
     finer = (rule.by_hour, rule.by_minute, rule.by_second)[max(rule.freq - Freq.DAILY, 0) :]

@@ -32,7 +32,7 @@ from redrive.schedule.calendar import Days, Walk, walk
 from redrive.schedule.cron import CronExpression
 from redrive.schedule.elapsed import count
 from redrive.schedule.member import member
-from redrive.schedule.rule import Rule
+from redrive.schedule.rule import RecurrenceRule
 from redrive.schedule.timezone import Gap, aware, instant, instants, wall, zone
 
 __all__ = ["ANCHOR", "Schedule"]
@@ -170,7 +170,7 @@ class Schedule:
     """
 
     start: datetime = ANCHOR
-    rules: tuple[Rule, ...] = ()
+    rules: tuple[RecurrenceRule, ...] = ()
     crons: tuple[CronExpression, ...] = ()
     times: tuple[datetime, ...] = ()
     except_times: frozenset[datetime] = frozenset()
@@ -279,7 +279,7 @@ class Schedule:
         return found
 
 
-def _source(rule: Rule, start: datetime, place: ZoneInfo, gap: Gap, without: frozenset[datetime]) -> _Source:
+def _source(rule: RecurrenceRule, start: datetime, place: ZoneInfo, gap: Gap, without: frozenset[datetime]) -> _Source:
     if rule.interval > rule.freq.most:
         raise ScheduleError(f"the recurrence rule {str(rule)!r} has an interval of more than a thousand years")
     begin = instant(start, place)
@@ -298,7 +298,7 @@ def _source(rule: Rule, start: datetime, place: ZoneInfo, gap: Gap, without: fro
     return source if end is None else _Ended(source, end)
 
 
-def _end(rule: Rule, source: _Source, begin: datetime, place: ZoneInfo) -> datetime | None:
+def _end(rule: RecurrenceRule, source: _Source, begin: datetime, place: ZoneInfo) -> datetime | None:
     """The last instant at which a rule can occur. A count is counted once, here: it cannot be moved with the rule."""
     if rule.until is not None:
         return rule.until.astimezone(UTC) if rule.until.tzinfo else instant(rule.until, place)

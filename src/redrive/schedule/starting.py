@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from redrive.errors import ScheduleError
 from redrive.schedule.failing import TOO_LONG, failed, given_up, is_too_long, next_planned, planned
 from redrive.schedule.policy import RefreshPolicy
-from redrive.schedule.state import Effect, Move, Outcome, RefreshState
+from redrive.schedule.state import Effect, RefreshOutcome, RefreshState, RefreshTransition
 from redrive.schedule.timezone import aware
 
 __all__ = ["TOLERANCE", "begun", "check", "clamped", "is_due", "is_planned", "projected", "start", "trigger", "wait"]
@@ -36,7 +36,9 @@ def is_due(state: RefreshState, now: datetime) -> bool:
     return waits and state.refresh_at is not None and state.refresh_at <= now
 
 
-def start(policy: RefreshPolicy, state: RefreshState, *, now: datetime, uid: str, luck: float = 0.0) -> Move:
+def start(
+    policy: RefreshPolicy, state: RefreshState, *, now: datetime, uid: str, sample: float = 0.0
+) -> RefreshTransition:
     """Start what is due.
 
     Args:
@@ -44,34 +46,38 @@ def start(policy: RefreshPolicy, state: RefreshState, *, now: datetime, uid: str
         state: where it stands.
         now: the present instant, aware.
         uid: a new token, unlike any before.
-        luck: from 0 to 1, for jitter.
+        sample: from 0 to 1, for jitter.
 
     Returns:
         STARTED; or DISABLED, ON_PAUSE, RUNNING or NOT_DUE; MISSED if it is too late for this one; POSTPONED if it is
         late, and has to keep apart from the others that are; GAVE_UP if nothing has succeeded for too long.
     """
-    check(now, luck)
+    check(now, sample)
     now = clamped(state, now)
     if state.disabled_until_update:
-        return Move(state, Outcome.DISABLED)
+        return RefreshTransition(state, RefreshOutcome.DISABLED)
     if state.paused:
-        return Move(state, Outcome.ON_PAUSE)
+        return RefreshTransition(state, RefreshOutcome.ON_PAUSE)
     if state.attempt_uid is not None:
-        return Move(state, Outcome.RUNNING)
+        return RefreshTransition(state, RefreshOutcome.RUNNING)
     if not is_due(state, now):
-        return Move(state, Outcome.NOT_DUE)
+        return RefreshTransition(state, RefreshOutcome.NOT_DUE)
     if is_too_long(policy, state, now):
         return given_up(policy, state, now, TOO_LONG)
     late = _late(policy, state, now)
-    if late is Outcome.MISSED:
-        left_out = planned(policy, state, now, luck)
-        return Move(left_out, Outcome.COMPLETED if left_out.completed else Outcome.MISSED, (Effect.MISSED,))
-    if late is Outcome.POSTPONED:
-        return Move(replace(state, refresh_at=now + policy.jitter * luck), Outcome.POSTPONED)
-    return _started(policy, state, now, uid, luck, due_at=_due_at(policy, state, now))
+    if late is RefreshOutcome.MISSED:
+        left_out = planned(policy, state, now, sample)
+        return RefreshTransition(
+            left_out, RefreshOutcome.COMPLETED if left_out.completed else RefreshOutcome.MISSED, (Effect.MISSED,)
+        )
+    if late is RefreshOutcome.POSTPONED:
+        return RefreshTransition(replace(state, refresh_at=now + policy.jitter * sample), RefreshOutcome.POSTPONED)
+    return _started(policy, state, now, uid, sample, due_at=_due_at(policy, state, now))
 
 
-def trigger(policy: RefreshPolicy, state: RefreshState, *, now: datetime, uid: str, luck: float = 0.0) -> Move:
+def trigger(
+    policy: RefreshPolicy, state: RefreshState, *, now: datetime, uid: str, sample: float = 0.0
+) -> RefreshTransition:
     """Start because somebody wants it, due or not, paused or not; a running attempt is superseded.
 
     A superseded attempt has neither succeeded nor failed, so it does not count: the new one takes its number.
@@ -81,19 +87,21 @@ def trigger(policy: RefreshPolicy, state: RefreshState, *, now: datetime, uid: s
         state: where it stands.
         now: the present instant, aware.
         uid: a new token, unlike any before.
-        luck: from 0 to 1, for jitter.
+        sample: from 0 to 1, for jitter.
 
     Returns:
         STARTED, or DISABLED.
     """
-    check(now, luck)
+    check(now, sample)
     if state.disabled_until_update:
-        return Move(state, Outcome.DISABLED)
+        return RefreshTransition(state, RefreshOutcome.DISABLED)
     at = clamped(state, now)
-    return _started(policy, state, at, uid, luck, due_at=at)
+    return _started(policy, state, at, uid, sample, due_at=at)
 
 
-def begun(policy: RefreshPolicy, state: RefreshState, *, now: datetime, uid: str, luck: float = 0.0) -> Move:
+def begun(
+    policy: RefreshPolicy, state: RefreshState, *, now: datetime, uid: str, sample: float = 0.0
+) -> RefreshTransition:
     """Let the time allowed for the running attempt count from now: a worker has taken it from its queue.
 
     Args:
@@ -101,14 +109,14 @@ def begun(policy: RefreshPolicy, state: RefreshState, *, now: datetime, uid: str
         state: where it stands.
         now: the present instant, aware.
         uid: the token of the attempt that has begun.
-        luck: from 0 to 1, for jitter.
+        sample: from 0 to 1, for jitter.
 
     Returns:
         STARTED, or STALE.
     """
-    check(now, luck)
+    check(now, sample)
     if state.attempt_uid is None or state.attempt_uid != uid:
-        return Move(state, Outcome.STALE)
+        return RefreshTransition(state, RefreshOutcome.STALE)
     at = clamped(state, now)
     is_first = state.attempts_since_success == 1
     running = replace(
@@ -118,10 +126,10 @@ def begun(policy: RefreshPolicy, state: RefreshState, *, now: datetime, uid: str
         failing_since=at if is_first else state.failing_since,
         deadline_at=at + policy.timeout,
     )
-    return Move(projected(policy, running, at, luck), Outcome.STARTED)
+    return RefreshTransition(projected(policy, running, at, sample), RefreshOutcome.STARTED)
 
 
-def wait(policy: RefreshPolicy, state: RefreshState, *, now: datetime) -> Move:
+def wait(policy: RefreshPolicy, state: RefreshState, *, now: datetime) -> RefreshTransition:
     """Put the deadline off of an attempt that still waits in a queue: the time allowed has not begun.
 
     Args:
@@ -133,7 +141,7 @@ def wait(policy: RefreshPolicy, state: RefreshState, *, now: datetime) -> Move:
         NOTHING, with a deadline at which it is to be looked at again.
     """
     aware("now", now)
-    return Move(replace(state, deadline_at=now + max(policy.timeout, QUEUE_LOOK)), Outcome.NOTHING)
+    return RefreshTransition(replace(state, deadline_at=now + max(policy.timeout, QUEUE_LOOK)), RefreshOutcome.NOTHING)
 
 
 def _due_at(policy: RefreshPolicy, state: RefreshState, now: datetime) -> datetime:
@@ -153,8 +161,8 @@ def _tolerated(policy: RefreshPolicy, due_at: datetime, now: datetime) -> dateti
 
 
 def _started(  # noqa: PLR0913 - what starts, when, and when it was due
-    policy: RefreshPolicy, state: RefreshState, now: datetime, uid: str, luck: float, *, due_at: datetime
-) -> Move:
+    policy: RefreshPolicy, state: RefreshState, now: datetime, uid: str, sample: float, *, due_at: datetime
+) -> RefreshTransition:
     # A superseded attempt does not count, unless its time was over: then it has failed, although no sweep has seen it.
     is_new = state.attempt_uid is None or (state.deadline_at is not None and state.deadline_at <= now)
     running = replace(
@@ -168,34 +176,34 @@ def _started(  # noqa: PLR0913 - what starts, when, and when it was due
         deadline_at=now + policy.timeout,
         completed=False,
     )
-    return Move(projected(policy, running, now, luck), Outcome.STARTED)
+    return RefreshTransition(projected(policy, running, now, sample), RefreshOutcome.STARTED)
 
 
-def projected(policy: RefreshPolicy, running: RefreshState, now: datetime, luck: float) -> RefreshState:
+def projected(policy: RefreshPolicy, running: RefreshState, now: datetime, sample: float) -> RefreshState:
     """Return a state with what a failure at its deadline would give.
 
     Args:
         policy: what is to be done.
         running: with a running attempt.
         now: the present instant, aware.
-        luck: from 0 to 1, for jitter.
+        sample: from 0 to 1, for jitter.
     """
     assert running.deadline_at is not None  # noqa: S101 - it is due
-    failing = failed(policy, running, running.deadline_at, luck=luck).state
+    failing = failed(policy, running, running.deadline_at, sample=sample).state
     return replace(running, refresh_at=failing.refresh_at, planned_at=next_planned(policy, running, now))
 
 
-def _late(policy: RefreshPolicy, state: RefreshState, now: datetime) -> Outcome | None:
+def _late(policy: RefreshPolicy, state: RefreshState, now: datetime) -> RefreshOutcome | None:
     """What becomes of a planned refresh that comes late; nothing of a retry, or of what a person wants."""
     at = state.refresh_at
     if not is_planned(state) or at is None or state.planned_at is None:
         return None
     if policy.catch_up is not None and now - at > policy.catch_up:
-        return Outcome.MISSED
+        return RefreshOutcome.MISSED
     latest = state.planned_at + policy.jitter
     # A look for due ones takes its time too: one that jitter has put to its very end is not put off again for that.
     grace = min(policy.jitter, TOLERANCE)
-    return Outcome.POSTPONED if policy.jitter and at <= latest < now - grace else None
+    return RefreshOutcome.POSTPONED if policy.jitter and at <= latest < now - grace else None
 
 
 def is_planned(state: RefreshState) -> bool:
@@ -209,16 +217,16 @@ def is_planned(state: RefreshState) -> bool:
     return state.refresh_at >= state.planned_at
 
 
-def check(now: datetime, luck: float) -> None:
+def check(now: datetime, sample: float) -> None:
     """Raise ScheduleError if an instant has no time zone or a sample lies outside of 0 to 1.
 
     Args:
         now: the present instant.
-        luck: the sample.
+        sample: the sample.
     """
     aware("now", now)
-    if not isinstance(luck, int | float) or not 0 <= luck <= 1:
-        raise ScheduleError(f"luck={luck!r}: a sample lies between 0 and 1")
+    if not isinstance(sample, int | float) or not 0 <= sample <= 1:
+        raise ScheduleError(f"sample={sample!r}: a sample lies between 0 and 1")
 
 
 def clamped(state: RefreshState, now: datetime) -> datetime:

@@ -11,10 +11,10 @@ from enum import StrEnum
 
 import msgspec
 
-__all__ = ["Effect", "Move", "Outcome", "RefreshState"]
+__all__ = ["Effect", "RefreshOutcome", "RefreshState", "RefreshTransition"]
 
 
-class Outcome(StrEnum):
+class RefreshOutcome(StrEnum):
     """What a move came to."""
 
     STARTED = "started"
@@ -98,7 +98,7 @@ class RefreshState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return timedelta(0) if self.started_at is None or self.due_at is None else self.started_at - self.due_at
 
 
-class Move(msgspec.Struct, frozen=True, gc=False):
+class RefreshTransition(msgspec.Struct, frozen=True, gc=False):
     """What became of a refresh.
 
     Attributes:
@@ -108,5 +108,5 @@ class Move(msgspec.Struct, frozen=True, gc=False):
     """
 
     state: RefreshState
-    outcome: Outcome
+    outcome: RefreshOutcome
     effects: tuple[Effect, ...] = ()

@@ -17,10 +17,10 @@ from redrive.schedule import (
     Action,
     Exhausted,
     Gap,
-    Outcome,
+    RecurrenceRule,
+    RefreshOutcome,
     RefreshPolicy,
     RefreshState,
-    Rule,
     Schedule,
     Strategy,
     refresh,
@@ -30,7 +30,7 @@ from tests.conformance.adapters.vocabulary import UnknownWord, demand, read, wor
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from redrive.schedule import Move
+    from redrive.schedule import RefreshTransition
     from tests.conformance.loading import Case
 
 Named = TypeVar("Named", bound=Enum)
@@ -98,7 +98,7 @@ def given(data: Mapping[str, Any]) -> dict[str, Any]:
 def schedule_of(data: Mapping[str, Any]) -> Schedule:
     """Return a schedule as the cases write it, with its place and what becomes of gaps."""
     said = given(data)
-    rules = (Rule.parse(said["rrule"]),) if "rrule" in said else ()
+    rules = (RecurrenceRule.parse(said["rrule"]),) if "rrule" in said else ()
     start = {"start": moment(said["dtstart"])} if "dtstart" in said else {}
     return Schedule(
         **start,
@@ -139,18 +139,20 @@ class Subject:
     state: RefreshState = field(default_factory=RefreshState)
     starts: int = 0
 
-    def begin(self, how: Callable[..., Move], at: datetime) -> Move:
+    def begin(self, how: Callable[..., RefreshTransition], at: datetime) -> RefreshTransition:
         """Start it, with the next token."""
         move = how(self.policy, self.state, now=at, uid=f"u{self.starts + 1}")
-        self.starts += move.outcome is Outcome.STARTED
+        self.starts += move.outcome is RefreshOutcome.STARTED
         return move
 
-    def answer(self, how: Callable[..., Move], at: datetime, event: Mapping[str, Any], **more: object) -> Move:
+    def answer(
+        self, how: Callable[..., RefreshTransition], at: datetime, event: Mapping[str, Any], **more: object
+    ) -> RefreshTransition:
         """Answer for the running attempt, or for the one that the event names."""
         return how(self.policy, self.state, now=at, uid=event.get("uid") or self.state.attempt_uid, **more)
 
 
-EVENTS: Mapping[str, Callable[[Subject, datetime, Mapping[str, Any]], Move]] = {
+EVENTS: Mapping[str, Callable[[Subject, datetime, Mapping[str, Any]], RefreshTransition]] = {
     "start": lambda subject, at, _: subject.begin(refresh.start, at),
     "manual_start": lambda subject, at, _: subject.begin(refresh.trigger, at),
     "success": lambda subject, at, event: subject.answer(refresh.success, at, event),
@@ -186,11 +188,11 @@ def timelines(case: Case) -> None:
         assert dict(expected) == {name: seen[name] for name in expected}, (number, event["at"], event["event"])
 
 
-def _seen(event: str, move: Move) -> dict[str, Any]:
+def _seen(event: str, move: RefreshTransition) -> dict[str, Any]:
     state = move.state
     outcome = str(move.outcome)
     return {
-        "outcome": GIVEN_UP_AT_START if event == "start" and move.outcome is Outcome.GAVE_UP else outcome,
+        "outcome": GIVEN_UP_AT_START if event == "start" and move.outcome is RefreshOutcome.GAVE_UP else outcome,
         "refresh_at": _text(state.refresh_at),
         "deadline_at": _text(state.deadline_at),
         "attempt_no": state.attempt_no,
@@ -239,7 +241,7 @@ def _failed(policy: RefreshPolicy, at: datetime) -> list[Any] | None:
     """Fail at the first attempt."""
     started = refresh.trigger(policy, RefreshState(), now=at, uid="u1").state
     move = refresh.failure(policy, started, now=at, uid="u1")
-    if move.outcome is Outcome.GAVE_UP:
+    if move.outcome is RefreshOutcome.GAVE_UP:
         return None
     return [_text(move.state.refresh_at), "keep" if move.state.attempt_no else "reset"]
 
@@ -274,7 +276,7 @@ def _normal(data: Mapping[str, Any]) -> dict[str, Any]:
     said = given(read(data, *OPTIONS, "schedule", "tz", "gap", "jitter", "on_give_up"))
     options = {OPTIONS[name][0]: OPTIONS[name][1](value) for name, value in said.items() if name in OPTIONS}
     rest = {
-        "schedule": [str(Rule.parse(each)) for each in said.get("schedule", ())],
+        "schedule": [str(RecurrenceRule.parse(each)) for each in said.get("schedule", ())],
         "tz": said.get("tz", "UTC"),
         "gap": named(Gap)(said.get("gap", "shift")),
         "jitter": span(said.get("jitter", "PT0S")),

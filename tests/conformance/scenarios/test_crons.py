@@ -14,7 +14,7 @@ from redrive.app.app import App
 from redrive.app.context import Context
 from redrive.app.cron import Cron
 from redrive.engine.lifecycle import State
-from redrive.engine.occurrence import Decision, Occurrence
+from redrive.engine.occurrence import Occurrence, OccurrenceDecision
 from redrive.errors import TaskDefinitionError
 from redrive.stores.operations import crons, schedules
 from redrive.testing import VirtualClock, drain
@@ -64,7 +64,7 @@ def fire(app: App, name: str, now: datetime | None = None) -> tuple[Occurrence, 
 
 def started(cron: Cron[Any, Any, Any]) -> list[datetime]:
     """Its occurrences that were started, in order."""
-    return [each.occurs_at for each in reversed(cron.occurrences()) if each.decision is Decision.STARTED]
+    return [each.occurs_at for each in reversed(cron.occurrences()) if each.decision is OccurrenceDecision.STARTED]
 
 
 # ---------------------------------------------------------------------------------------------------- ftl, declarations
@@ -200,7 +200,7 @@ def test_one_unfinished_job_for_each_cron(app: App, clock: VirtualClock):
     clock.advance("1s")
 
     assert ["started"] + ["skipped"] * 5 == decisions
-    assert [Decision.STARTED] == [each.decision for each in tick(app)]
+    assert [OccurrenceDecision.STARTED] == [each.decision for each in tick(app)]
 
 
 @pytest.mark.case(

@@ -6,7 +6,7 @@ import pytest
 
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Cancelled, Released, Snoozed, Succeeded
-from redrive.engine.records import Closing
+from redrive.engine.records import AttemptOutcome
 from redrive.errors import Snooze
 from redrive.policy import parse_duration
 from tests.conformance.scenarios.hands import Hand, boom, everything, sweep
@@ -67,7 +67,9 @@ def test_a_zombie_changes_nothing(app, clock, zombies, outcome):
     job = app.job(new.id)
 
     assert "new" == job.result()
-    assert [(1, Closing.LOST), (2, Closing.SUCCEEDED)] == [(each.number, each.outcome) for each in job.attempts]
+    assert [(1, AttemptOutcome.LOST), (2, AttemptOutcome.SUCCEEDED)] == [
+        (each.number, each.outcome) for each in job.attempts
+    ]
 
     clock.advance("1h")
 

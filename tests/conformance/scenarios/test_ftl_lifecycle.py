@@ -11,7 +11,7 @@ import pytest
 from redrive.app.catch import CatchRequest
 from redrive.app.context import Context
 from redrive.engine.lifecycle import State
-from redrive.engine.records import Closing, Hold
+from redrive.engine.records import AttemptOutcome, Hold
 from redrive.engine.select import Filter
 from redrive.stores.operations.leases import Claimed
 from redrive.testing import drain
@@ -83,7 +83,9 @@ def test_a_retry_is_the_same_job_once_more(app, clock, hand):
     record = job.refresh().record
 
     assert (State.READY, Hold.RETRY, clock.now() + seconds(2)) == (record.state, record.hold, record.scheduled_at)
-    assert [(job.id, 1, Closing.FAILED, "E1")] == [(a.job_id, a.number, a.outcome, a.error) for a in job.attempts]
+    assert [(job.id, 1, AttemptOutcome.FAILED, "E1")] == [
+        (a.job_id, a.number, a.outcome, a.error) for a in job.attempts
+    ]
 
     clock.advance("2s")
     second = hand.take()
@@ -145,7 +147,9 @@ def test_a_crash_spends_no_retry(app, clock, hand):
 
     drain(app)
 
-    assert [Closing.LOST, Closing.FAILED, Closing.FAILED] == [attempt.outcome for attempt in job.attempts]
+    assert [AttemptOutcome.LOST, AttemptOutcome.FAILED, AttemptOutcome.FAILED] == [
+        attempt.outcome for attempt in job.attempts
+    ]
     assert [None, seconds(5), None] == [attempt.delay for attempt in job.attempts]
     assert (State.DEAD, 2) == (job.refresh().state, job.record.failures)
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Released
-from redrive.engine.records import Closing
+from redrive.engine.records import AttemptOutcome
 from redrive.engine.select import Filter
 from redrive.policy import Policy, Rule
 from redrive.testing import drain
@@ -86,7 +86,7 @@ def test_a_job_ends_once(fresh_url, moves):
             lines = [each.outcome for each in walk.app.job(number).attempts]
             catches = [each.state for each in jobs.values() if each.parent_id == number]
 
-            assert (job.state is State.SUCCEEDED) == lines.count(Closing.SUCCEEDED) <= 1
+            assert (job.state is State.SUCCEEDED) == lines.count(AttemptOutcome.SUCCEEDED) <= 1
             assert (job.caught_at is not None) == catches.count(State.SUCCEEDED) <= 1
             assert not catches or job.caught_at is None or job.state is State.DEAD
 
@@ -95,7 +95,7 @@ def test_a_job_ends_once(fresh_url, moves):
 
 def _failures(app, number: int) -> int:
     """Attempts that a job has used up: failed ones, and a crash that was the end of it."""
-    used = [each for each in app.job(number).attempts if each.outcome in {Closing.FAILED, Closing.LOST}]
+    used = [each for each in app.job(number).attempts if each.outcome in {AttemptOutcome.FAILED, AttemptOutcome.LOST}]
     return sum(each.rule != "crash" for each in used)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from redrive.app.app import App
 from redrive.engine.lifecycle import State
-from redrive.engine.records import Closing
+from redrive.engine.records import AttemptOutcome
 from redrive.stores.dialects import loader
 from redrive.testing import drain
 from tests.conformance.scenarios.hands import Hand, execute, sweep
@@ -59,7 +59,7 @@ def test_an_expired_lease_goes_to_another_worker(app, clock, work):
         attempt.lease_id,
         attempt.started_at,
     )
-    assert (Closing.LOST, "WORKER_LOST", "in_flight") == (attempt.outcome, attempt.reason, attempt.stage)
+    assert (AttemptOutcome.LOST, "WORKER_LOST", "in_flight") == (attempt.outcome, attempt.reason, attempt.stage)
     assert (began + timedelta(seconds=30), True) == worker_row(app, silent.id)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from redrive.app.context import Context
 from redrive.engine.lifecycle import State
-from redrive.engine.records import Closing, Hold
+from redrive.engine.records import AttemptOutcome, Hold
 from redrive.runtime.claimer import Claimer, failpoints
 from redrive.runtime.worker import Worker
 from redrive.testing import drain
@@ -55,7 +55,7 @@ def test_an_interrupted_attempt_is_not_spent(app, clock, signals, patience):
 
     assert (State.READY, Hold.RELEASE, clock.now()) == (record.state, record.hold, record.scheduled_at)
     assert (2, 2, history) == (record.attempt, record.failures, job.attempts[:-1])
-    assert (Closing.RELEASED, None) == (job.attempts[-1].outcome, job.attempts[-1].error)
+    assert (AttemptOutcome.RELEASED, None) == (job.attempts[-1].outcome, job.attempts[-1].error)
 
     drain(app)
 

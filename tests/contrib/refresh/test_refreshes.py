@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from redrive.errors import ScheduleError
-from redrive.schedule import Effect, Outcome, RefreshPolicy, RefreshState
+from redrive.schedule import Effect, RefreshOutcome, RefreshPolicy, RefreshState
 from tests.contrib.refresh.conftest import EVERY_TWO_HOURS, at, saved, started
 
 
@@ -29,7 +29,7 @@ def test_a_saved_row_is_started_once(table):
     with table.within() as moves:
         assert [] == moves.start_due()
 
-    assert Outcome.STARTED == moved.outcome
+    assert RefreshOutcome.STARTED == moved.outcome
     state = table.row(key).refresh_state
     assert moved.state == state == moved.row.refresh_state
     assert (1, at("00:00"), at("00:30"), at("00:30")) == (
@@ -59,7 +59,7 @@ def test_a_success_waits_for_the_schedule(table):
     with table.within() as moves:
         moved = moves.success(key, uid=uid)
 
-    assert Outcome.SUCCEEDED == moved.outcome
+    assert RefreshOutcome.SUCCEEDED == moved.outcome
     state = table.row(key).refresh_state
     assert (at("02:00"), 0, None) == (state.refresh_at, state.attempt_no, state.attempt_uid)
     assert table.row(key).sweep_at is None
@@ -70,7 +70,7 @@ def test_a_failure_is_retried(table):
     key, uid = started(table)
 
     with table.within() as moves:
-        assert Outcome.RETRY_SCHEDULED == moves.failure(key, uid=uid).outcome
+        assert RefreshOutcome.RETRY_SCHEDULED == moves.failure(key, uid=uid).outcome
     with table.within() as moves:
         (moved,) = moves.start_due()
 
@@ -121,7 +121,7 @@ def test_a_lost_answer_is_a_failure_at_the_deadline(table):
         assert [] == moves.sweep()
         assert moves.success(key, uid=uid) is None
 
-    assert Outcome.RETRY_SCHEDULED == moved.outcome
+    assert RefreshOutcome.RETRY_SCHEDULED == moved.outcome
     assert at("00:30") == table.row(key).refresh_at
 
 
@@ -131,7 +131,7 @@ def test_an_answer_between_deadline_and_sweep_counts(table):
     table.clock.advance("40m")
 
     with table.within() as moves:
-        assert Outcome.SUCCEEDED == moves.success(key, uid=uid).outcome
+        assert RefreshOutcome.SUCCEEDED == moves.success(key, uid=uid).outcome
         assert [] == moves.sweep()
 
 
@@ -152,8 +152,8 @@ def test_the_last_failure_gives_up_until_an_edit(table):
         table.row(key).disabled_reason,
     )
     with table.within() as moves:
-        assert Outcome.DISABLED == moves.trigger(key).outcome
-        assert Outcome.ENABLED == moves.update(key).outcome
+        assert RefreshOutcome.DISABLED == moves.trigger(key).outcome
+        assert RefreshOutcome.ENABLED == moves.update(key).outcome
         (moved,) = moves.start_due()
     assert (1, None) == (moved.state.attempt_no, moved.state.disabled_reason)
 
@@ -165,7 +165,7 @@ def test_the_worker_may_know_that_it_is_hopeless(table):
     with table.within() as moves:
         moved = moves.failure(key, uid=uid, permanent="Provided URL is invalid: https://example.com/broken")
 
-    assert Outcome.GAVE_UP == moved.outcome
+    assert RefreshOutcome.GAVE_UP == moved.outcome
     assert "Provided URL is invalid: https://example.com/broken" == table.row(key).disabled_reason
 
 
@@ -182,7 +182,7 @@ def test_a_week_without_success_is_noticed_between_two_refreshes(table):
 
     with table.within(policy) as moves:
         assert [] == moves.start_due()
-        assert [Outcome.GAVE_UP] == [each.outcome for each in moves.sweep()]
+        assert [RefreshOutcome.GAVE_UP] == [each.outcome for each in moves.sweep()]
         assert [] == moves.sweep()
 
 
@@ -206,10 +206,10 @@ def test_what_is_on_pause_is_not_started(table):
     """A row on pause is not due; when it goes on it is."""
     key = saved(table)
     with table.within() as moves:
-        assert Outcome.PAUSED == moves.pause(key).outcome
+        assert RefreshOutcome.PAUSED == moves.pause(key).outcome
         assert [] == moves.start_due()
-        assert Outcome.RESUMED == moves.resume(key).outcome
-        assert [Outcome.STARTED] == [each.outcome for each in moves.start_due()]
+        assert RefreshOutcome.RESUMED == moves.resume(key).outcome
+        assert [RefreshOutcome.STARTED] == [each.outcome for each in moves.start_due()]
 
 
 def test_a_row_that_waits_gets_another_schedule(table):
@@ -219,7 +219,7 @@ def test_a_row_that_waits_gets_another_schedule(table):
         moves.success(key, uid=uid)
 
     with table.within(RefreshPolicy.parse("Refresh every hour")) as moves:
-        assert Outcome.REPLANNED == moves.replan(key).outcome
+        assert RefreshOutcome.REPLANNED == moves.replan(key).outcome
     assert at("01:00") == table.row(key).refresh_state.refresh_at
 
 
@@ -230,7 +230,7 @@ def test_somebody_wants_it_now(table):
     with table.within() as moves:
         moved = moves.trigger(key)
         assert moves.success(key, uid=uid) is None
-        assert Outcome.SUCCEEDED == moves.success(key, uid=moved.state.attempt_uid).outcome
+        assert RefreshOutcome.SUCCEEDED == moves.success(key, uid=moved.state.attempt_uid).outcome
 
 
 def test_a_row_that_is_gone_does_not_move(table):
@@ -268,7 +268,7 @@ def test_a_row_with_an_unreadable_policy_blocks_no_other(table):
     with table.within(lambda row: _unreadable(row) if row.id == wrong else _of(row)) as moves:
         found = {each.row.id: each.outcome for each in moves.start_due()}
 
-    assert {wrong: Outcome.GAVE_UP, right: Outcome.STARTED} == found
+    assert {wrong: RefreshOutcome.GAVE_UP, right: RefreshOutcome.STARTED} == found
     assert table.row(wrong).disabled_until_update
     assert table.row(wrong).disabled_reason.startswith("line 1, column ")
 
@@ -280,7 +280,7 @@ def test_an_answer_for_an_unreadable_policy_ends_in_the_reason(table):
     with table.within(_unreadable) as moves:
         moved = moves.failure(key, uid=uid)
 
-    assert (Outcome.GAVE_UP, None) == (moved.outcome, table.row(key).sweep_at)
+    assert (RefreshOutcome.GAVE_UP, None) == (moved.outcome, table.row(key).sweep_at)
 
 
 def test_who_saves_an_unreadable_policy_is_told(table):

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from redrive.contrib.refresh import Refreshes
-from redrive.schedule import Outcome, RefreshPolicy, RefreshState
+from redrive.schedule import RefreshOutcome, RefreshPolicy, RefreshState
 from redrive.testing import VirtualClock
 
 POLICY = RefreshPolicy.parse("Refresh every 2 hours; allow 1 hour to complete; retry after 1 minute")
@@ -78,7 +78,7 @@ def test_rows_may_be_kept_anywhere(ledger, moves):
     moves.update(1)
     (moved,) = moves.start_due()
 
-    assert Outcome.SUCCEEDED == moves.success(1, uid=moved.state.attempt_uid).outcome
+    assert RefreshOutcome.SUCCEEDED == moves.success(1, uid=moved.state.attempt_uid).outcome
     assert moves.update(2) is None
 
 
@@ -97,7 +97,7 @@ def test_an_answer_is_not_lost_to_somebody_who_came_in_between(ledger, moves):
     (moved,) = moves.start_due()
     ledger.meanwhile = [lambda: ledger.change(paused=True)]
 
-    assert Outcome.SUCCEEDED == moves.success(1, uid=moved.state.attempt_uid).outcome
+    assert RefreshOutcome.SUCCEEDED == moves.success(1, uid=moved.state.attempt_uid).outcome
     assert (True, None) == (ledger.states[1].paused, ledger.states[1].attempt_uid)
 
 

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from redrive.contrib.refresh.sqlalchemy import RefreshColumns, due, overdue, refresh_indexes, refreshes
-from redrive.schedule import Outcome, RefreshState
+from redrive.schedule import RefreshOutcome, RefreshState
 from redrive.testing import VirtualClock
 from tests import postgres
 from tests.contrib.refresh.conftest import EVERY_TWO_HOURS, BigTable
@@ -163,7 +163,7 @@ def test_asynchronous_sessions_move_rows_too(engines):
         await engine.dispose()
         return [each.outcome for each in found]
 
-    assert [Outcome.STARTED] == asyncio.run(start())
+    assert [RefreshOutcome.STARTED] == asyncio.run(start())
 
 
 def test_a_field_is_a_column():

@@ -8,7 +8,7 @@ import pytest
 
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Released, Snoozed, Succeeded, Suspended
-from redrive.engine.records import Claim, Closing, Hold, JobRecord
+from redrive.engine.records import AttemptOutcome, Claim, Hold, JobRecord
 from redrive.engine.transition import Transition
 from redrive.errors import JobNotFound, LeaseLost
 from redrive.stores.operations import admin, answers
@@ -95,7 +95,7 @@ def test_a_completion_ends_the_attempt(store: Harness):
     assert (State.SUCCEEDED, None, None, 1, 0, 0) == held(store.job(claim.id))
     assert b'"paid"' == store.result(claim.id)
     (line,) = store.history(claim.id)
-    assert (Closing.SUCCEEDED, claim.lease_id, store.me) == (line.outcome, line.lease_id, line.worker_id)
+    assert (AttemptOutcome.SUCCEEDED, claim.lease_id, store.me) == (line.outcome, line.lease_id, line.worker_id)
     assert (claim.claimed_at, store.now) == (line.started_at, line.finished_at)
 
 
@@ -240,7 +240,7 @@ def test_a_wait_that_is_over_has_failed(store: Harness):
     assert (State.READY, Hold.RETRY, 1, "TIMEOUT") == (job.state, job.hold, job.failures, job.reason)
     assert store.now + seconds(5) == job.scheduled_at
     (line,) = store.history(claim.id)
-    assert (Closing.FAILED, "TIMEOUT", "in_flight") == (line.outcome, line.reason, line.stage)
+    assert (AttemptOutcome.FAILED, "TIMEOUT", "in_flight") == (line.outcome, line.reason, line.stage)
 
 
 @pytest.mark.parametrize("outcome", [Succeeded(b"1"), failed()], ids=["result", "failure"])
@@ -328,7 +328,7 @@ def test_a_waiting_job_can_be_cancelled(store: Harness):
         store.job(claim.id).finished_at,
         store.job(claim.id).lease_id,
     )
-    assert [Closing.CANCELLED] == [line.outcome for line in store.history(claim.id)]
+    assert [AttemptOutcome.CANCELLED] == [line.outcome for line in store.history(claim.id)]
 
 
 def test_answers_at_once_end_an_attempt_once(store: Harness):

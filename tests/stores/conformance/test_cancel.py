@@ -6,7 +6,7 @@ import pytest
 
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Succeeded
-from redrive.engine.records import AttemptRecord, Closing
+from redrive.engine.records import AttemptOutcome, AttemptRecord
 from redrive.errors import JobNotFound
 from tests.stores.helpers import FATAL, T0, Harness, failed, new, seconds
 
@@ -34,7 +34,7 @@ def test_a_waiting_retry_can_be_cancelled(store: Harness):
 
     assert store.cancel(claim.id, "no longer wanted")
     assert "no longer wanted" == store.job(claim.id).note
-    assert [Closing.FAILED] == [attempt.outcome for attempt in store.history(claim.id)]
+    assert [AttemptOutcome.FAILED] == [attempt.outcome for attempt in store.history(claim.id)]
 
 
 def test_a_running_job_can_be_cancelled(store: Harness):
@@ -46,7 +46,7 @@ def test_a_running_job_can_be_cancelled(store: Harness):
     row = store.job(claim.id)
     assert (State.CANCELLED, None, None) == (row.state, row.lease_id, row.worker_id)
     expected = AttemptRecord(
-        claim.id, claim.lease_id, 1, store.me, T0, T0 + seconds(3), Closing.CANCELLED, verdict="wrong address"
+        claim.id, claim.lease_id, 1, store.me, T0, T0 + seconds(3), AttemptOutcome.CANCELLED, verdict="wrong address"
     )
     assert (expected,) == store.history(claim.id)
 

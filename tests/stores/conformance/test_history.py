@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from redrive.engine.outcome import Lost, Released, Snoozed, Succeeded
-from redrive.engine.records import Closing
+from redrive.engine.records import AttemptOutcome
 from tests.stores.helpers import FATAL, Harness, failed, new, seconds
 
 
@@ -63,4 +63,4 @@ def test_a_result_is_kept_with_its_job(store: Harness):
     store.end(second, Succeeded(None))
 
     assert (b"[1,2]", None) == (store.result(first.id), store.result(second.id))
-    assert [Closing.SUCCEEDED] == [line.outcome for line in store.history(second.id)]
+    assert [AttemptOutcome.SUCCEEDED] == [line.outcome for line in store.history(second.id)]

@@ -7,7 +7,7 @@ import pytest
 
 from redrive.engine.frozen import freeze
 from redrive.engine.lifecycle import State
-from redrive.engine.records import Closing, Hold
+from redrive.engine.records import AttemptOutcome, Hold
 from redrive.engine.select import Filter
 from redrive.errors import IllegalMove
 from redrive.policy import Policy
@@ -31,7 +31,7 @@ def test_many_are_cancelled_at_once(store: Harness):
 
     assert CancelResult((running.id, waiting), waiting) == done
     assert [State.DEAD, State.READY] == [store.job(dead).state, store.job(other).state]
-    assert [Closing.CANCELLED] == [line.outcome for line in store.history(running.id)]
+    assert [AttemptOutcome.CANCELLED] == [line.outcome for line in store.history(running.id)]
     assert [("ann", "cancel", [running.id, waiting])] == log(store)
     assert CancelResult(()) == store.do(admin.cancel_all(Filter(hold=Hold.DELAY), now=store.now))
 

@@ -8,7 +8,7 @@ import pytest
 
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.outcome import Cancelled, Expired, Failed, Lost, Outcome, Released, Snoozed, Succeeded, Unreadable
-from redrive.engine.records import AttemptRecord, Closing, Hold
+from redrive.engine.records import AttemptOutcome, AttemptRecord, Hold
 from redrive.engine.select import Filter
 from redrive.policy import Rule
 from redrive.stores.operations import admin, leases
@@ -315,7 +315,7 @@ def test_of_endings_at_once_one_counts(store: Harness):
         rivals = [Succeeded(b"1"), failed(), Succeeded(b"1"), failed()]
         settled = store.at_once([leases.settle([leases.Ending(claim, each, 0.0)], now=store.now) for each in rivals])
         (line,) = store.history(claim.id)
-        won = line.outcome is Closing.SUCCEEDED
+        won = line.outcome is AttemptOutcome.SUCCEEDED
 
         assert [won, not won, won, not won] == [bool(each.moved) for each in settled]
         store.cancel(claim.id)
@@ -456,7 +456,7 @@ def test_a_history_line_names_its_attempt(store: Harness):
     claim = store.take(new())
     store.wait(2)
     store.end(claim, Succeeded(b"1"))
-    expected = AttemptRecord(claim.id, claim.lease_id, 1, store.me, T0, T0 + seconds(2), Closing.SUCCEEDED)
+    expected = AttemptRecord(claim.id, claim.lease_id, 1, store.me, T0, T0 + seconds(2), AttemptOutcome.SUCCEEDED)
 
     assert (expected,) == store.history(claim.id)
 

@@ -9,7 +9,7 @@ import pytest
 from redrive.engine.lease import ATTEMPT_LIMIT, GRACE
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Lost, Succeeded
-from redrive.engine.records import Closing, Hold
+from redrive.engine.records import AttemptOutcome, Hold
 from redrive.stores.operations import leases
 from redrive.stores.operations.leases import Settled
 from tests.stores.helpers import FATAL, LONG, Harness, new, seconds
@@ -29,7 +29,7 @@ def test_the_jobs_of_a_silent_worker_run_again(store: Harness):
     assert moved.job_id == claim.id
     assert (State.READY, store.now, Hold.LOST) == (row.state, row.scheduled_at, row.hold)
     assert (1, 0, 1) == (row.attempt, row.failures, row.crashes)
-    assert (Closing.LOST, "WORKER_LOST", worker, 1) == (line.outcome, line.reason, line.worker_id, line.number)
+    assert (AttemptOutcome.LOST, "WORKER_LOST", worker, 1) == (line.outcome, line.reason, line.worker_id, line.number)
     assert f"worker {worker} fell silent during attempt 1" == line.error
 
 
@@ -254,7 +254,7 @@ def test_the_third_crash_is_poison(store: Harness):
     parent, child = store.jobs()
 
     assert (State.DEAD, "POISON", 3) == (parent.state, parent.reason, parent.crashes)
-    assert [Closing.LOST] * 3 == [attempt.outcome for attempt in store.history(parent.id)]
+    assert [AttemptOutcome.LOST] * 3 == [attempt.outcome for attempt in store.history(parent.id)]
     assert ("mend", parent.id) == (child.task, child.parent_id)
 
 

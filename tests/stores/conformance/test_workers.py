@@ -8,8 +8,7 @@ import pytest
 
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Succeeded
-from redrive.engine.records import Hold
-from redrive.engine.workers import WorkerRecord
+from redrive.engine.records import Hold, WorkerRecord
 from redrive.stores.operations import workers
 from redrive.stores.operations.workers import Pulse
 from tests.stores.helpers import T0, Harness, failed, new, seconds

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from redrive.engine.lifecycle import State
-from redrive.engine.records import AttemptRecord, Closing, Hold, KeyUntil, Stats
+from redrive.engine.records import AttemptOutcome, AttemptRecord, Hold, KeyUntil, Stats, WorkerRecord
 from redrive.engine.select import Filter
-from redrive.engine.workers import WorkerRecord
 from redrive.errors import StoreOpenError
 from redrive.stores.operations import admin, schema, workers
 from redrive.stores.operations.admin import CancelResult
@@ -62,7 +61,7 @@ def test_cancelling_a_running_job_closes_its_attempt(why: str | None):
     """A running job that is cancelled gets a line in its history; one that waits does not."""
     running = job(state=State.RUNNING, lease_id=41, worker_id=2, claimed_at=T0, attempt=1)
     done, asked = converse(admin.cancel(7, why=why, actor="ann"), CLOCK, [running], [(7,)], [], [], [])
-    expected = AttemptRecord(7, 41, 1, 2, T0, T0, Closing.CANCELLED, verdict=why or "cancelled by an operator")
+    expected = AttemptRecord(7, 41, 1, 2, T0, T0, AttemptOutcome.CANCELLED, verdict=why or "cancelled by an operator")
 
     assert done
     assert [41] == [row["lease_id"] for row in asked[3].many]

@@ -75,7 +75,9 @@ def test_a_queue_that_is_paused_meanwhile_offers_nothing():
 def test_jobs_that_were_offered_and_not_taken_are_looked_at_at_once():
     """Others were just taking them, and the walk through the partitions goes on: there is nothing to wait for."""
     offered = (Due(7, "ann", 3, T0, None),)
-    offer = limited_queues.Offer(QueueSettings("mail"), jobs=offered, walk=limited_queues.QueueScan("mail", T0, "", "ann"))
+    offer = limited_queues.Offer(
+        QueueSettings("mail"), jobs=offered, walk=limited_queues.QueueScan("mail", T0, "", "ann")
+    )
     steps = limited_queues.later(floors.ClaimFilter(None, None), T0, [offer])
     next(steps)
     with pytest.raises(StopIteration) as ended:

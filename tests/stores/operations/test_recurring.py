@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from redrive.engine.items import TrackedItem, columns
 from redrive.engine.lifecycle import State
-from redrive.engine.recurring import Recurring
-from redrive.engine.tracked import Tracked, columns
+from redrive.engine.recurring import ScheduleRecord
 from redrive.errors import NotTracked
 from redrive.schedule import RefreshState, refresh
 from redrive.stores.operations import refreshes, tracking
@@ -23,15 +23,15 @@ from tests.stores.recurring import HOUR, keeping, lucky
 
 DEFINITION = keeping(give_up_after=HOUR)
 POLICY = DEFINITION.policy
-ROW = Recurring(
+ROW = ScheduleRecord(
     "fresh", DEFINITION.kind, DEFINITION.document, DEFINITION.timing, T0, None, None, None, None, None
 )  # fmt: skip
 
 
-def running(number: int) -> Tracked:
+def running(number: int) -> TrackedItem:
     """The row of a thing whose attempt is this job."""
     state = refresh.trigger(POLICY, RefreshState(), now=T0 - HOUR, uid=str(number)).state
-    return Tracked("fresh", "a", b"{}", None, DEFINITION.timing, T0, **columns(POLICY, state), job_id=number)
+    return TrackedItem("fresh", "a", b"{}", None, DEFINITION.timing, T0, **columns(POLICY, state), job_id=number)
 
 
 def partly(operation: Operation[Any], *answers: Sequence[Any]) -> list[Query]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import replace as changed
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from redrive.engine.lifecycle import State
 from redrive.engine.records import JobRecord, KeyUntil
@@ -26,7 +27,7 @@ KEYED = replace(DEAD, key="u", key_until=KeyUntil.END)
 
 def family(number: int) -> JobFamily:
     """Nothing is in the way of this job."""
-    return replace(FREE, id=number)
+    return changed(FREE, id=number)
 
 
 def test_retrying_a_waiting_job_makes_it_due():
@@ -63,15 +64,15 @@ OBSTACLES = [
     (replace(DEAD, caught_at=T0), FREE, "was caught: its catch task has dealt with it"),
     (
         replace(DEAD, policy=policy("2 1s catch mend")),
-        replace(FREE, catching=True),
+        changed(FREE, catching=True),
         "is being caught by mend: cancel the catch job first, or let it finish",
     ),
     (
         replace(DEAD, parent_id=3),
-        replace(FREE, pointless=True),
+        changed(FREE, pointless=True),
         "has nothing to catch: job 3 is not dead any more, or was caught",
     ),
-    (replace(DEAD, parent_id=3), replace(FREE, twin=True), "has a twin: another catch job of job 3 waits or runs"),
+    (replace(DEAD, parent_id=3), changed(FREE, twin=True), "has a twin: another catch job of job 3 waits or runs"),
 ]
 
 
@@ -101,7 +102,7 @@ def test_a_redrive_starts_one_of_each_family():
         replace(DEAD, id=4, parent_id=3),
         replace(DEAD, id=5, parent_id=3),
     ]
-    families = [replace(FREE, id=row.id) for row in rows]
+    families = [changed(FREE, id=row.id) for row in rows]
     redriven, asked = converse(redriving.redrive(Filter()), CLOCK, rows, families, [(1,), (4,)], [])
 
     assert (1, 4) == redriven.ids

@@ -10,7 +10,7 @@ from redrive.engine.frozen import UnreadablePolicy
 from redrive.engine.lease import GRACE
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Expired, Released, Succeeded
-from redrive.engine.records import AttemptRecord, Claim, Closing
+from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim
 from redrive.stores.operations import leases
 from redrive.stores.operations.leases import Ending, Settled
 from redrive.stores.query import Operation, Query
@@ -160,7 +160,7 @@ def test_a_sweep_strikes_off_and_takes_what_is_lost():
     assert {"now": T0, "gone": [4, 6]} == asked[1].params
     assert {"now": T0, "grace": GRACE, "every": None, "budget": 9} == asked[2].params
     assert [11, 12] == [row["lease_id"] for row in asked[3].many]
-    assert [(1, Closing.LOST)] == [(row["job_id"], row["outcome"]) for row in asked[4].many]
+    assert [(1, AttemptOutcome.LOST)] == [(row["job_id"], row["outcome"]) for row in asked[4].many]
 
 
 @pytest.mark.parametrize(

@@ -21,12 +21,12 @@ from redrive.cli.loading import load_app
 from redrive.cli.schedules import pages, plain
 from redrive.cli.schedules.seen import Seen, seen, seen_one
 from redrive.cli.screen import Grid, print_document, say
+from redrive.engine.items import TrackedItem
 from redrive.engine.occurrence import Occurrence
 from redrive.engine.origin import Kind
-from redrive.engine.tracked import Tracked
 from redrive.errors import IllegalMove
 from redrive.retrying import rng
-from redrive.schedule import Outcome
+from redrive.schedule import RefreshOutcome
 from redrive.stores.operations import crons, tracked, tracking
 from redrive.stores.operations import schedules as operations
 
@@ -116,7 +116,7 @@ def trigger(app: Target, name: Name, key: Key = None, *, actor: Actor = None, js
         _told(made, [f"cron {name} was started as job {made.job_id}"], json=json)
         return
     turned = loaded.store.run(tracking.trigger(name, key, rng.roll(), actor=by, now=loaded.now()))
-    if turned.outcome is Outcome.DISABLED:
+    if turned.outcome is RefreshOutcome.DISABLED:
         reason = loaded.store.run(tracked.get(name, key)).disabled_reason
         message = f"{name}/{key} was given up ({reason}) until somebody updates it: redrive schedules update"
         raise IllegalMove(message)
@@ -193,7 +193,7 @@ def _say_schedule(app: App, name: str, *, json: bool) -> None:
 
 
 def _say_thing(app: App, name: str, key: str, *, json: bool, full: bool = False) -> None:
-    thing: Tracked = app.store.run(tracked.get(name, key))
+    thing: TrackedItem = app.store.run(tracked.get(name, key))
     policy = seen_one(app, name).policy(thing)
     page = pages.thing(thing, policy) if full else [pages.standing(thing)]
     _told(plain.thing(thing) | {"policy": None if policy is None else str(policy)}, page, json=json)

@@ -7,9 +7,9 @@ from datetime import datetime
 
 from redrive.cli.schedules.seen import Seen
 from redrive.cli.screen import Grid
+from redrive.engine.items import TrackedItem
 from redrive.engine.occurrence import Occurrence
-from redrive.engine.recurring import CatchUp, CronDefinition, Made
-from redrive.engine.tracked import Tracked
+from redrive.engine.recurring import CatchUp, CronDefinition, JobTemplate
 from redrive.policy import format_duration
 from redrive.schedule import RefreshPolicy, RefreshState
 from redrive.stores.operations.tracked import Counts
@@ -80,7 +80,7 @@ def schedule(seen: Seen, ahead: Sequence[datetime]) -> Iterator[str]:
         yield from (f"  {_at(each)}   {each.astimezone(place):%a %Y-%m-%d %H:%M:%S %Z}" for each in ahead)
 
 
-def _jobs(made: Made) -> str:
+def _jobs(made: JobTemplate) -> str:
     return f"jobs: {made.task} on {made.queue}, priority {made.priority}; {made.policy.policy.explain()}"
 
 
@@ -93,7 +93,7 @@ def history(past: Sequence[Occurrence]) -> Grid:
     return table
 
 
-def things(troubled: Sequence[Tracked]) -> Grid:
+def things(troubled: Sequence[TrackedItem]) -> Grid:
     """Things in trouble."""
     table = Grid("key in trouble", "state", "attempts", "failing since")
     for each in troubled:
@@ -102,12 +102,12 @@ def things(troubled: Sequence[Tracked]) -> Grid:
     return table
 
 
-def standing(thing: Tracked) -> str:
+def standing(thing: TrackedItem) -> str:
     """Where a thing stands, in a line."""
     return f"{thing.schedule}/{thing.key}: {_stands(thing)}"
 
 
-def thing(thing: Tracked, policy: RefreshPolicy | None) -> Iterator[str]:
+def thing(thing: TrackedItem, policy: RefreshPolicy | None) -> Iterator[str]:
     """The page of a thing."""
     yield standing(thing)
     yield f"tracked {_at(thing.tracked_at)}, arguments {(thing.payload or b'-').decode(errors='replace')}"
@@ -119,7 +119,7 @@ def thing(thing: Tracked, policy: RefreshPolicy | None) -> Iterator[str]:
         yield f"{name}: {_at(value) if isinstance(value, datetime) else '-' if value is None else value}"
 
 
-def _stands(thing: Tracked) -> str:
+def _stands(thing: TrackedItem) -> str:
     due_at = "nothing is planned" if thing.refresh_at is None else f"due {_at(thing.refresh_at)}"
     paused = "paused, " if thing.paused else ""
     if thing.disabled_until_update:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from redrive.cli.schedules import pages
 from redrive.cli.schedules.seen import Seen
 from redrive.cli.screen import document
+from redrive.engine.items import TrackedItem
 from redrive.engine.occurrence import Occurrence
-from redrive.engine.tracked import Tracked
 from redrive.stores.operations.tracked import Counts
 
 __all__ = ["schedule", "thing", "went"]
@@ -39,7 +39,7 @@ def schedule(seen: Seen) -> dict[str, object]:
     }
 
 
-def thing(tracked: Tracked) -> dict[str, object]:
+def thing(tracked: TrackedItem) -> dict[str, object]:
     """Describe a thing of a refresh.
 
     Args:
@@ -48,7 +48,7 @@ def thing(tracked: Tracked) -> dict[str, object]:
     Returns:
         What JSON is made of.
     """
-    plain: dict[str, object] = {name: getattr(tracked, name) for name in Tracked.__struct_fields__}
+    plain: dict[str, object] = {name: getattr(tracked, name) for name in TrackedItem.__struct_fields__}
     return plain | {"payload": document(tracked.payload)}
 
 

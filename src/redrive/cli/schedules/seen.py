@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from redrive.app.app import App
+from redrive.engine.items import TrackedItem
 from redrive.engine.origin import Kind
-from redrive.engine.recurring import CronDefinition, Definition, Recurring, RefreshDefinition
-from redrive.engine.tracked import Tracked
+from redrive.engine.recurring import CronDefinition, Definition, RefreshDefinition, ScheduleRecord
 from redrive.errors import ScheduleNotFound
 from redrive.schedule import RefreshPolicy
 from redrive.stores.operations import schedules as operations
@@ -35,7 +35,7 @@ class Seen:
     kind: Kind
     document: str
     definition: Definition | None
-    row: Recurring | None
+    row: ScheduleRecord | None
     in_code: bool
     due_at: datetime | None
 
@@ -56,7 +56,7 @@ class Seen:
         if isinstance(self.definition, CronDefinition):
             yield from self.definition.schedule.since(self.due_at or now)
 
-    def policy(self, thing: Tracked) -> RefreshPolicy | None:
+    def policy(self, thing: TrackedItem) -> RefreshPolicy | None:
         """What is done to keep a thing fresh.
 
         Args:
@@ -106,7 +106,7 @@ def seen_one(app: App, name: str) -> Seen:
     return found[name]
 
 
-def _seen(app: App, name: str, row: Recurring | None, due_at: datetime | None) -> Seen:
+def _seen(app: App, name: str, row: ScheduleRecord | None, due_at: datetime | None) -> Seen:
     if row is not None:
         return Seen(name, row.kind, row.document, row.definition, row, name in app.schedules, due_at)
     definition = app.schedules[name].definition

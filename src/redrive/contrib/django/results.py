@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from redrive.contrib.django import compat
 from redrive.engine.lifecycle import State
-from redrive.engine.records import AttemptRecord, Closing, JobRecord
+from redrive.engine.records import AttemptOutcome, AttemptRecord, JobRecord
 from redrive.policy.failure import qualified_name
 from redrive.stores.operations.jobs import CatchMaterial
 
@@ -135,7 +135,9 @@ def _worker_ids(material: CatchMaterial) -> list[str]:
 
 
 def _errors(material: CatchMaterial) -> list[Any]:
-    errors = [_error(each) for each in material.attempts if each.outcome in {Closing.FAILED, Closing.LOST}]
+    errors = [
+        _error(each) for each in material.attempts if each.outcome in {AttemptOutcome.FAILED, AttemptOutcome.LOST}
+    ]
     job = material.job
     if not errors and STATUS[job.state] is compat.TaskResultStatus.FAILED:
         return [_end(job)]
@@ -143,7 +145,7 @@ def _errors(material: CatchMaterial) -> list[Any]:
 
 
 def _error(attempt: AttemptRecord) -> Any:  # noqa: ANN401 - Django's TaskError
-    path = attempt.error_type or ("redrive.errors.LeaseLost" if attempt.outcome is Closing.LOST else UNNAMED)
+    path = attempt.error_type or ("redrive.errors.LeaseLost" if attempt.outcome is AttemptOutcome.LOST else UNNAMED)
     text = attempt.traceback or attempt.error or attempt.verdict or str(attempt.reason)
     return compat.TaskError(exception_class_path=path, traceback=text)
 

@@ -8,15 +8,15 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from redrive.clock import Clock, SystemClock
 from redrive.contrib.refresh.rows import Moved, Rows
-from redrive.engine.tracked import sweep_at, unreadable
+from redrive.engine.items import sweep_at, unreadable
 from redrive.errors import ScheduleError
 from redrive.retrying.rng import roll, unique
-from redrive.schedule import Move, Outcome, RefreshPolicy, RefreshState, refresh
+from redrive.schedule import RefreshOutcome, RefreshPolicy, RefreshState, RefreshTransition, refresh
 
 __all__ = ["Refreshes"]
 
 R = TypeVar("R")
-How: TypeAlias = Callable[[RefreshPolicy, RefreshState, datetime], Move]
+How: TypeAlias = Callable[[RefreshPolicy, RefreshState, datetime], RefreshTransition]
 
 _TRIES = 20
 """Each lost race is somebody else's progress. So many in a row mean that this transaction does not see what others have
@@ -177,7 +177,7 @@ class Refreshes(Generic[R]):
 
     def _all(self, rows: Iterable[R], now: datetime, how: How) -> list[Moved[R]]:
         tried = (self._forgiving(row, now, how) for row in rows)
-        return [each for each in tried if each is not None and each.outcome is not Outcome.NOTHING]
+        return [each for each in tried if each is not None and each.outcome is not RefreshOutcome.NOTHING]
 
     def _answered(self, key: Any, uid: str | None, how: How) -> Moved[R] | None:  # noqa: ANN401 - as above
         if uid is None:  # or it would be the token of a row that does nothing
@@ -220,15 +220,15 @@ class Refreshes(Generic[R]):
         move = how(policy, before, now)
         return self._write(row, before, move, sweep_at(policy, move.state))
 
-    def _write(self, row: R, before: RefreshState, move: Move, sweep: datetime | None) -> Moved[R] | None:
+    def _write(self, row: R, before: RefreshState, move: RefreshTransition, sweep: datetime | None) -> Moved[R] | None:
         return Moved(row, move) if self._rows.swap(row, before, move.state, sweep) else None
 
 
-def _with(how: Callable[..., Move], **said: Any) -> How:  # noqa: ANN401 - what the move takes
+def _with(how: Callable[..., RefreshTransition], **said: Any) -> How:  # noqa: ANN401 - what the move takes
     """A move, with what is known of it and with luck."""
-    return lambda policy, state, now: how(policy, state, now=now, luck=roll(), **said)
+    return lambda policy, state, now: how(policy, state, now=now, sample=roll(), **said)
 
 
-def _anew(how: Callable[..., Move]) -> How:
+def _anew(how: Callable[..., RefreshTransition]) -> How:
     """A move that begins an attempt, with a token for each row."""
-    return lambda policy, state, now: how(policy, state, now=now, luck=roll(), uid=unique())
+    return lambda policy, state, now: how(policy, state, now=now, sample=roll(), uid=unique())

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
-from redrive.schedule import Effect, Move, Outcome, RefreshState
+from redrive.schedule import Effect, RefreshOutcome, RefreshState, RefreshTransition
 
 __all__ = ["Moved", "Rows"]
 
@@ -23,10 +23,10 @@ class Moved(Generic[R]):
     """
 
     row: R
-    move: Move
+    move: RefreshTransition
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> RefreshOutcome:
         """What the move came to."""
         return self.move.outcome
 

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from redrive.schedule.cron import CronExpression
 from redrive.schedule.english.tokens import Reader
-from redrive.schedule.rule import Freq, Rule, WeekDay
+from redrive.schedule.rule import Freq, RecurrenceRule, WeekDay
 from redrive.schedule.schedule import ANCHOR
 from redrive.schedule.timezone import Gap
 
@@ -54,13 +54,13 @@ class Heard:
     tz: str = "UTC"
     start: datetime = ANCHOR
     gap: Gap = Gap.SHIFT
-    rules: list[Rule] = field(default_factory=list)
+    rules: list[RecurrenceRule] = field(default_factory=list)
     crons: list[CronExpression] = field(default_factory=list)
     times: list[datetime] = field(default_factory=list)
     exceptions: list[datetime] = field(default_factory=list)
 
 
-def rules(reader: Reader, heard: Heard) -> tuple[Rule, ...]:
+def rules(reader: Reader, heard: Heard) -> tuple[RecurrenceRule, ...]:
     """Make rules of what was heard.
 
     Args:
@@ -80,7 +80,7 @@ def rules(reader: Reader, heard: Heard) -> tuple[Rule, ...]:
         reader.fail("a window of hours belongs to minutes or hours: every 15 minutes between 9 AM and 5 PM")
     _check_times(reader, heard)
     days = tuple(WeekDay(each) for each in sorted(heard.days))
-    base = Rule(freq=FREQS[unit], interval=heard.interval)
+    base = RecurrenceRule(freq=FREQS[unit], interval=heard.interval)
     if unit == "month":
         if not (heard.month_days or heard.month_week_days):
             reader.fail("say on which day of the month")
@@ -97,13 +97,13 @@ def rules(reader: Reader, heard: Heard) -> tuple[Rule, ...]:
     return tuple(replace(base, by_hour=hours, by_minute=(minute,), by_second=(0,)) for minute, hours in _grouped(heard))
 
 
-def _elapsed(reader: Reader, heard: Heard, unit: str) -> Rule:
+def _elapsed(reader: Reader, heard: Heard, unit: str) -> RecurrenceRule:
     if heard.clocks:
         reader.fail('"at" needs a period of a day or longer')
     if heard.month_days or heard.month_week_days:
         reader.fail("days of the month need a period of a day or longer")
     days = tuple(WeekDay(each) for each in sorted(heard.days))
-    return Rule(freq=FREQS[unit], interval=heard.interval, by_day=days, by_hour=heard.hours)
+    return RecurrenceRule(freq=FREQS[unit], interval=heard.interval, by_day=days, by_hour=heard.hours)
 
 
 def _check_times(reader: Reader, heard: Heard) -> None:

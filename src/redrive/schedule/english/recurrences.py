@@ -19,7 +19,7 @@ from redrive.schedule.english import meaning
 from redrive.schedule.english.meaning import FREQS, Heard
 from redrive.schedule.english.spans import UNITS, number, ordinal
 from redrive.schedule.english.tokens import Reader, Token
-from redrive.schedule.rule import Rule, WeekDay
+from redrive.schedule.rule import RecurrenceRule, WeekDay
 from redrive.schedule.schedule import ANCHOR, Schedule
 from redrive.schedule.timezone import Gap, zone
 
@@ -102,7 +102,7 @@ def _exactly(reader: Reader, heard: Heard) -> None:
         kind = reader.need("rule", "cron", "time")
         quoted = _quoted(reader)
         if kind == "rule":
-            heard.rules.append(Rule.parse(quoted))
+            heard.rules.append(RecurrenceRule.parse(quoted))
         elif kind == "cron":
             heard.crons.append(CronExpression.parse(quoted))
         else:

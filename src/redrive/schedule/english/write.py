@@ -12,7 +12,7 @@ from redrive.schedule.english.recurrences import DAY_NAMES, recurrence
 from redrive.schedule.english.spans import written, written_ordinal
 from redrive.schedule.english.tokens import Reader, lines, quoted
 from redrive.schedule.options import Action, Exhausted, Strategy, Terms, usual_ending
-from redrive.schedule.rule import Freq, Rule, WeekDay
+from redrive.schedule.rule import Freq, RecurrenceRule, WeekDay
 from redrive.schedule.schedule import ANCHOR, Schedule
 from redrive.schedule.timezone import Gap
 
@@ -149,7 +149,7 @@ def _plain(schedule: Schedule) -> str | None:
     return said if read.rules == schedule.rules else None
 
 
-def _sentence(rules: Sequence[Rule]) -> str | None:
+def _sentence(rules: Sequence[RecurrenceRule]) -> str | None:
     first = rules[0]
     name = _UNITS.get(first.freq)
     if name is None:
@@ -175,7 +175,7 @@ def _and(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def _days(rule: Rule) -> str:
+def _days(rule: RecurrenceRule) -> str:
     found = tuple(each.day for each in rule.by_day)
     if not found:
         return ""
@@ -183,7 +183,7 @@ def _days(rule: Rule) -> str:
     return f" on {named or _and([DAY_NAMES[each] for each in found])}"
 
 
-def _month_days(rule: Rule) -> str:
+def _month_days(rule: RecurrenceRule) -> str:
     names = [
         "last day" if each == -1 else written_ordinal(each) for each in sorted(rule.by_month_day, key=_from_the_end)
     ]
@@ -199,7 +199,7 @@ def _nth(day: WeekDay) -> str:
     return f"{'last' if day.nth == -1 else written_ordinal(max(day.nth or 1, 1))} {DAY_NAMES[day.day]}"
 
 
-def _window(rule: Rule) -> str:
+def _window(rule: RecurrenceRule) -> str:
     hours = rule.by_hour
     if not hours:
         return ""

@@ -10,14 +10,16 @@ Each leaves a line in the audit log.
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
-from redrive.engine.lifecycle import FINAL, JobEvent, State, move
+from msgspec.structs import replace
+
+from redrive.engine.items import OriginResult, began_at, spread
+from redrive.engine.lifecycle import FINAL, LifecycleEvent, State, next_state
 from redrive.engine.origin import read_origin
 from redrive.engine.records import JobRecord, Stats
 from redrive.engine.select import Filter
-from redrive.engine.tracked import Report, began_at, spread
 from redrive.errors import JobNotFound, StoreOpenError
 from redrive.stores.operations import origins
 from redrive.stores.operations.audit import NOBODY, conditions, record
@@ -155,7 +157,7 @@ def _end(job: JobRecord, at: datetime, why: str | None) -> Generator[Query, Rows
         return False
     origin = read_origin(job.origin)
     if origin is not None:
-        told = Report(origin, job.id, succeeded=False, why=text, luck=spread(job.id), began_at=began_at(job))
+        told = OriginResult(origin, job.id, succeeded=False, why=text, sample=spread(job.id), began_at=began_at(job))
         yield from origins.follow([told], at)
     return True
 
@@ -224,7 +226,7 @@ def skip(job_id: int, *, actor: str = NOBODY, now: datetime | None = None) -> St
     """
     at = yield from instant(now)
     job = yield from found(job_id)
-    move(job.state, JobEvent.SKIP)
+    next_state(job.state, LifecycleEvent.SKIP)
     if not (yield Query("skip", {"id": job_id, "now": at})):
         return False
     yield from record(at, actor, "skip", ids=[job_id])

@@ -23,7 +23,7 @@ from datetime import datetime, timedelta
 from redrive.engine.frozen import is_readable
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Failed, Succeeded
-from redrive.engine.records import AttemptRecord, Claim, Closing, JobRecord
+from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, JobRecord
 from redrive.engine.settle import decide, set_aside
 from redrive.engine.transition import Transition
 from redrive.errors import JobNotFound, LeaseLost, StoreError
@@ -117,8 +117,8 @@ def _check_said_before(job: JobRecord, lease_id: int, outcome: Succeeded | Faile
         message = f"{job.id}.{lease_id} names no open attempt: job {job.id} is {job.state}{under}"
         raise LeaseLost(message)
     if isinstance(outcome, Failed):
-        same = line.outcome is Closing.FAILED and line.error == outcome.failure.message
-    elif same := line.outcome is Closing.SUCCEEDED:
+        same = line.outcome is AttemptOutcome.FAILED and line.error == outcome.failure.message
+    elif same := line.outcome is AttemptOutcome.SUCCEEDED:
         kept = yield Query("result_of", {"job_id": job.id})
         same = outcome.result == (kept[0][0] if kept else None)
     if not same:
@@ -126,7 +126,7 @@ def _check_said_before(job: JobRecord, lease_id: int, outcome: Succeeded | Faile
 
 
 def _ended(line: AttemptRecord) -> str:
-    how = "succeeded, with another result" if line.outcome is Closing.SUCCEEDED else str(line.outcome)
+    how = "succeeded, with another result" if line.outcome is AttemptOutcome.SUCCEEDED else str(line.outcome)
     why = f": {line.error} ({line.reason})" if line.reason else f": {line.verdict}" if line.verdict else ""
     return f"attempt {line.job_id}.{line.lease_id} has ended before: {how}{why}"
 

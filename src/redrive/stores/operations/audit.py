@@ -12,8 +12,8 @@ from datetime import datetime
 
 import msgspec
 
+from redrive.engine.records import AuditEntry
 from redrive.engine.select import Filter
-from redrive.engine.upkeep import Operated
 from redrive.stores.query import Query, Rows, Steps, reads
 
 __all__ = ["NOBODY", "audit", "conditions", "record"]
@@ -51,7 +51,7 @@ def conditions(wanted: Filter) -> dict[str, object]:
 
 
 @reads
-def audit(*, before_id: int | None = None, limit: int = 100) -> Steps[tuple[Operated, ...]]:
+def audit(*, before_id: int | None = None, limit: int = 100) -> Steps[tuple[AuditEntry, ...]]:
     """Read the audit log, newest first.
 
     Args:
@@ -61,4 +61,4 @@ def audit(*, before_id: int | None = None, limit: int = 100) -> Steps[tuple[Oper
     Returns:
         The lines.
     """
-    return tuple((yield Query("audit_select", {"before_id": before_id, "count": limit}, into=Operated)))
+    return tuple((yield Query("audit_select", {"before_id": before_id, "count": limit}, into=AuditEntry)))

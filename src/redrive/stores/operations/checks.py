@@ -39,7 +39,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass
 
-from redrive.engine.upkeep import Finding
+from redrive.engine.records import Finding
 from redrive.stores.query import Query, Rows, Steps, reads
 
 __all__ = ["Checked", "check"]

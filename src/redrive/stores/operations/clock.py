@@ -8,14 +8,14 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from redrive.engine import steady
+from redrive.engine import anchor as anchors
 from redrive.stores.operations.audit import record
 from redrive.stores.query import Query, Rows, Steps, reads, wakes
 
-__all__ = ["Instant", "ClockState", "MachineClock", "difference", "instant", "keep"]
+__all__ = ["ClockState", "Instant", "MachineClock", "difference", "instant", "keep"]
 
 KEY = "clock"
-"""Under which the anchor is stored; see `redrive.engine.steady`."""
+"""Under which the anchor is stored; see `redrive.engine.anchor`."""
 
 ACTOR = "redrive"
 """The actor in the audit log: no person has done it."""
@@ -94,7 +94,7 @@ def difference() -> Steps[timedelta]:
         By how much the clock of the machine is ahead; zero where it was not set.
     """
     row = yield from _wall()
-    return timedelta(microseconds=steady.step(steady.read(row.anchor), _boot(row), _micros(row.now)))
+    return timedelta(microseconds=anchors.difference(anchors.read(row.anchor), _boot(row), _micros(row.now)))
 
 
 @wakes
@@ -112,8 +112,8 @@ def keep() -> Steps[ClockState]:
     boot = _boot(row)
     if boot is None:
         return ClockState(_NONE, _NONE)
-    before = steady.read(row.anchor)
-    anchor, moved = steady.keep(before, boot, _micros(row.now))
+    before = anchors.read(row.anchor)
+    anchor, moved = anchors.advance(before, boot, _micros(row.now))
     followed = timedelta(microseconds=moved)
     if followed:
         yield Query("clock_move_workers", {"step": followed})
@@ -123,7 +123,7 @@ def keep() -> Steps[ClockState]:
         yield from record(row.now, ACTOR, "clock_followed", seconds=followed.total_seconds())
     if anchor != before:
         yield Query("meta_put", many=[{"key": KEY, "value": msgspec.json.encode(anchor).decode()}])
-    return ClockState(timedelta(microseconds=steady.step(anchor, boot, _micros(row.now))), followed)
+    return ClockState(timedelta(microseconds=anchors.difference(anchor, boot, _micros(row.now))), followed)
 
 
 def _boot(row: MachineClock) -> tuple[str, int] | None:

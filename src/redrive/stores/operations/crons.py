@@ -18,11 +18,11 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from redrive.engine.lifecycle import FINAL
-from redrive.engine.occurrence import Decision, Due, Occurrence, released
+from redrive.engine.occurrence import DueOccurrence, Occurrence, OccurrenceDecision, released
 from redrive.engine.occurrence import fire as fired
 from redrive.engine.origin import of_cron
 from redrive.engine.records import JobRecord, NewJob
-from redrive.engine.recurring import CronDefinition, Overlap, Recurring
+from redrive.engine.recurring import CronDefinition, Overlap, ScheduleRecord
 from redrive.errors import IllegalMove, ScheduleError
 from redrive.stores.operations import jobs
 from redrive.stores.operations.audit import NOBODY, record
@@ -74,12 +74,12 @@ def fire(name: str, *, now: datetime | None = None) -> Steps[tuple[Occurrence, .
     row = replace(row, next_at=result.next_at, queued_at=result.queued_at)
     row, more = yield from _carry_out(row, cron, result.due, at)
     # One that was started before, by a clock that was set back since, is not started, and cancels nothing.
-    if result.cancels and before is not None and any(each.decision is Decision.STARTED for each in more):
+    if result.cancels and before is not None and any(each.decision is OccurrenceDecision.STARTED for each in more):
         yield from _end(before.id, at, f"the next occurrence of {name} has come")
     return done + more
 
 
-def _running(row: Recurring) -> Generator[Query, Rows, JobRecord | None]:
+def _running(row: ScheduleRecord) -> Generator[Query, Rows, JobRecord | None]:
     """The job that was made last, if it has not ended."""
     if row.job_id is None:
         return None
@@ -94,10 +94,10 @@ def _end(number: int, at: datetime, why: str) -> Generator[Query, Rows, None]:
 
 
 def _carry_out(
-    row: Recurring, cron: CronDefinition, due: Sequence[Due], at: datetime
-) -> Generator[Query, Rows, tuple[Recurring, tuple[Occurrence, ...]]]:
+    row: ScheduleRecord, cron: CronDefinition, due: Sequence[DueOccurrence], at: datetime
+) -> Generator[Query, Rows, tuple[ScheduleRecord, tuple[Occurrence, ...]]]:
     """Write what becomes of occurrences, and make the jobs of those that are started; but none a second time."""
-    starts = [each for each in due if each.decision is Decision.STARTED]
+    starts = [each for each in due if each.decision is OccurrenceDecision.STARTED]
     ids = dict(zip(starts, (yield from take("job", len(starts))), strict=True)) if starts else {}
     decided = [Occurrence(cron.name, each.occurs_at, at, each.decision, ids.get(each), each.note) for each in due]
     new = yield from _put(decided)
@@ -150,7 +150,7 @@ def trigger(name: str, *, actor: str = NOBODY, now: datetime | None = None) -> S
     row = yield from lock(name)
     cron = _cron(row, "say of which key")
     for step in itertools.count(row.next_at == at):  # the planned one is not taken
-        due = Due(at + step * timedelta.resolution, Decision.STARTED, f"triggered by {actor}")
+        due = DueOccurrence(at + step * timedelta.resolution, OccurrenceDecision.STARTED, f"triggered by {actor}")
         _, done = yield from _carry_out(row, cron, [due], at)
         if done:  # or there is an occurrence at this very instant
             yield from record(at, actor, "trigger", schedule=name, ids=[done[0].job_id])
@@ -158,7 +158,7 @@ def trigger(name: str, *, actor: str = NOBODY, now: datetime | None = None) -> S
     raise AssertionError  # pragma: no cover - it is counted without end
 
 
-def _cron(row: Recurring, otherwise: str) -> CronDefinition:
+def _cron(row: ScheduleRecord, otherwise: str) -> CronDefinition:
     definition = readable(row)
     if not isinstance(definition, CronDefinition):
         message = f"the schedule {row.name!r} is a refresh: {otherwise}"
@@ -198,7 +198,7 @@ def backfill(
     if len(found) > MOST:
         message = f"backfill of {name!r}: there are more than {MOST:,} occurrences from {since} to {until}; take less"
         raise ScheduleError(message)
-    due = [Due(each, Decision.STARTED, f"backfilled by {actor}") for each in found]
+    due = [DueOccurrence(each, OccurrenceDecision.STARTED, f"backfilled by {actor}") for each in found]
     _, done = yield from _carry_out(row, cron, due, at)
     if done:
         yield from record(at, actor, "backfill", schedule=name, ids=[each.job_id for each in done])
@@ -212,7 +212,7 @@ def follow(ended: dict[str, set[int]], at: datetime) -> Generator[Query, Rows, N
         ended: ids of jobs by the cron that has made them.
         at: the instant of the transaction.
     """
-    rows: Sequence[Recurring] = yield Query("schedules_select", {"names": sorted(ended)}, into=Recurring)
+    rows: Sequence[ScheduleRecord] = yield Query("schedules_select", {"names": sorted(ended)}, into=ScheduleRecord)
     for row in rows:
         cron = row.definition
         if not isinstance(cron, CronDefinition) or cron.overlap is not Overlap.QUEUE:

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from datetime import datetime
 
 from redrive.engine.lifecycle import State
-from redrive.engine.records import AttemptRecord, Closing, JobRecord
+from redrive.engine.records import AttemptOutcome, AttemptRecord, JobRecord
 from redrive.stores.operations import unstopped
 from redrive.stores.operations.keys import drop
 from redrive.stores.query import Query, Rows
@@ -49,6 +49,6 @@ def _cancelled_attempt(job: JobRecord, at: datetime, why: str) -> dict[str, obje
         "worker_id": job.worker_id,
         "started_at": job.claimed_at,
         "finished_at": at,
-        "outcome": Closing.CANCELLED,
+        "outcome": AttemptOutcome.CANCELLED,
         "verdict": why,
     }

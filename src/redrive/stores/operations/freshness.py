@@ -19,12 +19,12 @@ from datetime import datetime, timedelta
 import msgspec
 
 from redrive.engine.frozen import FrozenPolicy, freeze
+from redrive.engine.items import RUNNING, OriginResult, TrackedItem, began_at, columns, disabled, ended
 from redrive.engine.origin import of_refresh
 from redrive.engine.records import JobRecord, NewJob
-from redrive.engine.recurring import Recurring, RefreshDefinition
-from redrive.engine.tracked import RUNNING, Report, Tracked, began_at, columns, disabled, ended
+from redrive.engine.recurring import RefreshDefinition, ScheduleRecord
 from redrive.errors import ScheduleError
-from redrive.schedule import Effect, Move, Outcome, RefreshPolicy, RefreshState, refresh
+from redrive.schedule import Effect, RefreshOutcome, RefreshPolicy, RefreshState, RefreshTransition, refresh
 from redrive.stores.operations import jobs
 from redrive.stores.operations.numbers import take
 from redrive.stores.query import Query, Rows
@@ -56,9 +56,9 @@ class ItemMove(msgspec.Struct, frozen=True, gc=False):
         number: the job of the attempt that begins by it.
     """
 
-    thing: Tracked
+    thing: TrackedItem
     policy: RefreshPolicy
-    move: Move
+    move: RefreshTransition
     error: str | None = None
     number: int | None = None
 
@@ -79,7 +79,7 @@ class MoveResult(msgspec.Struct, frozen=True, gc=False):
     """
 
     key: str
-    outcome: Outcome
+    outcome: RefreshOutcome
     job_id: int | None = None
     why: str | None = None
 
@@ -102,7 +102,7 @@ def timed(policy: RefreshPolicy, state: RefreshState, job: JobRecord, *, now: da
     return refresh.begun(policy, state, now=began, uid=str(job.id)).state
 
 
-def definition_of(row: Recurring) -> RefreshDefinition | None:
+def definition_of(row: ScheduleRecord) -> RefreshDefinition | None:
     """What was declared of a refresh; None where this redrive cannot read it, or it is none.
 
     Args:
@@ -112,7 +112,7 @@ def definition_of(row: Recurring) -> RefreshDefinition | None:
     return found if isinstance(found, RefreshDefinition) else None
 
 
-def rows(schedule: str, keys: Sequence[str]) -> Generator[Query, Rows, Sequence[Tracked]]:
+def rows(schedule: str, keys: Sequence[str]) -> Generator[Query, Rows, Sequence[TrackedItem]]:
     """Read things that are to be moved: nobody else moves them meanwhile.
 
     Args:
@@ -122,7 +122,9 @@ def rows(schedule: str, keys: Sequence[str]) -> Generator[Query, Rows, Sequence[
     Returns:
         Those that are there, without their arguments.
     """
-    found: Sequence[Tracked] = yield Query("refresh_rows", {"schedule": schedule, "keys": list(keys)}, into=Tracked)
+    found: Sequence[TrackedItem] = yield Query(
+        "refresh_rows", {"schedule": schedule, "keys": list(keys)}, into=TrackedItem
+    )
     return found
 
 
@@ -184,7 +186,7 @@ def write(definition: RefreshDefinition, moved: Sequence[ItemMove], at: datetime
     yield from jobs.insert([NewJob(told.task, told.queue, told.priority, text, told.policy) for text in news], at)
 
 
-def schedule_of(name: str) -> Generator[Query, Rows, Recurring | None]:
+def schedule_of(name: str) -> Generator[Query, Rows, ScheduleRecord | None]:
     """Read a schedule, if it is there.
 
     Args:
@@ -193,7 +195,7 @@ def schedule_of(name: str) -> Generator[Query, Rows, Recurring | None]:
     Returns:
         It, or None.
     """
-    found: Sequence[Recurring] = yield Query("schedules_select", {"names": [name]}, into=Recurring)
+    found: Sequence[ScheduleRecord] = yield Query("schedules_select", {"names": [name]}, into=ScheduleRecord)
     return found[0] if found else None
 
 
@@ -219,8 +221,8 @@ def numbered(moved: Sequence[ItemMove]) -> Generator[Query, Rows, list[ItemMove]
     Returns:
         The same, those together that are alike.
     """
-    begun = [[*each] for each in _alike(moved) if each[0].move.outcome is Outcome.STARTED]
-    rest = [each for each in moved if each.move.outcome is not Outcome.STARTED]
+    begun = [[*each] for each in _alike(moved) if each[0].move.outcome is RefreshOutcome.STARTED]
+    rest = [each for each in moved if each.move.outcome is not RefreshOutcome.STARTED]
     count = sum(map(len, begun))
     ids = iter((yield from take("job", count)) if count else ())
     return [
@@ -242,11 +244,11 @@ def turned(moved: ItemMove) -> MoveResult:
     Args:
         moved: the move.
     """
-    why = moved.move.state.disabled_reason if moved.move.outcome is Outcome.GAVE_UP else None
+    why = moved.move.state.disabled_reason if moved.move.outcome is RefreshOutcome.GAVE_UP else None
     return MoveResult(moved.thing.key, moved.move.outcome, moved.number, why)
 
 
-def follow(schedule: str, reports: Sequence[Report], at: datetime) -> Generator[Query, Rows, int]:
+def follow(schedule: str, reports: Sequence[OriginResult], at: datetime) -> Generator[Query, Rows, int]:
     """Move the things of one refresh whose attempts have ended. What another attempt has taken the place of stays.
 
     Where this redrive cannot read what is to be done, nothing is done: a newer one sees the deadline pass.
@@ -269,7 +271,7 @@ def follow(schedule: str, reports: Sequence[Report], at: datetime) -> Generator[
         return len(done)
     things = yield from rows(schedule, sorted({each.origin.part for each in told.values()}))
     moved: list[ItemMove] = []
-    known: dict[object, Move] = {}
+    known: dict[object, RefreshTransition] = {}
     for thing in things:
         each = told.get(thing.job_id or 0)
         if each is None:
@@ -287,7 +289,7 @@ def follow(schedule: str, reports: Sequence[Report], at: datetime) -> Generator[
             each.retry_after,
             each.at,
             each.began_at,
-            policy.jitter and each.luck,
+            policy.jitter and each.sample,
         )
         move = known.get(alike)
         if move is None:
@@ -298,7 +300,7 @@ def follow(schedule: str, reports: Sequence[Report], at: datetime) -> Generator[
 
 
 def _succeed(
-    definition: RefreshDefinition, reports: Sequence[Report], at: datetime
+    definition: RefreshDefinition, reports: Sequence[OriginResult], at: datetime
 ) -> Generator[Query, Rows, set[int]]:
     """The hot path. Where a success leads depends on nothing that was before it, so nothing is read.
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 
-from redrive.engine.lifecycle import JobEvent
-from redrive.engine.records import Closing
+from redrive.engine.lifecycle import LifecycleEvent
+from redrive.engine.records import AttemptOutcome
 from redrive.engine.transition import Transition
 from redrive.stores.query import Query, Rows
 
 __all__ = ["closed_before", "said_before"]
 
-_ANSWERS = frozenset({Closing.SUCCEEDED, Closing.FAILED})
+_ANSWERS = frozenset({AttemptOutcome.SUCCEEDED, AttemptOutcome.FAILED})
 
 
 def closed_before(missed: Sequence[Transition]) -> Generator[Query, Rows, dict[int, str]]:
@@ -36,6 +36,6 @@ def said_before(transition: Transition, outcome: str | None) -> bool:
         transition: what could not be written.
         outcome: how the history says that the attempt ended; None where it says nothing.
     """
-    if transition.event is JobEvent.WAIT:
+    if transition.event is LifecycleEvent.WAIT:
         return outcome in _ANSWERS
     return transition.closed is not None and transition.closed.outcome.value == outcome

@@ -18,7 +18,7 @@ from datetime import datetime
 
 from msgspec import structs
 
-from redrive.engine.keys import SUPERSEDED, Grip, grip, superseded, superseded_note
+from redrive.engine.keys import SUPERSEDED, KeyChange, key_change, superseded, superseded_note
 from redrive.engine.lifecycle import State
 from redrive.engine.records import Claim, KeyUntil, NewJob, OnConflict
 from redrive.engine.transition import Transition
@@ -141,9 +141,11 @@ def follow(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Generator
     Returns:
         What became of those whose key another job has now, by lease.
     """
-    moved = [(job, move, grip(job.key_until, move.before, move.state)) for job, move in pairs if job.key is not None]
-    yield from drop([job.id for job, _, hand in moved if hand is Grip.DROP])
-    wanted = [KeyRequest(job.task, job.key or "", job.id) for job, _, hand in moved if hand is Grip.TAKE]
+    moved = [
+        (job, move, key_change(job.key_until, move.before, move.state)) for job, move in pairs if job.key is not None
+    ]
+    yield from drop([job.id for job, _, hand in moved if hand is KeyChange.DROP])
+    wanted = [KeyRequest(job.task, job.key or "", job.id) for job, _, hand in moved if hand is KeyChange.TAKE]
     lost = (yield from again(wanted, at)) if wanted else {}
     return {move.lease_id: superseded(move, job.key or "", lost[job.id]) for job, move, _ in moved if job.id in lost}
 

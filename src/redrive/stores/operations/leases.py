@@ -24,10 +24,10 @@ import msgspec
 
 from redrive.engine.frozen import UnreadablePolicy, is_readable
 from redrive.engine.lease import ATTEMPT_LIMIT, GRACE, limit_of
-from redrive.engine.lifecycle import JobEvent, State
+from redrive.engine.lifecycle import LifecycleEvent, State
 from redrive.engine.outcome import Lost, Outcome, Succeeded, Unreadable
 from redrive.engine.queue import Due
-from redrive.engine.records import Claim, Closing
+from redrive.engine.records import AttemptOutcome, Claim
 from redrive.engine.settle import decide, set_aside
 from redrive.engine.transition import Transition
 from redrive.policy import format_duration
@@ -234,7 +234,7 @@ def settle(endings: Sequence[Ending], *, stopped: Collection[int] = (), now: dat
     lost = frozenset(each.lease_id for each in missed) - already
     ended = {each.lease_id for each in missed} - {e.claim.lease_id for e in endings if e.unstopped}
     yield from unstopped.drop(ended | {*stopped})
-    return Settled(tuple(moved), lost, frozenset(each for each in lost if before.get(each) == Closing.CANCELLED))
+    return Settled(tuple(moved), lost, frozenset(each for each in lost if before.get(each) == AttemptOutcome.CANCELLED))
 
 
 def _goes_on(done: Mapping[int, Transition], ending: Ending) -> bool:
@@ -296,7 +296,7 @@ def sweep(
     rows: Sequence[Claim] = yield Query("lost", params, into=Claim)
     decided = [(lost, _decide_lost(lost, at, grace)) for lost in rows]
     done = yield from write_all(decided, at)
-    over = (lost for lost, each in decided if each.event is not JobEvent.SET_ASIDE and lost.lease_id in done)
+    over = (lost for lost, each in decided if each.event is not LifecycleEvent.SET_ASIDE and lost.lease_id in done)
     yield from unstopped.put(over)
     return tuple(done[transition.lease_id] for _, transition in decided if transition.lease_id in done)
 

@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Generator, Iterable
 from datetime import datetime
 
+from redrive.engine.items import OriginResult
 from redrive.engine.origin import Kind
-from redrive.engine.tracked import Report
 from redrive.engine.transition import Transition
 from redrive.stores.operations import crons, freshness
 from redrive.stores.query import Query, Rows
@@ -27,7 +27,7 @@ def tell(moved: Iterable[Transition], at: datetime) -> Generator[Query, Rows, No
         yield from follow(reports, at)
 
 
-def follow(reports: Iterable[Report], at: datetime) -> Generator[Query, Rows, int]:
+def follow(reports: Iterable[OriginResult], at: datetime) -> Generator[Query, Rows, int]:
     """Tell the schedules of jobs how these have ended.
 
     A refresh has taken the failure of its attempt: the dead job is stamped as caught.
@@ -44,7 +44,7 @@ def follow(reports: Iterable[Report], at: datetime) -> Generator[Query, Rows, in
     """
     moved = 0
     by_cron: dict[str, set[int]] = defaultdict(set)
-    by_refresh: dict[str, list[Report]] = defaultdict(list)
+    by_refresh: dict[str, list[OriginResult]] = defaultdict(list)
     for each in reports:
         if each.origin.kind is Kind.CRON:
             by_cron[each.origin.schedule].add(each.job_id)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
+
+from msgspec.structs import replace
 
 from redrive.engine.explain import CatchJob, Circumstances
 from redrive.engine.lifecycle import State
-from redrive.engine.queue import QueueChange, QueueSettings, Standing
-from redrive.engine.records import JobRecord
-from redrive.engine.workers import WorkerRecord
+from redrive.engine.queue import QueueChange, QueuePosition, QueueSettings
+from redrive.engine.records import JobRecord, WorkerRecord
 from redrive.errors import JobNotFound
 from redrive.stores.operations.audit import NOBODY, record
 from redrive.stores.operations.clock import instant
@@ -123,7 +124,8 @@ def forget(name: str, *, actor: str = NOBODY, now: datetime | None = None) -> St
 
 
 def _put(after: QueueSettings, at: datetime) -> Generator[Query, Rows, None]:
-    params: dict[str, object] = {field: getattr(after, field) for field in QueueSettings.__slots__ if field != "turn"}
+    fields = (field for field in QueueSettings.__struct_fields__ if field != "turn")
+    params: dict[str, object] = {field: getattr(after, field) for field in fields}
     yield Query("queue_put", params | {"set_at": at})
     if after.limited:
         yield Query("slots_put", {"queue": after.name})
@@ -201,7 +203,7 @@ def _circumstances(jobs: Sequence[JobRecord], now: datetime | None) -> Generator
     return {job.id: Circumstances(at, tuple(workers), standing.get(job.id), catching.get(job.id)) for job in jobs}
 
 
-def _standings(jobs: Iterable[JobRecord], at: datetime) -> Generator[Query, Rows, dict[int, Standing]]:
+def _standings(jobs: Iterable[JobRecord], at: datetime) -> Generator[Query, Rows, dict[int, QueuePosition]]:
     ready = [job for job in jobs if job.state is State.READY]
     if not ready:
         return {}
@@ -209,7 +211,7 @@ def _standings(jobs: Iterable[JobRecord], at: datetime) -> Generator[Query, Rows
     general = {}
     for each in special.values():
         general[each.name] = yield from _general(each, at)
-    lines: dict[tuple[str, str], Standing] = {}
+    lines: dict[tuple[str, str], QueuePosition] = {}
     found = {}
     for job in ready:
         standing = general.get(job.queue)
@@ -223,7 +225,7 @@ def _standings(jobs: Iterable[JobRecord], at: datetime) -> Generator[Query, Rows
     return found
 
 
-def _general(each: QueueSettings, at: datetime) -> Generator[Query, Rows, Standing]:
+def _general(each: QueueSettings, at: datetime) -> Generator[Query, Rows, QueuePosition]:
     holders: Sequence[SlotHolder] = ()
     if each.limited:
         holders = yield Query("queue_holders", {"queue": each.name, "count": HOLDERS}, into=SlotHolder)
@@ -232,9 +234,9 @@ def _general(each: QueueSettings, at: datetime) -> Generator[Query, Rows, Standi
         begun = yield from starts(each, at)
         if begun.count >= each.rate_count and begun.first_at is not None:
             next_at = begun.first_at + each.rate_for
-    return Standing(each, holders=tuple((row.id, row.partition) for row in holders), next_at=next_at)
+    return QueuePosition(each, holders=tuple((row.id, row.partition) for row in holders), next_at=next_at)
 
 
-def _in_line(standing: Standing, queue: str, partition: str) -> Generator[Query, Rows, Standing]:
+def _in_line(standing: QueuePosition, queue: str, partition: str) -> Generator[Query, Rows, QueuePosition]:
     rows: Sequence[Head] = yield Query("queue_head", {"queue": queue, "partition": partition}, into=Head)
     return replace(standing, head_id=rows[0].id, head_state=rows[0].state) if rows else standing

@@ -12,10 +12,12 @@ jobs of a batch are due one after the other. What has not started yet can be can
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from redrive.engine.lifecycle import JobEvent, State, move
+from msgspec.structs import replace
+
+from redrive.engine.lifecycle import LifecycleEvent, State, next_state
 from redrive.engine.records import JobRecord
 from redrive.engine.select import Filter
 from redrive.engine.settle import EXPIRED
@@ -71,7 +73,7 @@ def retry(job_id: int, *, actor: str = NOBODY, now: datetime | None = None) -> S
         yield Query("hasten", {"id": job_id, "now": at})
         yield from record(at, actor, "retry", ids=[job_id])
         return
-    move(job.state, JobEvent.REDRIVE)
+    next_state(job.state, LifecycleEvent.REDRIVE)
     obstacle = _obstacle(job, (yield from _families([job]))[job_id], {})
     lost = (yield from _take_keys([job])) if obstacle is None else {}
     if lost:

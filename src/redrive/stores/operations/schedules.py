@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from redrive.engine.occurrence import Occurrence
 from redrive.engine.origin import Kind
-from redrive.engine.recurring import CronDefinition, Definition, Recurring
+from redrive.engine.recurring import CronDefinition, Definition, ScheduleRecord
 from redrive.errors import ScheduleNotFound, StoreError
 from redrive.stores.operations.audit import NOBODY, record
 from redrive.stores.operations.clock import instant
@@ -87,7 +87,7 @@ def introduce(definition: Definition, *, now: datetime | None = None) -> Steps[N
         definition: what the code says.
         now: the instant, in tests.
     """
-    if not (yield Query("schedules_select", {"names": [definition.name]}, into=Recurring, free=True)):
+    if not (yield Query("schedules_select", {"names": [definition.name]}, into=ScheduleRecord, free=True)):
         at = yield from instant(now)
         yield from ensure(definition, at)
 
@@ -123,7 +123,7 @@ def look(*, now: datetime | None = None) -> Steps[tuple[ScheduleStatus, ...]]:
 
 
 @reads
-def select(names: Sequence[str] | None = None) -> Steps[tuple[Recurring, ...]]:
+def select(names: Sequence[str] | None = None) -> Steps[tuple[ScheduleRecord, ...]]:
     """Read schedules, by name.
 
     Args:
@@ -133,11 +133,11 @@ def select(names: Sequence[str] | None = None) -> Steps[tuple[Recurring, ...]]:
         Those that are there.
     """
     wanted = None if names is None else list(names)
-    return tuple((yield Query("schedules_select", {"names": wanted}, into=Recurring)))
+    return tuple((yield Query("schedules_select", {"names": wanted}, into=ScheduleRecord)))
 
 
 @reads
-def get(name: str) -> Steps[Recurring]:
+def get(name: str) -> Steps[ScheduleRecord]:
     """Read one schedule.
 
     Args:
@@ -149,10 +149,10 @@ def get(name: str) -> Steps[Recurring]:
     Raises:
         ScheduleNotFound: the database has none of this name.
     """
-    return _only((yield Query("schedules_select", {"names": [name]}, into=Recurring)), name)
+    return _only((yield Query("schedules_select", {"names": [name]}, into=ScheduleRecord)), name)
 
 
-def lock(name: str) -> Generator[Query, Rows, Recurring]:
+def lock(name: str) -> Generator[Query, Rows, ScheduleRecord]:
     """Read one schedule that is to be changed, as a part of a larger operation: nobody else changes it meanwhile.
 
     Args:
@@ -164,18 +164,18 @@ def lock(name: str) -> Generator[Query, Rows, Recurring]:
     Raises:
         ScheduleNotFound: the database has none of this name.
     """
-    return _only((yield Query("schedule_lock", {"name": name}, into=Recurring)), name)
+    return _only((yield Query("schedule_lock", {"name": name}, into=ScheduleRecord)), name)
 
 
-def _only(rows: Rows, name: str) -> Recurring:
+def _only(rows: Rows, name: str) -> ScheduleRecord:
     if not rows:
         message = f"there is no schedule {name!r}; a schedule is there when a worker has started whose code declares it"
         raise ScheduleNotFound(message)
-    found: Recurring = rows[0]
+    found: ScheduleRecord = rows[0]
     return found
 
 
-def readable(row: Recurring) -> Definition:
+def readable(row: ScheduleRecord) -> Definition:
     """Read what was declared, where somebody wants something of it.
 
     Args:
@@ -193,7 +193,7 @@ def readable(row: Recurring) -> Definition:
     return row.definition
 
 
-def move(row: Recurring) -> Generator[Query, Rows, None]:
+def move(row: ScheduleRecord) -> Generator[Query, Rows, None]:
     """Write where a schedule stands, as a part of a larger operation.
 
     Args:
@@ -204,7 +204,7 @@ def move(row: Recurring) -> Generator[Query, Rows, None]:
 
 
 @writes
-def pause(name: str, *, actor: str = NOBODY, now: datetime | None = None) -> Steps[Recurring]:
+def pause(name: str, *, actor: str = NOBODY, now: datetime | None = None) -> Steps[ScheduleRecord]:
     """Start nothing of a schedule until it is resumed; what runs goes on.
 
     Args:
@@ -229,7 +229,7 @@ def pause(name: str, *, actor: str = NOBODY, now: datetime | None = None) -> Ste
 
 
 @wakes
-def resume(name: str, *, actor: str = NOBODY, now: datetime | None = None) -> Steps[Recurring]:
+def resume(name: str, *, actor: str = NOBODY, now: datetime | None = None) -> Steps[ScheduleRecord]:
     """Go on with a schedule. What was planned for the time of the pause is left out; a retry that became due is made.
 
     Args:

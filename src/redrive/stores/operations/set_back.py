@@ -14,10 +14,10 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
+from redrive.engine.items import TrackedItem
 from redrive.engine.recurring import CronDefinition
-from redrive.engine.tracked import Tracked
 from redrive.errors import ScheduleError
-from redrive.schedule import Outcome, refresh
+from redrive.schedule import RefreshOutcome, refresh
 from redrive.stores.operations.audit import record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.freshness import ItemMove, definition_of, rows, schedule_of, write
@@ -97,16 +97,16 @@ def things(
     if definition is None:
         return SetBackPage(None, 0)
     params = {"schedule": name, "after": after, "count": limit}
-    found: Sequence[Tracked] = yield Query("refreshes_select", params, into=Tracked)
-    luck = iter(samples)
+    found: Sequence[TrackedItem] = yield Query("refreshes_select", params, into=TrackedItem)
+    sample = iter(samples)
     moved = []
     for thing in (yield from rows(name, [each.key for each in found])):
         try:
             policy = thing.policy(definition)
         except ScheduleError:
             continue
-        made = refresh.set_back(policy, thing.state, now=at, luck=next(luck))
-        if made.outcome is not Outcome.NOTHING:
+        made = refresh.set_back(policy, thing.state, now=at, sample=next(sample))
+        if made.outcome is not RefreshOutcome.NOTHING:
             moved.append(ItemMove(thing, policy, made))
     yield from write(definition, moved, at)
     if moved:

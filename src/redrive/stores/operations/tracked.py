@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
-from redrive.engine.tracked import Tracked
+from redrive.engine.items import TrackedItem
 from redrive.errors import NotTracked
 from redrive.stores.query import Query, Rows, Steps, reads
 
@@ -35,7 +35,7 @@ class Counts:
     completed: int
 
 
-def found(name: str, key: str) -> Generator[Query, Rows, Tracked]:
+def found(name: str, key: str) -> Generator[Query, Rows, TrackedItem]:
     """Read where a thing stands, as a part of a larger operation.
 
     Args:
@@ -48,7 +48,7 @@ def found(name: str, key: str) -> Generator[Query, Rows, Tracked]:
     Raises:
         NotTracked: there is no such thing.
     """
-    things: Sequence[Tracked] = yield Query("refresh_get", {"schedule": name, "key": key}, into=Tracked)
+    things: Sequence[TrackedItem] = yield Query("refresh_get", {"schedule": name, "key": key}, into=TrackedItem)
     if not things:
         raise untracked(name, key)
     return things[0]
@@ -65,7 +65,7 @@ def untracked(name: str, key: str) -> NotTracked:
 
 
 @reads
-def get(name: str, key: str) -> Steps[Tracked]:
+def get(name: str, key: str) -> Steps[TrackedItem]:
     """Read where a thing stands.
 
     Args:
@@ -82,7 +82,7 @@ def get(name: str, key: str) -> Steps[Tracked]:
 
 
 @reads
-def select(name: str, *, after: str = "", limit: int = 100, troubled: bool = False) -> Steps[tuple[Tracked, ...]]:
+def select(name: str, *, after: str = "", limit: int = 100, troubled: bool = False) -> Steps[tuple[TrackedItem, ...]]:
     """Read where things stand, by their keys.
 
     Args:
@@ -96,8 +96,8 @@ def select(name: str, *, after: str = "", limit: int = 100, troubled: bool = Fal
     """
     params = {"schedule": name, "after": after, "count": limit}
     if troubled:
-        return tuple((yield Query("refreshes_troubled", params, into=Tracked)))
-    return tuple((yield Query("refreshes_select", params, into=Tracked)))
+        return tuple((yield Query("refreshes_troubled", params, into=TrackedItem)))
+    return tuple((yield Query("refreshes_select", params, into=TrackedItem)))
 
 
 @reads

@@ -11,12 +11,12 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from redrive.engine.items import NEW, TrackedItem, columns
 from redrive.engine.lifecycle import FINAL
 from redrive.engine.records import JobRecord
-from redrive.engine.recurring import Recurring, RefreshDefinition, read_policy
-from redrive.engine.tracked import NEW, Tracked, columns
+from redrive.engine.recurring import RefreshDefinition, ScheduleRecord, read_policy
 from redrive.errors import IllegalMove, NotTracked
-from redrive.schedule import Move, RefreshPolicy, RefreshState, refresh
+from redrive.schedule import RefreshPolicy, RefreshState, RefreshTransition, refresh
 from redrive.stores.operations import jobs
 from redrive.stores.operations.audit import NOBODY, record
 from redrive.stores.operations.clock import instant
@@ -95,11 +95,11 @@ def track(  # noqa: PLR0913 - what is kept fresh, and how
     if not fresh:
         return frozenset()
     moved: list[ItemMove] = []
-    for each, luck in zip(fresh, samples, strict=False):
+    for each, sample in zip(fresh, samples, strict=False):
         if not moved or policy.jitter:  # without, all move alike
-            move = refresh.update(policy, RefreshState(), now=at, at_once=at_once, luck=luck)
+            move = refresh.update(policy, RefreshState(), now=at, at_once=at_once, sample=sample)
             if at_once and not paused:
-                move = refresh.start(policy, move.state, now=at, uid=NEW, luck=luck)
+                move = refresh.start(policy, move.state, now=at, uid=NEW, sample=sample)
         moved.append(ItemMove(_new(definition, each, own, at), policy, move))
     return (yield from _insert(definition, (yield from numbered(moved)), at))
 
@@ -108,8 +108,8 @@ def _policy(definition: RefreshDefinition, own: str | None) -> RefreshPolicy:
     return definition.policy if own is None else read_policy(own)
 
 
-def _new(definition: RefreshDefinition, wanted: NewItem, own: str | None, at: datetime) -> Tracked:
-    return Tracked(
+def _new(definition: RefreshDefinition, wanted: NewItem, own: str | None, at: datetime) -> TrackedItem:
+    return TrackedItem(
         definition.name, wanted.key, wanted.payload, own, definition.timing, at,
         None, None, None, None, None, None, None, 0, 0, None,
         disabled_until_update=False, disabled_reason=None, completed=False, paused=False,
@@ -135,7 +135,7 @@ def _insert(
 def _change(  # noqa: PLR0913 - what is there, and what is wanted
     definition: RefreshDefinition,
     own: str | None,
-    known: Sequence[Tracked],
+    known: Sequence[TrackedItem],
     wanted: dict[str, NewItem],
     *,
     samples: Iterable[float],
@@ -149,8 +149,8 @@ def _change(  # noqa: PLR0913 - what is there, and what is wanted
     yield Query("refresh_change", many=many)
     other = [each for each in known if each.own != own]
     moved = [
-        ItemMove(each, policy, refresh.replan(policy, each.state, now=at, luck=luck))
-        for each, luck in zip(other, samples, strict=False)
+        ItemMove(each, policy, refresh.replan(policy, each.state, now=at, sample=sample))
+        for each, sample in zip(other, samples, strict=False)
     ]
     yield from write(definition, moved, at)
 
@@ -180,7 +180,7 @@ def untrack(name: str, key: str, *, now: datetime | None = None) -> Steps[bool]:
 def update(  # noqa: PLR0913 - which, and how
     name: str,
     key: str,
-    luck: float,
+    sample: float,
     *,
     at_once: bool = True,
     actor: str | None = None,
@@ -191,7 +191,7 @@ def update(  # noqa: PLR0913 - which, and how
     Args:
         name: of the refresh.
         key: which thing.
-        luck: from 0 to 1, for jitter.
+        sample: from 0 to 1, for jitter.
         at_once: start now, or at the next planned refresh?
         actor: who does it, where an operator does; then it stands in the audit log.
         now: the instant, in tests.
@@ -209,9 +209,9 @@ def update(  # noqa: PLR0913 - which, and how
     thing, attempts = yield from _held(name, key)
     yield from _cancel(attempts, at, "what it refreshes was changed")
     policy = thing.policy(definition)
-    move = refresh.update(policy, thing.state, now=at, at_once=at_once, luck=luck)
+    move = refresh.update(policy, thing.state, now=at, at_once=at_once, sample=sample)
     if at_once and not thing.paused and row.paused_at is None:
-        move = refresh.start(policy, move.state, now=at, uid=NEW, luck=luck)
+        move = refresh.start(policy, move.state, now=at, uid=NEW, sample=sample)
     (moved,) = yield from numbered([ItemMove(thing, policy, move)])
     yield from begin(definition, [moved], at)
     if actor is not None:
@@ -220,13 +220,15 @@ def update(  # noqa: PLR0913 - which, and how
 
 
 @wakes
-def trigger(name: str, key: str, luck: float, *, actor: str = NOBODY, now: datetime | None = None) -> Steps[MoveResult]:
+def trigger(
+    name: str, key: str, sample: float, *, actor: str = NOBODY, now: datetime | None = None
+) -> Steps[MoveResult]:
     """Start a thing now, due or not, paused or not. A running attempt is superseded.
 
     Args:
         name: of the refresh.
         key: which thing.
-        luck: from 0 to 1, for jitter.
+        sample: from 0 to 1, for jitter.
         actor: who does it.
         now: the instant, in tests.
 
@@ -245,7 +247,7 @@ def trigger(name: str, key: str, luck: float, *, actor: str = NOBODY, now: datet
     for job in attempts:
         if job.id == thing.job_id:
             state = timed(policy, state, job, now=at)
-    move = refresh.trigger(policy, state, now=at, uid=NEW, luck=luck)
+    move = refresh.trigger(policy, state, now=at, uid=NEW, sample=sample)
     (moved,) = yield from numbered([ItemMove(thing, policy, move)])
     if moved.number is not None:
         yield from _cancel(attempts, at, f"superseded by another attempt, which {actor} wanted")
@@ -276,13 +278,15 @@ def pause(name: str, key: str, *, actor: str = NOBODY, now: datetime | None = No
 
 
 @wakes
-def resume(name: str, key: str, luck: float, *, actor: str = NOBODY, now: datetime | None = None) -> Steps[MoveResult]:
+def resume(
+    name: str, key: str, sample: float, *, actor: str = NOBODY, now: datetime | None = None
+) -> Steps[MoveResult]:
     """Go on with a thing; planned refreshes that were missed meanwhile are left out.
 
     Args:
         name: of the refresh.
         key: which thing.
-        luck: from 0 to 1, for jitter.
+        sample: from 0 to 1, for jitter.
         actor: who does it.
         now: the instant, in tests.
 
@@ -295,8 +299,8 @@ def resume(name: str, key: str, luck: float, *, actor: str = NOBODY, now: dateti
     """
     at = yield from instant(now)
 
-    def how(policy: RefreshPolicy, state: RefreshState) -> Move:
-        return refresh.resume(policy, state, now=at, luck=luck)
+    def how(policy: RefreshPolicy, state: RefreshState) -> RefreshTransition:
+        return refresh.resume(policy, state, now=at, sample=sample)
 
     return (yield from _people(name, key, "resume", how, at=at, actor=actor))
 
@@ -305,7 +309,7 @@ def _people(  # noqa: PLR0913 - who wants what
     name: str,
     key: str,
     action: str,
-    how: Callable[[RefreshPolicy, RefreshState], Move],
+    how: Callable[[RefreshPolicy, RefreshState], RefreshTransition],
     *,
     at: datetime,
     actor: str,
@@ -321,7 +325,7 @@ def _people(  # noqa: PLR0913 - who wants what
     return turned(moved)
 
 
-def _readable(name: str) -> Generator[Query, Rows, tuple[Recurring, RefreshDefinition]]:
+def _readable(name: str) -> Generator[Query, Rows, tuple[ScheduleRecord, RefreshDefinition]]:
     row = yield from schedule_of(name)
     if row is None:
         message = f"there is no refresh {name!r}, since nothing was ever tracked under it"
@@ -333,7 +337,7 @@ def _readable(name: str) -> Generator[Query, Rows, tuple[Recurring, RefreshDefin
     return row, definition
 
 
-def _held(name: str, key: str) -> Generator[Query, Rows, tuple[Tracked, Sequence[JobRecord]]]:
+def _held(name: str, key: str) -> Generator[Query, Rows, tuple[TrackedItem, Sequence[JobRecord]]]:
     """Lock a thing and the jobs of its attempts, in the order in which everybody does."""
     before = yield from found(name, key)
     attempts: Sequence[JobRecord] = ()

@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 from datetime import datetime
 
 from redrive.engine.frozen import freeze
-from redrive.engine.lifecycle import FINAL, JobEvent
+from redrive.engine.lifecycle import FINAL, LifecycleEvent
 from redrive.engine.records import AttemptRecord, Claim, NewJob
 from redrive.engine.transition import Transition
 from redrive.stores.operations import keys, origins
@@ -46,10 +46,10 @@ def write_untold(
         What became of the jobs, by the leases that were current.
     """
     done: set[int] = set()
-    waiting = [_still_open(each) for _, each in pairs if each.event is JobEvent.WAIT]
+    waiting = [_still_open(each) for _, each in pairs if each.event is LifecycleEvent.WAIT]
     if waiting:
         done.update(row[0] for row in (yield Query("suspend", many=waiting)))
-    aside = [_still_open(each) for _, each in pairs if each.event is JobEvent.SET_ASIDE]
+    aside = [_still_open(each) for _, each in pairs if each.event is LifecycleEvent.SET_ASIDE]
     if aside:
         done.update(row[0] for row in (yield Query("set_aside", many=aside)))
     ended = [pair for pair in pairs if pair[1].event not in _OPEN]
@@ -80,7 +80,7 @@ def _write_rest(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Gene
     yield from insert([_catch_job(claim, each.catch) for claim, each in pairs if each.catch is not None], at)
 
 
-_OPEN = frozenset({JobEvent.WAIT, JobEvent.SET_ASIDE})
+_OPEN = frozenset({LifecycleEvent.WAIT, LifecycleEvent.SET_ASIDE})
 """The events after which the attempt is still open."""
 
 

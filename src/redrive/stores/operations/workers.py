@@ -6,8 +6,7 @@ from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from redrive.engine.records import KeyUntil
-from redrive.engine.workers import Process, WorkerRecord
+from redrive.engine.records import KeyUntil, Process, WorkerRecord
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.floors import ClaimFilter
 from redrive.stores.operations.keys import KeyRequest, again

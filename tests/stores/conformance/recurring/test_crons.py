@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from redrive.engine.lifecycle import State
-from redrive.engine.occurrence import Decision, Occurrence
+from redrive.engine.occurrence import Occurrence, OccurrenceDecision
 from redrive.engine.outcome import Cancelled, Succeeded
 from redrive.engine.recurring import CatchUp, Overlap
 from redrive.errors import IllegalMove, ScheduleError, ScheduleNotFound
@@ -18,7 +18,12 @@ from redrive.stores.operations import audit, crons, schedules, set_back
 from tests.stores.helpers import FATAL, LEASE, T0, Harness, failed, seconds
 from tests.stores.recurring import HALF, HOUR, MINUTE, Clockwork, cron, keeping, made
 
-STARTED, QUEUED, SKIPPED, MISSED = Decision.STARTED, Decision.QUEUED, Decision.SKIPPED, Decision.MISSED
+STARTED, QUEUED, SKIPPED, MISSED = (
+    OccurrenceDecision.STARTED,
+    OccurrenceDecision.QUEUED,
+    OccurrenceDecision.SKIPPED,
+    OccurrenceDecision.MISSED,
+)
 
 
 @pytest.fixture
@@ -32,7 +37,7 @@ def states(clockwork: Clockwork) -> list[State]:
     return [job.state for job in clockwork.jobs()]
 
 
-def decisions(clockwork: Clockwork) -> list[tuple[datetime, Decision]]:
+def decisions(clockwork: Clockwork) -> list[tuple[datetime, OccurrenceDecision]]:
     """What became of all occurrences, oldest first."""
     found = clockwork.do(schedules.occurrences("nightly"))
     return [(each.occurs_at, each.decision) for each in reversed(found)]
@@ -498,7 +503,7 @@ def test_an_occurrence_that_was_started_is_not_started_again_by_a_clock_that_was
     clockwork.until(HALF)
     again = clockwork.fired()
 
-    assert (HOUR, []) == (back, [each for each in again if each[1] is Decision.STARTED])
+    assert (HOUR, []) == (back, [each for each in again if each[1] is OccurrenceDecision.STARTED])
     assert [claim.id] == [job.id for job in clockwork.jobs()]
     assert State.RUNNING is clockwork.store.job(claim.id).state
     assert HALF + HOUR == clockwork.schedule().next_at

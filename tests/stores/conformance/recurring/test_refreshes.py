@@ -10,10 +10,10 @@ import pytest
 
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Cancelled, Expired, Failed, Snoozed, Succeeded, Suspended
-from redrive.engine.records import Closing
+from redrive.engine.records import AttemptOutcome
 from redrive.engine.recurring import policy_document
 from redrive.policy import Failure
-from redrive.schedule import Action, Exhausted, Outcome, RefreshPolicy, Schedule, Strategy
+from redrive.schedule import Action, Exhausted, RefreshOutcome, RefreshPolicy, Schedule, Strategy
 from redrive.stores.operations import audit, checks, jobs, refreshes, set_back, tracked
 from redrive.stores.operations.freshness import MoveResult
 from tests.stores.helpers import LEASE, T0, Harness, failed, seconds
@@ -51,7 +51,7 @@ def test_what_is_due_is_started(clockwork: Clockwork):
     (turned,) = clockwork.start()
     (job,) = clockwork.jobs()
 
-    assert ((), MoveResult("a", Outcome.STARTED, job.id)) == (early, turned)
+    assert ((), MoveResult("a", RefreshOutcome.STARTED, job.id)) == (early, turned)
     assert ("refresh:fresh/a", b'{"id":1}') == (job.origin, clockwork.do(jobs.payload(job.id)))
     assert (str(job.id), HALF, HALF + 10 * MINUTE, 1) == (
         clockwork.state().attempt_uid,
@@ -115,7 +115,7 @@ def test_what_comes_too_late_is_left_out(store: Harness):
     clockwork.track("a", at_once=False)
     clockwork.until(HALF + 6 * MINUTE)
 
-    assert (MoveResult("a", Outcome.MISSED),) == clockwork.start()
+    assert (MoveResult("a", RefreshOutcome.MISSED),) == clockwork.start()
     assert HALF + HOUR == clockwork.state().refresh_at
 
 
@@ -125,7 +125,7 @@ def test_jitter_keeps_late_ones_apart(store: Harness):
     clockwork.track("a", at_once=False)
     clockwork.until(HALF + 6 * MINUTE)
 
-    assert (MoveResult("a", Outcome.POSTPONED),) == clockwork.start(luck=0.5)
+    assert (MoveResult("a", RefreshOutcome.POSTPONED),) == clockwork.start(sample=0.5)
     assert HALF + 8 * MINUTE == clockwork.state().refresh_at
 
 
@@ -184,7 +184,7 @@ def test_a_failure_is_tried_again_after_the_delay(clockwork: Clockwork):
     (turned,) = clockwork.start()
 
     assert (T0 + seconds(330), 1, T0) == (state.refresh_at, state.attempt_no, state.failing_since)
-    assert Outcome.STARTED is turned.outcome
+    assert RefreshOutcome.STARTED is turned.outcome
     assert 2 == clockwork.state().attempt_no
 
 
@@ -354,7 +354,7 @@ def test_an_overdue_attempt_has_failed_at_its_deadline(clockwork: Clockwork):
     assert (promised, T0 + 15 * MINUTE) == (clockwork.state().refresh_at, clockwork.state().refresh_at)
     job, (line,) = clockwork.store.job(claim.id), clockwork.store.history(claim.id)
     assert (State.DEAD, "TIMEOUT", clockwork.now) == (job.state, job.reason, job.caught_at)
-    assert (Closing.FAILED, "the deadline of the refresh has passed") == (line.outcome, line.error)
+    assert (AttemptOutcome.FAILED, "the deadline of the refresh has passed") == (line.outcome, line.error)
     assert sound(clockwork)
 
 
@@ -498,8 +498,8 @@ def test_a_success_spreads_the_next_start(store: Harness):
     """The sample of a success is that of its next planned start: each thing keeps apart from the others."""
     clockwork = Clockwork(store, keeping(jitter=10 * MINUTE))
     claims = [clockwork.running(key) for key in "abc"]
-    for claim, luck in zip(claims, (0.0, 0.25, 0.5), strict=True):
-        store.settle((claim, Succeeded()), sample=luck)
+    for claim, sample in zip(claims, (0.0, 0.25, 0.5), strict=True):
+        store.settle((claim, Succeeded()), sample=sample)
 
     assert [HALF, HALF + 2.5 * MINUTE, HALF + 5 * MINUTE] == [clockwork.state(key).refresh_at for key in "abc"]
 
@@ -681,7 +681,7 @@ def test_a_start_that_would_be_too_late_gives_up(store: Harness):
     clockwork.until(T0 + HOUR)
     (turned,) = clockwork.start()
 
-    assert MoveResult("a", Outcome.GAVE_UP, None, "No successful refresh for too long") == turned
+    assert MoveResult("a", RefreshOutcome.GAVE_UP, None, "No successful refresh for too long") == turned
     assert 1 == len(told(clockwork))
 
 
@@ -705,7 +705,7 @@ def test_a_policy_that_means_nothing_is_given_up(clockwork: Clockwork):
     clockwork.until(HALF)
     (turned,) = clockwork.start()
 
-    assert Outcome.GAVE_UP is turned.outcome
+    assert RefreshOutcome.GAVE_UP is turned.outcome
     assert "the stored policy is no JSON" in (clockwork.state().disabled_reason or "")
     assert 1 == len(told(clockwork))
 

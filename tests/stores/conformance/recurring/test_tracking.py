@@ -8,10 +8,10 @@ import pytest
 
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Succeeded
-from redrive.engine.records import Closing
+from redrive.engine.records import AttemptOutcome
 from redrive.engine.recurring import policy_document
 from redrive.errors import IllegalMove, NotTracked, ScheduleError, StoreError
-from redrive.schedule import Outcome, RefreshPolicy, Schedule
+from redrive.schedule import RefreshOutcome, RefreshPolicy, Schedule
 from redrive.stores.operations import audit, checks, jobs, schedules, tracked, tracking
 from redrive.stores.operations.freshness import MoveResult
 from redrive.stores.operations.tracked import Counts
@@ -203,7 +203,11 @@ def test_untracking_cancels_what_runs(clockwork: Clockwork):
     clockwork.untrack()
     job, (line,) = clockwork.store.job(claim.id), clockwork.store.history(claim.id)
 
-    assert (State.CANCELLED, "it is not kept fresh any more", Closing.CANCELLED) == (job.state, job.note, line.outcome)
+    assert (State.CANCELLED, "it is not kept fresh any more", AttemptOutcome.CANCELLED) == (
+        job.state,
+        job.note,
+        line.outcome,
+    )
     assert frozenset({claim.lease_id}) == clockwork.store.settle((claim, Succeeded())).lost
     assert sound(clockwork)
 
@@ -235,7 +239,7 @@ def test_an_update_enables_what_was_given_up(store: Harness):
     turned = clockwork.update()
     state = clockwork.state()
 
-    assert MoveResult("a", Outcome.STARTED, int(state.attempt_uid or 0)) == turned
+    assert MoveResult("a", RefreshOutcome.STARTED, int(state.attempt_uid or 0)) == turned
     assert (False, None, 1, 1, store.now) == (
         state.disabled_until_update,
         state.disabled_reason,
@@ -252,7 +256,7 @@ def test_an_update_may_wait_for_the_schedule(store: Harness):
     store.end(clockwork.running(), failed())
     turned = clockwork.update(at_once=False)
 
-    assert (MoveResult("a", Outcome.ENABLED), HALF) == (turned, clockwork.state().refresh_at)
+    assert (MoveResult("a", RefreshOutcome.ENABLED), HALF) == (turned, clockwork.state().refresh_at)
 
 
 def test_an_update_cancels_what_runs(clockwork: Clockwork):
@@ -287,7 +291,7 @@ def test_an_update_of_what_is_paused_starts_nothing(clockwork: Clockwork):
         turned = clockwork.update(key)
         clockwork.resume(paused)
 
-        assert (Outcome.ENABLED, [MoveResult(key, Outcome.STARTED)]) == (
+        assert (RefreshOutcome.ENABLED, [MoveResult(key, RefreshOutcome.STARTED)]) == (
             turned.outcome,
             [MoveResult(each.key, each.outcome) for each in clockwork.start()],
         )
@@ -311,7 +315,7 @@ def test_a_trigger_starts_before_its_time(clockwork: Clockwork):
     turned = clockwork.do(tracking.trigger("fresh", "a", 0.0, actor="ann", now=T0))
     (line,) = clockwork.do(audit.audit())
 
-    assert (Outcome.STARTED, [turned.job_id]) == (turned.outcome, [job.id for job in clockwork.jobs()])
+    assert (RefreshOutcome.STARTED, [turned.job_id]) == (turned.outcome, [job.id for job in clockwork.jobs()])
     assert {"schedule": "fresh", "key": "a", "ids": [turned.job_id]} == json.loads(line.details)
 
 
@@ -332,7 +336,7 @@ def test_what_was_given_up_is_not_triggered(store: Harness):
     store.end(clockwork.running(), failed())
     before = clockwork.thing()
 
-    assert MoveResult("a", Outcome.DISABLED) == clockwork.trigger()
+    assert MoveResult("a", RefreshOutcome.DISABLED) == clockwork.trigger()
     assert (before, ()) == (clockwork.thing(), clockwork.do(audit.audit()))
 
 
@@ -341,7 +345,7 @@ def test_a_trigger_heeds_no_pause(clockwork: Clockwork):
     clockwork.track("a", at_once=False)
     clockwork.pause()
 
-    assert Outcome.STARTED is clockwork.trigger().outcome
+    assert RefreshOutcome.STARTED is clockwork.trigger().outcome
     assert clockwork.state().paused
 
 
@@ -353,7 +357,7 @@ def test_of_many_triggers_at_once_the_last_one_runs(shared: Harness, round_: int
     answers = shared.at_once([tracking.trigger("fresh", "a", 0.0, now=T0) for _ in range(4)])
     going = [job.id for job in clockwork.jobs() if job.state is State.READY]
 
-    assert [Outcome.STARTED] * 4 == [each.outcome for each in answers]
+    assert [RefreshOutcome.STARTED] * 4 == [each.outcome for each in answers]
     assert ([clockwork.thing().job_id], 5) == (going, len(clockwork.jobs()))
     assert sound(clockwork)
 
@@ -391,7 +395,7 @@ def test_an_attempt_in_a_pause_is_overdue_like_any_other(clockwork: Clockwork):
     paused = clockwork.start()
     clockwork.resume()
 
-    assert ((), [Outcome.STARTED]) == (paused, [each.outcome for each in clockwork.start()])
+    assert ((), [RefreshOutcome.STARTED]) == (paused, [each.outcome for each in clockwork.start()])
     assert 2 == clockwork.state().attempt_no
 
 
@@ -424,9 +428,9 @@ def test_what_was_planned_for_a_pause_of_all_is_left_out(clockwork: Clockwork):
     clockwork.resume(None)
     (turned,) = clockwork.start()
 
-    assert (MoveResult("a", Outcome.RESUMED), HALF + HOUR) == (turned, clockwork.state().refresh_at)
+    assert (MoveResult("a", RefreshOutcome.RESUMED), HALF + HOUR) == (turned, clockwork.state().refresh_at)
     clockwork.until(HALF + HOUR)
-    assert [Outcome.STARTED] == [each.outcome for each in clockwork.start()]
+    assert [RefreshOutcome.STARTED] == [each.outcome for each in clockwork.start()]
 
 
 def test_a_retry_that_became_due_in_a_pause_of_all_is_made(clockwork: Clockwork):
@@ -436,7 +440,7 @@ def test_a_retry_that_became_due_in_a_pause_of_all_is_made(clockwork: Clockwork)
     clockwork.until(T0 + 20 * MINUTE)
     clockwork.resume(None)
 
-    assert [Outcome.STARTED] == [each.outcome for each in clockwork.start()]
+    assert [RefreshOutcome.STARTED] == [each.outcome for each in clockwork.start()]
     assert 2 == clockwork.state().attempt_no
 
 
@@ -449,7 +453,7 @@ def test_what_somebody_wants_in_a_pause_is_done_after_it(clockwork: Clockwork):
     clockwork.store.wait(60)
     clockwork.resume(None)
 
-    assert ([], [Outcome.STARTED]) == (waiting, [each.outcome for each in clockwork.start()])
+    assert ([], [RefreshOutcome.STARTED]) == (waiting, [each.outcome for each in clockwork.start()])
 
 
 # --------------------------------------------------------------------------------------------------------------- errors

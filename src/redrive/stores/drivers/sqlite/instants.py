@@ -1,6 +1,6 @@
 """The instant of a transaction, by the time of the database.
 
-It is the clock of the machine, unless that was set a short while ago: see `redrive.engine.steady`.
+It is the clock of the machine, unless that was set a short while ago: see `redrive.engine.anchor`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlite3
 
 from redrive import clock
-from redrive.engine import steady
+from redrive.engine import anchor as anchors
 
 __all__ = ["boot_time", "present"]
 
@@ -25,8 +25,8 @@ def present(cursor: sqlite3.Cursor) -> int:
         The present instant, in microseconds since 1970.
     """
     wall, text = cursor.execute(_READ).fetchone()
-    anchor = steady.read(text)
-    return wall if anchor is None else steady.present(anchor, boot_time(), wall)
+    anchor = anchors.read(text)
+    return wall if anchor is None else anchors.corrected(anchor, boot_time(), wall)
 
 
 def boot_time() -> tuple[str, int] | None:

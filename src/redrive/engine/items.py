@@ -10,7 +10,6 @@ is stamped as caught, is kept no longer than those that succeeded, and nobody re
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import msgspec
@@ -21,15 +20,14 @@ from redrive.engine.outcome import Cancelled, Failed, Lost, Outcome, Released, U
 from redrive.engine.records import Claim, JobRecord
 from redrive.engine.recurring import RefreshDefinition, read_policy
 from redrive.errors import ScheduleError
-from redrive.schedule import Action, Effect, Move, RefreshPolicy, RefreshState, refresh
-from redrive.schedule import Outcome as Turn
+from redrive.schedule import Action, Effect, RefreshOutcome, RefreshPolicy, RefreshState, RefreshTransition, refresh
 
 __all__ = [
     "NEW",
     "RUNNING",
     "Disabled",
-    "Report",
-    "Tracked",
+    "OriginResult",
+    "TrackedItem",
     "began_at",
     "columns",
     "disabled",
@@ -54,7 +52,7 @@ TECHNICAL = frozenset({"BAD_PAYLOAD", "BAD_POLICY", "BAD_RESULT"})
 """Reasons of permanent failures that the program is to blame for. They are no reason to give up somebody's data."""
 
 
-class Report(msgspec.Struct, frozen=True, gc=False):
+class OriginResult(msgspec.Struct, frozen=True, gc=False):
     """How a job ended that was made by a schedule.
 
     Attributes:
@@ -65,7 +63,7 @@ class Report(msgspec.Struct, frozen=True, gc=False):
         why: the error, where it has failed.
         permanent: why no further attempt can succeed, for the person whose data it is.
         retry_after: how long the other side wants to be left alone.
-        luck: from 0 to 1, for jitter.
+        sample: from 0 to 1, for jitter.
         at: when it ended, logically; None means now.
         began_at: when a worker took its last attempt; None where none has.
     """
@@ -77,17 +75,17 @@ class Report(msgspec.Struct, frozen=True, gc=False):
     why: str | None = None
     permanent: str | None = None
     retry_after: timedelta | None = None
-    luck: float = 0.0
+    sample: float = 0.0
     at: datetime | None = None
     began_at: datetime | None = None
 
 
-def succeeded(claim: Claim, luck: float) -> Report | None:
+def succeeded(claim: Claim, sample: float) -> OriginResult | None:
     """Say that a job has succeeded.
 
     Args:
         claim: the job.
-        luck: from 0 to 1, for the jitter of the next planned refresh.
+        sample: from 0 to 1, for the jitter of the next planned refresh.
 
     Returns:
         The report; None where no schedule that this redrive knows has made the job.
@@ -95,16 +93,16 @@ def succeeded(claim: Claim, luck: float) -> Report | None:
     origin = read_origin(claim.origin)
     if origin is None:
         return None
-    return Report(origin, claim.id, True, luck=luck)  # noqa: FBT003 - positional for speed
+    return OriginResult(origin, claim.id, True, sample=sample)  # noqa: FBT003 - positional for speed
 
 
-def report(claim: Claim, outcome: Outcome, luck: float, *, dead: bool) -> Report | None:
+def report(claim: Claim, outcome: Outcome, sample: float, *, dead: bool) -> OriginResult | None:
     """Say what the schedule that made a job is to be told of its end, which was no success.
 
     Args:
         claim: the job.
         outcome: how its last attempt ended.
-        luck: from 0 to 1, for jitter.
+        sample: from 0 to 1, for jitter.
         dead: is it in the state ``dead`` now?
 
     Returns:
@@ -119,12 +117,12 @@ def report(claim: Claim, outcome: Outcome, luck: float, *, dead: bool) -> Report
             why, hint = failure.message, failure.hint
         case Lost(why):
             final = hint = None
-            luck = spread(claim.id)
+            sample = spread(claim.id)
         case Cancelled(why) | Unreadable(why) | Released(why, started=True):
             final = hint = None
         case _:
             why, final, hint = "it could not start in time", None, None
-    return Report(origin, claim.id, False, dead, why, final, hint, luck, began_at=began_at(claim))  # noqa: FBT003 - positional for speed
+    return OriginResult(origin, claim.id, False, dead, why, final, hint, sample, began_at=began_at(claim))  # noqa: FBT003 - positional for speed
 
 
 def began_at(job: Claim | JobRecord) -> datetime | None:
@@ -156,7 +154,7 @@ def spread(job_id: int) -> float:
     return job_id * _GOLDEN % 1.0
 
 
-class Tracked(msgspec.Struct, frozen=True, gc=False):
+class TrackedItem(msgspec.Struct, frozen=True, gc=False):
     """A thing that is kept fresh.
 
     Attributes:
@@ -289,7 +287,7 @@ def sweep_at(policy: RefreshPolicy, state: RefreshState) -> datetime | None:
     return state.failing_since + policy.give_up_after
 
 
-def ended(policy: RefreshPolicy, state: RefreshState, told: Report, now: datetime) -> Move:
+def ended(policy: RefreshPolicy, state: RefreshState, told: OriginResult, now: datetime) -> RefreshTransition:
     """Say what the end of an attempt means.
 
     Args:
@@ -303,7 +301,7 @@ def ended(policy: RefreshPolicy, state: RefreshState, told: Report, now: datetim
     """
     at, uid = told.at or now, state.attempt_uid or ""
     if told.succeeded:
-        return refresh.success(policy, state, now=at, uid=uid, luck=told.luck)
+        return refresh.success(policy, state, now=at, uid=uid, sample=told.sample)
     if told.began_at is not None:
         state = refresh.begun(policy, state, now=told.began_at, uid=uid).state
         if (
@@ -311,11 +309,11 @@ def ended(policy: RefreshPolicy, state: RefreshState, told: Report, now: datetim
         ):  # a sweep comes late where the row's deadline was late
             at = min(told.at, state.deadline_at)
     return refresh.failure(
-        policy, state, now=at, uid=uid, permanent=told.permanent, retry_after=told.retry_after, luck=told.luck
+        policy, state, now=at, uid=uid, permanent=told.permanent, retry_after=told.retry_after, sample=told.sample
     )
 
 
-def unreadable(state: RefreshState, error: ScheduleError) -> Move:
+def unreadable(state: RefreshState, error: ScheduleError) -> RefreshTransition:
     """Give something up whose policy means nothing.
 
     Args:
@@ -334,11 +332,10 @@ def unreadable(state: RefreshState, error: ScheduleError) -> Move:
         disabled_until_update=True,
         disabled_reason=str(error),
     )
-    return Move(stopped, Turn.GAVE_UP, (Effect.DISABLE, Effect.NOTIFY))
+    return RefreshTransition(stopped, RefreshOutcome.GAVE_UP, (Effect.DISABLE, Effect.NOTIFY))
 
 
-@dataclass(frozen=True, slots=True)
-class Disabled:
+class Disabled(msgspec.Struct, frozen=True, gc=False):
     """What is told of something that was given up.
 
     Attributes:

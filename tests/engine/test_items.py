@@ -10,41 +10,53 @@ import pytest
 from msgspec.structs import replace
 
 from redrive.engine.frozen import freeze
+from redrive.engine.items import (
+    OriginResult,
+    TrackedItem,
+    began_at,
+    columns,
+    disabled,
+    ended,
+    spread,
+    sweep_at,
+    unreadable,
+)
 from redrive.engine.lifecycle import State
 from redrive.engine.origin import Kind, Origin
 from redrive.engine.outcome import Cancelled, Expired, Failed, Lost, Released, Snoozed, Succeeded, Suspended, Unreadable
-from redrive.engine.recurring import Made, RefreshDefinition, policy_document
-from redrive.engine.tracked import Report, Tracked, began_at, columns, disabled, ended, spread, sweep_at, unreadable
+from redrive.engine.recurring import JobTemplate, RefreshDefinition, policy_document
 from redrive.errors import ScheduleError
-from redrive.schedule import Action, Effect, Outcome, RefreshPolicy, RefreshState, Schedule, refresh
+from redrive.schedule import Action, Effect, RefreshOutcome, RefreshPolicy, RefreshState, Schedule, refresh
 from tests.engine.helpers import CATCHING, T0, claim, failure, policy, seconds, settled
 
 HOUR = timedelta(hours=1)
 POLICY = RefreshPolicy(schedule=Schedule.cron("30 * * * *"), delays=(seconds(60),), give_up_after=5 * HOUR)
-MADE = Made("do", "default", 0, freeze(policy("0")))
+MADE = JobTemplate("do", "default", 0, freeze(policy("0")))
 DEFINITION = RefreshDefinition("fresh", POLICY, MADE, replace(MADE, task="mourn", parameter="news"))
 ORIGIN = Origin(Kind.REFRESH, "fresh", "a")
 ATTEMPT = claim(origin=str(ORIGIN), policy=policy("0"))
 STARTED = refresh.trigger(POLICY, RefreshState(), now=T0, uid="7").state
 
 
-def thing(**changes: Any) -> Tracked:
+def thing(**changes: Any) -> TrackedItem:
     """The row of a thing whose attempt is job 7."""
     state = columns(POLICY, STARTED) | {"job_id": 7}
-    return replace(Tracked("fresh", "a", b"{}", None, DEFINITION.timing, T0, **state), **changes)
+    return replace(TrackedItem("fresh", "a", b"{}", None, DEFINITION.timing, T0, **state), **changes)
 
 
 # ------------------------------------------------------------------------------------------------------------ reporting
 
 
 REPORTS = {
-    Succeeded(b"1"): Report(ORIGIN, 7, succeeded=True, luck=0.25),
-    Failed(failure("boom")): Report(ORIGIN, 7, succeeded=False, dead=True, why="boom", luck=0.25, began_at=T0),
-    Failed(failure("no", permanent="The password is wrong", hint=seconds(9))): Report(
+    Succeeded(b"1"): OriginResult(ORIGIN, 7, succeeded=True, sample=0.25),
+    Failed(failure("boom")): OriginResult(ORIGIN, 7, succeeded=False, dead=True, why="boom", sample=0.25, began_at=T0),
+    Failed(failure("no", permanent="The password is wrong", hint=seconds(9))): OriginResult(
         ORIGIN, 7, False, True, "no", "The password is wrong", seconds(9), 0.25, began_at=T0
     ),
-    Cancelled("enough"): Report(ORIGIN, 7, succeeded=False, why="enough", luck=0.25, began_at=T0),
-    Expired(): Report(ORIGIN, 7, succeeded=False, dead=True, why="it could not start in time", luck=0.25, began_at=T0),
+    Cancelled("enough"): OriginResult(ORIGIN, 7, succeeded=False, why="enough", sample=0.25, began_at=T0),
+    Expired(): OriginResult(
+        ORIGIN, 7, succeeded=False, dead=True, why="it could not start in time", sample=0.25, began_at=T0
+    ),
 }
 
 
@@ -59,7 +71,7 @@ def test_a_job_that_is_poison_is_reported():
     third = replace(ATTEMPT, crashes=2)
 
     assert (
-        Report(ORIGIN, 7, succeeded=False, dead=True, why="gone", luck=spread(7), began_at=T0)
+        OriginResult(ORIGIN, 7, succeeded=False, dead=True, why="gone", sample=spread(7), began_at=T0)
         == settled(third, Lost("gone")).report
     )
 
@@ -184,14 +196,14 @@ def test_without_an_end_of_trying_there_is_nothing_to_sweep():
 
 def test_a_success_is_one():
     """A report of success plans the next refresh."""
-    move = ended(POLICY, STARTED, Report(ORIGIN, 7, succeeded=True), T0 + seconds(9))
+    move = ended(POLICY, STARTED, OriginResult(ORIGIN, 7, succeeded=True), T0 + seconds(9))
 
-    assert (Outcome.SUCCEEDED, T0 + HOUR / 2) == (move.outcome, move.state.refresh_at)
+    assert (RefreshOutcome.SUCCEEDED, T0 + HOUR / 2) == (move.outcome, move.state.refresh_at)
 
 
 def test_a_failure_counts_from_the_instant_of_its_report():
     """A report that says when the attempt ended is about that instant; else it ended now."""
-    told = Report(ORIGIN, 7, succeeded=False)
+    told = OriginResult(ORIGIN, 7, succeeded=False)
     moves = [ended(POLICY, STARTED, each, T0 + seconds(90)) for each in (told, replace(told, at=T0 + seconds(9)))]
 
     assert [T0 + seconds(150), T0 + seconds(69)] == [each.state.refresh_at for each in moves]
@@ -199,14 +211,14 @@ def test_a_failure_counts_from_the_instant_of_its_report():
 
 def test_a_permanent_failure_gives_up():
     """What the attempt says of it is the reason."""
-    move = ended(POLICY, STARTED, Report(ORIGIN, 7, succeeded=False, permanent="wrong"), T0)
+    move = ended(POLICY, STARTED, OriginResult(ORIGIN, 7, succeeded=False, permanent="wrong"), T0)
 
-    assert (Outcome.GAVE_UP, "wrong") == (move.outcome, move.state.disabled_reason)
+    assert (RefreshOutcome.GAVE_UP, "wrong") == (move.outcome, move.state.disabled_reason)
 
 
 def test_a_retry_waits_as_long_as_the_other_side_wants():
     """The report hands on what the other side has asked for."""
-    move = ended(POLICY, STARTED, Report(ORIGIN, 7, succeeded=False, retry_after=seconds(500)), T0)
+    move = ended(POLICY, STARTED, OriginResult(ORIGIN, 7, succeeded=False, retry_after=seconds(500)), T0)
 
     assert T0 + seconds(500) == move.state.refresh_at
 
@@ -216,7 +228,7 @@ def test_what_means_nothing_is_given_up_with_the_error():
     move = unreadable(STARTED, ScheduleError("line 1: not understood"))
     state = move.state
 
-    assert (Outcome.GAVE_UP, (Effect.DISABLE, Effect.NOTIFY)) == (move.outcome, move.effects)
+    assert (RefreshOutcome.GAVE_UP, (Effect.DISABLE, Effect.NOTIFY)) == (move.outcome, move.effects)
     assert (True, "line 1: not understood") == (state.disabled_until_update, state.disabled_reason)
     assert (None,) * 4 == (state.refresh_at, state.deadline_at, state.attempt_uid, state.planned_at)
 

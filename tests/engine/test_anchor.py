@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from redrive.engine.steady import HOLD, TOLERANCE, Anchor, keep, present, read, step
+from redrive.engine.anchor import HOLD, TOLERANCE, Anchor, advance, corrected, difference, read
 
 SECOND = 1_000_000
 HOUR = 3600 * SECOND
@@ -21,15 +21,15 @@ def boot(seconds: float) -> tuple[str, int]:
 @pytest.mark.parametrize("off", [0, 400_000, -400_000, TOLERANCE, -TOLERANCE])
 def test_small_differences_are_followed_at_once(off: int):
     """Up to a second the clock of the machine is right."""
-    assert 0 == step(ANCHOR, boot(60), T0 + 60 * SECOND + off)
-    assert T0 + 60 * SECOND + off == present(ANCHOR, boot(60), T0 + 60 * SECOND + off)
+    assert 0 == difference(ANCHOR, boot(60), T0 + 60 * SECOND + off)
+    assert T0 + 60 * SECOND + off == corrected(ANCHOR, boot(60), T0 + 60 * SECOND + off)
 
 
 @pytest.mark.parametrize("off", [TOLERANCE + 1, -TOLERANCE - 1, 20 * SECOND, HOUR, -HOUR])
 def test_a_step_is_held_back(off: int):
     """The time of the database goes on as if the clock had not been set."""
-    assert off == step(ANCHOR, boot(60), T0 + 60 * SECOND + off)
-    assert T0 + 60 * SECOND == present(ANCHOR, boot(60), T0 + 60 * SECOND + off)
+    assert off == difference(ANCHOR, boot(60), T0 + 60 * SECOND + off)
+    assert T0 + 60 * SECOND == corrected(ANCHOR, boot(60), T0 + 60 * SECOND + off)
 
 
 @pytest.mark.parametrize(
@@ -39,18 +39,18 @@ def test_a_step_is_held_back(off: int):
 )
 def test_without_an_anchor_of_this_boot_the_clock_rules(anchor: Anchor | None, now: tuple[str, int] | None):
     """Where nothing is known of the time since the boot, the clock of the machine is all there is."""
-    assert T0 + HOUR == present(anchor, now, T0 + HOUR)
+    assert T0 + HOUR == corrected(anchor, now, T0 + HOUR)
 
 
 @pytest.mark.parametrize("before", [None, ANCHOR], ids=["first", "after a boot"])
 def test_the_first_look_sets_the_anchor(before: Anchor | None):
     """A database without an anchor of this boot gets one, and its time is that of the clock."""
-    assert (Anchor("new", 7, T0), 0) == keep(before, ("new", 7), T0)
+    assert (Anchor("new", 7, T0), 0) == advance(before, ("new", 7), T0)
 
 
 def test_an_anchor_that_fits_stays():
     """Nothing is written while the clock goes as it should."""
-    assert (ANCHOR, 0) == keep(ANCHOR, boot(3600), T0 + HOUR + 90_000)
+    assert (ANCHOR, 0) == advance(ANCHOR, boot(3600), T0 + HOUR + 90_000)
 
 
 def test_many_small_steps_are_not_added_up():
@@ -58,39 +58,39 @@ def test_many_small_steps_are_not_added_up():
     anchor = ANCHOR
     for number in range(1, 10):
         wall = T0 + number * 60 * SECOND + number * 400_000
-        anchor, moved = keep(anchor, boot(number * 60), wall)
+        anchor, moved = advance(anchor, boot(number * 60), wall)
 
-        assert (0, 0, wall) == (moved, step(anchor, boot(number * 60), wall), anchor.at)
+        assert (0, 0, wall) == (moved, difference(anchor, boot(number * 60), wall), anchor.at)
 
 
 @pytest.mark.parametrize("off", [20 * SECOND, HOUR, -HOUR])
 def test_a_step_that_lasts_is_followed(off: int):
     """It is noted when it is seen, kept for the hold, and then the anchor is set anew."""
-    seen, first = keep(ANCHOR, boot(10), T0 + 10 * SECOND + off)
+    seen, first = advance(ANCHOR, boot(10), T0 + 10 * SECOND + off)
     later = boot(10 + HOLD / SECOND - 1)
-    waiting, second = keep(seen, later, T0 + later[1] - ANCHOR.ticks + off)
+    waiting, second = advance(seen, later, T0 + later[1] - ANCHOR.ticks + off)
     end = boot(10 + HOLD / SECOND)
     wall = T0 + end[1] - ANCHOR.ticks + off
-    followed, third = keep(waiting, end, wall)
+    followed, third = advance(waiting, end, wall)
 
     assert (0, 0, off) == (first, second, third)
     assert seen == waiting == Anchor("boot", ANCHOR.ticks, T0, since=boot(10)[1], step=off)
     assert Anchor("boot", end[1], wall) == followed
-    assert wall == present(followed, end, wall)
+    assert wall == corrected(followed, end, wall)
 
 
 def test_a_step_that_is_undone_is_forgotten():
     """When the clock is set right, the next step has to last by itself."""
-    seen, _ = keep(ANCHOR, boot(10), T0 + 10 * SECOND + HOUR)
-    undone, moved = keep(seen, boot(20), T0 + 20 * SECOND)
+    seen, _ = advance(ANCHOR, boot(10), T0 + 10 * SECOND + HOUR)
+    undone, moved = advance(seen, boot(20), T0 + 20 * SECOND)
 
     assert (Anchor("boot", boot(20)[1], T0 + 20 * SECOND), 0) == (undone, moved)
 
 
 def test_another_step_begins_to_last_anew():
     """A clock that is set twice is followed when the second step has lasted."""
-    seen, _ = keep(ANCHOR, boot(10), T0 + 10 * SECOND + HOUR)
-    again, moved = keep(seen, boot(10 + HOLD / SECOND), T0 + 10 * SECOND + HOLD - HOUR)
+    seen, _ = advance(ANCHOR, boot(10), T0 + 10 * SECOND + HOUR)
+    again, moved = advance(seen, boot(10 + HOLD / SECOND), T0 + 10 * SECOND + HOLD - HOUR)
 
     assert (boot(10 + HOLD / SECOND)[1], -HOUR, 0) == (again.since, again.step, moved)
 
