@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -23,6 +23,7 @@ from redrive.engine.outcome import Failed, Outcome
 from redrive.engine.records import Claim
 from redrive.policy import Failure
 from redrive.runtime.executor import Executor
+from redrive.runtime.registration import Registration
 from redrive.runtime.supervision import Duty, Supervisor
 from redrive.runtime.worker import Worker
 from redrive.stores.operations import leases, workers
@@ -41,6 +42,65 @@ def app_on(folder: Path, **options: Any) -> App:
     """An app on a file, with leases so short that a test can see them end."""
     terms = {"heartbeat_every": "50ms", "lease_for": "200ms"} | options
     return App(f"sqlite:///{folder}/jobs.db?synchronous=normal", **terms)
+
+
+class Registered(Registration):
+    """The registration of a worker that does nothing but beat or claim.
+
+    Args:
+        app: the app with the store.
+        worker: its id.
+        queues: the queues that it serves.
+    """
+
+    def __init__(self, app: App, worker: int = 1, queues: Sequence[str] | None = None) -> None:
+        super().__init__(app, concurrency=9, queues=queues)
+        self.app, self.id, self.renewals = app, worker, 0
+
+    def renew_soon(self) -> None:
+        """Count it."""
+        self.renewals += 1
+
+    async def renew(self) -> None:
+        """Count it, and take a new id."""
+        self.renewals += 1
+        self.id = await asyncio.to_thread(register, self.app, lease_for=LONG)
+
+
+class Recorded:
+    """The attempts of a worker that starts none: every call is recorded.
+
+    Args:
+        leases: what it holds.
+    """
+
+    def __init__(self, leases: Iterable[int] = ()) -> None:
+        self.leases = frozenset(leases)
+        self.free, self.count, self.runs_suspect, self.doubted = 10, 0, False, False
+        self.claim_again = asyncio.Event()
+        self.calls_lost: list[frozenset[int]] = []
+        self.on_expired: Callable[[], object] = lambda: None
+        self.waiting: list[Any] = []
+
+    def held(self) -> frozenset[int]:
+        """Return the leases."""
+        return self.leases
+
+    def lost(self, leases: frozenset[int]) -> None:
+        """Record them."""
+        self.calls_lost.append(leases)
+
+    def doubt(self) -> None:
+        """Record it."""
+        self.doubted = True
+
+    def expired(self) -> None:
+        """Call the function of the test."""
+        self.on_expired()
+
+    def reports(self) -> list[Any]:
+        """Return what waits to be written."""
+        return self.waiting
 
 
 def register(app: App, *, lease_for: timedelta = LONG) -> int:

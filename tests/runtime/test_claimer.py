@@ -18,7 +18,7 @@ from redrive.stores.operations import floors, leases
 from redrive.stores.operations.leases import Ending
 from redrive.stores.query import Operation, Query, Steps
 from redrive.testing import VirtualClock
-from tests.runtime.helpers import LONG, PATIENCE, register, repeat, take
+from tests.runtime.helpers import LONG, PATIENCE, Registered, register, repeat, take
 
 
 class Bench:
@@ -26,28 +26,20 @@ class Bench:
 
     def __init__(self, app: App, *, queues: Sequence[str] | None = None) -> None:
         self.app = app
-        self.worker = register(app, lease_for=LONG)
+        self.registration = Registered(app, register(app, lease_for=LONG), queues)
         self.rests = VirtualClock()
         self.slots = 10
         self.started: list[Claim] = []
         self.given_back: list[Claim] = []
-        self.forgotten = 0
-        self.suspect_runs = False
-        self.claimer = Claimer(
-            app,
-            self.rests,
-            worker_id=lambda: self.worker,
-            free=lambda: self.slots - len(self.started),
-            start=self.started.append,
-            give_back=self.given_back.append,
-            suspect_runs=lambda: self.suspect_runs,
-            forgotten=self._register_again,
-            queues=queues,
-        )
+        self.claimer = Claimer(app, self.rests, self.registration, self)
+        self.claim_again = asyncio.Event()
+        self.doubted = self.runs_suspect = False
+        self.start, self.give_back = self.started.append, self.given_back.append
 
-    async def _register_again(self) -> None:
-        self.forgotten += 1
-        self.worker = await asyncio.to_thread(register, self.app, lease_for=LONG)
+    @property
+    def free(self) -> int:
+        """The slots in which no attempt was started."""
+        return self.slots - len(self.started)
 
     async def until(self, count: int) -> None:
         """Run the claimer until it has started so many."""
@@ -94,7 +86,7 @@ def test_it_looks_again_when_it_is_woken(app: App):
             while not bench.started:
                 await VirtualClock().asleep(0)
             bench.slots = 2
-            bench.claimer.wake()
+            bench.claim_again.set()
             while len(bench.started) < 2:
                 await VirtualClock().asleep(0)
             bench.claimer.stop()
@@ -209,11 +201,11 @@ def test_it_rests_while_the_store_is_away(app: App, monkeypatch: pytest.MonkeyPa
 def test_a_worker_that_the_store_has_forgotten_registers_again(app: App):
     """Under a new id it claims as before."""
     bench = Bench(app)
-    bench.worker = 99
+    bench.registration.id = 99
     enqueue(app, 1)
     asyncio.run(bench.until(1))
 
-    assert (1, [1]) == (bench.forgotten, bench.jobs)
+    assert (1, [1]) == (bench.registration.renewals, bench.jobs)
 
 
 # ------------------------------------------------------------------------------------------------------------ suspects
@@ -254,7 +246,7 @@ def test_suspects_run_one_at_a_time(app: App):
 def test_while_a_suspect_runs_no_other_one_starts(app: App):
     """Healthy jobs start beside it."""
     bench = Bench(app)
-    bench.suspect_runs = True
+    bench.runs_suspect = True
     enqueue(app, 2)
     crash(app, 2)
     enqueue(app, 1)

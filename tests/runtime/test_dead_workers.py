@@ -20,7 +20,7 @@ from redrive.runtime import process
 from redrive.runtime.dead_workers import LOOK, DeadWorkers
 from redrive.stores.operations import workers
 from redrive.testing import VirtualClock
-from tests.runtime.helpers import LONG, app_on, repeat, take
+from tests.runtime.helpers import LONG, Registered, app_on, repeat, take
 
 # ------------------------------------------------------------------------------------------------------------- process
 
@@ -130,7 +130,7 @@ def look(app: Any, times: int = 1, *, me: int = 99) -> None:
     async def run() -> None:
         """Look, as its loop does."""
         clock = VirtualClock()
-        looking = asyncio.create_task(repeat(DeadWorkers(app, lambda: me).duty, clock))
+        looking = asyncio.create_task(repeat(DeadWorkers(app, Registered(app, me)).duty, clock))
         while clock.monotonic() < times * LOOK and not looking.done():
             await clock_turn()
         looking.cancel()

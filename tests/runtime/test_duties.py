@@ -17,14 +17,14 @@ from redrive.engine.outcome import Succeeded
 from redrive.errors import StoreBusy, StoreError
 from redrive.runtime import failpoints, rng
 from redrive.runtime import rescuer as rescuer_module
-from redrive.runtime.backoff import rest
 from redrive.runtime.heartbeat import Heartbeat
 from redrive.runtime.notifier import Notifier
 from redrive.runtime.rescuer import Rescuer
+from redrive.runtime.supervision import rest
 from redrive.stores.operations import leases
 from redrive.stores.operations.leases import Ending
 from redrive.testing import VirtualClock
-from tests.runtime.helpers import LONG, PATIENCE, app_on, register, repeat, take
+from tests.runtime.helpers import LONG, PATIENCE, Recorded, Registered, app_on, register, repeat, take
 
 
 def enqueue(app: App, count: int) -> None:
@@ -36,13 +36,12 @@ def enqueue(app: App, count: int) -> None:
 
 
 class Held:
-    """A keeper whose neighbours are lists."""
+    """A heartbeat of which every call is recorded."""
 
     def __init__(self, app: App, worker: int, holding: frozenset[int]) -> None:
-        self.holding = holding
-        self.lost: list[frozenset[int]] = []
-        self.forgotten = threading.Event()
-        self.keeper = Heartbeat(app, lambda: worker, lambda: self.holding, self.lost.append, self.forgotten.set)
+        self.attempts = Recorded(holding)
+        self.registration = Registered(app, worker)
+        self.heartbeat = Heartbeat(app, self.registration, self.attempts)
 
 
 def test_a_beat_extends_the_life_of_the_worker(app: App):
@@ -50,10 +49,10 @@ def test_a_beat_extends_the_life_of_the_worker(app: App):
     worker = register(app, lease_for=timedelta(seconds=15))
     app.clock.advance("10s")
     held = Held(app, worker, frozenset())
-    held.keeper._beat()
+    held.heartbeat._beat()
 
     assert app.clock.now() + timedelta(seconds=15) == app.workers()[0].expires_at
-    assert ([], False) == (held.lost, held.forgotten.is_set())
+    assert ([], False) == (held.attempts.calls_lost, bool(held.registration.renewals))
 
 
 def test_a_beat_finds_what_was_lost(app: App):
@@ -63,9 +62,9 @@ def test_a_beat_finds_what_was_lost(app: App):
     first, second = take(app, 2, worker=worker)
     app.job(first.id).cancel()
     held = Held(app, worker, frozenset({first.lease_id, second.lease_id}))
-    held.keeper._beat()
+    held.heartbeat._beat()
 
-    assert [frozenset({first.lease_id})] == held.lost
+    assert [frozenset({first.lease_id})] == held.attempts.calls_lost
 
 
 def test_what_is_claimed_during_a_beat_is_not_lost(app: App, monkeypatch: pytest.MonkeyPatch):
@@ -75,24 +74,24 @@ def test_what_is_claimed_during_a_beat_is_not_lost(app: App, monkeypatch: pytest
     held = Held(app, worker, frozenset())
     run = app.store.run
     monkeypatch.setattr(app.store, "run", lambda operation, **_: _claim_meanwhile(run, held, worker, operation))
-    held.keeper._beat()
+    held.heartbeat._beat()
 
-    assert (1, []) == (len(held.holding), held.lost)
+    assert (1, []) == (len(held.attempts.leases), held.attempts.calls_lost)
 
 
 def _claim_meanwhile(run: Any, held: Held, worker: int, operation: Any) -> Any:
     """Answer the beat, and claim a job before the keeper gets the answer."""
     answer = run(operation)
-    held.holding = frozenset(claim.lease_id for claim in run(leases.claim(worker, 1, lease_for=LONG)).claims)
+    held.attempts.leases = frozenset(claim.lease_id for claim in run(leases.claim(worker, 1, lease_for=LONG)).claims)
     return answer
 
 
 def test_a_worker_that_the_store_does_not_know_is_told(app: App):
     """It may register again."""
     held = Held(app, 99, frozenset())
-    held.keeper._beat()
+    held.heartbeat._beat()
 
-    assert True is held.forgotten.is_set()
+    assert True is bool(held.registration.renewals)
 
 
 def test_the_keeper_beats_in_a_thread_of_its_own(tmp_path, monkeypatch: pytest.MonkeyPatch):
@@ -102,18 +101,18 @@ def test_the_keeper_beats_in_a_thread_of_its_own(tmp_path, monkeypatch: pytest.M
     held = Held(app, register(app), frozenset())
 
     def beat() -> None:
-        assert "redrive-keeper" == threading.current_thread().name
+        assert "redrive-heartbeat" == threading.current_thread().name
         if refusals:
             raise refusals.pop()
         beats.set()
 
-    monkeypatch.setattr(held.keeper, "_beat", beat)
-    held.keeper.start()
+    monkeypatch.setattr(held.heartbeat, "_beat", beat)
+    held.heartbeat.start()
     seen = beats.wait(PATIENCE)
-    held.keeper.stop()
+    held.heartbeat.stop()
     app.close()
 
-    assert (True, False) == (seen, held.keeper._thread.is_alive())
+    assert (True, False) == (seen, held.heartbeat._thread.is_alive())
 
 
 # ------------------------------------------------------------------------------------------------------------- rescuer
@@ -301,7 +300,7 @@ def test_rests_grow_and_end():
 
 def test_dice_are_fair_enough():
     """A sample is at least 0 and less than 1, and two are hardly ever equal."""
-    samples = {rng.roll() for _ in range(100)}
+    samples = {rng.sample() for _ in range(100)}
 
     assert 90 < len(samples)
     assert all(0 <= sample < 1 for sample in samples)

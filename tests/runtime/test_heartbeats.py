@@ -14,7 +14,7 @@ from redrive.app.attempt_handle import EVERY, AttemptHandle
 from redrive.errors import LeaseLost, PayloadError, StoreBusy
 from redrive.runtime.heartbeat import Heartbeat
 from redrive.testing import drain
-from tests.runtime.helpers import PATIENCE, take, until, working
+from tests.runtime.helpers import PATIENCE, Recorded, Registered, take, until, working
 
 
 class Time:
@@ -185,12 +185,9 @@ def test_the_keeper_writes_what_is_left(app: App, link: AttemptHandle, time: Tim
     link.heartbeat(1, force=False)
     time.seconds += EVERY
 
-    def unsaid():
-        report = link.unsaid()
-        return [] if report is None else [report]
-
-    keeper = Heartbeat(app, lambda: 1, frozenset, lambda _: None, lambda: None, unsaid=unsaid)
-    keeper._report()
+    attempts = Recorded()
+    attempts.waiting = [link.unsaid()]
+    Heartbeat(app, Registered(app), attempts)._report()
 
     assert 1 == said(app)
 

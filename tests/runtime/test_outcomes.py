@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from redrive import App
+from redrive.runtime.attempts import Attempts
 from redrive.runtime.executor import Executor
-from redrive.runtime.worker import Worker
 from tests.runtime.helpers import ended, until, working
 
 
@@ -111,7 +111,7 @@ def test_a_handler_that_cancels_its_own_task_does_not_run_for_ever(filed: App, w
 
 def test_an_attempt_that_ends_without_an_outcome_is_ended_by_its_worker(filed: App, monkeypatch: pytest.MonkeyPatch):
     """Even if the coroutine of an attempt breaks, its slot is free again and its job runs again."""
-    attempt, broken = Worker._attempt, [RuntimeError("a bug")]
+    attempt, broken = Attempts._attempt, [RuntimeError("a bug")]
 
     async def flaky(self, claim):
         """Break once."""
@@ -119,7 +119,7 @@ def test_an_attempt_that_ends_without_an_outcome_is_ended_by_its_worker(filed: A
             raise broken.pop()
         await attempt(self, claim)
 
-    monkeypatch.setattr(Worker, "_attempt", flaky)
+    monkeypatch.setattr(Attempts, "_attempt", flaky)
     task = filed.task(name="send")(lambda: None)
 
     async def run() -> None:

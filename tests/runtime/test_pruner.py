@@ -13,7 +13,7 @@ from redrive.runtime import pruner
 from redrive.runtime.pruner import BETWEEN_PASSES, Pruner
 from redrive.stores.operations import retention
 from redrive.testing import VirtualClock, drain
-from tests.runtime.helpers import PATIENCE, register, repeat
+from tests.runtime.helpers import PATIENCE, Registered, register, repeat
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def passes(app: App, worker: int, seconds: float = BETWEEN_PASSES) -> None:
 
     async def run() -> None:
         """Run it on an event loop."""
-        running = asyncio.create_task(repeat(Pruner(app, clock, lambda: worker).duty, clock))
+        running = asyncio.create_task(repeat(Pruner(app, clock, Registered(app, worker)).duty, clock))
         async with asyncio.timeout(PATIENCE):
             while clock.monotonic() < seconds:
                 await VirtualClock().asleep(0)

@@ -29,11 +29,12 @@ class Bench:
     def __init__(self, app: App) -> None:
         self.app = app
         self.rests = VirtualClock()
-        self.running = 0
+        self.count = 0
+        self.claim_again = asyncio.Event()
         self.batches: list[list[int]] = []
-        self.settled: dict[int, Settled] = {}
+        self.answers: dict[int, Settled] = {}
         self.refuse: Callable[[Sequence[Ending]], Exception | None] = lambda endings: None
-        self.settler = Settler(app, self.rests, lambda: self.running, self._on_settled)
+        self.settler = Settler(app, self.rests, self)
 
     def settle(self, endings: Sequence[Ending], **options):
         """What stands in the place of the store operation."""
@@ -43,14 +44,15 @@ class Bench:
         self.batches.append([ending.claim.id for ending in endings])
         return self.real(endings, **options)
 
-    def _on_settled(self, endings: Sequence[Ending], settled: Settled) -> None:
-        self.settled |= {ending.claim.id: settled for ending in endings}
+    def settled(self, endings: Sequence[Ending], settled: Settled) -> None:
+        """Record them."""
+        self.answers |= {ending.claim.id: settled for ending in endings}
 
     async def until(self, *numbers: int) -> None:
         """Run the settler until these jobs are settled."""
         running = asyncio.create_task(repeat(self.settler.duty, self.rests))
         async with asyncio.timeout(PATIENCE):
-            while not set(numbers) <= set(self.settled):
+            while not set(numbers) <= set(self.answers):
                 await VirtualClock().asleep(0)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -87,7 +89,7 @@ def test_what_has_gathered_is_written_together(app: App, bench: Bench):
 def test_where_nothing_else_runs_nobody_is_waited_for(app: App, bench: Bench):
     """The last attempt's ending is written at once."""
     (claim,) = claims(app, 1)
-    bench.running = 1
+    bench.count = 1
     bench.settler.put(Ending(claim, Succeeded(), 0.0))
     asyncio.run(bench.until(1))
 
@@ -106,7 +108,7 @@ def test_while_others_run_their_endings_are_waited_for(app: App, bench: Bench):
             bench.settler.put(Ending(second, Succeeded(), 0.0))
             await super().asleep(seconds)
 
-    bench.running = 2
+    bench.count = 2
     moment = Moment()
     bench.settler._clock = moment
     bench.settler.put(Ending(first, Succeeded(), 0.0))
@@ -119,7 +121,7 @@ def test_while_others_run_their_endings_are_waited_for(app: App, bench: Bench):
 def test_a_batch_has_a_limit(app: App, bench: Bench, monkeypatch: pytest.MonkeyPatch):
     """What is beyond it goes into the next one; a full batch waits for nobody."""
     monkeypatch.setattr(module, "BATCH", 2)
-    bench.running = 100
+    bench.count = 100
     for claim in claims(app, 4):
         bench.settler.put(Ending(claim, Succeeded(), 0.0))
     asyncio.run(bench.until(1, 2, 3, 4))
@@ -170,7 +172,7 @@ def test_an_ending_that_is_set_aside_is_still_waited_for(app: App, bench: Bench)
         """End the settler while one is set aside."""
         running = asyncio.create_task(repeat(bench.settler.duty, bench.rests))
         async with asyncio.timeout(PATIENCE):
-            while bench.settler.waiting != 1 or 3 not in bench.settled:
+            while bench.settler.waiting != 1 or 3 not in bench.answers:
                 await VirtualClock().asleep(0)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -246,5 +248,5 @@ def test_an_ending_under_a_lost_lease_changes_nothing(app: App, bench: Bench):
     bench.settler.put(Ending(claim, Succeeded(), 0.0))
     asyncio.run(bench.until(claim.id))
 
-    assert frozenset({claim.lease_id}) == bench.settled[claim.id].lost
+    assert frozenset({claim.lease_id}) == bench.answers[claim.id].lost
     assert "cancelled" == app.job(claim.id).state

@@ -11,6 +11,7 @@ import pytest
 
 from redrive import App, CatchRequest, Context
 from redrive.runtime import worker as module
+from redrive.runtime.claimer import Claimer
 from redrive.runtime.settler import Settler
 from redrive.runtime.worker import Worker
 from tests.runtime.helpers import PATIENCE, came, until, working
@@ -36,7 +37,6 @@ def test_the_first_stop_drains(filed: App):
         async with asyncio.timeout(PATIENCE):
             await started.wait()
             worker.stop()
-            await until(lambda: worker._claimer._stopped)
             later = send.enqueue(2)
             go.set()
             await running
@@ -54,16 +54,21 @@ def test_a_stop_in_the_middle_of_a_claim_strands_nothing(filed: App, monkeypatch
     ran: list[int] = []
     filed.task(name="send")(lambda number: ran.extend([number])).enqueue_many(range(10))
     worker = Worker(filed)
-    arun = filed.store.arun
+    arun, stop, stopped = filed.store.arun, Claimer.stop, asyncio.Event()
+
+    def noticed(claimer: Claimer) -> None:
+        stop(claimer)
+        stopped.set()
 
     async def claim_slowly(operation):
         """Let the stop come while the claim is on its way back."""
         result = await arun(operation)
         if operation.name == "claim":
             worker.stop()
-            await until(lambda: worker._claimer._stopped)
+            await stopped.wait()
         return result
 
+    monkeypatch.setattr(Claimer, "stop", noticed)
     monkeypatch.setattr(filed.store, "arun", claim_slowly)
     asyncio.run(asyncio.wait_for(worker.run(), PATIENCE))
     jobs = filed.jobs()
@@ -251,7 +256,7 @@ def test_an_end_that_was_not_written_before_the_stop_is_written_as_it_was(filed:
         worker = Worker(filed, shutdown_timeout=timedelta(milliseconds=10))
         running = asyncio.create_task(worker.run())
         async with asyncio.timeout(PATIENCE):
-            await until(lambda: bool(hasattr(worker, "_settler") and worker._settler.unwritten))
+            await until(lambda: bool(worker._attempts and worker._attempts.settler.unwritten))
             worker.stop()
             await running
 

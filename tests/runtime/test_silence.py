@@ -13,14 +13,14 @@ import pytest
 from redrive import App
 from redrive.clock import SystemClock
 from redrive.errors import StoreUnreachable
-from redrive.runtime import heartbeat as keeper_module
-from redrive.runtime import patience
+from redrive.runtime import heartbeat as heartbeat_module
+from redrive.runtime import worker as worker_module
+from redrive.runtime.attempts import Attempts
 from redrive.runtime.heartbeat import MARGIN, Heartbeat
-from redrive.runtime.patience import in_time
 from redrive.runtime.rescuer import Rescuer
-from redrive.runtime.worker import Worker
+from redrive.runtime.worker import Worker, in_time
 from redrive.stores.query import Operation
-from tests.runtime.helpers import PATIENCE, app_on, register, until, working
+from tests.runtime.helpers import PATIENCE, Recorded, Registered, app_on, register, until, working
 
 
 @pytest.fixture(name="slow")
@@ -99,9 +99,9 @@ def test_a_beat_without_an_answer_is_sent_again_before_the_lease_ends(slow: App,
     worker = register(slow)
     monkeypatch.setattr(slow.store, "run", once)
     expired: list[None] = []
-    keeper = Heartbeat(
-        slow, lambda: worker, frozenset, lambda _: None, lambda: None, expired=lambda: expired.append(None)
-    )
+    attempts = Recorded()
+    attempts.on_expired = lambda: expired.append(None)
+    keeper = Heartbeat(slow, Registered(slow, worker), attempts)
     keeper.start()
 
     assert answered.wait(PATIENCE)
@@ -114,7 +114,7 @@ def test_a_look_without_an_answer_does_not_delay_the_beat(app: App, monkeypatch:
     """A beat is sent when its time has come, however few looks there were."""
     now = [0.0]
     monkeypatch.setattr(SystemClock, "monotonic", staticmethod(lambda: now[0]))
-    keeper = Heartbeat(app, lambda: 1, frozenset, lambda _: None, lambda: None)
+    keeper = Heartbeat(app, Registered(app), Recorded())
     done: list[tuple[str, float]] = []
 
     def look() -> None:
@@ -160,7 +160,9 @@ def watched(
     """Return a keeper in a time of its own, and the seconds at which it has the attempts cancelled."""
     now, expired = [0.0], []
     monkeypatch.setattr(SystemClock, "monotonic", staticmethod(lambda: now[0]))
-    keeper = Heartbeat(app, lambda: 1, frozenset, lambda _: None, lambda: None, expired=lambda: expired.append(now[0]))
+    attempts = Recorded()
+    attempts.on_expired = lambda: expired.append(now[0])
+    keeper = Heartbeat(app, Registered(app), attempts)
     monkeypatch.setattr(keeper, "_stop", _Passing(now, waits, late))
     return keeper, expired
 
@@ -176,8 +178,8 @@ def test_attempts_end_a_moment_before_the_lease(app: App, monkeypatch: pytest.Mo
 def test_an_extended_lease_ends_no_attempt(app: App, monkeypatch: pytest.MonkeyPatch):
     """It counts from the instant before the request was sent; an older request does not shorten it."""
     keeper, expired = watched(app, monkeypatch, 2)
-    keeper.extended(10.0)
-    keeper.extended(5.0)
+    keeper._registration.extended(10.0)
+    keeper._registration.extended(5.0)
     keeper._watch()
 
     assert [24.0] == expired
@@ -233,13 +235,13 @@ def test_an_attempt_that_may_not_run_twice_goes_on(slow: App, monkeypatch: pytes
     """No other worker may start it, so its worker has no reason to end it before it hears that the lease is lost."""
     silence = Silence(slow, monkeypatch, "beat", "held")
     expired = threading.Event()
-    on_expired = Worker._on_expired
+    on_expired = Attempts.expired
 
-    def expire(worker: Worker) -> None:
-        on_expired(worker)
+    def expire(attempts: Attempts) -> None:
+        on_expired(attempts)
         expired.set()
 
-    monkeypatch.setattr(Worker, "_on_expired", expire)
+    monkeypatch.setattr(Attempts, "expired", expire)
 
     async def run() -> str:
         """Run it on an event loop."""
@@ -263,17 +265,17 @@ def test_an_attempt_that_may_not_run_twice_goes_on(slow: App, monkeypatch: pytes
 
 def test_a_stop_does_not_wait_for_a_beat_without_an_answer(slow: App, monkeypatch: pytest.MonkeyPatch):
     """Nor does the worker register again when the answer comes late."""
-    monkeypatch.setattr(keeper_module, "LAST_WAIT", 0.01)
+    monkeypatch.setattr(heartbeat_module, "LAST_WAIT", 0.01)
     asked, leave, answered = threading.Event(), threading.Event(), threading.Event()
 
     def beat(_: Operation[Any], **__: float) -> Any:
         asked.set()
         leave.wait(PATIENCE)
-        return keeper_module.workers.Pulse(alive=False, leases=frozenset())
+        return heartbeat_module.workers.Pulse(alive=False, leases=frozenset())
 
-    told: list[str] = []
+    registration = Registered(slow)
     monkeypatch.setattr(slow.store, "run", beat)
-    keeper = Heartbeat(slow, lambda: 1, frozenset, lambda _: None, lambda: told.append("forgotten"))
+    keeper = Heartbeat(slow, registration, Recorded())
     monkeypatch.setattr(keeper, "_report", answered.set)
     keeper.start()
     assert asked.wait(PATIENCE)
@@ -283,7 +285,7 @@ def test_a_stop_does_not_wait_for_a_beat_without_an_answer(slow: App, monkeypatc
 
     assert alive
     assert answered.wait(PATIENCE)
-    assert [] == told
+    assert 0 == registration.renewals
 
 
 @pytest.mark.parametrize("name", ["claim", "settle"])
@@ -322,7 +324,7 @@ def counting(answers: Callable[[int], bool]) -> tuple[list[int], Callable[[], An
 
 def test_a_sign_off_without_an_answer_is_tried_again(monkeypatch: pytest.MonkeyPatch):
     """On another connection there may be one."""
-    monkeypatch.setattr(patience, "SECONDS", 0.01)
+    monkeypatch.setattr(worker_module, "SIGN_OFF", 0.01)
     tries, call = counting(lambda number: number == 1)
     asyncio.run(in_time(call, "worker 1 cannot sign off"))
 
@@ -331,7 +333,7 @@ def test_a_sign_off_without_an_answer_is_tried_again(monkeypatch: pytest.MonkeyP
 
 def test_a_sign_off_that_is_never_answered_is_given_up(monkeypatch: pytest.MonkeyPatch):
     """The worker ends, and the error says what it could not do."""
-    monkeypatch.setattr(patience, "SECONDS", 0.01)
+    monkeypatch.setattr(worker_module, "SIGN_OFF", 0.01)
     tries, call = counting(lambda _: False)
     with pytest.raises(StoreUnreachable, match=r"worker 1 cannot sign off: the database has not answered within 2"):
         asyncio.run(in_time(call, "worker 1 cannot sign off"))
@@ -341,6 +343,6 @@ def test_a_sign_off_that_is_never_answered_is_given_up(monkeypatch: pytest.Monke
 
 def test_the_margin_is_a_share_of_a_short_lease(slow: App):
     """And a second of a long one."""
-    keepers = [Heartbeat(app, lambda: 1, frozenset, lambda _: None, lambda: None) for app in (slow, App("memory://"))]
+    keepers = [Heartbeat(app, Registered(app), Recorded()) for app in (slow, App("memory://"))]
 
     assert [pytest.approx(2 * MARGIN), 1.0] == [each._margin for each in keepers]

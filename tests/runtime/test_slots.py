@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from redrive import App
 from redrive.engine.outcome import Succeeded
 from redrive.engine.records import Claim
+from redrive.runtime.attempts import Attempts
 from redrive.runtime.settler import Settler
 from redrive.runtime.worker import Worker
 from redrive.stores.operations.leases import Ending, Settled
 from redrive.testing import VirtualClock
-from tests.runtime.helpers import PATIENCE, repeat, take
+from tests.runtime.helpers import PATIENCE, Registered, repeat, take
+
+
+def attempts_of(app: App) -> Attempts:
+    """Return the attempts of a worker with three slots."""
+
+    async def make() -> Attempts:
+        return Attempts(app, VirtualClock(), Registered(app), concurrency=3, pool=ThreadPoolExecutor(1))
+
+    return asyncio.run(make())
 
 
 @pytest.mark.parametrize(
@@ -23,11 +34,11 @@ from tests.runtime.helpers import PATIENCE, repeat, take
 )
 def test_a_slot_is_free_when_no_handler_is_in_it(app: App, held: int, ended: int, expected: int):
     """Ended attempts take no slot, and no more of them than there are slots may wait to be written."""
-    worker = Worker(app, concurrency=3)
-    worker._running = dict.fromkeys(range(held))
-    worker._ended = ended
+    attempts = attempts_of(app)
+    attempts._running = dict.fromkeys(range(held))
+    attempts._ended = ended
 
-    assert expected == worker._free()
+    assert expected == attempts.free
 
 
 def test_an_end_is_counted_until_it_is_written(app: App):
@@ -46,26 +57,39 @@ def test_an_end_is_counted_until_it_is_written(app: App):
     app.task(name="send")(lambda number: None).enqueue_many(range(5))
     worker = asyncio.run(run())
 
-    assert ({}, 0) == (worker._running, worker._ended)
+    assert worker._attempts is not None
+    assert (0, 0) == (worker.abandoned, worker._attempts._ended)
 
 
 def test_a_worker_that_stops_has_no_free_slot(app: App):
     """So a stop that comes during a claim is not followed by another claim."""
-    worker = Worker(app, concurrency=3)
-    worker.stop()
+    attempts = attempts_of(app)
+    attempts.close()
 
-    assert 0 == worker._free()
+    assert 0 == attempts.free
 
 
-def test_the_claimer_is_told_before_a_batch_is_written(app: App):
+class Order:
+    """Attempts that record in which order the settler calls them."""
+
+    def __init__(self, order: list[str]) -> None:
+        self.order, self.count, self.claim_again = order, 0, self
+
+    def set(self) -> None:
+        """Record that the claimer is woken."""
+        self.order.append("woken")
+
+    def settled(self, endings: Sequence[Ending], _: Settled) -> None:
+        """Record that a batch was written."""
+        self.order.append(f"wrote {len(endings)}")
+
+
+def test_the_claimer_is_woken_before_a_batch_is_written(app: App):
     """The next claim is queued while the batch is, so that they share a transaction."""
     order: list[str] = []
 
-    def settled(endings: Sequence[Ending], _: Settled) -> None:
-        order.append(f"wrote {len(endings)}")
-
     async def run(claims: Sequence[Claim]) -> None:
-        settler = Settler(app, VirtualClock(), lambda: 0, settled, lambda: order.append("told"))
+        settler = Settler(app, VirtualClock(), Order(order))
         for claim in claims:
             settler.put(Ending(claim, Succeeded(), 0.0))
         settling = asyncio.create_task(repeat(settler.duty, VirtualClock()))
@@ -78,4 +102,4 @@ def test_the_claimer_is_told_before_a_batch_is_written(app: App):
     app.task(name="send")(lambda number: None).enqueue_many(range(3))
     asyncio.run(run(take(app, 3)))
 
-    assert ["told", "wrote 3"] == order
+    assert ["woken", "wrote 3"] == order

@@ -16,12 +16,23 @@ from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Failed, Succeeded
 from redrive.errors import LeaseLost, TaskDefinitionError
 from redrive.policy import Stage
-from redrive.runtime import heartbeat as keeper_module
+from redrive.runtime import heartbeat as heartbeat_module
 from redrive.runtime.executor import Executor
 from redrive.runtime.heartbeat import LOOK, Heartbeat
 from redrive.stores.operations import leases
 from redrive.stores.operations.leases import Ending
-from tests.runtime.helpers import PATIENCE, app_on, came, failure, register, run_due, take, working
+from tests.runtime.helpers import (
+    PATIENCE,
+    Recorded,
+    Registered,
+    app_on,
+    came,
+    failure,
+    register,
+    run_due,
+    take,
+    working,
+)
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -66,7 +77,7 @@ def test_a_soft_timeout_needs_nobody_to_tell(app: App):
 
 def test_a_keeper_looks_twice_a_second_between_its_beats(app: App, monkeypatch: pytest.MonkeyPatch):
     """By default nine looks to one beat, so that a handler is told of a cancel within a second (D30)."""
-    keeper = Heartbeat(app, lambda: 1, frozenset, lambda _: None, lambda: None)
+    keeper = Heartbeat(app, Registered(app), Recorded())
     done: list[str] = []
     waits: list[float] = []
     monkeypatch.setattr(keeper, "_look", lambda: done.append("look"))
@@ -93,7 +104,7 @@ class _Waits:
 def test_a_keeper_that_holds_nothing_does_not_look(app: App, monkeypatch: pytest.MonkeyPatch):
     """An idle worker costs the database a beat every few seconds, and nothing else."""
     asked: list[Any] = []
-    keeper = Heartbeat(app, lambda: 1, frozenset, lambda _: None, lambda: None)
+    keeper = Heartbeat(app, Registered(app), Recorded())
     monkeypatch.setattr(app.store, "run", asked.append)
     keeper._look()
     keeper._report()
@@ -107,12 +118,11 @@ def test_a_look_finds_what_was_lost(app: App):
     app.task(name="send")(lambda number: None).enqueue_many(range(2))
     first, second = take(app, 2, worker=worker)
     app.job(first.id).cancel()
-    lost: list[frozenset[int]] = []
-    believed = frozenset({first.lease_id, second.lease_id})
+    attempts = Recorded({first.lease_id, second.lease_id})
     before = app.workers()
-    Heartbeat(app, lambda: worker, lambda: believed, lost.append, lambda: None)._look()
+    Heartbeat(app, Registered(app, worker), attempts)._look()
 
-    assert ([frozenset({first.lease_id})], before) == (lost, app.workers())
+    assert ([frozenset({first.lease_id})], before) == (attempts.calls_lost, app.workers())
 
 
 @pytest.fixture
@@ -125,7 +135,7 @@ def calm(tmp_path):
 
 def test_a_handler_in_a_thread_sees_that_its_job_was_cancelled(calm: App, monkeypatch: pytest.MonkeyPatch):
     """It polls ctx.should_stop; what it returns afterwards changes nothing (D30)."""
-    monkeypatch.setattr(keeper_module, "LOOK", 0.005)
+    monkeypatch.setattr(heartbeat_module, "LOOK", 0.005)
     started, seen = threading.Event(), []
 
     @calm.task
@@ -158,7 +168,7 @@ def test_a_handler_in_a_thread_sees_that_its_job_was_cancelled(calm: App, monkey
 
 def test_a_coroutine_is_cancelled_and_its_slot_is_free(calm: App, monkeypatch: pytest.MonkeyPatch):
     """It need not poll anything."""
-    monkeypatch.setattr(keeper_module, "LOOK", 0.005)
+    monkeypatch.setattr(heartbeat_module, "LOOK", 0.005)
     seen = []
 
     async def run() -> str:
@@ -342,7 +352,7 @@ def test_telling_an_attempt_that_is_not_there_does_nothing(app: App):
     executor = Executor(app, None)
     executor.stop(Stop.LOST, [4711])
 
-    assert ([], False) == (executor.unsaid(), executor.ends_by_itself(4711))
+    assert ([], False) == (executor.unwritten(), executor.ends_by_itself(4711))
 
 
 def test_a_job_that_ended_otherwise_is_only_logged(filed: App, caplog):

@@ -77,7 +77,7 @@ def test_a_look_that_fails_is_tried_again(app: App, monkeypatch: pytest.MonkeyPa
     """The store may be away for a while; the timekeeper stays."""
     looked(app, StoreBusy("locked"), ClockState(HOUR, NONE), monkeypatch=monkeypatch)
 
-    assert "looking at the clock waits: locked" == caplog.messages[0]
+    assert "checking the clock waits: locked" == caplog.messages[0]
     assert 2 == len(caplog.messages)
 
 

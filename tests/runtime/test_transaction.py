@@ -501,7 +501,7 @@ def test_another_result_is_not_lost_in_silence(app: App, caplog):
 
     (said,) = after(app, caplog, handler)
 
-    assert "job 1: what its handler returned after ctx.transaction() is not kept" in said
+    assert "job 1: the result that its handler returned after ctx.transaction() is not kept" in said
     assert "ctx.set_result()" in said
 
 
@@ -617,7 +617,7 @@ def test_a_handler_that_has_completed_its_job_is_not_stopped(filed: App):
             first = filed.workers()[0].heartbeat_at
             await until(lambda: filed.workers()[0].heartbeat_at > first + 3 * filed.terms.heartbeat_every)
             go.set()
-            await until(lambda: not worker._running)
+            await until(lambda: not worker.abandoned)
             assert "done" == await job.aresult()
 
     asyncio.run(run())

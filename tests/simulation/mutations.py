@@ -20,9 +20,9 @@ import redrive.stores.operations.leases
 from redrive.engine.outcome import Lost, Released
 from redrive.engine.settle import decide
 from redrive.runtime import heartbeat
+from redrive.runtime.attempts import Attempts
 from redrive.runtime.executor import Executor
 from redrive.runtime.heartbeat import Heartbeat
-from redrive.runtime.worker import Worker
 from redrive.stores.dialects import loader
 from redrive.stores.drivers.sqlite.lending import AsyncSQLiteLoan, Lender
 
@@ -99,7 +99,7 @@ def _fired_again() -> Iterator[None]:
 @contextlib.contextmanager
 def _unguarded() -> Iterator[None]:
     """The attempts go on although no heartbeat was written."""
-    with mock.patch.object(Worker, "_on_expired", return_value=None):
+    with mock.patch.object(Attempts, "expired", return_value=None):
         yield
 
 

@@ -18,7 +18,7 @@ TRACEBACK_TEXT = 16_000
 _OURS = (
     "redrive.runtime.executor",
     "redrive.runtime.soft_timeout",
-    "redrive.runtime.meaning",
+    "redrive.runtime.outcomes",
     "concurrent.futures.thread",
 )
 

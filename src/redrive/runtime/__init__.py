@@ -1,17 +1,17 @@
-"""The background duties of a worker process. One duty, one noun, one short file.
+"""The worker process and its background duties, one per module.
 
-Answers: who runs the jobs? May import: `redrive.app` and below. Must never: decide. Every decision is made in
-`redrive.policy` or `redrive.engine`; this layer calls handlers, waits, and carries values to and from the store.
+May import: `redrive.app` and below. Must never: decide. Every decision is made in `redrive.policy` or `redrive.engine`;
+this layer calls handlers, waits, and carries values to and from the store.
 
 In the order in which a job meets them:
 
-* `notifier` sees that the database has changed, and wakes the claimer;
-* `claimer` takes due jobs, as many as there are free slots;
-* `executor` runs a handler and says how it ended; while somebody listens, `watching` is around it;
-* `settler` gathers endings and writes them in batches;
-* `keeper` beats, and stops what the worker has lost, or may lose because no beat is answered;
-* `rescuer` sweeps up after workers that died;
-* `coroner` sees that a worker has died before its lease runs out, by its `process` or its session;
-* `pruner` deletes jobs that ended long ago;
-* `worker` starts these, and stops them in order.
+* `notifier` waits for changes of the database and wakes the claimer;
+* `claimer` claims due jobs, as many as there are free slots;
+* `attempts` holds the slots and the leases of what runs;
+* `executor` runs one handler and returns its outcome; `tracing` surrounds it with the context managers of sinks;
+* `settler` writes outcomes in batches;
+* `heartbeat` extends the lease of the worker and stops attempts that have lost theirs;
+* `rescuer` takes jobs from workers without a heartbeat, `dead_workers` from workers with a process that is gone;
+* `scheduler`, `timeouts`, `pruner`, `checkpointer`, `timekeeper` and `reporter` do the rest;
+* `worker` starts the duties and stops them in order; `supervision` restarts a duty that fails.
 """

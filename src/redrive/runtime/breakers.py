@@ -1,19 +1,16 @@
-"""Circuit breakers before durable attempts: while one is open, its jobs are parked and nothing is spent.
+"""Circuit breakers of durable attempts: while one is open, its jobs are parked and no attempt is spent.
 
-A policy with ``breaker=`` shares a breaker with whatever else names it, in this process: calls and durable attempts
-alike. It is asked just before the handler would run. If it is open, the job goes back to its queue with the hold
-``breaker`` until the breaker lets somebody try again; its attempts and failures stay as they are, and the reason stands
-on the job (conformance D12: at peers, an outage of a dependency uses up the retries of every job that needs it).
+A policy with ``breaker=`` shares its breaker with all calls and attempts of this process that name it. The breaker is
+asked just before the handler would run. If it is open, the job returns to its queue with the hold ``breaker`` until the
+breaker admits a probe; its attempts and failures stay as they are. Without that, an outage of a dependency would use up
+the retries of every job that needs it.
 
-An attempt reports once how it ended. What the policy would not have retried is an answer of the target and not a
-failure, as in `redrive.retrying`, unless the breaker itself says what counts. A handler that asked for something else
-(a snooze, an answer from outside, a cancellation) has told nothing.
+An attempt reports once how it ended. A failure that the policy would not retry is an answer of the target and counts as
+a success, as in `redrive.retrying`, unless the breaker has its own predicate. A snooze, a suspension and a cancellation
+count as neither.
 
-The attempt that is let through to find out, one a cool-down, is an attempt like any other: if it fails, that is one of
-the job's retries. So it should not be the same job each time: those that have failed more often come back later.
-
-A breaker knows what its own process has seen: with three workers, each finds out for itself, and each sends one probe
-a cool-down.
+A probe is an attempt like any other: its failure is one of the job's retries. So that it is not the same job each time,
+jobs with more failures come back later. Each worker has breakers of its own and sends its own probes.
 """
 
 from __future__ import annotations
@@ -34,32 +31,25 @@ from redrive.retrying.circuit_breaker import Permit
 from redrive.retrying.context import using
 from redrive.retrying.shared import SharedBreaker, resolve
 
-__all__ = ["Passage", "admit"]
+__all__ = ["Admission", "admit"]
 
 _ANSWERED = ("not_matched", "permanent")
-"""Why a policy gives up on a failure that is an answer."""
+"""The rules by which a policy gives up on a failure that is an answer of the target."""
 
-_STEP_BACK = timedelta(milliseconds=100)
-_MOST = 50
-"""For each failure, up to so many, a parked job comes back so much later than those that have none."""
+_DELAY_PER_FAILURE = timedelta(milliseconds=100)
+_MAX_FAILURES = 50
+"""The number of failures beyond which a parked job comes back no later."""
 
-_A_MOMENT = timedelta(seconds=1)
-"""How long a job is parked where the breaker does not say how long it stays open."""
+_DEFAULT_DELAY = timedelta(seconds=1)
+"""The delay of a parked job if the breaker does not give one."""
 
 
-class Passage:
-    """An attempt that may run, and what it has to report.
-
-    Args:
-        claim: the attempt.
-        policy: that names the breaker.
-        breaker: who let it pass; None where nobody was asked.
-        permit: by which it reports.
-        app: whose clock tells the time, in tests.
+class Admission:
+    """An attempt that a breaker has admitted, or that has no breaker.
 
     Attributes:
         claim: the attempt.
-        error: what the handler raised, if it did.
+        error: the exception of the handler, if it raised one.
     """
 
     def __init__(
@@ -72,12 +62,8 @@ class Passage:
         self._permit = permit
         self._app = app
 
-    def tell(self, outcome: Outcome) -> None:
-        """Report how the attempt ended.
-
-        Args:
-            outcome: how.
-        """
+    def record(self, outcome: Outcome) -> None:
+        """Report to the breaker how the attempt ended."""
         if self._permit is None:
             return
         with _time_of(self._app):
@@ -92,7 +78,7 @@ class Passage:
                     self._permit.dropped()
 
     def drop(self) -> None:
-        """Nobody knows how it ended: the worker took the slot away."""
+        """Report to the breaker that the attempt was cancelled by the worker."""
         if self._permit is not None:
             with _time_of(self._app):
                 self._permit.dropped()
@@ -105,26 +91,17 @@ class Passage:
         history = History(claim.failures + 1, claim.started_at, claim.last_delay, claim.by_rule)
         try:
             decision = self._policy.decide(history, failed.failure, claim.claimed_at, 0.0)
-        except Exception:  # noqa: BLE001 - a backoff function of the user's; the settler reports it
+        except Exception:  # noqa: BLE001 - a backoff function of the user; the settler reports the error
             return True
         return not (isinstance(decision, GiveUp) and decision.rule in _ANSWERED)
 
 
-def admit(app: App, task: Task[Any, Any, Any], claim: Claim) -> Passage | Released:
-    """Ask the breaker of a job's policy, if it names one, whether its handler may run.
-
-    Args:
-        app: whose clock tells the time, in tests.
-        task: of the job.
-        claim: the attempt.
-
-    Returns:
-        The passage, or how the job is given back.
-    """
-    # A catch job carries the policy of its parent, but it does not call what its parent called.
+def admit(app: App, task: Task[Any, Any, Any], claim: Claim) -> Admission | Released:
+    """Ask the breaker of the job's policy, if it has one. Return the admission, or the outcome that parks the job."""
+    # A catch job carries the policy of its parent, but its handler does not call the same target.
     policy = task.policy if claim.catching else claim.policy
     if policy.breaker is None:
-        return Passage(claim, policy, None, None, app)
+        return Admission(claim, policy, None, None, app)
     try:
         _, breaker = resolve(policy, task.name)
     except PolicyValueError as error:
@@ -134,10 +111,10 @@ def admit(app: App, task: Task[Any, Any, Any], claim: Claim) -> Passage | Releas
         try:
             permit = breaker.circuit.admit()
         except CircuitOpen as refused:
-            left = (refused.retry_after or _A_MOMENT) + min(claim.failures, _MOST) * _STEP_BACK
+            left = (refused.retry_after or _DEFAULT_DELAY) + min(claim.failures, _MAX_FAILURES) * _DELAY_PER_FAILURE
             why = f"the circuit breaker {breaker.key!r} is open, for {format_duration(left)} at least"
             return Released(why, left, Hold.BREAKER)
-    return Passage(claim, policy, breaker, permit, app)
+    return Admission(claim, policy, breaker, permit, app)
 
 
 def _time_of(app: App) -> AbstractContextManager[None]:

@@ -1,7 +1,6 @@
-"""Keeps the log of a database file small, and warns where a long transaction prevents that.
+"""A background duty that truncates the write-ahead log of a SQLite file, and warns if a long transaction prevents that.
 
-Only SQLite in a file has such a log (`redrive.stores.drivers.sqlite.log`); for other stores there is nothing to do.
-Every worker looks: the size of a file costs nothing, and what one worker has emptied is small for the next one.
+Other stores have no such log. Every worker does this: reading the size of a file costs nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ __all__ = ["Checkpointer"]
 log = logger("redrive.worker")
 
 EVERY = 10.0
-"""Seconds between two looks."""
+"""Seconds between two checks."""
 
 WARNINGS = 60.0
 """Seconds between two warnings."""
@@ -25,11 +24,11 @@ MEGABYTE = 1_000_000
 
 
 class Checkpointer:
-    """Empties a log that is too large.
+    """The duty.
 
     Args:
-        app: whose store.
-        clock: says when a warning is to be repeated.
+        app: the app with the store.
+        clock: the clock that spaces the warnings.
     """
 
     def __init__(self, app: App, clock: Clock) -> None:
@@ -39,18 +38,11 @@ class Checkpointer:
 
     @property
     def duty(self) -> Duty:
-        """Look every ten seconds."""
+        """Check every ten seconds."""
         return Duty("emptying the log of the database", self.look, shortest=EVERY)
 
     async def look(self) -> float:
-        """Empty the log if it is too large.
-
-        Returns:
-            Seconds until the next look.
-
-        Raises:
-            StoreError: the database refused.
-        """
+        """Truncate the log if it is too large, and return the seconds until the next check."""
         left = await self._app.store.trim_log()
         if left:
             self._warn(left)

@@ -1,40 +1,37 @@
-"""Takes due jobs, as many as there are free slots; rests until there is a reason to look again.
+"""A background duty that claims due jobs, as many as there are free slots.
 
-One claimer serves the whole process: contenders for the same rows only get in each other's way. It takes no more than
-can start at once, so that a crash costs the jobs that were running and not their neighbours in a queue in memory.
+One claimer serves the whole process, because several would only compete for the same rows. It claims no more than can
+start at once, so that a crash costs the jobs that were running and not those in a queue in memory.
 
-A job whose last two leases were both lost is a *suspect*: one more crash, and it is presumed to kill its workers. But
-a crash is charged to all that the worker was running, and nobody knows which of them it was. So suspects do not run
-together: a worker runs one of them at a time and gives the others back before that one starts. The one that kills dies
-alone, and its former neighbours find out that they are healthy (conformance D19).
+A job with two lost leases in a row is a *suspect*: one more crash, and it is presumed to kill its workers. A crash
+counts against every job that the worker was running, and no one can see which of them was the reason. So suspects do
+not run together: a worker runs one of them at a time and gives the others back before that one starts. The job that
+kills its worker dies alone, and the others prove that they are healthy.
 
-Most claims begin where the last one found something: at the floors of `redrive.stores.operations.floors`, which says
-what they are for, and why nothing gets lost below them. Now and then a claim looks without them, and the claimer does
-not rest longer than until then.
+Most claims begin where the last one found something: at the floors of `redrive.stores.operations.floors`. From time to
+time a claim looks without them, and the claimer does not rest longer than until then.
 
-Every few seconds it looks whether the schema of the database has changed. Where a newer redrive has migrated it to one
-that this worker cannot work with, it claims nothing until that has changed, and says so in the log.
+The claimer looks again when the notifier saw a change, when an attempt has ended, when the next known job is due, and
+after `NET`, because every notification can get lost. It claims only jobs of the tasks that the worker has.
 
-Reasons to look again: the notifier saw a change, the settler writes what has ended, the next job known to be due is
-due, or `NET` has passed, because every notification can get lost.
+Every few seconds it checks the schema of the database. If a newer redrive has migrated it to one that this worker
+cannot work with, the worker claims nothing until that has changed, and logs it.
 
-The worker claims jobs of the tasks that it has and leaves the others where they are, for workers that have them.
-
-A claim whose reply is lost leaves leases behind that nobody knows, under a worker that lives: nobody would ever take
-them from it. The keeper sees such leases; but it also sees those of a claim that is just coming in. Between two claims
-the claimer can tell the one from the other, and gives back what it did not take.
+If the reply to a claim is lost, the database holds leases that the worker does not know, and no other worker may take
+them while this one lives. The heartbeat sees such leases, but also those of a claim that is under way. Between two
+claims the claimer can distinguish them, and gives back what the worker does not run.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
 from redrive.app.app import App
 from redrive.app.events import emit_moved, emit_settled
 from redrive.clock import Clock
-from redrive.engine.lease import POISON_LIMIT, UNKNOWN_TASK_DELAY
+from redrive.engine.lease import UNKNOWN_TASK_DELAY
 from redrive.engine.outcome import Released
 from redrive.engine.records import Claim
 from redrive.engine.transition import Transition
@@ -42,140 +39,108 @@ from redrive.errors import StoreError
 from redrive.observe.listeners import LISTENERS
 from redrive.observe.logs import logger
 from redrive.runtime import failpoints
+from redrive.runtime.attempts import Attempts, is_suspect
+from redrive.runtime.registration import Registration
 from redrive.runtime.supervision import Duty
 from redrive.runtime.tracing import log_undecided
 from redrive.stores.operations import floors, leases, workers
 from redrive.stores.operations.leases import Ending
 from redrive.stores.operations.limited_queues import QueueScan
 
-__all__ = ["Claimer", "suspect"]
+__all__ = ["Claimer"]
 
 log = logger("redrive.worker")
 
 NET = timedelta(seconds=1)
+"""The longest rest between two claims while slots are free."""
 
-SCHEMA_LOOK = 10.0
-"""Seconds after which the claimer looks again whether the schema of the database is one that it can work with."""
+SCHEMA_CHECK = 10.0
+"""Seconds between two checks of the schema."""
 
 SUSPECT_DELAY = timedelta(seconds=1)
-"""How long a suspect waits before it may ask again whether it is its turn."""
+"""The delay of a suspect that is given back because another one runs."""
 
 
-def suspect(claim: Claim) -> bool:
-    """Would one more crash of this job be its last?"""
-    return claim.crashes >= POISON_LIMIT - 1
-
-
-def _is_first_look(held: Transition) -> bool:
-    assert held.scheduled_at is not None  # noqa: S101 - it waits for its next look
+def _is_first_hold(held: Transition) -> bool:
+    assert held.scheduled_at is not None  # noqa: S101 - a held job has a next look
     return held.unreadable_at is not None and held.scheduled_at - held.unreadable_at <= UNKNOWN_TASK_DELAY
 
 
 class Claimer:
-    """Takes jobs.
+    """The duty.
 
     Args:
-        app: whose store.
-        clock: to rest by while the store is away.
-        worker_id: for whom; asked each time, since a worker may have to register again.
-        free: how many slots are free.
-        start: called with each claim.
-        forgotten: called when the store does not know the worker any more; registers it again.
-        give_back: called with each claim that arrives after `stop`; its attempt never starts.
-        suspect_runs: does the worker run a suspect?
-        running: the leases that the worker knows.
-        queues: from which queues; None means all.
-        idle: set while the claimer waits for news: it has free slots, and nothing is due.
-        extended: called after a claim, which is a heartbeat too, with the instant of the clock before it was sent.
+        app: the app with the store.
+        clock: the clock that decides when to look without floors and when to check the schema.
+        registration: the registration of the worker.
+        attempts: the attempts that it starts.
+        idle: set while the claimer waits with free slots and nothing is due.
     """
 
-    def __init__(  # noqa: PLR0913 - its neighbours
+    def __init__(
         self,
         app: App,
         clock: Clock,
+        registration: Registration,
+        attempts: Attempts,
         *,
-        worker_id: Callable[[], int],
-        free: Callable[[], int],
-        start: Callable[[Claim], None],
-        forgotten: Callable[[], Awaitable[None]],
-        give_back: Callable[[Claim], None],
-        suspect_runs: Callable[[], bool],
-        running: Callable[[], frozenset[int]] = frozenset,
-        queues: Sequence[str] | None,
         idle: asyncio.Event | None = None,
-        extended: Callable[[float], None] = lambda _: None,
     ) -> None:
-        self._extended = extended
         self._app = app
         self._clock = clock
-        self._worker_id = worker_id
-        self._free = free
-        self._start = start
-        self._forgotten = forgotten
-        self._give_back = give_back
-        self._suspect_runs = suspect_runs
-        self._running = running
-        self._doubt = False
+        self._registration = registration
+        self._attempts = attempts
+        self._idle = idle or asyncio.Event()
         self._stopped = False
-        self._queues = queues
         self._walks: tuple[QueueScan, ...] = ()
         self._floors: tuple[floors.LaneCursor, ...] = ()
-        self._whole_at = float("-inf")  # by the monotonic clock: when to look without floors again
-        self._fits_until = float("-inf")  # by the monotonic clock: when to look at the schema again
+        # Instants of the monotonic clock: the next look without floors, and the next check of the schema.
+        self._whole_at = float("-inf")
+        self._fits_until = float("-inf")
         self._ahead = 0
-        self._wake = asyncio.Event()
-        self._idle = idle or asyncio.Event()
-
-    def wake(self) -> None:
-        """Give a reason to look again."""
-        self._wake.set()
-
-    def doubt(self) -> None:
-        """Look soon whether the worker holds leases that it does not know."""
-        self._doubt = True
-        self._wake.set()
 
     def stop(self) -> None:
-        """Take no more jobs; the duty ends when a claim that is under way has been given back."""
+        """Claim nothing more; the duty ends when a claim that is under way has been given back."""
         self._stopped = True
-        self._wake.set()
+        self._attempts.claim_again.set()
 
     @property
     def duty(self) -> Duty:
-        """Take jobs until stopped."""
+        """Claim jobs until stopped."""
         return Duty("claiming", self._step)
 
     async def _step(self) -> float | None:
         if self._stopped:
             return None
-        self._wake.clear()
-        free = self._free()
-        if free <= 0 and not self._doubt:
-            await self._wake.wait()
+        self._attempts.claim_again.clear()
+        free = self._attempts.free
+        if free <= 0 and not self._attempts.doubted:
+            await self._attempts.claim_again.wait()
             return 0.0
-        await self._forsake()
+        await self._return_unknown()
         known = await self._claim(free) if free > 0 else None
         await self._rest(known)
         return 0.0
 
-    async def _forsake(self) -> None:
-        """Give back what is held and not known. No claim is under way here, so it is not just coming in."""
-        if not self._doubt:
+    async def _return_unknown(self) -> None:
+        """Give back leases that the worker does not know. No claim is under way here."""
+        if not self._attempts.doubted:
             return
-        unknown = await self._app.store.arun(workers.held(self._worker_id())) - self._running()
+        worker = self._registration.id
+        unknown = await self._app.store.arun(workers.held(worker)) - self._attempts.held()
         if unknown:
-            given = await self._app.store.arun(workers.forsake(self._worker_id(), unknown, now=self._app.now()))
+            given = await self._app.store.arun(workers.forsake(worker, unknown, now=self._app.now()))
             log.warning("the reply to a claim was lost; %d jobs are given back", len(given))
-        self._doubt = False
+        self._attempts.doubted = False
 
     async def _check_schema(self, at: float) -> None:
-        """Check that no newer redrive has migrated the database to what this worker cannot work with."""
+        """Check that this worker can work with the schema of the database."""
         ahead = await self._app.store.acheck_schema()
         if ahead > self._ahead:
             log.warning(
                 "the database was migrated by a newer redrive; this worker goes on, since it can work with that"
             )
-        self._fits_until, self._ahead = at + SCHEMA_LOOK, ahead
+        self._fits_until, self._ahead = at + SCHEMA_CHECK, ahead
 
     async def _claim(self, free: int) -> timedelta | None:
         began = self._clock.monotonic()
@@ -185,10 +150,10 @@ class Claimer:
         known = self._floors if began < self._whole_at else ()
         claimed = await self._app.store.arun(
             leases.claim(
-                self._worker_id(),
+                self._registration.id,
                 free,
                 lease_for=self._app.terms.lease_for,
-                queues=self._queues,
+                queues=self._registration.queues,
                 tasks=self._app.served(),
                 walks=self._walks,
                 floors=known,
@@ -201,30 +166,31 @@ class Claimer:
         if not known:
             self._whole_at = ended + min(floors.PATIENCE * (ended - began), floors.FULL_LOOK.total_seconds())
         if not claimed.known:
-            await self._forgotten()
+            await self._registration.renew()
             return timedelta(0)
         for held, trace in claimed.held:
-            if _is_first_look(held):  # the job is looked at again and again; once is enough for the log
+            # A held job is looked at again and again; one line in the log is enough.
+            if _is_first_hold(held):
                 log_undecided(held, trace)
         if claimed.held and LISTENERS:
             emit_moved([held for held, _ in claimed.held])
         if claimed.claims:
             failpoints.at("after_claim")
-            self._extended(began)
+            self._registration.extended(began)
         claims = await self._one_suspect(claimed.claims)
-        take = self._give_back if self._stopped else self._start
+        take = self._attempts.give_back if self._stopped else self._attempts.start
         for claim in claims:
             take(claim)
         if not known:
             return claimed.rest_for
-        # What is below the floors is due, perhaps: there is a reason to look when it is time to look without them.
+        # Jobs below the floors may be due, so the claimer looks again when it is time to look without floors.
         look = timedelta(seconds=max(self._whole_at - ended, 0.0))
         return look if claimed.rest_for is None else min(claimed.rest_for, look)
 
     async def _one_suspect(self, claims: Sequence[Claim]) -> Sequence[Claim]:
-        """Give back all suspects but the first, or all if one is running; see the module. Answer the rest."""
-        suspects = [claim for claim in claims if suspect(claim)]
-        spare = suspects if self._suspect_runs() else suspects[1:]
+        """Give back all suspects but the first, or all if one is running. Return the other claims."""
+        suspects = [claim for claim in claims if is_suspect(claim)]
+        spare = suspects if self._attempts.runs_suspect else suspects[1:]
         if not spare:
             return claims
         out = Released("its worker was lost twice while it ran; it waits for its turn to run alone", SUSPECT_DELAY)
@@ -233,7 +199,7 @@ class Claimer:
             settled = await self._app.store.arun(leases.settle(endings, now=self._app.now()))
         except StoreError:
             for claim in claims:
-                self._give_back(claim)
+                self._attempts.give_back(claim)
             return ()
         if LISTENERS:
             emit_settled(endings, settled)
@@ -242,12 +208,13 @@ class Claimer:
     async def _rest(self, known: timedelta | None) -> None:
         seconds = (NET if known is None else min(known, NET)).total_seconds()
         if seconds <= 0 or self._stopped:
-            await self._clock.asleep(0)  # what was taken starts before the next look is prepared
+            # Claimed jobs start before the next claim is prepared.
+            await self._clock.asleep(0)
             return
         self._idle.set()
         try:
             async with asyncio.timeout(seconds):
-                await self._wake.wait()
+                await self._attempts.claim_again.wait()
         except TimeoutError:
             return
         finally:

@@ -1,23 +1,23 @@
-"""Sees that other workers have died, sooner than their leases run out.
+"""A background duty that detects dead workers before their leases run out.
 
-Two signs are better than silence. A worker on this machine is gone if its process is (`redrive.runtime.process`); of
-that one look is enough. A worker with a session in the database, wherever it runs, holds a lock there, which is free
-a moment after its process has ended. But a session can also be lost while the process lives, and is back soon: so it
-takes two looks in a row, and no heartbeat between them.
+A worker on this machine is dead if its process is gone (`redrive.runtime.process`); one look is enough. A worker with a
+session in the database holds a lock there, which is free a moment after its process has ended. A session can also be
+lost while the process lives, and is soon back, so that takes two looks in a row without a heartbeat between them.
 
-What the dead held is taken from them at once. Were a living worker ever buried by mistake, nothing would be lost: what
-it still writes is refused, it registers again, and its jobs run again (at least once, as after any crash).
+The leases of a dead worker are taken at once. If a living worker is taken for dead by mistake, nothing is lost: its
+writes are refused, it registers again, and its jobs run again, as after any crash.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from redrive.app.app import App
 from redrive.engine.records import Process, WorkerRecord
 from redrive.observe.logs import logger
 from redrive.runtime.process import is_gone
+from redrive.runtime.registration import Registration
 from redrive.runtime.supervision import Duty
 from redrive.runtime.tracing import report_moved
 from redrive.stores.operations import leases, workers
@@ -30,43 +30,39 @@ LOOK = 1.0
 """Seconds between two looks."""
 
 BUDGET = 100
-"""Leases per transaction, as of the rescuer, who takes what is left."""
+"""Leases of one transaction; the rescuer takes the rest."""
 
 
 class DeadWorkers:
-    """Finds dead workers.
+    """The duty.
 
     Args:
-        app: whose store.
-        me: the worker itself, who knows that it lives.
+        app: the app with the store.
+        registration: the registration of this worker, which is not examined.
     """
 
-    def __init__(self, app: App, me: Callable[[], int]) -> None:
+    def __init__(self, app: App, registration: Registration) -> None:
         self._app = app
-        self._me = me
+        self._registration = registration
         self._suspects: Mapping[int, datetime] = {}
 
     @property
     def duty(self) -> Duty:
         """Look every second."""
-        return Duty("looking after the others", self._step, shortest=LOOK)
+        return Duty("detecting dead workers", self._step, shortest=LOOK)
 
     async def _step(self) -> float:
         try:
             await self.look()
         except BaseException:
-            # A worker that was away itself has seen no other one twice.
+            # A look that failed does not count as one of two in a row.
             self._suspects = {}
             raise
         return LOOK
 
     async def look(self) -> None:
-        """Look once, and bury whom there is to bury.
-
-        Raises:
-            StoreError: the database refused.
-        """
-        others = [each for each in await self._app.store.arun(workers.workers()) if each.id != self._me()]
+        """Look once, and take the leases of dead workers."""
+        others = [each for each in await self._app.store.arun(workers.workers()) if each.id != self._registration.id]
         gone = {each.id: "its process is gone" for each in others if _process_is_gone(each)}
         gone |= dict.fromkeys(self._unlocked_twice(others), "its session in the database is gone")
         if not gone:

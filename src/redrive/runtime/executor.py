@@ -1,20 +1,20 @@
-"""Runs one handler and says how it ended.
+"""Runs the handler of one claimed job and returns how it ended.
 
-Whatever a handler does becomes one frozen `Outcome`: it returned, it raised, it asked for something by a signal, it
-took too long. What it *cannot* become is an exception of the worker: a payload that the present code cannot read, a
-result that cannot be stored, an error whose text cannot be encoded are all outcomes of that one job and hurt no other.
+Everything that a handler does becomes one frozen `Outcome`: it returned, it raised, it raised a control signal, or it
+took too long. It never becomes an exception of the worker: a payload that the present code cannot read, a result that
+cannot be stored and an error text that cannot be encoded are outcomes of that one job and affect no other.
 
 ``async def`` handlers run on the event loop and are cancelled at their attempt timeout. ``def`` handlers run in a
 thread, which Python cannot stop: at the timeout the attempt is over and fenced off, and the thread runs out by itself.
 
-A soft timeout comes before that. An ``async def`` handler meets it as a `SoftTimeout`, raised where it waits, and may
-clean up; a ``def`` handler sees it in ``ctx.should_stop``.
+A soft timeout comes before that. In an ``async def`` handler it is a `SoftTimeout`, raised where the handler waits, so
+that it can clean up; in a ``def`` handler it sets ``ctx.should_stop``.
 
 A handler may end its attempt by itself, in its own transaction (`redrive.app.transaction`). Then the end is written,
-and what the handler still does is only looked at to be logged.
+and a later error or result of the handler is only logged.
 
 A cancellation by the worker ends the attempt without an outcome. Any other cancellation, by the handler itself or by
-what it awaits, is a failure: otherwise the job would be given back and run again at once, for ever.
+what it awaits, is a failure: otherwise the job would be given back and run again at once, forever.
 
 Every other `BaseException` that a handler raises is a failure of its attempt too; none of them ends the worker.
 """
@@ -54,11 +54,11 @@ from redrive.errors import ConfigurationError, JobNotFound, PayloadError
 from redrive.errors.foreign import trace
 from redrive.observe.listeners import LISTENERS
 from redrive.observe.logs import Block, logger
-from redrive.runtime.breakers import Passage, admit
-from redrive.runtime.meaning import AttemptTimeout, meaning
+from redrive.runtime.breakers import Admission, admit
+from redrive.runtime.outcomes import AttemptTimeout, outcome_of
 from redrive.runtime.soft_timeout import softly
 from redrive.runtime.threads import Threads
-from redrive.runtime.tracing import watched
+from redrive.runtime.tracing import traced
 from redrive.stores.operations import jobs, workers
 from redrive.stores.operations.attempts import ProgressReport
 
@@ -70,14 +70,14 @@ _SUCCEEDED = Succeeded()
 
 
 class Executor:
-    """Runs handlers of one app.
+    """Runs the handlers of one app.
 
     Args:
-        app: whose tasks.
-        pool: where ``def`` handlers run; None runs them on the event loop, one at a time, as drain mode wants it.
+        app: the app with the tasks.
+        pool: the threads of ``def`` handlers; None runs them on the event loop, one at a time, for drain mode.
         begins: called with each claim just before its handler is called.
-        cut_off: answers whether the caller has cancelled the attempt of a lease. By default every cancellation of the
-            present task counts as the caller's.
+        cut_off: returns True if the caller has cancelled the attempt of a lease. By default every cancellation of the
+            current task counts as the caller's.
     """
 
     def __init__(
@@ -94,43 +94,32 @@ class Executor:
         self._cut_off = cut_off
         self._links: dict[int, AttemptHandle] = {}
 
-    # ------------------------------------------------------------------------------- what handlers are told, and tell
+    # ---------------------------------------------------------------- stop requests and reports
 
     def stop(self, why: Stop, lease_ids: Iterable[int] | None = None) -> None:
-        """Tell handlers that they should stop. From any thread.
-
-        Args:
-            why: the reason.
-            lease_ids: the attempts; None means all that run.
-        """
+        """Set ``ctx.should_stop`` for the handlers of these leases; None means all. Safe to call from any thread."""
         for lease_id in list(self._links) if lease_ids is None else lease_ids:
             link = self._links.get(lease_id)
             if link is not None:
                 link.stop(why)
 
     def ends_by_itself(self, lease_id: int) -> bool:
-        """Has the handler of this attempt ended it in its own transaction, or may it be doing so just now?"""
+        """Return True if the handler has ended this attempt in its own transaction, or may be doing so now."""
         link = self._links.get(lease_id)
         return link is not None and (link.ended or link.lent)
 
-    def unsaid(self) -> list[ProgressReport]:
-        """Take what handlers have said of themselves and nobody has written yet. From any thread."""
+    def unwritten(self) -> list[ProgressReport]:
+        """Take the reports of handlers that are not written yet. Safe to call from any thread."""
         reports = (link.unsaid() for link in list(self._links.values()))
         return [report for report in reports if report is not None]
 
-    # ------------------------------------------------------------------------------------------------- one attempt
+    # ---------------------------------------------------------------- one attempt
 
     async def run(self, claim: Claim) -> Outcome:
-        """Run the handler of a claimed job.
-
-        Args:
-            claim: the job.
-
-        Returns:
-            How it ended.
+        """Run the handler of a claimed job and return how it ended.
 
         Raises:
-            asyncio.CancelledError: the caller has cancelled the attempt, which has no outcome.
+            asyncio.CancelledError: the caller has cancelled the attempt, which so has no outcome.
         """
         task = self._app.find(claim.task)
         if task is None:
@@ -148,50 +137,51 @@ class Executor:
             return _unknown(str(error))
         except (PayloadError, ConfigurationError, JobNotFound) as error:
             return Unreadable(clean(error, ERROR_TEXT))
-        passage = admit(self._app, task, claim)
-        if isinstance(passage, Released):
-            return passage
+        admission = admit(self._app, task, claim)
+        if isinstance(admission, Released):
+            return admission
         try:
             if task.signature.context is None:
-                outcome = await self._outcome(task, arguments, limit, passage)
+                outcome = await self._outcome(task, arguments, limit, admission)
             else:
-                outcome = await self._linked(task, claim, arguments, limit, passage=passage)
+                outcome = await self._linked(task, claim, arguments, limit, admission=admission)
         except BaseException:
-            passage.drop()
+            admission.drop()
             raise
         try:
-            passage.tell(outcome)
-        except BaseException as error:  # noqa: BLE001 - a predicate of the user's may raise anything
-            why = "its circuit breaker could not be told how the attempt ended"
+            admission.record(outcome)
+        except BaseException as error:  # noqa: BLE001 - a predicate of the user may raise anything
+            why = "its circuit breaker could not record how the attempt ended"
             log.error("job %d: %s%s", claim.id, why, Block(trace(error)))  # noqa: TRY400 - the error may be foreign
         return outcome
 
     async def _outcome(
-        self, task: Task[Any, Any, Any], arguments: dict[str, Any], limit: timedelta, passage: Passage
+        self, task: Task[Any, Any, Any], arguments: dict[str, Any], limit: timedelta, admission: Admission
     ) -> Outcome:
-        """Call the handler, and say as a value what came of it."""
-        claim = passage.claim
+        """Call the handler and return its outcome."""
+        claim = admission.claim
         self._begins(claim)
         try:
             if LISTENERS:
-                result = await watched(
+                result = await traced(
                     self._app.store, claim, lambda: self._call(task, arguments, limit, claim.lease_id)
                 )
             else:
                 result = await self._call(task, arguments, limit, claim.lease_id)
         except BaseException as error:
-            if issubclass(type(error), asyncio.CancelledError):  # what is foreign may lie about its class, or raise
+            # isinstance() would call methods of a foreign exception, which may raise.
+            if issubclass(type(error), asyncio.CancelledError):
                 if self._cut_off(claim.lease_id):
                     raise
                 _undo_cancellation()
-            passage.error = error
-            return meaning(error)
+            admission.error = error
+            return outcome_of(error)
         if isinstance(result, Pending):
             return Suspended(result.timeout)
         try:
             raw = task.returns.check(result)
         except (PayloadError, ConfigurationError) as error:
-            # The handler has done its work, and would return the same again: another attempt would only repeat it.
+            # The handler has done its work and would return the same again, so another attempt is of no use.
             return permanent("BAD_RESULT", str(error))
         return _SUCCEEDED if raw is None else Succeeded(raw)
 
@@ -202,28 +192,29 @@ class Executor:
         arguments: dict[str, Any],
         limit: timedelta,
         *,
-        passage: Passage,
+        admission: Admission,
     ) -> Outcome:
-        """The same for a handler that asks for its context."""
+        """Call a handler that takes a context."""
         key = idempotency_key(await self._app.auid(), claim.id, claim.salt)
         link = self._link(task, claim, arguments, limit, key)
         self._links[claim.lease_id] = link
         try:
-            outcome = await self._outcome(task, arguments, limit, passage)
+            outcome = await self._outcome(task, arguments, limit, admission)
         except asyncio.CancelledError:
             if not link.ended:
                 raise
             outcome = Succeeded(link.result)
         finally:
-            link.stop(Stop.LOST)  # for a thread that goes on
+            # The thread of a `def` handler may go on.
+            link.stop(Stop.LOST)
             del self._links[claim.lease_id]
         return _transacted(link, outcome) if link.ended else outcome
 
     def _link(
         self, task: Task[Any, Any, Any], claim: Claim, arguments: dict[str, Any], limit: timedelta, key: str
     ) -> AttemptHandle:
-        """Add the context to the arguments."""
-        assert task.signature.context is not None  # noqa: S101 - the caller has looked
+        """Add the context to the arguments and return the handle of the attempt."""
+        assert task.signature.context is not None  # noqa: S101 - the caller has checked
         soft_for = None if task.traits.soft_timeout is None else task.traits.soft_timeout.total_seconds()
         link = AttemptHandle(claim, self._app.store, self._app.now, task.returns.check, soft_for)
         arguments[task.signature.context] = Context(
@@ -241,10 +232,8 @@ class Executor:
         return link
 
     async def _prolong(self, claim: Claim, limit: timedelta) -> None:
-        """Write the limit of a catch attempt where it is longer than that of every other.
-
-        Its row was written by whoever ended the dead job, and only the code of the catch task names its limit.
-        """
+        """Write the time limit of a catch attempt that is longer than the default."""
+        # The row was written when the dead job ended, and only the code of the catch task has its limit.
         if limit > ATTEMPT_LIMIT:
             await self._app.store.arun(workers.prolong(claim.id, claim.lease_id, limit))
 
@@ -267,7 +256,7 @@ class Executor:
     def _call(
         self, task: Task[Any, Any, Any], arguments: dict[str, Any], limit: timedelta, lease_id: int
     ) -> Awaitable[Any]:
-        """Call the handler. What needs no coroutine of ours is awaited as it is: each one costs every job."""
+        """Call the handler within its time limit."""
         return _within(self._start(task, arguments, lease_id), limit)
 
     def _start(self, task: Task[Any, Any, Any], arguments: dict[str, Any], lease_id: int) -> Awaitable[Any]:
@@ -275,7 +264,7 @@ class Executor:
             return _softly(task.function(**arguments), task.traits.soft_timeout)
         return self._start_plain(task, arguments, lease_id)
 
-    async def _start_plain(self, task: Task[Any, Any, Any], arguments: dict[str, Any], lease_id: int) -> Any:  # noqa: ANN401 - the user's
+    async def _start_plain(self, task: Task[Any, Any, Any], arguments: dict[str, Any], lease_id: int) -> Any:  # noqa: ANN401 - of the user
         if self.threads is None:
             result = task.function(**arguments)
         else:
@@ -288,7 +277,7 @@ class Executor:
         return await _softly(result, task.traits.soft_timeout) if inspect.isawaitable(result) else result
 
 
-async def _within(running: Awaitable[Any], limit: timedelta) -> Any:  # noqa: ANN401 - the user's
+async def _within(running: Awaitable[Any], limit: timedelta) -> Any:  # noqa: ANN401 - of the user
     scope = asyncio.timeout(limit.total_seconds())
     try:
         async with scope:
@@ -315,18 +304,18 @@ class _ExitInThread(Exception):
 
 
 class _UnknownTask(Exception):
-    """The task whose request is to be caught is not one of this app."""
+    """The app has no task with the name of the dead job."""
 
 
-def _in_thread(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:  # noqa: ANN401 - the user's
+def _in_thread(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:  # noqa: ANN401 - of the user
     try:
         return function(**arguments)
     except StopIteration as error:
-        # A future cannot carry this one: whoever awaits it would wait for ever.
+        # A future cannot carry this one: its waiter would wait forever.
         message = "the handler raised StopIteration"
         raise RuntimeError(message) from error
     except GeneratorExit as error:
-        # A task that gets this one from a future closes its coroutines instead of raising it where they wait.
+        # A task that receives this one from a future closes its coroutines instead of raising it in them.
         raise _ExitInThread(error) from error
 
 
@@ -336,21 +325,21 @@ def _task_is_cancelled() -> bool:
 
 
 def _undo_cancellation() -> None:
-    """Let the present task go on after its handler has cancelled it."""
+    """Let the current task go on after its handler has cancelled it."""
     task = asyncio.current_task()
     while task is not None and task.cancelling() > 0:
         task.uncancel()
 
 
 def _transacted(link: AttemptHandle, outcome: Outcome) -> Outcome:
-    """The attempt has succeeded; say so again, and say aloud what the handler still said and nobody will keep."""
+    """Return the success that the transaction has written, and log a different end of the handler."""
     match outcome:
         case Succeeded(None) | Succeeded(link.result):
             pass
         case Succeeded():
             log.error(
-                "job %d: what its handler returned after ctx.transaction() is not kept, because the transaction has "
-                "completed the job: give the result inside the block, by ctx.set_result()",
+                "job %d: the result that its handler returned after ctx.transaction() is not kept, because the "
+                "transaction has completed the job: set the result inside the block, by ctx.set_result()",
                 link.claim.id,
             )
         case Failed(failure, trace):

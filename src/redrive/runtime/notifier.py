@@ -1,9 +1,9 @@
-"""Sees that the database has changed, and wakes the claimer.
+"""A background duty that waits for changes of the database and wakes the claimer.
 
-How it sees that is the store's business (`redrive.stores.store.Store.watch`): on SQLite somebody has to look at the
-file, on PostgreSQL a connection listens. That connection also holds a lock, by which other workers see within a few
-seconds that this process has died; it is held before the worker registers, so that nobody ever misses it. When the
-connection is lost, it has to be back sooner than the others give the worker up: hence the short rests.
+The store does the waiting: on SQLite it polls the file, on PostgreSQL a connection listens. That connection also holds
+a lock, by which other workers see within a few seconds that this process has died. The lock is taken before the worker
+registers, so that no worker is ever seen without it. A lost connection has to be back before other workers take this
+one for dead: hence the short rests.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ LONGEST = 0.4
 
 
 class Notifier:
-    """Watches a store.
+    """The duty.
 
     Args:
-        app: whose store.
-        clock: to rest by.
-        changed: called when there was a change, and after every interruption in which there may have been one.
-        idle: set while the worker waits for news; None: always.
+        app: the app with the store.
+        clock: the clock that polling stores rest by.
+        changed: called after each change, and after each interruption in which there may have been one.
+        idle: set while the worker waits for changes; None means always.
 
     Attributes:
-        lock_id: the number of the lock that is held while the store is watched; None where it has no such locks.
+        lock_id: the number of the lock that is held while the store is watched; None if the store has no such locks.
     """
 
     def __init__(self, app: App, clock: Clock, changed: Callable[[], None], idle: asyncio.Event | None = None) -> None:
@@ -44,23 +44,23 @@ class Notifier:
         self._news: AsyncGenerator[None, None] | None = None
 
     async def open(self) -> None:
-        """Begin to watch; when this returns the lock is held.
+        """Start to watch; when this returns the lock is held.
 
         Raises:
-            StoreError: the store is away.
+            StoreError: the database is unreachable.
         """
-        self.lock_id = rng.number() if self._app.store.lasting else None
+        self.lock_id = rng.lock_number() if self._app.store.lasting else None
         self._news = self._watch()
         await anext(self._news)
 
     async def close(self) -> None:
-        """Watch no more, and let go of the lock."""
+        """Stop watching and release the lock."""
         if self._news is not None:
             await self._news.aclose()
 
     @property
     def duty(self) -> Duty:
-        """Watch all the time."""
+        """Wait for one change after another."""
         return Duty("watching", self._step, longest=LONGEST)
 
     async def _step(self) -> float:

@@ -1,9 +1,9 @@
-"""Which process this is, and whether another one on this machine is gone.
+"""The identity of this process, and a check that another process of this machine is gone.
 
-A process number alone says little: it is used again after a while, it means something else in another container, and
-machines are called alike. So a process is told by its *birth* too: the boot of the machine, the namespace of process
-numbers, and the moment at which it began. Only where the first two are ours, its number means what it means here, and
-only Linux says all three; elsewhere nobody is ever said to be gone, and a dead worker is found by its lease.
+A process number alone is not enough: it is used again, it means something else in another container, and hosts share
+names. So a process is also identified by its *birth*: the boot id of the machine, the namespace of process numbers and
+the start time. Its number is comparable only if the first two are equal to ours. Only Linux has all three; elsewhere no
+process counts as gone, and a dead worker is found by its lease.
 """
 
 from __future__ import annotations
@@ -18,29 +18,18 @@ __all__ = ["is_gone", "present"]
 
 _PROC = Path("/proc")
 _DEAD = "ZX"
-"""States of a process that has ended and whose parent has not yet asked how."""
+"""States of a process that has ended and has not been reaped by its parent."""
 
 
 def present() -> Process:
-    """Describe this process.
-
-    Returns:
-        Its host, its number and its birth.
-    """
+    """Return the host, the number and the birth of this process."""
     place, begun = _place(), _begun(os.getpid())
     birth = None if place is None or begun is None else f"{place} {begun[1]}"
     return Process(socket.gethostname(), os.getpid(), birth)
 
 
 def is_gone(process: Process) -> bool:
-    """Is this process surely not running any more?
-
-    Args:
-        process: as it described itself.
-
-    Returns:
-        False also where nobody can tell.
-    """
+    """Return True if this process is certainly not running any more, False also if that cannot be known."""
     place, _, moment = (process.birth or "").rpartition(" ")
     if not place or place != _place():
         return False
@@ -49,13 +38,14 @@ def is_gone(process: Process) -> bool:
     except ProcessLookupError:
         return True
     except PermissionError:
-        pass  # there is one, of another user
+        # It exists and belongs to another user.
+        pass
     begun = _begun(process.pid)
     return begun is not None and (begun[0] in _DEAD or begun[1] != moment)
 
 
 def _place() -> str | None:
-    """This boot of this machine, and our namespace of process numbers."""
+    """Return the boot id of this machine and the namespace of process numbers of this process."""
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {(_PROC / 'self/ns/pid').readlink()}"
@@ -64,9 +54,9 @@ def _place() -> str | None:
 
 
 def _begun(pid: int) -> tuple[str, str] | None:
-    """The state of a process, and when it began in ticks since the boot; see ``man proc``, under ``stat``."""
+    """Return the state of a process and its start in ticks since the boot; see ``man proc``, under ``stat``."""
     try:
-        # Its name stands in brackets, and may hold anything.
+        # The second field is the name in brackets, which may contain anything.
         fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
     except OSError:
         return None

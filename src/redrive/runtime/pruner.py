@@ -1,22 +1,22 @@
-"""Deletes jobs that ended long ago, in small batches, each a transaction of its own.
+"""A background duty that deletes jobs that ended long ago, in small batches, each a transaction of its own.
 
-One worker does it: the one that has been there longest. If two believe that they are it, one finds nothing left to do.
-Which jobs may go, and when, is the subject of `redrive.stores.operations.retention`.
+The oldest living worker does it. If two workers do it at once, one finds nothing left to do. Which jobs are deleted,
+and when, is decided in `redrive.stores.operations.retention`.
 
-A *pass* walks all jobs once, a stride at a time. Where there is nothing to delete it only reads, and rests between two
-strides: a pass over ten million jobs takes a quarter of an hour and costs the database less than a hundredth of its
-time. The place is kept in memory; a worker that starts anew walks anew. At the end of a pass it is known which policies
-no job has any more: they are retired, and deleted a day later.
+A *pass* walks all jobs once, a stride at a time. A stride with nothing to delete only reads, and a rest follows it: a
+pass over ten million jobs takes a quarter of an hour and costs the database less than a hundredth of its time. The
+position is kept in memory. At the end of a pass, policies that no job has any more are retired; they are deleted a day
+later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 
 from redrive.app.app import App
 from redrive.clock import Clock
 from redrive.observe.logs import logger
+from redrive.runtime.registration import Registration
 from redrive.runtime.supervision import Duty
 from redrive.stores.operations import retention, workers
 from redrive.stores.operations.schedules import forget_occurrences
@@ -26,38 +26,38 @@ __all__ = ["Pruner"]
 log = logger("redrive.worker")
 
 BETWEEN_STRIDES = 1.0
-"""Seconds of rest after a stride in which nothing was to be deleted."""
+"""Seconds of rest after a stride that deleted nothing."""
 
 BETWEEN_PASSES = 60.0
 """Seconds of rest after a pass."""
 
 LEFT_FOR = timedelta(days=1)
-"""How long a worker is listed after it left; histories name workers by their ids, and nothing else refers to them."""
+"""The time for which a worker is listed after it left. Only histories refer to it, by its id."""
 
 OCCURRENCES = 1000
-"""Occurrences of crons that are deleted in one transaction; they are kept as long as jobs that have ended."""
+"""Occurrences of crons that are deleted in one transaction; they are kept as long as ended jobs."""
 
 POLICIES = 10
-"""Policies that are retired or deleted after one pass: for each one, the database reads every job."""
+"""Policies that are retired or deleted after one pass; for each one, the database reads every job."""
 
 
 class Pruner:
-    """Deletes what was kept long enough.
+    """The duty.
 
     Args:
-        app: whose store, and whose settings.
-        clock: to rest by.
-        worker_id: of this worker.
+        app: the app with the store and the settings of retention.
+        clock: the clock that it rests by.
+        registration: the registration of this worker.
     """
 
-    def __init__(self, app: App, clock: Clock, worker_id: Callable[[], int]) -> None:
+    def __init__(self, app: App, clock: Clock, registration: Registration) -> None:
         self._app = app
         self._clock = clock
-        self._worker_id = worker_id
+        self._registration = registration
 
     @property
     def duty(self) -> Duty:
-        """Walk over the jobs again and again."""
+        """Walk all jobs, one pass after another."""
         return Duty("pruning", self._step)
 
     async def _step(self) -> float:
@@ -68,7 +68,7 @@ class Pruner:
 
     async def _is_mine(self) -> bool:
         living = await self._app.store.arun(workers.workers())
-        return bool(living) and living[0].id == self._worker_id()
+        return bool(living) and living[0].id == self._registration.id
 
     async def _pass(self) -> None:
         store, now = self._app.store, self._app.now

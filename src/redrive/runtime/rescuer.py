@@ -1,14 +1,14 @@
-"""A background task that takes leases from workers that fell silent.
+"""A background duty that takes leases from workers without a heartbeat.
 
-Every worker does this; no leader is needed, because a sweep is guarded row by row by the lease ids that it read: of
-two that sweep at once one finds nothing left to do.
+Every worker does this; no leader is needed, because a sweep is guarded row by row by the lease ids that it read: of two
+concurrent sweeps one finds nothing left to do.
 
-A worker cannot write its heartbeat while the database is away. So only that silence counts which sweeps have seen: of
-the time between two sweeps, one heartbeat at most. After an absence each worker has two heartbeats left to come back.
-This is kept in the rows of the workers and not here, so that a restart of this process forgives nothing twice; and as
-each sweep counts, a dead worker loses its jobs also where the database is away again and again.
+A worker cannot write its heartbeat while the database is unreachable. So a sweep counts at most one heartbeat interval
+of the time since the sweep before it. After an outage each worker has two intervals left to come back. The count is
+kept in the rows of the workers, so that a restart of this process does not repeat the grace; and since each sweep
+counts, a dead worker loses its jobs even if the database is unreachable again and again.
 
-It also ends the sessions of stopped processes, whose locks would keep everybody from their jobs.
+The duty also ends the database sessions of stopped processes, because their locks would block all workers.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ __all__ = ["Rescuer"]
 log = logger("redrive.worker")
 
 BUDGET = 100
-"""Leases per transaction: a claim never waits long behind a sweep."""
+"""Leases of one transaction, so that a claim never waits long for a sweep."""
 
 
 class Rescuer:
-    """Takes leases from the dead.
+    """The duty.
 
     Args:
-        app: whose store, and whose lease terms.
+        app: the app with the store and the terms of leases.
     """
 
     def __init__(self, app: App) -> None:
@@ -41,18 +41,11 @@ class Rescuer:
 
     @property
     def duty(self) -> Duty:
-        """Sweep now and every heartbeat."""
+        """Sweep now and after each heartbeat interval."""
         return Duty("sweeping", self.look, shortest=self._every)
 
     async def look(self) -> float:
-        """Take what there is to take.
-
-        Returns:
-            Seconds until the next look.
-
-        Raises:
-            StoreError: the database refused.
-        """
+        """Take the expired leases, and return the seconds until the next sweep."""
         await self._free()
         while len(await self._sweep()) == BUDGET:
             pass

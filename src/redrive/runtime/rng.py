@@ -1,17 +1,17 @@
-"""The only module that rolls dice: the sample that jitter is drawn from, and the number of a lock."""
+"""The random numbers of the worker: samples for jitter, and the number of a database lock."""
 
 from __future__ import annotations
 
 import random
 
-__all__ = ["number", "roll"]
+__all__ = ["lock_number", "sample"]
 
 
-def roll() -> float:
-    """A random number in [0, 1)."""
+def sample() -> float:
+    """Return a random number in [0, 1)."""
     return random.random()
 
 
-def number() -> int:
-    """A positive number of 31 bits."""
+def lock_number() -> int:
+    """Return a random positive number of 31 bits."""
     return random.randrange(1, 2**31)

@@ -1,17 +1,18 @@
-"""Starts what is due: occurrences of crons, and refreshes.
+"""A background duty that starts due occurrences of crons and due refreshes.
 
-Every worker does this for the schedules that its own code has; no leader is needed, because a start is made under a
-lock, in the transaction that makes its job, and whoever comes second finds nothing due. A schedule that no worker's
-code has any more is not started, and stays listed.
+Every worker does this for the schedules in its own code; no leader is needed, because a start takes a lock in the
+transaction that creates its job, and a second worker finds nothing due. A schedule that no worker has in its code any
+more is not started, and stays listed.
 
-A look costs a few probes of indexes for each schedule, however many things are tracked. It is made when the next thing
-known is due, and each second at the latest, since another process may have tracked something in between. Overdue
-attempts are swept here too, whosever they are; the sweep's logical time is the deadline, so it may be late.
+A look costs a few index probes per schedule, independent of the number of tracked items. It is made when the next known
+item is due, and each second at the latest, since another process may have tracked an item in between. Overdue attempts
+of all refreshes are swept here too; the logical time of the sweep is the deadline, so it may be late.
 
-A clock that was set back leaves what waits for an instant ahead of it. The scheduler sees that when it starts, and when
-an instant of the database is earlier than one before it; then it reckons anew, and logs what it has changed.
+If the clock of the database is set back, items wait for an instant too far ahead. The scheduler detects that when it
+starts, and when the database returns an earlier instant than before; then it computes the instants again and logs what
+it has changed.
 
-`turn` is one look and what follows from it. The drain of `redrive.testing` takes such turns by itself.
+`turn` is one look and the starts that follow from it. The drain of `redrive.testing` calls it directly.
 """
 
 from __future__ import annotations
@@ -43,20 +44,20 @@ NET = timedelta(seconds=1)
 """The longest rest between two looks."""
 
 BUDGET = 1000
-"""Things of one transaction: a settle never waits long behind a start."""
+"""Items of one transaction, so that a settle never waits long for a start."""
 
 BUSY = timedelta(milliseconds=100)
-"""The rest where something is due that cannot be had: others have it in hand, or only a newer redrive can read it."""
+"""The rest if an item is due that cannot be started: another worker has locked it, or only a newer redrive reads it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a turn came to.
+    """The result of one turn.
 
     Attributes:
-        done: how many things it has moved.
-        rest_for: how long it is until something is due; None where nothing is planned.
-        at: the instant of the look, by the clock of the database; None where there are no schedules.
+        done: the number of items and occurrences that were started or swept.
+        rest_for: the time until the next one is due; None if nothing is planned.
+        at: the instant of the look, by the clock of the database; None if there are no schedules.
     """
 
     done: int
@@ -65,10 +66,10 @@ class Turn:
 
 
 class Scheduler:
-    """Starts what is due.
+    """The duty.
 
     Args:
-        app: whose schedules.
+        app: the app with the schedules.
     """
 
     def __init__(self, app: App) -> None:
@@ -78,25 +79,25 @@ class Scheduler:
 
     @property
     def duty(self) -> Duty:
-        """Declare the schedules of the code, and start what is due."""
+        """Declare the schedules of the code, then start what is due."""
         return Duty("scheduling", self._step)
 
     async def _step(self) -> float:
         if not self._declared:
             await declare(self._app)
             self._declared = True
-            await mend(self._app, rng.roll, seen=False)
-        made = await turn(self._app, rng.roll)
+            await repair(self._app, rng.sample, seen=False)
+        made = await turn(self._app, rng.sample)
         await self._watch(made.at)
         return _seconds(made)
 
     async def _watch(self, at: datetime | None) -> None:
-        """See whether the clock of the database was set back since the last turn."""
+        """Repair the schedules if the clock of the database was set back since the last turn."""
         if at is None:
             return
         if self._latest is not None and self._latest - at > TOLERANCE:
             log.warning("the clock of the database was set back by %s", self._latest - at)
-            await mend(self._app, rng.roll, seen=True)
+            await repair(self._app, rng.sample, seen=True)
         self._latest = at
 
 
@@ -109,84 +110,68 @@ def _seconds(made: Turn) -> float:
 
 
 async def declare(app: App) -> None:
-    """Write what the code of an app says of its schedules.
-
-    Args:
-        app: whose schedules.
-
-    Raises:
-        StoreError: the database refused.
-    """
+    """Write the definitions of the schedules of an app."""
     definitions = [each.definition for each in app.schedules.values()]
     await app.store.arun(schedules.declare(definitions, now=app.now()))
 
 
-async def mend(app: App, roll: Callable[[], float], *, seen: bool) -> None:
-    """Reckon anew what waits for an instant too far ahead, since the clock of the database was set back.
+async def repair(app: App, sample: Callable[[], float], *, seen: bool) -> None:
+    """Compute again the instants that are too far ahead because the clock of the database was set back.
 
     Args:
-        app: whose schedules.
-        roll: answers random numbers in [0, 1), for jitter.
-        seen: True if this process has seen the clock go back. Otherwise the things of a refresh are only looked at if
-            the earliest of them waits for longer than until the next planned refresh: looking walks all of them.
-
-    Raises:
-        StoreError: the database refused.
+        app: the app with the schedules.
+        sample: returns random numbers in [0, 1), for jitter.
+        seen: True if this process has seen the clock go back. Otherwise the items of a refresh are read only if the
+            earliest of them waits for longer than until the next planned refresh, because that reads all of them.
     """
     for each in await app.store.arun(schedules.look(now=app.now())):
         task = app.schedules.get(each.name)
         if isinstance(task, Refresh):
             if seen or _is_ahead(task.refresh_policy, each):
-                await _mend_things(app, each, roll)
+                await _repair_items(app, each, sample)
         elif task is not None and each.due_at is not None and each.due_at > each.now:
             earlier = await app.store.arun(set_back.cron(each.name, now=app.now()))
             if earlier is not None:
-                log.warning("cron %s: it waited for a clock that was set back; it waits %s less", each.name, earlier)
+                log.warning("cron %s: the clock was set back; the next occurrence is %s earlier", each.name, earlier)
 
 
 def _is_ahead(policy: RefreshPolicy, look: ScheduleStatus) -> bool:
-    """Return whether all things that wait for their start wait for longer than until the next planned refresh."""
+    """Return True if all items that wait for a start wait for longer than until the next planned refresh."""
     late = look.now + TOLERANCE
     latest = None if policy.schedule is None else policy.schedule.next(late, after=late)
     return latest is not None and look.due_at is not None and look.due_at > latest + policy.jitter
 
 
-async def _mend_things(app: App, look: ScheduleStatus, roll: Callable[[], float]) -> None:
+async def _repair_items(app: App, look: ScheduleStatus, sample: Callable[[], float]) -> None:
     moved, after = 0, ""
     while True:
-        page = await app.store.arun(set_back.things(look.name, iter(roll, None), after=after, now=app.now()))
+        page = await app.store.arun(set_back.things(look.name, iter(sample, None), after=after, now=app.now()))
         moved += page.moved
         if page.last is None:
             break
         after = page.last
     if moved:
-        log.warning("refresh %s: %d keys waited for a clock that was set back; they are planned anew", look.name, moved)
+        log.warning("refresh %s: the clock was set back; %d keys are planned again", look.name, moved)
 
 
-async def turn(app: App, roll: Callable[[], float], *, budget: int = BUDGET) -> Turn:
-    """Look what is due, and start it.
+async def turn(app: App, sample: Callable[[], float], *, budget: int = BUDGET) -> Turn:
+    """Start what is due once.
 
     Args:
-        app: whose schedules.
-        roll: answers random numbers in [0, 1), for jitter.
-        budget: things of one transaction.
-
-    Returns:
-        What was done, and when the next thing is due.
-
-    Raises:
-        StoreError: the database refused.
+        app: the app with the schedules.
+        sample: returns random numbers in [0, 1), for jitter.
+        budget: items of one transaction.
     """
     looks = await app.store.arun(schedules.look(now=app.now()))
     own = [each for each in looks if each.name in app.schedules]
     done = 0
     for each in own:
         if each.is_stale:
-            done += await app.store.arun(refreshes.replan(each.name, budget, iter(roll, None), now=app.now()))
+            done += await app.store.arun(refreshes.replan(each.name, budget, iter(sample, None), now=app.now()))
         if each.due_at is not None and each.due_at <= each.now:
-            done += await (_fire(app, each) if each.kind is Kind.CRON else _start(app, each, roll, budget))
+            done += await (_fire(app, each) if each.kind is Kind.CRON else _start(app, each, sample, budget))
     if any(each.sweep_at is not None and each.sweep_at <= each.now for each in looks[:1]):
-        done += await app.store.arun(refreshes.sweep(budget, iter(roll, None), now=app.now()))
+        done += await app.store.arun(refreshes.sweep(budget, iter(sample, None), now=app.now()))
     instants = [each.due_at for each in own] + [each.sweep_at for each in looks[:1]]
     earliest = min((each for each in instants if each is not None), default=None)
     at = looks[0].now if looks else None
@@ -197,15 +182,15 @@ async def _fire(app: App, look: ScheduleStatus) -> int:
     fired = await app.store.arun(crons.fire(look.name, now=app.now()))
     for each in fired:
         level = logging.INFO if each.decision is OccurrenceDecision.STARTED else logging.WARNING
-        said = f": {each.note}" if each.note else ""
-        log.log(level, "cron %s: the occurrence of %s was %s%s", look.name, each.occurs_at, each.decision, said)
+        note = f": {each.note}" if each.note else ""
+        log.log(level, "cron %s: the occurrence of %s was %s%s", look.name, each.occurs_at, each.decision, note)
     if fired and LISTENERS:
         emit_fired(fired)
     return len(fired)
 
 
-async def _start(app: App, look: ScheduleStatus, roll: Callable[[], float], budget: int) -> int:
-    started = await app.store.arun(refreshes.start(look.name, budget, iter(roll, None), now=app.now()))
+async def _start(app: App, look: ScheduleStatus, sample: Callable[[], float], budget: int) -> int:
+    started = await app.store.arun(refreshes.start(look.name, budget, iter(sample, None), now=app.now()))
     for each in started:
         if each.outcome is RefreshOutcome.GAVE_UP:
             log.warning("refresh %s/%s was given up: %s", look.name, each.key, each.why)

@@ -1,22 +1,23 @@
-"""Gathers the endings of attempts and writes them in batches.
+"""A background duty that writes the ends of attempts, in batches.
 
-A commit costs the same for one row or two hundred, so endings travel together: the settler waits until nothing else
-is about to end, or `LINGER` has passed, or `BATCH` have gathered. While one batch is being written the next gathers.
-The claimer is told just before each batch, so that its next claim joins the same transaction: a busy worker makes one
-commit for each batch of jobs, not one to take them and one to settle them.
+A commit costs the same for one row or two hundred, so ends travel together: the settler waits until nothing more is
+about to end, or `LINGER` has passed, or `BATCH` have gathered. While one batch is being written the next gathers. The
+claimer is woken just before each batch, so that its next claim joins the same transaction: a busy worker makes one
+commit for each batch of jobs, not one to claim them and one to settle them.
 
-An ending is kept until the store has taken it. Where the store is busy, full or away, it is tried again with growing
-rests; trying twice is safe, because a lease settles once (see `redrive.stores.operations.leases`). Where a batch fails
-for another reason, each ending is tried alone; one that fails alone is *set aside* and tried again by itself, so that
-one odd ending delays no other. If it was not even the store that refused, but deciding about the ending that failed (a
-backoff function of the user's that raises), trying again would not help: the job ends with that as its error.
+An ending is kept until the store has taken it. While the store is busy, full or unreachable, it is tried again with
+growing rests; trying twice is safe, because a lease settles once (`redrive.stores.operations.leases`). If a batch fails
+for another reason, each ending is tried alone, and one that fails alone is *set aside* and tried again by itself, so
+that it delays no other. If the decision about the ending fails, such as by a backoff function of the user that
+raises, trying again would not help: the job ends with that as its error.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -29,8 +30,7 @@ from redrive.errors.foreign import summary, trace
 from redrive.observe.logs import Block, logger
 from redrive.policy import Failure
 from redrive.runtime import failpoints
-from redrive.runtime.backoff import rest
-from redrive.runtime.supervision import Duty, cancel
+from redrive.runtime.supervision import Duty, cancel, rest
 from redrive.runtime.threads import Threads
 from redrive.stores.operations import leases
 from redrive.stores.operations.leases import Ending, Settled
@@ -40,69 +40,66 @@ __all__ = ["Settler"]
 log = logger("redrive.worker")
 
 BATCH = 500
+"""Endings of one transaction."""
+
 LINGER = 0.002
-"""Seconds."""
+"""Seconds to wait for more endings."""
+
+
+class RunningAttempts(Protocol):
+    """The part of `redrive.runtime.attempts.Attempts` that the settler uses."""
+
+    @property
+    def count(self) -> int:
+        """The number of attempts whose end is not written."""
+
+    @property
+    def claim_again(self) -> asyncio.Event:
+        """The event that wakes the claimer."""
+
+    def settled(self, endings: Sequence[Ending], settled: Settled) -> None:
+        """Receive a batch that was written."""
 
 
 class Settler:
-    """Writes endings.
+    """The duty.
 
     Args:
-        app: whose store.
-        clock: to rest by.
-        running: how many attempts have not ended yet; at zero there is nothing to wait for.
-        settled: called with each batch that was written.
-        flushing: called before each batch is written: its attempts have ended, and others may take their place.
-        threads: where `def` handlers run; such a handler may go on when its attempt has ended.
+        app: the app with the store.
+        clock: the clock that it waits by.
+        attempts: the attempts of the worker.
+        threads: the threads of ``def`` handlers; such a handler may go on when its attempt has ended.
     """
 
-    def __init__(  # noqa: PLR0913 - its neighbours
-        self,
-        app: App,
-        clock: Clock,
-        running: Callable[[], int],
-        settled: Callable[[Sequence[Ending], Settled], None],
-        flushing: Callable[[], None] = lambda: None,
-        *,
-        threads: Threads | None = None,
-    ) -> None:
+    def __init__(self, app: App, clock: Clock, attempts: RunningAttempts, *, threads: Threads | None = None) -> None:
         self._app = app
         self._clock = clock
-        self._running = running
-        self._settled = settled
-        self._flushing = flushing
+        self._attempts = attempts
+        self._threads = threads
         self._endings: list[Ending] = []
         self._arrived = asyncio.Event()
         self._aside: dict[asyncio.Task[None], Ending] = {}
-        self._threads = threads
         self._stopped: set[int] = set()
-        """Leases of ended attempts whose handlers have stopped since; that is not written yet."""
+        """Leases of ended attempts with handlers that have stopped since; not written yet."""
 
     def put(self, ending: Ending) -> None:
-        """Take an ending; returns at once.
-
-        Args:
-            ending: how an attempt ended.
-        """
+        """Queue an ending to be written."""
         self._endings.append(ending)
         self._arrived.set()
 
     def let_go(self, lease_id: int) -> None:
-        """Write that the handler of an attempt has stopped, when it has; the attempt itself has ended before.
-
-        Args:
-            lease_id: of the attempt.
-        """
+        """Write that the handler of an ended attempt has stopped, as soon as it has."""
         loop = asyncio.get_running_loop()
 
-        def tell() -> None:
-            with contextlib.suppress(RuntimeError):  # the loop has ended, and with it the worker
+        def stopped() -> None:
+            # The event loop may have ended, and with it the worker.
+            with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._has_stopped, lease_id)
 
         if self._threads is None:
-            tell()
+            stopped()
         else:
-            self._threads.when_stopped(lease_id, tell)
+            self._threads.when_stopped(lease_id, stopped)
 
     def _has_stopped(self, lease_id: int) -> None:
         self._stopped.add(lease_id)
@@ -110,7 +107,7 @@ class Settler:
 
     @property
     def waiting(self) -> int:
-        """Endings that are not written yet."""
+        """The number of endings that are not written yet."""
         return len(self._endings) + len(self._aside)
 
     @property
@@ -120,19 +117,19 @@ class Settler:
 
     @property
     def duty(self) -> Duty:
-        """Write endings as they come."""
+        """Write endings as they arrive."""
         return Duty("settling", self._step)
 
     async def close(self) -> None:
-        """Write nothing more of what has been set aside."""
+        """Stop writing the endings that have been set aside."""
         await cancel(*self._aside)
 
     async def _step(self) -> float:
-        """Write one batch. If this fails halfway, the batch is written once more, which changes nothing twice."""
+        """Write one batch. A batch that fails halfway is written again, which changes nothing twice."""
         await self._arrived.wait()
-        if self._running() > len(self._endings) and len(self._endings) < BATCH:
+        if self._attempts.count > len(self._endings) and len(self._endings) < BATCH:
             await self._clock.asleep(LINGER)
-        self._flushing()
+        self._attempts.claim_again.set()
         batch = self._endings[:BATCH]
         await self._write(batch)
         del self._endings[: len(batch)]
@@ -150,7 +147,7 @@ class Settler:
                 tries += 1
                 log.warning("settling %d attempts waits: %s", len(batch), error)
                 await self._clock.asleep(rest(tries))
-            except Exception as error:  # noqa: BLE001 - a settler that dies takes every job of the worker with it
+            except Exception as error:  # noqa: BLE001 - without a settler the worker loses every job
                 if len(batch) == 1:
                     self._set_aside(batch[0], error, tries + 1)
                 else:
@@ -163,11 +160,11 @@ class Settler:
                 for ending in batch:
                     if ending.unstopped:
                         self.let_go(ending.claim.lease_id)
-                self._settled(batch, settled)
+                self._attempts.settled(batch, settled)
                 return
 
     def _marked(self, batch: Sequence[Ending]) -> Sequence[Ending]:
-        """Mark the attempts whose handlers still run."""
+        """Mark the attempts with handlers that still run."""
         running = () if self._threads is None else self._threads.running
         if not running:
             return batch
@@ -182,7 +179,8 @@ class Settler:
         odd.add_done_callback(self._written)
 
     def _written(self, odd: asyncio.Task[None]) -> None:
-        if not odd.cancelled():  # what a stop cancels is unwritten still
+        # A cancelled task has not written its ending.
+        if not odd.cancelled():
             self._aside.pop(odd, None)
 
     async def _again(self, ending: Ending, tries: int) -> None:

@@ -1,12 +1,11 @@
-"""Raises `SoftTimeout` inside a running coroutine, once.
+"""The soft timeout of an ``async def`` handler: `SoftTimeout` is raised inside the running coroutine, once.
 
-asyncio can only cancel a task, and what the coroutine then meets is a ``CancelledError``: a word that means "end", not
-"hurry up". So the coroutine is driven by hand here. At the soft timeout the task is cancelled, which interrupts
-whatever it awaits; the ``CancelledError`` that asyncio throws in is caught on its way, taken back, and what goes on
-into the coroutine is a `SoftTimeout`.
+asyncio can only cancel a task, and then a ``CancelledError`` is raised in the coroutine. So the coroutine is driven by
+hand here: at the soft timeout the task is cancelled, which interrupts what it awaits; the ``CancelledError`` is caught
+before it reaches the coroutine, the cancellation is taken back, and a `SoftTimeout` is thrown in instead.
 
-Somebody else may cancel the task at the same moment: the worker, or the hard timeout. Then asyncio still throws in one
-``CancelledError`` for both, and the other one is what counts.
+The worker or the hard timeout may cancel the task at the same moment. Then asyncio throws in one ``CancelledError`` for
+both, and it reaches the coroutine.
 """
 
 from __future__ import annotations
@@ -23,29 +22,17 @@ T = TypeVar("T")
 
 
 async def softly(running: Awaitable[T], seconds: float) -> T:
-    """Await something, and raise `SoftTimeout` inside of it after a while.
-
-    Args:
-        running: the coroutine of a handler.
-        seconds: when.
-
-    Returns:
-        Its result.
-    """
-    hurry = _Hurry(asyncio.current_task())
-    timer = asyncio.get_running_loop().call_later(seconds, hurry.up)
+    """Await the coroutine of a handler, and raise `SoftTimeout` inside it after so many seconds."""
+    interruption = _Interruption(asyncio.current_task())
+    timer = asyncio.get_running_loop().call_later(seconds, interruption.send)
     try:
-        return await _Driven(running, hurry, f"the soft timeout of {seconds:g} s has passed")
+        return await _Driven(running, interruption, f"the soft timeout of {seconds:g} s has passed")
     finally:
         timer.cancel()
 
 
-class _Hurry:
-    """Whether the soft timeout is on its way into the coroutine.
-
-    Args:
-        task: what runs the coroutine.
-    """
+class _Interruption:
+    """The state of one soft timeout of a task."""
 
     def __init__(self, task: asyncio.Task[Any] | None) -> None:
         assert task is not None  # noqa: S101 - coroutines run in tasks
@@ -53,13 +40,13 @@ class _Hurry:
         self._others = task.cancelling()
         self._sent = False
 
-    def up(self) -> None:
-        """Interrupt whatever the task awaits."""
+    def send(self) -> None:
+        """Interrupt what the task awaits."""
         self._sent = True
         self._task.cancel()
 
-    def meant(self) -> bool:
-        """Was this ``CancelledError`` meant as a soft timeout, and as nothing else? Then it is taken back."""
+    def take_back(self) -> bool:
+        """Take the cancellation back and return True, if the soft timeout is its only reason."""
         if not self._sent:
             return False
         self._sent = False
@@ -67,13 +54,13 @@ class _Hurry:
 
 
 class _Driven(Awaitable[T]):
-    def __init__(self, running: Awaitable[T], hurry: _Hurry, message: str) -> None:
+    def __init__(self, running: Awaitable[T], interruption: _Interruption, message: str) -> None:
         self._running = running
-        self._hurry = hurry
+        self._interruption = interruption
         self._message = message
 
     def __await__(self) -> Generator[Any, Any, T]:
-        """Hand everything through, in both directions, but for the one exception."""
+        """Pass values and exceptions through in both directions, except for the one cancellation."""
         inner = self._running.__await__()
         error: BaseException | None = None
         while True:
@@ -86,6 +73,6 @@ class _Driven(Awaitable[T]):
                 yield waits_for
                 error = None
             except asyncio.CancelledError as cancelled:
-                error = SoftTimeout(self._message) if self._hurry.meant() else cancelled
-            except BaseException as other:  # noqa: BLE001 - whatever is thrown in belongs to the coroutine
+                error = SoftTimeout(self._message) if self._interruption.take_back() else cancelled
+            except BaseException as other:  # noqa: BLE001 - an exception that is thrown in belongs to the coroutine
                 error = other

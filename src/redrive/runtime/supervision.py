@@ -1,12 +1,11 @@
-"""The loop of a worker's background duties: a duty that fails is started again, and the worker goes on.
+"""The loop that runs the background duties of a worker and restarts a duty that fails.
 
-A duty is a step that is repeated. A `StoreError` means that the database is away or busy: one line is logged. Any other
-exception is a defect, of redrive, of a driver, or of code of the application that the duty calls: it is logged with its
-traceback, emitted as `redrive.observe.WorkerDutyFailed`, and shown in ``App.workers()`` until a step succeeds again.
+A duty is a step that is repeated. A `StoreError` means that the database is unreachable or busy: one line is logged.
+Any other exception is a defect of redrive, of a driver, or of application code that the duty calls: it is logged with
+its traceback, emitted as `redrive.observe.WorkerDutyFailed`, and listed with the worker until a step succeeds again.
 After either one the duty rests, longer after each failure in a row.
 
-One defect is not survived: a duty that fails again and again because no memory is left ends the worker, because only a
-new process gets memory back.
+A duty that fails again and again for lack of memory ends the worker, because only a new process gets memory back.
 """
 
 from __future__ import annotations
@@ -22,14 +21,23 @@ from redrive.clock import Clock
 from redrive.errors import StoreError
 from redrive.errors.foreign import summary, trace
 from redrive.observe.logs import Block, logger
-from redrive.runtime.backoff import rest
+from redrive.policy import Backoff
 
-__all__ = ["MEMORY_LIMIT", "Duty", "Supervisor", "cancel", "first"]
+__all__ = ["MEMORY_LIMIT", "Duty", "Supervisor", "cancel", "first", "rest"]
 
 log = logger("redrive.worker")
 
 MEMORY_LIMIT = 10
-"""Failures in a row by `MemoryError` that a duty survives: half a minute or so."""
+"""Failures in a row by `MemoryError` that a duty survives: about half a minute."""
+
+_RESTS = Backoff.exponential("100ms", "5s")
+_LONGEST = 10
+"""The number of failures in a row after which rests grow no more."""
+
+
+def rest(failures: int) -> float:
+    """Return the seconds to rest after so many failures in a row: 0.1, 0.2, 0.4 ... 5."""
+    return _RESTS.delay(min(failures, _LONGEST)) or 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +45,8 @@ class Duty:
     """One background duty of a worker.
 
     Attributes:
-        name: what it does, as the log names it.
-        step: does it once, and returns the seconds to rest before the next step; None when the duty has ended.
+        name: the name of the duty in the log.
+        step: does the work once and returns the seconds to rest before the next step; None when the duty has ended.
         shortest: the shortest rest after a failure, in seconds.
         longest: the longest rest after a failure, in seconds.
     """
@@ -50,12 +58,12 @@ class Duty:
 
 
 class Supervisor:
-    """Repeats duties, and records which of them fail.
+    """Repeats duties and records which of them fail.
 
     Args:
-        clock: to rest by.
+        clock: the clock that duties rest by.
         failed: called with the name of a duty, its exception, and how often it has failed in a row; for defects only.
-        changed: called with `trouble` when it has changed. Both are called in the thread of the duty.
+        changed: called with `defects` when that has changed. Both are called in the thread of the duty.
     """
 
     def __init__(
@@ -68,21 +76,18 @@ class Supervisor:
         self._failed = failed
         self._changed = changed
         self._failures: dict[str, int] = {}
-        self._defects: dict[str, str] = {}
+        self._errors: dict[str, str] = {}
 
     @property
-    def trouble(self) -> str | None:
-        """Which duties fail at present because of a defect, and why; None where none does."""
-        return "; ".join(f"{name}: {why}" for name, why in sorted(self._defects.copy().items())) or None
+    def defects(self) -> str | None:
+        """The duties that fail because of a defect, with their errors; None if there are none."""
+        return "; ".join(f"{name}: {why}" for name, why in sorted(self._errors.copy().items())) or None
 
     async def run(self, duty: Duty) -> None:
-        """Repeat a duty until it ends, or until cancelled.
-
-        Args:
-            duty: what to repeat.
+        """Repeat a duty until it ends.
 
         Raises:
-            MemoryError: it has failed for lack of memory too often.
+            MemoryError: the duty has failed more than `MEMORY_LIMIT` times in a row for lack of memory.
         """
         while True:
             try:
@@ -100,15 +105,7 @@ class Supervisor:
                 await self._clock.asleep(seconds)
 
     def failed(self, name: str, error: Exception) -> int:
-        """Record that a step has failed. From any thread.
-
-        Args:
-            name: of the duty.
-            error: what it raised.
-
-        Returns:
-            How often the duty has failed in a row.
-        """
+        """Record that a step has failed, and return the failures in a row. Safe to call from any thread."""
         failures = self._failures[name] = self._failures.get(name, 0) + 1
         if isinstance(error, StoreError):
             log.warning("%s waits: %s", name, error)
@@ -119,26 +116,26 @@ class Supervisor:
 
     def _report(self, name: str, error: Exception, failures: int) -> None:
         why = summary(error)
-        if self._defects.get(name) == why:
+        if self._errors.get(name) == why:
             log.error("%s failed again, %d times in a row: %s", name, failures, why)
         else:
             log.error("%s failed, and is started again: %s%s", name, why, Block(trace(error)))
-            self._defects[name] = why
-            self._changed(self.trouble)
+            self._errors[name] = why
+            self._changed(self.defects)
         self._failed(name, error, failures)
 
     def succeeded(self, name: str) -> None:
-        """Record that a step has succeeded. From any thread."""
+        """Record that a step has succeeded. Safe to call from any thread."""
         if name not in self._failures:
             return
         del self._failures[name]
-        if self._defects.pop(name, None) is not None:
+        if self._errors.pop(name, None) is not None:
             log.info("%s works again", name)
-            self._changed(self.trouble)
+            self._changed(self.defects)
 
 
 async def first(*awaitables: Coroutine[Any, Any, Any] | asyncio.Task[Any]) -> None:
-    """Wait until one of these ends; raise what it raised. Tasks go on, bare coroutines are cancelled."""
+    """Wait until one of these ends, and raise its error. The other tasks go on; bare coroutines are cancelled."""
     tasks = [each if isinstance(each, asyncio.Task) else asyncio.ensure_future(each) for each in awaitables]
     own = [task for task, each in zip(tasks, awaitables, strict=True) if task is not each]
     try:
@@ -151,7 +148,7 @@ async def first(*awaitables: Coroutine[Any, Any, Any] | asyncio.Task[Any]) -> No
 
 
 async def cancel(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks, and wait until they have ended."""
+    """Cancel tasks and wait until they have ended."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""The threads in which `def` handlers run. Python cannot stop a thread, so it may go on when its attempt has ended."""
+"""The threads of ``def`` handlers. Python cannot stop a thread, so one may go on when its attempt has ended."""
 
 from __future__ import annotations
 
@@ -11,11 +11,7 @@ __all__ = ["Threads"]
 
 
 class Threads:
-    """Runs handlers in threads, and remembers which of them run.
-
-    Args:
-        pool: that has the threads.
-    """
+    """Runs handlers in the threads of a pool and records which of them run."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -23,33 +19,20 @@ class Threads:
 
     @property
     def running(self) -> Collection[int]:
-        """The leases of the attempts whose handlers run, whether or not the attempts have ended."""
+        """The leases of the handlers that run, whether or not their attempts have ended."""
         return self._running.keys()
 
     def start(self, lease_id: int, call: Callable[[], Any]) -> Future[Any]:
-        """Run the handler of an attempt.
-
-        Args:
-            lease_id: of the attempt.
-            call: calls the handler.
-
-        Returns:
-            A future of what it returns.
-        """
+        """Call a handler in a thread, and return the future of its result."""
         future = self._pool.submit(call)
         self._running[lease_id] = future
         future.add_done_callback(lambda _: self._running.pop(lease_id, None))
         return future
 
-    def when_stopped(self, lease_id: int, tell: Callable[[], object]) -> None:
-        """Call a function when the handler of an attempt has stopped; at once if it has.
-
-        Args:
-            lease_id: of the attempt.
-            tell: is called in any thread.
-        """
+    def when_stopped(self, lease_id: int, call: Callable[[], object]) -> None:
+        """Call a function when the handler of an attempt has stopped; at once if it has. Any thread may call it."""
         future = self._running.get(lease_id)
         if future is None:
-            tell()
+            call()
         else:
-            future.add_done_callback(lambda _: tell())
+            future.add_done_callback(lambda _: call())

@@ -1,8 +1,8 @@
-"""A background task that sees that the clock of this machine was set.
+"""A background duty that detects that the clock of this machine was set.
 
-It matters to databases that go by it, which are SQLite and Turso. The time of the database goes on as if nothing had
-happened; when the change has lasted, the database follows it. See `redrive.engine.anchor`. Of several workers any one
-may see it first: what is known is in the database.
+It matters to databases that read this clock, which are SQLite and Turso. The time of the database goes on without the
+step; when the change has lasted, the database follows it (`redrive.engine.anchor`). The state is in the database, so
+any worker may detect the change first.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ __all__ = ["LOOK", "Timekeeper"]
 log = logger("redrive.worker")
 
 LOOK = 5.0
-"""Seconds between two looks."""
+"""Seconds between two comparisons."""
 
 _NEARLY = timedelta(microseconds=TOLERANCE)
 _NONE = timedelta(0)
 
 
 class Timekeeper:
-    """The background task.
+    """The duty.
 
     Args:
-        app: whose store.
+        app: the app with the store.
     """
 
     def __init__(self, app: App) -> None:
@@ -39,18 +39,11 @@ class Timekeeper:
 
     @property
     def duty(self) -> Duty:
-        """Look every five seconds."""
-        return Duty("looking at the clock", self.look, shortest=LOOK)
+        """Compare every five seconds."""
+        return Duty("checking the clock", self.look, shortest=LOOK)
 
     async def look(self) -> float:
-        """Compare the clock of this machine with the time of the database once.
-
-        Returns:
-            Seconds until the next look.
-
-        Raises:
-            StoreError: the database refused.
-        """
+        """Compare the clock of this machine with the time of the database; return the seconds until the next time."""
         if not self._app.store.local or self._app.now() is not None:
             return LOOK
         kept = await self._app.store.arun(keep())

@@ -1,8 +1,7 @@
-"""A background task that ends the attempts whose answer from outside has not come in time.
+"""A background duty that ends suspended attempts that have not been completed in time.
 
-No worker holds such an attempt, so any worker may end it. Each looks when the first wait is over, as far as it knows,
-and at least once a second, because waits begin in other processes too. So an attempt ends within a second of the end of
-its wait, whatever the heartbeat is.
+No worker holds such an attempt, so any worker may end it. Each looks when the first known wait is over and at least
+once a second, because waits begin in other processes too. So an attempt ends within a second of the end of its wait.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ SHORT = 0.01
 """The shortest time between two looks, in seconds."""
 
 BUDGET = 100
-"""Attempts per transaction: a claim never waits long behind this."""
+"""Attempts of one transaction, so that a claim never waits long for it."""
 
 
 class Timeouts:
-    """The background task.
+    """The duty.
 
     Args:
-        app: whose jobs.
+        app: the app with the store.
     """
 
     def __init__(self, app: App) -> None:
@@ -43,19 +42,12 @@ class Timeouts:
         return Duty("ending waits for answers", self.look, shortest=LOOK)
 
     async def look(self) -> float:
-        """End the attempts whose wait is over.
-
-        Returns:
-            Seconds until the next look.
-
-        Raises:
-            StoreError: the database refused.
-        """
+        """End the attempts with a wait that is over, and return the seconds until the next look."""
         left = await self._app.store.arun(answers.until_lapse(now=self._app.now()))
         if left is None:
             return LOOK
         if left > timedelta(0):
             return min(max(left.total_seconds(), SHORT), LOOK)
-        ended = await self._app.store.arun(answers.lapse(BUDGET, iter(rng.roll, None), now=self._app.now()))
+        ended = await self._app.store.arun(answers.lapse(BUDGET, iter(rng.sample, None), now=self._app.now()))
         report_moved(ended)
         return SHORT if ended else LOOK

@@ -1,10 +1,10 @@
-"""Attempts while somebody listens: `JobStarted` is told, and what sinks want around the handler is around it.
+"""The events and log lines of a worker and its attempts.
 
-Nothing of this is run while nobody listens (`redrive.observe.listeners.LISTENERS`).
+`traced` runs only while a sink is registered (`redrive.observe.listeners.LISTENERS`). It emits `JobStarted` and enters
+the context managers that sinks return around the handler.
 
-A sink that carries may leave something with the job for its next attempt, such as the trace of this one. Where the
-attempt runs on its own, in a task of the event loop, that waits in a variable of the task until the attempt's end is
-written; so it belongs to this attempt and to no other, and is gone with it.
+A sink with ``carries = True`` may leave a text with the job for its next attempt, such as the trace of this one. Until
+the end of the attempt is written, the text is in a context variable of the attempt's asyncio task.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
     "log_lost",
     "log_undecided",
     "report_moved",
-    "watched",
+    "traced",
 ]
 
 R = TypeVar("R")
@@ -46,17 +46,8 @@ log = logger("redrive.worker")
 _KEPT: ContextVar[str | None] = ContextVar("redrive.runtime.tracing", default=None)
 
 
-async def watched(store: Store, claim: Claim, call: Callable[[], Awaitable[R]]) -> R:
-    """Call a handler, and tell that it starts.
-
-    Args:
-        store: where its job is.
-        claim: the attempt.
-        call: calls the handler.
-
-    Returns:
-        What it returns; what it raises is raised.
-    """
+async def traced(store: Store, claim: Claim, call: Callable[[], Awaitable[R]]) -> R:
+    """Emit `JobStarted`, and call a handler inside the context managers of the sinks."""
     _KEPT.set(None)
     trace = await _trace(store, claim) if observe.carried() else None
     due_at = claim.scheduled_at or claim.claimed_at
@@ -86,18 +77,14 @@ async def _trace(store: Store, claim: Claim) -> str | None:
 
 
 def kept() -> str | None:
-    """Take what a sink has left for the next attempt, in the task of the attempt."""
+    """Take the text that a sink has left for the next attempt. Called in the task of the attempt."""
     trace = _KEPT.get()
     _KEPT.set(None)
     return trace
 
 
 def report_moved(moved: Sequence[Transition]) -> None:
-    """Log and emit what a background duty has done with attempts that had no worker.
-
-    Args:
-        moved: what was decided and written.
-    """
+    """Log and emit the transitions of attempts that a background duty has ended."""
     for each in moved:
         if each.reason == BAD_POLICY or each.event is LifecycleEvent.SET_ASIDE:
             log_undecided(each)
@@ -108,12 +95,7 @@ def report_moved(moved: Sequence[Transition]) -> None:
 
 
 def log_lost(endings: Sequence[Ending], settled: Settled) -> None:
-    """Log which attempts had lost their leases before their ends were written.
-
-    Args:
-        endings: how they ended.
-        settled: what the store answered.
-    """
+    """Log which attempts had lost their leases before their ends were written."""
     for ending in endings:
         if ending.claim.lease_id in settled.lost:
             happened = "it was cancelled" if ending.claim.lease_id in settled.cancelled else "its lease was lost"
@@ -122,24 +104,18 @@ def log_lost(endings: Sequence[Ending], settled: Settled) -> None:
 
 
 def log_undecided(moved: Transition, trace: str | None = None) -> None:
-    """Log, with its traceback, that the policy of a job cannot be read, or raises.
+    """Log, with its traceback, that the policy of a job cannot be read or raises.
 
     Args:
-        moved: what was written of the job.
-        trace: the traceback, if it is not in the line of the history.
+        moved: the transition of the job.
+        trace: the traceback, if it is not in the history of the job.
     """
     trace = trace or (moved.closed.traceback if moved.closed is not None else None)
     log.error("job %d (%s): %s%s", moved.job_id, moved.task, moved.note, f"\n{trace}" if trace else "")
 
 
 def emit_worker_started(worker_id: int, queues: Sequence[str] | None, concurrency: int) -> None:
-    """Tell that a worker is registered.
-
-    Args:
-        worker_id: which.
-        queues: the queues it serves; None means all.
-        concurrency: attempts at once.
-    """
+    """Emit that a worker is registered."""
     served = None if queues is None else tuple(queues)
     observe.tell(observe.WorkerStarted(worker_id=worker_id, queues=served, concurrency=concurrency))
 
@@ -159,15 +135,7 @@ def emit_worker_stopped(worker_id: int, queues: Sequence[str] | None, abandoned:
 def emit_duty_failed(
     worker_id: int, queues: Sequence[str] | None, duty: str, error: BaseException, failures: int
 ) -> None:
-    """Emit that a background duty of a worker has failed.
-
-    Args:
-        worker_id: of the worker.
-        queues: the queues it serves; None means all.
-        duty: its name.
-        error: what it raised.
-        failures: how often it has failed in a row.
-    """
+    """Emit that a background duty of a worker has failed so many times in a row."""
     served = None if queues is None else tuple(queues)
     observe.tell(
         observe.WorkerDutyFailed(worker_id=worker_id, queues=served, duty=duty, error=summary(error), failures=failures)

@@ -60,7 +60,7 @@ class Drained:
 
 
 def drain(
-    app: App, *, within: timedelta | float | str | None = None, sample: Callable[[], float] = rng.roll
+    app: App, *, within: timedelta | float | str | None = None, sample: Callable[[], float] = rng.sample
 ) -> Drained:
     """Run every job until nothing is left to do.
 
@@ -79,7 +79,7 @@ def drain(
 
 
 async def adrain(
-    app: App, *, within: timedelta | float | str | None = None, sample: Callable[[], float] = rng.roll
+    app: App, *, within: timedelta | float | str | None = None, sample: Callable[[], float] = rng.sample
 ) -> Drained:
     """Run every job until nothing is left to do; see `drain`."""
     clock = app.clock

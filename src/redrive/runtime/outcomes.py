@@ -1,4 +1,4 @@
-"""What an exception of a handler means for its attempt."""
+"""The outcome of an attempt with a handler that has raised."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from redrive.errors import Cancel, PolicyError, Snooze
 from redrive.policy import Failure, Stage, parse_duration
 from redrive.policy.failure import qualified_name
 
-__all__ = ["AttemptTimeout", "HandlerCancelled", "meaning", "was_cancelled"]
+__all__ = ["AttemptTimeout", "HandlerCancelled", "outcome_of", "was_cancelled"]
 
 _TIMEOUT = ("builtins.TimeoutError", "builtins.OSError", "builtins.Exception")
 
@@ -20,23 +20,19 @@ class AttemptTimeout(Exception):
 
 
 class HandlerCancelled(Exception):
-    """The handler, or something that it awaited, was cancelled, and not by the worker."""
+    """The handler, or a future that it awaited, was cancelled, and not by the worker."""
 
 
 def was_cancelled(outcome: Outcome) -> bool:
-    """Return whether an attempt has failed because its handler was cancelled, and not by the worker."""
+    """Return True if the attempt failed because its handler was cancelled, and not by the worker."""
     return isinstance(outcome, Failed) and outcome.failure.error_type == qualified_name(HandlerCancelled)
 
 
-def meaning(error: BaseException) -> Outcome:
-    """Return the outcome of an attempt whose handler has raised.
-
-    Args:
-        error: what it raised; a foreign exception may raise when it is asked for its class.
-    """
+def outcome_of(error: BaseException) -> Outcome:
+    """Return the outcome of an attempt with a handler that raised this error."""
     try:
         return _matched(error)
-    except BaseException:  # noqa: BLE001 - methods of a foreign exception may raise anything
+    except BaseException:  # noqa: BLE001 - the methods of a foreign exception may raise anything
         return failed(error)
 
 

@@ -1,0 +1,94 @@
+"""The registration of a worker in the database: its id, and the end of its lease."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Sequence
+
+from redrive.app.app import App
+from redrive.observe.logs import logger
+from redrive.runtime import process
+from redrive.stores.operations import queues, workers
+
+__all__ = ["Registration"]
+
+log = logger("redrive.worker")
+
+
+class Registration:
+    """The row of a worker, which other workers read.
+
+    Args:
+        app: the app with the store.
+        concurrency: attempts at once.
+        queues: the queues that the worker serves; None means all.
+        lock_id: the number of the database lock by which others see that the process lives; None without such a lock.
+
+    Attributes:
+        id: the id of the worker; a new one after each registration.
+        queues: the queues that the worker serves; None means all.
+        ends_at: the end of the worker's lease, as far as this process knows; an instant of the monotonic clock.
+        renewed: called in the event loop after the worker has registered again.
+    """
+
+    def __init__(
+        self, app: App, *, concurrency: int, queues: Sequence[str] | None = None, lock_id: int | None = None
+    ) -> None:
+        self.id = 0
+        self.queues = queues
+        self.ends_at = float("-inf")
+        self.renewed: Callable[[], None] = lambda: None
+        self._app = app
+        self._concurrency = concurrency
+        self._lock_id = lock_id
+        self._lease = app.terms.lease_for.total_seconds()
+
+    async def register(self) -> None:
+        """Declare the queues of the app and insert the row of the worker.
+
+        Raises:
+            StoreError: the database is unreachable or busy.
+        """
+        self._loop = asyncio.get_running_loop()
+        if self._app.declared:
+            await self._app.store.arun(queues.declare(self._app.declared, now=self._app.now()))
+        self.id = await self._app.store.arun(
+            workers.register(
+                f"{socket.gethostname()}:{os.getpid()}",
+                concurrency=self._concurrency,
+                lease_for=self._app.terms.lease_for,
+                queues=self.queues,
+                tasks=self._app.served(),
+                process=process.present(),
+                lock_id=self._lock_id,
+                now=self._app.now(),
+            )
+        )
+
+    async def renew(self) -> None:
+        """Register again, because the database has no row of this worker any more."""
+        log.warning("the database has no worker %d any more; registering again", self.id)
+        await self.register()
+        self.renewed()
+
+    def renew_soon(self) -> None:
+        """Register again, in the event loop. Safe to call from any thread."""
+        asyncio.run_coroutine_threadsafe(self.renew(), self._loop)
+
+    def extended(self, since: float) -> None:
+        """Record that the database has extended the lease of the worker. Safe to call from any thread.
+
+        Args:
+            since: the instant of the monotonic clock before the request was sent.
+        """
+        self.ends_at = max(self.ends_at, since + self._lease)
+
+    async def leave(self) -> None:
+        """Record that the worker has stopped; the database gives back the jobs that it still holds.
+
+        Raises:
+            StoreError: the database is unreachable or busy.
+        """
+        await self._app.store.arun(workers.leave(self.id, now=self._app.now()))
