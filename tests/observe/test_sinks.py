@@ -42,10 +42,10 @@ def test_a_sink_that_was_added_hears_until_it_is_removed():
     """An event reaches a sink after `add`, and no more after `remove`, which may be repeated."""
     seen = []
     registration = observe.add(seen.append)
-    observe.tell(EVENT)
+    observe.emit(EVENT)
     registration.remove()
     registration.remove()
-    observe.tell(EVENT)
+    observe.emit(EVENT)
 
     assert [EVENT] == seen
     assert not LISTENERS
@@ -55,9 +55,9 @@ def test_a_registration_is_a_context_manager():
     """In a `with` statement a sink hears to the end of the block."""
     seen = []
     with observe.add(seen.append) as sink:
-        observe.tell(EVENT)
+        observe.emit(EVENT)
         assert sink == seen.append
-    observe.tell(EVENT)
+    observe.emit(EVENT)
 
     assert [EVENT] == seen
 
@@ -80,11 +80,11 @@ def test_a_sink_that_is_added_twice_is_told_once():
     """Two registrations of one sink make one telling, until both are removed."""
     seen = []
     first, second = observe.add(seen.append), observe.add(seen.append)
-    observe.tell(EVENT)
+    observe.emit(EVENT)
     first.remove()
-    observe.tell(EVENT)
+    observe.emit(EVENT)
     second.remove()
-    observe.tell(EVENT)
+    observe.emit(EVENT)
 
     assert [EVENT, EVENT] == seen
     assert not LISTENERS
@@ -94,7 +94,7 @@ def test_sinks_are_told_in_the_order_in_which_they_were_added():
     """The first one added hears first."""
     order = []
     with observe.add(lambda event: order.append("a")), observe.add(lambda event: order.append("b")):
-        observe.tell(EVENT)
+        observe.emit(EVENT)
 
     assert ["a", "b"] == order
 
@@ -103,9 +103,9 @@ def test_only_silences_everybody_else():
     """Inside `only` the sinks that it names hear, and those that were added do not."""
     everywhere, here = [], []
     with observe.add(everywhere.append), observe.only(here.append):
-        observe.tell(EVENT)
+        observe.emit(EVENT)
         with observe.only():
-            observe.tell(EVENT)
+            observe.emit(EVENT)
 
     assert ([], [EVENT]) == (everywhere, here)
     assert not LISTENERS
@@ -120,7 +120,7 @@ def test_only_is_for_this_task_and_those_it_starts():
 
         async def beside():
             await go.wait()
-            observe.tell(EVENT)
+            observe.emit(EVENT)
             told.set()
 
         task = asyncio.create_task(beside())
@@ -132,7 +132,7 @@ def test_only_is_for_this_task_and_those_it_starts():
         await task
 
     async def inside():
-        observe.tell(EVENT)
+        observe.emit(EVENT)
 
     asyncio.run(main())
     assert [EVENT] == here
@@ -144,7 +144,7 @@ def test_threads_add_and_remove_at_once():
     def work():
         for _ in range(300):
             with observe.add(lambda event: None):
-                observe.tell(EVENT)
+                observe.emit(EVENT)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -155,7 +155,7 @@ def test_threads_add_and_remove_at_once():
 
     assert not LISTENERS
     with observe.add(seen.append):
-        observe.tell(EVENT)
+        observe.emit(EVENT)
     assert [EVENT] == seen
 
 
@@ -189,7 +189,7 @@ def test_without_a_wait_a_manager_is_entered_and_exited_at_once():
     """An event that no wait follows runs a sink's manager completely."""
     log = Log()
     with observe.only(log):
-        observe.tell(EVENT)
+        observe.emit(EVENT)
 
     assert ["enter", "exit"] == log.lines
 
@@ -235,7 +235,7 @@ def test_an_interruption_inside_a_manager_leaves_none_open(where):
             raise KeyboardInterrupt
 
     with observe.only(log, lambda event: Slow()), pytest.raises(KeyboardInterrupt):
-        observe.tell(EVENT)
+        observe.emit(EVENT)
 
     assert ["enter", "exit"] == log.lines
 
@@ -278,7 +278,7 @@ def test_a_sink_that_fails_is_logged_once(where, caplog):
     log = Log()
     with observe.only(failing(where), log):
         for _ in range(3):
-            observe.tell(EVENT)
+            observe.emit(EVENT)
 
     assert ["enter", "exit"] * 3 == log.lines
     (record,) = caplog.records
@@ -291,7 +291,7 @@ def test_a_manager_that_was_not_entered_is_not_exited():
     """A manager whose enter fails sees no exit."""
     broken = Broken("enter")
     with observe.only(lambda event: broken):
-        observe.tell(EVENT)
+        observe.emit(EVENT)
 
     assert (1, 0) == (broken.entered, broken.exited)
 
@@ -302,10 +302,10 @@ def test_a_sink_does_not_hear_itself():
 
     def sink(event):
         seen.append(event)
-        observe.tell(event)
+        observe.emit(event)
 
     with observe.add(sink):
-        observe.tell(EVENT)
+        observe.emit(EVENT)
 
     assert [EVENT] == seen
 
@@ -317,7 +317,7 @@ def test_a_sink_that_is_interrupted_interrupts():
         raise KeyboardInterrupt
 
     with observe.only(sink), pytest.raises(KeyboardInterrupt):
-        observe.tell(EVENT)
+        observe.emit(EVENT)
 
 
 # ------------------------------------------------------------------------------------------------------------- logging
@@ -327,7 +327,7 @@ def test_the_log_sink_writes_one_line(caplog):
     """`log` writes the event as text to its channel, with the event itself as an attribute."""
     caplog.set_level(logging.DEBUG, logger="redrive.calls")
     with observe.only(observe.log):
-        observe.tell(EVENT)
+        observe.emit(EVENT)
 
     (record,) = caplog.records
     assert ("redrive.calls", logging.INFO) == (record.name, record.levelno)
@@ -338,8 +338,8 @@ def test_one_who_has_heard_already_is_left_out():
     """`but` names a sink that is not told."""
     seen = []
     with observe.only(seen.append):
-        observe.tell(EVENT, but=seen.append)
-        observe.tell(EVENT, but=observe.log)
+        observe.emit(EVENT, but=seen.append)
+        observe.emit(EVENT, but=observe.log)
 
     assert [EVENT] == seen
 

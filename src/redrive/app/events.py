@@ -59,7 +59,7 @@ class Enqueue:
         """
         for i, (number, job) in enumerate(zip(placed.ids, self._new, strict=True)):
             if i not in placed.existing:
-                observe.tell(
+                observe.emit(
                     observe.JobEnqueued(
                         task=job.task,
                         queue=job.queue,
@@ -89,7 +89,7 @@ def emit_lost(claim: Claim) -> None:
     Args:
         claim: the attempt.
     """
-    observe.tell(
+    observe.emit(
         observe.JobLeaseLost(
             task=claim.task, queue=claim.queue, job_id=claim.id, attempt=claim.attempt, lease_id=claim.lease_id
         )
@@ -104,7 +104,7 @@ def emit_moved(moved: Iterable[Transition]) -> None:
     """
     for each in moved:
         for event in _events(each):
-            observe.tell(event)
+            observe.emit(event)
 
 
 def emit_cancelled(jobs: Iterable[JobRecord]) -> None:
@@ -114,7 +114,7 @@ def emit_cancelled(jobs: Iterable[JobRecord]) -> None:
         jobs: as they are now.
     """
     for job in jobs:
-        observe.tell(
+        observe.emit(
             observe.JobCancelled(
                 task=job.task, queue=job.queue, job_id=job.id, attempt=job.attempt, why=job.note or "cancelled"
             )
@@ -128,7 +128,7 @@ def emit_fired(fired: Iterable[Occurrence]) -> None:
         fired: what was decided and written.
     """
     for each in fired:
-        observe.tell(
+        observe.emit(
             _DECIDED[each.decision](
                 schedule=each.schedule,
                 occurs_at=each.occurs_at,

@@ -1,9 +1,8 @@
-"""What happens, told as it happens: one stream of typed events, and the sinks that hear it.
+"""The event stream of redrive: typed events, and the sinks that receive them.
 
-Answers: who is told that a retry was decided, that a call gave up, that a request is not sent again? May import:
-`redrive.policy` and below; nothing below it may tell (law 1: pure code returns what it has decided, and whoever carries
-that out tells). Must never: change what a call does, cost a call that succeeds at once anything, or let a sink's
-failure out.
+May import: `redrive.policy` and below; no module below this one may emit, because pure code returns its decisions and
+the code that executes them emits. Must never: change what a call does, add cost to a call that succeeds at once, or
+let the failure of a sink out.
 
 A *sink* is a function that takes an event::
 
@@ -17,10 +16,8 @@ A *sink* is a function that takes an event::
         if isinstance(event, observe.CallRetryScheduled):
             retries.labels(event.name, event.rule).inc()
 
-All that redrive tells goes through here, whichever half of it speaks:
-
 =========================  ============================================================================
-event                      is told when
+event                      emitted when
 =========================  ============================================================================
 `CallRetryScheduled`       an attempt of a call in process has failed, and another one follows
 `CallSucceeded`            a call has succeeded after retries
@@ -29,19 +26,19 @@ event                      is told when
 ``RequestRetryScheduled``  a request under RFC 0049 is sent again (`redrive.orchestrator`)
 ``RequestNotRetried``      it is not
 ``Job...``, ``Worker...``  see the table of `redrive.observe.jobs`
-``Cron...``                something has become of an occurrence (`redrive.observe.schedules`)
+``Cron...``                an occurrence was decided (`redrive.observe.schedules`)
 =========================  ============================================================================
 
-Classes are named by who it is about and what became of it: ``Call...`` in process, ``Request...`` under the
-orchestrator, ``Job...`` for durable work, ``Cron...`` for what makes it. A call that succeeds at once tells nothing.
-Neither does an error that is none of its policy's business, nor a call that leaves the retrying to another one above:
-that one tells. A job tells each of its attempts, since somebody else may be asking for each.
+Classes are named by their subject and what happened: ``Call...`` in process, ``Request...`` under the orchestrator,
+``Job...`` for durable work, ``Cron...`` for schedules. These emit no event: a call that succeeds at once, an error that
+its policy does not match, and a call that leaves the retries to an enclosing one. A job emits an event for each of its
+attempts.
 
 **Around a wait, or an attempt.** A sink may return a context manager. It is entered before the wait that the event is
-about and exited once after it, also when the wait is cancelled or interrupted; each event has its own, so that calls at
-the same time share none. That of `JobStarted` is around the handler, and meets what the handler raises; that of
-`JobsEnqueuing` is around the storing. Where nothing follows it is entered and exited at once. What its exit returns is
-ignored: a sink cannot swallow an error or a cancellation. ::
+about and exited once after it, also when the wait is cancelled or interrupted; each event has its own, so that
+concurrent calls share none. The manager of `JobStarted` is around the handler, and receives the handler's exception;
+that of `JobsEnqueuing` is around the storing. For an event that nothing follows it is entered and exited at once. The
+result of its exit is ignored: a sink cannot suppress an error or a cancellation. ::
 
     @observe.add
     @contextmanager
@@ -49,21 +46,20 @@ ignored: a sink cannot swallow an error or a cancellation. ::
         with tracer.start_as_current_span(type(event).__name__):
             yield
 
-**A sink that carries** has an attribute ``carries = True``. What its manager is entered as (a text, such as the W3C
-``traceparent``) is kept with the job: from `JobsEnqueuing` on with those that are new, from `JobStarted` on for the
-next attempt, in whatever process that runs. There it finds it in ``JobStarted.trace``. Where several sinks carry, the
-last one is kept.
+**A sink that carries** has an attribute ``carries = True``. The text that its manager returns when entered, such as the
+W3C ``traceparent``, is kept with the job: from `JobsEnqueuing` on with new jobs, from `JobStarted` on for the next
+attempt, in any process. That attempt has it in ``JobStarted.trace``. If several sinks carry, the last one is kept.
 
-**Few values, many values.** ``Event.labels`` names the fields that are fit for the labels of a metric. `Bounded` keeps
-even these from growing without end, and `redrive.observe.measures` makes the numbers for all systems of metrics.
+**Labels.** ``Event.labels`` names the fields that are fit for the labels of a metric. `Bounded` limits their values,
+and `redrive.observe.measures` computes the numbers for all systems of metrics.
 
 **A sink that fails** breaks nothing. Its first error goes to the logger ``redrive.observe``, and the call goes on; the
-sink is told further events. What a sink does itself is not told to it, so that one that calls a retried function does
-not hear itself.
+sink receives further events. Events that a sink causes itself are not sent to it, so that a sink may call a retried
+function.
 
-Sinks are called where the thing happens, in its thread or task, synchronously: they should be quick and must not block
-an event loop. While a failure is told, ``sys.exception()`` is the exception, for those who want more than the failure
-as data; events about waits do not hold it, since nothing that waits may hold an error and its frames.
+Sinks are called synchronously, in the thread or task of the event: they should be quick and must not block an event
+loop. While the event of a failure is emitted, ``sys.exception()`` is the exception; events about waits do not hold it,
+since nothing that waits may hold an error and its frames.
 """
 
 from __future__ import annotations
@@ -86,7 +82,7 @@ if TYPE_CHECKING:
     from redrive.observe.jobs import JobCancelled, JobCaught, JobEnqueued, JobEvent, JobsEnqueuing
     from redrive.observe.labels import Bounded
     from redrive.observe.schedules import CronEvent, CronMissed, CronQueued, CronSkipped, CronStarted
-    from redrive.observe.sinks import Registration, Sink, Wait, add, around, carried, log, only, tell
+    from redrive.observe.sinks import Registration, Sink, Wait, add, around, carried, emit, log, only
     from redrive.observe.workers import WorkerDutyFailed, WorkerStarted, WorkerStopped
 
 __all__ = [
@@ -125,9 +121,9 @@ __all__ = [
     "add",
     "around",
     "carried",
+    "emit",
     "log",
     "only",
-    "tell",
 ]
 
 _HOMES = {
@@ -149,7 +145,7 @@ def _home(name: str) -> str:
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - any public name
-    """Load a public name at its first use: a call that tells nothing needs none of them."""
+    """Load a public name at its first use: a call that emits nothing needs none of them."""
     if name not in __all__:
         raise AttributeError(f"module 'redrive.observe' has no attribute {name!r}")
     from importlib import import_module

@@ -1,4 +1,4 @@
-"""The events of the attempts of durable jobs. When each is told is said in `redrive.observe.jobs`."""
+"""The events of the attempts of durable jobs. `redrive.observe.jobs` lists when each is emitted."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _DEBUG, _WARNING = 10, 30  # of `logging`, which is imported by those who log
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _AttemptEvent(JobEvent):
-    """Something that became of an attempt.
+    """An event of an attempt.
 
     Attributes:
-        attempt: its number, from 1.
-        lease_id: the lease that it ran under, which names it.
+        attempt: the number of the attempt, from 1.
+        lease_id: the lease that it ran under, which identifies it.
     """
 
     attempt: int
@@ -39,17 +39,15 @@ class _AttemptEvent(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobStarted(_AttemptEvent):
-    """A handler is about to be called; what a sink returns is around the call.
+    """A handler is about to be called; the context manager that a sink returns is around the call.
 
-    The manager meets what the handler raises, a cancellation included, and cannot swallow it.
+    The manager receives the exception of the handler, a cancellation included, and cannot suppress it.
 
     Attributes:
-        attempt: its number, from 1.
-        lease_id: the lease that it runs under, which names it.
-        worker_id: who runs it.
-        waited: how long it has waited since it was due.
-        delay: which delay was decided before this attempt, if it is a retry.
-        trace: what a sink that carries has left with the job; see `redrive.observe`.
+        worker_id: the worker that runs it.
+        waited: the time since it was due.
+        delay: the delay that was decided before this attempt, if it is a retry.
+        trace: the text that a sink with ``carries`` has left with the job; see `redrive.observe`.
     """
 
     level: ClassVar[int] = _DEBUG
@@ -67,9 +65,7 @@ class _AttemptEnded(_AttemptEvent):
     """An attempt has ended.
 
     Attributes:
-        attempt: its number, from 1.
-        lease_id: the lease that it ran under, which names it.
-        took: from its claim to its end by the store's clock; None where no handler was called.
+        took: the time from its claim to its end by the clock of the database; None if no handler was called.
     """
 
     took: timedelta | None
@@ -77,13 +73,7 @@ class _AttemptEnded(_AttemptEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSucceeded(_AttemptEnded):
-    """A job has succeeded.
-
-    Attributes:
-        attempt: its number, from 1.
-        lease_id: the lease that it ran under, which names it.
-        took: from its claim to its end.
-    """
+    """A job has succeeded."""
 
     outcome: ClassVar[str] = "succeeded"
 
@@ -96,12 +86,9 @@ class _AttemptFailed(_AttemptEnded):
     """An attempt has failed.
 
     Attributes:
-        attempt: its number, from 1.
-        lease_id: the lease that it ran under, which names it.
-        took: from its claim to its end; None where no handler was called.
-        rule: what decided, as a stable word.
-        reason: why it failed, one upper-case word.
-        error_type: qualified name of the exception, if there was one.
+        rule: the part of the policy that decided, as a stable word.
+        reason: the reason of the failure, one upper-case word.
+        error_type: the qualified name of the exception, if there was one.
         error: its text.
     """
 
@@ -122,14 +109,8 @@ class JobRetryScheduled(_AttemptFailed):
     """An attempt has failed, and another one follows.
 
     Attributes:
-        attempt: its number, from 1.
-        lease_id: the lease that it ran under, which names it.
-        took: from its claim to its end.
-        delay: how long the job waits now.
-        rule: what chose the delay: ``backoff``, ``hint``, ``rule 2 (httpx.ReadTimeout)``.
-        reason: why it failed, one upper-case word.
-        error_type: qualified name of the exception, if there was one.
-        error: its text.
+        delay: the delay until the next attempt.
+        rule: the part of the policy that chose the delay: ``backoff``, ``hint``, ``rule 2 (httpx.ReadTimeout)``.
     """
 
     outcome: ClassVar[str] = "retried"
@@ -144,17 +125,12 @@ class JobRetryScheduled(_AttemptFailed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobDied(_AttemptFailed):
-    """A job gave up.
+    """A job gave up. Its ``took`` is None if its deadline had passed before a handler was called.
 
     Attributes:
-        attempt: its number, from 1.
-        lease_id: the lease that it ran under, which names it.
-        took: from its claim to its end; None where no handler was called, because the deadline had passed before.
         rule: why, as a stable word: ``attempts``, ``deadline``, ``permanent``, ``poison limit``, ``not_idempotent``.
         why: the same as a sentence.
-        reason: why it failed, one upper-case word: ``BAD_PAYLOAD``, ``DEADLINE``, ``POISON``, ``LOST_IN_FLIGHT``, ...
-        error_type: qualified name of the exception, if there was one.
-        error: its text.
+        reason: the reason of the failure: ``BAD_PAYLOAD``, ``DEADLINE``, ``POISON``, ``LOST_IN_FLIGHT``, ...
         catch: the catch task that was enqueued with its death, if its policy names one.
     """
 
@@ -170,14 +146,11 @@ class JobDied(_AttemptFailed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSnoozed(_AttemptEnded):
-    """A handler has asked to be called later; nothing is spent.
+    """A handler has raised `redrive.Snooze`; the attempt is given back and nothing is spent.
 
     Attributes:
-        attempt: its number, from 1, which is given back.
-        lease_id: the lease that it ran under, which names it.
-        took: from its claim to its end.
-        delay: how long the job waits now.
-        why: what the handler said.
+        delay: the delay until the next attempt.
+        why: the text of the handler.
     """
 
     outcome: ClassVar[str] = "snoozed"
@@ -190,12 +163,10 @@ class JobSnoozed(_AttemptEnded):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSuspended(_AttemptEvent):
-    """A handler has returned `redrive.Pending`: its attempt is open, and an answer from outside will end it.
+    """A handler has returned `redrive.Pending`: its attempt stays open until it is completed from outside.
 
     Attributes:
-        attempt: its number, from 1.
-        lease_id: the lease of the attempt, which the answer names.
-        until: when the wait is over, and the attempt has failed.
+        until: the end of the wait, at which the attempt fails.
     """
 
     outcome: ClassVar[str] = "suspended"
@@ -207,11 +178,9 @@ class JobSuspended(_AttemptEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobReleased(_AttemptEvent):
-    """A worker has given a job back unfinished; nothing is spent.
+    """A worker has given a job back unfinished; the attempt is given back and nothing is spent.
 
     Attributes:
-        attempt: its number, from 1, which is given back.
-        lease_id: the lease that it ran under, which names it.
         due_at: when it is due again.
         hold: why, as a stable word: ``release``, ``unknown_task``, ``bad_payload``, ``breaker``.
         why: the same as a sentence.
@@ -231,15 +200,10 @@ class JobReleased(_AttemptEvent):
 class JobRescued(_AttemptFailed):
     """A worker vanished with a job, or held it longer than its timeout; the job runs again.
 
+    The rule is ``crash``, the reason ``WORKER_LOST``, and the error names the worker and its state.
+
     Attributes:
-        attempt: its number, from 1.
-        lease_id: the lease that was taken away.
-        took: from its claim until it was taken away.
-        rule: ``crash``.
-        reason: ``WORKER_LOST``.
-        error_type: None.
-        error: which worker, and what of it is known.
-        worker_id: the worker.
+        worker_id: the worker that had the lease.
     """
 
     level: ClassVar[int] = _WARNING
@@ -252,12 +216,7 @@ class JobRescued(_AttemptFailed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobLeaseLost(_AttemptEvent):
-    """An attempt had lost its job before it ended: the job was cancelled, or is another worker's. It changed nothing.
-
-    Attributes:
-        attempt: its number, from 1.
-        lease_id: the lease that it had.
-    """
+    """An attempt ended without a lease, because its job was cancelled or another worker has it. It changed nothing."""
 
     level: ClassVar[int] = _WARNING
     outcome: ClassVar[str] = "lost"

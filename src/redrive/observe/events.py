@@ -1,4 +1,4 @@
-"""The events of calls in process, and what every event is. Others are declared where they happen."""
+"""The base class of all events, and the events of calls in this process."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _INFO, _WARNING = 20, 30  # of `logging`, which is imported by those who log
 
 
 class Event:
-    """Something that has happened; ``str(event)`` says it in one line.
+    """An event; ``str(event)`` describes it in one line.
 
     Attributes:
         channel: the name of the logger for such events.
-        level: how loud they are, as a number of `logging`.
-        labels: which of their fields have few values, so that they are fit for the labels of a metric. Ids, texts and
-            numbers are not; and where programs make up names, not even these (`redrive.observe.Bounded`).
-        outcome: what became of whom, as one word; empty where nothing has ended.
+        level: the level of its log record, as a number of `logging`.
+        labels: the fields that have few values and so are fit for the labels of a metric. Ids, texts and numbers
+            are not; if a program generates names, neither are these (`redrive.observe.Bounded`).
+        outcome: how it ended, as one word; empty if nothing has ended.
     """
 
     __slots__ = ()
@@ -32,15 +32,15 @@ class Event:
 
     @property
     def name(self) -> str:
-        """What it is about: the qualified name of a function, an operation, a task."""
+        """The subject: the qualified name of a function, an operation or a task."""
         raise NotImplementedError
 
 
 class CallEvent(Event, Value):
-    """Something that became of a call in this process.
+    """An event of a call in this process.
 
     Attributes:
-        name: qualified name of what was called.
+        name: the qualified name of the called function.
     """
 
     __slots__ = ("name",)
@@ -53,11 +53,11 @@ class CallRetryScheduled(CallEvent):
 
     Attributes:
         attempt: the number of the attempt that failed, from 1.
-        failure: what went wrong.
-        delay: how long is waited now.
-        rule: what chose the delay: ``backoff``, ``hint``, ``rule 2 (httpx.ReadTimeout)``.
-        waited: how long the call has waited before, in all.
-        elapsed: how long it has taken so far, waits included.
+        failure: the failure.
+        delay: the time until the next attempt.
+        rule: the part of the policy that chose the delay: ``backoff``, ``hint``, ``rule 2 (httpx.ReadTimeout)``.
+        waited: the time that the call has waited before, in all.
+        elapsed: the time since its start, waits included.
     """
 
     __slots__ = ("attempt", "delay", "elapsed", "failure", "rule", "waited")
@@ -97,12 +97,12 @@ class CallRetryScheduled(CallEvent):
 
 
 class _CallEnded(CallEvent):
-    """A call is over.
+    """A call has ended.
 
     Attributes:
-        attempts: how often it was made.
-        elapsed: how long it took, waits included.
-        waited: how long of that it waited between attempts.
+        attempts: the number of attempts.
+        elapsed: its duration, waits included.
+        waited: the time that it waited between attempts.
     """
 
     __slots__ = ("attempts", "elapsed", "waited")
@@ -124,13 +124,7 @@ class _CallEnded(CallEvent):
 
 
 class CallSucceeded(_CallEnded):
-    """A call has succeeded, not at its first attempt.
-
-    Attributes:
-        attempts: how often it was made.
-        elapsed: how long it took, waits included.
-        waited: how long of that it waited between attempts.
-    """
+    """A call has succeeded after at least one retry."""
 
     __slots__ = ()
     outcome = "succeeded"
@@ -140,17 +134,14 @@ class CallSucceeded(_CallEnded):
 
 
 class CallGaveUp(_CallEnded):
-    """A call has failed, and no attempt follows.
+    """A call has failed, and no attempt follows. Its ``attempts`` is 0 if its breaker refused it.
 
     Attributes:
-        attempts: how often it was made; 0 if its breaker refused it.
-        elapsed: how long it took, waits included.
-        waited: how long of that it waited between attempts.
         rule: why, as a stable word: ``attempts``, ``deadline``, ``permanent``, ``not_matched``, ``budget``,
             ``breaker``, ... (see `redrive.policy.GiveUp`).
         why: the same as a sentence.
-        failure: the last one; None if nothing was called.
-        error: what is raised; None if a result was rejected.
+        failure: the last failure; None if the function was not called.
+        error: the exception that is raised; None if a result was rejected.
     """
 
     __slots__ = ("error", "failure", "rule", "why")
@@ -190,13 +181,10 @@ class CallDeferred(_CallEnded):
     """A call has failed, and may be repeated at an instant that it does not wait for (``over_deadline="defer"``).
 
     Attributes:
-        attempts: how often it was made.
-        elapsed: how long it took, waits included.
-        waited: how long of that it waited between attempts.
         at: when it may be repeated, aware.
-        rule: what chose the instant.
-        failure: the last one.
-        error: what is raised; None if a result was rejected.
+        rule: the part of the policy that chose the instant.
+        failure: the last failure.
+        error: the exception that is raised; None if a result was rejected.
     """
 
     __slots__ = ("at", "error", "failure", "rule")

@@ -1,4 +1,4 @@
-"""What an event says, as plain values by name: what goes into a log line of a program."""
+"""The fields of an event as plain values by name, for log records of programs."""
 
 from __future__ import annotations
 
@@ -22,18 +22,12 @@ _OTHER_NAMES = {"name": "call"}
 
 
 def facts(event: Event) -> Iterator[tuple[str, Fact]]:
-    """Say what is in an event.
+    """Yield the fields of an event, as names and plain values.
 
-    Texts are escaped (`redrive.visible`), since a log is read on a terminal. Spans become seconds, instants ISO 8601,
-    an error its repr; a `Failure` becomes ``reason``, ``error_type`` and ``error``. The ``name`` of a call is called
-    ``call``. What a sink has left with a job is left out: it is nobody
-    else's.
-
-    Args:
-        event: what has happened.
-
-    Yields:
-        Names and values.
+    Texts are escaped (`redrive.visible`), since a log is read on a terminal. Spans become seconds, instants ISO
+    8601, an
+    error its repr; a `Failure` becomes ``reason``, ``error_type`` and ``error``. The ``name`` of a call becomes
+    ``call``. The text that a sink has left with a job is left out.
     """
     for name in _names(event):
         value = getattr(event, name)

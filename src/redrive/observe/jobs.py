@@ -1,14 +1,14 @@
 """The events of durable jobs; those of their attempts are in `redrive.observe.attempts`.
 
-What is decided about a job is told after the transaction has committed that decided it, by the process that ran the
-transaction: nothing is told that did not happen, and nothing twice. Only two events come before what they are about,
-because a sink may want to have something around it: `JobsEnqueuing` and `JobStarted`.
+The process that has run a transaction emits its events after the commit: no event is emitted for a transaction that was
+rolled back, and none twice. Only `JobsEnqueuing` and `JobStarted` come before what they are about, because a sink may
+return a context manager for it.
 
-One attempt tells `JobStarted` once, and how it ended at most once. Its end is told by whoever ended it, which may be
-another process than the one that began it: after a crash the worker that sweeps up tells `JobRescued` or `JobDied`.
+One attempt emits `JobStarted` once, and its end at most once. Another process than the one that began it may emit the
+end: after a crash the worker that takes its lease emits `JobRescued` or `JobDied`.
 
 =====================  =======================================================================  ==========
-event                  is told when                                                             outcome
+event                  emitted when                                                             outcome
 =====================  =======================================================================  ==========
 `JobsEnqueuing`        jobs are about to be stored; around that
 `JobEnqueued`          a new job has been stored                                                enqueued
@@ -16,15 +16,15 @@ event                  is told when                                             
 `JobSucceeded`         it has succeeded                                                         succeeded
 `JobRetryScheduled`    it has failed, and another attempt follows                               retried
 `JobDied`              it gave up: its policy, its deadline, a bad payload, too many crashes    died
-`JobSnoozed`           its handler wants to be called later                                     snoozed
-`JobSuspended`         its handler leaves its end to an answer from outside                     suspended
+`JobSnoozed`           its handler has asked to be called later                                 snoozed
+`JobSuspended`         its handler waits for a completion from outside                          suspended
 `JobReleased`          its worker gave it back: a stop, an unknown task, an open breaker        released
-``JobCancelled``       somebody ended it, or its own handler                                    cancelled
+``JobCancelled``       an operator, a program or its own handler has cancelled it               cancelled
 `JobRescued`           its worker vanished; it runs again                                       rescued
 `JobLeaseLost`         an attempt ended that had no lease any more: it changed nothing          lost
 `JobCaught`            the catch task has taken a dead job                                      caught
 `WorkerStarted`        a worker takes jobs from now on
-`WorkerStopped`        it takes none any more
+`WorkerStopped`        it takes no more jobs
 `WorkerDutyFailed`     one of its background duties has failed because of a defect
 =====================  =======================================================================  ==========
 """
@@ -56,7 +56,7 @@ class JobsEnqueuing(Event):
     Attributes:
         task: name of the task.
         queue: name of the queue.
-        count: how many.
+        count: number of jobs.
     """
 
     channel: ClassVar[str] = "redrive.jobs"
@@ -77,12 +77,12 @@ class JobsEnqueuing(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEvent(Event):
-    """Something that became of a job.
+    """An event of a job.
 
     Attributes:
         task: name of the task.
         queue: name of the queue.
-        job_id: the job.
+        job_id: id of the job.
     """
 
     channel: ClassVar[str] = "redrive.jobs"
@@ -103,12 +103,12 @@ class JobEvent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnqueued(JobEvent):
-    """A new job has been stored. One whose key led to a job that was there already is not told.
+    """A new job has been stored. A job that was found by its key instead emits no event.
 
     Attributes:
-        delay: how long until it is due.
-        in_transaction: was it stored in a transaction of the caller's (``using=``)? Then it exists only if and when
-            that one commits, of which nobody is told.
+        delay: the time until it is due.
+        in_transaction: True if it was stored in a transaction of the caller (``using=``). Then it exists only if
+            and when that one commits, which emits no event.
     """
 
     level: ClassVar[int] = _DEBUG
@@ -123,11 +123,11 @@ class JobEnqueued(JobEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobCancelled(JobEvent):
-    """A job was ended by somebody, or by its own handler.
+    """A job was cancelled, by an operator, a program or its own handler.
 
     Attributes:
         attempt: the number of its present or last attempt; 0 if it had none.
-        why: what was said.
+        why: the reason that was given.
     """
 
     outcome: ClassVar[str] = "cancelled"
@@ -144,7 +144,7 @@ class JobCaught(JobEvent):
 
     Attributes:
         task: the catch task.
-        queue: where it ran.
+        queue: its queue.
         job_id: the dead job.
         catch_id: the job that caught it.
     """

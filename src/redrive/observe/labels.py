@@ -1,8 +1,8 @@
-"""Keeps the number of time series finite, whatever names a program makes up.
+"""A limit on the label values of metrics, so that the number of time series stays finite.
 
 A metric has one series for each combination of its labels, and each costs memory in the process and in the database of
-the metrics, for ever. Names of tasks and queues are few where people write them, but a queue for each tenant is made by
-a program. So each label has a number of values that it may take; what comes later is counted as `OTHER`.
+the metrics. Names of tasks and queues are few if programmers write them, but a program may generate a queue per tenant.
+So each label has a maximum number of values; later values are counted as `OTHER`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ OTHER = "other"
 
 
 class Bounded:
-    """Replaces the values of labels, once there are too many.
+    """A filter that replaces label values beyond a limit.
 
     Args:
         limit: distinct values of each label, `OTHER` not counted.
@@ -33,15 +33,7 @@ class Bounded:
         self._lock = Lock()
 
     def value(self, label: str, value: str) -> str:
-        """Say under which value something is counted.
-
-        Args:
-            label: name of the label.
-            value: what it would be.
-
-        Returns:
-            The same, or `OTHER`.
-        """
+        """Return the value under which to count, which is the given one or `OTHER`."""
         known = self._known.get(label)
         if known is not None and value in known:
             return value

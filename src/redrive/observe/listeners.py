@@ -1,12 +1,10 @@
-"""Whether anybody may be listening: the one thing that is looked at where nobody is."""
+"""The flag that sinks may be registered: the only check that code without a sink makes."""
 
 from __future__ import annotations
 
 __all__ = ["LISTENERS"]
 
+# Code that may emit compares this one object and needs not even a function call. The modules that emit import this one,
+# and the rest of the package only when there is an event to emit.
 LISTENERS: list[None] = []
-"""An entry for each reason to think that somebody listens; empty, nobody does.
-
-It is always this object, so that those who may tell something need not even call a function to learn that they need
-not. The modules that tell import this one, and the rest of this package when there is something to tell (law 10).
-"""
+"""An entry for each registered sink; empty if there are none."""

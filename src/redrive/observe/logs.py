@@ -1,7 +1,7 @@
-"""The loggers of redrive: each record is one entry, whatever an error text contains.
+"""The loggers of redrive: each record is one entry, also if an error text contains line breaks or escape sequences.
 
-`redrive.visible` says why. The formatters of a log belong to the program that uses redrive, so the texts are escaped
-before they reach a handler: by a filter on each logger.
+The formatters of a log belong to the program that uses redrive, so a filter on each logger escapes the texts before
+they reach a handler (`redrive.visible`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,7 @@ __all__ = ["Block", "EntryFormatter", "logger"]
 
 
 class Block:
-    """A text of several lines, as an argument of a log record: its lines are kept and indented.
-
-    Args:
-        text: of several lines, such as a traceback.
-    """
+    """A text of several lines, such as a traceback, as an argument of a log record: its lines are kept and indented."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -29,32 +25,18 @@ class Block:
 
 
 class EntryFormatter(logging.Formatter):
-    """Formats records so that each is one entry: lines after the first are indented, and nothing is an escape sequence.
+    """A formatter for the log of the command line, in which other loggers write too.
 
-    For the log that the command line itself writes, where other loggers write too.
+    Each record becomes one entry: lines after the first are indented, and escape sequences are escaped.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format a record.
-
-        Args:
-            record: of any logger.
-
-        Returns:
-            The entry.
-        """
+        """Return the entry of a record."""
         return hanging(super().format(record))
 
 
 def logger(name: str) -> logging.Logger:
-    """Return a logger of the standard library that escapes the arguments and tracebacks of its records.
-
-    Args:
-        name: of the logger.
-
-    Returns:
-        The logger.
-    """
+    """Return a logger of the standard library that escapes the arguments and tracebacks of its records."""
     found = logging.getLogger(name)
     found.addFilter(_escape)  # a filter that is there already is not added again
     return found

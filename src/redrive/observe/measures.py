@@ -1,7 +1,7 @@
-"""What is counted and measured of events: the same numbers for every system of metrics.
+"""The metrics of redrive, and what each event adds to them, for every system of metrics.
 
-A sink for one of them makes its instruments of `METRICS`, and books what `measures` says of each event. Labels are the
-fields that an event declares as such, so that no id and no text of an error becomes one.
+A sink for such a system creates its instruments from `METRICS` and adds what `measures` yields for each event. Labels
+are the fields that an event declares as such, so that no id and no error text becomes one.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """What is counted or measured.
+    """A counter or a histogram.
 
     Attributes:
-        name: with dots.
-        labels: in this order.
-        help: for people.
-        seconds: is it a distribution of spans? If not, it counts.
+        name: the name, with dots.
+        labels: the labels, in this order.
+        help: a description.
+        seconds: True for a histogram of durations, False for a counter.
     """
 
     name: str
@@ -40,12 +40,12 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """What one event adds to a metric.
+    """The addition of one event to a metric.
 
     Attributes:
-        metric: which.
+        metric: the metric.
         amount: 1, or seconds.
-        values: of the metric's labels, in their order.
+        values: the values of the metric's labels, in their order.
     """
 
     metric: Metric
@@ -71,14 +71,7 @@ METRICS = (ENQUEUED, CAUGHT, ATTEMPTS, TOOK, WAITED, RETRIES, CALLS, OCCURRENCES
 
 
 def measures(event: Event) -> Iterator[Measure]:  # noqa: C901 - one case for each kind of event
-    """Say what an event adds to which metrics.
-
-    Args:
-        event: what has happened.
-
-    Yields:
-        The additions; none for an event that nothing is made of.
-    """
+    """Yield what an event adds to the metrics."""
     match event:
         case JobStarted(task=task, queue=queue):
             yield Measure(WAITED, event.waited.total_seconds(), (task, queue))

@@ -1,7 +1,7 @@
-"""The events of crons: what became of an occurrence, told by the worker that has decided it, after the commit.
+"""The events of crons. The worker that has decided about an occurrence emits its event after the commit.
 
-One that waits for its predecessor (`CronQueued`) is started where that one ends, and is not told again: its job tells
-of itself. Occurrences that people start, by a trigger or a backfill, are in the audit log.
+An occurrence that waits for its predecessor (`CronQueued`) emits no second event when it starts; its job emits events.
+Occurrences that an operator starts, by a trigger or a backfill, are in the audit log.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _WARNING = 30  # of `logging`, which is imported by those who log
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CronEvent(Event):
-    """Something that became of an occurrence of a cron.
+    """An event of an occurrence of a cron.
 
     Attributes:
-        schedule: name of the cron.
+        schedule: the name of the cron.
         occurs_at: when it was due.
-        late: how much later that was decided.
-        job_id: the job that was made of it.
-        why: what more there is to say, for people.
+        late: the time between that and the decision.
+        job_id: the job that was created for it.
+        why: an explanation, for readers.
     """
 
     channel: ClassVar[str] = "redrive.schedules"
@@ -52,21 +52,21 @@ class CronEvent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CronStarted(CronEvent):
-    """Its job was made."""
+    """The job of the occurrence was created."""
 
     outcome: ClassVar[str] = "started"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CronQueued(CronEvent):
-    """Its predecessor has not ended, and it waits for that."""
+    """The occurrence waits for the end of its predecessor."""
 
     outcome: ClassVar[str] = "queued"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CronSkipped(CronEvent):
-    """Its predecessor has not ended, so that it is left out."""
+    """The occurrence is skipped, because its predecessor has not ended."""
 
     level: ClassVar[int] = _WARNING
     outcome: ClassVar[str] = "skipped"
@@ -74,7 +74,7 @@ class CronSkipped(CronEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CronMissed(CronEvent):
-    """Nobody was there in time, and it is left out."""
+    """The occurrence is skipped, because no worker started it in time."""
 
     level: ClassVar[int] = _WARNING
     outcome: ClassVar[str] = "missed"

@@ -1,4 +1,4 @@
-"""Who hears events, and how they are told."""
+"""The registry of sinks, and the functions that emit events to them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from redrive.observe.events import Event
 from redrive.observe.listeners import LISTENERS
 
-__all__ = ["Registration", "Sink", "Wait", "add", "around", "carried", "log", "only", "tell"]
+__all__ = ["Registration", "Sink", "Wait", "add", "around", "carried", "emit", "log", "only"]
 
 Sink: TypeAlias = Callable[[Any], "AbstractContextManager[Any] | None"]
 """Takes an event, and may return a context manager to have around the wait, or the attempt, that follows."""
@@ -21,8 +21,8 @@ Sink: TypeAlias = Callable[[Any], "AbstractContextManager[Any] | None"]
 S = TypeVar("S", bound=Sink)
 
 
-class _Hearer:
-    """A sink, and whether its failing is known."""
+class _Listener:
+    """A sink, and a flag that it has failed before."""
 
     __slots__ = ("_is_known_to_fail", "carries", "count", "sink")
 
@@ -34,8 +34,8 @@ class _Hearer:
         self.count = 0
         self._is_known_to_fail = False
 
-    def told(self, event: Event) -> AbstractContextManager[Any] | None:
-        """Tell it something; what it wants to have around what follows."""
+    def receive(self, event: Event) -> AbstractContextManager[Any] | None:
+        """Call the sink with an event, and return its context manager."""
         answer = self.safely(self.sink, event)
         if answer is None or answer is _FAILED:
             return None
@@ -46,7 +46,7 @@ class _Hearer:
         return manager
 
     def safely(self, part: Callable[..., Any], *args: object) -> Any:  # noqa: ANN401 - whatever the sink returns
-        """Do a part of the sink's work, for which nobody is told anything; `_FAILED` if it raised."""
+        """Run code of the sink, during which no sink receives events. Return `_FAILED` if it raised."""
         token = _HERE.set(())
         try:
             return part(*args)
@@ -69,32 +69,32 @@ class _Hearer:
 
 _FAILED = object()
 _LOCK = Lock()
-_EVERYWHERE: tuple[_Hearer, ...] = ()
-_HERE: ContextVar[tuple[_Hearer, ...] | None] = ContextVar("redrive.observe", default=None)
+_LISTENERS: tuple[_Listener, ...] = ()
+_HERE: ContextVar[tuple[_Listener, ...] | None] = ContextVar("redrive.observe", default=None)
 
 
 class Registration(Generic[S]):
-    """A sink that was added: until `remove`, or the end of a ``with`` block, it hears. Called, it is the sink.
+    """A registered sink. It receives events until `remove`, or the end of a ``with`` block. Calling it calls the sink.
 
     Attributes:
-        sink: which.
+        sink: the sink.
     """
 
-    def __init__(self, sink: S, hearer: _Hearer) -> None:
+    def __init__(self, sink: S, listener: _Listener) -> None:
         self.sink = sink
-        self._hearer: _Hearer | None = hearer
+        self._listener: _Listener | None = listener
 
     def remove(self) -> None:
-        """Hear no more; a second time nothing happens."""
-        global _EVERYWHERE  # noqa: PLW0603 - replaced as a whole, so that those who tell need no lock
+        """Remove the sink. A second call does nothing."""
+        global _LISTENERS  # noqa: PLW0603 - replaced as a whole, so that those who tell need no lock
         with _LOCK:
-            hearer, self._hearer = self._hearer, None
-            if hearer is None:
+            listener, self._listener = self._listener, None
+            if listener is None:
                 return
-            hearer.count -= 1
+            listener.count -= 1
             LISTENERS.pop()
-            if not hearer.count:
-                _EVERYWHERE = tuple(each for each in _EVERYWHERE if each is not hearer)
+            if not listener.count:
+                _LISTENERS = tuple(each for each in _LISTENERS if each is not listener)
 
     def __call__(self, event: Any) -> AbstractContextManager[Any] | None:  # noqa: ANN401 - what the sink takes
         """Call the sink."""
@@ -110,45 +110,45 @@ class Registration(Generic[S]):
 
 
 def add(sink: S) -> Registration[S]:
-    """Let a sink hear everything in this process, from now on.
+    """Register a sink for all events of this process, from now on.
 
-    It hears of calls whose first failure comes after this. A sink that is added twice is told once, until both
-    registrations are removed.
+    It receives events of calls with a first failure after this. A sink that is added twice receives each event
+    once, until both registrations are removed.
 
     Args:
-        sink: a function that takes an event, and may return a context manager (see the top of `redrive.observe`).
+        sink: a function that takes an event, and may return a context manager (see `redrive.observe`).
 
     Returns:
-        Its registration, whose ``remove()`` ends that, as does the end of a ``with`` statement. It can be called like
-        the sink, so that ``add`` may stand above a function as a decorator.
+        Its registration, with ``remove()``; it is also a context manager. It can be called like the sink, so that
+        ``add`` may be used as a decorator.
 
     Raises:
-        TypeError: it is no function.
+        TypeError: the sink is not callable.
     """
-    global _EVERYWHERE  # noqa: PLW0603 - see `Registration.remove`
-    new = _Hearer(sink)
+    global _LISTENERS  # noqa: PLW0603 - see `Registration.remove`
+    new = _Listener(sink)
     with _LOCK:
-        hearer = next((each for each in _EVERYWHERE if each.sink == sink), new)
-        if hearer is new:
-            _EVERYWHERE = (*_EVERYWHERE, new)
-        hearer.count += 1
+        listener = next((each for each in _LISTENERS if each.sink == sink), new)
+        if listener is new:
+            _LISTENERS = (*_LISTENERS, new)
+        listener.count += 1
         LISTENERS.append(None)
-    return Registration(sink, hearer)
+    return Registration(sink, listener)
 
 
 @contextmanager
 def only(*sinks: Sink) -> Iterator[None]:
-    """Tell these sinks and no others inside a ``with`` block, here and in tasks started there; for tests.
+    """Send events to these sinks and no others inside a ``with`` block, here and in tasks started there; for tests.
 
     Args:
-        *sinks: who hears; none for silence.
+        *sinks: the sinks; none for silence.
 
     Raises:
-        TypeError: one of them is no function.
+        TypeError: a sink is not callable.
     """
-    hearers = tuple([_Hearer(sink) for sink in sinks])
+    listeners = tuple([_Listener(sink) for sink in sinks])
     LISTENERS.append(None)
-    token = _HERE.set(hearers)
+    token = _HERE.set(listeners)
     try:
         yield
     finally:
@@ -160,18 +160,18 @@ def only(*sinks: Sink) -> Iterator[None]:
 
 
 class Wait:
-    """What sinks have around one wait, or one attempt. A ``with`` block enters and exits it; a second one does nothing.
+    """The context managers of sinks for one wait or one attempt. Only the first ``with`` block enters them.
 
     Attributes:
-        kept: once it is entered, what a sink that carries wants to be kept with the jobs in question; None for nothing.
+        kept: after entering, the text that a sink with ``carries`` leaves with the jobs in question, or None.
     """
 
     __slots__ = ("_entered", "_managers", "kept")
 
-    def __init__(self, managers: tuple[tuple[_Hearer, AbstractContextManager[Any]], ...] = ()) -> None:
+    def __init__(self, managers: tuple[tuple[_Listener, AbstractContextManager[Any]], ...] = ()) -> None:
         self.kept: str | None = None
         self._managers = managers
-        self._entered: list[tuple[_Hearer, AbstractContextManager[Any]]] = []
+        self._entered: list[tuple[_Listener, AbstractContextManager[Any]]] = []
 
     def __enter__(self) -> None:
         managers = self._managers
@@ -179,11 +179,11 @@ class Wait:
             return
         self._managers = ()
         try:
-            for hearer, manager in managers:
-                entered = hearer.safely(manager.__enter__)
+            for listener, manager in managers:
+                entered = listener.safely(manager.__enter__)
                 if entered is not _FAILED:
-                    self._entered.append((hearer, manager))
-                if hearer.carries and isinstance(entered, str):
+                    self._entered.append((listener, manager))
+                if listener.carries and isinstance(entered, str):
                     self.kept = entered
         except BaseException:  # an interruption of the thread: it is not the sink's, and goes on
             self.__exit__(*sys.exc_info())
@@ -194,60 +194,60 @@ class Wait:
     ) -> None:
         if not self._entered:
             return
-        hearer, manager = self._entered.pop()
+        listener, manager = self._entered.pop()
         try:
-            hearer.safely(manager.__exit__, kind, error, traceback)
+            listener.safely(manager.__exit__, kind, error, traceback)
         finally:
             self.__exit__(kind, error, traceback)
 
 
 def around(event: Event, *, but: Sink | None = None) -> Wait:
-    """Tell something that a wait follows, or an attempt.
+    """Emit an event that a wait or an attempt follows.
 
     Args:
-        event: what has happened.
-        but: a sink that has heard it already.
+        event: the event.
+        but: a sink that has received it already.
 
     Returns:
-        What to have around it.
+        A context manager for the wait or the attempt.
     """
-    hearers = _HERE.get()
+    listeners = _HERE.get()
     managers = []
-    for hearer in _EVERYWHERE if hearers is None else hearers:
-        if but is None or hearer.sink != but:
-            manager = hearer.told(event)
+    for listener in _LISTENERS if listeners is None else listeners:
+        if but is None or listener.sink != but:
+            manager = listener.receive(event)
             if manager is not None:
-                managers.append((hearer, manager))
+                managers.append((listener, manager))
     return Wait(tuple(managers))
 
 
-def tell(event: Event, *, but: Sink | None = None) -> None:
-    """Tell something that no wait follows.
+def emit(event: Event, *, but: Sink | None = None) -> None:
+    """Emit an event that no wait follows.
 
     Args:
-        event: what has happened.
-        but: a sink that has heard it already.
+        event: the event.
+        but: a sink that has received it already.
     """
     with around(event, but=but):
         """What a sink wants to have around a wait is around nothing."""
 
 
 def carried() -> bool:
-    """Does a sink hear, here, that leaves something with jobs and wants it back at each attempt?"""
-    hearers = _HERE.get()
-    return any(hearer.carries for hearer in (_EVERYWHERE if hearers is None else hearers))
+    """Return True if a sink with ``carries`` receives the events of this context."""
+    listeners = _HERE.get()
+    return any(listener.carries for listener in (_LISTENERS if listeners is None else listeners))
 
 
 def log(event: Event, *, level: int | None = None) -> None:
-    """The sink that writes events to the standard library's loggers, by `Event.channel`.
+    """Write an event to the standard library's logger of its `Event.channel`. This is a sink.
 
-    The message is the event as text. For programs each of its facts is an attribute of the log record, by the name of
-    the field (``record.job_id``, ``record.delay`` in seconds; see `redrive.observe.facts`), and the event itself is
+    The message is the event as text. For programs each field is an attribute of the log record, by its name
+    (``record.job_id``, ``record.delay`` in seconds; see `redrive.observe.facts`), and the event itself is
     ``record.event``.
 
     Args:
-        event: what has happened.
-        level: how loud, as a number of `logging`; by default as the event says.
+        event: the event.
+        level: a number of `logging`; by default the level of the event.
     """
     import logging
 

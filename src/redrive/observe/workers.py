@@ -18,10 +18,10 @@ _WARNING = 30  # of `logging`, which is imported by those who log
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _WorkerEvent(Event):
-    """Something that became of a worker.
+    """An event of a worker.
 
     Attributes:
-        worker_id: which.
+        worker_id: id of the worker.
         queues: the queues that it serves; None means all.
     """
 
@@ -38,11 +38,9 @@ class _WorkerEvent(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStarted(_WorkerEvent):
-    """A worker is registered, and takes jobs from now on.
+    """A worker is registered and takes jobs from now on.
 
     Attributes:
-        worker_id: which.
-        queues: the queues that it serves; None means all.
         concurrency: attempts that it runs at once.
     """
 
@@ -57,9 +55,7 @@ class WorkerStopped(_WorkerEvent):
     """A worker has signed off.
 
     Attributes:
-        worker_id: which.
-        queues: the queues that it served; None means all.
-        abandoned: handlers that go on though they were told to stop; their jobs were given back.
+        abandoned: handlers that did not stop; their jobs were given back.
     """
 
     abandoned: int
@@ -71,14 +67,12 @@ class WorkerStopped(_WorkerEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerDutyFailed(_WorkerEvent):
-    """A background duty of a worker has failed because of a defect; it is started again after a while.
+    """A background duty of a worker has failed because of a defect; it is restarted after a rest.
 
     Attributes:
-        worker_id: which.
-        queues: the queues that it serves; None means all.
-        duty: what it does, as the log names it.
+        duty: the name of the duty in the log.
         error: the class and the text of the exception.
-        failures: how often it has failed in a row.
+        failures: the number of failures in a row.
     """
 
     level: ClassVar[int] = _WARNING

@@ -77,7 +77,7 @@ class Telling(Story):
         from redrive import observe
 
         elapsed, waited = self._elapsed, self._waited()
-        observe.tell(observe.CallSucceeded(name=self.name, attempts=self.number, elapsed=elapsed, waited=waited))
+        observe.emit(observe.CallSucceeded(name=self.name, attempts=self.number, elapsed=elapsed, waited=waited))
 
     def _tell_failed(self, ended: GiveUp | Defer, error: Exception | None) -> None:
         from redrive import observe
@@ -106,7 +106,7 @@ class Telling(Story):
                 failure=failure,
                 error=error,
             )
-        observe.tell(told)
+        observe.emit(told)
 
     @property
     def _elapsed(self) -> timedelta:

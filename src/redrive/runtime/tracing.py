@@ -117,7 +117,7 @@ def log_undecided(moved: Transition, trace: str | None = None) -> None:
 def emit_worker_started(worker_id: int, queues: Sequence[str] | None, concurrency: int) -> None:
     """Emit that a worker is registered."""
     served = None if queues is None else tuple(queues)
-    observe.tell(observe.WorkerStarted(worker_id=worker_id, queues=served, concurrency=concurrency))
+    observe.emit(observe.WorkerStarted(worker_id=worker_id, queues=served, concurrency=concurrency))
 
 
 def emit_worker_stopped(worker_id: int, queues: Sequence[str] | None, abandoned: int) -> None:
@@ -129,7 +129,7 @@ def emit_worker_stopped(worker_id: int, queues: Sequence[str] | None, abandoned:
         abandoned: handlers that ignored that they were told to stop.
     """
     served = None if queues is None else tuple(queues)
-    observe.tell(observe.WorkerStopped(worker_id=worker_id, queues=served, abandoned=abandoned))
+    observe.emit(observe.WorkerStopped(worker_id=worker_id, queues=served, abandoned=abandoned))
 
 
 def emit_duty_failed(
@@ -137,6 +137,6 @@ def emit_duty_failed(
 ) -> None:
     """Emit that a background duty of a worker has failed so many times in a row."""
     served = None if queues is None else tuple(queues)
-    observe.tell(
+    observe.emit(
         observe.WorkerDutyFailed(worker_id=worker_id, queues=served, duty=duty, error=summary(error), failures=failures)
     )

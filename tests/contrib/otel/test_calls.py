@@ -120,7 +120,7 @@ def test_a_sink_that_comes_late_begins_where_it_can(provider, exporter: InMemory
     """Of a call whose first attempt it has not heard of it knows no beginning: that span has no length and no link."""
     event = observe.CallSucceeded(name="fetch", attempts=2, elapsed=POLICY.backoff.delay, waited=POLICY.backoff.delay)
     with observe.only(otel.Tracing(provider)):
-        observe.tell(event)
+        observe.emit(event)
     (span,) = exporter.get_finished_spans()
 
     assert (2, ()) == (span.attributes["redrive.attempt"], span.links)
@@ -128,7 +128,7 @@ def test_a_sink_that_comes_late_begins_where_it_can(provider, exporter: InMemory
 
 def test_a_call_that_was_never_made_has_no_span(spans: InMemorySpanExporter):
     """A breaker that refuses it ends the call, but no attempt was made."""
-    observe.tell(
+    observe.emit(
         observe.CallGaveUp(
             name="fetch", attempts=0, elapsed=timedelta(0), waited=timedelta(0), rule="breaker", why="it is open"
         )
@@ -150,8 +150,8 @@ def test_an_interrupted_call_of_another_number_is_no_link(spans: InMemorySpanExp
         waited=timedelta(0),
         elapsed=MOMENT,
     )
-    observe.tell(first)
-    observe.tell(observe.CallSucceeded(name="fetch", attempts=3, elapsed=MOMENT, waited=timedelta(0)))
+    observe.emit(first)
+    observe.emit(observe.CallSucceeded(name="fetch", attempts=3, elapsed=MOMENT, waited=timedelta(0)))
     last = spans.get_finished_spans()[-1]
 
     assert (3, ()) == (last.attributes["redrive.attempt"], last.links)

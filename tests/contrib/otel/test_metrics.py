@@ -74,7 +74,7 @@ def test_the_number_of_series_is_bounded(provider: MeterProvider, reader: InMemo
     """Of ten thousand queues a hundred are counted by name, and the others together."""
     with observe.only(otel.Metrics(provider)):
         for number in range(10_000):
-            observe.tell(observe.JobCaught(task="work", queue=f"tenant-{number}", job_id=number, catch_id=number))
+            observe.emit(observe.JobCaught(task="work", queue=f"tenant-{number}", job_id=number, catch_id=number))
     counted = points(reader, "redrive.jobs.caught")
 
     assert (101, 9_900) == (len(counted), counted["work", "other"])

@@ -65,7 +65,7 @@ def test_the_number_of_series_is_bounded(registry: CollectorRegistry):
     """Of ten thousand tasks a hundred are counted by name, and the others together."""
     with prometheus.metrics(registry=registry):
         for number in range(10_000):
-            observe.tell(observe.JobCaught(task=f"task-{number}", queue="q", job_id=number, catch_id=number))
+            observe.emit(observe.JobCaught(task=f"task-{number}", queue="q", job_id=number, catch_id=number))
     lines = [
         line for line in generate_latest(registry).decode().splitlines() if line.startswith("redrive_jobs_caught_t")
     ]

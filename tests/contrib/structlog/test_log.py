@@ -83,6 +83,6 @@ def test_an_event_of_ones_own_may_have_any_field(lines: list[Any]):
         def __str__(self) -> str:
             return "own"
 
-    observe.tell(Own())
+    observe.emit(Own())
 
     assert [{"event": "own", "call": "fetch", "log_level": "info"}] == lines
