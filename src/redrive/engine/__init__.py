@@ -1,7 +1,7 @@
-"""The life of durable things, decided without touching any of them. PURE.
+"""The records and the state machines of jobs, crons and refreshes. PURE.
 
-Answers: what becomes of a job after this outcome? May imports: `redrive.policy` and below. Must never: read a clock,
-roll dice, do I/O. ``now`` and the random sample are arguments, the results are frozen values.
+May import `redrive.policy`, `redrive.schedule` and below. Reads no clock, draws no random numbers, does no I/O: ``now``
+and the random sample are arguments, results are frozen values.
 
 The flow of one job, each arrow a type, each box a file::
 
@@ -11,13 +11,13 @@ The flow of one job, each arrow a type, each box a file::
                                                                                    v        |
                                                                                engine/settle (PURE)
 
-* `records`: jobs, attempts and workers as they are read from a store;
-* `lifecycle`: THE TABLE of states and events, the only place that knows which moves exist;
-* `outcome`: what an attempt can end with;
-* `settle`: (claim, outcome, now, sample) -> transition;
-* `lease`: how long a silent worker is believed;
+* `records`: jobs, attempts, workers and the audit log as read from a store;
+* `lifecycle`: the table of job states and events;
+* `outcome`, `settle`, `transition`: from the end of an attempt to the changes that it writes;
+* `lease`: heartbeat and lease times; `frozen`: the policy stored with a job;
+* `queue`: pauses, limits, rates and partitions; `keys`: unique keys; `select`: filters for jobs;
+* `origin`, `recurring`: crons and refreshes as declared and stored; `occurrence`: the occurrences of a cron;
+  `items`: tracked items of a refresh;
 * `explain`: why a job is not running, in one line;
-* `keys`: who holds a unique key;
-* `select`: which jobs a person means;
-* `upkeep`: what people did, and what should not be so.
+* `anchor`: the time of an embedded database while the clock of its machine is set.
 """

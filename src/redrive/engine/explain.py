@@ -1,13 +1,14 @@
-"""Why a job is not running, in one line. PURE.
+"""The reason why a job is not running, in one line. PURE.
 
-Every screen and command that shows a job shows this line (`spec/engine.md`: every job says in one line why it is not
-running). It is derived from the row and from its `Circumstances`, which are read together; so it cannot lag behind.
+Every screen and command that shows a job shows this line. It is computed from the row and its `Circumstances`, which
+are read together, so it is never out of date.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Final
 
 import msgspec
 
@@ -15,18 +16,9 @@ from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.queue import QueuePosition
 from redrive.engine.records import Hold, JobRecord, WorkerRecord
 
-__all__ = ["CatchJob", "Circumstances", "span", "why_not_running"]
-
 
 class CatchJob(msgspec.Struct, frozen=True, gc=False):
-    """The latest catch job of a dead job.
-
-    Attributes:
-        parent_id: the dead job.
-        id: the catch job.
-        task: its task.
-        state: what it is doing.
-    """
+    """The latest catch job of a dead job."""
 
     parent_id: int
     id: int
@@ -35,13 +27,13 @@ class CatchJob(msgspec.Struct, frozen=True, gc=False):
 
 
 class Circumstances(msgspec.Struct, frozen=True, gc=False):
-    """What the reason why a job is not running depends on, beside its own row.
+    """The data beside the row of a job on which the reason depends.
 
     Attributes:
-        now: the instant at which all of it was read, by the clock of the database.
-        workers: for a due job, the workers that have not left; one past ``expires_at`` is presumed dead.
-        standing: how a ready job stands in its queue, if something is set for that.
-        catch: of a dead job, its latest catch job.
+        now: when all of it was read, by the clock of the database.
+        workers: for a due job, the workers that have not stopped; those past ``expires_at`` are presumed dead.
+        standing: for a ready job, its position in a queue with settings.
+        catch: for a dead job, its latest catch job.
     """
 
     now: datetime
@@ -50,7 +42,7 @@ class Circumstances(msgspec.Struct, frozen=True, gc=False):
     catch: CatchJob | None = None
 
 
-_WAITS = {
+_WAITS: Final[Mapping[Hold, str]] = {
     Hold.DELAY: "scheduled",
     Hold.RETRY: "retrying",
     Hold.SNOOZE: "snoozed",
@@ -66,15 +58,7 @@ _WAITS = {
 
 
 def why_not_running(job: JobRecord, around: Circumstances) -> str:
-    """Return one line that says why a job is not running.
-
-    Args:
-        job: the job.
-        around: what was read together with it.
-
-    Returns:
-        One line for people; "running ..." where it is running.
-    """
+    """Return why a job is not running, as one line; "running ..." if it is."""
     match job.state:
         case State.RUNNING | State.WAITING if job.hold is not None:
             return f"{_WAITS[job.hold]}: {job.note}"
@@ -121,7 +105,7 @@ def _ready(job: JobRecord, around: Circumstances) -> str:
 
 
 def _not_served(job: JobRecord, around: Circumstances) -> str | None:
-    """Say that no worker will take a due job, if none will."""
+    """Return why no worker will take a due job; None if one will."""
     alive = [worker for worker in around.workers if worker.expires_at > around.now]
     if not alive:
         return "no worker is alive"
@@ -136,7 +120,7 @@ def _not_served(job: JobRecord, around: Circumstances) -> str | None:
 
 
 def _held_up(job: JobRecord, standing: QueuePosition, now: datetime) -> str | None:
-    """What in its queue keeps a due job from running."""
+    """Return what in its queue keeps a due job from running."""
     settings = standing.settings
     if settings.paused_at is not None:
         return f"queue paused since {_at(settings.paused_at)}"
@@ -146,16 +130,16 @@ def _held_up(job: JobRecord, standing: QueuePosition, now: datetime) -> str | No
     mine = [number for number, partition in standing.holders if partition == job.partition is not None]
     if settings.per_partition is not None and len(mine) >= settings.per_partition:
         return f"limit {len(mine)}/{settings.per_partition} of partition {job.partition!r} held by {_jobs(mine)}"
-    everybody = [number for number, _ in standing.holders]
-    if settings.concurrency is not None and len(everybody) >= settings.concurrency:
-        return f"limit {len(everybody)}/{settings.concurrency} held by {_jobs(everybody)}"
+    taken = [number for number, _ in standing.holders]
+    if settings.concurrency is not None and len(taken) >= settings.concurrency:
+        return f"limit {len(taken)}/{settings.concurrency} held by {_jobs(taken)}"
     if standing.next_at is not None and standing.next_at > now:
         return f"rate {settings.rate} reached, next at {_at(standing.next_at)}"
     return None
 
 
 _NAMED = 5
-"""So many jobs are named; of more, how many there are."""
+"""Number of jobs that are listed by id; further ones are counted."""
 
 
 def _jobs(numbers: Sequence[int]) -> str:
@@ -170,14 +154,7 @@ def _at(instant: datetime) -> str:
 
 
 def span(duration: timedelta) -> str:
-    """Write a span for people, to two units: ``1h 5m``, ``3.2s``, ``40ms``.
-
-    Args:
-        duration: the span; negative ones count as zero.
-
-    Returns:
-        The text.
-    """
+    """Format a span to two units: ``1h 5m``, ``3.2s``, ``40ms``; negative spans count as zero."""
     seconds = max(0.0, round(duration.total_seconds(), 3))
     if seconds < 1:
         return f"{seconds * 1000:.0f}ms"

@@ -1,8 +1,7 @@
-"""A policy as it is frozen into a job. PURE.
+"""The policy stored with a job. PURE.
 
-A job keeps the policy that it was enqueued under (`spec/engine.md`): a deploy changes what new jobs do, not what is
-already waiting. The text of a policy is stored once, under a digest of itself, and jobs name the digest: a job row
-stays narrow, and equal policies of a million jobs are one row.
+A job keeps the policy with which it was enqueued: a deployment changes new jobs only. The JSON of a policy is stored
+once, under its digest, and jobs refer to the digest; a million jobs with equal policies share one row.
 """
 
 from __future__ import annotations
@@ -16,14 +15,12 @@ from redrive.errors.foreign import summary, trace
 from redrive.policy import Policy
 from redrive.policy.value import freeze as freeze_field
 
-__all__ = ["FrozenPolicy", "UnreadablePolicy", "freeze", "is_readable", "read", "thaw"]
-
 
 class UnreadablePolicy(Policy):
-    """Stands for a policy whose text this process cannot read. Nothing is decided by it.
+    """A placeholder for a policy that this process cannot decode. No decision uses it.
 
     Args:
-        why: the class and the text of the exception that reading it has raised.
+        why: type and text of the exception.
         trace: its traceback.
     """
 
@@ -38,18 +35,12 @@ class UnreadablePolicy(Policy):
 
 
 def is_readable(policy: Policy) -> bool:
-    """Return whether a policy is one, and does not only stand for one."""
+    """Return True unless the policy is an `UnreadablePolicy`."""
     return type(policy) is not UnreadablePolicy
 
 
 class FrozenPolicy(msgspec.Struct, frozen=True, gc=False):
-    """A policy, its text, and the name of that text.
-
-    Attributes:
-        policy: the value.
-        document: its JSON, always the same for equal policies.
-        digest: of the document, 128 bits in hex.
-    """
+    """A policy with its JSON, which is the same for equal policies, and the digest of that: 128 bits in hex."""
 
     policy: Policy
     document: str
@@ -58,16 +49,10 @@ class FrozenPolicy(msgspec.Struct, frozen=True, gc=False):
 
 @functools.lru_cache(maxsize=1024)
 def freeze(policy: Policy) -> FrozenPolicy:
-    """Write a policy as text.
-
-    Args:
-        policy: the value.
-
-    Returns:
-        The policy with its text and digest.
+    """Encode a policy.
 
     Raises:
-        PolicyValueError: a part of it, such as a function, cannot be written down.
+        PolicyValueError: a part of it, such as a function, cannot be encoded.
     """
     document = msgspec.json.encode(policy.to_dict(), order="deterministic")
     return FrozenPolicy(policy, document.decode(), hashlib.sha256(document).hexdigest()[:32])
@@ -75,31 +60,12 @@ def freeze(policy: Policy) -> FrozenPolicy:
 
 @functools.lru_cache(maxsize=1024)
 def thaw(document: str) -> Policy:
-    """Read a policy from the text that `freeze` wrote.
-
-    Args:
-        document: the JSON.
-
-    Returns:
-        The policy.
-
-    Raises:
-        PolicyValueError: the text is not that of a policy.
-    """
+    """Decode a policy that `freeze` encoded; raise `PolicyValueError` if it is not one."""
     return Policy.from_dict(msgspec.json.decode(document))
 
 
 def read(document: str) -> Policy:
-    """Read a policy as a row of a store names it; one that cannot be read must not stop the other rows.
-
-    Reading calls functions of the application, such as a registered backoff, which may raise anything.
-
-    Args:
-        document: the JSON.
-
-    Returns:
-        The policy, or an `UnreadablePolicy`.
-    """
+    """Decode a policy of a row; return an `UnreadablePolicy` if that fails, so that other rows are still read."""
     try:
         return thaw(document)
     except (KeyboardInterrupt, MemoryError):

@@ -1,11 +1,11 @@
-"""A thing that is kept fresh, as the database keeps it, and what the end of an attempt means for it. PURE.
+"""Tracked items of a refresh as the database keeps them, and the effect of the end of an attempt. PURE.
 
-Each attempt is a job of its own, with one attempt: what the *refresh* does about a failure, its `RefreshPolicy` says,
-and not the policy of the job. The number of that job is the token of the attempt: numbers are never handed out twice,
-so a job that was superseded reports under a number that the row does not have any more, and changes nothing.
+Each attempt is a job of its own with a single attempt: the `RefreshPolicy` decides about its failure, not the policy of
+the job. The id of the job is the token of the attempt. Ids never repeat, so a superseded job ends under an id that the
+row no longer has, and changes nothing.
 
-An attempt that fails leaves a dead job behind. Its refresh has taken the failure, as a catch task takes one: so the job
-is stamped as caught, is kept no longer than those that succeeded, and nobody redrives it by mistake.
+A failed attempt leaves a dead job, which is marked as caught: the refresh has handled the failure as a catch task
+would. So it is pruned like a succeeded job, and operators do not redrive it.
 """
 
 from __future__ import annotations
@@ -22,50 +22,30 @@ from redrive.engine.recurring import RefreshDefinition, read_policy
 from redrive.errors import ScheduleError
 from redrive.schedule import Action, Effect, RefreshOutcome, RefreshPolicy, RefreshState, RefreshTransition, refresh
 
-__all__ = [
-    "NEW",
-    "RUNNING",
-    "Disabled",
-    "OriginResult",
-    "TrackedItem",
-    "began_at",
-    "columns",
-    "disabled",
-    "ended",
-    "report",
-    "spread",
-    "succeeded",
-    "sweep_at",
-    "unreadable",
-]
-
 NEW = "new"
-"""Stands for the token of an attempt that begins, until its job has a number: so many that begin alike move alike."""
+"""Placeholder for the token of a new attempt until its job has an id; items with equal states share one transition."""
 
 RUNNING = "running"
-"""Stands for the token of an attempt that runs, where it is known that it is the present one."""
+"""Placeholder for the token of a running attempt that is known to be the current one."""
 
 _GOLDEN = 0.6180339887498949
-"""The multiples of this ratio, less their integers, are spread evenly."""
+"""The golden ratio: the fractional parts of its multiples are spread evenly."""
 
 TECHNICAL = frozenset({"BAD_PAYLOAD", "BAD_POLICY", "BAD_RESULT"})
-"""Reasons of permanent failures that the program is to blame for. They are no reason to give up somebody's data."""
+"""Reasons of permanent failures that are defects of the program; an item is not given up for them."""
 
 
 class OriginResult(msgspec.Struct, frozen=True, gc=False):
-    """How a job ended that was made by a schedule.
+    """The end of a job that a schedule made.
 
     Attributes:
-        origin: what it was for.
-        job_id: the job.
-        succeeded: did it?
-        dead: is it in the state ``dead`` now?
-        why: the error, where it has failed.
-        permanent: why no further attempt can succeed, for the person whose data it is.
-        retry_after: how long the other side wants to be left alone.
+        dead: True if the job is in the state ``dead`` now.
+        why: the error, if it failed.
+        permanent: why no further attempt can succeed, as a text for end users.
+        retry_after: the delay that the other side asked for.
         sample: from 0 to 1, for jitter.
-        at: when it ended, logically; None means now.
-        began_at: when a worker took its last attempt; None where none has.
+        at: when the attempt ended logically; None means now.
+        began_at: when a worker claimed the last attempt; None if none has.
     """
 
     origin: Origin
@@ -81,15 +61,7 @@ class OriginResult(msgspec.Struct, frozen=True, gc=False):
 
 
 def succeeded(claim: Claim, sample: float) -> OriginResult | None:
-    """Say that a job has succeeded.
-
-    Args:
-        claim: the job.
-        sample: from 0 to 1, for the jitter of the next planned refresh.
-
-    Returns:
-        The report; None where no schedule that this redrive knows has made the job.
-    """
+    """Return the result of a succeeded job; None if no known schedule made it."""
     origin = read_origin(claim.origin)
     if origin is None:
         return None
@@ -97,17 +69,7 @@ def succeeded(claim: Claim, sample: float) -> OriginResult | None:
 
 
 def report(claim: Claim, outcome: Outcome, sample: float, *, dead: bool) -> OriginResult | None:
-    """Say what the schedule that made a job is to be told of its end, which was no success.
-
-    Args:
-        claim: the job.
-        outcome: how its last attempt ended.
-        sample: from 0 to 1, for jitter.
-        dead: is it in the state ``dead`` now?
-
-    Returns:
-        The report; None where no schedule that this redrive knows has made the job.
-    """
+    """Return the result of a job that ended without success; None if no known schedule made it."""
     origin = read_origin(claim.origin)
     if origin is None:
         return None
@@ -126,58 +88,29 @@ def report(claim: Claim, outcome: Outcome, sample: float, *, dead: bool) -> Orig
 
 
 def began_at(job: Claim | JobRecord) -> datetime | None:
-    """Return when the time allowed for an attempt began to count.
-
-    Args:
-        job: of the attempt.
-
-    Returns:
-        When a worker took it; the first time, if its handler has snoozed since, because a snooze is a part of the same
-        attempt. None if it waits in its queue: no worker has taken it, or one has given it back.
-    """
-    if job.snoozes:
+    """Return when the time limit of an attempt began to count; None while the job waits in its queue."""
+    if job.snoozes:  # a snooze belongs to the same attempt, which began with its first claim
         return job.started_at
     return None if job.lease_id is None else job.claimed_at
 
 
 def spread(job_id: int) -> float:
-    """Return a sample for jitter by the number of a job.
+    """Return a sample for jitter in [0, 1), computed from a job id.
 
-    It is for jobs that end without a process that could draw one. Numbers that follow one another are spread evenly.
-
-    Args:
-        job_id: which.
-
-    Returns:
-        A number in [0, 1).
+    It serves jobs that end without a process that could draw one. Consecutive ids are spread evenly.
     """
     return job_id * _GOLDEN % 1.0
 
 
 class TrackedItem(msgspec.Struct, frozen=True, gc=False):
-    """A thing that is kept fresh.
+    """An item that a refresh keeps up to date. Fields that are not listed are those of `RefreshState`.
 
     Attributes:
-        schedule: name of the refresh.
-        key: which of its things.
-        payload: the arguments of its attempts, as JSON; None where they were not asked for.
-        own: its own policy, as a document of JSON; None means that of the refresh.
-        timing: digest of the policy by which its times were reckoned.
-        tracked_at: since when it is.
-        refresh_at: see `RefreshState`, as for what follows.
-        deadline_at: see there.
-        planned_at: see there.
-        started_at: see there.
-        due_at: see there.
-        failing_since: see there.
-        sweep_at: when time alone makes a difference.
-        attempt_no: see there.
-        attempts_since_success: see there.
-        job_id: the job of the running attempt; None if nothing runs.
-        disabled_until_update: see there.
-        disabled_reason: see there.
-        completed: see there.
-        paused: see there.
+        payload: the arguments of its attempts, as JSON; None if the query left them out.
+        own: its own policy, as JSON; None means that of the refresh.
+        timing: digest of the policy by which its times were computed.
+        sweep_at: when a sweep has to look at it: at a deadline, or at the end of ``give_up_after``.
+        job_id: the job of the running attempt; None if none runs.
     """
 
     schedule: str
@@ -203,12 +136,12 @@ class TrackedItem(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def state(self) -> RefreshState:
-        """Where it stands."""
+        """Return the state."""
         return self._state(None if self.job_id is None else str(self.job_id))
 
     @property
     def running(self) -> RefreshState:
-        """Where it stands while an attempt runs, without the name of that: so what runs alike is equal."""
+        """Return the state with `RUNNING` as the token, so that items with equal states compare equal."""
         return self._state(RUNNING)
 
     def _state(self, uid: str | None) -> RefreshState:
@@ -229,30 +162,16 @@ class TrackedItem(msgspec.Struct, frozen=True, gc=False):
         )
 
     def policy(self, definition: RefreshDefinition) -> RefreshPolicy:
-        """What is done to keep it fresh.
-
-        Args:
-            definition: of its refresh.
-
-        Returns:
-            Its own policy, or that of the refresh.
+        """Return the policy of the item, or that of its refresh.
 
         Raises:
-            ScheduleError: its own one cannot be read by this redrive.
+            ScheduleError: this version cannot decode the item's own policy.
         """
         return definition.policy if self.own is None else read_policy(self.own)
 
 
 def columns(policy: RefreshPolicy, state: RefreshState) -> dict[str, object]:
-    """Write where something stands.
-
-    Args:
-        policy: what is done to keep it fresh.
-        state: where it stands.
-
-    Returns:
-        The columns of its row that moves change, without its job.
-    """
+    """Return the columns that a transition changes, without the job."""
     return {
         "refresh_at": state.refresh_at,
         "deadline_at": state.deadline_at,
@@ -271,15 +190,7 @@ def columns(policy: RefreshPolicy, state: RefreshState) -> dict[str, object]:
 
 
 def sweep_at(policy: RefreshPolicy, state: RefreshState) -> datetime | None:
-    """When time alone makes a difference: at a deadline, or when nothing has succeeded for too long.
-
-    Args:
-        policy: what is done to keep it fresh.
-        state: where it stands.
-
-    Returns:
-        The instant, or None: a sweep has nothing to do here.
-    """
+    """Return when a sweep has to look at the item; None if time alone changes nothing."""
     if state.attempt_uid is not None:
         return state.deadline_at
     if state.disabled_until_update or state.paused or policy.give_up_after is None or state.failing_since is None:
@@ -287,42 +198,24 @@ def sweep_at(policy: RefreshPolicy, state: RefreshState) -> datetime | None:
     return state.failing_since + policy.give_up_after
 
 
-def ended(policy: RefreshPolicy, state: RefreshState, told: OriginResult, now: datetime) -> RefreshTransition:
-    """Say what the end of an attempt means.
-
-    Args:
-        policy: what is done to keep it fresh.
-        state: where it stands, while this attempt runs.
-        told: how the attempt ended.
-        now: the present instant, aware.
-
-    Returns:
-        The move.
-    """
-    at, uid = told.at or now, state.attempt_uid or ""
-    if told.succeeded:
-        return refresh.success(policy, state, now=at, uid=uid, sample=told.sample)
-    if told.began_at is not None:
-        state = refresh.begun(policy, state, now=told.began_at, uid=uid).state
+def ended(policy: RefreshPolicy, state: RefreshState, result: OriginResult, now: datetime) -> RefreshTransition:
+    """Return the transition for the end of an attempt."""
+    at, uid = result.at or now, state.attempt_uid or ""
+    if result.succeeded:
+        return refresh.success(policy, state, now=at, uid=uid, sample=result.sample)
+    if result.began_at is not None:
+        state = refresh.begun(policy, state, now=result.began_at, uid=uid).state
         if (
-            told.at is not None and state.deadline_at is not None
-        ):  # a sweep comes late where the row's deadline was late
-            at = min(told.at, state.deadline_at)
+            result.at is not None and state.deadline_at is not None
+        ):  # the deadline of the row may have been later than that of the claim
+            at = min(result.at, state.deadline_at)
     return refresh.failure(
-        policy, state, now=at, uid=uid, permanent=told.permanent, retry_after=told.retry_after, sample=told.sample
+        policy, state, now=at, uid=uid, permanent=result.permanent, retry_after=result.retry_after, sample=result.sample
     )
 
 
 def unreadable(state: RefreshState, error: ScheduleError) -> RefreshTransition:
-    """Give something up whose policy means nothing.
-
-    Args:
-        state: where it stands.
-        error: what is wrong with the policy.
-
-    Returns:
-        GAVE_UP, with the text of the error as the reason.
-    """
+    """Return the transition that gives up an item with a policy that cannot be decoded; the error is the reason."""
     stopped = replace(
         state,
         refresh_at=None,
@@ -336,16 +229,16 @@ def unreadable(state: RefreshState, error: ScheduleError) -> RefreshTransition:
 
 
 class Disabled(msgspec.Struct, frozen=True, gc=False):
-    """What is told of something that was given up.
+    """The argument of the task that runs after an item was given up.
 
     Attributes:
         refresh: name of the refresh.
-        key: which of its things.
-        reason: why, for the person whose data it is.
-        error: the text of the last error, for the developer; None where none is known.
-        attempts: how many there were since the last success.
+        key: key of the item.
+        reason: why it was given up, as a text for end users.
+        error: the text of the last error; None if unknown.
+        attempts: number of attempts since the last success.
         failing_since: the first of them.
-        actions: what the policy wants done, such as ``Email the customer``.
+        actions: the actions of the policy, such as ``Email the customer``.
     """
 
     refresh: str
@@ -360,19 +253,8 @@ class Disabled(msgspec.Struct, frozen=True, gc=False):
 def disabled(
     definition: RefreshDefinition, key: str, policy: RefreshPolicy, state: RefreshState, error: str | None
 ) -> bytes:
-    """Write the arguments of the task that is told of something that was given up.
-
-    Args:
-        definition: of the refresh; it names such a task.
-        key: which of its things.
-        policy: what was done to keep it fresh.
-        state: where it stands now.
-        error: the text of the last error.
-
-    Returns:
-        JSON.
-    """
-    told = Disabled(
+    """Return the JSON arguments of the task that runs after an item was given up."""
+    argument = Disabled(
         refresh=definition.name,
         key=key,
         reason=state.disabled_reason or "",
@@ -382,4 +264,4 @@ def disabled(
         actions=policy.on_give_up,
     )
     parameter = definition.on_disabled.parameter if definition.on_disabled is not None else ""
-    return msgspec.json.encode({parameter: told})
+    return msgspec.json.encode({parameter: argument})

@@ -1,16 +1,15 @@
-"""How long a worker is believed. PURE.
+"""Heartbeat, lease and attempt limits. PURE.
 
-A lease has no clock of its own. It dies with its worker: the worker writes one row every few seconds (its heartbeat,
-whatever the number of jobs it runs), and a worker whose row has run out is presumed dead with all that it held. A
-second rule covers the worker that beats but hangs: an attempt that has outlived the ``attempt_timeout`` of its policy,
-or `ATTEMPT_LIMIT` where that names none,
-by more than `GRACE` is taken away even from a living worker.
+A lease has no expiry of its own. It ends with its worker: the worker updates one row every few seconds (its heartbeat,
+independent of the number of its jobs), and a worker without a heartbeat for ``lease_for`` is presumed dead with all its
+attempts. A live worker loses an attempt that exceeds the ``attempt_timeout`` of its policy, or `ATTEMPT_LIMIT`, by
+`GRACE`.
 
-Being presumed dead is harmless to the truth. The sweep gives the job a new lease when it is claimed again, so whatever
-the silent worker still writes, when it wakes, is fenced off and changes nothing.
+A wrong presumption is safe: the job gets a new lease when it is claimed again, so writes of the presumed dead worker
+are fenced off.
 
-Numbers: a heartbeat every 5 s and a lease of 15 s survive two lost beats and let a dead worker's jobs run again within
-20 s (`spec/engine.md`); peers need from 30 s to 4 h.
+A heartbeat every 5 s with a lease of 15 s tolerates two lost heartbeats, and a dead worker's jobs run again within 20
+s; other queues need from 30 s to 4 h.
 """
 
 from __future__ import annotations
@@ -22,48 +21,32 @@ import msgspec
 from redrive.errors import ConfigurationError
 from redrive.policy import Policy
 
-__all__ = [
-    "ATTEMPT_LIMIT",
-    "GRACE",
-    "POISON_LIMIT",
-    "UNKNOWN_TASK_DELAY",
-    "UNREADABLE_FOR",
-    "UNREADABLE_LOOK",
-    "LeaseTerms",
-    "limit_of",
-]
-
 POISON_LIMIT = 3
-"""Crashes in a row after which a job is presumed to kill its workers (`spec/engine.md`)."""
+"""Crashes in a row after which a job is presumed to kill its workers."""
 
 GRACE = timedelta(seconds=10)
-"""Added to the attempt timeout before a living worker loses an attempt."""
+"""Time beyond the attempt timeout before a live worker loses an attempt."""
 
 ATTEMPT_LIMIT = timedelta(hours=1)
-"""How long an attempt of a job may take whose policy has no ``attempt_timeout``."""
+"""Time limit of an attempt if the policy has no ``attempt_timeout``."""
 
 UNKNOWN_TASK_DELAY = timedelta(seconds=15)
-"""How long a job waits after a worker gave it back because it has no such task."""
+"""Delay of a job after a worker without its task has released it."""
 
 UNREADABLE_LOOK = timedelta(minutes=1)
-"""The longest time between two attempts to read the arguments of a job that the code could not read."""
+"""Maximum time between two attempts to decode the arguments of a job."""
 
 UNREADABLE_FOR = timedelta(minutes=15)
-"""How long such a job waits for a worker with other code, because a deploy may be in progress. Then it is dead."""
+"""Time for which such a job waits for a worker with other code, as during a deployment. Then it is dead."""
 
 
 def limit_of(policy: Policy) -> timedelta:
-    """Return how long one attempt of a job with this policy may take. There is always a limit."""
+    """Return the time limit of one attempt under this policy."""
     return policy.attempt_timeout or ATTEMPT_LIMIT
 
 
 class LeaseTerms(msgspec.Struct, frozen=True, gc=False):
-    """How often a worker beats and how long it is believed.
-
-    Attributes:
-        heartbeat_every: time between two heartbeats.
-        lease_for: time after the last heartbeat at which the worker is presumed dead.
-    """
+    """The heartbeat interval, and the time after the last heartbeat at which a worker is presumed dead."""
 
     heartbeat_every: timedelta = timedelta(seconds=5)
     lease_for: timedelta = timedelta(seconds=15)

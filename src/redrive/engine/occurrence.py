@@ -1,16 +1,13 @@
-"""Which occurrences of a cron are started, and what becomes of the others. PURE.
+"""The occurrences of a cron that are due: which are started, and what becomes of the others. PURE.
 
-The database holds one instant of each cron: the next occurrence that nobody has looked at. When it has come, `fire`
-says what is to be done with it and with all that have passed since, and which is the next one. Whoever carries that out
-writes it in one transaction, under a lock on the row of the cron: so a fleet fires each occurrence once, and nobody has
-to lead. An instant that was passed over is not looked at again, and one that has not come yet is waited for; after a
-clock was set back, `redrive.stores.operations.set_back` moves the instant, and what was started stays started.
+The database holds one instant for each cron: the next occurrence that is not decided. When it has come, `fire` decides
+it and all that have passed since, and returns the next one. The worker writes the result in one transaction under a
+lock on the row of the cron, so a fleet starts each occurrence once, without a leader. After the clock was set back,
+`redrive.stores.operations.set_back` moves the instant.
 
-Usually one occurrence is due, and hardly late. There are more after the workers were away, and then the cron's
-``catch_up`` says how many of them are wanted. An occurrence counts as missed when it is later than `LATE`: workers that
-are restarted, or have a clock that is a little slow, miss nothing.
-
-``overlap`` is asked for each of those that are wanted, the earliest first.
+Usually one occurrence is due. After a downtime of the workers there are more, and ``catch_up`` of the cron decides how
+many of them are started. An occurrence counts as missed if it is later than `LATE`. ``overlap`` is applied to each that
+is to be started, the earliest first.
 """
 
 from __future__ import annotations
@@ -25,35 +22,24 @@ import msgspec
 from redrive.engine.recurring import CatchUp, CronDefinition, Overlap
 from redrive.schedule import Schedule
 
-__all__ = ["LATE", "DueOccurrence", "FirePlan", "Occurrence", "OccurrenceDecision", "fire", "released"]
-
 LATE = timedelta(minutes=1)
-"""An occurrence that is later than this was missed (the grace that sidekiq-cron gives too)."""
+"""An occurrence later than this was missed; restarts of workers and slow clocks stay below it."""
 
 
 class OccurrenceDecision(StrEnum):
-    """What became of an occurrence."""
+    """The decision about an occurrence."""
 
     STARTED = "started"
     QUEUED = "queued"
-    """It waits for the job before it to end."""
+    """It waits for the job of the occurrence before to end."""
     SKIPPED = "skipped"
-    """Its predecessor had not ended."""
+    """The job of the occurrence before had not ended."""
     MISSED = "missed"
-    """No worker was there in time."""
+    """No worker was running in time."""
 
 
 class Occurrence(msgspec.Struct, frozen=True, gc=False):
-    """What became of one occurrence, as the database keeps it.
-
-    Attributes:
-        schedule: name of the cron.
-        occurs_at: when it was due.
-        decided_at: when that was decided.
-        decision: what became of it.
-        job_id: the job that was made of it.
-        note: why, for people.
-    """
+    """A decided occurrence, as the database keeps it; ``note`` is the reason for operators."""
 
     schedule: str
     occurs_at: datetime
@@ -64,13 +50,7 @@ class Occurrence(msgspec.Struct, frozen=True, gc=False):
 
 
 class DueOccurrence(msgspec.Struct, frozen=True, gc=False):
-    """An occurrence that was decided on.
-
-    Attributes:
-        occurs_at: when it was due.
-        decision: what becomes of it.
-        note: why, for people.
-    """
+    """An occurrence with its decision."""
 
     occurs_at: datetime
     decision: OccurrenceDecision
@@ -78,13 +58,13 @@ class DueOccurrence(msgspec.Struct, frozen=True, gc=False):
 
 
 class FirePlan(msgspec.Struct, frozen=True, gc=False):
-    """What is to be done.
+    """The decisions about the due occurrences of a cron.
 
     Attributes:
-        due: what becomes of each occurrence that is not simply left out.
-        next_at: the next one; None where there is none any more.
-        queued_at: the one that waits for the present job to end.
-        cancels: is the present job to be cancelled first?
+        due: each decided occurrence that is recorded.
+        next_at: the next occurrence; None if there is none.
+        queued_at: the occurrence that waits for the running job to end.
+        cancels: True if the running job is to be cancelled first.
     """
 
     due: tuple[DueOccurrence, ...]
@@ -102,18 +82,15 @@ def fire(  # noqa: PLR0913 - where a cron stands
     queued_at: datetime | None = None,
     most: int = 100,
 ) -> FirePlan:
-    """Say what is to be done with the occurrences that have come.
+    """Decide the occurrences that are due.
 
     Args:
-        cron: which.
-        next_at: the first that nobody has looked at.
+        cron: the cron.
+        next_at: the first occurrence that is not decided.
         now: the present instant, aware.
-        running: the job of its predecessor, if that has not ended.
-        queued_at: an occurrence that waits for that already.
-        most: so many are decided at once; the rest is due at once again.
-
-    Returns:
-        What is to be done.
+        running: the job of the occurrence before, if it has not ended.
+        queued_at: the occurrence that waits for it already.
+        most: maximum number of decisions; the remaining occurrences stay due.
     """
     if next_at > now:
         return FirePlan((), next_at, queued_at)
@@ -131,16 +108,7 @@ def fire(  # noqa: PLR0913 - where a cron stands
 
 
 def released(queued_at: datetime, now: datetime, *, paused: bool = False) -> DueOccurrence:
-    """Say what becomes of an occurrence whose predecessor has ended.
-
-    Args:
-        queued_at: which.
-        now: the present instant, aware.
-        paused: is the cron paused?
-
-    Returns:
-        It is started, unless its turn comes in a pause.
-    """
+    """Decide a queued occurrence after the job before it has ended: it starts, unless the cron is paused."""
     if paused:
         return DueOccurrence(queued_at, OccurrenceDecision.SKIPPED, "its turn came while the cron was paused")
     return DueOccurrence(
@@ -156,9 +124,9 @@ def _last(cron: CronDefinition, next_at: datetime, now: datetime) -> tuple[list[
     left_out = "" if last == next_at else f"those since {_at(next_at)} are left out"
     if cron.catch_up is CatchUp.NONE and late > LATE:
         return [
-            DueOccurrence(last, OccurrenceDecision.MISSED, _said(f"no worker was there for {_span(late)}", left_out))
+            DueOccurrence(last, OccurrenceDecision.MISSED, _joined(f"no worker was there for {_span(late)}", left_out))
         ], following
-    return [DueOccurrence(last, OccurrenceDecision.STARTED, _said(_late(late), left_out))], following
+    return [DueOccurrence(last, OccurrenceDecision.STARTED, _joined(_late(late), left_out))], following
 
 
 def _all(
@@ -166,7 +134,7 @@ def _all(
 ) -> tuple[list[DueOccurrence], datetime | None]:
     begin = max(next_at, now - cron.window)
     found = [*itertools.islice(_until(cron.schedule, begin, now), most + 1)]
-    wanted = [DueOccurrence(each, OccurrenceDecision.STARTED, _said(_late(now - each))) for each in found[:most]]
+    wanted = [DueOccurrence(each, OccurrenceDecision.STARTED, _joined(_late(now - each))) for each in found[:most]]
     following = found[most] if len(found) > most else cron.schedule.next(now, after=found[-1] if found else None)
     if begin > next_at:
         note = f"more than {_span(cron.window)} ago, like all from here to {_at(begin)}"
@@ -181,7 +149,7 @@ def _until(schedule: Schedule, begin: datetime, end: datetime) -> Iterator[datet
 def _overlapping(
     overlap: Overlap, due: DueOccurrence, running: int, queued_at: datetime | None
 ) -> tuple[DueOccurrence, datetime | None, bool]:
-    """What becomes of an occurrence while its predecessor runs; which one waits then; is the predecessor cancelled?"""
+    """Decide an occurrence while the job before runs; return the queued occurrence and whether to cancel that job, too."""
     before = f"job {running} before it had not ended"
     match overlap:
         case Overlap.ALLOW:
@@ -208,7 +176,7 @@ def _late(by: timedelta) -> str:
     return f"{_span(by)} late" if by > LATE else ""
 
 
-def _said(*parts: str) -> str | None:
+def _joined(*parts: str) -> str | None:
     return "; ".join(filter(None, parts)) or None
 
 

@@ -1,7 +1,7 @@
-"""What a job is for: nothing but itself, an occurrence of a cron, or an attempt at a refresh. PURE.
+"""The origin of a job: an occurrence of a cron, an attempt of a refresh, or none. PURE.
 
-The column is a text that people can read, as FTL writes its origins: the kind, a colon, the name of the schedule, a
-slash, and which occurrence or which key. Names hold no slash; keys are any text. ::
+The column is readable text, as in FTL: the kind, a colon, the name of the schedule, a slash, and the occurrence or the
+key. Names contain no slash; keys are any text. ::
 
     cron:nightly/2026-03-29T03:00:00Z
     refresh:big_tables/customer-42
@@ -9,83 +9,54 @@ slash, and which occurrence or which key. Names hold no slash; keys are any text
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
-__all__ = ["Kind", "Origin", "of_cron", "of_refresh", "read_origin"]
-
 
 class Kind(StrEnum):
-    """What recurs."""
+    """The kind of a schedule."""
 
     CRON = "cron"
     REFRESH = "refresh"
 
 
-_KINDS = {str(each): each for each in Kind}
+_KINDS: Final[Mapping[str, Kind]] = {str(each): each for each in Kind}
 
 
 class Origin(msgspec.Struct, frozen=True, gc=False):
-    """What a job is for.
-
-    Attributes:
-        kind: of the schedule.
-        schedule: its name.
-        part: of a cron the occurrence, of a refresh the key.
-    """
+    """The origin of a job; ``part`` is the occurrence of a cron or the key of a refresh."""
 
     kind: Kind
     schedule: str
     part: str
 
     def __str__(self) -> str:
-        """As it is written in the job."""
+        """Return the text that is stored with the job."""
         return f"{self.kind}:{self.schedule}/{self.part}"
 
     @property
     def occurs_at(self) -> datetime | None:
-        """The occurrence, of a cron."""
+        """Return the occurrence of a cron; None for a refresh."""
         return datetime.fromisoformat(self.part) if self.kind is Kind.CRON else None
 
 
 def of_cron(schedule: str, occurs_at: datetime) -> str:
-    """Name an occurrence.
-
-    Args:
-        schedule: name of the cron.
-        occurs_at: the occurrence, aware.
-
-    Returns:
-        The origin of its job.
-    """
+    """Return the origin of the job of an occurrence."""
     instant = occurs_at.astimezone(UTC).replace(tzinfo=None).isoformat()
     return f"{Kind.CRON}:{schedule}/{instant}Z"
 
 
 def of_refresh(schedule: str, key: str) -> str:
-    """Name what is refreshed.
-
-    Args:
-        schedule: name of the refresh.
-        key: which of its things.
-
-    Returns:
-        The origin of its jobs.
-    """
+    """Return the origin of the jobs of a tracked item."""
     return f"{Kind.REFRESH}:{schedule}/{key}"
 
 
 def read_origin(text: str | None) -> Origin | None:
-    """Read what a job is for.
-
-    Args:
-        text: as it is written in the job.
-
-    Returns:
-        The origin; None where a job is a task by itself, or for something that this redrive does not know.
-    """
+    """Parse a stored origin; return None for None, and for a kind that this version does not know."""
     if text is None:
         return None
     kind, _, rest = text.partition(":")

@@ -1,7 +1,6 @@
-"""What an attempt can end with. PURE.
+"""The ways in which an attempt ends. PURE.
 
-The executor runs a handler, looks at what happened, and says it as one of these frozen values (the habit of oban-py's
-``_executor.py``). Nothing else about the attempt travels further; `redrive.engine.settle` turns the value into a
+The executor runs a handler and describes its end by one of these values; `redrive.engine.settle` turns it into a
 transition.
 """
 
@@ -15,72 +14,40 @@ import msgspec
 from redrive.engine.records import Hold
 from redrive.policy import Failure
 
-__all__ = [
-    "Cancelled",
-    "Expired",
-    "Failed",
-    "Lost",
-    "Outcome",
-    "Released",
-    "Snoozed",
-    "Succeeded",
-    "Suspended",
-    "Unreadable",
-]
-
 
 class Succeeded(msgspec.Struct, frozen=True, gc=False):
-    """The handler returned.
-
-    Attributes:
-        result: its result as JSON, or None when it returned None.
-    """
+    """The handler returned; ``result`` is its return value as JSON, or None."""
 
     result: bytes | None = None
 
 
 class Failed(msgspec.Struct, frozen=True, gc=False):
-    """The handler raised, took too long, or could not be called.
-
-    Attributes:
-        failure: the classified error.
-        traceback: text for people, possibly empty.
-    """
+    """The handler raised, timed out, or could not be called; ``traceback`` may be empty."""
 
     failure: Failure
     traceback: str = ""
 
 
 class Snoozed(msgspec.Struct, frozen=True, gc=False):
-    """The handler asked to be called again later.
-
-    Attributes:
-        delay: how long to wait.
-        why: shown while the job waits.
-    """
+    """The handler asked to be called again after ``delay``; ``why`` is shown until then."""
 
     delay: timedelta
     why: str = ""
 
 
 class Suspended(msgspec.Struct, frozen=True, gc=False):
-    """The handler has started something outside; somebody else will say how it ended.
-
-    Attributes:
-        wait_for: how long an answer is waited for; after that the attempt has failed.
-    """
+    """The handler returned `Pending`: the attempt stays open for an external completion, for ``wait_for`` at most."""
 
     wait_for: timedelta
 
 
 class Released(msgspec.Struct, frozen=True, gc=False):
-    """The worker gives the job back without having finished it.
+    """The worker gives the job back unfinished.
 
     Attributes:
-        why: "shutdown", "unknown task ...": shown while the job waits.
-        delay: how long it should not be claimed again.
-        hold: the reason for the delay.
-        started: the handler had begun, and was cut off: how far it got is unknown.
+        why: shown while the job waits, such as "shutdown".
+        delay: time before the job can be claimed again.
+        started: the handler had begun and was cancelled; its effects are unknown.
     """
 
     why: str
@@ -90,23 +57,14 @@ class Released(msgspec.Struct, frozen=True, gc=False):
 
 
 class Unreadable(msgspec.Struct, frozen=True, gc=False):
-    """The handler could not be called: the code of this worker cannot read the arguments of the job, or its policy.
-
-    Attributes:
-        why: what does not fit.
-        policy: is it the policy?
-    """
+    """The code of this worker cannot decode the arguments of the job, or, if ``policy`` is True, its policy."""
 
     why: str
     policy: bool = False
 
 
 class Cancelled(msgspec.Struct, frozen=True, gc=False):
-    """The handler says that the job is no longer wanted.
-
-    Attributes:
-        why: shown on the job.
-    """
+    """The handler cancelled its job; ``why`` is shown on the job."""
 
     why: str
 
@@ -116,11 +74,7 @@ class Expired(msgspec.Struct, frozen=True, gc=False):
 
 
 class Lost(msgspec.Struct, frozen=True, gc=False):
-    """The worker fell silent, or its attempt outlived its hard timeout; said by the sweep.
-
-    Attributes:
-        why: which of the two, and which worker.
-    """
+    """The worker died, or the attempt exceeded its hard time limit; found by the sweep. ``why`` names the worker."""
 
     why: str
 

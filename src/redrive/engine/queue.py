@@ -1,21 +1,20 @@
-"""Queues that are not like the others: what is set for them, and whose turn it is. PURE.
+"""Queue settings: pauses, limits, rates, order, and turns between partitions. PURE.
 
-Most queues need no settings, and nothing is stored of them. A queue is *special* as soon as a person or the code has
-set something for it, or its jobs have a partition:
+Most queues have no settings, and no row. A queue has a row once an operator or the code sets something for it, or once
+its jobs have a partition. A queue can be
 
-* *paused*: nothing of it starts;
-* *limited*: so many attempts at once, in all workers together, or of each partition; the running job is itself the
-  proof that a place is taken, and a place is given back by whatever ends the attempt, a lost lease included;
-* with a *rate*: so many starts within any span of so long, counted by the starts themselves and the database's clock;
-* *ordered*: of each partition strictly one job after the other, in the order of their ids. The first one blocks those
-  behind it while it waits, runs, is to be retried, or is dead and nobody has caught it, redriven it, or let the others
-  pass;
-* *aging*: a job counts as one priority higher for each span that it has been due.
+* *paused*: no job of it starts;
+* *limited*: a number of concurrent attempts, in all workers together or for each partition. The running job itself
+  takes the slot, so every end of the attempt frees it, a lost lease included;
+* with a *rate*: a number of starts within any span, counted by the starts and the database's clock;
+* *ordered*: within each partition strictly one job after the other, in the order of their ids. The first one blocks
+  those behind it while it waits, runs, is to be retried, or is dead and neither caught, redriven nor skipped;
+* *aging*: a job gains one priority for each span that it has been due.
 
-Partitions (tenants, accounts) are served by turns: each gets one place before one gets a second, and the next claim
-goes on behind the partition that was served last. So somebody with ten thousand waiting jobs delays somebody with ten
-by one round. Within a partition, and among jobs that have none, the order is that of every queue: priority, due time,
-id. Fairness comes first: a job with a better priority does not overtake the turn of another partition.
+Partitions (tenants, accounts) take turns: each gets one slot before one gets a second, and the next claim continues
+behind the partition served last. So a tenant with ten thousand jobs delays one with ten jobs by one round. Within a
+partition, and among jobs without one, the order is priority, due time, id. A better priority does not overtake the turn
+of another partition.
 """
 
 from __future__ import annotations
@@ -34,35 +33,25 @@ from redrive.engine.lifecycle import State
 from redrive.errors import ConfigurationError, PolicyError
 from redrive.policy import format_duration, parse_duration
 
-__all__ = ["Due", "Key", "QueueChange", "QueuePosition", "QueueSettings", "Rate", "keys", "serve"]
-
 Key = tuple[int, datetime, int]
-"""What jobs are ordered by: priority, due time, id."""
+"""Sort key of a job: priority, due time, id."""
 
 
 class Rate(msgspec.Struct, frozen=True, gc=False):
-    """So many starts within any span of so long.
-
-    Attributes:
-        count: starts.
-        span: how long.
-    """
+    """A limit on starts: ``count`` within any ``span``."""
 
     count: int
     span: timedelta
 
     @classmethod
     def parse(cls, text: str) -> Rate:
-        """Read a rate such as ``5/1.8s``, ``100/1m`` or ``10/s``.
+        """Parse a rate such as ``5/1.8s``, ``100/1m`` or ``10/s``.
 
         Args:
-            text: a whole number, a slash, and a span; the span may have decimals if it is in seconds.
-
-        Returns:
-            The rate.
+            text: a whole number, a slash, and a span; a span in seconds may have decimals.
 
         Raises:
-            ConfigurationError: that is no rate.
+            ConfigurationError: the text is not a rate.
         """
         count, _, span = text.replace(" ", "").partition("/")
         try:
@@ -80,7 +69,7 @@ class Rate(msgspec.Struct, frozen=True, gc=False):
         return rate
 
     def __str__(self) -> str:
-        """Write it as `parse` reads it."""
+        """Format the rate as `parse` reads it."""
         seconds = self.span.total_seconds()
         plain = (
             format_duration(self.span) if seconds.is_integer() or seconds < 1 else f"{seconds:.6f}".rstrip("0") + "s"
@@ -89,19 +78,16 @@ class Rate(msgspec.Struct, frozen=True, gc=False):
 
 
 class QueueSettings(msgspec.Struct, frozen=True, gc=False):
-    """What is set for a queue.
+    """The settings of a queue.
 
     Attributes:
-        name: of the queue.
-        paused_at: since when nothing of it starts.
-        concurrency: attempts at once, in all workers together; None for no limit.
-        per_partition: attempts at once of each partition.
+        concurrency: concurrent attempts in all workers together; None for no limit.
+        per_partition: concurrent attempts of each partition.
         rate_count: starts within any span of ``rate_for``.
-        rate_for: see ``rate_count``.
-        ordered: of each partition strictly one after the other?
-        aging_for: a job that has been due for so long counts as one priority higher, after twice as long as two.
-        turn: the partition that was served last.
-        changed_at: when somebody last set something; None where nobody has, and the code's own settings hold.
+        ordered: True if each partition runs strictly one job after the other.
+        aging_for: span for which a due job gains one priority.
+        turn: the partition served last.
+        changed_at: when an operator last changed the settings; None if the settings of the code hold.
     """
 
     name: str
@@ -117,27 +103,25 @@ class QueueSettings(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def rate(self) -> Rate | None:
-        """Starts within any span, if there is such a limit."""
+        """Return the limit on starts, if there is one."""
         if self.rate_count is None or self.rate_for is None:
             return None
         return Rate(self.rate_count, self.rate_for)
 
     @property
     def limited(self) -> bool:
-        """Do its running attempts take up places?"""
+        """Return True if the number of concurrent attempts is limited."""
         return self.concurrency is not None or self.per_partition is not None
 
 
 class QueueChange(msgspec.Struct, frozen=True, gc=False):
-    """What somebody wants to be otherwise; None takes a limit away, and what is not given stays.
+    """A change of queue settings; None removes a limit, and fields that are not given stay.
 
     Attributes:
-        paused: should nothing of it start?
-        concurrency: attempts at once, in all workers together.
-        per_partition: attempts at once of each partition.
-        rate: starts within any span.
-        ordered: of each partition strictly one after the other?
-        aging_for: a job that has been due for so long counts as one priority higher.
+        concurrency: concurrent attempts in all workers together.
+        per_partition: concurrent attempts of each partition.
+        ordered: True to run each partition strictly one job after the other.
+        aging_for: span for which a due job gains one priority.
 
     Raises:
         ConfigurationError: a limit is not positive.
@@ -151,7 +135,7 @@ class QueueChange(msgspec.Struct, frozen=True, gc=False):
     aging_for: timedelta | UnsetType | None = UNSET
 
     def __post_init__(self) -> None:
-        """Refuse limits under which nothing would ever run; that is what a pause is for."""
+        """Refuse limits under which no job would ever run; pause the queue for that."""
         for name, least in (("concurrency", 1), ("per_partition", 1), ("aging_for", timedelta(microseconds=1))):
             value: Any = getattr(self, name)
             if value is not UNSET and value is not None and value < least:
@@ -159,15 +143,7 @@ class QueueChange(msgspec.Struct, frozen=True, gc=False):
                 raise ConfigurationError(message)
 
     def applied(self, settings: QueueSettings, at: datetime) -> QueueSettings:
-        """Change settings.
-
-        Args:
-            settings: as they are.
-            at: the present instant.
-
-        Returns:
-            As they should be.
-        """
+        """Return the settings with this change."""
         given = {name: getattr(self, name) for name in ("concurrency", "per_partition", "ordered", "aging_for")}
         changes: dict[str, Any] = {name: value for name, value in given.items() if value is not UNSET}
         if self.rate is not UNSET:
@@ -179,15 +155,7 @@ class QueueChange(msgspec.Struct, frozen=True, gc=False):
 
 
 class Due(msgspec.Struct, frozen=True, gc=False):
-    """A due job, as a claim looks at it.
-
-    Attributes:
-        id: the job.
-        partition: whose turn it is.
-        priority: smaller runs first.
-        scheduled_at: since when it is due.
-        head_id: of an ordered queue, the first job of its line.
-    """
+    """A due job, as a claim sees it; ``head_id`` is the first job of its partition in an ordered queue."""
 
     id: int
     partition: str | None
@@ -197,14 +165,12 @@ class Due(msgspec.Struct, frozen=True, gc=False):
 
 
 class QueuePosition(msgspec.Struct, frozen=True, gc=False):
-    """How a ready job stands in its queue: what may hold it up beside its own due time.
+    """The position of a ready job in its queue: all that can keep it from running beside its due time.
 
     Attributes:
-        settings: of its queue.
-        head_id: of an ordered queue, the first job of its line.
-        head_state: what that one is doing.
-        holders: the jobs that take up places of the queue, with their partitions.
-        next_at: when the queue may start something again; None where its rate allows that now.
+        head_id: the first job of its partition, in an ordered queue.
+        holders: the jobs that take slots of the queue, with their partitions.
+        next_at: when the rate of the queue allows the next start; None if it does now.
     """
 
     settings: QueueSettings
@@ -222,18 +188,15 @@ def _key(job: Due, settings: QueueSettings, at: datetime) -> Key:
 def serve(  # noqa: PLR0913 - what the choice depends on
     due: Iterable[Due], settings: QueueSettings, at: datetime, *, room: int, held: Mapping[str, int], turn: str
 ) -> list[Due]:
-    """Choose whom to serve, partition by partition.
+    """Return the due jobs to start, in order, taking turns between partitions.
 
     Args:
         due: due jobs, in any order, each once.
         settings: of their queue.
         at: the present instant.
-        room: how many at most.
+        room: maximum number of jobs.
         held: running attempts of each partition.
         turn: the partition behind which to begin.
-
-    Returns:
-        The jobs, in the order in which they should start.
     """
     shares: dict[str, list[Due]] = defaultdict(list)
     for job in sorted(due, key=lambda each: _key(each, settings, at)):
@@ -252,16 +215,6 @@ def serve(  # noqa: PLR0913 - what the choice depends on
 
 
 def keys(served: Sequence[Due], settings: QueueSettings, at: datetime) -> list[Key]:
-    """Say where those who are served stand among the jobs of other queues.
-
-    The queue as a whole stands where its jobs do by priority and due time; who of it stands where is its own affair.
-
-    Args:
-        served: the jobs that are served, in their order.
-        settings: of their queue.
-        at: the present instant.
-
-    Returns:
-        A key for each of them, ascending.
-    """
+    """Return a sort key for each served job, ascending, to merge them with the jobs of other queues."""
+    # The queue competes as a whole by priority and due time; which of its jobs starts when is decided by `serve`.
     return sorted(_key(each, settings, at) for each in served)

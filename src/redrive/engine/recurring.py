@@ -1,16 +1,14 @@
-"""What recurs, as the code declares it and the database keeps it. PURE.
+"""Crons and refreshes as the code declares them and the database keeps them. PURE.
 
-A *cron* makes a job for each occurrence; a *refresh* makes a job for each attempt at one of the things that are tracked
-under it. Both are declared in code, by a decorator. The database keeps what was declared last, because decisions are
-made where a job ends, and that may be in a process that has never seen the code: the sweep after a crash, an answer
-from outside, an operator's cancel.
+A *cron* makes a job for each occurrence; a *refresh* makes a job for each attempt of a tracked item. Both are declared
+in code. The database keeps the last declaration, because the process in which a job ends may not have the code: the
+sweep after a crash, an external completion, an operator's cancel.
 
-The document is JSON. A refresh policy is stored in the form of `RefreshPolicy.to_dict`, never as its text: sentences
-can be reworded by a later version, and its form is versioned. What a newer redrive has written and this one cannot
-read is left alone: see `read`.
+The document is JSON. A refresh policy is stored as `RefreshPolicy.to_dict` writes it, which is versioned. A document
+that a newer version has written and this one cannot decode is left alone; see `read`.
 
-``timing`` is the digest of the part that says *when*. Where a deployment changes it, what was reckoned by the old one
-is reckoned anew; where only the queue or the retries of the jobs change, nothing that is planned moves.
+``timing`` is a digest of the part that determines the times. If a deployment changes it, planned times are computed
+anew; if only the queue or the job's policy changes, planned times stay.
 """
 
 from __future__ import annotations
@@ -28,54 +26,33 @@ from redrive.engine.origin import Kind
 from redrive.errors import ConfigurationError, ScheduleError
 from redrive.schedule import RefreshPolicy, Schedule
 
-__all__ = [
-    "CatchUp",
-    "CronDefinition",
-    "Definition",
-    "JobTemplate",
-    "Overlap",
-    "RefreshDefinition",
-    "ScheduleRecord",
-    "policy_document",
-    "read",
-    "read_policy",
-]
-
 
 class Overlap(StrEnum):
-    """What becomes of an occurrence whose predecessor has not ended."""
+    """The effect of an occurrence while the job of the one before has not ended."""
 
     SKIP = "skip"
-    """It is left out."""
+    """The occurrence is left out."""
     QUEUE = "queue"
-    """It waits for its predecessor to end; one waits at most."""
+    """The occurrence waits for that job to end; at most one waits."""
     CANCEL = "cancel"
-    """Its predecessor is cancelled."""
+    """That job is cancelled."""
     ALLOW = "allow"
-    """Both run."""
+    """Both jobs run."""
 
 
 class CatchUp(StrEnum):
-    """What becomes of occurrences at whose time no worker was there."""
+    """The effect of occurrences that passed while no worker was running."""
 
     ONE = "one"
-    """The last one of them is started, late; the others are left out."""
+    """The last one is started late; the others are left out."""
     ALL = "all"
-    """All are started that lie within the window."""
+    """All within the window are started."""
     NONE = "none"
     """All are left out."""
 
 
 class JobTemplate(msgspec.Struct, frozen=True):
-    """The jobs that are made.
-
-    Attributes:
-        task: name of the task.
-        queue: name of the queue.
-        priority: smaller runs first.
-        policy: the policy of each.
-        parameter: where the job is told something, by which name of its task.
-    """
+    """The jobs that a schedule makes; ``parameter`` names the parameter that receives the argument of `Disabled`."""
 
     task: str
     queue: str
@@ -85,16 +62,13 @@ class JobTemplate(msgspec.Struct, frozen=True):
 
 
 class CronDefinition(msgspec.Struct, frozen=True):
-    """A cron as it was declared.
+    """A cron as declared.
 
     Attributes:
         name: unique among all schedules.
-        pattern: the cron expression, as it was written.
-        tz: whose wall clock it means.
-        overlap: what becomes of an occurrence whose predecessor has not ended.
-        catch_up: what becomes of missed occurrences.
-        window: how far back missed ones are started.
-        job: what each occurrence makes.
+        pattern: the cron expression.
+        tz: time zone of the expression.
+        window: how far back missed occurrences are started.
     """
 
     name: str
@@ -107,47 +81,40 @@ class CronDefinition(msgspec.Struct, frozen=True):
 
     @property
     def schedule(self) -> Schedule:
-        """When it occurs."""
+        """Return the schedule of the occurrences."""
         return _schedule(self.pattern, self.tz)
 
     def checked(self) -> CronDefinition:
-        """Check that it can occur.
-
-        Returns:
-            Itself.
-
-        Raises:
-            ScheduleError: the pattern or the place is not understood.
-        """
+        """Return itself; raise `ScheduleError` if the pattern or the time zone is not valid."""
         _ = self.schedule
         return self
 
     @property
     def kind(self) -> Kind:
-        """What it is."""
+        """Return `Kind.CRON`."""
         return Kind.CRON
 
     @property
     def timing(self) -> str:
-        """Digest of the part that says when."""
+        """Return the digest of the pattern and the time zone."""
         return _digest(f"{self.pattern}\n{self.tz}")
 
     @property
     def document(self) -> str:
-        """What the database keeps."""
+        """Return the JSON for the database."""
         return _json(
-            _CronDocument(self.pattern, self.tz, self.overlap, self.catch_up, self.window, _made_document(self.job))
+            _CronDocument(self.pattern, self.tz, self.overlap, self.catch_up, self.window, _template_document(self.job))
         )
 
 
 class RefreshDefinition(msgspec.Struct, frozen=True):
-    """A refresh as it was declared.
+    """A refresh as declared.
 
     Attributes:
         name: unique among all schedules.
-        policy: when it is refreshed, and how often it is tried; things may have policies of their own.
-        job: what each attempt makes.
-        on_disabled: the job that is made when a thing was given up.
+        policy: planned refreshes and retries; items may have policies of their own.
+        job: the job of each attempt.
+        on_disabled: the job that is made after an item was given up.
     """
 
     name: str
@@ -157,20 +124,20 @@ class RefreshDefinition(msgspec.Struct, frozen=True):
 
     @property
     def kind(self) -> Kind:
-        """What it is."""
+        """Return `Kind.REFRESH`."""
         return Kind.REFRESH
 
     @property
     def timing(self) -> str:
-        """Digest of the policy."""
+        """Return the digest of the policy."""
         return _digest(policy_document(self.policy))
 
     @property
     def document(self) -> str:
-        """What the database keeps."""
-        disabled = None if self.on_disabled is None else _made_document(self.on_disabled)
+        """Return the JSON for the database."""
+        disabled = None if self.on_disabled is None else _template_document(self.on_disabled)
         policy = msgspec.Raw(policy_document(self.policy).encode())
-        return _json(_RefreshDocument(policy, _made_document(self.job), disabled))
+        return _json(_RefreshDocument(policy, _template_document(self.job), disabled))
 
 
 Definition: TypeAlias = CronDefinition | RefreshDefinition
@@ -180,16 +147,13 @@ class ScheduleRecord(msgspec.Struct, frozen=True):
     """A schedule as the database keeps it.
 
     Attributes:
-        name: unique.
-        kind: cron or refresh.
-        document: what was declared.
-        timing: digest of the part that says when.
-        declared_at: when it was declared last.
-        paused_at: since when nothing of it is started.
-        resumed_at: when that ended last: what was planned before is left out.
-        next_at: of a cron, the next occurrence.
-        job_id: of a cron, the job that was made last.
-        queued_at: of a cron, the occurrence that waits for that job to end.
+        document: the declaration, as JSON.
+        timing: digest of the part that determines the times.
+        paused_at: when it was paused; None if it is not.
+        resumed_at: when it was last resumed; occurrences planned before are left out.
+        next_at: the next occurrence of a cron.
+        job_id: the job that the cron made last.
+        queued_at: the occurrence that waits for that job to end.
     """
 
     name: str
@@ -205,14 +169,14 @@ class ScheduleRecord(msgspec.Struct, frozen=True):
 
     @property
     def definition(self) -> Definition | None:
-        """What was declared; None where this redrive cannot read it: a newer one has written it."""
+        """Return the declaration; None if this version cannot decode it."""
         return read(self.name, self.kind, self.document)
 
 
 # ------------------------------------------------------------------------------------------------------------ documents
 
 
-class _MadeDocument(msgspec.Struct):
+class _TemplateDocument(msgspec.Struct):
     task: str
     queue: str
     priority: int
@@ -226,67 +190,44 @@ class _CronDocument(msgspec.Struct):
     overlap: Overlap
     catch_up: CatchUp
     window: timedelta
-    job: _MadeDocument
+    job: _TemplateDocument
 
 
 class _RefreshDocument(msgspec.Struct):
     policy: msgspec.Raw
-    job: _MadeDocument
-    on_disabled: _MadeDocument | None = None
+    job: _TemplateDocument
+    on_disabled: _TemplateDocument | None = None
 
 
 @functools.lru_cache(maxsize=1024)
 def read(name: str, kind: Kind, document: str) -> Definition | None:
-    """Read what was declared.
-
-    Args:
-        name: of the schedule.
-        kind: cron or refresh.
-        document: as the database keeps it.
-
-    Returns:
-        What was declared, or None where this redrive cannot read it.
-    """
+    """Decode a declaration; return None if this version cannot."""
     try:
         if kind is Kind.CRON:
             cron = msgspec.json.decode(document, type=_CronDocument)
-            said = CronDefinition(
-                name, cron.pattern, cron.tz, cron.overlap, cron.catch_up, cron.window, _made(cron.job)
+            definition = CronDefinition(
+                name, cron.pattern, cron.tz, cron.overlap, cron.catch_up, cron.window, _template(cron.job)
             )
-            _ = said.schedule
-            return said
+            return definition.checked()
         kept = msgspec.json.decode(document, type=_RefreshDocument)
-        disabled = None if kept.on_disabled is None else _made(kept.on_disabled)
-        return RefreshDefinition(name, read_policy(bytes(kept.policy).decode()), _made(kept.job), disabled)
+        disabled = None if kept.on_disabled is None else _template(kept.on_disabled)
+        return RefreshDefinition(name, read_policy(bytes(kept.policy).decode()), _template(kept.job), disabled)
     except (ConfigurationError, msgspec.MsgspecError):
         return None
 
 
 @functools.lru_cache(maxsize=1024)
 def policy_document(policy: RefreshPolicy) -> str:
-    """Write a refresh policy as the database keeps it.
-
-    Args:
-        policy: which.
-
-    Returns:
-        JSON; the same text for equal policies.
-    """
+    """Return the JSON of a refresh policy; the same text for equal policies."""
     return msgspec.json.encode(policy.to_dict(), order="deterministic").decode()
 
 
 @functools.lru_cache(maxsize=1024)
 def read_policy(document: str) -> RefreshPolicy:
-    """Read a refresh policy that the database keeps.
-
-    Args:
-        document: as `policy_document` has written it.
-
-    Returns:
-        The policy; the same value for the same document.
+    """Decode a refresh policy; return the same value for the same document.
 
     Raises:
-        ScheduleError: this redrive cannot read it.
+        ScheduleError: this version cannot decode it.
     """
     try:
         return RefreshPolicy.from_dict(msgspec.json.decode(document))
@@ -294,13 +235,17 @@ def read_policy(document: str) -> RefreshPolicy:
         raise ScheduleError(f"the stored policy is no JSON: {error}") from error
 
 
-def _made_document(made: JobTemplate) -> _MadeDocument:
-    return _MadeDocument(
-        made.task, made.queue, made.priority, msgspec.Raw(made.policy.document.encode()), made.parameter
+def _template_document(template: JobTemplate) -> _TemplateDocument:
+    return _TemplateDocument(
+        template.task,
+        template.queue,
+        template.priority,
+        msgspec.Raw(template.policy.document.encode()),
+        template.parameter,
     )
 
 
-def _made(document: _MadeDocument) -> JobTemplate:
+def _template(document: _TemplateDocument) -> JobTemplate:
     policy = freeze(thaw(bytes(document.policy).decode()))
     return JobTemplate(document.task, document.queue, document.priority, policy, document.parameter)
 

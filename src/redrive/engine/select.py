@@ -1,4 +1,4 @@
-"""Which jobs a person means. PURE."""
+"""Filters for jobs. PURE."""
 
 from __future__ import annotations
 
@@ -12,29 +12,23 @@ from redrive.engine.lifecycle import State
 from redrive.engine.records import Hold
 from redrive.errors import ConfigurationError
 
-__all__ = ["Filter"]
-
 E = TypeVar("E", bound=StrEnum)
 
 
 class Filter(msgspec.Struct, frozen=True, gc=False):
-    """A choice of jobs; every condition that is given must hold.
+    """A selection of jobs; all given conditions must hold.
 
     Attributes:
-        ids: one of these.
-        state: in this state.
-        task: of this task.
-        queue: on this queue.
-        hold: that wait for this reason; unless ``oldest_first``, in the order in which they become due.
-        reason: whose last attempt failed for this reason.
-        error: whose last error contains this text.
-        caught: taken by its catch task, or not.
-        after_id: enqueued after this one.
+        hold: jobs that wait for this reason; unless ``oldest_first``, in the order in which they become due.
+        reason: jobs that last failed for this reason.
+        error: jobs with this text in their last error.
+        caught: jobs whose catch task has succeeded (True) or not (False).
+        after_id: jobs enqueued after this one.
         oldest_first: in the order of enqueueing; otherwise newest first.
-        limit: at most so many.
+        limit: maximum number of jobs.
 
     Raises:
-        ConfigurationError: there is no such state or hold; a text that is the value of one is converted.
+        ConfigurationError: unknown state or hold; their values as text are converted.
     """
 
     ids: tuple[int, ...] | None = None

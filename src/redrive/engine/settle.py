@@ -1,10 +1,10 @@
-"""(claim, outcome, now, sample) -> Transition. PURE.
+"""The decision about the end of an attempt: (claim, outcome, now, sample) -> transition. PURE.
 
-The one place where the end of an attempt is decided. It asks the job's own frozen policy through `Policy.decide`, the
-same call that in-process retries make (invariant I8), looks the move up in THE TABLE, and says everything that has to
-be written in one frozen value. A store writes that value in one transaction (law 6) or not at all.
+`decide` asks the policy stored with the job through `Policy.decide`, the same call that in-process retries make, looks
+the next state up in the lifecycle table, and returns all changes as one value. A store writes it in one transaction or
+not at all.
 
-What each outcome does to the three counters:
+The effect of each outcome on the three counters:
 
 =============  =========  ==========  =========  =======================================
 outcome        attempt    failures    crashes    note
@@ -13,7 +13,7 @@ succeeded      stays      stays       0
 failed         stays      + 1         0          retry, or dead and its catch job
 snoozed        - 1        stays       0          the attempt is given back
 suspended      stays      stays       0          the attempt stays open, under its lease
-released       - 1        stays       stays      not the handler's doing
+released       - 1        stays       stays      not caused by the handler
 cut off, once  stays      + 1         0          ``idempotent=False``: dead, ``LOST_IN_FLIGHT``
 unreadable     - 1        stays       stays      for a while; then failed with ``BAD_PAYLOAD``
 lost           stays      stays       + 1        dead with ``POISON`` at the third
@@ -23,16 +23,16 @@ expired        - 1        stays       stays      dead, ``DEADLINE``; the handler
 cancelled      stays      stays       0
 =============  =========  ==========  =========  =======================================
 
-An attempt that is suspended has not ended. What ends it later, an answer from outside or the end of the wait, is an
-outcome like any other, which leads out of ``waiting`` instead of ``running``.
+A suspended attempt has not ended. The external completion or the end of the wait is an outcome like any other, out of
+``waiting`` instead of ``running``.
 
-A catch job dies neither of a failure nor of crashes: it is tried again until it succeeds or an operator ends it. After
-a failure it waits for the parent policy's last delay, and carries the parent's policy for that reason. From the third
-crash in a row on it waits too, twice as long after each further one. Only a payload that the code cannot read ends it.
+A catch job does not die of failures or crashes: it runs again until it succeeds or an operator ends it. After a failure
+it waits for the last delay of the parent's policy, which it carries for that reason; from the third crash in a row on
+it waits twice as long after each. Only arguments that cannot be decoded end it.
 
-Arguments that the code cannot read may be readable by the code of another worker, because a deploy is in progress. So
-the job waits, visibly, for `redrive.engine.lease.UNREADABLE_FOR`. ``unreadable_at`` is when that began; what a worker
-gives back for another reason leaves it as it is, and every other end of an attempt clears it.
+Arguments that this code cannot decode may be readable for another worker during a deployment. The job therefore waits
+for `redrive.engine.lease.UNREADABLE_FOR`, counted from ``unreadable_at``; a release for another reason keeps that
+instant, and every other end of an attempt clears it.
 """
 
 from __future__ import annotations
@@ -63,10 +63,8 @@ from redrive.engine.transition import Transition, base, close
 from redrive.errors.foreign import summary, trace
 from redrive.policy import Defer, Failure, GiveUp, History, Retry, Stage, format_duration
 
-__all__ = ["BAD_POLICY", "CATCH_AGAIN", "EXPIRED", "decide", "set_aside"]
-
 EXPIRED = "DEADLINE"
-"""The reason of a job that was dead before its attempt could start; no failure was counted for it."""
+"""The reason of a job that passed its deadline before its attempt could start; no failure is counted."""
 
 CATCH_STUCK_AFTER = 5
 """Failures, crashes included, after which a catch job is shown as stuck."""
@@ -74,30 +72,28 @@ CATCH_STUCK_AFTER = 5
 _HELP = "; waits for a worker that can read it, or for redrive jobs repolicy"
 
 BAD_POLICY = "BAD_POLICY"
-"""The reason of a job whose policy raises when it is asked what follows."""
+"""The reason of a job that died because its policy raised."""
 
 CATCH_AGAIN = timedelta(minutes=1)
-"""How long a catch job waits about whose end nothing could be decided: it may not die of a failure (seed 001)."""
+"""Delay of a catch job after its policy has raised; a catch job never dies of a failure."""
 
 SLOWEST_CATCH = timedelta(hours=1)
-"""How long a catch job waits at most after a crash, unless the policy's last delay is longer."""
+"""Maximum delay of a catch job after crashes, unless the policy's last delay is longer."""
 
 
-_DOUBLINGS = 30  # after so many every delay has reached the longest one, and none has left the range of a timedelta
+# After 30 doublings every delay has reached `SLOWEST_CATCH`, and none has left the range of a timedelta.
+_DOUBLINGS = 30
 
 
 def decide(claim: Claim, outcome: Outcome, now: datetime, sample: float, *, state: State = State.RUNNING) -> Transition:
-    """Decide what the end of an attempt means for its job.
+    """Decide the end of an attempt.
 
     Args:
-        claim: the job as its worker holds it.
+        claim: the claimed job.
         outcome: how the attempt ended.
         now: the transaction's instant, by the store's clock.
         sample: a random number in [0, 1), for jitter.
-        state: where the job is: ``waiting`` for an attempt that was suspended.
-
-    Returns:
-        What is to be written.
+        state: ``waiting`` for an attempt that was suspended.
 
     Raises:
         IllegalMove: a suspended attempt cannot end so.
@@ -153,9 +149,9 @@ def _decided(  # noqa: PLR0911 - one for each outcome
 
 
 def _undecided(claim: Claim, outcome: Failed | Lost, now: datetime, error: BaseException) -> tuple[Transition, Failed]:
-    """End an attempt whose policy raises when it is asked, such as a backoff function of the application.
+    """Return the transition of an attempt with a policy that raises, such as a backoff function of the application.
 
-    Asking again would not help. So the job is dead; a catch job, which may not die of a failure, runs again.
+    The job is dead, because asking again would not help. A catch job, which may not die of a failure, runs again.
     """
     why = f"what becomes of it could not be decided: {summary(error)}"
     before = outcome.failure.message if isinstance(outcome, Failed) else outcome.why
@@ -173,17 +169,9 @@ def _undecided(claim: Claim, outcome: Failed | Lost, now: datetime, error: BaseE
 
 
 def set_aside(claim: Claim, now: datetime, *, state: State = State.RUNNING) -> Transition:
-    """Set an attempt aside that is over, while what follows cannot be decided: its policy cannot be read.
+    """Return the transition of an attempt that is over while its policy, which decides what follows, cannot be decoded.
 
-    Whether the task may run again is written there. The attempt keeps its lease, and its worker may still end it.
-
-    Args:
-        claim: the attempt.
-        now: the instant of the transaction.
-        state: of the job.
-
-    Returns:
-        What is to be written.
+    The attempt keeps its lease, and its worker may still end it.
     """
     why = claim.policy.why if isinstance(claim.policy, UnreadablePolicy) else "unknown"
     over = "no answer came in time" if state is State.WAITING else f"worker {claim.worker_id} was lost"
@@ -223,19 +211,19 @@ def _unreadable(claim: Claim, why: str, now: datetime, sample: float) -> Transit
 
 
 def _unread(claim: Claim, why: str, now: datetime) -> Transition:
-    """Hold a job whose policy cannot be read. Only the policy could end it, so it waits without end."""
+    """Keep a job with a policy that cannot be decoded waiting, without a time limit: only the policy could end it."""
     since = claim.unreadable_at or now
     note = f"its policy cannot be read: {why}{_HELP}"
     return replace(_given_back(claim, now + _look(since, now), Hold.BAD_POLICY, note), unreadable_at=since)
 
 
 def _look(since: datetime, now: datetime) -> timedelta:
-    """Return how long a job waits that could not be read: as long as it has waited already, so few looks are made."""
+    """Return the next wait of a job that could not be decoded: as long as it has waited already, within limits."""
     return min(max(now - since, UNKNOWN_TASK_DELAY), UNREADABLE_LOOK)
 
 
 def _released(claim: Claim, released: Released, now: datetime) -> Transition:
-    """Give a job back. An attempt that had started is cut off by that, and may have had its effect already."""
+    """Return the transition of a released job; an attempt that had started may have had its effect already."""
     if released.started and claim.policy.idempotent is False and not claim.catching:
         verdict = "cut off in flight, and the task is declared idempotent=False: not repeated"
         failure = Failure(types=(), message=released.why, reason="LOST_IN_FLIGHT", stage=Stage.IN_FLIGHT)
@@ -248,12 +236,12 @@ def _released(claim: Claim, released: Released, now: datetime) -> Transition:
 
 
 def _succeeded(claim: Claim, result: bytes | None, now: datetime, sample: float) -> Transition:
-    # By far the most frequent: made at once, where the others take a base and replace what differs.
+    # Hot path: by far the most frequent outcome; built without `replace`.
     closed = AttemptRecord(
         claim.id, claim.lease_id, claim.attempt, claim.worker_id, claim.claimed_at, now, AttemptOutcome.SUCCEEDED
     )
-    told = None if claim.origin is None else succeeded(claim, sample)
-    return base(claim, LifecycleEvent.SUCCEED, closed, result=result, caught=claim.parent_id, report=told)
+    origin_result = None if claim.origin is None else succeeded(claim, sample)
+    return base(claim, LifecycleEvent.SUCCEED, closed, result=result, caught=claim.parent_id, report=origin_result)
 
 
 def _failed(claim: Claim, failed: Failed, now: datetime, sample: float) -> Transition:
@@ -296,11 +284,9 @@ def _failed(claim: Claim, failed: Failed, now: datetime, sample: float) -> Trans
 
 
 def _ends_by(claim: Claim, due: datetime) -> bool:
-    """Will a claim at this instant find the job expired?
-
-    A wait that is cut at the deadline is not followed by a call. The claim sees to that by the policy's deadline; but
-    of a combination one part may have the earlier one, and then there is nothing to wait for.
-    """
+    """Return True if a claim at this instant will find the job expired."""
+    # A delay that is cut at the deadline is not followed by a call. The claim checks the deadline of the policy; but a
+    # part of a combined policy may have an earlier one, and then there is nothing to wait for.
     deadline = claim.policy.deadline
     return deadline is not None and due >= claim.started_at + deadline
 
@@ -332,7 +318,7 @@ def _dead(claim: Claim, closed: AttemptRecord, *, crashes: int = 0) -> Transitio
 
 
 def _catch_again(claim: Claim, failed: Failed, now: datetime) -> Transition:
-    """Seed 001: a catch task that fails is tried again until it succeeds."""
+    """Return the transition of a failed catch job: it runs again until it succeeds."""
     nominal = claim.policy.catch_delay
     delay = max(nominal, failed.failure.hint) if failed.failure.hint else nominal
     failures = claim.failures + 1
@@ -348,7 +334,7 @@ def _stuck(failures: int) -> str:
 
 
 def _lost(claim: Claim, why: str, now: datetime) -> Transition:
-    """A crash is RFC 0049's "in flight": nobody knows how far the call got."""
+    """Return the transition after a crash: its failure is "in flight", because it is unknown how far the call got."""
     crashes, failures, delay = claim.crashes + 1, claim.failures, None
     reason, rule = "WORKER_LOST", "crash"
     if claim.catching:
@@ -379,7 +365,7 @@ def _lost(claim: Claim, why: str, now: datetime) -> Transition:
 
 
 def _catch_pause(claim: Claim, crashes: int) -> timedelta:
-    """Return how long a catch job waits after this crash in a row: not at all at first, then ever longer."""
+    """Return the delay of a catch job after a crash: none at first, doubled from the third crash in a row on."""
     delay, more = claim.policy.catch_delay, crashes - POISON_LIMIT
     if more < 0:
         return timedelta(0)
@@ -387,7 +373,7 @@ def _catch_pause(claim: Claim, crashes: int) -> timedelta:
 
 
 def _expired(claim: Claim) -> Transition:
-    """The workers were away while the deadline passed: never start what must not start (conformance D09)."""
+    """Return the transition of a job that passed its deadline in the queue; its handler must not start."""
     deadline = f" of {format_duration(claim.policy.deadline)}" if claim.policy.deadline else ""
     verdict = f"the deadline{deadline} had passed before the attempt could start"
     return replace(
