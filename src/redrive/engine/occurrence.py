@@ -149,7 +149,7 @@ def _until(schedule: Schedule, begin: datetime, end: datetime) -> Iterator[datet
 def _overlapping(
     overlap: Overlap, due: DueOccurrence, running: int, queued_at: datetime | None
 ) -> tuple[DueOccurrence, datetime | None, bool]:
-    """Decide an occurrence while the job before runs; return the queued occurrence and whether to cancel that job, too."""
+    """Decide an occurrence while the job before runs; also return the queued one and whether to cancel that job."""
     before = f"job {running} before it had not ended"
     match overlap:
         case Overlap.ALLOW:
