@@ -11,12 +11,9 @@ import functools
 import sys
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Protocol
 
 __all__ = ["Clock", "SystemClock", "boot_time", "in_trio"]
-
-_PROC = Path("/proc")
 
 
 class Clock(Protocol):
@@ -81,9 +78,11 @@ def boot_time() -> tuple[str, int] | None:
 
 @functools.cache
 def _boot() -> str | None:
+    from pathlib import Path  # slow to import, and a retried call does not need it
+
     try:
-        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         # A container may have another count.
-        return f"{boot} {(_PROC / 'self/ns/time').readlink()}"
+        return f"{boot} {Path('/proc/self/ns/time').readlink()}"
     except OSError:
         return None

@@ -16,7 +16,7 @@ from redrive.policy import Failure
 from redrive.policy.adaptive import AdaptiveRate
 from redrive.retrying import Adaptive, Limiter, Shedding
 from redrive.retrying.context import _in_force, using
-from redrive.retrying.rate import Following
+from redrive.retrying.limiter import FollowingRate
 from redrive.testing import VirtualClock
 from tests.retrying.helpers import Busy, JumpingClock, LoopClock, Other, Script
 from tests.retrying.test_limiter import together
@@ -264,13 +264,13 @@ def test_a_retry_may_cost_more(form, scoped):
     """An attempt that is not its call's first takes `retry_cost` tokens, in every form of call."""
     taken = []
 
-    class Spy(Following):
+    class Spy(FollowingRate):
         def take(self, now, room, *, is_retry):
             taken.append(is_retry)
             return 0.0
 
     limiter = Limiter(rate=Adaptive(retry_cost=5))
-    limiter._pace = limiter._following = Spy(Adaptive())
+    limiter._rate = limiter._following = Spy(Adaptive())
     policy = Policy(on=Busy, attempts=3, backoff=Backoff.constant(0), nested="both")
     with using(clock=JumpingClock()) if scoped else contextlib.nullcontext():
         FORMS[form](policy, limiter(Script(Busy(), Busy(), 1)))

@@ -533,7 +533,7 @@ def test_a_plain_retry_does_not_load_what_is_shared():
 
     unwanted = {
         "redrive.retrying.shared",
-        "redrive.retrying.guard",
+        "redrive.retrying.hedging",
         "redrive.retrying.limiter",
         "redrive.policy.budget",
     }

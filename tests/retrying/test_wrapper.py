@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import redrive
 from redrive.policy import Backoff, Policy
-from redrive.retrying.wrapper import SIGN
+from redrive.retrying.wrapper import MARK
 from tests.retrying.helpers import Busy
 
 AT_ONCE = Policy(on=Busy, attempts=3, backoff=Backoff.constant(0))
@@ -143,5 +143,5 @@ def test_compiling_leaves_nothing_in_the_sign():
     """What marks the frames of wrappers holds nothing of any of them, so that threads may compile at once."""
     redrive.retry(AT_ONCE)(everything)
 
-    assert {"__builtins__", "__name__"} == set(SIGN)
-    assert SIGN is redrive.retry(AT_ONCE)(everything).__globals__
+    assert {"__builtins__", "__name__"} == set(MARK)
+    assert MARK is redrive.retry(AT_ONCE)(everything).__globals__

@@ -1,46 +1,40 @@
-"""Calls in this process, retried: call, wait, call again, and say what happened.
+"""Retried calls in this process.
 
-Answers: how is what `redrive.policy` decides carried out where the caller waits for it? May import:
-`redrive.observe` and below, but for the engine. Must never: decide (law 1), know of a store or of the engine, keep
-anything from one call to the next, or make an undisturbed call dearer than a loop written by hand (law 10).
+May import: `redrive.observe` and the layers below it, except the engine. Must never: decide on retries (the policy
+does), import a store, keep state between calls, or make a call that succeeds at once slower than a loop by hand.
 
-There is one loop, `run`, without a colour. The forms put calls and waits into it:
+There is one loop (`redrive.retrying.state`), used by:
 
 =========================================  ============================================================
 ``@redrive.retry("5 100ms 2s", on=...)``   functions of every kind: `decorator`, `wrapper`, `generators`
-``policy.call``, ``acall``                 any callable: `sync`, `aio`
-``policy.outcome``, ``aoutcome``           the same, and never raising: `sync`, `aio`
-``for attempt in policy``, ``async for``   work that is no function: `blocks`
+``policy.call``, ``acall``                 any callable: `runner`, `loops`
+``policy.outcome``, ``aoutcome``           the same without raising: `runner`, `loops`
+``for attempt in policy``, ``async for``   blocks: `runner`
 =========================================  ============================================================
 
-What holds for all of them:
+Rules for all of them:
 
-* **State is per call.** Policies are values; a `run.Run` is made for each call and dropped with it. Threads and tasks
-  share functions and policies freely. (In tenacity four tasks share one count; in hyx, one series of delays.)
-* **The last error is raised, unchanged**: the same object, its traceback, ``__cause__`` and ``__context__`` as they
-  were, plus one note (``gave up after 3 attempts in 1.24 s: ...``) and its record as ``__retry__``. An error that the
-  policy does not name passes the first attempt without a trace. A last *result* that is still rejected is returned.
-* **Control flow is no failure.** ``CancelledError``, ``KeyboardInterrupt``, ``SystemExit``, ``GeneratorExit`` and
-  trio's ``Cancelled`` pass at once, whatever ``on`` says: only an ``Exception`` is ever looked at, and none of them is
-  one.
-* **One layer retries a failure.** An inner call leaves a failure to a retried call above that would retry it, unless
-  the inner policy has ``nested="both"``; what no call above would retry, the inner call retries. `context` describes
-  how a call finds the calls above, and the one case in which it does not.
+* **State is per call.** A policy is a value without state; each call has its own `state.CallState`. Threads and tasks
+  share functions and policies.
+* **The last error is raised unchanged**: the same object with its traceback, ``__cause__`` and ``__context__``, one
+  more note (``gave up after 3 attempts in 1.24 s: ...``) and the record as ``__retry__``. An error that the policy does
+  not match passes the first attempt without either. A last *result* that is still rejected is returned.
+* **Control flow is not a failure.** ``CancelledError``, ``KeyboardInterrupt``, ``SystemExit``, ``GeneratorExit`` and
+  trio's ``Cancelled`` are no ``Exception`` and pass at once, whatever ``on`` is.
+* **One layer retries a failure.** An inner call leaves a failure to an enclosing call that would retry it, unless the
+  inner policy has ``nested="both"``; see `context`.
 * **Predicates may be coroutine functions** (``on`` and ``on_result``) where calls are awaited. Elsewhere they are
-  refused: when a function is decorated, and at the first use of ``policy.call``, ``policy.outcome`` and of blocks,
-  whose ``with attempt:`` cannot await. Durable policies store no functions at all.
-* **Time is told to the callee.** `deadline` gives what is left, without an argument passed down. In async code an
-  ``attempt_timeout``, and a deadline that was given, also cut an attempt off (`aio`); sync code cannot be interrupted
-  without harm and is not. The 45 s that apply where no deadline was given are no promise of that kind: they only end
-  the retrying.
-* **Waiting is the clock's.** Every wait goes through `redrive.clock.Clock`, so that a test can jump. Nothing that waits
-  holds the error of the attempt before, and so nothing holds its frames.
+  refused: when a function is decorated, and at the first use of ``policy.call``, ``policy.outcome`` and of blocks.
+* **Called code can read the time that is left** from `deadline`. Async attempts are also cancelled at an
+  ``attempt_timeout`` and at a deadline that was given; sync code is never interrupted. The default deadline of 45 s
+  only ends the retrying.
+* **Waits use** `redrive.clock.Clock`, so that tests can jump. No wait keeps a reference to the error before it.
+* **Retries and ends emit events** of `redrive.observe`.
+* **Shared limits have names.** Budgets, breakers and hedges are registered under a key (`shared`); a `Limiter`
+  decorates the function. The names in `_LAZY` are loaded at their first use, so that a plain retry costs little to
+  import.
 
-* **Who wants to know is told.** Each retry, and each end that is news, is an event of `redrive.observe`.
-* **What is shared is named.** Budgets, breakers and hedging plans are registered under a key (`shared`), and a policy
-  names the key; a `Limiter` decorates the function. What stands in `LATER` is loaded by its first use (law 10).
-
-The verbs of a policy are declared in `redrive.policy.call_methods` and come here through `redrive.seams`.
+`redrive.policy.call_methods` declares the methods of a policy, which call this package through `redrive.seams`.
 """
 
 from __future__ import annotations
@@ -50,14 +44,14 @@ from typing import TYPE_CHECKING, Any
 from redrive.policy.outcome import Deferred, GaveUp, Ok, Outcome, Record, Try
 from redrive.retrying.context import Deadline, deadline, disabled
 from redrive.retrying.decorator import retry
-from redrive.retrying.generators import resume
 
 if TYPE_CHECKING:
     from redrive.policy.adaptive import Adaptive
     from redrive.policy.breaker import BreakerSettings
     from redrive.policy.budget import ConcurrencyBudget, RatioBudget, ThrottleBudget, TokenBudget
+    from redrive.policy.hedge import Hedge
     from redrive.policy.shedding import Shedding
-    from redrive.retrying.hedging import Hedge
+    from redrive.retrying.generators import resume
     from redrive.retrying.limiter import Limiter
     from redrive.retrying.shared import SharedBreaker, SharedBudget, breaker, budget, hedge, isolated
 
@@ -90,11 +84,11 @@ __all__ = [
     "retry",
 ]
 
-LATER = {
+_LAZY = {
     "Adaptive": "redrive.policy.adaptive",
     "BreakerSettings": "redrive.policy.breaker",
     "ConcurrencyBudget": "redrive.policy.budget",
-    "Hedge": "redrive.retrying.hedging",
+    "Hedge": "redrive.policy.hedge",
     "Limiter": "redrive.retrying.limiter",
     "RatioBudget": "redrive.policy.budget",
     "SharedBreaker": "redrive.retrying.shared",
@@ -106,15 +100,15 @@ LATER = {
     "budget": "redrive.retrying.shared",
     "hedge": "redrive.retrying.shared",
     "isolated": "redrive.retrying.shared",
+    "resume": "redrive.retrying.generators",
 }
-"""Where the names are that a plain retry does not need."""
 
 
 def __getattr__(name: str) -> Any:
-    """Load one of them."""
-    home = LATER.get(name)
-    if home is None:
+    """Load a public name at its first use."""
+    module = _LAZY.get(name)
+    if module is None:
         raise AttributeError(f"module 'redrive.retrying' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(home), name)
+    return getattr(import_module(module), name)

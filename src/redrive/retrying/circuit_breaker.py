@@ -1,11 +1,11 @@
-"""Circuit breakers with a memory: `redrive.policy.breaker` for one endpoint, and the permits of its calls.
+"""A circuit breaker with its state: `redrive.policy.breaker` for one endpoint, and the permits of its calls.
 
-The state machine is pure; here its state is kept, under a lock, since an endpoint may be shared by threads. A permit
-reports once, whatever happens: a request that is sent ten times and then times out has had ten calls with a result
-each, and only the last was a timeout. (The Java SDK counts ten.)
+The transitions are pure; the state is kept here under a lock. Each permit reports exactly one result: a request that is
+sent ten times and then times out has ten calls with one result each, of which only the last is a timeout. (The Java SDK
+of Couchbase counts ten.)
 
-What counts as a failure is a timeout, as in the Java and Go SDKs: an endpoint that refuses has answered. A call that
-was neither answered nor timed out, because its connection broke or nobody waits for it any more, tells nothing.
+By default only timeouts are failures, as in the Java and Go SDKs: an endpoint that refuses has answered. A call that
+was neither answered nor timed out, for example because its connection broke, has no result.
 """
 
 from __future__ import annotations
@@ -35,19 +35,17 @@ from redrive.policy.breaker import (
 )
 from redrive.retrying.context import SCOPE, SYSTEM
 
-__all__ = ["CircuitBreaker", "Permit", "is_timeout"]
-
 
 def is_timeout(error: BaseException) -> bool:
-    """Whether an error says that no answer came in time: what counts as a failure by default."""
+    """Return True if an error is a timeout, the default failure of a breaker."""
     return isinstance(error, TimeoutError)
 
 
 class Permit:
-    """One call that was admitted, or one probe that is owed. Report exactly one result; more are ignored.
+    """The permit of one call or one probe. Report exactly one result; further ones are ignored.
 
     Attributes:
-        is_canary: whether the breaker waits for this very call.
+        is_canary: True if the result of this call closes or opens the breaker.
     """
 
     __slots__ = ("_breaker", "_token", "is_canary")
@@ -58,23 +56,23 @@ class Permit:
         self._token: int | None = token
 
     def succeeded(self) -> None:
-        """An answer has come."""
+        """Report an answer."""
         self._report(Succeeded)
 
     def failed(self) -> None:
-        """None came in time."""
+        """Report that no answer came in time."""
         self._report(Failed)
 
     def dropped(self) -> None:
-        """Nothing can be said: it was not sent after all, or nobody waits for it any more."""
+        """Report that there is no result: the call was not sent, or was abandoned."""
         self._report(Dropped)
 
     def settle(self, error: BaseException | None, *, answered: bool) -> None:
-        """Report what follows from the end of a call.
+        """Report the end of a call.
 
         Args:
-            error: what it raised, or None.
-            answered: whether the other side has answered, if only by a refusal.
+            error: its exception, or None.
+            answered: True if the other side has answered, also by a refusal.
         """
         if error is not None and self._breaker.counts(error):
             self.failed()
@@ -86,16 +84,16 @@ class Permit:
     def _report(self, kind: Callable[[int], Event]) -> None:
         token, self._token = self._token, None
         if token is not None:
-            self._breaker.tell(kind(token))
+            self._breaker.record(kind(token))
 
 
 class CircuitBreaker:
-    """The breaker of one endpoint.
+    """The circuit breaker of one endpoint.
 
     Args:
         settings: when it opens and how it recovers.
-        counts: which errors are failures of the endpoint; by default timeouts.
-        clock: tells the time; by default the clock in force.
+        counts: returns True for errors that are failures of the endpoint; by default timeouts.
+        clock: reads the time; by default the clock in force.
     """
 
     def __init__(
@@ -114,17 +112,14 @@ class CircuitBreaker:
 
     @property
     def status(self) -> BreakerStatus:
-        """What it does with callers now."""
+        """The present state."""
         return as_of(self.settings, self._state, self._clock.monotonic()).status
 
     def admit(self) -> Permit:
-        """Ask to send one call.
-
-        Returns:
-            The permit; report by it.
+        """Return the permit to send one call.
 
         Raises:
-            CircuitOpen: not now. Its ``permit`` is one for a probe, if the client owes that.
+            CircuitOpen: the breaker refuses. Its ``permit`` is one for a probe, if the client has to send one.
         """
         match self._step(Ask()):
             case Admitted(token, is_canary):
@@ -133,15 +128,15 @@ class CircuitBreaker:
                 raise CircuitOpen(permit=Permit(self, token, is_canary=True))
             case Refused(retry_after):
                 raise CircuitOpen(retry_after=retry_after)
-            case Noted():  # pragma: no cover - the answer to a report, and this was a question
+            case Noted():  # pragma: no cover - the answer to a report only
                 raise AssertionError
 
-    def tell(self, event: Event) -> None:
-        """Hear of a result; permits call this."""
+    def record(self, event: Event) -> None:
+        """Record a result; permits call this."""
         self._step(event)
 
     def reset(self) -> None:
-        """Begin anew, as after a reconnect. Calls that are still out do not count any more."""
+        """Close the breaker, as after a reconnect. Results of earlier calls are ignored."""
         self._step(Reset())
 
     def _step(self, event: Event) -> Answer:

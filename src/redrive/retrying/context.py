@@ -1,33 +1,33 @@
-"""What a call finds around it: scopes that are in force, and retried calls above.
+"""The scope of a call: what is in force around it, and the retried calls that enclose it.
 
-Both are per task and per thread, and both are needed below: a call must know that retries are switched off, or which
-clock to use; that a call above retries already (three layers of three attempts are 27 calls); and how much time is
-left. The natural place is a context variable, `SCOPE`, and everything but one thing stands there.
+Both are per task and per thread. A call must know whether retries are switched off, which clock to use, how much time
+is left, and whether an enclosing call retries already (three layers of three attempts are 27 calls). All of this stands
+in the context variable `SCOPE`, with one exception.
 
-**The exception.** To set and reset a context variable costs 90 ns, as much as a whole decorated call may cost. So the
-*first* attempt of a decorated function writes nothing. What it leaves is its frame: the wrapper is on the stack while
-its function runs, sync or async (``await`` is a stack too), and holds its plan and the time of its start. Who wants to
-know looks up the stack, at 70 ns a frame; that is done by `deadline`, and once in a call that has failed. A coroutine
-function's call is written into `SCOPE` as well when its first attempt has failed; from then on it is visible in the
-tasks that it starts (a task copies the context, and so does `asyncio.to_thread`).
+**The first attempt of a decorated function writes nothing.** Setting and resetting a context variable costs 90 ns, as
+much as a decorated call may cost. Instead, the frame of the wrapper is on the stack while its function runs, also where
+that is awaited, and holds the plan and the time of the start. `deadline` and a call that has failed for the first time
+search the stack for such frames, at 70 ns a frame. A coroutine function's call is also written to `SCOPE` when its
+first attempt has failed; from then on the tasks that it starts see it (a task and `asyncio.to_thread` copy the
+context).
 
-What follows, said plainly: **other tasks and threads** started in the first attempt of a decorated coroutine function,
-or by a decorated sync function, do not see the call above. In them `deadline` finds nothing, and an inner policy
-retries by itself. Where a coroutine function of n attempts starts tasks with m attempts, that makes m + n - 1 calls at
-most, and never n x m. Where it matters, give the policy a deadline or an ``attempt_timeout``: then the call is in
-`SCOPE` from the start, as it is for ``policy.call``, for blocks, and wherever a scope is in force.
+Consequence: **other tasks and threads** that are started in the first attempt of a decorated coroutine function, or by
+a decorated sync function, do not see the enclosing call. In them `deadline` returns None, and an inner policy retries
+by itself. If a coroutine function of n attempts starts tasks with m attempts, at most m + n - 1 calls are made, never n
+x m. A policy with a deadline or an ``attempt_timeout`` stands in `SCOPE` from the start, as do ``policy.call``, blocks,
+and all calls where a scope is in force.
 
-A call that has ended is marked so (``live``): a task that outlives the call that started it is nobody's inner call.
+A call that has ended is not ``live``, so that a task that outlives its call has no enclosing call.
 
-**Nested policies.** A call whose policy has ``nested="outer"`` leaves a failure to a call above if that call would
-retry this very failure: the policy above is asked (`Call.repeats`). Otherwise the inner call retries by itself. So it
-does as well where the policy above cannot be asked here, because its classifier is a coroutine function.
+**Nested policies.** A call with ``nested="outer"`` leaves a failure to an enclosing call if the policy of that call
+would retry it (`Call.repeats`). Otherwise the inner call retries by itself, also where the classifier of the outer
+policy is a coroutine function, which cannot be awaited here.
 
-* A call above that has retried, and whose attempts or time are now used up, has done the retrying: the inner call does
-  not begin anew. In its first attempt the call above counts with the time that it has left.
-* A budget above that is used up does not make the inner call retry, which would evade the budget.
-* What the code between the two calls does with the error cannot be known here. If it takes the error, neither call
-  retries; then the inner policy needs ``nested="both"``.
+* An enclosing call that has used up its attempts or its time has done the retrying: the inner call does not begin
+  again. In its first attempt the enclosing call counts with the time that it has left.
+* An enclosing budget that is used up does not make the inner call retry, since that would evade the budget.
+* If the code between the two calls catches the error, neither call retries; then the inner policy needs
+  ``nested="both"``.
 """
 
 from __future__ import annotations
@@ -44,28 +44,13 @@ from redrive.clock import Clock, SystemClock
 from redrive.policy import Policy
 from redrive.retrying.plan import Plan
 from redrive.retrying.rng import roll
-from redrive.retrying.wrapper import PLAN, RUN, SIGN, STARTED
-
-__all__ = [
-    "SCOPE",
-    "SYSTEM",
-    "Call",
-    "Deadline",
-    "Scope",
-    "attempt",
-    "deadline",
-    "disabled",
-    "enclosing",
-    "override",
-    "trial",
-    "using",
-]
+from redrive.retrying.wrapper import MARK, PLAN, STARTED, STATE
 
 SYSTEM = SystemClock()
 
 
 class Call(Protocol):
-    """A retried call that is being made: `redrive.retrying.run.Run`."""
+    """A retried call in progress; `redrive.retrying.state.CallState` is one."""
 
     plan: Plan
     clock: Clock
@@ -74,31 +59,31 @@ class Call(Protocol):
 
     @property
     def name(self) -> str:
-        """What is called."""
+        """The name of the called function."""
         ...
 
     @property
     def number(self) -> int:
-        """The number of its present attempt, from 1."""
+        """The number of its present attempt, counted from 1."""
         ...
 
     @property
     def ends(self) -> float | None:
-        """When its present attempt should have ended, on its clock; None without a bound."""
+        """The end of its present attempt in seconds on its clock; None without a bound."""
         ...
 
     def repeats(self, error: Exception | None, result: object) -> bool:
-        """Return True if its policy would retry its present attempt, were this the first failure of the call.
+        """Return True if its policy would retry this failure of an inner call as its own first failure.
 
         Args:
-            error: what a call below raises; None if that has a result that it rejects.
-            result: that result.
+            error: the exception of the inner call; None if that rejects a result.
+            result: the rejected result.
         """
         ...
 
 
-class _First:
-    """The first attempt of a call that a compiled wrapper makes: there is no `redrive.retrying.run.Run` yet."""
+class _FirstAttempt:
+    """The first attempt of a compiled wrapper, for which there is no `CallState` yet."""
 
     __slots__ = ("ends", "plan", "started")
     clock: Clock = SYSTEM
@@ -113,7 +98,7 @@ class _First:
 
     @property
     def name(self) -> str:
-        """What is called."""
+        """See `Call`."""
         return self.plan.name
 
     def repeats(self, error: Exception | None, result: object) -> bool:
@@ -121,25 +106,25 @@ class _First:
         return self.plan.repeats(SYSTEM.now(), SYSTEM.monotonic() - self.started, error, result)
 
 
-class Signed(Call, Protocol):
-    """A call that may have left a sign on the stack."""
+class MarkedCall(Call, Protocol):
+    """A call that may have a wrapper's frame on the stack."""
 
-    has_sign: bool
-    """Whether the first wrapper on the stack is this call's own."""
+    on_stack: bool
+    """True if the innermost wrapper on the stack is this call's own."""
 
 
 class Scope:
-    """What is in force. This one is nothing; `with_` makes others.
+    """The settings that are in force; this class is the default, `with_` returns changed ones.
 
-    A call that is being made where nothing is in force stands in `SCOPE` itself (`redrive.retrying.run.Run` is a
-    scope, too): to make another object for it took as long as to decide on a retry.
+    `CallState` is a scope, too: a call in progress without other settings stands in `SCOPE` itself. Creating another
+    object for it takes as long as deciding on a retry.
 
     Attributes:
-        clock: tells the time and waits.
-        roll: gives samples from [0, 1).
-        off: whether retries are switched off.
-        trial: attempts, and whether that is only an upper bound, in a scope for tests: nothing is waited for.
-        overrides: policies and what is changed in them, the innermost last.
+        clock: reads the time and waits.
+        roll: returns samples from [0, 1).
+        off: True if retries are switched off.
+        trial: for tests, without waits: the number of attempts, and True if it is only an upper bound.
+        overrides: policies with the changes of their fields, the innermost last.
     """
 
     __slots__ = ()
@@ -151,15 +136,15 @@ class Scope:
 
     @property
     def call(self) -> Call | None:
-        """The innermost retried call that is known here."""
+        """The innermost retried call in this scope."""
         return None
 
     def with_(self, **changes: Any) -> Scope:
-        """The same with some attributes changed."""
+        """Return a copy with some attributes changed."""
         return _Changed(self, changes)
 
     def applied(self, plan: Plan) -> Plan:
-        """The plan under the overrides that are in force."""
+        """Return the plan with the overrides that are in force."""
         changes: dict[str, Any] = {}
         for policy, change in self.overrides:
             if policy == plan.given:
@@ -180,14 +165,14 @@ class _Changed(Scope):
 
 
 SCOPE: ContextVar[Scope | None] = ContextVar("redrive", default=None)
-"""What is in force here; None where nothing is, which is nearly always."""
+"""The present scope; None, which is the common case, if all settings are the defaults."""
 
-_NOTHING = Scope()
+_DEFAULTS = Scope()
 
 
 @contextmanager
 def _in_force(**changes: Any) -> Iterator[None]:
-    token: Token[Scope | None] = SCOPE.set((SCOPE.get() or _NOTHING).with_(**changes))
+    token: Token[Scope | None] = SCOPE.set((SCOPE.get() or _DEFAULTS).with_(**changes))
     try:
         yield
     finally:
@@ -195,39 +180,39 @@ def _in_force(**changes: Any) -> Iterator[None]:
 
 
 def disabled() -> AbstractContextManager[None]:
-    """Switch retries off inside a ``with`` block, here and in tasks started there: each call is a plain call.
+    """Switch retries off inside a ``with`` block, here and in tasks started there.
 
-    Nothing of a policy applies then, no deadline and no timeout either.
+    Each call is a plain call then, without deadline and timeout.
     """
     return _in_force(off=True)
 
 
 def override(policy: Policy, changes: dict[str, Any]) -> AbstractContextManager[None]:
     """See `redrive.policy.Policy.override`."""
-    policy.with_(**changes)  # raises here, not in a call far below
-    return _in_force(overrides=(*(SCOPE.get() or _NOTHING).overrides, (policy, changes)))
+    policy.with_(**changes)  # raise here, not in an inner call
+    return _in_force(overrides=(*(SCOPE.get() or _DEFAULTS).overrides, (policy, changes)))
 
 
 def trial(attempts: int = 1, *, cap: bool = False) -> AbstractContextManager[None]:
-    """Make calls fit for tests inside a ``with`` block, here and in tasks started there: nothing is waited for.
+    """Make calls without waits inside a ``with`` block, here and in tasks started there; for tests.
 
     Args:
-        attempts: how many every policy makes; rules with other numbers are left out.
-        cap: the number is an upper bound: policies with fewer attempts keep theirs.
+        attempts: the attempts of every policy; rules with other numbers are left out.
+        cap: treat the number as an upper bound, so that policies with fewer attempts keep theirs.
 
     Raises:
         PolicyValueError: ``attempts`` is less than 1.
     """
-    Policy(attempts=attempts)  # raises here, not in a call far below
+    Policy(attempts=attempts)  # raise here, not in an inner call
     return _in_force(trial=(attempts, cap))
 
 
 def using(*, clock: Clock | None = None, sample: float | None = None) -> AbstractContextManager[None]:
-    """Use another clock or loaded dice inside a ``with`` block, here and in tasks started there.
+    """Use another clock or a fixed random sample inside a ``with`` block, here and in tasks started there.
 
     Args:
-        clock: tells the time and waits, in place of the system's.
-        sample: what the dice show, from [0, 1).
+        clock: reads the time and waits, in place of the system's.
+        sample: the random sample, from [0, 1).
     """
     changes: dict[str, Any] = {} if clock is None else {"clock": clock}
     if sample is not None:
@@ -236,7 +221,7 @@ def using(*, clock: Clock | None = None, sample: float | None = None) -> Abstrac
 
 
 class Deadline:
-    """When the call around this code should have ended.
+    """The end of the time that the enclosing call has.
 
     Attributes:
         at: the instant, aware.
@@ -251,7 +236,7 @@ class Deadline:
 
     @property
     def remaining(self) -> float:
-        """Seconds left, not below 0: fit for the ``timeout=`` of most clients."""
+        """Seconds left, not below 0, as most clients take them for ``timeout=``."""
         return max(0.0, self._ends - self._clock.monotonic())
 
     def __repr__(self) -> str:
@@ -259,15 +244,15 @@ class Deadline:
 
 
 def deadline() -> Deadline | None:
-    """The deadline of the innermost retried call around this code; None if none has one.
+    """Return the earliest deadline of the retried calls around this code; None if none has one.
 
-    An attempt's timeout is part of it, and an outer deadline that comes earlier wins. It lets an adapter set the
-    timeout of a request without an argument for it; see the top of this module for where it can be read.
+    The timeout of an attempt counts as one. An adapter can set the timeout of a request by it without an argument for
+    that; the module docstring describes in which tasks and threads it can be read.
     """
-    bounds = [(call.clock, call.ends) for call in _published(SCOPE.get() or _NOTHING)]
+    bounds = [(call.clock, call.ends) for call in _published(SCOPE.get() or _DEFAULTS)]
     frame: FrameType | None = _here()
     while frame is not None:
-        seen = _read(frame) if frame.f_globals is SIGN else None
+        seen = _read(frame) if frame.f_globals is MARK else None
         if seen is not None:
             bounds.append((seen.clock, seen.ends))
         frame = frame.f_back
@@ -276,34 +261,34 @@ def deadline() -> Deadline | None:
 
 
 def attempt() -> int:
-    """The number of the present attempt of the innermost retried call around this code; 1 if there is none."""
-    published = next(_published(SCOPE.get() or _NOTHING), None)
+    """Return the number of the present attempt of the innermost retried call around this code; 1 without one."""
+    published = next(_published(SCOPE.get() or _DEFAULTS), None)
     frame: FrameType | None = _here()
     while frame is not None:
-        if frame.f_globals is SIGN and _read(frame) is not None:
-            run = frame.f_locals.get(RUN)
-            # A wrapper that makes its attempts itself began where nothing was published, so that whatever is now lies
-            # further in. A generator knows the call that it began under.
-            if published is None or (run is not None and run.outer is published):
-                return 1 if run is None else int(run.number)
+        if frame.f_globals is MARK and _read(frame) is not None:
+            state = frame.f_locals.get(STATE)
+            # A compiled wrapper begins where nothing is published, so that what is published now lies further in. The
+            # state of a generator has the call under which it began.
+            if published is None or (state is not None and state.outer is published):
+                return 1 if state is None else int(state.number)
             break
         frame = frame.f_back
     return 1 if published is None else published.number
 
 
-def enclosing(own: Signed | None, error: BaseException | None) -> tuple[Call, ...]:
-    """Return the calls around this one that retry at all.
+def enclosing(own: MarkedCall | None, error: BaseException | None) -> tuple[Call, ...]:
+    """Return the enclosing calls that retry.
 
     Args:
-        own: this call, which may be in `SCOPE`; None for code that is no such call itself.
-        error: what it has just caught, if anything: its traceback begins with the frame that caught it, so that the
-            frames of the loop itself need not be looked at.
+        own: the call that asks, which may be in `SCOPE`; None for other code.
+        error: the exception that it has just caught, if any. Its traceback begins with the frame that caught it, which
+            saves a search through the frames of the loop.
     """
     found: tuple[Call, ...] = ()
     scope = SCOPE.get()
     if scope is not None:
         found = tuple([call for call in _published(scope) if call is not own and call.plan.retries])
-    skip = own is not None and own.has_sign
+    skip = own is not None and own.on_stack
     traceback = None if error is None else error.__traceback__
     frame: FrameType | None
     if traceback is None:
@@ -312,9 +297,9 @@ def enclosing(own: Signed | None, error: BaseException | None) -> tuple[Call, ..
         frame, skip = traceback.tb_frame.f_back, False
     else:
         frame = traceback.tb_frame
-    sign = SIGN
-    while frame is not None:  # spelt out for speed: each call that has failed once comes here
-        if frame.f_globals is sign:
+    mark = MARK
+    while frame is not None:  # inlined for speed: each call that has failed once runs this
+        if frame.f_globals is mark:
             if skip:
                 skip = False
             elif (seen := _read(frame)) is not None and seen.plan.retries:
@@ -323,11 +308,11 @@ def enclosing(own: Signed | None, error: BaseException | None) -> tuple[Call, ..
     return found
 
 
-_here = sys._getframe  # noqa: SLF001 - public in CPython and PyPy, in spite of its name
+_here = sys._getframe  # noqa: SLF001 - documented; CPython and PyPy have it
 
 
 def _published(scope: Scope) -> Iterator[Call]:
-    """The calls that are being made, as far as the scope knows, the innermost first."""
+    """Yield the live calls of the scope, the innermost first."""
     call = scope.call
     while call is not None:
         if call.live:
@@ -336,10 +321,10 @@ def _published(scope: Scope) -> Iterator[Call]:
 
 
 def _read(frame: FrameType) -> Call | None:
-    """The call that a wrapper makes; None if it is written in `SCOPE`, or no call any more."""
+    """Return the call of a wrapper's frame; None if it stands in `SCOPE` or has ended."""
     names = frame.f_locals
-    plan, started, run = names[PLAN], names.get(STARTED), names.get(RUN)
+    plan, started, state = names[PLAN], names.get(STARTED), names.get(STATE)
     if plan is None or started is None:
         return None
-    call: Call = _First(plan, started) if run is None else run
+    call: Call = _FirstAttempt(plan, started) if state is None else state
     return call

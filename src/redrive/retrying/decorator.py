@@ -1,9 +1,7 @@
-"""``@redrive.retry``: one decorator for functions of every kind.
+"""The decorator ``@redrive.retry`` for functions of every kind.
 
-What kind a function is, is found out once, when it is decorated: a generator that is called like a function fails where
-nobody catches it (on its first ``next``), and a retry that silently does not happen is the worst kind. What cannot be
-right fails here too, at import, with the function's name: a policy that does not say what may be retried, a directive
-with a catch task, a class.
+The kind of a function is determined once, when it is decorated. Mistakes are errors at that time, with the name of the
+function: a policy that does not say what may be retried, a directive with a catch task, a class.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from types import FunctionType
-from typing import Any, Protocol, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, Unpack, cast
 
 from redrive.errors import PolicyValueError
 from redrive.observe.listeners import LISTENERS
@@ -19,20 +17,20 @@ from redrive.policy import Backoff, Jitter, Policy, Rule
 from redrive.policy.classify import Predicate, code_flags
 from redrive.policy.duration import Duration
 from redrive.policy.fields import On
-from redrive.retrying import aio, generators, sync
+from redrive.retrying import loops
 from redrive.retrying.context import SCOPE, SYSTEM
-from redrive.retrying.generators import UNTIL_FIRST_ITEM, Mode
 from redrive.retrying.plan import Plan, name_of
-from redrive.retrying.run import Run
+from redrive.retrying.state import CallState
 from redrive.retrying.wrapper import Parts, compile_wrapper
 
-__all__ = ["Decorator", "Fields", "retry"]
+if TYPE_CHECKING:
+    from redrive.retrying.generators import Mode
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Fields(TypedDict, total=False):
-    """The fields of a policy that `retry` takes beside ``on``; see `redrive.policy.Policy`."""
+    """The fields of a policy that `retry` takes besides ``on``; see `redrive.policy.Policy`."""
 
     on_result: Predicate | None
     attempts: int | None
@@ -53,7 +51,7 @@ class Fields(TypedDict, total=False):
 
 
 class Decorator(Protocol):
-    """Takes a function and gives back one of the same type."""
+    """A decorator that returns a function of the same type."""
 
     def __call__(self, function: F, /) -> F:
         """Decorate a function."""
@@ -65,23 +63,23 @@ def retry(
     /,
     *,
     on: On | None = None,
-    generator: Mode = UNTIL_FIRST_ITEM,
+    generator: Mode = "until_first_item",
     **fields: Unpack[Fields],
 ) -> Decorator:
-    """Call a function again while a policy says so.
+    """Return a decorator that retries calls of a function under a policy.
 
     The function may be plain, async, a generator or an async generator, a method, a classmethod or a staticmethod; the
-    decorated one has the same type, signature and colour. A call that succeeds at once costs no more than a loop
-    written by hand.
+    decorated one has the same type and signature. A call that succeeds at once costs no more than a loop written by
+    hand.
 
-    In async code an ``attempt_timeout``, and a deadline that is given, cut an attempt off with a `TimeoutError`; it is
-    retried if ``on`` names it and the policy is ``idempotent``. In sync code nothing is cut off: `redrive.deadline`
-    tells the code below how long it may take.
+    In async code an ``attempt_timeout``, and a deadline that is given, cancel an attempt with a `TimeoutError`; it is
+    retried if ``on`` names it and the policy is ``idempotent``. In sync code no attempt is interrupted; the called code
+    can read the time that is left from `redrive.deadline`.
 
     Args:
         policy: a policy, or a directive such as ``"5 100ms 2s"`` (5 retries after 100 ms, 200 ms, ... up to 2 s).
-        on: which failures may be retried: exception types, their names, names of reasons, or a classifier. It is
-            needed, unless the policy has it or results are judged.
+        on: the failures that may be retried: exception types, their names, names of reasons, or a classifier.
+            Required unless the policy has it or checks results.
         generator: for generators: ``until_first_item``, ``restart`` or `redrive.resume`; see
             `redrive.retrying.generators`.
         **fields: further fields of the policy by name; they replace those of ``policy``.
@@ -91,10 +89,10 @@ def retry(
 
     Raises:
         PolicySyntaxError: the directive cannot be read.
-        PolicyValueError: the policy means nothing sensible, or (when a function is decorated) does not say what may be
+        PolicyValueError: the policy has no sensible meaning, or (when a function is decorated) does not say what may be
             retried.
-        TypeError: something else than a policy was given, or (when a function is decorated) something that cannot be
-            called like a function.
+        TypeError: ``policy`` is not a policy, or (when a function is decorated) the object is a class or not
+            callable.
     """
     if policy is not None and not isinstance(policy, Policy | str):
         raise TypeError(f"retry() takes a policy or a directive, not {policy!r}: write @retry(..., on=SomeError)")
@@ -112,22 +110,23 @@ def retry(
             raise TypeError(f"retry() cannot decorate {function!r}: it is {what}")
         plan = Plan(given, name_of(function))
         wrapper = functools.update_wrapper(cast("FunctionType", _wrapper(function, plan, generator)), function)
-        wrapper.policy = given  # type: ignore[attr-defined]  # for users, who may ask or override it
+        wrapper.policy = given  # type: ignore[attr-defined]  # for users, to read or override it
         return wrapper
 
     return cast("Decorator", decorate)
 
 
-# The flags of code objects, as in `inspect`, whose import costs more than this module.
+# The flags of code objects, as in `inspect`; importing that costs more than importing this module.
 _GENERATOR, _COROUTINE, _ITERABLE_COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x100, 0x200
 
 
 def _wrapper(function: Callable[..., Any], plan: Plan, mode: Mode) -> Callable[..., Any]:
     flags = code_flags(function)
     if flags & (_GENERATOR | _ASYNC_GENERATOR) and not flags & _ITERABLE_COROUTINE:
-        generators.check(function, plan, mode, is_async=bool(flags & _ASYNC_GENERATOR))
-        return (generators.wrap_sync if flags & _GENERATOR else generators.wrap_async)(function, plan, mode)
-    if mode != UNTIL_FIRST_ITEM:
+        from redrive.retrying import generators
+
+        return generators.wrap(function, plan, mode, is_async=bool(flags & _ASYNC_GENERATOR))
+    if mode != "until_first_item":
         raise PolicyValueError(f"{plan.name}: generator={mode!r}, but it is not a generator function")
     is_async = bool(flags & (_COROUTINE | _ITERABLE_COROUTINE))
     if not is_async:
@@ -138,15 +137,15 @@ def _wrapper(function: Callable[..., Any], plan: Plan, mode: Mode) -> Callable[.
     if is_async:
 
         async def awrapper(*args: Any, **kwargs: Any) -> Any:
-            return await aio.call(plan, function, args, kwargs)
+            return await loops.acall(plan, function, args, kwargs)
 
         return awrapper
 
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return sync.call(plan, function, args, kwargs)
+        return loops.call(plan, function, args, kwargs)
 
     return wrapper
 
 
-_SYNC = Parts(SCOPE.get, SYSTEM.monotonic, sync.call, Run, LISTENERS, SCOPE.set, SCOPE.reset)
-_ASYNC = Parts(SCOPE.get, SYSTEM.monotonic, aio.call, Run, LISTENERS, SCOPE.set, SCOPE.reset)
+_SYNC = Parts(SCOPE.get, SYSTEM.monotonic, loops.call, CallState, LISTENERS, SCOPE.set, SCOPE.reset)
+_ASYNC = Parts(SCOPE.get, SYSTEM.monotonic, loops.acall, CallState, LISTENERS, SCOPE.set, SCOPE.reset)

@@ -1,19 +1,18 @@
-"""Generators: what it means to call one again that has yielded already.
+"""Retried generators.
 
-A generator that fails half-way has given away part of its items. There are three honest answers:
+A generator that fails half-way has yielded part of its items. There are three ways to retry it:
 
-* ``until_first_item``, the default: it is tried again as long as nothing has been yielded; the first item commits it,
-  and a later error passes as it is. (gRPC calls a stream *committed* when its first response has been delivered.)
-* ``restart``: it is started from the beginning, and yields everything again. Right if the consumer can bear that.
-* `resume`: it is started again and told after which item to go on.
+* ``until_first_item``, the default: it is retried until it has yielded an item; a later error is raised unchanged.
+  (gRPC calls a stream *committed* when its first response has been delivered.)
+* ``restart``: it starts from the beginning and yields everything again, if the consumer can process items twice.
+* `resume`: it starts again with an argument that names the last item.
 
-A retried generator is a generator: ``send``, ``throw`` and ``close`` reach the one inside, and ``return`` has its
-value. An exception that the consumer throws in, and that comes back out, is the consumer's; it is not retried. All
-attempts belong to one call: the policy's attempts and its deadline are those of the whole stream, and the time that
-the consumer takes counts. For the same reason there is no timeout for an attempt here.
+A retried generator supports ``send``, ``throw`` and ``close``, and ``return`` has its value. An exception that the
+consumer throws in and that comes back is not retried. All attempts belong to one call: the attempts and the deadline of
+the policy apply to the whole stream, the time that the consumer takes counts, and there is no timeout for an attempt.
 
-Nothing is written into the scope, since a context variable that a generator sets is seen by its consumer. Code below
-sees the call by the frame that is on the stack while the generator runs.
+Nothing is written to the scope, since the consumer of a generator sees the context variables that it sets. Code below
+finds the call by the frame on the stack.
 """
 
 from __future__ import annotations
@@ -23,26 +22,24 @@ from collections.abc import AsyncGenerator, Callable, Generator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from redrive.errors import PolicyValueError
-from redrive.retrying import aio
+from redrive.retrying.loops import afailed
 from redrive.retrying.plan import Plan
-from redrive.retrying.run import Run, start
-from redrive.retrying.wrapper import signed
+from redrive.retrying.state import CallState, start
+from redrive.retrying.wrapper import marked
 
 if TYPE_CHECKING:
     from inspect import Signature
 
-__all__ = ["Mode", "check", "resume", "wrap_async", "wrap_sync"]
-
 RESTART, UNTIL_FIRST_ITEM = "restart", "until_first_item"
 
 
-class resume:  # noqa: N801 - used like a word: generator=resume(...)
-    """After a failure, start a generator again behind the last item that it yielded.
+class resume:  # noqa: N801 - read as a word: generator=resume(...)
+    """The mode of a generator that starts again after the last item that it yielded.
 
     Args:
-        key: what to say of an item, so that the generator finds it again; by default the item itself.
-        into: the parameter of the generator function that takes it. The first attempt is called without it, unless the
-            caller passes it.
+        key: returns the key of an item; by default the item itself.
+        into: the parameter of the generator function that takes the key of the last item. The first attempt is called
+            without it, unless the caller passes it.
     """
 
     __slots__ = ("into", "key")
@@ -58,13 +55,14 @@ class resume:  # noqa: N801 - used like a word: generator=resume(...)
 Mode: TypeAlias = str | resume
 
 
-def check(function: Callable[..., Any], plan: Plan, mode: Mode, *, is_async: bool) -> None:
-    """Refuse what a generator cannot have.
+def wrap(function: Callable[..., Any], plan: Plan, mode: Mode, *, is_async: bool) -> Callable[..., Any]:
+    """Return the wrapper of a generator function or an async generator function."""
+    _check(function, plan, mode, is_async=is_async)
+    return (_wrap_async if is_async else _wrap_sync)(function, plan, mode)
 
-    Raises:
-        PolicyValueError: an unknown mode, a parameter to resume with that the function does not have, or a field of the
-            policy that means nothing for a generator.
-    """
+
+def _check(function: Callable[..., Any], plan: Plan, mode: Mode, *, is_async: bool) -> None:
+    """Raise `PolicyValueError` for an unknown mode, a missing parameter of `resume`, or an unsupported policy field."""
     if not isinstance(mode, resume) and mode not in (RESTART, UNTIL_FIRST_ITEM):
         choice = f"{UNTIL_FIRST_ITEM}, {RESTART} or redrive.resume(...)"
         raise PolicyValueError(f"{plan.name}: generator={mode!r}: use {choice}")
@@ -81,22 +79,22 @@ def check(function: Callable[..., Any], plan: Plan, mode: Mode, *, is_async: boo
 
 
 def _signature(function: Callable[..., Any]) -> Signature:
-    import inspect  # a third of the cost of this package; only `resume` needs it
+    import inspect  # slow to import; only `resume` needs it
 
     return inspect.signature(function)
 
 
 class _Stream:
-    """What the attempts of one retried generator share.
+    """The state of one retried generator.
 
     Attributes:
-        run: the call.
+        call: the call.
         thrown: the exception that the consumer is throwing in.
     """
 
     def __init__(self, plan: Plan, mode: Mode) -> None:
-        self.run: Run = start(plan)
-        self.run.has_sign = True
+        self.call: CallState = start(plan)
+        self.call.on_stack = True
         self.thrown: BaseException | None = None
         self._mode = mode
         self._yielded = False
@@ -115,44 +113,43 @@ class _Stream:
         return function(*args, **{**kwargs, mode.into: key})
 
     def passed(self, item: Any) -> bool:
-        """Take note of an item; whether it commits the stream."""
+        """Record an item; return True if it commits the stream."""
         self._yielded, self._last = True, item
         return self._mode == UNTIL_FIRST_ITEM
 
     def ended(self) -> None:
-        """The generator has returned."""
-        if self.run.guard is not None:
-            self.run.guard.finish(None)
-        self.run.emit_end()
+        """Finish the call after the generator has returned."""
+        if self.call.guard is not None:
+            self.call.guard.finish(None)
+        self.call.emit_end()
 
     def failed(self, error: Exception) -> bool:
-        """Whether the stream is tried again."""
-        return not self._is_over(error) and self.run.failed(error)
+        """Return True if the stream is retried."""
+        return not self._is_over(error) and self.call.failed(error)
 
     async def afailed(self, error: Exception) -> bool:
-        """The same, awaiting the classifier."""
-        return not self._is_over(error) and await aio.failed(self.run, error)
+        """Return True if the stream is retried; await the classifier."""
+        return not self._is_over(error) and await afailed(self.call, error)
 
     def _is_over(self, error: Exception) -> bool:
         return error is self.thrown or (self._yielded and self._mode == UNTIL_FIRST_ITEM)
 
 
-def wrap_sync(  # noqa: C901 - the protocol of generators (PEP 380), which `yield from` would hide
+def _wrap_sync(  # noqa: C901 - the protocol of generators (PEP 380); `yield from` cannot retry
     function: Callable[..., Any], plan: Plan, mode: Mode
 ) -> Callable[..., Any]:
-    """The wrapper of a generator function."""
     open_stream = functools.partial(_Stream, plan, mode)
 
     def wrapper(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:  # noqa: C901 - see above
         """Yield what the function yields."""
         stream = open_stream()
-        _rd_run, _rd_started = stream.run, stream.run.started
+        _rd_state, _rd_started = stream.call, stream.call.started
         _rd_plan: Plan | None = plan
         try:
-            _rd_run.admit()
+            _rd_state.admit()
             while True:
-                if _rd_run.delay:
-                    _rd_run.sleep()
+                if _rd_state.delay:
+                    _rd_state.sleep()
                 source = stream.open(function, args, kwargs)
                 try:
                     item = next(source)
@@ -164,7 +161,7 @@ def wrap_sync(  # noqa: C901 - the protocol of generators (PEP 380), which `yiel
                         except GeneratorExit:
                             source.close()
                             raise
-                        except BaseException as thrown:  # noqa: BLE001 - handed on, whatever it is
+                        except BaseException as thrown:  # noqa: BLE001 - passed on unchanged
                             stream.thrown = thrown
                             item = source.throw(thrown)
                         else:
@@ -177,27 +174,26 @@ def wrap_sync(  # noqa: C901 - the protocol of generators (PEP 380), which `yiel
                     if not stream.failed(error):
                         raise
         finally:
-            _rd_run.drop()
+            _rd_state.drop()
 
-    return signed(wrapper)
+    return marked(wrapper)
 
 
-def wrap_async(  # noqa: C901 - the same with `await`
+def _wrap_async(  # noqa: C901 - the same with `await`
     function: Callable[..., Any], plan: Plan, mode: Mode
 ) -> Callable[..., Any]:
-    """The wrapper of an async generator function."""
     open_stream = functools.partial(_Stream, plan, mode)
 
     async def wrapper(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:  # noqa: C901 - see above
         """Yield what the function yields."""
         stream = open_stream()
-        _rd_run, _rd_started = stream.run, stream.run.started
+        _rd_state, _rd_started = stream.call, stream.call.started
         _rd_plan: Plan | None = plan
         try:
-            _rd_run.admit()
+            _rd_state.admit()
             while True:
-                if _rd_run.delay:
-                    await _rd_run.asleep()
+                if _rd_state.delay:
+                    await _rd_state.asleep()
                 source = stream.open(function, args, kwargs)
                 try:
                     item = await anext(source)
@@ -209,7 +205,7 @@ def wrap_async(  # noqa: C901 - the same with `await`
                         except GeneratorExit:
                             await source.aclose()
                             raise
-                        except BaseException as thrown:  # noqa: BLE001 - handed on, whatever it is
+                        except BaseException as thrown:  # noqa: BLE001 - passed on unchanged
                             stream.thrown = thrown
                             item = await source.athrow(thrown)
                         else:
@@ -222,6 +218,6 @@ def wrap_async(  # noqa: C901 - the same with `await`
                     if not await stream.afailed(error):
                         raise
         finally:
-            _rd_run.drop()
+            _rd_state.drop()
 
-    return signed(wrapper)
+    return marked(wrapper)

@@ -1,50 +1,294 @@
-"""What hedging is: when further copies of a call are started while the first has not answered yet.
+"""Hedged calls: several copies of a call run, the first answer is used, and the others are cancelled and awaited.
 
-Slow answers are often bad luck of one server, one connection, one moment. A copy that is sent a little later meets
-other luck, and the first answer wins. It costs load, so the delay should be one that few calls exceed: at the 95th
-percentile five calls in a hundred are copied. Only an idempotent call may be made twice.
+Each copy is a whole call: it asks the breaker, its attempts are retried by the policy and have their own timeouts. All
+copies share one deadline and one budget; a further copy is charged to the budget as a retry is, so that an overload is
+not doubled.
 
-How it is carried out stands in `redrive.retrying.hedged_call`.
+The rules are those of gRPC (proposal A6, "Hedging Policy"):
+
+* A copy succeeds: its result is that of the call.
+* It fails with an error that the policy does not retry ("fatal"): that error is raised.
+* It fails otherwise: the next copy is started at once instead of after its delay, or after the hint of the error
+  (pushback); the delays continue from there.
+* It fails with `redrive.errors.GiveUp` (a pushback that forbids retries), or the breaker refuses it: no further copy is
+  started; those in progress may still succeed.
+* No copy is running and none is left: the last error is raised.
+
+No copy is started at the deadline or after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import timedelta
+import sys
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
-from redrive.errors import PolicyValueError
-from redrive.policy.duration import Duration, parse_duration
-from redrive.policy.value import Value, freeze
+from redrive.clock import in_trio
+from redrive.policy.hedge import Hedge
+from redrive.policy.outcome import surface
+from redrive.retrying.context import enclosing
+from redrive.retrying.record import attach_copies
+from redrive.retrying.shared import resolve_hedge
+from redrive.retrying.state import CallState
 
-__all__ = ["Hedge"]
+_Attempts: TypeAlias = "Callable[[CallState, Any, tuple[Any, ...], dict[str, Any]], Awaitable[Any]]"
+_FATAL = ("not_matched",)
+_LAST = ("permanent", "breaker")
 
 
-class Hedge(Value):
-    """When copies are started. Give it to a policy: ``Policy(hedge=Hedge("200ms"), idempotent=True, ...)``.
+async def hedged_call(
+    state: CallState, attempts: _Attempts, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Make a hedged call; return the result of the first copy that succeeds.
 
     Args:
-        after: how long after the one before the next copy is started; or one such delay for each copy.
-        attempts: copies at most, the first call included; by default 2, or one more than there are delays.
+        state: of the call as a whole.
+        attempts: makes the attempts of one copy.
+        function: the coroutine function.
+        args: its arguments.
+        kwargs: its keyword arguments.
 
     Raises:
-        PolicyValueError: a delay cannot be read, or there would be no copy at all, or more copies than delays.
+        Exception: the error that decided the call, unchanged.
+    """
+    hedge = resolve_hedge(state.plan.policy, state.name)
+    if hedge is None:  # an override has removed it
+        return await attempts(state, function, args, kwargs)
+    state.above = enclosing(state, None)  # the tasks of the copies do not have those frames on their stacks
+    async with task_group() as group:
+        copies = _Copies(state, hedge, group, lambda copy: attempts(copy, function, args, kwargs))
+        end = await copies.run()
+    if end.error is None:
+        state.emit_end()
+        return end.value
+    if isinstance(end.error, Exception):
+        if state.copies:
+            attach_copies(end.error, state.copies)
+        state.emit_end(end.error)
+        return surface(end.error)
+    raise end.error
+
+
+class _Copies:
+    """The copies of one hedged call, numbered from 1, and the timers of their starts, with numbers below 0."""
+
+    def __init__(
+        self, state: CallState, hedge: Hedge, group: TaskGroup, make: Callable[[CallState], Awaitable[Any]]
+    ) -> None:
+        self._state = state
+        self._group = group
+        self._make = make
+        self._gaps = [gap.total_seconds() for gap in hedge.after]
+        self._left = hedge.attempts
+        self._sent: list[CallState] = []
+        self._running = 0
+        self._timer = 0  # the number of the timer that counts; 0 for none. All others are out of date
+        self._timers = 0
+
+    async def run(self) -> TaskEnd:
+        """Start copies until the end of one decides the call."""
+        self._start()
+        last: TaskEnd | None = None
+        while self._running or self._timer:
+            end = await self._group.next_end()
+            if end.number < 0:
+                if end.number == self._timer:
+                    self._start()
+                continue
+            self._running -= 1
+            last = end
+            copy = self._sent[end.number - 1]
+            if self._is_final(end, copy):
+                self._state.adopt(copy, self._sent)
+                return end
+            self._schedule_next(copy)
+        assert last is not None  # noqa: S101 - the first copy is always started
+        self._state.adopt(self._sent[last.number - 1], self._sent)
+        return last
+
+    def _is_final(self, end: TaskEnd, copy: CallState) -> bool:
+        if end.error is None or not isinstance(end.error, Exception):
+            return True
+        return copy.ended is None or copy.ended.rule in _FATAL
+
+    def _schedule_next(self, failed: CallState) -> None:
+        """Start the next copy after one has failed, at once or after the hint of its error."""
+        if failed.ended is not None and failed.ended.rule in _LAST:
+            self._left = self._timer = 0
+            return
+        failure = failed.previous
+        hint = None if failure is None else failure.hint
+        if hint and failed.plan.policy.hints == "obey":
+            self._set_timer(hint.total_seconds())
+        else:
+            self._start()
+
+    def _start(self) -> None:
+        """Start the next copy and the timer of the one after it; where that has no delay, start it too."""
+        self._timer = 0
+        while self._left and self._send():
+            if self._left and (gap := self._gaps[len(self._sent) - 1]):
+                self._set_timer(gap)
+                return
+
+    def _send(self) -> bool:
+        copy = self._state.copy()
+        if copy.plan.shares:
+            copy.join_shared(hedging=bool(self._sent))
+        if self._sent and (self._is_too_late(0) or not (copy.guard is None or copy.guard.afford())):
+            self._left = 0
+            return False
+        self._left -= 1
+        self._running += 1
+        self._sent.append(copy)
+        self._group.start(len(self._sent), lambda: self._make(copy))
+        return True
+
+    def _set_timer(self, seconds: float) -> None:
+        self._timer = 0
+        if not self._left or self._is_too_late(seconds):
+            return
+        self._timers += 1
+        self._timer = -self._timers
+        self._group.start(self._timer, lambda: self._state.clock.asleep(seconds))
+
+    def _is_too_late(self, seconds: float) -> bool:
+        limit = self._state.plan.limit
+        return limit is not None and self._state.clock.monotonic() + seconds >= self._state.started + limit
+
+
+# --------------------------------------------------------------------------------------------------------- task groups
+
+
+class TaskEnd(NamedTuple):
+    """The end of one task.
+
+    Attributes:
+        number: of the task.
+        value: its result; None if it raised.
+        error: its exception; None if it returned.
     """
 
-    __slots__ = ("after", "attempts")
-    _fields = ("after", "attempts")
-    after: tuple[timedelta, ...]
-    attempts: int
+    number: int
+    value: Any
+    error: BaseException | None
 
-    def __init__(self, after: Duration | Iterable[Duration], attempts: int | None = None) -> None:
-        each = [after] if isinstance(after, timedelta | int | float | str) else list(after)
-        single = isinstance(after, timedelta | int | float | str)
-        count = (2 if single else len(each) + 1) if attempts is None else attempts
-        if isinstance(count, bool) or not isinstance(count, int) or count < 2:  # noqa: PLR2004 - the call and a copy
-            raise PolicyValueError(f"attempts={attempts!r} of a hedge: 2 or more, the first call included")
-        gaps = [parse_duration(gap) for gap in each]
-        if single:
-            gaps *= count - 1
-        if len(gaps) < count - 1:
-            raise PolicyValueError(f"a hedge of {count} attempts needs {count - 1} delays, not {len(gaps)}")
-        freeze(self, "after", tuple(gaps[: count - 1]))
-        freeze(self, "attempts", count)
+
+_Work = Callable[[], Awaitable[Any]]
+
+
+class TaskGroup(Protocol):
+    """Numbered tasks that are cancelled and awaited at the end of an ``async with`` block.
+
+    No ``finally`` of a task runs after the call that started it has returned. Errors that tasks raise when they are
+    cancelled are ignored.
+    """
+
+    async def __aenter__(self) -> Self:
+        """Open the group."""
+        ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> None:
+        """Cancel and await the running tasks."""
+        ...
+
+    def start(self, number: int, work: _Work) -> None:
+        """Start a task."""
+        ...
+
+    async def next_end(self) -> TaskEnd:
+        """Wait for the end of a task."""
+        ...
+
+
+def task_group() -> TaskGroup:
+    """Return a task group of the running library."""
+    return _TrioTaskGroup() if in_trio() else _AsyncioTaskGroup()
+
+
+async def _run_task(number: int, work: _Work, report: Callable[[TaskEnd], object]) -> None:
+    try:
+        value = await work()
+    except BaseException as error:
+        report(TaskEnd(number, None, error))
+        if not isinstance(error, Exception):
+            raise
+    else:
+        report(TaskEnd(number, value, None))
+
+
+class _AsyncioTaskGroup:
+    async def __aenter__(self) -> Self:
+        import asyncio
+
+        self._asyncio = asyncio
+        self._ends: asyncio.Queue[TaskEnd] = asyncio.Queue()
+        self._tasks: set[asyncio.Task[None]] = set()
+        return self
+
+    def start(self, number: int, work: _Work) -> None:
+        self._tasks.add(self._asyncio.create_task(_run_task(number, work, self._ends.put_nowait)))
+
+    async def next_end(self) -> TaskEnd:
+        return await self._ends.get()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        interrupted: BaseException | None = None
+        while running := [task for task in self._tasks if not task.done()]:
+            try:
+                await self._asyncio.wait(running)
+            except self._asyncio.CancelledError as again:  # from outside: raise it after all tasks have ended
+                interrupted = again
+                for task in running:
+                    task.cancel()
+        for task in self._tasks:
+            if not task.cancelled():
+                task.exception()  # reported already; asyncio logs exceptions that are never retrieved
+        if interrupted is not None and not isinstance(error, self._asyncio.CancelledError):
+            raise interrupted
+
+
+class _TrioTaskGroup:
+    async def __aenter__(self) -> Self:
+        trio = sys.modules["trio"]
+        self._send, self._receive = trio.open_memory_channel(float("inf"))
+        self._manager = trio.open_nursery()
+        self._nursery = await self._manager.__aenter__()
+        return self
+
+    def start(self, number: int, work: _Work) -> None:
+        self._nursery.start_soon(_run_task, number, work, self._send.send_nowait)
+
+    async def next_end(self) -> TaskEnd:
+        end: TaskEnd = await self._receive.receive()
+        return end
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> None:
+        self._nursery.cancel_scope.cancel()
+        try:
+            await self._manager.__aexit__(kind, error, traceback)
+        except BaseExceptionGroup as group:
+            raise _main_error(group) from None
+
+
+def _main_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return the first error of a nursery's group that is no cancellation; a hedged call raises no groups."""
+    cancelled = sys.modules["trio"].Cancelled
+    leaves: list[BaseException] = []
+    waiting: list[BaseException] = [group]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, BaseExceptionGroup):
+            waiting.extend(reversed(each.exceptions))
+        else:
+            leaves.append(each)
+    return next((leaf for leaf in leaves if not isinstance(leaf, cancelled)), leaves[0])

@@ -1,27 +1,26 @@
-"""HTTP by its own rules: which requests may be repeated, what an answer means for a retry, and idempotency keys.
+"""HTTP semantics for retries: idempotent methods, the meaning of statuses, and idempotency keys.
 
-Three documents say it. RFC 9110, 9.2.2: a client may repeat a request by itself if its method is idempotent, and
-otherwise only if it knows that the request is, or that the first one was not applied. RFC 9110, 15, with RFC 6585 and
-RFC 8470: what a status says about the first one. And the draft of the ``Idempotency-Key`` header: how a request that is
-not idempotent becomes so, because the server recognises it. No HTTP library is imported; a request is its method and
-headers, an answer its status and headers.
+Sources: RFC 9110, 9.2.2 (a client may repeat a request if its method is idempotent, or if it knows that the request is
+or that the first one was not applied); RFC 9110, 15, with RFC 6585 and RFC 8470 (the meaning of a status); the draft of
+the ``Idempotency-Key`` header. No HTTP library is imported: a request is its method and headers, an answer its status
+and headers.
 
 ======  ==============================================================================  ===============================
-status  says                                                                            a retry
+status  meaning                                                                         a retry
 ======  ==============================================================================  ===============================
 408     the request did not arrive as a whole (RFC 9110, 15.5.9)                        of any request
 409     with a key: the first request with it is being processed (draft-07, 2.7)        of that request
 421     sent to the wrong server (RFC 9110, 15.5.20)                                    of any request
 425     refused because it came early, and might be a replay (RFC 8470, 5.2)            of any request
 429     refused: too many requests (RFC 6585, 4)                                        of any request
-5xx     something failed, nobody knows when; also all statuses that do not exist        if the request may be repeated
+5xx     failed at an unknown point; also all statuses that do not exist                 if the request may be repeated
 501...  501, 505, 506, 508, 510, 511: it would fail again                               no
 other   the request is wrong, or it has succeeded                                       no
 ======  ==============================================================================  ===============================
 
-**The key belongs to the call, not to the attempt**: the same on all its attempts, or the server cannot recognise them,
-and another one for the next call, or the server takes that for a repetition and does nothing. So it is made before the
-first attempt. `idempotency_key` refuses to make one inside of a call that is retried.
+**An idempotency key belongs to the call, not to the attempt.** It is the same for all attempts, so that the server
+recognises them, and another one for the next call, so that the server does not take that for a repetition. Therefore it
+is made before the first attempt; `idempotency_key` raises inside of a retried call.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ IDEMPOTENT = frozenset(
 )
 """The methods that may be repeated: those of RFC 9110, 9.2.2, and the safe ones of later documents."""
 
-_KEYLESS = frozenset({"CONNECT"})  # a tunnel; no server looks at a key before it stands
+_KEYLESS = frozenset({"CONNECT"})  # a tunnel; no server reads a key before it exists
 _REFUSED = frozenset({408, 421, 425, 429})  # before anything was done
 _FINAL = frozenset({501, 505, 506, 508, 510, 511})
 _CONFLICT, _BAD, _UNPROCESSABLE = 409, 400, 422
@@ -70,11 +69,11 @@ _FINE, _WRONG = range(100, 400), range(400, 500)
 
 
 def is_idempotent(method: str, headers: Headers = ()) -> bool:
-    """Whether a request may be repeated although nobody knows whether the first one took effect.
+    """Return True if a request may be repeated although the first one may have taken effect.
 
     Args:
         method: of the request, in any case.
-        headers: of the request. A key makes it repeatable, on a server that looks at it; send none to others.
+        headers: of the request. A key makes it repeatable on a server that supports keys; send none to others.
     """
     name = method.upper()
     return name in IDEMPOTENT or (name not in _KEYLESS and _has_key(headers))
@@ -89,7 +88,7 @@ def failure_of(  # noqa: PLR0913 - a request, an answer, and when
     now: datetime | None = None,
     error: BaseException | None = None,
 ) -> Failure | None:
-    """What an answer means for a retry.
+    """Return the failure that an answer is; None for success.
 
     Args:
         method: of the request.
@@ -97,13 +96,12 @@ def failure_of(  # noqa: PLR0913 - a request, an answer, and when
         headers: of the answer; ``Retry-After`` becomes the hint.
         sent: headers of the request.
         now: the present instant, aware; by default that of the clock in force.
-        error: the exception that stands for the answer; its classes and its message become the failure's.
+        error: the exception of the client library; its classes and its message become those of the failure.
 
     Returns:
-        None if nothing has failed. Otherwise the failure, with the reason ``HTTP_503`` and so on. Its stage is *in
-        flight* only where the request may not be repeated and nobody knows whether it took effect; so a policy need
-        not know the request. It is no candidate where a retry would be answered in the same way, and permanent where
-        the server complains about the key.
+        The failure, with the reason ``HTTP_503`` and so on. Its stage is *in flight* only if the request may have taken
+        effect and may not be repeated, so that a policy does not depend on the request. It is no candidate if a retry
+        would have the same answer, and permanent if the server rejects the key.
     """
     if status in _FINE:
         return None
@@ -122,18 +120,16 @@ def failure_of(  # noqa: PLR0913 - a request, an answer, and when
 
 
 def idempotency_key(uid: str | None = None) -> str:
-    """The value of an ``Idempotency-Key`` for one call; make it before the first attempt, and send it with each.
+    """Return the ``Idempotency-Key`` of one call. Make it before the first attempt, and send it with each.
 
     Args:
-        uid: what is unlike that of any other call: ``attempt.uid`` in a block, or the id of a job. By default something
-            new is drawn.
+        uid: a unique identifier of the call: ``attempt.uid`` in a block, or the id of a job. By default a random one.
 
     Returns:
-        The value, in the double quotes that the draft wants.
+        The value, in the double quotes that the draft requires.
 
     Raises:
-        RuntimeError: something new would be drawn inside of a call that is retried, so that each attempt would have a
-            key of its own.
+        RuntimeError: a random key would be made inside of a retried call, so that each attempt would have another key.
         ValueError: ``uid`` is empty, or has characters that cannot stand in a header.
     """
     if uid is None:
@@ -153,7 +149,7 @@ _PRINTABLE = re.compile("[ -~]+")
 
 
 def _complaint(method: str, status: int, *, keyed: bool) -> str | None:
-    """What a status says about the key, if it may (draft-07, 2.7)."""
+    """Return the complaint of the server about a missing or reused key (draft-07, 2.7); None if there is none."""
     if status == _UNPROCESSABLE and keyed:
         return "HTTP status 422: the content is wrong, or the Idempotency-Key was used for another one before"
     if status == _BAD and not keyed and method.upper() not in IDEMPOTENT:

@@ -1,7 +1,7 @@
-"""A limiter: at most so many calls at once, and at most so many in a time, whoever makes them.
+"""A limiter of the calls in progress and of the calls per second, for all threads and tasks.
 
-It belongs around the function itself, below the retries, so that every attempt passes it and the time that it makes
-wait counts against the attempt's timeout and the deadline::
+It decorates the function itself, below the retries, so that each attempt passes it and its waits count against the
+timeout of the attempt and the deadline::
 
     payments = Limiter(concurrency=20, rate=100)
 
@@ -9,17 +9,16 @@ wait counts against the attempt's timeout and the deadline::
     @payments
     async def charge(...): ...
 
-That is the innermost place of the fixed order (see `redrive.retrying.run`), and a decorator is all that it takes. It
-also works as ``with payments:`` and ``async with payments:``.
+It also works as ``with payments:`` and ``async with payments:``.
 
-One limiter serves threads and tasks of any event loop at once. Who waits for a free place gets it in the order of
-asking, handed over by the one who leaves, so that a newcomer cannot snatch it. The rate is spread evenly: an instant is
-reserved for each call, a burst may go at once. A wait that would pass the deadline of the call around it is not begun:
-it raises `TimeoutError` at once, and nothing was called.
+One limiter serves threads and the tasks of several event loops at once. A free slot is handed to the waiter that came
+first, so that a newcomer cannot take it. The rate is spread evenly: each call reserves an instant, and a burst may
+start at once. A wait that would pass the deadline of the enclosing call is not begun: `TimeoutError` is raised and the
+function is not called.
 
-A limiter can also follow its target, for it hears every answer: ``rate=Adaptive(...)`` sends as much as the target
-bears (`redrive.policy.adaptive`), and ``shed=Shedding(...)`` does not send what would be refused
-(`redrive.policy.shedding`). An attempt that is cancelled has had no answer.
+A limiter can follow its target, since it sees every answer: ``rate=Adaptive(...)`` sends as many calls as the target
+accepts (`redrive.policy.adaptive`), and ``shed=Shedding(...)`` does not send calls that would be refused
+(`redrive.policy.shedding`). A cancelled attempt has no answer.
 """
 
 from __future__ import annotations
@@ -34,32 +33,30 @@ from typing import Any, Protocol, TypeVar, cast
 
 from redrive.clock import Clock, in_trio
 from redrive.errors import Overloaded, PolicyValueError
-from redrive.policy.adaptive import Adaptive
+from redrive.policy.adaptive import Adaptive, AdaptiveRate
 from redrive.policy.answers import Answers
 from redrive.policy.shedding import Shedding
 from redrive.retrying.context import SCOPE, SYSTEM, attempt, deadline
-from redrive.retrying.rate import Even, Following, Pace
 from redrive.retrying.rng import roll
-
-__all__ = ["Limiter"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_UNKNOWN = object()  # what a `with` block came to
+_UNKNOWN = object()  # the result of a `with` block
+_GRAIN = 0.001  # the shortest wait, in seconds
 
 
 class Limiter:
-    """Limits how many calls run at once and how many are started in a time.
+    """A limit of the calls in progress and of the calls per second.
 
     Args:
-        concurrency: calls at once; None for no limit.
-        rate: calls per second in the long run, or `Adaptive` for as many as the target bears; None for no limit.
-        burst: calls that may be started at once after a quiet time, if the rate is a number.
-        shed: refuses calls with `redrive.errors.Overloaded` while the target refuses many; None never does.
+        concurrency: calls in progress; None for no limit.
+        rate: calls per second in the long run, or `Adaptive` for as many as the target accepts; None for no limit.
+        burst: calls that may start at once after an idle time, if the rate is a number.
+        shed: refuses calls with `redrive.errors.Overloaded` while the target refuses many; None never refuses.
         name: for messages.
 
     Raises:
-        PolicyValueError: nothing is limited, or a number is not positive.
+        PolicyValueError: there is no limit, or a number is not positive.
     """
 
     def __init__(
@@ -85,29 +82,27 @@ class Limiter:
         self._free = concurrency
         self._queue: deque[_Waiter] = deque()
         self._lock = Lock()
-        self._pace: Pace | None = None
-        self._following: Following | None = None
+        self._rate: Rate | None = None
+        self._following: FollowingRate | None = None
         if isinstance(rate, Adaptive):
-            self._pace = self._following = Following(rate)
+            self._rate = self._following = FollowingRate(rate)
         elif rate is not None:
-            self._pace = Even(rate, burst)
+            self._rate = EvenRate(rate, burst)
         self._throttles = rate.answers if isinstance(rate, Adaptive) else None
         self._shed = shed
-        self._seen = None if shed is None else shed.open()
+        self._shedding = None if shed is None else shed.open()
 
     @property
     def rate(self) -> float | None:
-        """Calls per second that it lets through at present; None if it does not limit them."""
+        """The present limit in calls per second; None without one."""
         with self._lock:
-            return None if self._pace is None else self._pace.rate
+            return None if self._rate is None else self._rate.rate
 
     @property
     def rejection(self) -> float:
-        """The part of the calls that it refuses at present, from 0 to 1."""
+        """The fraction of calls that it refuses at present, from 0 to 1."""
         with self._lock:
-            return 0.0 if self._seen is None else self._seen.rejection(_clock().monotonic())
-
-    # ------------------------------------------------------------------------------------------------------ its forms
+            return 0.0 if self._shedding is None else self._shedding.rejection(_clock().monotonic())
 
     def __call__(self, function: F) -> F:
         """Decorate a function or a coroutine function."""
@@ -185,10 +180,8 @@ class Limiter:
     ) -> None:
         self._over(error)
 
-    # ------------------------------------------------------------------------------------------------------- its places
-
     def _ask(self, kind: Callable[[], _Waiter]) -> _Waiter | None:
-        """Take a place; or a number, if there is none."""
+        """Take a slot and return None; return a waiter if there is no free slot."""
         with self._lock:
             if self._free is None:
                 return None
@@ -211,7 +204,7 @@ class Limiter:
             raise TimeoutError(f"the limiter {self.name!r} had no place before the deadline")
 
     def _withdraw(self, waiter: _Waiter) -> None:
-        """Wait no longer; a place that has been handed over in the meantime is passed on."""
+        """Stop waiting; pass on a slot that has been handed over already."""
         with self._lock:
             waiting = waiter in self._queue
             if waiting:
@@ -223,82 +216,70 @@ class Limiter:
         with self._lock:
             if self._free is None:
                 return
-            heir = self._queue.popleft() if self._queue else None
-            if heir is None:
+            waiter = self._queue.popleft() if self._queue else None
+            if waiter is None:
                 self._free += 1
-        if heir is not None and not heir.wake():
-            self._leave()  # its event loop is gone, and so is whoever waited there
-
-    # -------------------------------------------------------------------------------------------------------- its rate
+        if waiter is not None and not waiter.wake():
+            self._leave()  # its event loop is closed, and the waiter with it
 
     @property
     def _has_turn(self) -> bool:
-        """Whether a wait is all that it takes."""
-        return self._pace is None or not self._pace.asks_again
+        """True if a call may start after its wait without taking another turn."""
+        return self._rate is None or not self._rate.is_provisional
 
     def _reserve(self) -> float:
-        """Take the next turn; how many seconds it is away.
-
-        Raises:
-            TimeoutError: it lies behind the deadline; nothing was taken.
-        """
-        if self._pace is None:
+        """Take the next turn; return the seconds until then. Raise `TimeoutError` if the deadline is earlier."""
+        if self._rate is None:
             return 0.0
         is_retry = self._following is not None and attempt() > 1
         now, bound = _clock().monotonic(), deadline()
         room = float("inf") if bound is None else bound.remaining
         with self._lock:
-            wait = self._pace.take(now, room, is_retry=is_retry)
+            wait = self._rate.take(now, room, is_retry=is_retry)
         if wait and wait >= room:
             raise TimeoutError(f"the limiter {self.name!r} has no place for another {wait:.3g} s")
         return wait
 
-    # --------------------------------------------------------------------------------------------- what the target says
-
     def _refuse(self) -> None:
-        """Refuse this call if it would probably be refused by the target.
-
-        Raises:
-            Overloaded: it was not sent.
-        """
-        if self._seen is None:
+        """Raise `Overloaded` for a fraction of the calls while the target refuses many."""
+        if self._shedding is None:
             return
         scope, now = SCOPE.get(), _clock().monotonic()
         sample = roll() if scope is None else scope.roll()
         with self._lock:
-            rejection = self._seen.rejection(now)
+            rejection = self._shedding.rejection(now)
             if sample < rejection:
-                self._seen.asked(now)
+                self._shedding.asked(now)
         if sample < rejection:
             raise Overloaded(f"the limiter {self.name!r} refuses {rejection:.0%} of all calls", rejection=rejection)
 
     def _sent(self) -> None:
-        """A call is let through."""
-        if self._seen is not None:
+        """Record a call that is let through."""
+        if self._shedding is not None:
             now = _clock().monotonic()
             with self._lock:
-                self._seen.asked(now)
+                self._shedding.asked(now)
 
     def _over(self, error: BaseException | None, result: object = _UNKNOWN) -> None:
-        """A call that was let through has ended: listen to the answer, if there was one, and make room."""
+        """Record the answer of a call that has ended, if there is one, and free its slot."""
         try:
-            if (self._following or self._seen) and (error is None or isinstance(error, Exception)):
-                self._hear(error, result)
+            if (self._following or self._shedding) and (error is None or isinstance(error, Exception)):
+                self._record(error, result)
         finally:
             self._leave()
 
-    def _hear(self, error: BaseException | None, result: object) -> None:
-        now = _clock().monotonic()  # judged without the lock, since it is the user's code that judges
-        throttled = self._throttles is not None and _is_one(self._throttles, error, result)
-        accepted = self._shed is not None and not _is_one(self._shed.answers, error, result)
+    def _record(self, error: BaseException | None, result: object) -> None:
+        now = _clock().monotonic()  # without the lock, since this calls the user's code
+        throttled = self._throttles is not None and _matches(self._throttles, error, result)
+        accepted = self._shed is not None and not _matches(self._shed.answers, error, result)
         with self._lock:
             if self._following is not None:
-                self._following.hear(now, throttled=throttled)
-            if self._seen is not None and accepted:
-                self._seen.accepted(now)
+                self._following.record(now, throttled=throttled)
+            if self._shedding is not None and accepted:
+                self._shedding.accepted(now)
 
 
-def _is_one(answers: Answers, error: BaseException | None, result: object) -> bool:
+def _matches(answers: Answers, error: BaseException | None, result: object) -> bool:
     if error is not None:
         return answers.has_error(error)
     return result is not _UNKNOWN and answers.has_result(result)
@@ -309,11 +290,92 @@ def _clock() -> Clock:
     return SYSTEM if scope is None else scope.clock
 
 
+class Rate(Protocol):
+    """The rate at which a limiter starts calls. The limiter has the lock.
+
+    Attributes:
+        is_provisional: True if the caller takes a turn again after its wait; otherwise the wait ends with its turn.
+    """
+
+    is_provisional: bool
+
+    @property
+    def rate(self) -> float | None:
+        """Calls per second at present; None without a limit."""
+        ...
+
+    def take(self, now: float, room: float, *, is_retry: bool) -> float:
+        """Take the next turn; return the seconds until then.
+
+        Args:
+            now: the present instant.
+            room: seconds until the deadline; a later turn is not taken.
+            is_retry: True for an attempt that is not the first.
+        """
+        ...
+
+
+class EvenRate:
+    """Turns at equal distances, reserved in the order of the requests.
+
+    Args:
+        rate: turns per second in the long run.
+        burst: turns that may be taken at once after an idle time.
+    """
+
+    is_provisional = False
+
+    def __init__(self, rate: float, burst: int) -> None:
+        self.rate = rate
+        self._gap = 1 / rate
+        self._lag = self._gap * (burst - 1)
+        self._next = float("-inf")  # the next turn after the burst is used up
+
+    def take(self, now: float, room: float, *, is_retry: bool) -> float:  # noqa: ARG002 - all attempts are alike
+        """See `Rate.take`."""
+        # The next turn may lie behind the present by one burst at most: unused time does not accumulate.
+        start = max(self._next, now - self._lag)
+        wait = max(0.0, start - now)
+        if not wait or wait < room:
+            self._next = start + self._gap
+        return wait
+
+
+class FollowingRate:
+    """Turns at an `AdaptiveRate`. A caller that has to wait takes no turn, since the rate may change."""
+
+    is_provisional = True
+
+    def __init__(self, adaptive: Adaptive) -> None:
+        self._adaptive = adaptive
+        self._state: AdaptiveRate | None = None
+
+    @property
+    def rate(self) -> float | None:
+        """See `Rate.rate`."""
+        return self._state.rate if self._state is not None and self._state.enabled else None
+
+    def take(self, now: float, room: float, *, is_retry: bool) -> float:  # noqa: ARG002 - a wait takes nothing
+        """See `Rate.take`."""
+        wait = self._begun(now).acquire(now, self._adaptive.retry_cost if is_retry else self._adaptive.cost)
+        # A sleep shorter than the resolution of the clock would end at the same instant, and repeat forever.
+        return max(wait, _GRAIN) if wait else 0.0
+
+    def record(self, now: float, *, throttled: bool) -> None:
+        """Record an answer."""
+        self._begun(now).report(now, throttled=throttled)
+
+    def _begun(self, now: float) -> AdaptiveRate:
+        if self._state is None:  # the measurement begins with the first call
+            self._state = self._adaptive.open(now)
+        return self._state
+
+
 class _Waiter(Protocol):
-    """Somebody who waits for a place."""
+    """A thread or task that waits for a slot."""
 
     def wake(self) -> bool:
-        """Hand the place over, from any thread; False if nobody is there any more."""
+        """Hand the slot over, from any thread; return False if the waiter's event loop is closed."""
         ...
 
     async def wait(self) -> None:
@@ -330,7 +392,7 @@ class _ThreadWaiter:
         return True
 
     def wait_for(self, seconds: float | None) -> bool:
-        """Wait in a thread; whether it was woken."""
+        """Block the thread; return True if it was woken in time."""
         return self._event.wait(seconds)
 
     async def wait(self) -> None:

@@ -1,4 +1,4 @@
-"""What is known of a retried call before it is made: the policy as it applies in process, and the name to report."""
+"""A policy prepared for calls in this process."""
 
 from __future__ import annotations
 
@@ -10,61 +10,54 @@ from redrive.errors import PolicyValueError
 from redrive.policy import History, Policy, Retry
 from redrive.policy.classify import is_coroutine_function
 
-__all__ = ["Plan", "name_of", "thorough"]
-
-_LATEST = 1 - 2.0**-53  # the sample of the longest wait
-_DURABLE = {
-    "catch": "a catch task takes over durable jobs; in process, catch the exception",
-}
+_LONGEST = 1 - 2.0**-53  # the random sample of the longest delay
 
 
 class Plan:
-    """A policy made ready for calls in process.
-
-    A deadline has two strengths. One that was given is a promise: async attempts are cut off by it, and tasks and
-    threads below can read it from the first attempt on. The 45 s that apply where none was given are a net: no retry is
-    begun after them, and a call that succeeds pays nothing for them.
+    """A policy prepared for calls of one function in this process.
 
     Args:
         given: the policy as the user wrote it.
         name: qualified name of the function, for messages.
 
     Attributes:
-        given: as above; overrides are found by it.
+        given: as above; `Policy.override` finds the plan by it.
         name: as above.
-        policy: the policy with the defaults of a call in process.
-        quick: its `Policy.quick`.
-        limit: its deadline in seconds, or None.
-        promised: whether that deadline was given.
-        timeout: seconds for one attempt, or None.
-        retries: whether it ever calls again.
-        yields: whether it leaves the retrying to a retrying call above.
-        judges: whether it judges results.
-        awaits: whether a classifier or a predicate of it is a coroutine function.
-        shares: whether it names a budget or a breaker.
-        hedged: whether it names a hedge.
-        direct: whether a call needs no preparation: then the compiled wrapper makes the first attempt itself.
+        policy: the policy with the defaults of calls in process.
+        quick: `Policy.quick` of that policy.
+        limit: the deadline in seconds; None without one.
+        has_deadline: True if the user gave that deadline. Such a deadline cancels awaited attempts, and code below can
+            read it from the first attempt on. The default deadline of 45 s only ends the retrying, and costs a
+            successful call nothing.
+        timeout: seconds for one attempt; None for no limit.
+        retries: True if the policy ever calls again.
+        outer_first: True if the call leaves a retry to an enclosing call that would make it (``nested="outer"``).
+        checks_results: True if the policy has ``on_result``.
+        awaits: True if a classifier or a predicate is a coroutine function.
+        shares: True if the policy has a budget or a circuit breaker.
+        hedged: True if the policy has a hedge.
+        direct: True if a call needs no preparation; the compiled wrapper then makes the first attempt itself.
 
     Raises:
-        PolicyValueError: the policy does not say what may be retried, or asks for something that calls in process do
-            not have, or for hedges of a call that is not idempotent; the message names the function.
+        PolicyValueError: the policy does not say what may be retried, has a field that calls in process do not
+            support, or hedges calls that are not idempotent. The message names the function.
     """
 
     __slots__ = (
         "awaits",
+        "checks_results",
         "direct",
         "given",
+        "has_deadline",
         "hedged",
-        "judges",
         "limit",
         "name",
+        "outer_first",
         "policy",
-        "promised",
         "quick",
         "retries",
         "shares",
         "timeout",
-        "yields",
     )
 
     def __init__(self, given: Policy, name: str) -> None:
@@ -72,9 +65,9 @@ class Plan:
             policy = given.in_process()
         except PolicyValueError as error:
             raise PolicyValueError(f"{name}: {error}") from None
-        for field, why in _DURABLE.items():
-            if getattr(policy, field) is not None:
-                raise PolicyValueError(f"{name}: {field}={getattr(policy, field)!r}: {why}")
+        if policy.catch is not None:
+            why = "a catch task takes over durable jobs; in process, catch the exception"
+            raise PolicyValueError(f"{name}: catch={policy.catch!r}: {why}")
         if policy.hedge is not None and not policy.idempotent:
             raise PolicyValueError(
                 f"{name}: hedge={policy.hedge!r}: only a call with idempotent=True may be made twice"
@@ -84,32 +77,25 @@ class Plan:
         self.policy = policy
         self.quick = policy.quick
         self.limit = None if policy.deadline is None else policy.deadline.total_seconds()
-        self.promised = given.deadline_given and self.limit is not None
+        self.has_deadline = given.deadline_given and self.limit is not None
         self.timeout = None if policy.attempt_timeout is None else policy.attempt_timeout.total_seconds()
         self.retries = policy.attempts != 1 or any(rule.attempts not in (None, 1) for rule in policy.rules)
-        self.yields = policy.nested == "outer"
-        self.judges = any(policy.predicates)
+        self.outer_first = policy.nested == "outer"
+        self.checks_results = any(policy.predicates)
         self.awaits = self._coroutine_function() is not None
         self.shares = policy.budget is not None or policy.breaker is not None
         self.hedged = policy.hedge is not None
-        indirect = self.shares or self.hedged or self.judges or self.awaits
-        self.direct = not self.promised and self.timeout is None and not indirect
+        indirect = self.shares or self.hedged or self.checks_results or self.awaits
+        self.direct = not self.has_deadline and self.timeout is None and not indirect
 
     def refuse_hedge(self, kind: str) -> None:
-        """Fail where hedging means nothing.
-
-        Args:
-            kind: what is called, for the message.
-
-        Raises:
-            PolicyValueError: the policy has a hedge.
-        """
+        """Raise `PolicyValueError` if the policy has a hedge; ``kind`` describes the callable in the message."""
         if self.hedged:
             hedge = self.policy.hedge
             raise PolicyValueError(f"{self.name}: hedge={hedge!r}: hedging needs a coroutine function, this is {kind}")
 
     def _coroutine_function(self) -> str | None:
-        """Return the first field that is a coroutine function, as it was written."""
+        """Return the first field that is a coroutine function, as ``field=function``."""
         named = [("on", self.policy.on), *(("on_result", predicate) for predicate in self.policy.predicates)]
         for field, function in named:
             if callable(function) and is_coroutine_function(function):
@@ -117,14 +103,7 @@ class Plan:
         return None
 
     def refuse_await(self, kind: str) -> None:
-        """Fail where a classifier or a predicate that is a coroutine function cannot be awaited.
-
-        Args:
-            kind: what is called, for the message.
-
-        Raises:
-            PolicyValueError: the policy has one.
-        """
+        """Raise `PolicyValueError` if a classifier or predicate is a coroutine function; ``kind`` cannot await it."""
         if self.awaits:
             raise PolicyValueError(
                 f"{self.name}: {self._coroutine_function()} is a coroutine function, which {kind} cannot await: "
@@ -133,43 +112,38 @@ class Plan:
             )
 
     def repeats(self, now: datetime, elapsed: float, error: Exception | None, result: object) -> bool:
-        """Return True if the policy retries a failure that is the first one of its call, however long the wait is.
+        """Return True if the policy retries this failure as the first one of its call, also after the longest delay.
 
-        A classifier or a predicate that is a coroutine function cannot be asked here: the answer is False then, as it
-        is where one of them raises.
+        Return False where a classifier or a predicate is a coroutine function or raises.
 
         Args:
             now: the present instant.
             elapsed: seconds since the start of the call.
-            error: what was raised; None if a result was rejected.
+            error: the exception; None if a result was rejected.
             result: the result, without an error.
         """
         if not self.retries or self.awaits:
             return False
         try:
             failure = self.policy.classify_result(result) if error is None else self.policy.classify(error)
-        except Exception:  # noqa: BLE001 - it is raised where the policy is asked by its own call
+        except Exception:  # noqa: BLE001 - the call that owns the policy raises it
             return False
         if failure is None:
             return False
-        decision = self.policy.decide(History(1, now - timedelta(0, elapsed)), failure, now, _LATEST)
+        decision = self.policy.decide(History(1, now - timedelta(0, elapsed)), failure, now, _LONGEST)
         return isinstance(decision, Retry) and decision.rule != "deadline"
 
     def changed(self, changes: dict[str, Any]) -> Plan:
-        """The same plan under a changed policy.
-
-        Raises:
-            PolicyValueError: the changed policy would mean nothing sensible.
-        """
+        """Return the plan of the changed policy; raise `PolicyValueError` if that has no sensible meaning."""
         return Plan(self.given.with_(**changes), self.name)
 
 
-def thorough(*_: object) -> None:
-    """In place of `Plan.quick` for a call of which every failure is to be looked at."""
+def never_quick(*_: object) -> None:
+    """Return None, in place of `Plan.quick`: each failure of the call is decided by `Policy.decide`."""
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """The qualified name of a callable, or what can be said of it."""
+    """Return the qualified name of a callable, or its ``repr`` if it has no name."""
     name, module = getattr(function, "__qualname__", None), getattr(function, "__module__", None)
     if name is None:
         return repr(function)

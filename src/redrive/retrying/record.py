@@ -1,107 +1,155 @@
-"""What a call writes down while it runs, and how that becomes a record on its last error.
+"""The record of a call and its events: one entry for each attempt, and what is made of the entries.
 
-A line is written for each attempt, in one of two forms, so that the commonest failure costs no more than a tuple of
-what is at hand. Its first element is the line before it: a list to hold them would cost as much as the lines. Only a
-call that is asked for its story (it gave up, or its outcome was wanted) spells them out.
+An entry is a tuple in one of two forms, so that a failure that `Policy.quick` decides on costs no more than that tuple.
+Its first element is the entry before it: appending to a list would take as long as creating the entry. The record is
+made only if the call gives up or its outcome is requested. The functions that emit events are called only while there
+are listeners; they import `redrive.observe`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from redrive.policy import Backoff, Decision, Failure, Retry
+from redrive.policy import Backoff, Decision, Defer, Failure, GiveUp, Retry
 from redrive.policy.duration import ZERO, span
 from redrive.policy.failure import names_of_class
 from redrive.policy.outcome import Record, Try
 
-__all__ = ["Line", "attach", "attach_copies", "failure_in", "lines_since", "timeline", "wait_in"]
-
-_Quick: TypeAlias = "tuple[Line | None, float, float, type[Exception], str, float]"
-"""An attempt that `Policy.quick` decided on: line before, start, end, class and text of the error, seconds to wait."""
-_Full: TypeAlias = "tuple[Line | None, float, float, Failure | None, Decision | None]"
-"""An attempt that `Policy.decide` decided on: line before, start, end, failure, decision; or success, without the
-two."""
-Line: TypeAlias = "_Quick | _Full"
+_Quick: TypeAlias = "tuple[Entry | None, float, float, type[Exception], str, float]"
+"""An attempt decided by `Policy.quick`: entry before, start, end, class and text of the error, seconds to wait."""
+_Full: TypeAlias = "tuple[Entry | None, float, float, Failure | None, Decision | None]"
+"""An attempt decided by `Policy.decide`: entry before, start, end, failure, decision; the last two None for success."""
+Entry: TypeAlias = "_Quick | _Full"
 _FULL: Final = 5
 
 
-def lines_since(heard: Line | None, last: Line | None) -> list[Line]:
-    """What was written down after a line, in order.
+def entries_since(known: Entry | None, last: Entry | None) -> list[Entry]:
+    """Return the entries after ``known`` (None for all) up to ``last``, in order."""
+    entries = []
+    entry = last
+    while entry is not None and entry is not known:
+        entries.append(entry)
+        entry = entry[0]
+    return entries[::-1]
+
+
+def failure_in(entry: Entry) -> Failure | None:
+    """Return the failure of an attempt; None if it succeeded."""
+    return entry[3] if len(entry) == _FULL else Failure(names_of_class(entry[3])[0], entry[4])
+
+
+def wait_in(entry: Entry) -> timedelta:
+    """Return the wait that was decided on after an attempt."""
+    if len(entry) == _FULL:
+        return entry[4].delay if isinstance(entry[4], Retry) else ZERO
+    return span(entry[5])
+
+
+def timeline(last: Entry | None, started: float, backoff: Backoff) -> tuple[Try, ...]:
+    """Return all attempts of a call.
 
     Args:
-        heard: that line; None for all.
-        last: the last one.
-    """
-    lines = []
-    line = last
-    while line is not None and line is not heard:
-        lines.append(line)
-        line = line[0]
-    return lines[::-1]
-
-
-def failure_in(line: Line) -> Failure | None:
-    """What went wrong in an attempt, if anything did."""
-    return line[3] if len(line) == _FULL else Failure(names_of_class(line[3])[0], line[4])
-
-
-def wait_in(line: Line) -> timedelta:
-    """The wait that was decided on after an attempt."""
-    if len(line) == _FULL:
-        return line[4].delay if isinstance(line[4], Retry) else ZERO
-    return span(line[5])
-
-
-def timeline(last: Line | None, started: float, backoff: Backoff) -> tuple[Try, ...]:
-    """All attempts of a call.
-
-    Args:
-        last: what was written down last.
-        started: when the call began, on the clock of the lines.
-        backoff: the policy's, which tells the nominal delays.
+        last: the last entry.
+        started: the start of the call, on the clock of the entries.
+        backoff: the policy's, for the nominal delays.
     """
     return tuple(
         Try(
             number,
-            _after(line[1] - started),
-            _after(line[2] - line[1]),
-            failure_in(line),
-            line[4] if len(line) == _FULL else Retry(span(line[5]), span(backoff.delay(number) or 0.0), "backoff"),
+            _seconds(entry[1] - started),
+            _seconds(entry[2] - entry[1]),
+            failure_in(entry),
+            entry[4] if len(entry) == _FULL else Retry(span(entry[5]), span(backoff.delay(number) or 0.0), "backoff"),
         )
-        for number, line in enumerate(lines_since(None, last), 1)
+        for number, entry in enumerate(entries_since(None, last), 1)
     )
 
 
-def attach(error: Exception, record: Callable[[Record | None], Record]) -> None:
-    """Give an error its record as ``__retry__``, and one note that says it.
+def why(ended: GiveUp | Defer | None) -> str:
+    """Return the reason for the end of a call as a sentence; None stands for success."""
+    if isinstance(ended, GiveUp):
+        return ended.why
+    return "it succeeded" if ended is None else f"the next attempt is deferred to {ended.at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def attach(error: Exception, make: Callable[[Record | None], Record]) -> None:
+    """Set the record of a call as ``__retry__`` of its last error, and add a note with its summary.
 
     Args:
-        error: the last one of a call.
-        record: makes the record, given that of a call further in which left the retrying to this one.
+        error: the last error.
+        make: returns the record, given that of an inner call which left the retrying to this one.
     """
     earlier = getattr(error, "__retry__", None)
     notes: list[str] = list(getattr(error, "__notes__", ()))
     inner = None
-    if isinstance(earlier, Record):  # of a call further in, or of an earlier call if an error is raised twice
+    if isinstance(earlier, Record):  # of an inner call, or of an earlier call if an error object is raised twice
         notes = [note for note in notes if note != earlier.note]
         inner = earlier if earlier.rule == "nested" else None
-    told = record(inner)
-    # An exception may refuse attributes (a frozen dataclass does); this is how Python itself sets them.
-    BaseException.__setattr__(error, "__retry__", told)
-    BaseException.__setattr__(error, "__notes__", [*notes, told.note])
+    record = make(inner)
+    # An exception may refuse attributes (a frozen dataclass does); Python itself sets them in this way.
+    BaseException.__setattr__(error, "__retry__", record)
+    BaseException.__setattr__(error, "__notes__", [*notes, record.note])
 
 
 def attach_copies(error: Exception, copies: tuple[Record, ...]) -> None:
-    """Add to the record on an error, if it has one, what became of the other copies of its call."""
+    """Add the records of the other copies of a hedged call to the record on its error, if it has one."""
     alone = getattr(error, "__retry__", None)
     if isinstance(alone, Record):
-        told = alone._replace(copies=copies)
-        notes: list[str] = [told.note if note == alone.note else note for note in getattr(error, "__notes__", ())]
-        BaseException.__setattr__(error, "__retry__", told)
+        record = alone._replace(copies=copies)
+        notes: list[str] = [record.note if note == alone.note else note for note in getattr(error, "__notes__", ())]
+        BaseException.__setattr__(error, "__retry__", record)
         BaseException.__setattr__(error, "__notes__", notes)
 
 
-def _after(seconds: float) -> timedelta:
+def emit_retry(  # noqa: PLR0913 - the fields of the event
+    name: str, attempt: int, failure: Failure, decision: Retry, *, waited: timedelta, elapsed: timedelta
+) -> AbstractContextManager[None]:
+    """Emit the event of a failed attempt that is retried; return the context managers of observers for the wait."""
+    from redrive import observe
+
+    return observe.around(
+        observe.CallRetryScheduled(
+            name=name,
+            attempt=attempt,
+            failure=failure,
+            delay=decision.delay,
+            rule=decision.rule,
+            waited=waited,
+            elapsed=elapsed,
+        )
+    )
+
+
+def emit_success(name: str, attempts: int, *, elapsed: timedelta, waited: timedelta) -> None:
+    """Emit the event of a call that succeeded after a retry."""
+    from redrive import observe
+
+    observe.emit(observe.CallSucceeded(name=name, attempts=attempts, elapsed=elapsed, waited=waited))
+
+
+def emit_failure(  # noqa: PLR0913 - the fields of the event
+    name: str,
+    attempts: int,
+    ended: GiveUp | Defer,
+    failure: Failure | None,
+    error: Exception | None,
+    *,
+    elapsed: timedelta,
+    waited: timedelta,
+) -> None:
+    """Emit the event of a call that gave up or is deferred."""
+    from redrive import observe
+
+    common: dict[str, Any] = {"name": name, "attempts": attempts, "elapsed": elapsed, "waited": waited}
+    common |= {"rule": ended.rule, "failure": failure, "error": error}
+    if isinstance(ended, GiveUp):
+        observe.emit(observe.CallGaveUp(why=ended.why, **common))
+    else:
+        observe.emit(observe.CallDeferred(at=ended.at, **common))
+
+
+def _seconds(seconds: float) -> timedelta:
     return timedelta(0, max(0.0, seconds))

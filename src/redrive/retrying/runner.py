@@ -1,87 +1,244 @@
-"""The other side of `redrive.policy.call_methods`: what the verbs of a policy do."""
+"""The calls and blocks of a policy: ``policy.call``, ``acall``, ``outcome``, ``aoutcome``, ``for attempt in policy``.
+
+`redrive.policy.call_methods` declares these methods and calls `RUNNER` through `redrive.seams`. In a block the loop
+waits and the attempt catches: it suppresses the exception of an attempt that is retried and raises any other unchanged.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from contextvars import Token
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Self, TypeVar
 
-from redrive.policy import Policy
+from redrive.policy import Failure, Policy
 from redrive.policy.call_methods import AttemptProtocol, Runner
 from redrive.policy.outcome import Outcome
-from redrive.retrying import aio, context, sync
-from redrive.retrying.blocks import Attempts
+from redrive.retrying import context, loops
+from redrive.retrying.context import Scope
+from redrive.retrying.loops import Timeout, attempt_timeout
 from redrive.retrying.plan import Plan, name_of
-from redrive.retrying.run import start
-
-__all__ = ["RUNNER"]
+from redrive.retrying.record import failure_in
+from redrive.retrying.state import CallState, start
 
 T = TypeVar("T")
 
+_NEW, _RUNNING, _RETRY, _OVER = "new", "running", "retry", "over"
+
+
+class Attempt:
+    """One attempt of a block. Enter it once.
+
+    Attributes:
+        result: the result of the block, for a policy with ``on_result``; set it inside the block.
+    """
+
+    def __init__(self, state: CallState, *, is_async: bool) -> None:
+        self.result: Any = None
+        self._call = state
+        self._number = state.number
+        self._before = state.last
+        self._is_async = is_async
+        self._timeout: Timeout | None = None
+        self._token: Token[Scope | None] | None = None
+        self.state = _NEW
+
+    @property
+    def number(self) -> int:
+        """The number of the attempt, counted from 1."""
+        return self._number
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds until the deadline of this attempt, not below 0; None without one."""
+        ends = self._call.ends
+        return None if ends is None else max(0.0, ends - self._call.clock.monotonic())
+
+    @property
+    def deadline(self) -> datetime | None:
+        """The deadline of this attempt, aware; None without one."""
+        ends, clock = self._call.ends, self._call.clock
+        return None if ends is None else clock.now() + timedelta(seconds=ends - clock.monotonic())
+
+    @property
+    def previous(self) -> Failure | None:
+        """The failure of the attempt before this one; None for the first."""
+        return None if self._before is None else failure_in(self._before)
+
+    @property
+    def uid(self) -> str:
+        """An idempotency key: the same for all attempts of one loop and for no other."""
+        return self._call.uid
+
+    def __enter__(self) -> Self:
+        if self.state != _NEW:
+            raise RuntimeError(f"attempt {self.number} has been entered before; each turn of the loop brings a new one")
+        if self._call.guard is not None:
+            self._call.admit()
+        self.state = _RUNNING
+        self._token = self._call.publish()
+        self._timeout = attempt_timeout(self._call) if self._is_async and self._call.bounded else None
+        if self._timeout is not None:
+            self._timeout.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
+    ) -> bool:
+        self.state = _OVER
+        try:
+            if self._timeout is None:
+                return self._decide(error)
+            try:
+                self._timeout.__exit__(kind, error, traceback)
+            except TimeoutError as overrun:
+                if self._decide(overrun):
+                    return True
+                raise
+            return self._decide(error)
+        finally:
+            if self._token is not None:
+                self._call.retire(self._token)
+            if self.state != _RETRY:
+                self._call.drop()
+
+    def _decide(self, error: BaseException | None) -> bool:
+        """Return True if the loop goes on; an error is suppressed then."""
+        call = self._call
+        if error is None:
+            retry = not call.accepts(self.result)
+        elif isinstance(error, Exception):
+            decide = call.failed if self._timeout is None or not self._timeout.expired else call.timed_out
+            retry = decide(error)
+        else:
+            return False
+        if retry:
+            self.state = _RETRY
+        return retry
+
+
+class Attempts:
+    """The iterator over the attempts of one block, for ``for`` and ``async for``.
+
+    Args:
+        plan: the policy.
+        name: the name of the block, for messages.
+    """
+
+    def __init__(self, plan: Plan, name: str) -> None:
+        self._plan = plan
+        self._name = name
+        self._call: CallState | None = None
+        self._attempt: Attempt | None = None
+
+    def __iter__(self) -> Iterator[Attempt]:
+        return self
+
+    def __next__(self) -> Attempt:
+        call = self._advance()
+        if call is None:
+            raise StopIteration
+        try:
+            over = bool(call.delay) and call.sleep()
+        except BaseException:
+            call.drop()
+            raise
+        if over:
+            raise StopIteration
+        return self._next(call, is_async=False)
+
+    def __aiter__(self) -> AsyncIterator[Attempt]:
+        return self
+
+    async def __anext__(self) -> Attempt:
+        call = self._advance()
+        if call is None:
+            raise StopAsyncIteration
+        try:
+            over = bool(call.delay) and await call.asleep()
+        except BaseException:
+            call.drop()
+            raise
+        if over:
+            raise StopAsyncIteration
+        return self._next(call, is_async=True)
+
+    def _advance(self) -> CallState | None:
+        """Return the state of the call if there is another attempt."""
+        if self._call is None:
+            self._plan.refuse_hedge("a block")
+            self._plan.refuse_await("a block")
+            self._call = start(self._plan, self._name)
+            return self._call
+        state = _OVER if self._attempt is None else self._attempt.state
+        if state in (_NEW, _RUNNING):
+            raise RuntimeError(
+                "a loop over a policy needs `with attempt:` in its body, otherwise it cannot see failures"
+            )
+        return self._call if state == _RETRY else None
+
+    def _next(self, call: CallState, *, is_async: bool) -> Attempt:
+        self._attempt = Attempt(call, is_async=is_async)
+        return self._attempt
+
 
 class _Runner:
+    """The methods are described in `redrive.policy.call_methods.CallMethods`."""
+
     def call(self, policy: Policy, function: Callable[..., T], args: Any, kwargs: Any) -> T:
-        """See `redrive.policy.call_methods.CallMethods.call`."""
-        name = name_of(function)
-        result: T = sync.proceed(start(_plan(policy, name), name), function, args, kwargs)
+        result: T = loops.proceed(_start(policy, function), function, args, kwargs)
         return result
 
     async def acall(self, policy: Policy, function: Callable[..., Awaitable[T]], args: Any, kwargs: Any) -> T:
-        """See `redrive.policy.call_methods.CallMethods.acall`."""
-        name = name_of(function)
-        result: T = await aio.proceed(start(_plan(policy, name), name), function, args, kwargs)
+        result: T = await loops.aproceed(_start(policy, function), function, args, kwargs)
         return result
 
     def outcome(self, policy: Policy, function: Callable[..., T], args: Any, kwargs: Any) -> Outcome[T]:
-        """See `redrive.policy.call_methods.CallMethods.outcome`."""
-        name = name_of(function)
-        return sync.outcome(start(_plan(policy, name), name), function, args, kwargs)
+        return loops.outcome(_start(policy, function), function, args, kwargs)
 
     async def aoutcome(
         self, policy: Policy, function: Callable[..., Awaitable[T]], args: Any, kwargs: Any
     ) -> Outcome[T]:
-        """See `redrive.policy.call_methods.CallMethods.aoutcome`."""
-        name = name_of(function)
-        return await aio.outcome(start(_plan(policy, name), name), function, args, kwargs)
+        return await loops.aoutcome(_start(policy, function), function, args, kwargs)
 
     def attempts(self, policy: Policy) -> Iterator[AttemptProtocol]:
-        """See `redrive.policy.call_methods.CallMethods.__iter__`."""
-        return _loop(policy)
+        return _block(policy)
 
     def aattempts(self, policy: Policy) -> AsyncIterator[AttemptProtocol]:
-        """See `redrive.policy.call_methods.CallMethods.__aiter__`."""
-        return _loop(policy)
+        return _block(policy)
 
     def override(self, policy: Policy, changes: dict[str, Any]) -> AbstractContextManager[None]:
-        """See `redrive.policy.call_methods.CallMethods.override`."""
         return context.override(policy, changes)
 
 
 RUNNER: Runner = _Runner()
 
 
-def _loop(policy: Policy) -> Attempts:
-    """The loop of a block, named after the function that contains it."""
-    frame = sys._getframe(3)  # noqa: SLF001 - here, the runner, `Forms.__iter__`, the `for` statement
+def _start(policy: Policy, function: Callable[..., Any]) -> CallState:
+    name = name_of(function)
+    return start(_plan(policy, name), name)
+
+
+def _block(policy: Policy) -> Attempts:
+    """Return the attempts of a block, named after the function that contains it."""
+    frame = sys._getframe(3)  # noqa: SLF001 - this function, the runner, `CallMethods.__iter__`, the `for` statement
     name = f"the block in {frame.f_globals.get('__name__', '?')}.{frame.f_code.co_qualname}"
     return Attempts(_plan(policy, name), name)
 
 
 _PLANS: dict[int, Plan] = {}
-_REMEMBERED = 256  # programs have few policies; one that makes them on the fly must not fill the memory
+_PLANS_KEPT = 256  # programs have few policies; one that creates them on the fly must not fill the memory
 
 
 def _plan(policy: Policy, name: str) -> Plan:
-    """The plan of a policy, remembered by identity: to hash a policy costs more than a whole call.
-
-    Raises:
-        PolicyValueError: see `Plan`; it names the function.
-    """
+    """Return the plan of a policy, cached by identity: hashing a policy costs more than a whole call."""
     plan = _PLANS.get(id(policy))
-    if plan is None or plan.given is not policy:  # the plan holds its policy, so that no other one can have its id
+    if plan is None or plan.given is not policy:  # the plan refers to its policy, so that no other one can have its id
         plan = Plan(policy, name)
-        if len(_PLANS) >= _REMEMBERED:
+        if len(_PLANS) >= _PLANS_KEPT:
             _PLANS.clear()
         _PLANS[id(policy)] = plan
     return plan

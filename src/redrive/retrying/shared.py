@@ -1,19 +1,22 @@
-"""What calls share: budgets, circuit breakers and hedging plans, by key.
+"""Budgets, circuit breakers and hedges that calls share, by key.
 
-A policy is a value and holds no state, so it names what it shares: ``Policy(budget="payments")``. What stands behind
-the name is registered once in the process::
+A policy is a value without state, so it names the limits that it shares: ``Policy(budget="payments")``. The limit is
+registered once in the process::
 
     redrive.retrying.budget("payments", RatioBudget(0.1))
 
-All policies that name it draw on the same budget, whatever functions they sit on and whatever threads and tasks call
-them. Name the *target*, not the function: what must not be overwhelmed is the service behind it.
+All policies with this name charge the same budget, for all functions, threads and tasks. Name the *target*, not the
+function: the service must not be overloaded.
 
-The keys are looked up when a call is made, not when a function is decorated, so that the order of imports does not
-matter; a key that nobody registered is an error of the first call. Registering the same thing twice is fine (a module
-may be reloaded), registering another under the same key is not. Instead of a key a policy may hold what these
-functions return.
+Keys are resolved when a call is made, so the order of imports does not matter; an unknown key is an error of the first
+call. Registering an equal limit again is allowed (a module may be reloaded), registering another one under the same key
+is not. Instead of a key, a policy may hold the object that these functions return.
 
-Everything here is guarded by locks that are held for a few additions and never while something waits.
+A call with a budget or a breaker has a `Guard`. The breaker is asked once, before the first attempt, and receives one
+result for the whole call. The budget is asked for each retry that the policy has decided on, before its backoff.
+However the call ends, its permit and its charge are returned exactly once, at the latest by `Guard.__del__`.
+
+Locks are held for a few additions, never during a wait.
 """
 
 from __future__ import annotations
@@ -21,35 +24,35 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from redrive.clock import Clock
-from redrive.errors import PolicyValueError
-from redrive.policy import Failure
+from redrive.errors import CircuitOpen, PolicyValueError
+from redrive.policy import Defer, Failure, GiveUp, format_duration
 from redrive.policy.breaker import BreakerSettings
 from redrive.policy.budget import Budget, Ledger
 from redrive.policy.classify import refuse_coroutine_function
-from redrive.retrying.circuit_breaker import CircuitBreaker
+from redrive.policy.hedge import Hedge
+from redrive.retrying.circuit_breaker import CircuitBreaker, Permit
 from redrive.retrying.context import SCOPE, SYSTEM
-from redrive.retrying.hedging import Hedge
-
-__all__ = ["SharedBreaker", "SharedBudget", "breaker", "budget", "hedge", "isolated", "resolve"]
 
 T = TypeVar("T")
 
+_ANSWERED = ("disabled", "not_matched", "permanent")  # rules by which a call ends although its target has answered
+
 
 class SharedBudget:
-    """A budget and what its callers have seen of it so far.
+    """A retry budget with its present balance.
 
     Args:
-        budget: its numbers.
-        key: its name, for messages.
-        ledger: where it begins; by default it has seen nothing.
+        budget: the numbers.
+        key: the name, for messages.
+        ledger: the balance to begin with; by default that of an unused budget.
 
     Attributes:
-        abandoned: of calls that were left without a word, whether a retry was in flight and whether they had begun.
+        abandoned: for each call that was collected as garbage, whether a retry was in flight and whether it had begun.
     """
 
     def __init__(self, budget: Budget, key: str = "", *, ledger: Ledger | None = None) -> None:
@@ -65,13 +68,13 @@ class SharedBudget:
 
     @property
     def left(self) -> float:
-        """How much there is now: tokens, or retries."""
+        """The present balance: tokens, or retries."""
         now = _now()
         with self._lock:
             return self._current(now).left(now)
 
     def _current(self, now: float) -> Ledger:
-        """The ledger, after those calls that were left without a word."""
+        """Return the ledger after settling the abandoned calls."""
         while self.abandoned:
             release, end = self.abandoned.popleft()
             if release:
@@ -81,12 +84,12 @@ class SharedBudget:
         return self._ledger
 
     def begin(self, now: float) -> None:
-        """A call begins; see `redrive.policy.budget`, for the others too."""
+        """Record the begin of a call; `redrive.policy.budget` describes the effect of this and the next two."""
         with self._lock:
             self._current(now).begin(now)
 
     def spend(self, now: float, failure: Failure | None, *, release: bool) -> float | None:
-        """A retry is wanted; ``release`` says that the one before has ended."""
+        """Charge a retry and return its price, None if it is refused; ``release`` ends the retry before it."""
         with self._lock:
             ledger = self._current(now)
             if release:
@@ -94,12 +97,12 @@ class SharedBudget:
             return ledger.spend(now, failure)
 
     def settle(self, now: float, *, ok: bool | None, price: float | None, release: bool, end: bool) -> None:
-        """A call, or one copy of it, is over.
+        """Record the end of a call, or of one copy of it.
 
         Args:
             now: the present instant.
-            ok: whether it succeeded; None if that is not known or was counted already.
-            price: of its last retry, if it had one.
+            ok: whether it succeeded; None if that is unknown or counted already.
+            price: the price of its last retry, if it had one.
             release: whether a retry of it was in flight.
             end: whether it was the copy that began the call.
         """
@@ -119,12 +122,12 @@ class SharedBudget:
 
 
 class SharedBreaker:
-    """A circuit breaker of calls: it refuses them all while too many fail.
+    """A circuit breaker of calls, which refuses all calls while too many fail.
 
     Args:
         settings: when it opens and how it recovers.
-        key: its name, for messages.
-        counts: which errors are failures of the target; by default those that the policy would retry.
+        key: the name, for messages.
+        counts: returns True for errors that are failures of the target; by default those that the policy would retry.
     """
 
     def __init__(
@@ -140,14 +143,14 @@ class SharedBreaker:
         refuse_coroutine_function(counts, "counts")
         self.key = key
         self.counts = counts
-        self.circuit = CircuitBreaker(self.settings, clock=_InForce())
+        self.circuit = CircuitBreaker(self.settings, clock=_PresentClock())
 
     def __repr__(self) -> str:
         return f"SharedBreaker({self.settings!r}, {self.key!r})"
 
 
-class _InForce:
-    """The clock of whoever asks: a breaker is made once, and tests bring their own time."""
+class _PresentClock:
+    """The clock of the present scope: one breaker serves many scopes."""
 
     def now(self) -> datetime:
         return _clock().now()
@@ -171,33 +174,30 @@ def _now() -> float:
     return _clock().monotonic()
 
 
-# ------------------------------------------------------------------------------------------------------------ registry
-
-
 class Registry(Generic[T]):
-    """Things of one kind, by key.
+    """The registered limits of one kind, by key.
 
     Args:
-        kind: the field of a policy that names them, which is also the function that registers them.
-        type: of the things.
+        kind: the policy field that names them, which is also the name of the function that registers them.
+        type: the class of the limits.
     """
 
-    def __init__(self, kind: str, type: type[T]) -> None:  # noqa: A002 - it is one
+    def __init__(self, kind: str, type: type[T]) -> None:  # noqa: A002 - the parameter is a type
         self.kind = kind
         self._type = type
         self._found: dict[str, tuple[object, T]] = {}
         self._lock = Lock()
 
     def register(self, key: str, given: object, make: Callable[[], T]) -> T:
-        """Put something under a key, or find it there.
+        """Return the limit under a key; create it if the key is new.
 
         Args:
-            key: its name.
-            given: what it is made from; equal things may be registered twice.
-            make: makes it.
+            key: the name.
+            given: the settings; equal settings may be registered twice.
+            make: creates the limit.
 
         Raises:
-            PolicyValueError: the key is no text, or it names something else.
+            PolicyValueError: the key is no text, or it has other settings.
         """
         if not isinstance(key, str) or not key:
             raise PolicyValueError(f"{key!r} is no key: the name of a {self.kind} is a text")
@@ -210,15 +210,15 @@ class Registry(Generic[T]):
         return found
 
     def resolve(self, value: object, policy: object, name: str) -> T | None:
-        """What the field of a policy stands for.
+        """Return the limit of a policy field; None if the field is None.
 
         Args:
-            value: of the field.
+            value: of the field: a key or a limit.
             policy: the policy, for messages.
-            name: of the function that is called, for messages.
+            name: the name of the called function, for messages.
 
         Raises:
-            PolicyValueError: nothing is registered under the key, or the value is neither key nor thing.
+            PolicyValueError: the key is not registered, or the value is neither a key nor a limit.
         """
         if value is None or isinstance(value, self._type):
             return value
@@ -232,7 +232,7 @@ class Registry(Generic[T]):
         return found[1]
 
     def swap(self, found: dict[str, tuple[object, T]]) -> dict[str, tuple[object, T]]:
-        """Put other contents in place, and return those that were there."""
+        """Replace the contents and return the former ones."""
         with self._lock:
             before, self._found = self._found, found
             return before
@@ -252,10 +252,10 @@ def budget(key: str, budget: Budget) -> SharedBudget:
         budget: its numbers, such as ``RatioBudget(0.1)``.
 
     Returns:
-        The shared budget, whose ``left`` says how much there is.
+        The shared budget; ``left`` is its balance.
 
     Raises:
-        PolicyValueError: the key names another budget already, or this is no budget.
+        PolicyValueError: the key names another budget already, or ``budget`` is not a budget.
     """
     return _BUDGETS.register(key, budget, lambda: SharedBudget(budget, key))
 
@@ -268,10 +268,10 @@ def breaker(
     Args:
         key: the name by which policies share it: ``Policy(breaker="payments")``.
         settings: when it opens and how it recovers.
-        counts: which errors are failures of the target; by default those that the policy would retry.
+        counts: returns True for errors that are failures of the target; by default those that the policy would retry.
 
     Returns:
-        The shared breaker; ``circuit.status`` is what it does with callers now, ``circuit.reset()`` begins anew.
+        The shared breaker; ``circuit.status`` is its present state, ``circuit.reset()`` closes it.
 
     Raises:
         PolicyValueError: the key names another breaker already.
@@ -281,43 +281,35 @@ def breaker(
 
 
 def hedge(key: str, hedge: Hedge) -> Hedge:
-    """Register a hedging plan for the whole process, so that a policy that is stored can name it.
+    """Register a hedge for the whole process, so that a stored policy can name it.
 
     Args:
         key: the name: ``Policy(hedge="reads")``.
-        hedge: the plan. It has no state, and a policy may also hold it itself.
+        hedge: the delays. A hedge has no state; a policy may also hold it itself.
 
     Raises:
-        PolicyValueError: the key names another plan already, or this is none.
+        PolicyValueError: the key names another hedge already, or ``hedge`` is not a `Hedge`.
     """
     if not isinstance(hedge, Hedge):
-        raise PolicyValueError(f"{hedge!r} is no hedging plan: give a Hedge(...)")
+        raise PolicyValueError(f"{hedge!r} is not a hedge: give a Hedge(...)")
     return _HEDGES.register(key, hedge, lambda: hedge)
 
 
 def resolve(policy: Any, name: str) -> tuple[SharedBudget | None, SharedBreaker | None]:
-    """The budget and the breaker of a policy.
-
-    Raises:
-        PolicyValueError: a key that nobody registered; the message names the function, the policy and the known keys.
-    """
+    """Return the budget and the breaker of a policy; raise `PolicyValueError` if a key is not registered."""
     return _BUDGETS.resolve(policy.budget, policy, name), _BREAKERS.resolve(policy.breaker, policy, name)
 
 
 def resolve_hedge(policy: Any, name: str) -> Hedge | None:
-    """The hedging plan of a policy.
-
-    Raises:
-        PolicyValueError: see `resolve`.
-    """
+    """Return the hedge of a policy; raise `PolicyValueError` if the key is not registered."""
     return _HEDGES.resolve(policy.hedge, policy, name)
 
 
 @contextmanager
 def isolated() -> Iterator[None]:
-    """Begin with nothing registered inside a ``with`` block, and put everything back behind it; for tests.
+    """Clear the registered limits inside a ``with`` block and restore them after it; for tests.
 
-    It is in force in the whole process, since budgets are: not for tests that run side by side in threads.
+    The change applies to the whole process, so tests that run in parallel threads cannot use it.
     """
     before = [registry.swap({}) for registry in _ALL]
     try:
@@ -325,3 +317,106 @@ def isolated() -> Iterator[None]:
     finally:
         for registry, found in zip(_ALL, before, strict=True):
             registry.swap(found)
+
+
+class Guard:
+    """The part of one call, or of one hedged copy of it, in its budget and its breaker.
+
+    Args:
+        policy: of the call.
+        name: the name of the called function.
+        monotonic: reads the call's clock.
+        hedging: True for a further copy of a call that has begun; `afford` charges it.
+
+    Raises:
+        PolicyValueError: a key of the policy is not registered.
+    """
+
+    def __init__(self, policy: Any, name: str, monotonic: Callable[[], float], *, hedging: bool = False) -> None:
+        self._begun = False
+        self._budget: SharedBudget | None = None
+        self._breaker: SharedBreaker | None = None
+        self._budget, self._breaker = resolve(policy, name)
+        self._name = name
+        self._monotonic = monotonic
+        self._permit: Permit | None = None
+        self._price: float | None = None
+        self._is_first = not hedging
+        self._in_flight = False  # a retry that the budget has granted is in progress
+        self._asked = False  # the budget has counted the latest failure
+        self._retry_after: timedelta | None = None
+
+    @property
+    def hold_back(self) -> bool:
+        """True if the error of a refused retry is raised only after its backoff."""
+        return self._budget is not None and self._budget.budget.hold_back
+
+    def afford(self) -> bool:
+        """Charge the budget for a hedge; return False if it refuses."""
+        if self._budget is None:
+            return True
+        self._price = self._budget.spend(self._monotonic(), None, release=False)
+        self._in_flight = self._begun = self._price is not None
+        return self._begun
+
+    def admit(self) -> GiveUp | None:
+        """Begin the call; return the decision if the breaker refuses it. Further calls, one per attempt, do nothing."""
+        if self._permit is None and self._breaker is not None:
+            try:
+                self._permit = self._breaker.circuit.admit()
+            except CircuitOpen as refused:
+                wait = self._retry_after = refused.retry_after
+                again = "" if wait is None else f", for {format_duration(wait)} at least"
+                self.drop()
+                return GiveUp(f"the circuit breaker {self._breaker.key!r} is open{again}", "breaker")
+        if not self._begun:
+            self._begun = True
+            if self._budget is not None:
+                self._budget.begin(self._monotonic())
+        return None
+
+    def refusal(self, why: str) -> CircuitOpen:
+        """Return the error of a call that was not admitted."""
+        return CircuitOpen(f"{self._name} was not called: {why}", retry_after=self._retry_after)
+
+    def retry(self, failure: Failure) -> GiveUp | None:
+        """Charge the budget for a retry; return the decision to give up if the budget refuses it."""
+        if self._budget is None:
+            return None
+        price = self._budget.spend(self._monotonic(), failure, release=self._in_flight)
+        self._in_flight = price is not None
+        self._asked = price is None
+        if price is None:
+            return GiveUp(f"the retry budget {self._budget.key!r} is used up", "budget")
+        self._price = price
+        return None
+
+    def finish(self, ended: GiveUp | Defer | None, error: BaseException | None = None) -> None:
+        """Report the end of the call to the breaker and the budget; ``ended`` is None if it succeeded."""
+        answered = ended is None or ended.rule in _ANSWERED
+        if self._permit is not None and self._breaker is not None:
+            counts = self._breaker.counts
+            failed = not answered if counts is None or error is None else counts(error)
+            (self._permit.failed if failed else self._permit.succeeded)()
+        ok = True if ended is None else None if answered or self._asked else False
+        self._settle(ok=ok)
+
+    def drop(self) -> None:
+        """Return permit and charge of a call with an unknown result; do nothing if it is over already."""
+        if self._permit is not None:
+            self._permit.dropped()
+        self._settle(ok=None)
+
+    def _settle(self, *, ok: bool | None) -> None:
+        if self._begun and self._budget is not None:
+            self._begun = False
+            self._budget.settle(
+                self._monotonic(), ok=ok, price=self._price, release=self._in_flight, end=self._is_first
+            )
+            self._in_flight = False
+
+    def __del__(self) -> None:
+        # Garbage is collected anywhere, also while this thread holds the budget's lock, so nothing may be locked here.
+        # (A lost canary counts as failed after its timeout.)
+        if self._begun and self._budget is not None:
+            self._budget.abandoned.append((self._in_flight, self._is_first))

@@ -1,8 +1,8 @@
-"""Wrappers that cost a call and little more: compiled once for each shape of signature.
+"""Compiled wrappers, one for each shape of signature.
 
-Nearly every decorated call succeeds at once, so that case decides what a retry costs a program. In plain Python the
-cheapest general wrapper is ``def wrapper(*args, **kwargs)``, and packing and unpacking its arguments is most of its
-cost. A wrapper that has the parameters of its function passes them on as they came:
+Most decorated calls succeed at once, so the cost of that case is the cost of the decorator. A wrapper with
+``*args, **kwargs`` spends most of its time on packing and unpacking arguments; a wrapper that repeats the parameters of
+its function passes them on unchanged:
 
 ==============================================  ====
 ``fn()``, no wrapper                            0.2
@@ -13,48 +13,46 @@ the same, and it reads the clock                0.8
 a loop written by hand, ``for`` and ``try``     1.0
 ==============================================  ====
 
-(CPython 3.11, a function without arguments, relative to the last line; ``benchmarks/inprocess.py`` measures it anew.)
-The clock has to be read: a deadline counts from the start of the first attempt, and nobody can tell later when that
-was. With that reading only the second kind of wrapper is still cheaper than what people write by hand.
+(CPython 3.11, a function without arguments, relative to the last line; ``benchmarks/inprocess.py`` measures it.)
+The wrapper must read the clock, because a deadline counts from the start of the first attempt.
 
-So the wrapper is written as text and compiled, as `dataclasses` does for ``__init__``. The text depends on nothing but
-the names and kinds of the parameters, it is compiled once for each such shape, and `linecache` knows it, so that a
-traceback shows its lines. Defaults are not part of it: the wrapper shares the function's own default objects. A
-signature that cannot be repeated so (a builtin, a partial, a parameter named like one of our own) gets
-``*args, **kwargs``.
+The wrapper is generated as text and compiled, as `dataclasses` does for ``__init__``. The text depends only on the
+names and kinds of the parameters and is compiled once for each shape. Defaults are not part of it: the wrapper shares
+the default objects of the function. A signature that cannot be repeated (a builtin, a partial, a reserved parameter
+name) gets ``*args, **kwargs``.
 
-The frame of such a wrapper is a sign: while it is on the stack, a retried call is being made. Leaving it costs nothing;
-`redrive.retrying.context` reads it.
+The frame of such a wrapper marks a retried call: `redrive.retrying.context` recognises it on the stack by its globals.
 """
 
 from __future__ import annotations
 
 import builtins
-import linecache
+import sys
 from collections.abc import Callable
 from functools import cache
 from keyword import iskeyword
 from types import FunctionType
 from typing import Any, NamedTuple, cast
 
-__all__ = ["PLAN", "RUN", "SIGN", "STARTED", "Parts", "compile_wrapper", "signed"]
-
-SIGN: dict[str, Any] = {"__builtins__": builtins, "__name__": __name__}
-"""The globals of every such wrapper, and of nothing else: by them a frame is recognised, at the cost of one ``is``."""
+MARK: dict[str, Any] = {"__builtins__": builtins, "__name__": __name__}
+"""The globals of every such wrapper, and of nothing else: one ``is`` recognises a frame."""
 
 PLAN = "_rd_plan"
-"""The name under which such a frame holds its plan."""
+"""The local variable of such a frame that holds its plan."""
 
 STARTED = "_rd_started"
-"""The name under which such a frame holds the clock's reading at the start of its first attempt, once it has one."""
+"""The local variable that holds the clock's reading at the start of the first attempt, once there is one."""
 
-RUN = "_rd_run"
-"""The name under which it holds its `Run`, once it has one; before that the system clock is in force."""
+STATE = "_rd_state"
+"""The local variable that holds the `CallState`, once there is one; before that the system clock is in force."""
 
-_OURS = "_rd_"
+UNLISTED: dict[str, str] = {}
+"""File names and texts of wrappers that `linecache` does not have yet; see `list_sources`."""
+
+_RESERVED = "_rd_"
 
 _SYNC = """\
-def factory(_rd_call, _rd_plan, _rd_scope, _rd_clock, _rd_scoped, _rd_start, _rd_audience, _rd_publish, _rd_reset):
+def factory(_rd_call, _rd_plan, _rd_scope, _rd_clock, _rd_scoped, _rd_start, _rd_listeners, _rd_publish, _rd_reset):
     def wrapper({parameters}):
         if _rd_scope() is not None:
             return _rd_scoped(_rd_plan, _rd_call, {args}, {kwargs})
@@ -62,25 +60,25 @@ def factory(_rd_call, _rd_plan, _rd_scope, _rd_clock, _rd_scoped, _rd_start, _rd
         try:
             return _rd_call({passed})
         except Exception as _rd_error:
-            _rd_run = _rd_start(_rd_plan, _rd_started)
-            if not _rd_run.failed(_rd_error):
+            _rd_state = _rd_start(_rd_plan, _rd_started)
+            if not _rd_state.failed(_rd_error):
                 raise
         while True:
-            if _rd_run.delay:
-                _rd_run.sleep()
+            if _rd_state.delay:
+                _rd_state.sleep()
             try:
                 _rd_result = _rd_call({passed})
             except Exception as _rd_error:
-                if not _rd_run.failed(_rd_error):
+                if not _rd_state.failed(_rd_error):
                     raise
             else:
-                if _rd_audience:
-                    _rd_run.emit_end()
+                if _rd_listeners:
+                    _rd_state.emit_end()
                 return _rd_result
     return wrapper
 """
 _ASYNC = """\
-def factory(_rd_call, _rd_plan, _rd_scope, _rd_clock, _rd_scoped, _rd_start, _rd_audience, _rd_publish, _rd_reset):
+def factory(_rd_call, _rd_plan, _rd_scope, _rd_clock, _rd_scoped, _rd_start, _rd_listeners, _rd_publish, _rd_reset):
     async def wrapper({parameters}):
         if _rd_scope() is not None:
             return await _rd_scoped(_rd_plan, _rd_call, {args}, {kwargs})
@@ -88,62 +86,62 @@ def factory(_rd_call, _rd_plan, _rd_scope, _rd_clock, _rd_scoped, _rd_start, _rd
         try:
             return await _rd_call({passed})
         except Exception as _rd_error:
-            _rd_run = _rd_start(_rd_plan, _rd_started)
-            if not _rd_run.failed(_rd_error):
+            _rd_state = _rd_start(_rd_plan, _rd_started)
+            if not _rd_state.failed(_rd_error):
                 raise
-        _rd_token = _rd_publish(_rd_run) if _rd_scope() is None else _rd_run.publish()
+        _rd_token = _rd_publish(_rd_state) if _rd_scope() is None else _rd_state.publish()
         try:
             while True:
-                if _rd_run.delay:
-                    await _rd_run.asleep()
+                if _rd_state.delay:
+                    await _rd_state.asleep()
                 try:
                     _rd_result = await _rd_call({passed})
                 except Exception as _rd_error:
-                    if not _rd_run.failed(_rd_error):
+                    if not _rd_state.failed(_rd_error):
                         raise
                 else:
-                    if _rd_audience:
-                        _rd_run.emit_end()
+                    if _rd_listeners:
+                        _rd_state.emit_end()
                     return _rd_result
         finally:
-            _rd_run.live = False
+            _rd_state.live = False
             try:
                 _rd_reset(_rd_token)
             except ValueError:
                 pass
     return wrapper
 """
-# A failure is judged inside the `except` clause, where a bare `raise` lets the error go as it came; the next attempt is
-# made outside of it, where Python does not hang the first error on the second as its `__context__`. What a coroutine
-# writes into the scope it writes by itself, as `Run.publish` and `Run.retire` would: two calls are 3 % of a recovery.
+# The failure is decided on inside the `except` clause, where a bare `raise` leaves the traceback unchanged. The next
+# attempt is made outside of it, where Python does not set the first error as `__context__` of the second. A coroutine
+# writes to the scope itself, as `CallState.publish` and `retire` would: two calls are 3 % of a recovery.
 
-_VARARGS, _VARKEYWORDS = 0x04, 0x08  # CO_VARARGS and CO_VARKEYWORDS of `inspect`, whose import costs 10 ms
+_VARARGS, _VARKEYWORDS = 0x04, 0x08  # CO_VARARGS and CO_VARKEYWORDS of `inspect`; importing that costs 10 ms
 
 
 class Parts(NamedTuple):
-    """What the wrapper calls.
+    """The functions that a wrapper calls.
 
     Attributes:
-        scope: returns the present scope, or None where nothing is in force.
+        scope: returns the present scope; None where nothing is in force.
         clock: returns seconds.
         scoped: ``(plan, function, args, kwargs)``: makes the whole call under the present scope.
-        start: ``(plan, started)``: makes the `Run` of a call whose first attempt has failed.
-        audience: not empty while somebody wants to be told how such a call ends.
-        publish: ``(run)``: sets the present scope, and returns a token.
-        reset: ``(token)``: sets it back.
+        start: ``(plan, started)``: returns the `CallState` of a call after its first attempt has failed.
+        listeners: not empty while a listener receives events.
+        publish: ``(state)``: sets the present scope and returns a token.
+        reset: ``(token)``: restores the scope.
     """
 
     scope: Callable[[], object]
     clock: Callable[[], float]
     scoped: Callable[..., Any]
     start: Callable[..., Any]
-    audience: list[None]
+    listeners: list[None]
     publish: Callable[[Any], object]
     reset: Callable[[Any], object]
 
 
 class _Shape(NamedTuple):
-    """The parameters of a function, without defaults."""
+    """The parameters of a function, without their defaults."""
 
     positional_only: tuple[str, ...] = ()
     positional: tuple[str, ...] = ()
@@ -153,7 +151,7 @@ class _Shape(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every parameter."""
+        """Return the names of all parameters."""
         extra = tuple(name for name in (self.rest, self.more) if name)
         return self.positional_only + self.positional + self.keyword + extra
 
@@ -162,16 +160,13 @@ _ANY = _Shape(rest="args", more="kwargs")
 
 
 def compile_wrapper(function: Callable[..., Any], plan: object, parts: Parts, *, is_async: bool) -> Callable[..., Any]:
-    """Make the wrapper of a function.
+    """Return a wrapper with the function's parameters and defaults, but not yet its name and docstring.
 
     Args:
-        function: what is called; a coroutine function if ``is_async``.
-        plan: kept in the wrapper's frame and handed to ``parts.scoped`` and ``parts.start``.
-        parts: what the wrapper calls beside the function.
-        is_async: whether the wrapper is a coroutine function too; then ``scoped`` is as well.
-
-    Returns:
-        A plain function with the function's parameters and defaults, but not yet its name and docstring.
+        function: the function to call; a coroutine function if ``is_async``.
+        plan: kept in the wrapper's frame and passed to ``parts.scoped`` and ``parts.start``.
+        parts: the other functions that the wrapper calls.
+        is_async: True for a wrapper that is a coroutine function; ``parts.scoped`` is one as well then.
     """
     shape = _shape(function)
     wrapper = _factory(shape, is_async=is_async)(function, plan, *parts)
@@ -181,18 +176,31 @@ def compile_wrapper(function: Callable[..., Any], plan: object, parts: Parts, *,
     return wrapper
 
 
-def signed(wrapper: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, with frames that are recognised as those of a retried call.
+def marked(wrapper: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the same function with frames that are recognised as those of a retried call.
 
-    Args:
-        wrapper: a function that keeps the locals named above and uses no globals but builtins.
+    It must keep the local variables named above and use no globals except builtins.
     """
     function = cast("FunctionType", wrapper)
-    return FunctionType(function.__code__, SIGN, closure=function.__closure__)
+    return FunctionType(function.__code__, MARK, closure=function.__closure__)
+
+
+def list_sources() -> None:
+    """Register the texts of wrappers in `linecache`, so that tracebacks show their lines.
+
+    Called by the first failure, or by the compilation if `linecache` is imported already: importing it takes as long as
+    a tenth of the start-up of a program that only decorates.
+    """
+    import linecache
+
+    for filename in list(UNLISTED):
+        text = UNLISTED.pop(filename, "")  # another thread may have taken it
+        if text:
+            linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
 
 
 def _shape(function: Callable[..., Any]) -> _Shape:
-    """The parameters to repeat, or ``*args, **kwargs`` where they cannot be."""
+    """Return the parameters to repeat; those of ``*args, **kwargs`` if they cannot be repeated."""
     if not isinstance(function, FunctionType):
         return _ANY
     code = function.__code__
@@ -206,13 +214,13 @@ def _shape(function: Callable[..., Any]) -> _Shape:
         keyword=keyword,
         more=next(names) if code.co_flags & _VARKEYWORDS else None,
     )
-    usable = all(name.isidentifier() and not iskeyword(name) and not name.startswith(_OURS) for name in shape.names)
+    usable = all(name.isidentifier() and not iskeyword(name) and not name.startswith(_RESERVED) for name in shape.names)
     return shape if usable else _ANY
 
 
 @cache
 def _factory(shape: _Shape, *, is_async: bool) -> Callable[..., FunctionType]:
-    """Compile the wrapper's text for one shape; all functions of that shape share its code."""
+    """Compile the wrapper for one shape; all functions of that shape share its code."""
     star = [f"*{shape.rest}"] if shape.rest else []
     bare = ["*"] if shape.keyword and not shape.rest else []
     only = [*shape.positional_only, "/"] if shape.positional_only else []
@@ -227,8 +235,10 @@ def _factory(shape: _Shape, *, is_async: bool) -> Callable[..., FunctionType]:
         passed=", ".join([*values, *named, *more]),
     )
     filename = f"<redrive.retry: {'async ' * is_async}def wrapper({parameters})>"
-    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
+    UNLISTED[filename] = text
+    if "linecache" in sys.modules:
+        list_sources()
     made: dict[str, Any] = {}
-    exec(compile(text, filename, "exec"), SIGN, made)  # noqa: S102 - our own text; names are checked to be identifiers
+    exec(compile(text, filename, "exec"), MARK, made)  # noqa: S102 - generated above; the names are identifiers
     factory: Callable[..., FunctionType] = made["factory"]
     return factory

@@ -1,7 +1,7 @@
 """Simulation: what a policy does to those who call and to what they call, before anybody is called.
 
 Answers: how many calls does this policy make in an outage, among a thousand clients, on a target that is nearly full,
-beside other libraries and the textbook? May import: `redrive.policy`, the pure value `redrive.retrying.hedging.Hedge`,
+beside other libraries and the textbook? May import: `redrive.policy`, the pure value `redrive.policy.hedge.Hedge`,
 and its own seeded dice. Must never: read a clock, wait, do I/O, or decide anything about a failure by itself.
 
 The ten scenarios replay what the field has published about retries: Amazon's contending writers, the outages and

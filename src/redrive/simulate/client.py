@@ -1,10 +1,9 @@
 """One process that calls a target: what its calls share, and what becomes of each failed attempt. PURE.
 
-Scenarios know a `SimulatedClient` and its `SimulatedCall`; which library stands behind them they do not.
-`PolicyClient` is redrive: it
-asks the same `redrive.policy.Policy.decide` that a call in a program asks, in the same order of budget and breaker as
-`redrive.retrying.guard.Guard`, with the same ledgers and the same breaker. `FormulaClient` is any other library, as its
-documentation writes it down.
+Scenarios know a `SimulatedClient` and its `SimulatedCall`; which library stands behind them they do not. `PolicyClient`
+is redrive: it asks the same `redrive.policy.Policy.decide` that a call in a program asks, in the same order of budget
+and breaker as `redrive.retrying.shared.Guard`, with the same ledgers and the same breaker. `FormulaClient` is any other
+library, as its documentation writes it down.
 """
 
 from __future__ import annotations
@@ -104,7 +103,7 @@ class PolicyClient:
 
 
 class PolicyCall:
-    """One call under a policy, as `redrive.retrying.run.Run` makes it."""
+    """One call under a policy, as `redrive.retrying.state.CallState` makes it."""
 
     __slots__ = ("_client", "_history", "_price", "_token")
 

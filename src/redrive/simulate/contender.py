@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from redrive.policy import Policy
 from redrive.policy.breaker import BreakerSettings
 from redrive.policy.budget import Budget, RatioBudget
-from redrive.retrying.hedging import Hedge
+from redrive.policy.hedge import Hedge
 from redrive.simulate.client import FormulaClient, PolicyClient, SimulatedClient
 
 __all__ = ["DEFAULTS", "NONE", "REDRIVE", "Contender", "exponential", "of_policy", "stamina_wait"]

@@ -21,7 +21,7 @@ from redrive.policy.classify import reading
 from redrive.retrying import budget
 from redrive.retrying.context import deadline
 from redrive.retrying.plan import Plan
-from redrive.retrying.run import Run, start
+from redrive.retrying.state import CallState, start
 
 __all__ = ["Calls", "asaid", "is_replayable", "said"]
 
@@ -62,7 +62,7 @@ class Calls:
         if any(policy is not None and policy.hedge is not None for policy in policies):
             raise PolicyValueError("a hedging policy needs calls that can be cancelled: take aio_channel()")
 
-    def start(self, details: Any) -> Run | None:
+    def start(self, details: Any) -> CallState | None:
         """Begin a call; None if it is not retried."""
         method = details.method
         name = method.decode() if isinstance(method, bytes) else str(method)
@@ -103,12 +103,12 @@ def _describe(error: BaseException) -> Failure | None:
     return describe(error)
 
 
-def _left(run: Run | None, *, stream: bool) -> float | None:
+def _left(run: CallState | None, *, stream: bool) -> float | None:
     """Seconds that an attempt may take; None without a bound."""
     if not stream:
         found = deadline()
         return None if found is None else found.remaining
-    if run is None or not run.plan.promised or run.plan.limit is None:
+    if run is None or not run.plan.has_deadline or run.plan.limit is None:
         return None
     return max(0.0, run.started + run.plan.limit - run.clock.monotonic())
 
@@ -128,7 +128,7 @@ class _Details(
     __slots__ = ()
 
 
-def said(run: Run | None, details: Any, *, stream: bool = False) -> Any:
+def said(run: CallState | None, details: Any, *, stream: bool = False) -> Any:
     """The details of an attempt: its own timeout, and how many there were before it."""
     metadata = tuple(details.metadata or ())
     if run is not None and run.number > 1:
@@ -143,7 +143,7 @@ def said(run: Run | None, details: Any, *, stream: bool = False) -> Any:
     )
 
 
-def asaid(run: Run | None, details: Any, *, stream: bool = False) -> grpc.aio.ClientCallDetails:
+def asaid(run: CallState | None, details: Any, *, stream: bool = False) -> grpc.aio.ClientCallDetails:
     """The same for asyncio."""
     same = said(run, details, stream=stream)
     metadata = grpc.aio.Metadata(*same.metadata)

@@ -35,7 +35,7 @@ from redrive.contrib.grpc.progress import NEVER_LEFT, NOT_PROCESSED
 from redrive.errors import PolicyError, PolicyValueError
 from redrive.policy import Backoff, Jitter, Policy
 from redrive.policy.budget import ThrottleBudget
-from redrive.retrying.hedging import Hedge
+from redrive.policy.hedge import Hedge
 
 __all__ = ["MOST_ATTEMPTS", "read_duration", "read_hedging_policy", "read_retry_policy", "read_retry_throttling"]
 

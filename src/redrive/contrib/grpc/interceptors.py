@@ -13,8 +13,8 @@ from grpc.aio import EOF  # pyright: ignore[reportAttributeAccessIssue]  # it co
 
 from redrive.contrib.grpc.calls import Calls, asaid, is_replayable, said
 from redrive.contrib.grpc.proof import mark
-from redrive.retrying import aio, sync
-from redrive.retrying.run import Run
+from redrive.retrying import loops
+from redrive.retrying.state import CallState
 
 __all__ = ["AsyncRequests", "AsyncStream", "AsyncUnary", "Interceptor"]
 
@@ -54,7 +54,7 @@ class Interceptor(
         run = self._calls.start(client_call_details)
         return self._carry_out(run, lambda: continuation(said(run, client_call_details, stream=True), request), _begun)
 
-    def _carry_out(self, run: Run | None, call: Callable[[], Any], await_: Callable[[Any], Any]) -> Any:
+    def _carry_out(self, run: CallState | None, call: Callable[[], Any], await_: Callable[[Any], Any]) -> Any:
         if run is None:
             return call()
 
@@ -67,7 +67,7 @@ class Interceptor(
                 raise
 
         try:
-            return sync.proceed(run, attempt, (), {})
+            return loops.proceed(run, attempt, (), {})
         except grpc.RpcError as error:
             if isinstance(error, grpc.Call):  # a call that has failed, which is what the library returns for one
                 return error
@@ -133,7 +133,7 @@ class _Async:
     def _connected(self) -> bool:
         return bool(self.channel.get_state() == grpc.ChannelConnectivity.READY)
 
-    async def _carry_out(self, run: Run, attempt: Callable[[], Awaitable[Any]]) -> Any:
+    async def _carry_out(self, run: CallState, attempt: Callable[[], Awaitable[Any]]) -> Any:
         async def marked() -> Any:
             before = self._connected()
             try:
@@ -142,9 +142,9 @@ class _Async:
                 mark(error, connected=before or self._connected(), address=self._calls.address)
                 raise
 
-        return await aio.proceed(run, marked, (), {})
+        return await loops.aproceed(run, marked, (), {})
 
-    async def _unary(self, run: Run | None, continuation: Callable[..., Any], details: Any, request: Any) -> Any:
+    async def _unary(self, run: CallState | None, continuation: Callable[..., Any], details: Any, request: Any) -> Any:
         if run is None:
             return await continuation(asaid(run, details), request)
 

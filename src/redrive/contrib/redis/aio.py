@@ -14,7 +14,7 @@ from redis import exceptions
 from redrive.contrib.redis.calls import Calls, derived, is_elsewhere, judge, lost, mark_partial, name_of
 from redrive.contrib.redis.replies import mark
 from redrive.policy import Stage
-from redrive.retrying import aio
+from redrive.retrying import loops
 
 __all__ = ["Client", "Pipeline", "marking"]
 
@@ -27,7 +27,7 @@ class Client(redis.asyncio.Redis):
 
     async def execute_command(self, *args: Any, **options: Any) -> Any:
         """See redis-py; under the policy."""
-        return await aio.proceed(self._calls.start(name_of(args), [args]), self._once, args, options)
+        return await loops.aproceed(self._calls.start(name_of(args), [args]), self._once, args, options)
 
     async def _once(self, *args: Any, **options: Any) -> Any:
         once: Callable[..., Any] = super().execute_command
@@ -63,7 +63,7 @@ class Pipeline(redis.asyncio.client.Pipeline):
         once: Callable[..., Any] = super().immediate_execute_command
         if self.watching:
             return await once(*args, **options)
-        return await aio.proceed(self._calls.start(name_of(args), [args]), once, args, options)
+        return await loops.aproceed(self._calls.start(name_of(args), [args]), once, args, options)
 
     async def execute(self, raise_on_error: bool = True) -> list[Any]:  # noqa: FBT001, FBT002 - redis-py's
         """See redis-py; under the policy, unless keys are watched."""
@@ -78,7 +78,7 @@ class Pipeline(redis.asyncio.client.Pipeline):
             return await self._once(raise_on_error)
 
         run = self._calls.start("pipeline", [args for args, _ in stack])
-        return cast("list[Any]", await aio.proceed(run, attempt, (), {}))
+        return cast("list[Any]", await loops.aproceed(run, attempt, (), {}))
 
     async def _once(self, raise_on_error: bool) -> list[Any]:  # noqa: FBT001 - handed on
         stack = self.command_stack

@@ -14,7 +14,7 @@ from redis import exceptions
 from redrive.contrib.redis.calls import Calls, derived, is_elsewhere, judge, lost, mark_partial, name_of
 from redrive.contrib.redis.replies import mark
 from redrive.policy import Stage
-from redrive.retrying import sync
+from redrive.retrying import loops
 from redrive.retrying.context import deadline
 
 __all__ = ["Client", "Pipeline", "marking"]
@@ -30,7 +30,7 @@ class Client(redis.Redis):
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
         """See redis-py; under the policy."""
-        return sync.proceed(self._calls.start(name_of(args), [args]), self._once, args, options)
+        return loops.proceed(self._calls.start(name_of(args), [args]), self._once, args, options)
 
     def _once(self, *args: Any, **options: Any) -> Any:
         once: Callable[..., Any] = super().execute_command
@@ -67,7 +67,7 @@ class Pipeline(redis.client.Pipeline):
         once: Callable[..., Any] = super().immediate_execute_command
         if self.watching:
             return once(*args, **options)
-        return sync.proceed(self._calls.start(name_of(args), [args]), once, args, options)
+        return loops.proceed(self._calls.start(name_of(args), [args]), once, args, options)
 
     def execute(self, raise_on_error: bool = True) -> list[Any]:  # noqa: FBT001, FBT002 - redis-py's
         """See redis-py; under the policy, unless keys are watched."""
@@ -81,7 +81,7 @@ class Pipeline(redis.client.Pipeline):
             return self._once(raise_on_error)
 
         run = self._calls.start("pipeline", [args for args, _ in stack])
-        return cast("list[Any]", sync.proceed(run, attempt, (), {}))
+        return cast("list[Any]", loops.proceed(run, attempt, (), {}))
 
     def _once(self, raise_on_error: bool) -> list[Any]:  # noqa: FBT001 - handed on
         stack = self.command_stack

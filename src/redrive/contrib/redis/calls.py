@@ -15,7 +15,7 @@ from redrive.errors import PolicyValueError
 from redrive.policy import Failure, Policy, Stage
 from redrive.policy.classify import reading
 from redrive.retrying.plan import Plan
-from redrive.retrying.run import Run, start
+from redrive.retrying.state import CallState, start
 
 __all__ = ["Calls", "derived", "is_elsewhere", "judge", "lost", "mark_partial", "name_of"]
 
@@ -41,7 +41,7 @@ class Calls:
             Repetition.UNKNOWN: plan,
         }
 
-    def start(self, name: str, commands: Iterable[Sequence[Any]]) -> Run:
+    def start(self, name: str, commands: Iterable[Sequence[Any]]) -> CallState:
         """Begin a call.
 
         Args:

@@ -23,7 +23,7 @@ def room() -> float | None:
     call = None if scope is None else scope.call
     bounds = []
     while call is not None:
-        if call.live and call.ends is not None and (call.plan.promised or call.plan.timeout is not None):
+        if call.live and call.ends is not None and (call.plan.has_deadline or call.plan.timeout is not None):
             bounds.append(call.ends - call.clock.monotonic())
         call = call.outer
     return min(bounds, default=None)

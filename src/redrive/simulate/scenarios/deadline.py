@@ -21,7 +21,7 @@ _LONGEST = 10  # attempts of a call that are compared
 
 @dataclass(frozen=True, slots=True)
 class _Cut(Contender):
-    """Its attempts are coroutines, which are cut off at the deadline (`redrive.retrying.timeout`)."""
+    """Its attempts are coroutines, which are cut off at the deadline (`redrive.retrying.loops`)."""
 
 
 def _given(contender: Contender) -> Contender:

@@ -1,7 +1,7 @@
 """Slow answers that are bad luck, as in "The Tail at Scale" (Dean and Barroso, 2013). PURE.
 
 Most answers come within 20 ms; one in a hundred takes up to two seconds. Nothing fails, so that retries alone change
-nothing: only a second copy of a slow call does (`redrive.retrying.hedged_call`).
+nothing: only a second copy of a slow call does (`redrive.retrying.hedging`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import replace
 from math import log
 
 from redrive.policy.budget import RatioBudget
-from redrive.retrying.hedging import Hedge
+from redrive.policy.hedge import Hedge
 from redrive.simulate.client import SimulatedClient
 from redrive.simulate.contender import DEFAULTS, REDRIVE, Contender
 from redrive.simulate.load import quantile

@@ -1,0 +1,495 @@
+"""The state of one retried call: its attempts so far, and the decision after each of them.
+
+The loops in `redrive.retrying.loops`, compiled wrappers, generators and blocks call and wait; each of them has this
+shape::
+
+    while True:
+        if state.delay:
+            state.sleep()
+        try:
+            result = call()
+        except Exception as error:
+            if not state.failed(error):  # it is not retried
+                raise
+        else:
+            if state.accepts(result):
+                return result
+
+The policy decides on each failure: by ``Policy.quick`` where class, number and time of the failure suffice, otherwise
+by ``Policy.decide``. The state passes the history, the time and the random sample. One rule applies after the policy: a
+call with ``nested="outer"`` makes no retry that an enclosing call would make, since the numbers of attempts would
+multiply. Its record has the rule ``nested`` then.
+
+Limits that calls share apply in a fixed order: ``deadline( hedge( breaker -> budget -> [ attempt_timeout( limiter( call
+) ) ] x n ) )``. A breaker counts calls and is asked once, in `CallState.admit`. A budget is charged when a retry is
+decided, in `CallState.failed`. Both go through `redrive.retrying.shared.Guard`. A hedge runs the whole loop several
+times (`redrive.retrying.hedging`); a limiter is a decorator of the function (`redrive.retrying.limiter`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from contextvars import Token
+from datetime import datetime, timedelta
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any
+
+from redrive.clock import Clock
+from redrive.observe.listeners import LISTENERS
+from redrive.policy import Decision, Defer, Failure, GiveUp, History, Retry, Stage, format_duration
+from redrive.policy.classify import Answer, described
+from redrive.policy.duration import ZERO, span
+from redrive.policy.outcome import Deferred, GaveUp, Ok, Outcome, Record, surface
+from redrive.retrying.context import SCOPE, SYSTEM, Call, Scope, enclosing
+from redrive.retrying.plan import Plan, never_quick
+from redrive.retrying.record import (
+    Entry,
+    attach,
+    emit_failure,
+    emit_retry,
+    emit_success,
+    entries_since,
+    failure_in,
+    timeline,
+    wait_in,
+    why,
+)
+from redrive.retrying.rng import roll, unique
+from redrive.retrying.wrapper import UNLISTED, list_sources
+
+if TYPE_CHECKING:
+    from redrive.retrying.shared import Guard
+
+_MONOTONIC: Callable[[], float] = SYSTEM.monotonic
+_OFF = GiveUp("retries are switched off", "disabled")
+
+
+class CallState(Scope):
+    """The state of one call.
+
+    Args:
+        plan: the policy.
+        started: the clock's monotonic reading at the start of the call.
+
+    Attributes:
+        number: of the present attempt, or of the next one during a wait; counted from 1.
+        delay: seconds to wait before the next attempt.
+        began: the start of the present attempt, on the clock.
+        clock: reads the time and waits.
+        ended: the decision that ended the call; None if it succeeded.
+        live: True while the call is in progress.
+        outer: the enclosing call in the scope.
+        on_stack: True if a frame on the stack shows this call to `redrive.retrying.context`.
+        result: the last result that was rejected and is retried.
+        last: the entry of the last attempt that has ended.
+        guard: the part of this call in a budget and a breaker, if its policy names one.
+        above: the enclosing calls that retry, where its tasks do not have their frames on the stack.
+        wait: the context managers of observers around the next wait.
+        copies: the records of the other copies of a hedged call.
+        is_copy: True for one copy of a hedged call: its retries emit events, its end does not.
+    """
+
+    # Every failure reads the attributes that have slots, the fastest kind in CPython. The others are defaults of the
+    # class, which cost nothing until they change.
+    __slots__ = (
+        "__dict__",
+        "_alone",
+        "_dice",
+        "_monotonic",
+        "_quick",
+        "began",
+        "delay",
+        "last",
+        "live",
+        "number",
+        "on_stack",
+        "plan",
+        "started",
+    )
+    clock: Clock = SYSTEM
+    ended: GiveUp | Defer | None = None
+    outer: Call | None = None
+    result: Any = None
+    guard: Guard | None = None
+    above: tuple[Call, ...] = ()
+    wait: AbstractContextManager[None] = nullcontext()
+    is_copy = False
+    copies: tuple[Record, ...] = ()
+    _name: str | None = None
+    _uid: str | None = None
+    _truncated = False
+    _instant = False
+    _started_at: datetime | None = None
+    _by_rule: tuple[int, ...] = ()
+    _error: Exception | None = None
+    _counted = 0
+    _emitted: Entry | None = None
+    _total_wait = ZERO
+
+    def __init__(self, plan: Plan, started: float) -> None:
+        if UNLISTED:
+            list_sources()
+        self.plan = plan
+        self.started = self.began = started
+        self.number = 1
+        self.delay = 0.0
+        self.on_stack = self.live = True
+        self._alone = not plan.outer_first
+        self._monotonic = _MONOTONIC
+        self._dice = roll
+        self._quick = never_quick if LISTENERS else plan.quick
+        self.last: Entry | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the called function, for messages."""
+        return self._name or self.plan.name
+
+    @property
+    def call(self) -> CallState:
+        """The call in progress, if this object is used as a scope: itself."""
+        return self
+
+    @property
+    def previous(self) -> Failure | None:
+        """The failure of the last attempt that has ended."""
+        return None if self.last is None else failure_in(self.last)
+
+    @property
+    def uid(self) -> str:
+        """An identifier of this call, the same for all its attempts."""
+        if self._uid is None:
+            self._uid = unique()
+        return self._uid
+
+    @property
+    def ends(self) -> float | None:
+        """The end of the time for the present attempt, on the clock of this call; None without a bound."""
+        if self.off:
+            return None
+        limit, timeout = self.plan.limit, self.plan.timeout
+        whole = None if limit is None else self.started + limit
+        if timeout is None:
+            return whole
+        return self.began + timeout if whole is None else min(whole, self.began + timeout)
+
+    @property
+    def bounded(self) -> bool:
+        """True if awaited attempts are cancelled at a timeout or at a deadline that the user gave."""
+        return (self.plan.has_deadline or self.plan.timeout is not None) and not self.off
+
+    @property
+    def hedges(self) -> bool:
+        """True if copies of it may be started: not where retries are switched off, nor in tests without waits."""
+        return self.plan.hedged and not self.off and not self._instant
+
+    def bind(self, scope: Scope | None, name: str | None) -> None:
+        """Prepare a call that no compiled wrapper makes.
+
+        Args:
+            scope: the present scope.
+            name: the name of the called function, if it is not that of the plan.
+        """
+        self.on_stack = False
+        self._name = name
+        if scope is not None:
+            self.clock = scope.clock
+            self.outer = scope.call
+            self._monotonic = scope.clock.monotonic
+            self._dice = scope.roll
+            self.off = scope.off
+            self._instant = scope.trial is not None
+            if self.off or self._instant:
+                self._quick = never_quick
+
+    def join_shared(self, *, hedging: bool = False) -> None:
+        """Take part in the budget and the breaker of the policy; ``hedging`` marks a further copy of a call."""
+        if not self.off:
+            from redrive.retrying.shared import Guard
+
+            self.guard = Guard(self.plan.policy, self.name, self._monotonic, hedging=hedging)
+            self._quick = never_quick
+
+    def admit(self) -> None:
+        """Ask the breaker before the first attempt of a call; raise `CircuitOpen` if it refuses."""
+        refused = None if self.guard is None else self.guard.admit()
+        if refused is not None and self.guard is not None:
+            self.ended = refused
+            error = self.guard.refusal(refused.why)
+            self._attach(error)
+            raise error
+
+    def drop(self) -> None:
+        """Return what the call still holds of a budget and a breaker; the call is over."""
+        if self.guard is not None:
+            self.guard.drop()
+
+    def publish(self) -> Token[Scope | None]:
+        """Write this call to the scope."""
+        self.live = True
+        scope = SCOPE.get()
+        return SCOPE.set(self if scope is None else scope.with_(call=self))
+
+    def retire(self, token: Token[Scope | None]) -> None:
+        """Restore the scope."""
+        self.live = False
+        try:  # noqa: SIM105 - `suppress` would cost more than all the rest
+            SCOPE.reset(token)
+        except ValueError:
+            pass  # the garbage collector closes coroutines in another context
+
+    def sleep(self) -> bool:
+        """Wait before the next attempt.
+
+        Returns:
+            True if no attempt follows and the last `result` is returned (``over_deadline="truncate"``).
+
+        Raises:
+            Exception: the last one, if no attempt follows.
+        """
+        with self.wait:
+            self.clock.sleep(self.delay)
+        self.began = self._monotonic()
+        return self._truncated and self._close()
+
+    async def asleep(self) -> bool:
+        """Wait as `sleep` does, while other tasks run."""
+        with self.wait:
+            await self.clock.asleep(self.delay)
+        self.began = self._monotonic()
+        return self._truncated and self._close()
+
+    def failed(self, error: Exception) -> bool:
+        """Decide on an attempt that raised.
+
+        Returns:
+            True if it is retried, after `delay`. Otherwise the error has its note and its record.
+        """
+        monotonic, dice, quick = self._monotonic, self._dice, self._quick  # CPython 3.11 is slow to call attributes
+        at = monotonic()
+        number = self.number
+        delay = quick(error, number, at - self.started, dice())
+        if delay is not None and (self._alone or self._left_to(error, None) is None):
+            try:
+                self.last = (self.last, self.began, at, type(error), str(error), delay)
+            except Exception:  # noqa: BLE001 - a broken `__str__`, which `Failure` can describe
+                return self.decide_error(error, at, timed_out=False)
+            self.began = at
+            self.number = number + 1
+            self.delay = delay
+            return True
+        return self.decide_error(error, at, timed_out=False)
+
+    def timed_out(self, error: Exception) -> bool:
+        """Decide on an attempt that redrive cancelled, so that it is unknown if it took effect; see `failed`."""
+        return self.decide_error(error, self._monotonic(), timed_out=True)
+
+    def decide_error(
+        self, error: Exception, at: float, *, timed_out: bool, answer: Answer | EllipsisType = ...
+    ) -> bool:
+        """Decide on an error that was raised at an earlier instant, with the awaited answer of a classifier."""
+        policy = self.plan.policy
+        if self.off:
+            self.last = (self.last, self.began, at, Failure.of(error), _OFF)
+            self.ended = _OFF
+            return False
+        if timed_out:
+            at = max(at, self.ends or at)  # the timer may use another clock: the attempt lasted that long at least
+        stage = Stage.IN_FLIGHT if timed_out else Stage.ANSWERED
+        if isinstance(answer, EllipsisType):
+            failure = policy.classify(error, stage=stage)
+        else:
+            failure = described(error, answer, stage)
+        if timed_out and failure.reason == "ERROR":
+            failure = failure._replace(reason="TIMEOUT")
+        if self._decide(failure, at, error):
+            self._error = error if self._truncated else None
+            return True
+        if self.guard is not None:
+            self.guard.finish(self.ended, error)
+        self._attach(error)
+        return False
+
+    def accepts(self, result: Any) -> bool:
+        """Return True if a result ends the call: it is good, or bad and not retried."""
+        checks = self.plan.checks_results and not self.off
+        return self.decide_result(result, self.plan.policy.classify_result(result) if checks else None)
+
+    def decide_result(self, result: Any, failure: Failure | None) -> bool:
+        """Return True if a result ends the call, given its failure; None if no predicate rejects it."""
+        before = self.last
+        if failure is not None and self._decide(failure, self._monotonic(), None, result):
+            self.result = result
+            return False
+        if self.ended is not None and self.ended.rule == "not_matched":  # a combination of policies accepts it
+            self.ended, self.last = None, before
+        if failure is not None or self.guard is not None or LISTENERS:
+            self._returned()
+        return True
+
+    def _close(self) -> bool:
+        if self.ended is None:
+            limit = format_duration(timedelta(0, self.plan.limit or 0.0))
+            self.ended = GiveUp(f"it waited until the deadline of {limit} and did not call again", "deadline")
+        if self._error is None:
+            self._returned()
+            return True
+        if self.guard is not None:
+            self.guard.finish(self.ended, self._error)
+        self._attach(self._error)
+        error, self._error = self._error, None
+        return surface(error)
+
+    def _left_to(self, error: Exception | None, result: object) -> str | None:
+        """Return the name of an enclosing call that retries this failure; None if the call retries by itself."""
+        if self._alone:
+            return None
+        above = self.above or enclosing(self, error)
+        if not above:
+            self._alone = True
+            return None
+        return next((call.name for call in above if call.repeats(error, result)), None)
+
+    def repeats(self, error: Exception | None, result: object) -> bool:
+        """See `redrive.retrying.context.Call`."""
+        elapsed = 0.0 if self.number > 1 else self._monotonic() - self.started
+        return not self.off and self.plan.repeats(self.clock.now(), elapsed, error, result)
+
+    def _decide(self, failure: Failure, at: float, error: Exception | None, result: object = None) -> bool:
+        if self._started_at is None:
+            self._started_at = self.clock.now() - timedelta(0, self._monotonic() - self.started)
+        now = self._started_at + timedelta(0, at - self.started)
+        last = span(self.delay) if self.number > 1 else None
+        history = History(self.number, self._started_at, last, self._by_rule)
+        policy = self.plan.policy
+        sample = self._dice()
+        decision = policy.decide(history, failure, now, sample)
+        if isinstance(decision, Retry):
+            above = self._left_to(error, result)
+            if above is not None:
+                decision = GiveUp(f"left the retrying to {above} above", "nested")
+            elif self._instant and decision.rule == "deadline":
+                decision = GiveUp("the deadline would be waited for, without another attempt", "deadline")
+            elif self._instant:
+                decision = decision._replace(delay=ZERO)
+        if isinstance(decision, Retry) and self.guard is not None and decision.rule != "deadline":
+            decision = self._charge(self.guard, failure, decision)
+        self.last = (self.last, self.began, at, failure, decision)
+        if not isinstance(decision, Retry):
+            self.ended = decision
+            return False
+        self._by_rule = policy.advance(history, failure, decision.delay, now=now, sample=sample).by_rule
+        self.began = at
+        self.number += 1
+        self.delay = decision.delay.total_seconds()
+        self._truncated = decision.rule in ("deadline", "budget")
+        if LISTENERS and not self._truncated:
+            self._emit_retry(failure, decision)
+        return True
+
+    def _charge(self, guard: Guard, failure: Failure, decision: Retry) -> Decision:
+        """Return the retry if the budget grants it; otherwise `GiveUp`, or a wait with `GiveUp` behind it."""
+        refused = guard.retry(failure)
+        if refused is None or not guard.hold_back:
+            return decision if refused is None else refused
+        self.ended = refused
+        return decision._replace(rule="budget")
+
+    def copy(self) -> CallState:
+        """Return another call under the same policy with the same start: a hedge. It has no guard yet."""
+        copy = CallState(self.plan, self.started)
+        copy.bind(SCOPE.get(), self._name)
+        copy.began = self._monotonic()
+        copy.above = self.above
+        copy._quick, copy.is_copy = never_quick, True
+        return copy
+
+    def adopt(self, winner: CallState, copies: Iterable[CallState]) -> None:
+        """Take the attempts of the copy that decided the call, and the records of the others."""
+        self.copies = tuple([copy.cancelled() for copy in copies if copy is not winner])
+        self.number, self.ended, self.last, self.began = winner.number, winner.ended, winner.last, winner.began
+
+    def cancelled(self) -> Record:
+        """Return the record of a copy that is cancelled now, unless it is over."""
+        if self.ended is None:
+            self.ended = GiveUp("another copy of the call was first", "outrun")
+            if not (self.delay and self.last and self.last[2] == self.began):  # it was not in a wait
+                failure = Failure((), self.ended.why, "OUTRUN", Stage.IN_FLIGHT)
+                self.last = (self.last, self.began, self._monotonic(), failure, self.ended)
+        return self.record()
+
+    def record(self, inner: Record | None = None) -> Record:
+        """Return the record of the attempts so far."""
+        rule = "ok" if self.ended is None else self.ended.rule
+        tries = timeline(self.last, self.started, self.plan.policy.backoff)
+        return Record(self.name, tries, self._elapsed, rule, why(self.ended), inner, self.copies)
+
+    def outcome(self, value: Any, error: Exception | None = None) -> Outcome[Any]:
+        """Return the outcome of a call that has ended with a result or an error."""
+        if self.ended is None:
+            self.last = (self.last, self.began, self._monotonic(), None, None)
+            return Ok(value, self.record())
+        record = self.record()
+        if isinstance(self.ended, Defer):
+            return Deferred(self.ended.at, error, value, record)
+        return GaveUp(error, value, record)
+
+    def _attach(self, error: Exception) -> None:
+        """Attach the record and a note to the last error, unless the policy does not match it; emit the end."""
+        if self.number > 1 or self.ended is None or self.ended.rule != "not_matched":
+            attach(error, self.record)
+        self.emit_end(error)
+
+    def _returned(self) -> None:
+        """Finish a call that returns a result, good or not retried."""
+        if self.guard is not None:
+            self.guard.finish(self.ended)
+        self.emit_end()
+
+    def _emit_retry(self, failure: Failure, decision: Retry) -> None:
+        """Emit the event of a retry, of which the entry exists already."""
+        waited = self._waited() - decision.delay
+        self.wait = emit_retry(self.name, self._counted, failure, decision, waited=waited, elapsed=self._elapsed)
+        if not decision.delay:
+            with self.wait:
+                pass  # observers are called also where the wait is zero
+
+    def emit_end(self, error: Exception | None = None) -> None:
+        """Emit the event of the end, unless the first attempt succeeded or its error is not matched."""
+        ended = self.ended
+        if self.is_copy or not LISTENERS:
+            return
+        if ended is None:
+            if error is None and self.number > 1:
+                emit_success(self.name, self.number, elapsed=self._elapsed, waited=self._waited())
+        elif ended.rule not in ("disabled", "nested") and (self.number > 1 or ended.rule != "not_matched"):
+            elapsed, waited = self._elapsed, self._waited()
+            emit_failure(self.name, self._counted, ended, self.previous, error, elapsed=elapsed, waited=waited)
+
+    @property
+    def _elapsed(self) -> timedelta:
+        return timedelta(0, self._monotonic() - self.started)
+
+    def _waited(self) -> timedelta:
+        """Return the sum of all waits that were decided on, the next one included."""
+        fresh = entries_since(self._emitted, self.last)
+        self._emitted, self._counted = self.last, self._counted + len(fresh)
+        self._total_wait += sum((wait_in(entry) for entry in fresh), ZERO)
+        return self._total_wait
+
+
+def start(plan: Plan, name: str | None = None) -> CallState:
+    """Return the state of a new call in the present scope, before its first attempt.
+
+    Args:
+        plan: the policy.
+        name: the name of the called function, if it is not that of the plan.
+    """
+    scope = SCOPE.get()
+    clock = SYSTEM if scope is None else scope.clock
+    state = CallState(plan if scope is None else scope.applied(plan), clock.monotonic())
+    state.bind(scope, name)
+    if state.plan.shares and not state.hedges:  # each copy of a hedged call takes part by itself
+        state.join_shared()
+    return state
