@@ -1,9 +1,9 @@
-"""Due jobs in front of a million waiting ones on PostgreSQL, while a snapshot keeps autovacuum from cleaning up.
+"""Due jobs in front of a million waiting ones on PostgreSQL, while a snapshot prevents autovacuum from cleaning up.
 
 ``python -m benchmarks.backlog [--waiting N] [--due N] [--no-snapshot]``. A worker drains the due jobs; a session with
-an open snapshot, such as a backup or a report, keeps each row version that the worker leaves behind. The output says
-how long each tenth of the jobs took, how many entries were read of which index, and how many buffers the statements of
-a claim without floors and of a settle touch at the end.
+an open snapshot, such as a backup or a report, keeps each row version that the worker replaces. The output contains the
+time of each tenth of the jobs, the entries read of each index, and the buffers that the statements of a claim without
+floors and of a settle touch at the end.
 """
 
 from __future__ import annotations

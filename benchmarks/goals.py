@@ -1,4 +1,4 @@
-"""The goals, as ratios of figures from one run, and what became of them."""
+"""The goals, as ratios of figures from one run, and their results."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["GOALS", "Goal", "Met", "judge"]
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One figure of redrive, and what it is held against.
+    """One figure of redrive, and the figure that it is compared with.
 
     Attributes:
         figure: a field of `Figures`.
-        against: the subject whose same figure it is divided by; None where the figure itself is meant.
+        against: the subject with the same figure by which it is divided; None compares the figure itself.
         at_least: the ratio should not be lower.
         at_most: the ratio, or the figure, should not be higher.
         of: the subject that has the goal.
@@ -32,11 +32,11 @@ class Goal:
 
     @property
     def wanted(self) -> str:
-        """What it should be, in words."""
+        """Describe the bound in words."""
         return f"at least {self.at_least:.3g}" if math.isfinite(self.at_least) else f"at most {self.at_most:g}"
 
     def __str__(self) -> str:
-        """What is compared, in words."""
+        """Describe the comparison in words."""
         return f"{self.of}: {self.figure}" + (f" / {self.against}" if self.against else "")
 
 
@@ -58,7 +58,7 @@ class Met:
 
     @property
     def reached(self) -> bool:
-        """Was it reached?"""
+        """Return True if the goal was reached."""
         return self.goal.at_least <= self.value <= self.goal.at_most
 
 
@@ -90,16 +90,16 @@ GOALS = {
 
 
 def judge(store: str, rounds: Sequence[Mapping[str, Figures]]) -> list[Met]:
-    """Compare what was measured with the goals.
+    """Compare measured figures with the goals.
 
-    A ratio is taken within each round, where both subjects met the same weather, and then the median of these.
+    A ratio is taken within each round, in which both subjects had the same conditions, and then the median of these.
 
     Args:
         store: a key of `GOALS`.
         rounds: the figures of each round by the name of the subject.
 
     Returns:
-        What became of each goal whose subjects were measured.
+        The result of each goal with measured subjects.
     """
     judged = []
     for goal in GOALS[store]:

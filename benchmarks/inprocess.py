@@ -1,16 +1,16 @@
-"""Calls in process: ``python -m benchmarks.inprocess [--json]``.
+"""Calls in the process: ``python -m benchmarks.inprocess [--json]``.
 
-What a retry costs where nothing waits: redrive beside its peers, a loop written by hand and no retry at all. Three
-attempts, ``ValueError``, no delay, so that the library is measured and nothing else. All subjects run in one process,
-in turns, round after round; a ratio is taken within each round, where both met the same weather, and then the median.
+The cost of a retry without waits: redrive beside its peers, a hand-written loop and no retry at all. Three
+attempts, ``ValueError``, no delay, so that only the library is measured. All subjects run in one process,
+in turns, round after round; a ratio is taken within each round, under the same conditions, and then the median.
 
 * *success*: the call returns at once.
 * *recovery*: two failures, then success.
-* *import*: what a fresh interpreter takes longer for ``import`` than for nothing; for redrive also with a function
-  decorated and called, since it loads late what it needs.
+* *import*: the time that a fresh interpreter needs for ``import`` beyond an empty program; for redrive also with a
+  function decorated and called, because it loads modules at their first use.
 
-The loop by hand has it easy: it knows its function, which takes no arguments. Each library is used as its documentation
-shows. The empty loop around the calls is measured in each round and taken off everybody's figure.
+The hand-written loop has an advantage: it is specific to its function, which takes no arguments. Each library is used
+as its documentation shows. The empty loop around the calls is measured in each round and subtracted from every figure.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ IMPORTS = {
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A ratio that redrive should not exceed, or should reach, and what became of it.
+    """A bound for the ratio of two figures, with the measured result.
 
     Attributes:
         what: the two figures.
         bound: the goal.
-        at_least: whether the ratio should be as large as that; else it should be no larger.
-        ratio: what was measured, the median over the rounds.
+        at_least: True if the ratio should be at least the bound; otherwise it should be at most the bound.
+        ratio: the measured median over the rounds.
         lowest: the lowest ratio of a round.
         highest: the highest.
     """
@@ -84,7 +84,7 @@ class Goal:
 
     @property
     def reached(self) -> bool:
-        """Was it reached?"""
+        """Return True if the goal was reached."""
         return self.ratio >= self.bound if self.at_least else self.ratio <= self.bound
 
 
@@ -108,7 +108,7 @@ class Report:
 
 
 def by_hand(function: Any) -> Any:
-    """The loop that people write."""
+    """Retry with a hand-written loop."""
 
     def loop():
         for attempt in range(3):
@@ -123,7 +123,7 @@ def by_hand(function: Any) -> Any:
 
 
 def by_hand_async(function: Any) -> Any:
-    """The same with ``await``."""
+    """Retry with a hand-written loop and ``await``."""
 
     async def loop():
         for attempt in range(3):
@@ -146,7 +146,7 @@ async def agood() -> None:
 
 
 def flaky() -> Any:
-    """A function of which every third call succeeds."""
+    """Make a function that succeeds at every third call."""
     calls = 0
 
     def call():
@@ -159,7 +159,7 @@ def flaky() -> Any:
 
 
 def aflaky() -> Any:
-    """The same as a coroutine function."""
+    """Make a coroutine function that succeeds at every third call."""
     calls = 0
 
     async def call():
@@ -181,7 +181,7 @@ def nanoseconds(function: Any, calls: int) -> float:
 
 
 def ananoseconds(function: Any, calls: int) -> float:
-    """The same where the result is awaited; the start of the event loop is not measured."""
+    """Return the same for an awaited call; the start of the event loop is not measured."""
 
     async def main() -> float:
         turns = range(calls)
@@ -203,7 +203,7 @@ def _empty(calls: int) -> float:
 
 
 def _in_turns(measure: Any, calls: int, subjects: dict[str, Any], rounds: int) -> list[dict[str, float]]:
-    """The figures of each round; one round before them warms up."""
+    """Return the figures of each round; one round before them warms up."""
     measured = []
     for _ in range(rounds + 1):
         gc.collect()
@@ -239,7 +239,7 @@ def run(calls: int, rounds: int) -> Report:
     Returns:
         The report.
     """
-    logging.disable()  # some peers log each retry; nobody would see it
+    logging.disable()  # some peers log each retry; the output is not needed
     decorated = DECORATORS.items()
     success = {BARE: good, HAND: by_hand(good)} | {name: each(good) for name, each in decorated}
     asuccess = {BARE: agood, HAND: by_hand_async(agood)} | {name: each(agood) for name, each in decorated}
@@ -260,7 +260,7 @@ def run(calls: int, rounds: int) -> Report:
 
 
 def _goals(measured: dict[str, list[dict[str, float]]]) -> list[Goal]:
-    """The goals of DESIGN, Cost."""
+    """Return the goals: not slower than a hand-written loop, nor than the peers."""
     goals = []
     for colour in ("", "async "):
         success, recovery = measured[f"{colour}success"], measured[f"{colour}recovery"]
@@ -281,7 +281,7 @@ def _of_loop(figures: dict[str, float]) -> float:
 
 
 def _added_by(peer: str, figures: dict[str, float]) -> float:
-    """How many times more than redrive a peer adds to the bare call."""
+    """Return by which factor a peer adds more to the bare call than redrive does."""
     bare = figures[BARE]
     return (figures[peer] - bare) / (figures["redrive"] - bare)
 

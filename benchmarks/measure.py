@@ -1,15 +1,15 @@
-"""Measures one subject, once: jobs go in, a worker process runs them, and the clock is read.
+"""Measures one subject, once: jobs are enqueued, a worker process runs them, and the time is taken.
 
-What is counted and what is not:
+Definitions:
 
 * *Draining* starts with jobs that are all due. The time until the last handler ran, and until the end of the last job
-  was written, both count from the first handler: a worker's start-up is not measured here. The second figure is the
-  honest one, since a job whose end is not written would run again.
+  was written, both count from the first handler: the start of the worker is not measured here. The second figure is
+  the decisive one, because a job without a written end would run again.
 * *Processor time* is that of the worker process between the same two instants.
-* *Latency* runs from just before the call that enqueues to the handler, at a steady rate far below what the subject can
-  do; so it contains one commit, and the worker finds each job alone.
+* *Latency* is the time from just before the enqueue to the handler, at a steady rate far below the limit of the
+  subject; so it contains one commit, and the worker receives each job alone.
 * *Enqueueing* is measured in this process, while no worker runs.
-* *The server's side*, where there is one: bytes of log and commits per job while draining, and the rows that are left
+* *The server's side*, if there is a server: bytes of log and commits per job while draining, and the rows that are left
   to be cleaned up when the last job has ended.
 """
 
@@ -134,7 +134,7 @@ def measure(subject: Subject, sizes: Sizes, home: Path, server: Server | None = 
 
 @contextmanager
 def _fresh(subject: Subject, home: Path, server: Server | None) -> Iterator[Place]:
-    """A new database, in which the subject has its tables."""
+    """Make a new database that contains the tables of the subject."""
     with fresh(home, server) as place:
         subject.create(place)
         with closing(subject):

@@ -1,8 +1,8 @@
-"""Counts what handlers do, across processes, for next to nothing.
+"""Counts runs of handlers across processes, at almost no cost.
 
-A handler of a benchmark does one thing: it calls `Meter.mark`. That writes three numbers (and, where asked, one
-latency) into a small file that both the worker and the benchmark have mapped into memory, so that looking at the
-progress of a worker costs the worker nothing.
+A handler of a benchmark only calls `Meter.mark`. That writes three numbers (and optionally one latency) into a small
+file that the worker and the benchmark have both mapped into memory, so that reading the progress of a worker costs the
+worker no time.
 
 ``time.monotonic`` is one clock for all processes of a machine.
 """
@@ -50,7 +50,7 @@ class Meter:
 
     @classmethod
     def given(cls) -> Meter:
-        """The meter that the environment of this worker process names."""
+        """Open the meter that the environment of this worker process names."""
         return cls(Path(os.environ[METER]))
 
     def mark(self, sent_at: float = 0.0, *, jobs: int = 1) -> None:
@@ -71,17 +71,17 @@ class Meter:
 
     @property
     def count(self) -> int:
-        """How many handlers ran."""
+        """Return the number of handlers that ran."""
         return int(self._slots[_COUNT])
 
     @property
     def first_at(self) -> float:
-        """When the first one ran, by ``time.monotonic``."""
+        """Return the time at which the first handler ran, by ``time.monotonic``."""
         return self._slots[_FIRST]
 
     @property
     def last_at(self) -> float:
-        """When the last one ran."""
+        """Return the time at which the last handler ran."""
         return self._slots[_LAST]
 
     @property

@@ -88,7 +88,7 @@ class Place:
 
     @property
     def url(self) -> str:
-        """The URL of the new database on the server."""
+        """Return the URL of the new database on the server."""
         assert self.server is not None
         return self.server.database(self.DATABASE)
 
@@ -98,13 +98,13 @@ class Place:
         return self.server.ask(statement, self.DATABASE)
 
     def settle_down(self) -> None:
-        """After filling: let the server finish what it would else do in the middle of the measurement."""
+        """Let the server finish its background work after filling, so that it does not disturb the measurement."""
         if self.server is not None:
             self.ask("VACUUM ANALYZE")
             self.ask("CHECKPOINT")
 
     def tally(self) -> Tally | None:
-        """What the server has counted; None without one."""
+        """Return the statistics of the server; None without one."""
         if self.server is None:
             return None
         wal, commits, dead = self.ask(_TALLY).split("|")

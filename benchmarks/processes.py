@@ -88,10 +88,10 @@ def wait(what: str, reached: Callable[[], bool], *processes: Process) -> float:
 
 
 def cpu_seconds(process: Process) -> float:
-    """The processor time that a process has used, all its threads together.
+    """Return the processor time of all threads of a process.
 
     Args:
-        process: which; it must not have been waited for.
+        process: must not have been waited for.
 
     Returns:
         Seconds; NaN where the system has no ``/proc``.

@@ -1,10 +1,10 @@
 """Durable jobs: ``python -m benchmarks.queue --store sqlite|postgres [--deep] [--json]``.
 
 Each subject runs in an interpreter of its own: redrive and the raw loops in this one, each peer in the virtual
-environment that ``make bench-peers`` has made for it, so that nobody's pins hold another one back. A peer whose
-environment is missing is left out, and named.
+environment that ``make bench-peers`` has made for it, so that the pins of one do not restrict another. A peer without
+an environment is left out, and named.
 
-Each round measures every subject once, in turns, because a shared machine is fast in one minute and slow in the next.
+Each round measures every subject once, in turns, because the speed of a shared machine varies from minute to minute.
 Figures are medians over the rounds.
 
 ``--deep`` adds redrive under load: with a million jobs that wait for tomorrow, with ten million finished ones, and (on
@@ -85,16 +85,16 @@ def run(store: str, sizes: Sizes, rounds: int, only: Sequence[str] = (), *, deep
 
     Args:
         store: a key of `SUBJECTS`.
-        sizes: how much.
-        rounds: how often.
-        only: the names of the subjects that are wanted; all without it.
-        deep: redrive under load, too.
+        sizes: amounts of jobs.
+        rounds: number of rounds.
+        only: names of subjects; all without it.
+        deep: measure redrive under load, too.
 
     Returns:
         The report.
 
     Raises:
-        subprocess.CalledProcessError: a subject failed; what it said stands above.
+        subprocess.CalledProcessError: a subject failed; its output stands above.
     """
     names = [name for name in SUBJECTS[store] if (deep or name not in DEEP) and (not only or name in only)]
     missing = [name for name in names if not _python(name).exists()]
@@ -113,7 +113,7 @@ def run(store: str, sizes: Sizes, rounds: int, only: Sequence[str] = (), *, deep
 
 @contextlib.contextmanager
 def home() -> Iterator[Path]:
-    """A folder for databases, on the disk that is meant; it is deleted at the end."""
+    """Make a folder for databases on the chosen disk, and delete it at the end."""
     # Not in the system's folder for temporary files: where that is memory, a sync to disk costs nothing.
     build = Path("build")
     build.mkdir(exist_ok=True)
@@ -125,7 +125,7 @@ def home() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def server_for(store: str, home: Path) -> Iterator[Server | None]:
-    """A PostgreSQL server for the length of a ``with`` block, if the store wants one.
+    """Run a PostgreSQL server for the length of a ``with`` block, if the store needs one.
 
     Args:
         store: a key of `SUBJECTS`.

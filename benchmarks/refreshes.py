@@ -35,15 +35,15 @@ WANTED = 1.5
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one round showed, per second.
+    """The figures of one round, per second.
 
     Attributes:
         enqueued: plain jobs, in bulk.
         drained: plain jobs.
-        tracked: things, in bulk.
-        refreshed: things, started and settled.
+        tracked: items, in bulk.
+        refreshed: items, started and settled.
         plain_cpu: processor time of the worker per plain job, microseconds.
-        refresh_cpu: the same per thing.
+        refresh_cpu: the same per item.
         ratio: of the times, against enqueue and drain together.
         against_drain: of the times, against the drain alone.
     """

@@ -131,7 +131,7 @@ def _round(
 
 
 def _mover(policy: RefreshPolicy) -> Callable[[datetime], object]:
-    """A start and a success of a key that is due."""
+    """Return a function that makes a start and a success of a due key."""
 
     def move(now: datetime) -> object:
         started = refresh.start(policy, RefreshState(refresh_at=now), now=now, uid="u", sample=0.5)

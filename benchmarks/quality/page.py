@@ -17,7 +17,7 @@ _START, _END = "<!-- {name}: made by python -m benchmarks.quality --docs -->", "
 
 
 def tables(finding: Finding) -> str:
-    """The figures of a scenario, its drawing, and what becomes of its targets."""
+    """Write the figures of a scenario, its drawing, and the results of its targets."""
     name, title = finding.scenario.name, finding.scenario.title
     head, *rows = cells(finding)
     lines = [head, ["---", *(["---:"] * (len(head) - 1))], *rows]
@@ -28,20 +28,20 @@ def tables(finding: Finding) -> str:
 
 
 def verdict(finding: Finding) -> list[str]:
-    """What becomes of the targets of a scenario, a line each."""
+    """Write the results of the targets of a scenario, one line each."""
     found = [each for each in TARGETS if each.scenario == finding.scenario.name]
     words = {True: "met", False: "**not met**"}
     return [
-        f"{words[each.met(finding)]}: {each.contender}, {each.measure}: {each.says} ({each.source})" for each in found
+        f"{words[each.met(finding)]}: {each.contender}, {each.measure}: {each.text} ({each.source})" for each in found
     ]
 
 
 def written(text: str, finding: Finding) -> str:
-    """A page with the part of one scenario made anew.
+    """Return a page with the part of one scenario replaced.
 
     Args:
         text: the page.
-        finding: what came of the scenario.
+        finding: the result of the scenario.
 
     Raises:
         ValueError: the page has no part for it.

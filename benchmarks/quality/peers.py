@@ -13,10 +13,10 @@ __all__ = ["checked"]
 
 
 def checked() -> list[str]:
-    """One line for each library: that its formula holds, or that it is not installed.
+    """Yield one line for each library: its formula holds, or it is not installed.
 
     Raises:
-        AssertionError: a library's defaults are not what the simulation takes them for.
+        AssertionError: the defaults of a library differ from those of the simulation.
     """
     said = []
     for name, check in (("tenacity", _tenacity), ("stamina", _stamina)):

@@ -1,7 +1,8 @@
-"""Every row once more, with few clients, one seed and six digits: cheap enough to be compared in each run of the tests.
+"""Every row of the page again, with few clients, one seed and six digits: cheap enough for each run of the tests.
 
-The page has whole crowds and few digits, so that making it anew takes long, and a small change may hide in the spread.
-A change of any row shows here first; then the page is out of date as well.
+The page has whole crowds and few digits, so that making it again takes long, and a small change may be within
+the spread.
+A change of any row is detected here first; then the page is out of date as well.
 """
 
 from __future__ import annotations
@@ -16,24 +17,20 @@ _KEPT = Path(__file__).with_name("rows.txt")
 _CLIENTS = 10
 
 
-def rows(trouble: Scenario) -> list[str]:
-    """A line for each contender of a scenario, with its figures."""
+def rows(scenario: Scenario) -> list[str]:
+    """Yield a line with the figures of each contender of a scenario."""
     return sorted(
-        f"{trouble.name}: {row.contender}: {' '.join(f'{figure.mean:.6g}' for figure in row.figures)}"
-        for row in run(trouble, clients=_CLIENTS).rows
+        f"{scenario.name}: {row.contender}: {' '.join(f'{figure.mean:.6g}' for figure in row.figures)}"
+        for row in run(scenario, clients=_CLIENTS).rows
     )
 
 
-def known(trouble: Scenario) -> list[str]:
-    """The lines of a scenario as they were when its part of the page was made."""
-    return [line for line in _KEPT.read_text().splitlines() if line.startswith(f"{trouble.name}: ")]
+def known(scenario: Scenario) -> list[str]:
+    """Return the lines of a scenario at the time when its part of the page was made."""
+    return [line for line in _KEPT.read_text().splitlines() if line.startswith(f"{scenario.name}: ")]
 
 
-def keep(trouble: Scenario) -> None:
-    """Write down the lines of a scenario.
-
-    Args:
-        trouble: whose part of the page has been made anew.
-    """
-    others = [line for line in _KEPT.read_text().splitlines() if not line.startswith(f"{trouble.name}: ")]
-    _KEPT.write_text("\n".join(sorted([*others, *rows(trouble)])) + "\n", encoding="utf-8", newline="\n")
+def keep(scenario: Scenario) -> None:
+    """Store the lines of a scenario."""
+    others = [line for line in _KEPT.read_text().splitlines() if not line.startswith(f"{scenario.name}: ")]
+    _KEPT.write_text("\n".join(sorted([*others, *rows(scenario)])) + "\n", encoding="utf-8", newline="\n")

@@ -22,24 +22,24 @@ class Target:
 
     Attributes:
         scenario: its name.
-        contender: who must keep it.
+        contender: the contender that it applies to.
         measure: the column.
-        says: the bound, for people.
-        most: the figure may not be larger; or, if ``at_least``, not smaller.
+        text: the bound in words.
+        most: the largest permitted figure; or, if ``at_least``, the smallest.
         at_least: the bound is a lower one.
-        source: who has set it.
+        source: origin of the bound.
     """
 
     scenario: str
     contender: str
     measure: str
-    says: str
+    text: str
     most: Callable[[Finding], float]
     source: str
     at_least: bool = False
 
     def met(self, finding: Finding) -> bool:
-        """Whether the mean of all seeds keeps the bound."""
+        """Return True if the mean of all seeds keeps the bound."""
         mean, bound = finding.figure(self.contender, self.measure).mean, self.most(finding)
         return mean >= bound if self.at_least else mean <= bound
 

@@ -1,6 +1,6 @@
-"""What is measured: one file a subject, each behind the same protocol.
+"""The measured queues: one file per subject, each behind the same protocol.
 
-A subject brings a database, ways of putting jobs in, and a command line for one worker process whose handlers call
+A subject has a database, ways to enqueue jobs, and a command line for one worker process with handlers that call
 `benchmarks.meter.Meter.mark`. To add a peer, write its file and name it in `SUBJECTS` under the store that it uses.
 """
 
@@ -20,7 +20,7 @@ class Subject(Protocol):
 
     Attributes:
         name: for tables.
-        kept: what is left of a job that has succeeded; what is compared must be said.
+        kept: the rows that remain of a job that has succeeded, because subjects differ in it.
     """
 
     name: str
@@ -58,15 +58,15 @@ class Subject(Protocol):
         ...
 
     def worker(self) -> tuple[Sequence[str], dict[str, str]]:
-        """How to start one worker process on the database.
+        """Return the command that starts one worker process on the database.
 
         Returns:
-            Its command line, and what to add to its environment.
+            Its command line, and variables to add to its environment.
         """
         ...
 
     def unfinished(self) -> bool:
-        """Is there a job whose end has not been written yet? Must be cheap: it is asked often."""
+        """Return True if a job has no written end yet. Must be cheap: it is called often."""
         ...
 
     def close(self) -> None:

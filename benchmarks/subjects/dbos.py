@@ -1,6 +1,6 @@
 """DBOS queues, on PostgreSQL and on SQLite.
 
-It looks for new work once a second unless told otherwise; a peer is measured at its best, and that was every 10 ms.
+By default it polls once a second; a peer is measured at its best, which was every 10 ms.
 
 ``python -m benchmarks.subjects.dbos URL`` is its worker process.
 """
@@ -32,7 +32,7 @@ _meters: list[Meter] = []
 
 @DBOS.workflow()
 async def noop(sent_at: float) -> None:
-    """The job of the benchmark."""
+    """Count one run."""
     if not _meters:
         _meters.append(Meter.given())
     _meters[0].mark(sent_at)

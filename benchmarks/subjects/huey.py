@@ -88,7 +88,7 @@ class Huey(Subject):
         return (*consumer, "--workers", str(THREADS), "--no-periodic", "--quiet"), {FILE: self._path}
 
     def unfinished(self) -> bool:
-        """How many rows are left; of those that run there is no trace."""
+        """Return the number of rows that are left; running jobs have no row."""
         return bool(self._huey.storage.queue_size())
 
     def close(self) -> None:

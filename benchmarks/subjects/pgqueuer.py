@@ -70,7 +70,7 @@ class PgQueuer(Subject):
 
 
 async def work(url: str) -> None:
-    """Run jobs until told to stop.
+    """Run jobs until stopped.
 
     Args:
         url: of the database.

@@ -70,7 +70,7 @@ class RawPostgres(Subject):
         self._run(self._connection.execute("INSERT INTO jobs (payload) VALUES ($1)", b"%r" % sent_at))
 
     def enqueue_many(self, count: int) -> None:
-        """Insert many rows by COPY, a thousand a transaction, as everybody does: what is synced is the same."""
+        """Insert many rows by COPY, a thousand a transaction, as usual: the amount of synced data is the same."""
         for start in range(0, count, CHUNK):
             rows = [("noop", b"0.0")] * min(CHUNK, count - start)
             self._run(self._connection.copy_records_to_table("jobs", records=rows, columns=["kind", "payload"]))
@@ -80,7 +80,7 @@ class RawPostgres(Subject):
         return (sys.executable, "-m", __name__, self._place.url), {}
 
     def unfinished(self) -> bool:
-        """Whether a row is in another state than the last."""
+        """Return True if a row is not in its last state."""
         return bool(self._run(self._connection.fetchval("SELECT EXISTS (SELECT 1 FROM jobs WHERE state < 2)")))
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 One table, one partial index, one connection, no thread, no event loop, no handler, no history. Each transaction
 completes the batch before and claims the next one, and is synced like those of redrive (WAL, ``synchronous=FULL``).
-Rows are kept. Whoever promises more than this loop, and runs code, is slower; the question is by how much.
+Rows are kept. A system that promises more than this loop, and runs code, is slower; the question is by how much.
 
 ``python -m benchmarks.subjects.raw_sqlite FILE`` is its worker process.
 """
@@ -81,7 +81,7 @@ class RawSQLite(Subject):
         return (sys.executable, "-m", __name__, os.fspath(self._path)), {}
 
     def unfinished(self) -> bool:
-        """A probe of the index; a scan, in the last moment only."""
+        """Probe the index; scan the table only at the end."""
         return bool(self._connection.execute(_UNFINISHED).fetchone()[0])
 
     def close(self) -> None:

@@ -63,7 +63,7 @@ define(app)
 
 
 class Redrive(Subject):
-    """One worker process, all settings as they are without being told; only the concurrency is chosen."""
+    """One worker process with default settings; only the concurrency is chosen."""
 
     name = "redrive"
     kept = "row, and a line of history"

@@ -1,4 +1,4 @@
-"""Things that are kept fresh, all due at the same instant, and the command that users type."""
+"""Items of a refresh, all due at the same instant, and the command that users type."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ define(app)
 
 
 class _Refreshes(Redrive):
-    """One worker process, all settings as they are without being told; only the concurrency is chosen."""
+    """One worker process with default settings; only the concurrency is chosen."""
 
     name = "refreshes"
     kept = "row, a line of history, and the thing"
@@ -72,11 +72,11 @@ class _Refreshes(Redrive):
         self._refresh = define(app)
 
     def enqueue(self, sent_at: float) -> None:
-        """Track one thing."""
+        """Track one item."""
         self._refresh.track("0", sent_at)
 
     def enqueue_many(self, count: int) -> None:
-        """Track many things, a thousand a transaction; they are due at their next planned refreshes."""
+        """Track many items, a thousand a transaction; they are due at their next planned refreshes."""
         later = self._refresh.keeping(at_once=False)
         for start in range(0, count, BATCH):
             later.track_many((f"table-{n}", 0.0) for n in range(start, min(start + BATCH, count)))
@@ -88,7 +88,7 @@ class RefreshesOnSQLite(_Refreshes, RedriveOnSQLite):
     unfinished_sql = _UNFINISHED
 
     def prepare(self, place: Place) -> None:  # noqa: ARG002 - it knows its file
-        """The clock has reached what was planned."""
+        """Make all items due, as if the planned time had come."""
         with closing(sqlite3.connect(self._path)) as connection:
             connection.execute(_DUE)
             connection.commit()
@@ -100,5 +100,5 @@ class RefreshesOnPostgres(_Refreshes, RedriveOnPostgres):
     unfinished_sql = _UNFINISHED
 
     def prepare(self, place: Place) -> None:
-        """The clock has reached what was planned."""
+        """Make all items due, as if the planned time had come."""
         place.ask(PATH + _DUE)

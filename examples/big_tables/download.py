@@ -1,4 +1,4 @@
-"""The work itself: fetch a page and count its lines. Whoever does it knows nothing of schedules and retries."""
+"""The work itself: fetch a page and count its lines. This code does not depend on schedules and retries."""
 
 from __future__ import annotations
 

@@ -21,10 +21,10 @@ INPUT, OUTPUT = "bigtables-input", "bigtables-output"
 
 
 def start(redis: Redis) -> int:
-    """Start what is due; answer how many.
+    """Start due refreshes; return their number.
 
-    Sent after the commit: a worker cannot be faster than the token that it answers with. What is lost between the two,
-    or in Redis, nobody answers, and at its deadline it has failed.
+    Orders are sent after the commit: a worker cannot answer before its token is stored. An order that is lost
+    between the two, or in Redis, gets no answer, and at its deadline the attempt has failed.
     """
     with Session(tables.engine) as session, session.begin():
         orders = tables.start(session)
@@ -47,10 +47,10 @@ def poll(redis: Redis, name: str, *, wait: int | None = None) -> None:
 
 
 def messages(redis: Redis, queue: str, name: str, *, wait: int | None = None) -> Iterator[bytes | str]:
-    """Read a list without losing anything.
+    """Read a list without losing a message.
 
-    A message is moved to the reader's own list, and leaves it when the next one is asked for: when the reader is done.
-    A reader who comes back after a crash meets there first what it was not done with.
+    A message is moved to the reader's own list, and removed from it when the reader asks for the next one: then the
+    reader has finished. A reader that comes back after a crash first receives the messages that it had not finished.
 
     Args:
         redis: the client.

@@ -20,7 +20,7 @@ app = App(f"sqlite:///{PATH}")
 
 
 def open_database() -> sqlite3.Connection:
-    """A connection to the tables, which are made if they are not there yet."""
+    """Connect to the tables, and create them if necessary."""
     app.open()
     connection = sqlite3.connect(PATH, timeout=20)
     connection.executescript("""
@@ -31,7 +31,7 @@ def open_database() -> sqlite3.Connection:
 
 
 def save(connection: sqlite3.Connection, customer: str, url: str, number: int | None = None) -> int:
-    """A customer has made or edited a table: it is refreshed at once, also if it had been disabled."""
+    """Save a table that a customer has made or edited, and refresh it at once, also if it was disabled."""
     row = (number, customer, url)
     with connection:
         done = connection.execute("REPLACE INTO big_tables (id, customer, input_url) VALUES (?, ?, ?)", row)
@@ -42,7 +42,7 @@ def save(connection: sqlite3.Connection, customer: str, url: str, number: int | 
 
 
 def remove(connection: sqlite3.Connection, number: int) -> None:
-    """A customer has deleted a table."""
+    """Remove a table that a customer has deleted."""
     with connection:
         connection.execute("DELETE FROM big_tables WHERE id = ?", (number,))
         big_table.untrack(str(number), using=connection)

@@ -1,4 +1,4 @@
-"""When a table is refreshed, how often it is tried, and who is told when nothing helps."""
+"""The policy of a table: the times of its refreshes, the retries, and the notification after the last failure."""
 
 from __future__ import annotations
 

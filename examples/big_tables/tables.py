@@ -37,7 +37,7 @@ class BigTable(RefreshColumns, Base):
 
 
 class Letter(Base):
-    """What is to be sent to a customer, by whoever sends e-mail here."""
+    """A message to a customer, to be sent by an e-mail service."""
 
     __tablename__ = "letters"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -46,12 +46,12 @@ class Letter(Base):
 
 
 def moves(session: Session) -> Refreshes[BigTable]:
-    """The refreshes, within a transaction."""
+    """Yield the refreshes, within a transaction."""
     return refreshes(session, BigTable, POLICY, clock=clock)
 
 
 def save(session: Session, table: BigTable) -> None:
-    """A customer has made or edited a table: it is refreshed at once, also if it had been disabled."""
+    """Save a table that a customer has made or edited, and refresh it at once, also if it was disabled."""
     session.add(table)
     session.flush()  # it has a number now
     moves(session).update(table.id)
@@ -67,7 +67,7 @@ def start(session: Session) -> list[Order]:
 
 
 def settle(session: Session, answer: Answer) -> None:
-    """Write what a worker has answered, if it is the one who was asked last."""
+    """Write the answer of a worker, if it belongs to the current attempt."""
     found, key, uid = moves(session), answer.big_table, answer.attempt_uid
     if answer.lines is None:
         moved = found.failure(key, uid=uid, permanent=answer.hopeless)

@@ -28,7 +28,7 @@ class Base(DeclarativeBase):
 
 
 class Order(Base):
-    """Somebody wants something."""
+    """An order of a customer."""
 
     __tablename__ = "orders"
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -65,7 +65,7 @@ app = FastAPI(lifespan=lifespan, exception_handlers=refusals())
 
 
 def session() -> Iterator[Session]:
-    """A session for one request."""
+    """Yield a session for one request."""
     with Session(engine) as found:
         yield found
 
@@ -93,7 +93,7 @@ def place(new: NewOrder, database: Database) -> dict[str, int]:
 
 @app.get("/orders/{number}")
 def look(number: int, database: Database, jobs: Jobs) -> dict[str, Any]:
-    """Say what became of an order."""
+    """Return the state of an order."""
     order = database.get(Order, number)
     if order is None or order.job is None:
         raise HTTPException(404, "there is no such order")

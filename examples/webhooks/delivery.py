@@ -1,6 +1,6 @@
 """The sender: an App with two tasks. This is the part that you would write.
 
-`deliver` makes one attempt. It does not loop, sleep or count; it says what an answer means, and its policy says what
+`deliver` makes one attempt. It does not loop, sleep or count; it classifies the answer, and its policy decides what
 happens next:
 
 ====================================  ============================================================================
@@ -9,15 +9,15 @@ the subscriber                        the attempt
 answers 2xx                           succeeds
 answers 503 with ``Retry-After``      raises `redrive.RetryAfter`: not again before then
 answers 410                           raises `redrive.GiveUp`: never again; the catch task gets it at once
-answers anything else                 raises httpx's error: again after 200 ms, 400 ms, 800 ms, ... up to 2 s
+any other answer                      raises httpx's error: again after 200 ms, 400 ms, 800 ms, ... up to 2 s
 resets, or cannot be reached          raises httpx's error: the same
 takes longer than a second            is ended by its timeout: the same
 ====================================  ============================================================================
 
 After seven attempts `to_dead_letters` gets the event, and is itself retried until it succeeds.
 
-At least once is the best that anybody can promise across a network: after a reset nobody knows whether the event was
-taken. So every attempt of a job carries the same ``Idempotency-Key``, and the subscriber can tell a repeat.
+At least once is the most that can be promised across a network: after a reset it is unknown whether the event was
+taken. So every attempt of a job carries the same ``Idempotency-Key``, and the subscriber can recognise a repeat.
 
 Settings come from the environment: ``WEBHOOKS_DB``, ``WEBHOOKS_URL`` and ``WEBHOOKS_DEAD_LETTERS``.
 """
@@ -97,5 +97,5 @@ async def deliver(event: Event, ctx: Context) -> int:
 
 @functools.cache
 def _client() -> httpx.AsyncClient:
-    """One client for the process. It takes no proxy from the environment: the subscriber is on this machine."""
+    """Return the client of the process. It uses no proxy of the environment: the subscriber is on this machine."""
     return httpx.AsyncClient(trust_env=False)

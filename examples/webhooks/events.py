@@ -1,10 +1,10 @@
-r"""What is delivered: webhook events, and how they are read from a JSONL file.
+r"""The webhook events, and a reader for JSONL files.
 
-One broken line must not cost the other 299. `read_events` therefore returns two lists: the events it could read and
-the lines it could not, each with its number and its text, and leaves it to the caller to say so.
+One broken line must not prevent the delivery of the other 299. `read_events` therefore returns two lists: the events
+that it could read and the lines that it could not, each with its number and its text; the caller reports them.
 
-Lines end at ``\n`` and nowhere else. ``str.splitlines`` would also cut at U+2028 or U+0085, which are ordinary
-characters inside a JSON string and do turn up in what people paste into chat windows.
+Lines end at ``\n`` only. ``str.splitlines`` would also cut at U+2028 or U+0085, which are ordinary characters inside
+a JSON string and occur in text that users paste into chat windows.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ __all__ = ["BrokenLine", "Event", "Events", "read_events"]
 
 
 class Event(msgspec.Struct, frozen=True):
-    """Something that happened and that a subscriber wants to hear of.
+    """An event that a subscriber receives.
 
     Args:
         id: unique in its file, e.g. ``evt_0042``.
-        type: what happened, e.g. ``payment.settled``.
+        type: its kind, e.g. ``payment.settled``.
         created_at: when.
-        data: anything that JSON can say.
+        data: any JSON value.
     """
 
     id: str

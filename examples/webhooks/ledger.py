@@ -1,11 +1,11 @@
-"""What the receiver writes down, so that its word can be held against the sender's.
+"""The receiver's record, to be compared with the sender's.
 
-One line of JSON for every request that got as far as its headers, written *before* the answer goes out: a ledger that
-is written afterwards forgets exactly the requests that matter, those in which something broke. Each line is one
-``write`` to a file opened for appending, so it survives the process being killed (not a power cut; that would need an
-``fsync`` for every line, and would tell nothing new about retries).
+One line of JSON for every request with complete headers, written *before* the answer is sent: a ledger that
+is written afterwards would lack exactly the requests that broke. Each line is one
+``write`` to a file opened for appending, so it survives a kill of the process (not a power cut; that would need an
+``fsync`` for every line, and would prove no more about retries).
 
-A receiver that starts again on an old ledger knows all that it had accepted before. Two receivers on one ledger would
+A receiver that starts again on an old ledger reads all that it had accepted before. Two receivers on one ledger would
 count the same requests twice, so the file is locked while it is open.
 """
 
@@ -37,14 +37,14 @@ class Entry(msgspec.Struct, frozen=True):
 
     Args:
         at: when it was answered, or broken off.
-        job: the job that the sender runs (``X-Job-Id``); 0 if it does not say.
+        job: the job that the sender runs (``X-Job-Id``); 0 without this header.
         event: id of the event (``X-Event-Id``).
         key: the ``Idempotency-Key``.
-        request: the how-manieth request under this key, from 1; from 2 on it is a repeat.
-        act: what the plan said.
+        request: its number under this key, from 1; from 2 on it is a repeat.
+        act: the planned reaction.
         status: the HTTP status that was sent; ``None`` if no answer was.
         accepted: this request made the receiver take the event; true once a key.
-        duplicate: but for the key, this request would have made the receiver take the event a second time.
+        duplicate: without the key, this request would have made the receiver take the event a second time.
         size: bytes of the body that were read.
         digest: SHA-256 of the body, in hexadecimal; empty if it was not read.
     """
@@ -77,10 +77,10 @@ def read_ledger(path: Path) -> list[Entry]:
 
 
 class Ledger:
-    """The file, and what it says about each key. Any thread may call it.
+    """The file, with its counts for each key. Any thread may call it.
 
     Args:
-        path: of the file; it is made if it is not there.
+        path: of the file; it is created if it does not exist.
 
     Raises:
         LedgerTakenError: another process has it open.

@@ -1,16 +1,16 @@
-"""Makes ``events.jsonl``: 300 webhook events as services send them, the same ones every time.
+"""A program that makes ``events.jsonl``: 300 webhook events as services send them, the same ones every time.
 
 ::
 
     python make_events.py [--count 300] [--seed 1] > events.jsonl
 
-Five kinds, each with what breaks naive senders: pushes (long lists, paths, commit messages in many languages), payments
-(nested refunds, amounts that no float can hold), orders (names and addresses in eleven scripts), chat messages (emoji
-made of several code points, right-to-left text, a U+2028 in the middle of a line) and document changes (trees up to 40
-levels deep). A line has 0.5 to 20 KB, most about 2.
+Five kinds, each with content that breaks naive senders: pushes (long lists, paths, commit messages in many
+languages), payments (nested refunds, amounts that no float can hold), orders (names and addresses in eleven scripts),
+chat messages (emoji made of several code points, right-to-left text, a U+2028 in the middle of a line) and document
+changes (trees up to 40 levels deep). A line has 0.5 to 20 KB, most about 2.
 
-Nothing here describes a person, a shop or a card that exists. Only ``random()`` is drawn upon, the one method whose
-results Python promises to keep.
+Nothing here describes a person, a shop or a card that exists. Only ``random()`` is used, the one method with
+results that Python guarantees between versions.
 """
 
 # ruff: noqa: RUF001 - characters that look like others are what these events are for
@@ -103,7 +103,7 @@ class _Dice:
 
 
 def make_events(count: int, seed: int) -> list[Event]:
-    """The first events of the stream that belongs to the seed."""
+    """Return the first events of the stream that belongs to the seed."""
     return [_event(number, _Dice(f"{seed}/{number}")) for number in range(1, count + 1)]
 
 

@@ -1,16 +1,16 @@
-"""How the receiver misbehaves: a pure function of a seed and an event's id.
+"""The behaviour of the receiver: a pure function of a seed and an event's id.
 
-A demo of retries is only worth watching if nobody can say that the failures were picked to look good, and it can only
-be repeated if they are the same every time. So the receiver throws no dice while it serves. Everything that it will do
-to an event is drawn beforehand, from the seed and the event's id alone::
+A demonstration of retries is convincing only if the failures were not chosen to suit it, and it can be
+repeated only if they are the same every time. So the receiver draws no random numbers while it serves. All its
+reactions to an event are drawn beforehand, from the seed and the event's id alone::
 
     plan_for(seed=7, event_id="evt_0042")  ->  BUSY, RESET_AFTER_BODY, then ACCEPT for ever
 
 The n-th request *under one idempotency key* gets the n-th act. A job that runs again because its worker was killed
-meets the next act like any other request: the receiver cannot know why it is asked again, as in real life.
+gets the next act like any other request: the receiver cannot detect why it is called again, as in reality.
 
-Of 100 events about 40 are accepted at once, 53 after one to three troubles, 4 are answered 410 (they are gone: asking
-again is pointless) and 3 never recover.
+Of 100 events about 40 are accepted at once, 53 after one to three failures, 4 are answered 410 (they are gone: a
+repetition is pointless) and 3 never recover.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Act(StrEnum):
     RESET_BEFORE_BODY = "reset_before_body"  # a TCP reset; the event was never seen
     RESET_AFTER_BODY = "reset_after_body"  # a TCP reset; the event was taken, and the sender cannot know
     SLOW = "slow"  # the event was taken, the answer comes too late
-    GONE = "gone"  # 410: nobody lives here any more
+    GONE = "gone"  # 410: the subscriber does not exist any more
 
 
 _TROUBLES = (Act.ERROR, Act.BUSY, Act.RESET_BEFORE_BODY, Act.RESET_AFTER_BODY, Act.SLOW)
@@ -48,7 +48,7 @@ class Plan:
     """All that will happen to one event.
 
     Args:
-        troubles: what the first requests meet, in order.
+        troubles: the acts of the first requests, in order.
         ending: what every later request meets.
     """
 
@@ -56,7 +56,7 @@ class Plan:
     ending: Act
 
     def act(self, request: int) -> Act:
-        """The act for the given request under one idempotency key, counted from 1."""
+        """Return the act for the given request under one idempotency key, counted from 1."""
         return self.troubles[request - 1] if request <= len(self.troubles) else self.ending
 
 

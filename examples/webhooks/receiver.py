@@ -1,21 +1,21 @@
-"""A subscriber that nobody would want: an HTTP server that misbehaves by a seeded plan and keeps honest books.
+"""An unreliable subscriber: an HTTP server that fails by a seeded plan and records every request.
 
 ::
 
     python receiver.py --ledger ledger.jsonl --seed 7 [--port 8099]
 
 It prints ``listening on http://127.0.0.1:PORT``, takes ``POST`` requests on any path, and writes one line for each into
-the ledger (see `ledger`). What it does to whom stands in `plan`. SIGTERM or Ctrl-C ends it; what it is doing it
-finishes, so that the ledger is complete.
+the ledger (see `ledger`). Its reactions are defined in `plan`. SIGTERM or Ctrl-C ends it after the requests in
+progress, so that the ledger is complete.
 
-Two details make its misbehaviour real:
+Two details make its failures real:
 
 * A reset is a TCP reset: the socket is closed with a linger time of zero, so the kernel sends RST, not FIN. The sender
   sees ``ECONNRESET``, as when a load balancer dies.
 * "Before it has read the body" is meant literally. The standard handler reads through a buffer, which would fetch the
-  start of the body together with the headers; ours reads unbuffered (``rbufsize = 0``).
+  start of the body together with the headers; this one reads unbuffered (``rbufsize = 0``).
 
-A slow answer is given up as soon as the sender hangs up, so that the ledger's lines stand in the order of events.
+A slow answer is abandoned as soon as the sender disconnects, so that the ledger's lines have the order of events.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(status)
 
     def _read(self, size: int) -> bytes | None:
-        """The body, or nothing if the sender stopped halfway; unbuffered reads return what is there, not all."""
+        """Read the body; an incomplete body is empty. Unbuffered reads return the bytes that are there, not all."""
         body = b""
         with contextlib.suppress(OSError):
             while chunk := self.rfile.read(size - len(body)):
@@ -105,7 +105,7 @@ class _Handler(BaseHTTPRequestHandler):
         return body if len(body) == size else None
 
     def _breaks_off(self, act: Act) -> bool:
-        """Whether no answer is given: the plan says so, or the sender did not wait for a slow one."""
+        """Return True if no answer is given: by the plan, or because the sender did not wait for a slow one."""
         if act is Act.SLOW:
             hung_up, _, _ = select.select([self.connection], [], [], SLOW_FOR)
             return bool(hung_up)
@@ -146,11 +146,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.connection.close()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name is http.server's
-        """Say nothing: the ledger is the log."""
+        """Print nothing: the ledger is the log."""
 
 
 def main() -> None:
-    """Serve until told to stop; exit status 2 and one line if it cannot start."""
+    """Serve until stopped; exit with status 2 and one line if it cannot start."""
     parser = argparse.ArgumentParser(description="An HTTP server that misbehaves by a seeded plan.")
     parser.add_argument("--ledger", type=Path, required=True, help="file for what it received; an old one is continued")
     parser.add_argument("--seed", type=int, default=7, help="of the plan")

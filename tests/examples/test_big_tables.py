@@ -41,26 +41,26 @@ class Example:
         return found
 
     def save(self, **fields) -> int:
-        """Somebody makes a table, or edits the one with this number."""
+        """Save a new table, or edit the one with this number."""
         with Session(self.tables.engine) as session, session.begin():
             table = session.merge(self.tables.BigTable(customer="anna@example.com", **fields))
             self.tables.save(session, table)
             return table.id
 
     def table(self, number: int = 1):
-        """A table as it is."""
+        """Read a table."""
         with Session(self.tables.engine) as session:
             return session.get(self.tables.BigTable, number)
 
     def letters(self) -> list[str]:
-        """What customers are told."""
+        """Read the messages to customers."""
         with Session(self.tables.engine) as session:
             return [each.text for each in session.scalars(select(self.tables.Letter))]
 
 
 @pytest.fixture
 def modules(tmp_path, monkeypatch):
-    """The modules of the example can be imported under the names that they have there; `modules()` forgets them."""
+    """Make the modules of the example importable under their own names; `modules()` forgets them."""
     monkeypatch.setenv("TABLES_FOLDER", str(tmp_path))
     monkeypatch.syspath_prepend(EXAMPLE)
 
@@ -90,7 +90,7 @@ def example(modules):
 
 @pytest.fixture(scope="module")
 def redis_server(tmp_path_factory):
-    """A real server."""
+    """Run a real server."""
     binary = needed("redis-server", lambda: program("redis-server"))
     with RedisServer(binary, tmp_path_factory.mktemp("redis")) as server:
         yield server
@@ -98,7 +98,7 @@ def redis_server(tmp_path_factory):
 
 @pytest.fixture
 def redis(redis_server):
-    """A client of it, empty."""
+    """Connect a client to it, and empty it."""
     with Redis(port=redis_server.port) as redis:
         redis.flushall()
         yield redis
@@ -145,7 +145,7 @@ class OnJobs:
         drain(self.jobs.app)
 
     def lose(self) -> None:
-        """Nothing is lost here, except by somebody who cancels a job."""
+        """Cancel a job: without that no order is lost here."""
         for job in self.jobs.app.jobs():
             self.jobs.app.job(job.id).cancel()
 
@@ -156,14 +156,14 @@ class OnJobs:
 
 @pytest.fixture(params=["lists", "jobs"])
 def big(request, example):
-    """The example, twice."""
+    """Return the example in both forms."""
     made = OnJobs(example) if request.param == "jobs" else OnLists(example, request.getfixturevalue("redis"))
     yield made
     made.close()
 
 
 def test_a_table_is_filled_at_once_and_then_twice_per_day(big):
-    """A saved table is fetched at once; after that it is due at 6 AM."""
+    """Saved tables are fetched at once, and then at 6 AM."""
     big.example.save(input_url="https://example.com/big")
 
     assert 1 == big.start()
@@ -175,7 +175,7 @@ def test_a_table_is_filled_at_once_and_then_twice_per_day(big):
 
 
 def test_a_failure_is_retried(big):
-    """A site that is down for a moment costs a retry, which is at once."""
+    """After a short failure of the site, one retry follows at once."""
     big.example.pages["https://example.com/big"] = TimeoutError("the site is asleep")
     big.example.save(input_url="https://example.com/big")
     big.start()
@@ -197,7 +197,7 @@ def test_two_starters_start_a_table_once(big):
 
 
 def test_a_lost_answer_is_a_failure_at_its_deadline(big):
-    """An order or an answer that gets lost on the way holds nothing up for longer than the timeout."""
+    """Lost orders and lost answers delay a table for the timeout at most."""
     big.example.save(input_url="https://example.com/big")
     big.start()
     big.lose()
@@ -212,7 +212,7 @@ def test_a_lost_answer_is_a_failure_at_its_deadline(big):
 
 
 def test_a_late_answer_is_stale(big):
-    """A worker that answers after its deadline was swept changes nothing."""
+    """Late answers, after the deadline was swept, change no table."""
     big.example.save(input_url="https://example.com/big")
     big.start()
     big.example.clock.advance("1h")
@@ -225,7 +225,7 @@ def test_a_late_answer_is_stale(big):
 
 
 def test_a_wrong_url_is_given_up_with_a_letter_until_it_is_edited(big):
-    """The customer is told once, in words of the worker; an edit begins anew."""
+    """Customers get one message, with the text of the worker; an edit starts again."""
     number = big.example.save(input_url=BROKEN)
     big.start()
     big.run()
@@ -242,7 +242,7 @@ def test_a_wrong_url_is_given_up_with_a_letter_until_it_is_edited(big):
 
 
 def test_the_seventh_failure_gives_up(big):
-    """Seven attempts, with the delays of the policy between them; then the customer is told."""
+    """Seven attempts, with the delays of the policy between them, are followed by a message to the customer."""
     big.example.pages["https://example.com/big"] = TimeoutError("the site is asleep")
     big.example.save(input_url="https://example.com/big")
     waits = []
@@ -259,7 +259,7 @@ def test_the_seventh_failure_gives_up(big):
 
 
 def test_an_edit_makes_what_still_runs_stale(big):
-    """A table is edited while its old URL is being fetched: only the new one counts."""
+    """If a table is edited while its old URL is being fetched, only the new one counts."""
     number = big.example.save(input_url=BROKEN)
     big.start()
     big.example.save(id=number, input_url="https://example.com/big")
@@ -273,7 +273,7 @@ def test_an_edit_makes_what_still_runs_stale(big):
 
 
 def test_a_poller_that_dies_after_its_commit_answers_twice(example, redis):
-    """The message is still in the poller's list; when it comes back the answer is stale, and the list gets empty."""
+    """After a restart the poller reads its message again, the answer is stale, and the list becomes empty."""
     big = OnLists(example, redis)
     big.example.save(input_url="https://example.com/big")
     big.start()
@@ -340,7 +340,7 @@ class Managed:
         return found() if callable(found) else found
 
     def save(self, url: str, number: int | None = None) -> int:
-        """Somebody makes a table, or edits the one with this number."""
+        """Save a new table, or edit the one with this number."""
         return self.managed.save(self.connection, "anna@example.com", url, number)
 
     def run(self, span: str = "1h") -> None:
@@ -348,11 +348,11 @@ class Managed:
         drain(self.managed.app, within=span)
 
     def lines(self) -> list[int | None]:
-        """What the tables have."""
+        """Read the contents of the tables."""
         return [lines for (lines,) in self.connection.execute("SELECT lines FROM big_tables ORDER BY id")]
 
     def letters(self) -> list[str]:
-        """What customers are told."""
+        """Read the messages to customers."""
         return [text for (text,) in self.connection.execute("SELECT text FROM letters ORDER BY id")]
 
     def close(self) -> None:
@@ -363,7 +363,7 @@ class Managed:
 
 @pytest.fixture
 def managed(modules):
-    """The example, managed."""
+    """Return the managed example."""
     modules()
     made = Managed()
     yield made
@@ -371,7 +371,7 @@ def managed(modules):
 
 
 def test_a_managed_table_is_filled_at_once_and_then_twice_per_day(managed):
-    """A saved table is fetched at once; after that at 6 AM and 4 PM."""
+    """Saved tables are fetched at once, and then at 6 AM and 4 PM."""
     number = managed.save("https://example.com/big")
     managed.run("1d")
 
@@ -379,7 +379,7 @@ def test_a_managed_table_is_filled_at_once_and_then_twice_per_day(managed):
 
 
 def test_the_seventh_failure_of_a_managed_table_gives_up(managed):
-    """Seven attempts, with the delays of the policy between them; then the customer is told."""
+    """Seven attempts, with the delays of the policy between them, are followed by a message to the customer."""
     managed.pages["https://example.com/big"] = TimeoutError("the site is asleep")
     managed.save("https://example.com/big")
     managed.run("3d")
@@ -390,7 +390,7 @@ def test_the_seventh_failure_of_a_managed_table_gives_up(managed):
 
 
 def test_a_wrong_url_of_a_managed_table_is_given_up_with_a_letter_until_it_is_edited(managed):
-    """The customer is told once, in words of the handler; an edit begins anew."""
+    """Customers get one message, with the text of the handler; an edit starts again."""
     number = managed.save(BROKEN)
     managed.run("3d")
     assert [f"the BigTable refresh has been disabled. Provided URL is invalid: {BROKEN}"] == managed.letters()
@@ -401,7 +401,7 @@ def test_a_wrong_url_of_a_managed_table_is_given_up_with_a_letter_until_it_is_ed
 
 
 def test_what_runs_for_a_managed_table_that_is_edited_writes_nothing(managed):
-    """The table is edited while its old page is fetched: only the new one counts."""
+    """If a table is edited while its old page is fetched, only the new one counts."""
     managed.pages["https://example.com/old"] = lambda: managed.save("https://example.com/big", 1) and 99
     managed.save("https://example.com/old")
     managed.run("1s")

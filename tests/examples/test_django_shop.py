@@ -32,11 +32,11 @@ class Shop:
         (folder / "provider").mkdir()
 
     def command(self, *arguments: str) -> list[str]:
-        """How a command is called."""
+        """Return the command line of a command."""
         return [sys.executable, "manage.py", *arguments]
 
     def manage(self, *arguments: str) -> str:
-        """Run a command to its end; answer what it said."""
+        """Run a command to its end; return its output."""
         run = subprocess.run(
             self.command(*arguments), cwd=SHOP, env=self.environment, capture_output=True, text=True, check=False
         )
@@ -54,7 +54,7 @@ class Shop:
         return running
 
     def asked(self) -> list[str]:
-        """What the provider was asked, in order."""
+        """Return the requests to the provider, in order."""
         ledger = self.folder / "provider" / "asked"
         return ledger.read_text().splitlines() if ledger.exists() else []
 
@@ -85,7 +85,7 @@ class Shop:
 
 @pytest.fixture
 def shop(tmp_path):
-    """A shop whose tables are there."""
+    """Return a shop with migrated tables."""
     shop = Shop(tmp_path)
     shop.manage("migrate", "--verbosity=0")
     yield shop
@@ -95,10 +95,9 @@ def shop(tmp_path):
 @pytest.mark.acceptance
 @pytest.mark.slow
 def test_a_worker_that_is_killed_loses_no_order_and_takes_no_money_twice(shop):
-    """A worker is killed while the provider holds its call; the next one runs the job again, and there is one payment.
+    """Kill a worker while the provider holds its call: the next one runs the job again, and there is one payment.
 
-    The second worker is then told to end in order, and does.
-    """
+    The second worker is then stopped in order, and ends."""
     (shop.folder / "provider" / "slow").touch()
     assert "order 1, job 1\n" == shop.manage("place_order", "1200")
     first = shop.worker()

@@ -69,10 +69,9 @@ def start(tmp_path):
 @pytest.mark.acceptance
 @pytest.mark.slow
 def test_a_server_that_is_killed_forgets_nothing(tmp_path, start):
-    """A server is killed while it works for a request that it has answered; the next one finishes that work, once.
+    """Kill a server while it runs a job of a request that it has answered: the next server finishes the job, once.
 
-    The next one is then told to end in order, with a job on its hands that does not end, and gives it back.
-    """
+    The next one is then stopped in order, with a running job that does not end, and gives it back."""
     provider = tmp_path / "provider"
     provider.mkdir()
     (provider / "slow").touch()

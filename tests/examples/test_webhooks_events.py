@@ -46,7 +46,7 @@ def test_every_kind_is_there_in_numbers():
 
 
 def depth(value):
-    """How many containers lie around the innermost value."""
+    """Count the containers around the innermost value."""
     children = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return 1 + max(map(depth, children), default=0) if isinstance(value, dict | list) else 0
 

@@ -18,12 +18,12 @@ FOLDER = Path(__file__).parents[2] / "examples" / "webhooks"
 
 @given(st.integers(), st.text())
 def test_the_same_arguments_give_the_same_plan(seed, event_id):
-    """A plan depends on its seed and its event alone."""
+    """Plans depend on their seed and their event alone."""
     assert plan_for(seed, event_id) == plan_for(seed, event_id)
 
 
 def test_a_plan_is_the_same_in_another_process():
-    """Hash randomisation, which differs from process to process, has no say in a plan."""
+    """Hash randomisation, which differs between processes, does not change a plan."""
     code = "from plan import plan_for; print([plan_for(7, f'evt_{n:04}') for n in range(1, 301)] )"
     run = subprocess.run(
         [sys.executable, "-c", code],
@@ -37,7 +37,7 @@ def test_a_plan_is_the_same_in_another_process():
 
 
 def test_another_seed_gives_other_plans():
-    """The seed matters: most events of two demonstrations are treated differently."""
+    """Another seed changes the plan of most events."""
     differing = sum(plan_for(8, event_id) != plan for event_id, plan in zip(IDS, PLANS, strict=True))
     assert differing > 150
 
@@ -63,6 +63,6 @@ def test_troubles_end_within_the_retries_of_the_delivery(seed, event_id):
 
 
 def test_requests_meet_the_troubles_in_order_and_then_the_ending_for_ever():
-    """The n-th request gets the n-th act, and every later one the ending."""
+    """Requests get the acts in order, and all later ones the ending."""
     plan = Plan((Act.BUSY, Act.SLOW), Act.ACCEPT)
     assert [Act.BUSY, Act.SLOW, Act.ACCEPT, Act.ACCEPT] == [plan.act(request) for request in (1, 2, 3, 99)]

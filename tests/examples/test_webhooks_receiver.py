@@ -36,7 +36,7 @@ class Started:
         return httpx.post(self.url, content=BODY, headers=headers, timeout=timeout, trust_env=False)
 
     def connection(self) -> socket.socket:
-        """A bare connection to it."""
+        """Open a bare connection to it."""
         return socket.create_connection(("127.0.0.1", httpx.URL(self.url).port), timeout=10)
 
     def end(self, number: int = signal.SIGTERM) -> int:
@@ -48,13 +48,13 @@ class Started:
 
 @pytest.fixture
 def ledger(tmp_path):
-    """Where the receiver writes."""
+    """Return the path of the ledger."""
     return tmp_path / "ledger.jsonl"
 
 
 @pytest.fixture
 def receiver(ledger):
-    """A receiver on a free port; whatever was done to it, it must not have complained."""
+    """Run a receiver on a free port; at the end it must not have printed an error."""
     started = Started(ledger)
     yield started
     if started.process.returncode is None:
@@ -63,13 +63,13 @@ def receiver(ledger):
 
 
 def event_that_meets(*acts: Act) -> str:
-    """An event whose first requests meet these acts."""
+    """Find an event with first requests that get these acts."""
     ids = (f"evt_{number}" for number in itertools.count())
     return next(name for name in ids if tuple(plan_for(SEED, name).act(n) for n in range(1, len(acts) + 1)) == acts)
 
 
 def head(event_id: str) -> bytes:
-    """The head of a request that announces nine bytes of body."""
+    """Write the head of a request that announces nine bytes of body."""
     return f"POST / HTTP/1.1\r\nContent-Length: 9\r\nIdempotency-Key: k\r\nX-Event-Id: {event_id}\r\n\r\n".encode()
 
 
@@ -86,7 +86,7 @@ def test_it_answers_as_planned(receiver, act, status, retry_after):
 
 
 def test_it_takes_down_who_sent_what(receiver):
-    """An entry names job, event, key and the ordinal under the key, and has the digest of the very bytes."""
+    """Each entry names job, event, key and the number under the key, and has the digest of the exact bytes."""
     event_id = event_that_meets(Act.ACCEPT)
     receiver.post(event_id, "key-1")
     (entry,) = read_ledger(receiver.ledger)
@@ -95,7 +95,7 @@ def test_it_takes_down_who_sent_what(receiver):
 
 
 def test_it_resets_before_it_has_read_the_body(receiver):
-    """The sender sees a broken connection, and the receiver has read nothing of the body."""
+    """Before the reset the receiver has read no byte of the body; the sender gets a broken connection."""
     # Where the reset overtakes the body, httpx reports the write that failed, else that no response came.
     with pytest.raises((httpx.NetworkError, httpx.RemoteProtocolError)):
         receiver.post(event_that_meets(Act.RESET_BEFORE_BODY))
@@ -104,7 +104,7 @@ def test_it_resets_before_it_has_read_the_body(receiver):
 
 
 def test_a_reset_before_the_body_leaves_the_body_in_the_kernel(receiver):
-    """The receiver resets a sender that has not sent one byte of its body yet."""
+    """Reset a sender that has not sent one byte of its body yet."""
     with receiver.connection() as connection:
         connection.sendall(head(event_that_meets(Act.RESET_BEFORE_BODY)))
         with pytest.raises(ConnectionResetError):
@@ -112,7 +112,7 @@ def test_a_reset_before_the_body_leaves_the_body_in_the_kernel(receiver):
 
 
 def test_it_resets_after_it_has_read_the_body(receiver):
-    """The event is taken whole, the connection is reset, and no status is sent."""
+    """After the whole event is read, the connection is reset, and no status is sent."""
     with pytest.raises(httpx.ReadError, match="reset"):
         receiver.post(event_that_meets(Act.RESET_AFTER_BODY))
     (entry,) = read_ledger(receiver.ledger)
@@ -120,7 +120,7 @@ def test_it_resets_after_it_has_read_the_body(receiver):
 
 
 def test_a_slow_answer_comes_after_the_sender_has_left(receiver):
-    """The event is taken, but the sender's patience ends before the answer comes."""
+    """Slow answers take the event, but the sender disconnects before they come."""
     with pytest.raises(httpx.ReadTimeout):
         receiver.post(event_that_meets(Act.SLOW), timeout=0.1)
     receiver.end()
@@ -129,7 +129,7 @@ def test_a_slow_answer_comes_after_the_sender_has_left(receiver):
 
 
 def test_a_repeat_after_acceptance_is_told_as_a_duplicate(receiver):
-    """What was taken under a key is not taken again under it, and is answered 200 all the same."""
+    """Repeats under an accepted key are not taken again, and are answered 200."""
     event_id = event_that_meets(Act.RESET_AFTER_BODY, Act.ACCEPT)
     with pytest.raises(httpx.ReadError):
         receiver.post(event_id)
@@ -139,14 +139,14 @@ def test_a_repeat_after_acceptance_is_told_as_a_duplicate(receiver):
 
 
 def test_each_key_meets_the_plan_from_its_start(receiver):
-    """The same event under another key is another delivery: it meets the first act again."""
+    """Under another key the same event is another delivery: it gets the first act again."""
     event_id = event_that_meets(Act.ERROR, Act.ACCEPT)
     statuses = [receiver.post(event_id, key).status_code for key in ("one", "one", "two")]
     assert [500, 200, 500] == statuses
 
 
 def test_its_ledger_survives_a_kill(receiver, ledger):
-    """A receiver that takes the place of a killed one knows what that one had accepted and how often it was asked."""
+    """After a kill, a new receiver has all accepted events and the number of requests of the old one."""
     event_id = event_that_meets(Act.ACCEPT)
     receiver.post(event_id)
     assert -signal.SIGKILL == receiver.end(signal.SIGKILL)
@@ -157,7 +157,7 @@ def test_its_ledger_survives_a_kill(receiver, ledger):
 
 
 def test_a_half_written_last_line_is_dropped(ledger):
-    """A line without its end is no entry, and what is written next does not stick to it."""
+    """Incomplete last lines are no entries, and the next line is written separately."""
     ledger.write_text('{"at": "20')
     assert [] == read_ledger(ledger)
     receiver = Started(ledger)
@@ -174,7 +174,7 @@ def test_a_request_without_a_key_is_refused(receiver):
 
 
 def test_a_body_that_breaks_off_is_not_accepted(receiver):
-    """A sender that dies in the middle of its body has delivered nothing."""
+    """Incomplete bodies are not accepted."""
     with receiver.connection() as connection:
         connection.sendall(head(event_that_meets(Act.ACCEPT)) + b"half")
         connection.shutdown(socket.SHUT_WR)
@@ -201,13 +201,13 @@ def test_a_port_that_is_taken_is_one_line(tmp_path):
 
 
 def test_a_port_that_does_not_exist_is_one_line(tmp_path):
-    """Exit status 2 and one line that says which ports there are."""
+    """Report a wrong port with exit status 2 and one line that names the possible ports."""
     status, said = refusal("--ledger", str(tmp_path / "l"), "--port", "65536")
     assert (2, "there is no port 65536: ports are 0 to 65535\n") == (status, said)
 
 
 def test_a_ledger_that_is_none_is_not_overwritten(ledger):
-    """A file of something else is refused in one line and stays as it is."""
+    """Refuse a file of another format in one line, and leave it as it is."""
     ledger.write_text("dear diary\n")
     status, said = refusal("--ledger", str(ledger))
     assert (2, 1) == (status, said.count("\n"))
@@ -215,7 +215,7 @@ def test_a_ledger_that_is_none_is_not_overwritten(ledger):
 
 
 def test_a_ledger_belongs_to_one_receiver(receiver, ledger):
-    """A second receiver on the same ledger refuses to start, in one line."""
+    """Second receivers on the same ledger refuse to start, in one line."""
     status, said = refusal("--ledger", str(ledger))
     assert (2, f"another receiver writes {ledger}: stop that one first\n") == (status, said)
 

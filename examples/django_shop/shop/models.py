@@ -6,13 +6,13 @@ from django.db import models
 
 
 class Order(models.Model):
-    """Somebody wants something."""
+    """An order of a customer."""
 
     cents = models.IntegerField()
     paid = models.BooleanField(default=False)
 
     def __str__(self) -> str:
-        """Name it as people do."""
+        """Return a short name for lists."""
         return f"order {self.pk}"
 
 
@@ -23,5 +23,5 @@ class Payment(models.Model):
     cents = models.IntegerField()
 
     def __str__(self) -> str:
-        """Name it as people do."""
+        """Return a short name for lists."""
         return f"{self.cents} for order {self.order_id}"

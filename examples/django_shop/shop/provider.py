@@ -1,7 +1,7 @@
-"""Stands for a payment provider: a folder with a ledger, and with files that say how he feels.
+"""A stand-in for a payment provider: a folder with a ledger, and with files that control its behaviour.
 
-As long as there is a file ``slow`` he does not answer, and with a file ``out`` he answers nobody. He takes the money
-for each idempotency key once, however often he is asked.
+While a file ``slow`` exists it does not answer, and with a file ``out`` it refuses every request. It takes the money
+for each idempotency key once, however often it is called.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The settings: SQLite beside this project, or PostgreSQL where SHOP_POSTGRES says."""
+"""The settings: SQLite beside this project, or PostgreSQL on the host in SHOP_POSTGRES."""
 
 from __future__ import annotations
 

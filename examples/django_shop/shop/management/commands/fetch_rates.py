@@ -1,4 +1,4 @@
-"""``manage.py fetch_rates``: run by cron; it retries by itself, and its exit status tells cron what to think of it."""
+"""``manage.py fetch_rates``: run by cron; it retries by itself, and reports the result to cron by its exit status."""
 
 from __future__ import annotations
 
