@@ -52,13 +52,13 @@ nitpick_ignore_regex = [
     (r"py:.*", r"Decision|Duration|Mode|On"),  # aliases: where they appear, the text says what they take
     (
         r"py:.*",
-        r"(redrive\.retrying\.decorator\.)?(Decorator|Fields)|SQLiteDriver|redrive\.policy\.decider\.Decider",
+        r"(redrive\.retrying\.decorator\.)?(Decorator|Fields)|SQLiteStore|redrive\.policy\.decider\.Decider",
     ),  # not for users
     (r"py:.*", r"(django|django_tasks|fastapi|starlette)\..*|CommandError|TaskResultDoesNotExist"),  # elsewhere
     (r"py:.*", r"redrive\.contrib\.django\.(home\.DjangoApp|orm\.AtomicEnd)"),  # what they answer is described there
     (r"py:.*", r"httpx\.\w+|KeyOption"),  # httpx's pages are on another host; an alias that the text explains
     (r"py:.*", r"(asyncpg|psycopg|sqlalchemy)\..*"),  # nor are the pages of these here
-    (r"py:.*", r"redrive\.stores\.(store\.Driver|loan\.\w+)"),
+    (r"py:.*", r"redrive\.stores\.(transaction\.\w+|drivers\..*)"),
     # Nor are these.
     (r"py:.*", r"redrive\.app\.(app\.Register|protocol\.AppProtocol|attempt_handle\.AttemptHandle|payload\.Signature)"),
     (r"py:.*", r"redrive\.contrib\.django\.app\.DjangoApp"),

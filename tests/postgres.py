@@ -27,7 +27,7 @@ import psycopg
 from psycopg import sql
 
 from redrive.clock import SystemClock
-from redrive.stores.store import open_store
+from redrive.stores.opening import open_store
 
 BINARIES = os.environ.get("REDRIVE_TEST_POSTGRES")
 

@@ -8,9 +8,10 @@ from datetime import datetime, timedelta
 
 from redrive.engine.outcome import Outcome, Succeeded
 from redrive.engine.records import Claim
+from redrive.stores.opening import open_store
 from redrive.stores.operations import leases, workers
 from redrive.stores.operations.leases import CONTENDED, Claimed, Ending, Settled
-from redrive.stores.store import Store, open_store
+from redrive.stores.store import Store
 from tests.stores.helpers import LONG, T0, failed
 
 __all__ = ["Contender"]

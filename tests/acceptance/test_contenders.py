@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
+from redrive.stores.opening import open_store
 from redrive.stores.operations import admin, checks, jobs
-from redrive.stores.store import Store, open_store
+from redrive.stores.store import Store
 from tests.acceptance.chaos import marks, sized
 from tests.acceptance.contender import Contender
 from tests.acceptance.processes import CHECKOUT

@@ -23,7 +23,7 @@ DEATHS = [
 @pytest.mark.case("D26")
 def test_a_row_is_written_once_whenever_its_worker_dies(stage: Stage):
     """A supervisor restarts the worker after each SIGKILL: one row per job, written by the attempt that succeeded."""
-    loan = stage.app.store.lend()
+    loan = stage.app.store.begin()
     loan.connection.execute("CREATE TABLE orders (number INTEGER, attempt TEXT)")
     loan.commit()
     jobs = stage.module.book.enqueue_many(enumerate(DEATHS))
@@ -33,7 +33,7 @@ def test_a_row_is_written_once_whenever_its_worker_dies(stage: Stage):
         stage.until(lambda worker=worker: not worker.alive or stage.app.stats().unfinished == 0)
         if not worker.alive:
             statuses.add(worker.ended())
-    loan = stage.app.store.lend()
+    loan = stage.app.store.begin()
     rows = loan.connection.execute("SELECT number, attempt FROM orders").fetchall()
     loan.rollback()
 

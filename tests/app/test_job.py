@@ -23,7 +23,7 @@ from redrive.errors import (
     PolicySyntaxError,
     ResultTimeout,
 )
-from redrive.stores.drivers.sqlite import numbers
+from redrive.stores.drivers.sqlite import external
 from redrive.testing import VirtualClock, drain
 from tests.app.samples import AT, Line, Order
 
@@ -304,7 +304,7 @@ def test_a_handle_whose_enqueue_was_rolled_back_names_no_other_job(
             mine.commit()
             lost = work.enqueue(2, using=mine)
             mine.rollback()
-        monkeypatch.setattr(numbers, "_highest", {})  # as in a process that has not enqueued anything
+        monkeypatch.setattr(external, "_highest_ids", {})  # as in a process that has not enqueued anything
         app.clock.advance("1ms")
         other = work.enqueue(3)
 
@@ -331,7 +331,7 @@ def test_a_handle_does_not_take_the_result_of_another_job(tmp_path: Path, monkey
         with contextlib.closing(sqlite3.connect(tmp_path / "jobs.db")) as mine:
             lost = work.enqueue(2, using=mine)
             mine.rollback()
-        monkeypatch.setattr(numbers, "_highest", {})  # as in a process that has not enqueued anything
+        monkeypatch.setattr(external, "_highest_ids", {})  # as in a process that has not enqueued anything
         app.clock.advance("1ms")
         work.enqueue(3)
         drain(app)

@@ -260,7 +260,7 @@ def test_an_open_transaction_holds_up_nothing_else(fleet: Fleet, held: str):
 
 def test_an_open_transaction_of_a_handler_holds_up_nothing_else(fleet: Fleet):
     """While a handler's transaction has ended its attempt and is not committed yet, no other call waits for it."""
-    loan = fleet.mine.store.lend()
+    loan = fleet.mine.store.begin()
     loan.run(leases.settle([Ending(fleet.mine_running, Succeeded(), 0.0)]))
 
     assert {} == blocked(fleet)

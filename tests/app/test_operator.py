@@ -172,7 +172,7 @@ def test_nothing_is_wrong_with_a_healthy_database(app: App, fail):
     drain(app)
     assert () == app.verify()
 
-    app.store._driver.script(lambda cursor: cursor.execute("DELETE FROM redrive_attempts"))
+    app.store.script(lambda cursor: cursor.execute("DELETE FROM redrive_attempts"))
     assert [*["failures"] * 3, *["attempts"] * 3] == [each.rule for each in app.verify()]
     assert ["failures"] * 2 == [each.rule for each in app.verify(limit=2)]
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from docs.generate import commands
 from redrive import App, errors
 from redrive.cli import cli
-from redrive.stores.drivers.sqlite import Settings
+from redrive.stores.drivers.sqlite import SQLiteSettings
 from tests.architecture.source import DOCS, ROOT, headings, markdown, name
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def test_each_setting_of_an_app_is_documented(setting: str):
     assert setting in headings(DOCS / "reference" / "settings.md")
 
 
-@pytest.mark.parametrize("setting", [field.name for field in fields(Settings) if field.name != "path"])
+@pytest.mark.parametrize("setting", [field.name for field in fields(SQLiteSettings) if field.name != "path"])
 def test_each_setting_of_a_database_is_documented(setting: str):
     """What a database's URL takes after its path has a heading in the reference."""
     assert setting in headings(DOCS / "reference" / "stores.md")

@@ -134,7 +134,7 @@ def test_what_the_code_has_lost_is_listed(worked: ModuleType, say: Callable[...,
 
 def test_what_only_a_newer_redrive_can_read_is_listed(worked: ModuleType, say: Callable[..., str]):
     """It is there, and says why no more is known."""
-    worked.app.store._driver.script(lambda cursor: cursor.execute("UPDATE redrive_schedules SET document = '{}'"))
+    worked.app.store.script(lambda cursor: cursor.execute("UPDATE redrive_schedules SET document = '{}'"))
 
     assert ["declared by a newer redrive"] * 2 == [cells(line)[2] for line in say("list").splitlines()[1:]]
     assert "declared by a newer redrive" in say("show", "night").splitlines()

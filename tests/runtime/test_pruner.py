@@ -118,6 +118,6 @@ def test_workers_that_left_are_forgotten_after_a_day(app: App):
     worker = register(app)
     app.clock.advance(timedelta(days=1))
     passes(app, worker)
-    rows = app.store._driver.script(lambda cursor: cursor.execute("SELECT id FROM redrive_workers").fetchall())
+    rows = app.store.script(lambda cursor: cursor.execute("SELECT id FROM redrive_workers").fetchall())
 
     assert [(worker,)] == rows

@@ -263,7 +263,7 @@ def test_it_rests_a_little_where_what_is_due_cannot_be_had(app: App, clock: Told
     """Such as what a newer redrive has declared."""
     app.cron(SECOND)(nothing)
     declared(app)
-    app.store._driver.script(lambda cursor: cursor.execute("UPDATE redrive_schedules SET document = '{}'"))
+    app.store.script(lambda cursor: cursor.execute("UPDATE redrive_schedules SET document = '{}'"))
     clock.at += timedelta(seconds=1)
     monkeypatch.setattr(module, "declare", declare_nothing)
 

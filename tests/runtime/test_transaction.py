@@ -20,7 +20,7 @@ from redrive.engine.outcome import Failed, Outcome, Succeeded
 from redrive.engine.select import Filter
 from redrive.errors import ConfigurationError, LeaseLost, StoreBusy
 from redrive.runtime.executor import Executor
-from redrive.stores.drivers.sqlite.lending import SQLiteLoan
+from redrive.stores.drivers.sqlite.transactions import SQLiteTransaction
 from redrive.testing import VirtualClock, drain
 from tests.runtime.helpers import PATIENCE, came, ended, run_due, take, until, working
 
@@ -39,7 +39,7 @@ def app(tmp_path: Path) -> Iterator[App]:
 
 def orders(app: App) -> list[int]:
     """What handlers have written."""
-    loan = app.store.lend()
+    loan = app.store.begin()
     rows = loan.connection.execute("SELECT number FROM orders ORDER BY number").fetchall()
     loan.rollback()
     return [row[0] for row in rows]
@@ -417,7 +417,7 @@ def test_a_lost_attempt_cannot_begin(app: App, colour: str):
         seen,
         app.job(1).state,
     )
-    app.store.lend().rollback()
+    app.store.begin().rollback()
 
 
 @pytest.mark.case("D26")
@@ -654,14 +654,14 @@ def test_an_interrupt_after_the_commit_has_nothing_to_give_back(filed: App, capl
 def test_a_cancellation_in_the_middle_of_a_commit_knows_how_it_went(app: App, monkeypatch: pytest.MonkeyPatch):
     """The commit is seen through: the attempt counts as ended, although its task was cancelled."""
     committing, go = threading.Event(), threading.Event()
-    real = SQLiteLoan.commit
+    real = SQLiteTransaction.commit
 
-    def slowly(loan: SQLiteLoan) -> None:
+    def slowly(loan: SQLiteTransaction) -> None:
         committing.set()
         assert go.wait(PATIENCE)
         real(loan)
 
-    monkeypatch.setattr(SQLiteLoan, "commit", slowly)
+    monkeypatch.setattr(SQLiteTransaction, "commit", slowly)
     app.task(name="work")(lambda: None).enqueue()
     (claim,) = take(app)
     link = AttemptHandle(claim, app.store, app.now, lambda value: None, None)

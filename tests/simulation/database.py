@@ -21,8 +21,9 @@ from typing import Any
 from redrive.clock import Clock
 from redrive.errors import StoreUnreachable
 from redrive.stores.dialects.sqlite.values import to_micros
+from redrive.stores.opening import open_store
 from redrive.stores.query import Operation
-from redrive.stores.store import Store, open_store
+from redrive.stores.store import Store
 from tests.simulation.scheduler import EPOCH, Process
 
 __all__ = ["BUSY", "Connection", "Cursor", "store_of", "template", "virtual_clock"]
@@ -45,7 +46,7 @@ def template(folder: Path) -> bytes:
     return path.read_bytes()
 
 
-class Tapped:
+class TappedStore(Store):
     """A driver of the product, or of `Server`, whose statements the simulation sees.
 
     Args:
@@ -55,6 +56,7 @@ class Tapped:
     """
 
     def __init__(self, simulation: Any, process: Process, driver: Any) -> None:
+        super().__init__("simulated")
         self._simulation = simulation
         self._process = process
         self._driver = driver
@@ -95,13 +97,13 @@ class Tapped:
         except StopIteration as stop:
             return stop.value
 
-    def lend(self) -> Loan:
+    def begin(self) -> TappedTransaction:
         """Lend a connection, in a transaction."""
-        return Loan(self, self._driver.lend())
+        return TappedTransaction(self, self._driver.begin())
 
-    async def alend(self) -> AsyncLoan:
+    async def abegin(self) -> AsyncTappedTransaction:
         """Lend a connection to a coroutine."""
-        return AsyncLoan(self, await self._driver.alend())
+        return AsyncTappedTransaction(self, await self._driver.abegin())
 
     async def trim_log(self) -> int:
         """Do nothing: the log of a simulation is small."""
@@ -111,16 +113,18 @@ class Tapped:
         """A number that changes when there may be a change."""
         return self._driver.version()
 
-    def watch(self, clock: Clock, lock_id: int | None, idle: asyncio.Event | None) -> AsyncGenerator[None, None]:
+    def watch(
+        self, clock: Clock, *, lock_id: int | None = None, idle: asyncio.Event | None = None
+    ) -> AsyncGenerator[None, None]:
         """Yield whenever there may be a change."""
-        return self._driver.watch(clock, lock_id, idle)
+        return self._driver.watch(clock, lock_id=lock_id, idle=idle)
 
     def close(self) -> None:
         """Close the connections."""
         self._driver.close()
 
 
-class Loan:
+class TappedTransaction:
     """A lent connection whose operations are tapped.
 
     Args:
@@ -128,7 +132,7 @@ class Loan:
         loan: what the driver lent.
     """
 
-    def __init__(self, driver: Tapped, loan: Any) -> None:
+    def __init__(self, driver: TappedStore, loan: Any) -> None:
         self.connection = loan.connection
         self.commit, self.rollback = loan.commit, loan.rollback
         self._driver, self._loan = driver, loan
@@ -138,7 +142,7 @@ class Loan:
         return self._loan.run(self._driver._tap(operation))
 
 
-class AsyncLoan(Loan):
+class AsyncTappedTransaction(TappedTransaction):
     """The same for a coroutine."""
 
     async def run(self, operation: Operation[Any]) -> Any:
@@ -220,4 +224,4 @@ def virtual_clock(connection: sqlite3.Connection, seconds: Callable[[], float]) 
 
 def store_of(simulation: Any, process: Process, driver: Any) -> Store:
     """Make a store of a driver."""
-    return Store("simulated", Tapped(simulation, process, driver))
+    return TappedStore(simulation, process, driver)

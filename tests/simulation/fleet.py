@@ -151,9 +151,9 @@ class Simulation:
         process = self.scheduler.current.process
         if self.hall is not None:
             return store_of(self, process, Server(self, process, self.hall))
-        from redrive.stores.drivers.sqlite import Settings, SQLiteDriver
+        from redrive.stores.drivers.sqlite import SQLiteSettings, SQLiteStore
 
-        return store_of(self, process, SQLiteDriver(Settings(self.path)))
+        return store_of(self, process, SQLiteStore("simulated", SQLiteSettings(self.path)))
 
     def connect(self, path: Path) -> Connection:
         """Open a connection for the process that runs."""

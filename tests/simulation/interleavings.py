@@ -19,8 +19,8 @@ from redrive.engine.outcome import Failed, Outcome, Succeeded
 from redrive.engine.records import Claim, NewJob
 from redrive.errors import StoreError
 from redrive.policy import Failure, Policy
-from redrive.stores.drivers.sqlite import Settings
-from redrive.stores.drivers.sqlite.conversation import drive
+from redrive.stores.drivers.sqlite import SQLiteSettings
+from redrive.stores.drivers.sqlite.connection import drive
 from redrive.stores.operations import admin, jobs, leases, workers
 from redrive.stores.operations.leases import Ending
 from redrive.stores.query import Operation
@@ -120,7 +120,7 @@ class Search:
         return Explored(len(self._seen), self._moves, tuple(self._problems), frozenset(self._finals))
 
     def _run(self, operation: Operation[Any]) -> Any:
-        return drive(self._cursor, operation.steps, Settings(None))
+        return drive(self._cursor, operation.steps, SQLiteSettings(None))
 
     def _visit(self, world: World, depth: int) -> None:
         state = self._canonical(world)

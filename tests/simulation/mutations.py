@@ -24,7 +24,7 @@ from redrive.runtime.attempts import Attempts
 from redrive.runtime.executor import Executor
 from redrive.runtime.heartbeat import Heartbeat
 from redrive.stores.dialects import loader
-from redrive.stores.drivers.sqlite.lending import AsyncSQLiteLoan, Lender
+from redrive.stores.drivers.sqlite.transactions import AsyncSQLiteTransaction, SQLiteTransactions
 
 __all__ = ["MUTATIONS", "SETTLE"]
 
@@ -137,13 +137,16 @@ SETTLE = "settle without the lease check"
 
 @contextlib.contextmanager
 def _lending_in_the_default_executor() -> Iterator[None]:
-    async def alend(lender: Lender) -> AsyncSQLiteLoan:
-        return AsyncSQLiteLoan(await asyncio.to_thread(lender.lend), lender._thread)
+    async def abegin(lender: SQLiteTransactions) -> AsyncSQLiteTransaction:
+        return AsyncSQLiteTransaction(await asyncio.to_thread(lender.begin), lender._thread)
 
-    async def in_thread(_: AsyncSQLiteLoan, end: Callable[[], None]) -> None:
+    async def in_thread(_: AsyncSQLiteTransaction, end: Callable[[], None]) -> None:
         await asyncio.to_thread(end)
 
-    with mock.patch.object(Lender, "alend", alend), mock.patch.object(AsyncSQLiteLoan, "_in_thread", in_thread):
+    with (
+        mock.patch.object(SQLiteTransactions, "abegin", abegin),
+        mock.patch.object(AsyncSQLiteTransaction, "_in_thread", in_thread),
+    ):
         yield
 
 

@@ -24,10 +24,10 @@ import redrive.runtime.rng
 import redrive.runtime.worker
 import redrive.stores.dialects.rng
 import redrive.stores.drivers.sqlite.connection_thread
-import redrive.stores.drivers.sqlite.driver
-import redrive.stores.drivers.sqlite.lending
-import redrive.stores.drivers.sqlite.turns
+import redrive.stores.drivers.sqlite.store
+import redrive.stores.drivers.sqlite.transactions
 import redrive.stores.drivers.sqlite.watcher
+import redrive.stores.drivers.sqlite.write_queue
 from redrive import App, CatchRequest, Context, Snooze
 from redrive.clock import Clock
 from redrive.engine.records import Process as Described
@@ -181,18 +181,18 @@ def simulated(simulation: Any, *, verbose: bool = False) -> Iterator[None]:
         (redrive.runtime.heartbeat, "threading", threads),
         (redrive.runtime.process, "present", here),
         (redrive.runtime.worker, "ThreadPoolExecutor", lambda size, _: Pool(scheduler, size)),
-        (sqlite.driver, "LOOK", LOOK),
-        (sqlite.driver, "connect", connect),
-        (sqlite.driver, "threading", threads),
-        (sqlite.driver.files, "let_go", lambda *_: None),
-        (sqlite.driver.files, "occupy", lambda *_: None),
+        (sqlite.store, "POLL", LOOK),
+        (sqlite.store, "connect", connect),
+        (sqlite.store, "threading", threads),
+        (sqlite.store.files, "unregister", lambda *_: None),
+        (sqlite.store.files, "register", lambda *_: None),
         (sqlite.connection_thread, "Future", Future),
         (sqlite.connection_thread, "queue", Queues(scheduler)),
         (sqlite.connection_thread, "threading", threads),
-        (sqlite.lending, "connect", connect),
-        (sqlite.lending, "ThreadPoolExecutor", lambda size, _: Pool(scheduler, size)),
-        (sqlite.turns, "Future", Future),
-        (sqlite.turns, "threading", threads),
+        (sqlite.transactions, "connect", connect),
+        (sqlite.transactions, "ThreadPoolExecutor", lambda size, _: Pool(scheduler, size)),
+        (sqlite.write_queue, "Future", Future),
+        (sqlite.write_queue, "threading", threads),
         (sqlite.watcher, "threading", threads),
         (Future, "scheduler", scheduler),
     ]

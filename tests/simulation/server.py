@@ -13,8 +13,8 @@ from typing import Any
 
 from redrive.clock import Clock
 from redrive.errors import StoreBusy, StoreUnreachable
-from redrive.stores.drivers.sqlite import Settings
-from redrive.stores.drivers.sqlite.conversation import drive
+from redrive.stores.drivers.sqlite import SQLiteSettings
+from redrive.stores.drivers.sqlite.connection import drive
 from redrive.stores.query import Operation, Query
 from tests.simulation.database import BUSY, virtual_clock
 from tests.simulation.scheduler import Process
@@ -59,16 +59,16 @@ class Server:
             await asyncio.sleep(delay)
         return result
 
-    def lend(self) -> HallLoan:
+    def begin(self) -> HallTransaction:
         """Lend the connection, in a transaction."""
         self._hall.acquire(self._process)
-        return HallLoan(self._hall)
+        return HallTransaction(self._hall)
 
-    async def alend(self) -> AsyncHallLoan:
+    async def abegin(self) -> AsyncHallTransaction:
         """Lend the connection to a coroutine."""
-        loan = self._future(self.lend)
+        loan = self._future(self.begin)
         try:
-            return AsyncHallLoan(await asyncio.wrap_future(loan))
+            return AsyncHallTransaction(await asyncio.wrap_future(loan))
         except asyncio.CancelledError:
             loan.add_done_callback(lambda done: done.cancelled() or done.exception() or done.result().rollback())
             raise
@@ -77,7 +77,9 @@ class Server:
         """The number of commits so far."""
         return self._hall.commits
 
-    async def watch(self, clock: Clock, lock_id: int | None, idle: asyncio.Event | None) -> AsyncGenerator[None, None]:
+    async def watch(
+        self, clock: Clock, *, lock_id: int | None = None, idle: asyncio.Event | None = None
+    ) -> AsyncGenerator[None, None]:
         """Yield after each commit that workers may wait for, a moment later."""
         seen = -1
         while True:
@@ -133,7 +135,7 @@ class Hall:
     def __init__(self, simulation: Any, image: bytes) -> None:
         self._simulation = simulation
         self._free = Condition(simulation.scheduler)
-        self._settings = Settings(None)
+        self._settings = SQLiteSettings(None)
         self._news: list[Future] = []
         self.owner: Process | None = None
         self.queries: list[tuple[str, Query]] = []
@@ -201,7 +203,7 @@ class Hall:
             self.release(commit=False)
 
 
-class HallLoan:
+class HallTransaction:
     """The connection of `Hall`, lent in a transaction.
 
     Args:
@@ -231,14 +233,14 @@ class HallLoan:
             self._hall.release(commit=commit)
 
 
-class AsyncHallLoan:
+class AsyncHallTransaction:
     """The same for a coroutine.
 
     Args:
         loan: the loan.
     """
 
-    def __init__(self, loan: HallLoan) -> None:
+    def __init__(self, loan: HallTransaction) -> None:
         self.connection = loan.connection
         self._loan = loan
 

@@ -23,11 +23,12 @@ from redrive.engine.records import AttemptRecord, Claim, JobRecord, NewJob, Prog
 from redrive.engine.select import Filter
 from redrive.engine.transition import Transition
 from redrive.policy import Failure, Policy
+from redrive.stores.opening import open_store
 from redrive.stores.operations import admin, answers, attempts, jobs, leases, redriving, workers
 from redrive.stores.operations.floors import LaneCursor
 from redrive.stores.operations.leases import Claimed, Ending, Settled
 from redrive.stores.query import Operation
-from redrive.stores.store import Store, open_store
+from redrive.stores.store import Store
 from tests import postgres
 from tests.stores.colours import RAN
 

@@ -15,10 +15,11 @@ from redrive.engine.lifecycle import FINAL
 from redrive.engine.outcome import Succeeded
 from redrive.errors import NotTracked
 from redrive.schedule import Exhausted
+from redrive.stores.opening import open_store
 from redrive.stores.operations import checks, leases, refreshes, tracking, workers
 from redrive.stores.operations.leases import Ending
 from redrive.stores.operations.tracking import NewItem
-from redrive.stores.store import Store, open_store
+from redrive.stores.store import Store
 from tests import postgres
 from tests.stores.helpers import LONG, T0, Harness, failed, seconds
 from tests.stores.recurring import Clockwork, keeping, lucky

@@ -17,9 +17,9 @@ from redrive.errors import SchemaTooNew, StoreError
 from redrive.stores import dialects, migrate
 from redrive.stores.dialects import loader
 from redrive.stores.migrate import _split, latest
+from redrive.stores.opening import open_store
 from redrive.stores.operations import jobs
 from redrive.stores.operations.admin import identify
-from redrive.stores.store import open_store
 from tests import postgres
 from tests.stores.helpers import T0, new
 
@@ -325,7 +325,7 @@ def _open(path: Path, start: threading.Barrier, errors: list[Exception]) -> None
 OPEN = """
 import sys
 from redrive.stores.operations import jobs
-from redrive.stores.store import open_store
+from redrive.stores.opening import open_store
 from tests.stores.helpers import new
 
 print("ready", flush=True)

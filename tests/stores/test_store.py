@@ -9,32 +9,36 @@ from pathlib import Path
 import pytest
 
 from redrive.errors import ConfigurationError
-from redrive.stores.drivers.sqlite import Settings
+from redrive.stores.drivers.sqlite import SQLiteSettings
+from redrive.stores.drivers.sqlite.settings import parse_url
+from redrive.stores.opening import open_store
 from redrive.stores.operations import admin, jobs
-from redrive.stores.store import _settings, open_store
 from tests.stores.helpers import new
 
 
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("memory://", Settings(None)),
-        ("sqlite:///app.db", Settings(Path("app.db").absolute())),
-        ("sqlite:///data/app.db", Settings(Path("data/app.db").absolute())),
-        ("sqlite:////var/lib/app.db", Settings(Path("/var/lib/app.db"))),
-        ("sqlite:///my%20app%3F%23.db", Settings(Path("my app?#.db").absolute())),
-        ("sqlite:///app.db?synchronous=normal", Settings(Path("app.db").absolute(), "NORMAL")),
-        ("sqlite:///app.db?synchronous=FULL", Settings(Path("app.db").absolute(), "FULL")),
-        ("sqlite:///app.db?busy_timeout=1m30s", Settings(Path("app.db").absolute(), "FULL", timedelta(seconds=90))),
+        ("memory://", SQLiteSettings(None)),
+        ("sqlite:///app.db", SQLiteSettings(Path("app.db").absolute())),
+        ("sqlite:///data/app.db", SQLiteSettings(Path("data/app.db").absolute())),
+        ("sqlite:////var/lib/app.db", SQLiteSettings(Path("/var/lib/app.db"))),
+        ("sqlite:///my%20app%3F%23.db", SQLiteSettings(Path("my app?#.db").absolute())),
+        ("sqlite:///app.db?synchronous=normal", SQLiteSettings(Path("app.db").absolute(), "NORMAL")),
+        ("sqlite:///app.db?synchronous=FULL", SQLiteSettings(Path("app.db").absolute(), "FULL")),
+        (
+            "sqlite:///app.db?busy_timeout=1m30s",
+            SQLiteSettings(Path("app.db").absolute(), "FULL", timedelta(seconds=90)),
+        ),
         (
             "sqlite:///app.db?busy_timeout=500ms&synchronous=normal",
-            Settings(Path("app.db").absolute(), "NORMAL", timedelta(milliseconds=500)),
+            SQLiteSettings(Path("app.db").absolute(), "NORMAL", timedelta(milliseconds=500)),
         ),
     ],
 )
-def test_a_url_says_which_database_and_how(url: str, expected: Settings):
+def test_a_url_says_which_database_and_how(url: str, expected: SQLiteSettings):
     """The path and the settings of a store are read from its URL; by default it is durable and patient."""
-    assert expected == _settings(url)
+    assert expected == parse_url(url)
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.errors import ConfigurationError
-from redrive.stores.drivers.postgres import settings
+from redrive.stores.drivers.postgres import parse_url
 from redrive.stores.drivers.postgres.errors import translation
-from redrive.stores.store import open_store
+from redrive.stores.opening import open_store
 from redrive.stores.urls import cleared, redacted, shown
 
 SECRET = "canary"
@@ -152,7 +152,7 @@ def test_no_message_about_a_url_has_its_password(scheme: str, place: str):
         url = place.format(scheme=scheme, password=f"{before}{SECRET}{after}")
         try:
             if url.startswith("postgres"):
-                said = str(settings(url)) + repr(settings(url))
+                said = str(parse_url(url)) + repr(parse_url(url))
             else:
                 open_store(url).close()
                 said = ""
@@ -168,7 +168,7 @@ def test_no_library_shows_the_password_of_a_url_that_is_understood(connect: Call
     for before in PIECES:
         host = f"postgresql://{place}127.0.0.1:1/d?password={{password}}".format(password=f"{before}{SECRET}")
         try:
-            read = settings(host)
+            read = parse_url(host)
         except ConfigurationError:
             continue
         with pytest.raises((OSError, psycopg.OperationalError)) as failed:
@@ -190,7 +190,7 @@ def test_a_text_is_cleared_of_connection_strings():
 def test_escaped_characters_reach_the_libraries():
     """A password with every character escaped that has a meaning in a URL is handed on as it is."""
     password = "%25%2F%3F%23%40%5B%5D%3A"
-    read = settings(f"postgresql://u:{password}@h:5432/d?password=a%26b&host=/run/pg")
+    read = parse_url(f"postgresql://u:{password}@h:5432/d?password=a%26b&host=/run/pg")
 
     assert f"postgresql://u:{password}@h:5432/d?password=a%26b&host=%2Frun%2Fpg" == read.dsn
     assert "dsn" not in repr(read)

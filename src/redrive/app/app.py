@@ -28,10 +28,11 @@ from redrive.engine.keys import idempotency_key
 from redrive.engine.lease import LeaseTerms, limit_of
 from redrive.errors import PolicyError, TaskDefinitionError
 from redrive.policy import Policy, parse_duration
-from redrive.stores.drivers.forks import Mutex
+from redrive.stores.drivers.forks import ForkSafeLock
+from redrive.stores.opening import open_store
 from redrive.stores.operations import admin, jobs
 from redrive.stores.operations.retention import RetentionTimes
-from redrive.stores.store import Store, open_store
+from redrive.stores.store import Store
 
 __all__ = ["App"]
 
@@ -86,7 +87,7 @@ class App(Operator, Answers, Queues, Schedules):
         self.terms = LeaseTerms(parse_duration(heartbeat_every), parse_duration(lease_for))
         self._registry = Registry(include)
         self.clock = clock
-        self._lock = Mutex()
+        self._lock = ForkSafeLock()
         self._store: Store | None = None
         self._uid: str | None = None
 

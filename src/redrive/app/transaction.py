@@ -19,10 +19,10 @@ from redrive.app.attempt_handle import AttemptHandle
 from redrive.engine.outcome import Succeeded
 from redrive.errors import ConfigurationError
 from redrive.retrying import rng
-from redrive.stores.loan import AsyncLoan, Loan
 from redrive.stores.operations import attempts, leases
 from redrive.stores.operations.leases import Ending, Settled
 from redrive.stores.query import Operation
+from redrive.stores.transaction import AsyncStoreTransaction, StoreTransaction
 
 __all__ = ["Transaction"]
 
@@ -36,8 +36,8 @@ class Transaction:
 
     def __init__(self, link: AttemptHandle) -> None:
         self._link = link
-        self._loan: Loan
-        self._async_loan: AsyncLoan
+        self._loan: StoreTransaction
+        self._async_loan: AsyncStoreTransaction
 
     def __enter__(self) -> Any:  # noqa: ANN401 - the driver's own connection
         """Begin."""
@@ -109,11 +109,11 @@ class Transaction:
 
     # ------------------------------------------------------------------------------------------------------ the lender
 
-    def _lend(self) -> Loan:
-        return self._link.store.lend()
+    def _lend(self) -> StoreTransaction:
+        return self._link.store.begin()
 
-    async def _alend(self) -> AsyncLoan:
-        return await self._link.store.alend()
+    async def _alend(self) -> AsyncStoreTransaction:
+        return await self._link.store.abegin()
 
     # ------------------------------------------------------------------------------------------------------ the fence
 

@@ -11,8 +11,8 @@ from redrive.cli.jobs import AsJson, Limit, Target
 from redrive.cli.loading import load_app
 from redrive.cli.screen import print_document, say, say_lines
 from redrive.stores.dialects import loader
+from redrive.stores.opening import open_store
 from redrive.stores.operations.schema import Schema
-from redrive.stores.store import open_store
 
 __all__ = ["check", "db"]
 

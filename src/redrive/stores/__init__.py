@@ -8,7 +8,7 @@ code, or decide what a failure means.
 * `dialects`: the statements, one per file, the same names in every dialect, and how values look in rows;
 * `drivers`: the libraries that talk to databases: they run an operation in one transaction and translate errors;
 * `migrate`: brings a database to the schema of this version;
-* `store`: opens a store by its URL.
+* `store`: the interface of a store, and `opening`: opens one by its URL.
 
 A statement is named by its file: ``Query("claim", ...)`` runs ``dialects/<dialect>/queries/claim.sql``.
 """

@@ -88,7 +88,7 @@ def sweep(app: App, budget: int = 100) -> tuple[Transition, ...]:
 
 def execute(app: App, statement: str, **params: Any) -> list[tuple[Any, ...]]:
     """Run a statement of the test's own on the database of an app, past all operations."""
-    return app.store._driver.script(lambda cursor: cursor.execute(statement, params).fetchall())
+    return app.store.script(lambda cursor: cursor.execute(statement, params).fetchall())
 
 
 _TABLES = ("jobs", "payloads", "results", "attempts", "workers", "sequences")

@@ -14,8 +14,8 @@ from redrive.contrib.django import retries
 from redrive.contrib.django.compat import task_backends
 from redrive.contrib.django.options import read
 from redrive.errors import ConfigurationError, PolicyError, StoreError, TaskDefinitionError
-from redrive.stores.drivers.postgres import settings
-from redrive.stores.store import open_store
+from redrive.stores.drivers.postgres import parse_url
+from redrive.stores.opening import open_store
 from tests.contrib.django.project import BACKEND, ready
 from tests.contrib.django.sample import tasks
 
@@ -87,8 +87,8 @@ def test_the_password_of_a_database_is_escaped(password: str, database):
     database(ENGINE="django.db.backends.postgresql", NAME="d", USER="u", PASSWORD=password, HOST="127.0.0.1", PORT="1")
     options = read("default", {"database": "other"})
 
-    assert password == unquote(urlsplit(settings(options.url).dsn).password or "")
-    assert "canary" not in f"{options!r} {settings(options.url)!r}"
+    assert password == unquote(urlsplit(parse_url(options.url).dsn).password or "")
+    assert "canary" not in f"{options!r} {parse_url(options.url)!r}"
     with pytest.raises(StoreError) as failed:
         open_store(options.url)
     assert "canary" not in "".join(traceback.format_exception(failed.value))

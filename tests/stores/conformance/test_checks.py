@@ -82,7 +82,7 @@ def test_what_must_not_be_is_found(statement: str, rules: list[str]):
         busy(store)
         if rules == ["leases"]:
             store.take(new())
-        store.raw._driver.script(lambda cursor: cursor.execute(statement))
+        store.raw.script(lambda cursor: cursor.execute(statement))
 
         assert set(rules) <= set(found(store))
     finally:
@@ -162,7 +162,7 @@ def test_attempts_that_overlap_are_found(memory: Harness):
 
     def later(by: int) -> list[str]:
         statement = "UPDATE redrive_attempts SET finished_at = finished_at + ? WHERE number = 1"
-        store.raw._driver.script(lambda cursor: cursor.execute(statement, (by * 1_000_000,)))
+        store.raw.script(lambda cursor: cursor.execute(statement, (by * 1_000_000,)))
         return [each.text for each in store.do(checks.check()).findings]
 
     assert [] == later(30)

@@ -13,8 +13,9 @@ import pytest
 
 from redrive import App
 from redrive.stores.drivers import forks
+from redrive.stores.opening import open_store
 from redrive.stores.operations import jobs
-from redrive.stores.store import Store, open_store
+from redrive.stores.store import Store
 from tests import postgres
 from tests.stores.helpers import new
 
@@ -31,7 +32,7 @@ import multiprocessing, os, signal, sys, threading
 from redrive import App
 from redrive.errors import StoreError, StoreOpenError
 from redrive.stores.operations import admin, jobs
-from redrive.stores.store import open_store
+from redrive.stores.opening import open_store
 from tests.stores.helpers import new
 
 url = f"sqlite:///{sys.argv[1]}?busy_timeout=1s"
@@ -159,7 +160,7 @@ def work():
     except StoreError as error:
         print(error, flush=True)
 
-loan = store.lend()
+loan = store.begin()
 loan.run(jobs.enqueue([new("parent")]))
 code = ended(forked(work))
 loan.commit()
@@ -205,16 +206,15 @@ def test_the_parent_has_new_connections_after_a_fork_and_sees_changes(path: Path
     """Before a fork all connections are closed. After it, writing, reading and watching open theirs again."""
     store, other = open_store(f"sqlite:///{path}"), open_store(f"sqlite:///{path}")
     version = store.version()
-    driver = store._driver
-    before = driver._writer._cursor
+    before = store._writer._cursor
     try:
         forks._before()
-        assert (None, None, None) == (driver._writer._cursor, driver._reader._cursor, driver._watcher._connection)
+        assert (None, None, None) == (store._writer._cursor, store._reader._cursor, store._watcher._connection)
         assert not Path(f"{path}-wal").exists()
         forks._after_in_parent()
         (number,) = store.run(jobs.enqueue([new()])).ids
         assert "send" == store.run(jobs.get(number)).task
-        assert before is not driver._writer._cursor
+        assert before is not store._writer._cursor
         assert version != (version := store.version())
         other.run(jobs.enqueue([new()]))
         assert version != store.version()
@@ -226,14 +226,14 @@ def test_the_parent_has_new_connections_after_a_fork_and_sees_changes(path: Path
 def test_a_fork_waits_for_what_is_being_written(path: Path):
     """A transaction that another thread has begun is ended before the process forks."""
     store = open_store(f"sqlite:///{path}")
-    loan = store.lend()
+    loan = store.begin()
     loan.run(jobs.enqueue([new()]))
     timer = threading.Timer(0.05, loan.commit)
     timer.start()
     forking = threading.Thread(target=forks._before)  # a thread of its own: the loan is not that thread's
     forking.start()
     forking.join(PATIENCE)
-    rests = store._driver._rests
+    rests = store._paused
     forks._after_in_parent()
     timer.join()
     due = store.run(jobs.get(1)).task
@@ -258,7 +258,7 @@ def exit_code(child: int) -> int:
 def test_a_child_on_postgres_waits_for_no_lock_of_its_parent_and_uses_no_socket_of_it(server: Store):
     """It connects for itself, although a thread of the parent held the lock of the driver; the parent goes on."""
     (first,) = server.run(jobs.enqueue([new()])).ids
-    driver = server._driver
+    driver = server
     parents = {each.info.backend_pid for each in driver._sync._idle}
     held, go = threading.Event(), threading.Event()
 

@@ -9,9 +9,10 @@ import pytest
 
 from redrive.clock import SystemClock
 from redrive.engine.outcome import Succeeded
+from redrive.stores.opening import open_store
 from redrive.stores.operations import admin, jobs, leases, workers
 from redrive.stores.operations.leases import Ending
-from redrive.stores.store import Store, open_store
+from redrive.stores.store import Store
 from tests import debian, postgres
 from tests.debian import needed
 from tests.stores.helpers import LONG, new

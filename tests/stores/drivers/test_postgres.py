@@ -19,11 +19,12 @@ from redrive.engine.frozen import FrozenPolicy
 from redrive.engine.lifecycle import State
 from redrive.errors import ConfigurationError, StoreBusy, StoreClosed, StoreError, StoreOpenError, StoreUnreachable
 from redrive.policy import Policy
-from redrive.stores.drivers.postgres import Settings, listener, settings
+from redrive.stores.drivers.postgres import PostgresSettings, listener, parse_url
 from redrive.stores.drivers.postgres.statements import compiled, prepared
+from redrive.stores.opening import open_store
 from redrive.stores.operations import admin, clock, jobs, leases, workers
 from redrive.stores.query import Query, reads, writes
-from redrive.stores.store import Store, open_store
+from redrive.stores.store import Store
 from tests import postgres
 from tests.stores.helpers import LONG, T0, new
 
@@ -61,15 +62,18 @@ def kill_sessions() -> None:
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("postgresql://u@h/d", Settings("postgresql://u@h/d", "PostgreSQL h/d (schema redrive)")),
-        ("postgres://u:p@h:1,i:2/d", Settings("postgresql://u:p@h:1,i:2/d", "PostgreSQL h:1,i:2/d (schema redrive)")),
+        ("postgresql://u@h/d", PostgresSettings("postgresql://u@h/d", "PostgreSQL h/d (schema redrive)")),
+        (
+            "postgres://u:p@h:1,i:2/d",
+            PostgresSettings("postgresql://u:p@h:1,i:2/d", "PostgreSQL h:1,i:2/d (schema redrive)"),
+        ),
         (
             "postgresql://u@h/d?schema=jobs&sslmode=require",
-            Settings("postgresql://u@h/d?sslmode=require", "PostgreSQL h/d (schema jobs)", "jobs"),
+            PostgresSettings("postgresql://u@h/d?sslmode=require", "PostgreSQL h/d (schema jobs)", "jobs"),
         ),
         (
             "postgresql:///d?host=%2Frun%2Fpg&notify=off&pool=3&timeout=5s",
-            Settings(
+            PostgresSettings(
                 "postgresql:///d?host=%2Frun%2Fpg",
                 "PostgreSQL /run/pg/d (schema redrive)",
                 notify=False,
@@ -79,15 +83,15 @@ def kill_sessions() -> None:
         ),
         (
             "postgresql://u@h:6432/d?pgbouncer=on&direct=h:5432",
-            Settings(
+            PostgresSettings(
                 "postgresql://u@h:6432/d", "PostgreSQL h:6432/d (schema redrive)", pgbouncer=True, direct="h:5432"
             ),
         ),
     ],
 )
-def test_a_url_says_which_database_and_how(url: str, expected: Settings):
+def test_a_url_says_which_database_and_how(url: str, expected: PostgresSettings):
     """Our settings are taken out of the URL, those of the libraries stay in it, and no password is in the name."""
-    assert expected == settings(url)
+    assert expected == parse_url(url)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +122,7 @@ def test_a_setting_that_is_not_known_is_refused(setting: str):
 )
 def test_through_a_pool_of_sessions_nobody_listens(url: str, listens: bool):
     """A session that changes with every transaction can neither listen nor hold a lock."""
-    assert listens == settings(f"postgresql://u@h/d?{url}").listens
+    assert listens == parse_url(f"postgresql://u@h/d?{url}").listens
 
 
 # ---------------------------------------------------------------------------------------------------------- statements
@@ -457,7 +461,7 @@ def test_a_silent_listener_is_asked(store: Store, monkeypatch: pytest.MonkeyPatc
     """A connection that says nothing is asked whether it lives, again and again, without news being made of it."""
     monkeypatch.setattr(listener, "PING", 0.01)
     asked = []
-    ask = listener._ask
+    ask = listener._ping
 
     async def count(*arguments: Any) -> None:
         """Count the questions, and enqueue after some."""
@@ -466,7 +470,7 @@ def test_a_silent_listener_is_asked(store: Store, monkeypatch: pytest.MonkeyPatc
         if len(asked) == 5:
             await store.arun(jobs.enqueue([new()]))
 
-    monkeypatch.setattr(listener, "_ask", count)
+    monkeypatch.setattr(listener, "_ping", count)
 
     async def run() -> bool:
         """Watch for two news: that it began, and the enqueue."""

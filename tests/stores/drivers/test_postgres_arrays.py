@@ -10,17 +10,17 @@ import psycopg
 import pytest
 
 from redrive.errors import StoreError
-from redrive.stores.drivers.postgres.settings import settings
+from redrive.stores.drivers.postgres.settings import parse_url
 from redrive.stores.drivers.postgres.sync import connect
+from redrive.stores.opening import open_store
 from redrive.stores.operations import workers
-from redrive.stores.store import open_store
 from tests import postgres
 
 
 @pytest.fixture(name="cursor", scope="module")
 def _cursor() -> Iterator[psycopg.RawCursor[Any]]:
     """A cursor on a connection of the driver's."""
-    with connect(settings(postgres.url())) as connection:
+    with connect(parse_url(postgres.url())) as connection:
         yield psycopg.RawCursor(connection)
 
 

@@ -11,29 +11,29 @@ from msgspec.structs import replace
 
 from redrive.engine.records import KeyUntil
 from redrive.errors import StoreBusy, StoreError
-from redrive.stores.drivers.postgres import Settings
-from redrive.stores.drivers.postgres.conversation import Statement, Talk, part, whole
-from redrive.stores.drivers.postgres.statements import said
+from redrive.stores.drivers.postgres import PostgresSettings
+from redrive.stores.drivers.postgres.script import Script, Statement, full_script, inner_script
+from redrive.stores.drivers.postgres.statements import composed
 from redrive.stores.operations import admin, clock, floors, jobs, leases
 from redrive.stores.query import Query, Steps, writes
 from tests.engine.helpers import claim
 from tests.stores.helpers import LONG, T0, new
 
-OURS = Settings("postgresql:///d", "PostgreSQL")
+OURS = PostgresSettings("postgresql:///d", "PostgreSQL")
 POOLED = changed(OURS, pgbouncer=True)
 KEYED = replace(new(), key="k", key_until=KeyUntil.END)
 GATE = [jobs.NumberBlock(T0, 1, 1)]
 NEVER, DUE = floors.NextDue(T0, None, None), floors.NextDue(T0, T0, None)
 
 
-def told(talk: Talk[Any], *answers: Sequence[Any]) -> tuple[Any, list[str]]:
+def told(script: Script[Any], *answers: Sequence[Any]) -> tuple[Any, list[str]]:
     """Answer one thing after the other; give the result, and in short what was said."""
     heard = []
     rows: Sequence[Any] | None = None
     left = list(answers)
     try:
         while True:
-            each = talk.send(rows)
+            each = script.send(rows)
             heard.append(short(each))
             rows = left.pop(0) if each.values is not None else []
     except StopIteration as stop:
@@ -75,21 +75,23 @@ def yes() -> bool:
     ids=["enqueue", "with a key", "pooled", "no notify", "nothing", "nothing due", "a claim", "a stranger",
          "a claim, pooled", "a question"],
 )  # fmt: skip
-def test_an_operation_is_said_in_few_words(build: Any, answers: list[Any], settings: Settings, expected: list[str]):
+def test_an_operation_is_said_in_few_words(
+    build: Any, answers: list[Any], settings: PostgresSettings, expected: list[str]
+):
     """What need not be in the transaction goes before it, and what is alone in it needs none around it."""
-    assert expected == told(whole(build(), settings, yes), *answers)[1]
+    assert expected == told(full_script(build(), settings, yes), *answers)[1]
 
 
 def test_workers_that_were_just_told_are_not_told_again():
     """Where there are no news the statement is said as it is."""
-    assert ["ask", "jobs payloads policies"] == told(whole(jobs.enqueue([new()]), OURS, bool), GATE, [])[1]
+    assert ["ask", "jobs payloads policies"] == told(full_script(jobs.enqueue([new()]), OURS, bool), GATE, [])[1]
 
 
 def test_within_a_transaction_of_somebody_else_nothing_begins_or_ends():
     """On a user's connection, and on one that is lent, an operation is a part of what happens there."""
-    talk = part(jobs.enqueue([new()]).steps, OURS)
+    script = inner_script(jobs.enqueue([new()]).steps, OURS)
 
-    assert (jobs.EnqueueResult([1]), ["ask", "jobs payloads policies"]) == told(talk, GATE, [])
+    assert (jobs.EnqueueResult([1]), ["ask", "jobs payloads policies"]) == told(script, GATE, [])
 
 
 @writes
@@ -103,26 +105,26 @@ def _forgiving() -> Steps[str]:
 
 def test_an_operation_may_answer_an_error():
     """What the database refuses is thrown into the operation, and its answer is said next."""
-    talk = whole(_forgiving(), OURS, bool)
-    heard = [next(talk), talk.send([]), talk.throw(StoreBusy("no")), talk.send([])]
+    script = full_script(_forgiving(), OURS, bool)
+    heard = [next(script), script.send([]), script.throw(StoreBusy("no")), script.send([])]
 
     assert ["BEGIN", "ask", "ask", "COMMIT"] == [short(each) for each in heard]
     with pytest.raises(StopIteration, match="fine"):
-        talk.send([])
+        script.send([])
 
 
 def test_an_error_that_nobody_answers_ends_the_conversation():
     """Nothing more is said; the runner undoes what there is."""
-    talk = whole(jobs.enqueue([new()]), OURS, bool)
-    next(talk)
+    script = full_script(jobs.enqueue([new()]), OURS, bool)
+    next(script)
     with pytest.raises(StoreError, match="no"):
-        talk.throw(StoreError("no"))
+        script.throw(StoreError("no"))
 
 
 def test_several_statements_are_said_as_one():
     """Each is a part of one statement, and their parameters are counted on."""
     query = Query("worker_stop", {"id": 8, "now": T0}, also=(Query("keys_drop", {"job_ids": [7]}),))
-    text, values = said(query, "s", "news")
+    text, values = composed(query, "s", "news")
 
     assert [[7], T0, 8] == values
     assert (
@@ -136,7 +138,7 @@ def test_the_last_of_several_statements_answers():
     """Where nobody is to be told, the rows are those of the query itself."""
     query = Query("worker_stop", {"id": 8, "now": T0}, also=(Query("keys_drop", {"job_ids": [7]}),))
 
-    assert ") UPDATE " in said(query, "s")[0]
+    assert ") UPDATE " in composed(query, "s")[0]
 
 
 @writes
@@ -151,7 +153,7 @@ def test_a_statement_keeps_the_parts_that_it_has(name: str, begin: str):
     """Others that run together with it go before its own."""
     params = {"ids": [1], "queues": None, "tasks": None, "worker_id": 2, "now": T0, "count": 1, **floors.parameters(())}
     params["salt"] = 3
-    text, values = said(Query(name, params, also=(Query("keys_drop", {"job_ids": [7]}),)), "s")
+    text, values = composed(Query(name, params, also=(Query("keys_drop", {"job_ids": [7]}),)), "s")
 
     assert [7] == values[0]
     assert 1 == text.count(f"{begin} part_1 AS (DELETE ")
@@ -160,5 +162,5 @@ def test_a_statement_keeps_the_parts_that_it_has(name: str, begin: str):
 
 def test_nothing_may_follow_the_last():
     """It is committed by then: whoever says more has a mistake in it that must not pass in silence."""
-    with pytest.raises(RuntimeError, match="keys_drop follows a query that was said to be the last"):
-        told(whole(two_lasts(), OURS, bool), [], [])
+    with pytest.raises(RuntimeError, match="keys_drop follows a query that was declared the last"):
+        told(full_script(two_lasts(), OURS, bool), [], [])

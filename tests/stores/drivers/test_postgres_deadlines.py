@@ -15,10 +15,12 @@ import pytest
 
 from redrive import App
 from redrive.errors import ResultTimeout, StoreOutcomeUnknown, StoreUnreachable
-from redrive.stores.drivers.postgres import PostgresDriver, settings
+from redrive.stores.drivers.postgres import PostgresStore, parse_url
+from redrive.stores.drivers.postgres.migration import MigrationCursor
+from redrive.stores.opening import open_store
 from redrive.stores.operations import admin, jobs, workers
 from redrive.stores.query import Query, Steps, writes
-from redrive.stores.store import Store, open_store
+from redrive.stores.store import Store
 from tests import postgres
 from tests.stores.helpers import new
 
@@ -50,6 +52,11 @@ def _halt() -> Iterator[Callable[[str], list[int]]]:
     for number in stopped:
         with contextlib.suppress(ProcessLookupError):
             os.kill(number, signal.SIGCONT)
+
+
+def migration(url: str) -> MigrationCursor:
+    """Open a cursor for migrations."""
+    return PostgresStore(url, parse_url(url)).migration_cursor()
 
 
 @pytest.fixture(name="store")
@@ -145,13 +152,13 @@ def test_a_lent_connection_has_the_same_deadline(store: Store, halt: Any, colour
     """What redrive says on it, its COMMIT and its rollback included."""
 
     def sync() -> None:
-        loan = store.lend()
+        loan = store.begin()
         loan.run(jobs.enqueue([new()]))
         halt(NAME)
         loan.commit()
 
     async def coroutine() -> None:
-        loan = await store.alend()
+        loan = await store.abegin()
         await loan.run(jobs.enqueue([new()]))
         halt(NAME)
         await loan.commit()
@@ -183,7 +190,7 @@ def test_the_timeout_of_a_result_holds_where_the_database_does_not_answer(halt: 
 
 def test_what_looks_for_the_version_of_the_schema_has_a_deadline(halt: Any):
     """Else a worker that starts would wait for ever."""
-    script = PostgresDriver(settings(postgres.url(timeout=TIMEOUT, application_name=NAME))).script()
+    script = migration(postgres.url(timeout=TIMEOUT, application_name=NAME))
     halt(NAME)
     with pytest.raises(StoreUnreachable, match="no answer"):
         in_time(lambda: script.execute(script.look[0]))
@@ -191,7 +198,7 @@ def test_what_looks_for_the_version_of_the_schema_has_a_deadline(halt: Any):
 
 def test_a_migration_has_no_deadline():
     """From the statement on that takes its lock, since another process may migrate for long."""
-    script = PostgresDriver(settings(postgres.url(timeout="100ms", application_name=NAME))).script()
+    script = migration(postgres.url(timeout="100ms", application_name=NAME))
     for statement in (*script.look, *script.lock, "SELECT pg_sleep(0.4)", "ROLLBACK"):
         script.execute(statement)
     script.close()

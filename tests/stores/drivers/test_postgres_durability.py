@@ -15,10 +15,11 @@ from msgspec.structs import replace
 from redrive.engine.outcome import Succeeded
 from redrive.engine.records import KeyUntil
 from redrive.errors import ConfigurationError
-from redrive.stores.drivers.postgres import settings
+from redrive.stores.drivers.postgres import parse_url
+from redrive.stores.opening import open_store
 from redrive.stores.operations import jobs, leases, workers
 from redrive.stores.operations.leases import Ending
-from redrive.stores.store import Store, open_store
+from redrive.stores.store import Store
 from tests import debian, postgres
 from tests.debian import needed
 from tests.stores.helpers import LONG, T0, new
@@ -95,13 +96,13 @@ def test_the_handlers_transaction_waits_for_the_disk(url: Callable[..., str], co
 
     def borrow() -> None:
         """Write on a connection of psycopg."""
-        loan = store.lend()
+        loan = store.begin()
         loan.run(jobs.enqueue([new()], now=T0))
         loan.commit()
 
     async def aborrow() -> None:
         """Write on a connection of asyncpg."""
-        loan = await store.alend()
+        loan = await store.abegin()
         await loan.run(jobs.enqueue([new()], now=T0))
         await loan.commit()
 
@@ -147,7 +148,7 @@ def test_a_migration_waits_for_the_disk():
     """What makes the tables is committed like everything else."""
     url = postgres.url()
     store = open_store(url)
-    script = store._driver.script()
+    script = store.migration_cursor()
     for statement in script.look:
         script.execute(statement)
     script.execute("SHOW synchronous_commit")
@@ -161,9 +162,9 @@ def test_a_migration_waits_for_the_disk():
 def test_the_setting_is_on_or_off():
     """Anything else is refused, with what would be right."""
     with pytest.raises(ConfigurationError, match=re.escape("synchronous_commit='local'; settings:")):
-        settings("postgresql:///d?synchronous_commit=local")
+        parse_url("postgresql:///d?synchronous_commit=local")
     with pytest.raises(ConfigurationError, match=re.escape("synchronous_commit=on|off")):
-        settings("postgresql:///d?nothing=on")
+        parse_url("postgresql:///d?nothing=on")
 
 
 def test_it_costs_no_round_trip(monkeypatch: pytest.MonkeyPatch):

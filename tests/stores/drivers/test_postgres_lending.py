@@ -16,10 +16,11 @@ from redrive import App, Context
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Failed, Succeeded
 from redrive.errors import StoreBusy, StoreClosed, StoreError, StoreUnreachable
-from redrive.stores.drivers.postgres import lending, statements
+from redrive.stores.drivers.postgres import statements, transactions
+from redrive.stores.opening import open_store
 from redrive.stores.operations import admin, jobs, leases
 from redrive.stores.operations.leases import Ending
-from redrive.stores.store import Store, open_store
+from redrive.stores.store import Store
 from redrive.testing import VirtualClock, drain
 from tests import postgres
 from tests.runtime.helpers import PATIENCE, run_due, take, until
@@ -76,7 +77,7 @@ def enqueued(store: Store) -> int:
 @pytest.mark.parametrize(("end", "expected"), [("commit", ([1], 1)), ("rollback", ([], 0))])
 def test_both_or_neither(store: Store, table: str, end: str, expected: object):
     """What was written on the connection of psycopg and what the operation wrote is there together, or not at all."""
-    loan = store.lend()
+    loan = store.begin()
     assert isinstance(loan.connection, psycopg.Connection)
     loan.connection.execute(f"INSERT INTO {table} VALUES (1)")
     loan.run(jobs.enqueue([new()], now=T0))
@@ -91,7 +92,7 @@ def test_both_or_neither_in_a_coroutine(store: Store, table: str, end: str, expe
 
     async def borrow() -> bool:
         """Write in one transaction."""
-        loan = await store.alend()
+        loan = await store.abegin()
         assert isinstance(loan.connection, asyncpg.Connection)
         await loan.connection.execute(f"INSERT INTO {table} VALUES ($1)", 1)
         await loan.run(jobs.enqueue([new()], now=T0))
@@ -106,7 +107,7 @@ def test_both_or_neither_in_a_coroutine(store: Store, table: str, end: str, expe
 @pytest.mark.parametrize("leave", [psycopg.Connection.commit, psycopg.Connection.rollback])
 def test_the_borrower_cannot_end_the_transaction(store: Store, table: str, leave: Callable[[object], None]):
     """It is refused: else the writes would be there without what they belong to."""
-    loan = store.lend()
+    loan = store.begin()
     loan.connection.execute(f"INSERT INTO {table} VALUES (1)")
     with pytest.raises(psycopg.ProgrammingError, match="forbidden"):
         leave(loan.connection)
@@ -117,7 +118,7 @@ def test_the_borrower_cannot_end_the_transaction(store: Store, table: str, leave
 
 def test_a_transaction_that_a_statement_has_ended_is_noticed(store: Store):
     """Nothing more is written then: the completion would stand alone."""
-    loan = store.lend()
+    loan = store.begin()
     loan.connection.execute("COMMIT")
     with pytest.raises(StoreError, match="ended the transaction"):
         loan.run(jobs.enqueue([new()], now=T0))
@@ -125,7 +126,7 @@ def test_a_transaction_that_a_statement_has_ended_is_noticed(store: Store):
 
     async def borrow() -> None:
         """The same with asyncpg."""
-        loan = await store.alend()
+        loan = await store.abegin()
         await loan.connection.execute("COMMIT")
         with pytest.raises(StoreError, match="ended the transaction"):
             await loan.run(jobs.enqueue([new()], now=T0))
@@ -138,7 +139,7 @@ def test_a_transaction_that_a_statement_has_ended_is_noticed(store: Store):
 
 def test_a_transaction_that_has_failed_cannot_be_committed(store: Store, table: str):
     """An error that the borrower has swallowed is found by the next statement."""
-    loan = store.lend()
+    loan = store.begin()
     with pytest.raises(psycopg.Error):
         loan.connection.execute("SELECT nothing")
     with pytest.raises(StoreError):
@@ -152,16 +153,16 @@ def test_a_closed_store_lends_nothing(store: Store):
     """In neither colour."""
     store.close()
     with pytest.raises(StoreClosed):
-        store.lend()
+        store.begin()
     with pytest.raises(StoreClosed):
-        asyncio.run(store.alend())
+        asyncio.run(store.abegin())
 
 
 def test_a_commit_that_fails_is_an_error(store: Store, table: str):
     """A constraint that is checked at the commit refuses everything."""
     with postgres.connect() as connection:
         connection.execute(f"ALTER TABLE {table} ADD UNIQUE (number) DEFERRABLE INITIALLY DEFERRED")
-    loan = store.lend()
+    loan = store.begin()
     loan.connection.execute(f"INSERT INTO {table} VALUES (1), (1)")
     loan.run(jobs.enqueue([new()], now=T0))
     with pytest.raises(StoreError):
@@ -169,7 +170,7 @@ def test_a_commit_that_fails_is_an_error(store: Store, table: str):
 
     async def borrow() -> None:
         """The same with asyncpg."""
-        loan = await store.alend()
+        loan = await store.abegin()
         await loan.connection.execute(f"INSERT INTO {table} VALUES (1), (1)")
         await loan.run(jobs.enqueue([new()], now=T0))
         with pytest.raises(StoreError):
@@ -183,9 +184,9 @@ def test_a_commit_that_fails_is_an_error(store: Store, table: str):
 # ---------------------------------------------------------------------------------------------- blocks that take long
 
 
-async def lend(store: Store, colour: str) -> Any:
+async def begin(store: Store, colour: str) -> Any:
     """Borrow a connection, of either colour."""
-    return await store.alend() if colour == "async" else await asyncio.to_thread(store.lend)
+    return await store.abegin() if colour == "async" else await asyncio.to_thread(store.begin)
 
 
 async def said(loan: Any, name: str, *arguments: Any) -> Any:
@@ -210,7 +211,7 @@ def test_a_block_that_is_silent_for_too_long_is_ended(table: str, url: str, colo
 
     async def borrow() -> None:
         """Write, and stop."""
-        loan = await lend(store, colour)
+        loan = await begin(store, colour)
         await said(loan.connection, "execute", f"INSERT INTO {table} VALUES (1)")
         await gone(loan)
         with pytest.raises(StoreUnreachable, match="wrote nothing"):
@@ -226,7 +227,7 @@ def test_a_block_that_is_silent_for_too_long_is_ended(table: str, url: str, colo
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_who_stops_before_the_commit_keeps_no_job(app: App, monkeypatch: pytest.MonkeyPatch, colour: str):
     """Once the completion is written the job is locked: a process that stops there is ended soon."""
-    monkeypatch.setattr(statements, "_SOON", "'200ms'")
+    monkeypatch.setattr(statements, "_SHORT", "'200ms'")
 
     @app.task
     def work() -> None:
@@ -237,7 +238,7 @@ def test_who_stops_before_the_commit_keeps_no_job(app: App, monkeypatch: pytest.
 
     async def borrow() -> None:
         """Complete the job, and stop."""
-        loan = await lend(app.store, colour)
+        loan = await begin(app.store, colour)
         await said(loan, "run", leases.settle([Ending(claim, Succeeded(), 0.0)], now=app.now()))
         assert await asyncio.to_thread(job.cancel)
         await gone(loan)
@@ -256,16 +257,16 @@ def test_no_more_are_lent_than_the_pool_has(url: str, colour: str):
 
     async def borrow() -> None:
         """Take all, and one more."""
-        loans = [await lend(store, colour) for _ in range(2)]
+        loans = [await begin(store, colour) for _ in range(2)]
         with pytest.raises(StoreBusy, match=r"all 2 connections .* for ctx.transaction\(\) are in use: set \?pool="):
-            await lend(store, colour)
+            await begin(store, colour)
         await store.arun(jobs.enqueue([new()], now=T0))
         await said(loans.pop(), "rollback")
-        loan = await lend(store, colour)
+        loan = await begin(store, colour)
         await said(loan, "commit")
-        loans.append(await lend(store, colour))
+        loans.append(await begin(store, colour))
         await said(loans.pop(), "rollback")
-        await said(await lend(store, colour), "rollback")
+        await said(await begin(store, colour), "rollback")
         await said(loans.pop(), "rollback")
 
     asyncio.run(borrow())
@@ -284,10 +285,10 @@ def test_a_loan_that_fails_to_open_gives_its_place_back(
     async def borrow() -> None:
         """Fail, and borrow."""
         with monkeypatch.context() as patch:
-            patch.setattr(lending, "lent", lambda _: "SELECT nothing")
+            patch.setattr(transactions, "handler_transaction", lambda _: "SELECT nothing")
             with pytest.raises(StoreError):
-                await lend(small, colour)
-        await said(await lend(small, colour), "rollback")
+                await begin(small, colour)
+        await said(await begin(small, colour), "rollback")
 
     asyncio.run(borrow())
     small.close()

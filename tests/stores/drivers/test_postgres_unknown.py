@@ -317,13 +317,13 @@ def test_a_lost_commit_of_the_handlers_transaction(fleet: Fleet, proxy: Proxy, c
 
     def borrow() -> None:
         """Commit the end of the attempt on a connection of psycopg."""
-        loan = fleet.far.store.lend()
+        loan = fleet.far.store.begin()
         loan.run(settle(fleet))
         loan.commit()
 
     async def aborrow() -> None:
         """The same with asyncpg."""
-        loan = await fleet.far.store.alend()
+        loan = await fleet.far.store.abegin()
         await loan.run(settle(fleet))
         await loan.commit()
 

@@ -15,8 +15,9 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from redrive.errors import StoreError, StoreMismatch
+from redrive.stores.opening import open_store
 from redrive.stores.operations import admin, jobs
-from redrive.stores.store import Store, open_store
+from redrive.stores.store import Store
 from tests import postgres
 from tests.stores.helpers import new
 

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from redrive.errors import StoreBusy, StoreClosed, StoreOpenError
-from redrive.stores.drivers.sqlite import Settings, SQLiteDriver
+from redrive.stores.drivers.sqlite import SQLiteSettings, SQLiteStore
+from redrive.stores.opening import open_store
 from redrive.stores.operations import admin, jobs
-from redrive.stores.store import Store, open_store
+from redrive.stores.store import Store
 from redrive.testing import VirtualClock
 from tests.stores.helpers import T0, Harness, new
 
@@ -57,7 +58,7 @@ def foreign(path: Path, store: Store):
 def test_the_promised_durability_is_set(path: Path, options: str, level: int):
     """The writing connection has the level of ``synchronous`` that the URL asks for, FULL by default, and the log."""
     opened = open_store(url(path, options))
-    pragmas = opened._driver.script(lambda cursor: [_pragma(cursor, name) for name in ("synchronous", "journal_mode")])
+    pragmas = opened.script(lambda cursor: [_pragma(cursor, name) for name in ("synchronous", "journal_mode")])
     opened.close()
 
     assert [level, "wal"] == pragmas
@@ -69,7 +70,7 @@ def _pragma(cursor: sqlite3.Cursor, name: str) -> object:
 
 def test_references_are_enforced(store: Store):
     """A job cannot name a policy that is not there: the writing connection enforces foreign keys."""
-    assert 1 == store._driver.script(lambda cursor: _pragma(cursor, "foreign_keys"))
+    assert 1 == store.script(lambda cursor: _pragma(cursor, "foreign_keys"))
 
 
 # ---------------------------------------------------------------------------------------------------- closing
@@ -98,7 +99,7 @@ def test_closing_twice_is_closing(store: Store):
 
 def test_a_driver_that_was_never_used_can_be_closed(path: Path):
     """A driver opens nothing before its first use, and can be closed without one."""
-    unused = SQLiteDriver(Settings(path))
+    unused = SQLiteStore(f"sqlite:///{path}", SQLiteSettings(path))
     unused.close()
 
     assert not path.exists()
@@ -106,7 +107,7 @@ def test_a_driver_that_was_never_used_can_be_closed(path: Path):
 
 def test_what_was_queued_before_the_close_is_finished(store: Store):
     """Closing finishes what was asked before: no acknowledged enqueue is dropped."""
-    futures = [store._driver.submit(jobs.enqueue([new()])) for _ in range(50)]
+    futures = [store.submit(jobs.enqueue([new()])) for _ in range(50)]
     store.close()
 
     assert list(range(1, 51)) == [number for future in futures for number in future.result(0)]
@@ -114,7 +115,7 @@ def test_what_was_queued_before_the_close_is_finished(store: Store):
 
 def test_who_comes_during_the_close_is_refused(store: Store):
     """A caller who had a lane in hand when it was closed is refused, rather than left to wait for ever."""
-    writer, _ = store._driver._lanes()
+    writer, _ = store._threads()
     store.close()
     with pytest.raises(StoreClosed):
         writer.submit(jobs.enqueue([new()]))
@@ -199,7 +200,7 @@ def test_the_clock_of_the_database_is_that_of_the_machine(store: Store):
 FORK = """
 import os, sys
 from redrive.stores.operations import admin, jobs
-from redrive.stores.store import open_store
+from redrive.stores.opening import open_store
 from tests.stores.helpers import new
 
 store = open_store(sys.argv[1])

@@ -14,11 +14,12 @@ from redrive import clock
 from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Lost, Snoozed, Succeeded
 from redrive.engine.queue import QueueChange, Rate
+from redrive.stores.opening import open_store
 from redrive.stores.operations import audit, jobs, leases, queues, workers
 from redrive.stores.operations.clock import ClockState, difference, instant, keep
 from redrive.stores.operations.leases import Ending
 from redrive.stores.query import Steps, reads
-from redrive.stores.store import Store, open_store
+from redrive.stores.store import Store
 from tests.stores.helpers import new, seconds
 
 NOON = datetime(2026, 1, 5, 12, tzinfo=UTC)
@@ -62,7 +63,7 @@ class Machine:
             cursor.execute("DROP VIEW redrive_clock")
             cursor.execute(f"CREATE VIEW redrive_clock AS SELECT {micros} AS now")
 
-        self.store._driver.script(show)
+        self.store.script(show)
 
     def time(self) -> datetime:
         """The time of the database."""

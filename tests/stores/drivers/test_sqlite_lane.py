@@ -13,9 +13,10 @@ from typing import Any, Self
 import pytest
 
 from redrive.errors import StoreClosed, StoreError
+from redrive.stores.opening import open_store
 from redrive.stores.operations import admin, jobs
 from redrive.stores.query import Operation, Query
-from redrive.stores.store import Store, open_store
+from redrive.stores.store import Store
 from tests.stores.helpers import new
 
 
@@ -37,7 +38,7 @@ class Gate:
         self._inside = threading.Event()
 
     def __enter__(self) -> Self:
-        self._future = self.store._driver.submit(Operation("gate", self._steps(), writes=True))
+        self._future = self.store.submit(Operation("gate", self._steps(), writes=True))
         self._inside.wait(30)
         return self
 
@@ -49,7 +50,7 @@ class Gate:
         self._inside.set()
         self._open.wait(30)
         yield Query("meta", {"key": "uid"})
-        connection: sqlite3.Connection = self.store._driver._writer._cursor.connection
+        connection: sqlite3.Connection = self.store._writer._cursor.connection
         connection.set_trace_callback(self.statements.append)
 
     def count(self, word: str) -> int:
@@ -59,7 +60,7 @@ class Gate:
 
 def submit(store: Store, *operations: Operation[Any]) -> list[Future[Any]]:
     """Queue operations."""
-    return [store._driver.submit(operation) for operation in operations]
+    return [store.submit(operation) for operation in operations]
 
 
 def put(**options: Any) -> Operation[list[int]]:
@@ -119,7 +120,7 @@ def test_a_transaction_that_ends_under_a_group_fails_it_all(store: Store):
     """Where an error ends the transaction itself, nobody in the group is told that he was written."""
 
     def ends_it():
-        store._driver._writer._cursor.connection.rollback()
+        store._writer._cursor.connection.rollback()
         message = "the disk is full"
         raise StoreError(message)
         yield
@@ -175,7 +176,7 @@ def test_free_work_is_no_part_of_a_group(store: Store):
     with Gate(store) as gate:
         before, work, after = (
             *submit(store, put()),
-            store._driver._writer.call(lambda cursor: cursor.connection.in_transaction),
+            store._writer.call(lambda cursor: cursor.connection.in_transaction),
             *submit(store, put()),
         )
 
@@ -186,9 +187,9 @@ def test_free_work_is_no_part_of_a_group(store: Store):
 def test_free_work_that_fails_is_its_caller_s(store: Store):
     """Free work that fails hands its error to who asked for it, in our words where it is SQLite's."""
     with pytest.raises(StoreError, match="no such function: nonsense"):
-        store._driver.script(lambda cursor: cursor.execute("SELECT nonsense()"))
+        store.script(lambda cursor: cursor.execute("SELECT nonsense()"))
     with pytest.raises(ZeroDivisionError):
-        store._driver.script(lambda _: 1 / 0)
+        store.script(lambda _: 1 / 0)
 
     assert [1] == store.run(put())
 
@@ -215,7 +216,7 @@ def test_what_coroutines_ask_in_one_turn_travels_together(store: Store):
     """Operations that coroutines of a loop await at the same moment share one commit, even if nothing else gathered."""
     statements: list[str] = []
     store.run(admin.stats())
-    store._driver._writer._cursor.connection.set_trace_callback(statements.append)
+    store._writer._cursor.connection.set_trace_callback(statements.append)
 
     async def ask():
         return await asyncio.gather(store.arun(put()), store.arun(put()), store.arun(admin.stats()))
@@ -238,7 +239,7 @@ def test_a_closed_store_answers_every_coroutine(store: Store):
 
 def test_a_group_is_bounded(store: Store, monkeypatch: pytest.MonkeyPatch):
     """No more operations share a transaction than the bound allows, and the rest follow."""
-    monkeypatch.setattr(store._driver._writer, "_size", 8)
+    monkeypatch.setattr(store._writer, "_size", 8)
     with Gate(store) as gate:
         futures = submit(store, *[put() for _ in range(20)])
 

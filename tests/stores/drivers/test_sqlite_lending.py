@@ -13,11 +13,12 @@ import pytest
 
 from redrive.clock import SystemClock
 from redrive.errors import ConfigurationError, StoreBusy, StoreError
-from redrive.stores.drivers.sqlite.lending import Lender, SQLiteLoan
-from redrive.stores.drivers.sqlite.turns import Turns
+from redrive.stores.drivers.sqlite.transactions import SQLiteTransaction, SQLiteTransactions
+from redrive.stores.drivers.sqlite.write_queue import WriteQueue
+from redrive.stores.opening import open_store
 from redrive.stores.operations import admin, jobs
 from redrive.stores.query import Query, Steps, writes
-from redrive.stores.store import Store, open_store
+from redrive.stores.store import Store
 from tests.stores.helpers import T0, new
 
 PATIENCE = 30
@@ -34,7 +35,7 @@ def url(tmp_path: Path) -> str:
 def store(url: str) -> Iterator[Store]:
     """A store, and a table of the borrower's."""
     store = open_store(url)
-    loan = store.lend()
+    loan = store.begin()
     loan.connection.execute("CREATE TABLE orders (id INTEGER)")
     loan.commit()
     yield store
@@ -51,7 +52,7 @@ def patient(tmp_path: Path) -> Iterator[Store]:
 
 def orders(store: Store) -> int:
     """How many rows the borrower's table has."""
-    loan = store.lend()
+    loan = store.begin()
     try:
         return loan.connection.execute("SELECT count(*) FROM orders").fetchone()[0]
     finally:
@@ -66,7 +67,7 @@ def enqueued(store: Store) -> int:
 @pytest.mark.parametrize(("end", "expected"), [("commit", (1, 1)), ("rollback", (0, 0))])
 def test_both_or_neither(store: Store, end: str, expected: tuple[int, int]):
     """What the borrower wrote and what the operation wrote is there together, or not at all."""
-    loan = store.lend()
+    loan = store.begin()
     loan.connection.execute("INSERT INTO orders VALUES (1)")
     loan.run(jobs.enqueue([new()], now=T0))
     getattr(loan, end)()
@@ -80,7 +81,7 @@ def test_both_or_neither_in_a_coroutine(store: Store, end: str, expected: tuple[
 
     async def borrow() -> None:
         """Write in one transaction."""
-        loan = await store.alend()
+        loan = await store.abegin()
         loan.connection.execute("INSERT INTO orders VALUES (1)")
         await loan.run(jobs.enqueue([new()], now=T0))
         await getattr(loan, end)()
@@ -114,7 +115,7 @@ def leave_by_statement(connection: sqlite3.Connection) -> None:
 @pytest.mark.parametrize("leave", [leave_by_commit, leave_by_rollback, leave_by_block, leave_by_statement])
 def test_the_borrower_cannot_end_the_transaction(store: Store, leave):
     """SQLite refuses: else the writes would be there without what they belong to."""
-    loan = store.lend()
+    loan = store.begin()
     loan.connection.execute("INSERT INTO orders VALUES (1)")
     with pytest.raises(sqlite3.DatabaseError, match="not authorized"):
         leave(loan.connection)
@@ -125,7 +126,7 @@ def test_the_borrower_cannot_end_the_transaction(store: Store, leave):
 
 def test_savepoints_are_the_borrowers(store: Store):
     """A part may be undone without the rest."""
-    loan = store.lend()
+    loan = store.begin()
     loan.connection.execute("INSERT INTO orders VALUES (1)")
     loan.connection.execute("SAVEPOINT mine")
     loan.connection.execute("INSERT INTO orders VALUES (2)")
@@ -137,7 +138,7 @@ def test_savepoints_are_the_borrowers(store: Store):
 
 def test_a_row_factory_of_the_borrowers_is_no_trouble(store: Store):
     """Operations read rows as they need them."""
-    loan = store.lend()
+    loan = store.begin()
     loan.connection.row_factory = sqlite3.Row
     (number,) = loan.run(jobs.enqueue([new()], now=T0)).ids
 
@@ -148,22 +149,22 @@ def test_a_row_factory_of_the_borrowers_is_no_trouble(store: Store):
 
 def test_a_loan_waits_for_other_writers_and_then_says_so(store: Store, url: str):
     """The lock is taken at the beginning, so that nothing is refused halfway; no connection stays behind."""
-    loan = store.lend()
+    loan = store.begin()
     with pytest.raises(StoreBusy):
-        store.lend()
+        store.begin()
     with pytest.raises(StoreBusy):
-        asyncio.run(store.alend())
+        asyncio.run(store.abegin())
     loan.rollback()
-    store.lend().rollback()
+    store.begin().rollback()
 
 
 def test_a_database_in_memory_has_nothing_to_lend():
     """Its one connection is the one that redrive works on; the message says what to use instead."""
     store = open_store("memory://")
     with pytest.raises(ConfigurationError, match=r"one connection.*sqlite:///app\.db"):
-        store.lend()
+        store.begin()
     with pytest.raises(ConfigurationError, match="one connection"):
-        asyncio.run(store.alend())
+        asyncio.run(store.abegin())
     store.close()
 
 
@@ -171,25 +172,25 @@ def test_a_closed_store_lends_nothing(store: Store):
     """It would be opened again behind everybody's back."""
     store.close()
     with pytest.raises(StoreError, match="closed"):
-        store.lend()
+        store.begin()
 
 
 def test_a_task_that_is_cancelled_while_it_waits_leaves_no_lock(patient: Store, monkeypatch: pytest.MonkeyPatch):
     """The thread that opens the connection gives it back when nobody wants it any more."""
     opening, go, given = threading.Event(), threading.Event(), []
-    real = Lender._begin
+    real = SQLiteTransactions._begin
 
-    def slowly(lender: Lender) -> object:
+    def slowly(lender: SQLiteTransactions) -> object:
         opening.set()
         assert go.wait(PATIENCE)
         given.append(real(lender))
         return given[-1]
 
-    monkeypatch.setattr(Lender, "_begin", slowly)
+    monkeypatch.setattr(SQLiteTransactions, "_begin", slowly)
 
     async def borrow_and_be_cancelled() -> None:
         """Cancel the task while the connection is being opened."""
-        task = asyncio.ensure_future(patient.alend())
+        task = asyncio.ensure_future(patient.abegin())
         await asyncio.to_thread(opening.wait, PATIENCE)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -198,7 +199,7 @@ def test_a_task_that_is_cancelled_while_it_waits_leaves_no_lock(patient: Store, 
 
     asyncio.run(borrow_and_be_cancelled())
 
-    patient.lend().rollback()  # which waits for the thread
+    patient.begin().rollback()  # which waits for the thread
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         given[0].connection.execute("SELECT 1")
 
@@ -206,18 +207,18 @@ def test_a_task_that_is_cancelled_while_it_waits_leaves_no_lock(patient: Store, 
 def test_a_commit_is_seen_through(store: Store, monkeypatch: pytest.MonkeyPatch):
     """A task that is cancelled in the middle of its commit has committed when it hears of the cancellation."""
     committing, go = threading.Event(), threading.Event()
-    real = SQLiteLoan.commit
+    real = SQLiteTransaction.commit
 
-    def slowly(loan: SQLiteLoan) -> None:
+    def slowly(loan: SQLiteTransaction) -> None:
         committing.set()
         assert go.wait(PATIENCE)
         real(loan)
 
-    monkeypatch.setattr(SQLiteLoan, "commit", slowly)
+    monkeypatch.setattr(SQLiteTransaction, "commit", slowly)
 
     async def commit_and_be_cancelled() -> None:
         """Cancel the task while it commits."""
-        loan = await store.alend()
+        loan = await store.abegin()
         loan.connection.execute("INSERT INTO orders VALUES (1)")
         task = asyncio.ensure_future(loan.commit())
         await asyncio.to_thread(committing.wait, PATIENCE)
@@ -233,7 +234,7 @@ def test_a_commit_is_seen_through(store: Store, monkeypatch: pytest.MonkeyPatch)
 
 def test_what_sqlite_has_rolled_back_cannot_be_committed(store: Store):
     """Where SQLite itself has ended the transaction, as on a full disk, the commit is an error and not a lie."""
-    loan = store.lend()
+    loan = store.begin()
     loan.connection.execute("INSERT INTO orders VALUES (1)")
     loan.connection.set_authorizer(None)
     loan.connection.execute("ROLLBACK")
@@ -248,7 +249,7 @@ def test_what_sqlite_has_rolled_back_cannot_be_committed(store: Store):
 
 async def borrow(store: Store, *, turns: int = 3) -> None:
     """Hold a lent transaction for some turns of the event loop, and commit it."""
-    loan = await store.alend()
+    loan = await store.abegin()
     await loan.run(jobs.enqueue([new()], now=T0))
     for _ in range(turns):
         await asyncio.sleep(0)  # noqa: TID251 - not a sleep: lets the other tasks run
@@ -278,19 +279,19 @@ def test_coroutines_that_wait_for_their_transaction_do_not_keep_the_holder_from_
 def test_a_task_that_waits_for_its_transaction_costs_no_thread(patient: Store):
     """While one transaction is open, twenty tasks wait for theirs without a thread and without a connection."""
 
-    async def run() -> int:
-        """Count the threads."""
-        loan = await patient.alend()
-        before = threading.active_count()
+    async def run() -> list[threading.Thread]:
+        """Find the threads that the waiting tasks start."""
+        loan = await patient.abegin()
+        before = threading.enumerate()
         waiting = [asyncio.ensure_future(borrow(patient)) for _ in range(20)]
         for _ in range(3):
             await asyncio.sleep(0)  # noqa: TID251 - not a sleep: lets the tasks ask
-        more = threading.active_count() - before
+        more = [each for each in threading.enumerate() if each not in before]
         await loan.rollback()
         await asyncio.gather(*waiting)
         return more
 
-    assert 0 == asyncio.run(run())
+    assert [] == asyncio.run(run())
 
 
 def test_transactions_are_lent_in_the_order_in_which_they_were_asked_for(patient: Store):
@@ -299,7 +300,7 @@ def test_transactions_are_lent_in_the_order_in_which_they_were_asked_for(patient
 
     async def take(number: int) -> None:
         """Note the turn."""
-        loan = await patient.alend()
+        loan = await patient.abegin()
         order.append(number)
         await loan.rollback()
 
@@ -325,18 +326,18 @@ def test_redrive_s_own_writes_come_next_however_many_transactions_wait(patient: 
 
     async def take(number: int) -> None:
         """Note the turn."""
-        loan = await patient.alend()
+        loan = await patient.abegin()
         order.append(f"handler {number}")
         await loan.rollback()
 
     async def run() -> None:
         """Let ten handlers wait, and then write."""
-        loan = await patient.alend()
+        loan = await patient.abegin()
         waiting = [asyncio.ensure_future(take(number)) for number in range(10)]
         for _ in range(3):
             await asyncio.sleep(0)  # noqa: TID251 - not a sleep: lets the tasks ask
-        patient._driver.submit(noting(order))
-        while not patient._driver._writer._turns._own:
+        patient.submit(noting(order))
+        while not patient._writer._write_queue._writer:
             await SystemClock().asleep(0.001)
         await loan.rollback()
         await asyncio.gather(*waiting)
@@ -348,23 +349,23 @@ def test_redrive_s_own_writes_come_next_however_many_transactions_wait(patient: 
 
 def test_a_handler_comes_next_however_much_redrive_writes(patient: Store):
     """Between two transactions of redrive's own, one of the handlers that wait has its turn."""
-    turns = patient._driver._lenders()._turns
-    turns.take(own=True)
+    queue = patient._write_queue
+    queue.acquire(writer=True)
 
     async def run() -> list[str]:
         """Let redrive and a handler ask while redrive writes."""
         order: list[str] = []
-        handler = asyncio.ensure_future(turns.atake())
+        handler = asyncio.ensure_future(queue.aacquire())
         handler.add_done_callback(lambda _: order.append("handler"))
-        own = asyncio.ensure_future(asyncio.to_thread(turns.take, own=True))
+        own = asyncio.ensure_future(asyncio.to_thread(queue.acquire, writer=True))
         own.add_done_callback(lambda _: order.append("redrive"))
-        while not (turns._own and turns._lent):
+        while not (queue._writer and queue._handlers):
             await SystemClock().asleep(0.001)
-        turns.release()
+        queue.release()
         await handler
-        turns.release()
+        queue.release()
         await own
-        turns.release()
+        queue.release()
         return order
 
     assert ["handler", "redrive"] == asyncio.run(run())
@@ -375,12 +376,12 @@ def test_a_task_that_is_cancelled_in_the_queue_leaves_it(patient: Store):
 
     async def run() -> None:
         """Cancel one task that waits, and one whose turn has just come."""
-        loan = await patient.alend()
-        waits, comes, last = [asyncio.ensure_future(patient.alend()) for _ in range(3)]
+        loan = await patient.abegin()
+        waits, comes, last = [asyncio.ensure_future(patient.abegin()) for _ in range(3)]
         await asyncio.sleep(0)  # noqa: TID251 - not a sleep: lets the tasks ask
         waits.cancel()
         await asyncio.gather(waits, return_exceptions=True)
-        loan._loan.rollback()
+        loan._transaction.rollback()
         comes.cancel()
         results = await asyncio.gather(waits, comes, return_exceptions=True)
         assert [asyncio.CancelledError] * 2 == [type(each) for each in results]
@@ -388,24 +389,24 @@ def test_a_task_that_is_cancelled_in_the_queue_leaves_it(patient: Store):
 
     asyncio.run(run())
 
-    patient.lend().rollback()
+    patient.begin().rollback()
 
 
 def test_a_queue_that_moves_is_waited_for_longer_than_the_busy_timeout(store: Store):
     """The busy timeout bounds how long one transaction may keep the others waiting, and not how long the queue is."""
     store.close()
     clock = Stepped()
-    turns = Turns(store._driver.settings)
-    turns._clock = clock
-    turns.take()
+    queue = WriteQueue(store.settings)
+    queue._clock = clock
+    queue.acquire()
 
     async def run() -> list[object]:
         """Let the holder take 40 ms, then the next one as much, and the third one for ever."""
-        asked = [asyncio.ensure_future(turns.atake()) for _ in range(3)]
+        asked = [asyncio.ensure_future(queue.aacquire()) for _ in range(3)]
         await asyncio.sleep(0)  # noqa: TID251 - not a sleep: lets the tasks ask
         for number in range(2):
             clock.now += 0.04
-            turns.release()
+            queue.release()
             await asked[number]
         clock.now += 0.06
         return await asyncio.gather(*asked, return_exceptions=True)

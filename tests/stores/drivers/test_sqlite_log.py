@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from redrive.stores.drivers.sqlite import log
+from redrive.stores.drivers.sqlite import file
+from redrive.stores.opening import open_store
 from redrive.stores.operations import jobs
-from redrive.stores.store import Store, open_store
+from redrive.stores.store import Store
 from tests.stores.helpers import new
 
 SMALL = 1_000_000
@@ -28,8 +29,8 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 def store(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """A store whose log may have a megabyte."""
-    monkeypatch.setattr(log, "LIMIT", SMALL)
-    monkeypatch.setattr(log, "PATIENCE", 1)
+    monkeypatch.setattr(file, "LOG_LIMIT", SMALL)
+    monkeypatch.setattr(file, "LOG_PATIENCE", 1)
     opened = open_store(f"sqlite:///{path}?synchronous=normal")
     yield opened
     opened.close()
@@ -107,7 +108,7 @@ def test_the_busy_timeout_is_as_before_afterwards(store: Store, path: Path):
         fill(store)
         trim(store)
 
-    assert [(10_000,)] == store._driver.script(lambda cursor: cursor.execute("PRAGMA busy_timeout").fetchall())
+    assert [(10_000,)] == store.script(lambda cursor: cursor.execute("PRAGMA busy_timeout").fetchall())
 
 
 @pytest.mark.parametrize("scheme", ["memory://", "turso"])

@@ -13,9 +13,9 @@ import pytest
 
 from redrive.errors import SchemaTooNew, StoreBusy, StoreError, StoreOpenError
 from redrive.stores import migrate
-from redrive.stores.drivers.sqlite import Settings, SQLiteDriver, driver, errors
+from redrive.stores.drivers.sqlite import SQLiteSettings, SQLiteStore, errors, store
+from redrive.stores.opening import open_store
 from redrive.stores.operations import jobs
-from redrive.stores.store import open_store
 from tests.stores.helpers import new
 
 
@@ -90,7 +90,7 @@ def test_a_user_without_permission_is_told_where(path: Path, exists: bool, monke
     if exists:
         path.touch()
     monkeypatch.setattr(os, "access", lambda *_: False)
-    refused = errors.translation(sqlite3.OperationalError("unable to open database file"), Settings(path))
+    refused = errors.translation(sqlite3.OperationalError("unable to open database file"), SQLiteSettings(path))
 
     expected = f"{path} cannot be opened: this user may not write to {path if exists else path.parent}"
     assert expected == str(refused)
@@ -98,7 +98,7 @@ def test_a_user_without_permission_is_told_where(path: Path, exists: bool, monke
 
 def test_a_refusal_without_a_visible_cause_asks_about_permissions(path: Path):
     """Where the cause cannot be seen, the message says where to look."""
-    refused = errors.translation(sqlite3.OperationalError("attempt to write a readonly database"), Settings(path))
+    refused = errors.translation(sqlite3.OperationalError("attempt to write a readonly database"), SQLiteSettings(path))
 
     expected = f"{path} cannot be written: the operating system refused; are the permissions of the directory right?"
     assert expected == str(refused)
@@ -106,7 +106,7 @@ def test_a_refusal_without_a_visible_cause_asks_about_permissions(path: Path):
 
 def test_a_database_in_memory_can_fail_too():
     """A database in memory that cannot be opened is refused without talk of files."""
-    refused = errors.translation(sqlite3.OperationalError("unable to open database file"), Settings(None))
+    refused = errors.translation(sqlite3.OperationalError("unable to open database file"), SQLiteSettings(None))
 
     assert "the database in memory cannot be opened: there is no memory for it" == str(refused)
 
@@ -114,7 +114,9 @@ def test_a_database_in_memory_can_fail_too():
 @pytest.mark.parametrize(("opening", "expected"), [(True, StoreOpenError), (False, StoreError)])
 def test_other_errors_are_told_as_they_are(opening: bool, expected: type[StoreError]):
     """An error that is not foreseen is told in SQLite's words, with the name of the database."""
-    error = errors.translation(sqlite3.OperationalError("disk I/O error"), Settings(Path("a.db")), opening=opening)
+    error = errors.translation(
+        sqlite3.OperationalError("disk I/O error"), SQLiteSettings(Path("a.db")), opening=opening
+    )
 
     assert (expected, "a.db: disk I/O error") == (type(error), str(error))
 
@@ -160,9 +162,9 @@ def test_a_refused_opening_leaves_no_thread(tmp_path: Path):
 
 def test_an_opening_that_fails_halfway_leaves_nothing(path: Path, monkeypatch: pytest.MonkeyPatch):
     """Where the last of several connections cannot be opened, the others are closed, and the next call tries anew."""
-    connect, made = driver.connect, []
+    connect, made = store.connect, []
 
-    def failing(settings: Settings) -> sqlite3.Connection:
+    def failing(settings: SQLiteSettings) -> sqlite3.Connection:
         if len(made) == 2:
             made.append(None)
             error = "unable to open database file"
@@ -170,8 +172,8 @@ def test_an_opening_that_fails_halfway_leaves_nothing(path: Path, monkeypatch: p
         made.append(connect(settings))
         return made[-1]
 
-    monkeypatch.setattr(driver, "connect", failing)
-    opened = SQLiteDriver(Settings(path))
+    monkeypatch.setattr(store, "connect", failing)
+    opened = SQLiteStore(f"sqlite:///{path}", SQLiteSettings(path))
     before = threading.active_count()
     with pytest.raises(StoreOpenError):
         opened.version()

@@ -13,9 +13,10 @@ import pytest
 
 from redrive import App
 from redrive.errors import StoreError
+from redrive.stores.opening import open_store
 from redrive.stores.operations import admin, jobs
 from redrive.stores.query import Operation, Query
-from redrive.stores.store import Store, open_store
+from redrive.stores.store import Store
 from tests.runtime.helpers import PATIENCE, until, working
 from tests.stores.helpers import new
 
@@ -59,8 +60,8 @@ def test_nothing_is_acknowledged_after_the_file_is_gone(store: Store, path: Path
         lambda: asyncio.run(store.arun(jobs.enqueue([new()]))),
         lambda: store.run(admin.stats()),
     ]
-    if not store._driver.alone:
-        calls += [store.version, store.lend, lambda: asyncio.run(store.alend())]
+    if not store.alone:
+        calls += [store.version, store.begin, lambda: asyncio.run(store.abegin())]
     for call in calls:
         with pytest.raises(StoreError, match=rf"jobs\.db {said}.*Stop every process"):
             call()
@@ -84,7 +85,7 @@ def test_a_lent_transaction_of_a_file_that_has_gone_is_not_acknowledged(path: Pa
     """The commit of a lent connection fails, and so does an operation on the user's own connection."""
     store = open_store(f"sqlite:///{path}")
     with contextlib.closing(sqlite3.connect(path)) as own:
-        loan = store.lend()
+        loan = store.begin()
         loan.run(jobs.enqueue([new()]))
         replace(path)
         with pytest.raises(StoreError, match="was replaced"):
@@ -107,9 +108,9 @@ def test_a_file_that_is_moved_back_is_used_again(store: Store, path: Path):
 def test_no_empty_database_is_made_in_the_place_of_a_lost_one(path: Path):
     """Connections that are opened again, as after a fork, open no other file."""
     store = open_store(f"sqlite:///{path}")
-    for lane in (store._driver._writer, store._driver._reader):
-        assert lane.rest(PATIENCE, close=True)
-        lane.resume()
+    for thread in (store._writer, store._reader):
+        assert thread.pause(PATIENCE, close=True)
+        thread.resume()
     path.unlink()
     with pytest.raises(StoreError, match="was deleted or moved"):
         store.run(jobs.enqueue([new()]))

@@ -13,9 +13,10 @@ import pytest
 from redrive import App
 from redrive.errors import OutcomeUnknown, StoreBusy, StoreError, StoreFull
 from redrive.stores.drivers.sqlite.errors import translation
-from redrive.stores.drivers.sqlite.settings import Settings
+from redrive.stores.drivers.sqlite.settings import SQLiteSettings
+from redrive.stores.opening import open_store
 from redrive.stores.operations import jobs
-from redrive.stores.store import Store, open_store
+from redrive.stores.store import Store
 from tests.stores.helpers import new
 
 
@@ -50,7 +51,7 @@ def path(tmp_path: Path) -> Path:
 def store(path: Path) -> Iterator[Store]:
     """A store whose disk syncs nothing from now on."""
     opened = open_store(f"sqlite:///{path}")
-    writer = opened._driver._writer
+    writer = opened._writer
     writer._cursor = Unconfirmed(writer._cursor.connection)
     yield opened
     opened.close()
@@ -99,7 +100,7 @@ def test_an_enqueue_on_a_users_connection_in_autocommit_mode(path: Path):
 )
 def test_a_commit_that_sqlite_refuses_is_certain(path: Path, error: sqlite3.Error, expected: type[StoreError]):
     """What SQLite refuses before it has written the end of the transaction has not taken effect."""
-    found = translation(error, Settings(path), commits=True)
+    found = translation(error, SQLiteSettings(path), commits=True)
 
     assert isinstance(found, expected)
     assert not isinstance(found, OutcomeUnknown)
@@ -107,6 +108,6 @@ def test_a_commit_that_sqlite_refuses_is_certain(path: Path, error: sqlite3.Erro
 
 def test_a_statement_that_the_disk_refuses_is_certain(path: Path):
     """An I/O error before the commit undoes the transaction, of which the log has no end."""
-    found = translation(sqlite3.OperationalError("disk I/O error"), Settings(path))
+    found = translation(sqlite3.OperationalError("disk I/O error"), SQLiteSettings(path))
 
     assert not isinstance(found, OutcomeUnknown)

@@ -11,8 +11,9 @@ import pytest
 
 from redrive.engine.outcome import Succeeded
 from redrive.errors import StoreBusy, StoreError, StoreMismatch
+from redrive.stores.opening import open_store
 from redrive.stores.operations import admin, jobs, leases
-from redrive.stores.store import Store, open_store
+from redrive.stores.store import Store
 from tests.stores.helpers import T0, Harness, new
 
 BEGUN = {"deferred": "", "begin": None, "immediate": "IMMEDIATE", "exclusive": "EXCLUSIVE"}
@@ -57,7 +58,7 @@ def seen(store: Store) -> tuple[int, int]:
     def count(cursor: sqlite3.Cursor) -> int:
         return cursor.execute("SELECT count(*) FROM orders").fetchone()[0]
 
-    return store.run(admin.stats()).due, store._driver.script(count)
+    return store.run(admin.stats()).due, store.script(count)
 
 
 @pytest.mark.parametrize(("mode", "outcome"), list(itertools.product(BEGUN, ["commit", "rollback"])))

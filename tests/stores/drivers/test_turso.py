@@ -13,14 +13,15 @@ import turso
 
 from redrive.errors import ConfigurationError, StoreBusy, StoreMismatch, StoreOpenError
 from redrive.stores.drivers import files
-from redrive.stores.drivers.sqlite import Settings
+from redrive.stores.drivers.sqlite import SQLiteSettings
 from redrive.stores.drivers.sqlite.errors import translation
 from redrive.stores.drivers.turso import connection as adapter
+from redrive.stores.opening import open_store
 from redrive.stores.operations import jobs
-from redrive.stores.store import Store, open_store
+from redrive.stores.store import Store
 from tests.stores.helpers import new
 
-OPEN = "from redrive.stores.store import open_store; open_store({url!r}).close(); print('opened')"
+OPEN = "from redrive.stores.opening import open_store; open_store({url!r}).close(); print('opened')"
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def in_another_process(url: str) -> subprocess.CompletedProcess[str]:
 
 def test_rows_that_nobody_fetches_are_written(path: Path):
     """A statement with RETURNING writes all its rows, even if nobody looks at what it answers."""
-    connection = adapter.connect(Settings(path))
+    connection = adapter.connect(SQLiteSettings(path))
     connection.execute("CREATE TABLE t (a INTEGER)")
     connection.execute("INSERT INTO t VALUES (1), (2), (3) RETURNING a")
     with_none_fetched = connection.execute("SELECT count(*) FROM t").fetchone()
@@ -78,7 +79,7 @@ def test_every_form_of_being_busy_is_store_busy(error: Exception):
     seen = adapter.as_sqlite(error)
 
     assert isinstance(seen, sqlite3.Error)
-    assert isinstance(translation(seen, Settings(Path("jobs.db"))), StoreBusy)
+    assert isinstance(translation(seen, SQLiteSettings(Path("jobs.db"))), StoreBusy)
 
 
 def test_a_broken_constraint_is_an_integrity_error():
@@ -152,7 +153,7 @@ def test_closing_twice_is_closing_once(path: Path):
     second = opened(path)
     first.close()
     with pytest.raises(StoreOpenError):
-        files.occupy(path, files.SQLITE)
+        files.register(path, files.SQLITE)
     second.close()
 
 
@@ -216,13 +217,13 @@ def test_the_connection_is_not_lent(path: Path):
     """Transactional completion needs a second writer, and is refused with the reason."""
     store = opened(path)
     with pytest.raises(ConfigurationError, match="needs a second writer"):
-        store.lend()
+        store.begin()
     store.close()
 
 
 def test_a_closed_connection_says_so(path: Path):
     """What is asked of a closed connection is refused as sqlite3 refuses it."""
-    connection = adapter.connect(Settings(path))
+    connection = adapter.connect(SQLiteSettings(path))
     connection.close()
     connection.close()
     with pytest.raises(sqlite3.ProgrammingError, match="closed database"):

@@ -9,8 +9,9 @@ from msgspec.structs import replace as changed
 
 from redrive.engine.queue import Due, QueueChange, QueueSettings
 from redrive.engine.select import Filter
+from redrive.stores.opening import open_store
 from redrive.stores.operations import admin, floors, jobs, limited_queues, queues
-from redrive.stores.store import Store, open_store
+from redrive.stores.store import Store
 from tests.engine.helpers import claim
 from tests.stores.helpers import T0, new
 

@@ -1,6 +1,6 @@
 """The end of an execution inside a transaction of the ORM.
 
-The engine ends an attempt on a connection that it is lent (`redrive.stores.loan`). Here the lender is Django: the
+The engine ends an attempt in a transaction (`redrive.stores.transaction`). Here Django opens it: the
 connection is the one that the ORM uses in this thread, and the transaction is its ``atomic()``.
 """
 
@@ -13,9 +13,9 @@ from django.db import connections, transaction
 from redrive.app.attempt_handle import AttemptHandle
 from redrive.app.transaction import Transaction
 from redrive.errors import ConfigurationError
-from redrive.stores.loan import AsyncLoan, Loan
 from redrive.stores.query import Operation
 from redrive.stores.store import Store
+from redrive.stores.transaction import AsyncStoreTransaction, StoreTransaction
 
 __all__ = ["AtomicEnd"]
 
@@ -34,16 +34,16 @@ class AtomicEnd(Transaction):
         super().__init__(link)
         self._database = database
 
-    def _lend(self) -> Loan:
-        return _DjangosLoan(self._link.store, self._database)
+    def _lend(self) -> StoreTransaction:
+        return _DjangoTransaction(self._link.store, self._database)
 
-    async def _alend(self) -> AsyncLoan:
+    async def _alend(self) -> AsyncStoreTransaction:
         message = "context.transaction() is for tasks that are `def`: Django's transactions are synchronous"
         raise ConfigurationError(message)
 
 
-class _DjangosLoan:
-    """Django's own connection in a transaction; see `redrive.stores.loan.Loan`."""
+class _DjangoTransaction:
+    """Django's own connection in a transaction; see `redrive.stores.transaction.StoreTransaction`."""
 
     def __init__(self, store: Store, database: str) -> None:
         self._store = store

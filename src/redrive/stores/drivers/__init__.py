@@ -1,4 +1,5 @@
-"""The libraries that talk to databases: each runs an operation in one transaction and translates errors.
+"""Stores by database library: each runs an operation in one transaction and translates the errors of its library.
 
-Drivers do not know one another, and nothing else in redrive imports a database library.
+Drivers do not import one another, except that Turso's is based on SQLite's. Nothing else in redrive imports a database
+library.
 """

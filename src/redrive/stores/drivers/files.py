@@ -1,7 +1,7 @@
-"""Which database files this process has open, and by which library; and how a file is made.
+"""Register of the database files that this process has open, by library; and creation of such files.
 
-Between processes a lock on the file keeps Turso and SQLite apart. Within one process that lock does not count, and two
-libraries that write one file corrupt it without an error. So whoever opens a file says so here first.
+Between processes a lock on the file keeps Turso and SQLite apart. Within one process that lock has no effect, and two
+libraries that write one file corrupt it without an error. Therefore a store registers its file before it opens it.
 """
 
 from __future__ import annotations
@@ -16,64 +16,58 @@ from pathlib import Path
 from redrive.errors import StoreOpenError
 from redrive.stores.drivers import forks
 
-__all__ = ["let_go", "make", "occupy"]
+__all__ = ["create", "register", "unregister"]
 
+# Only the owner reads and writes a new file: jobs may carry private data.
 PRIVATE = 0o600
-"""The permissions of a file that is made: its owner reads and writes it. Jobs may carry what is private."""
 
 SQLITE, TURSO = "SQLite", "Turso"
 
-_GATE = forks.hold(threading.Lock())
+_LOCK = forks.hold(threading.Lock())
 _OPEN: dict[Path, Counter[str]] = {}
 
 
-def occupy(path: Path, library: str) -> None:
-    """Say that a file is about to be opened.
+def register(path: Path, library: str) -> None:
+    """Register a file that is about to be opened.
 
     Args:
-        path: of the file.
-        library: ``SQLITE``, which shares a file with itself, or ``TURSO``, which shares it with nobody.
+        path: path of the file.
+        library: ``SQLITE``, which may open a file several times, or ``TURSO``, which needs it for itself.
 
     Raises:
-        StoreOpenError: the process has it open in a way that does not go together with this.
+        StoreOpenError: the process has it open by another library, or by Turso.
     """
-    with _GATE:
-        here = _OPEN.setdefault(path.resolve(), Counter())
-        if here and (library == TURSO or here[TURSO]):
-            holder = next(iter(here))
+    with _LOCK:
+        counts = _OPEN.setdefault(path.resolve(), Counter())
+        if counts and (library == TURSO or counts[TURSO]):
+            holder = next(iter(counts))
             message = (
                 f"{path} is open in this process by {holder} already, and cannot be opened by {library} beside it: "
                 "two of these at once would corrupt the file. Use one App for it, or close the other one first"
             )
             raise StoreOpenError(message)
-        here[library] += 1
+        counts[library] += 1
 
 
-def let_go(path: Path, library: str) -> None:
-    """Say that a file has been closed; the counterpart of `occupy`.
-
-    Args:
-        path: of the file.
-        library: as it was opened.
-    """
-    with _GATE:
-        here = _OPEN[path.resolve()]
-        here[library] -= 1
-        if not here[library]:
-            del here[library]
-        if not here:
+def unregister(path: Path, library: str) -> None:
+    """Remove a file that has been closed from the register."""
+    with _LOCK:
+        counts = _OPEN[path.resolve()]
+        counts[library] -= 1
+        if not counts[library]:
+            del counts[library]
+        if not counts:
             del _OPEN[path.resolve()]
 
 
-def make(path: Path, like: Path | None = None) -> None:
-    """Make an empty file if there is none; an existing one is left as it is.
-
-    Where that is impossible, nothing happens: the library that opens the file finds out why.
+def create(path: Path, like: Path | None = None) -> None:
+    """Create an empty file if it does not exist.
 
     Args:
-        path: of the file.
-        like: has the permissions that it gets; by default only its owner may read and write it.
+        path: path of the file.
+        like: existing file with the permissions that the new file gets; by default only the owner has access.
     """
+    # Errors are ignored: the library that opens the file reports the reason.
     with contextlib.suppress(OSError):
         path = path.resolve()  # a link to a file that does not exist yet
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))

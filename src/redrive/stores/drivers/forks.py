@@ -1,11 +1,10 @@
-"""Prepares what is open for a fork of the process.
+"""Fork handlers for objects that own locks or connections.
 
-A fork copies memory, locks included, and one thread. What other threads were doing at that moment stays half done in
-the child for ever: their locks stay locked, and SQLite's own tables say that a connection writes which nobody uses.
-
-So an object that owns locks or connections follows the forks of its process here: it comes to rest before the fork and
-starts anew in the child. `os.fork` and everything on top of it, such as `multiprocessing` and gunicorn, call this.
-`subprocess` does not need it: its child runs another program.
+A fork copies memory, locks included, and only the thread that forks. Locks of other threads stay locked in the child,
+and SQLite's own tables record a writing connection that no thread uses. So an object that owns locks or connections
+registers here: it pauses before the fork, resumes in the parent and starts anew in the child. `os.fork` and its users,
+such as `multiprocessing` and gunicorn, call the handlers. `subprocess` does not need them: its child runs another
+program.
 """
 
 from __future__ import annotations
@@ -15,75 +14,68 @@ import threading
 from typing import Any, Protocol
 from weakref import WeakSet
 
-__all__ = ["Mutex", "follow", "hold"]
+__all__ = ["ForkSafeLock", "hold", "register"]
 
 
 class Member(Protocol):
-    """An object that follows the forks of its process. None of its methods may raise."""
+    """An object with fork handlers. None of its methods may raise."""
 
     def before_fork(self) -> None:
-        """Come to rest; other threads may wait until `after_fork_in_parent`."""
+        """Pause; other threads may wait until `after_fork_in_parent`."""
         ...
 
     def after_fork_in_parent(self) -> None:
-        """Go on."""
+        """Resume."""
         ...
 
     def after_fork_in_child(self) -> None:
-        """Start anew, without what belongs to the parent."""
+        """Start anew, without the connections and locks of the parent."""
         ...
 
 
 _GATE = threading.Lock()
 _MEMBERS: WeakSet[Any] = WeakSet()
 _LOCKS: list[threading.Lock] = []
-_resting: list[Member] = []
+_paused: list[Member] = []
 
 
-def follow(member: Member) -> None:
-    """Let an object follow the forks of this process, as long as it exists.
-
-    Args:
-        member: the object.
-    """
+def register(member: Member) -> None:
+    """Call the fork handlers of an object at each fork, as long as the object exists."""
     with _GATE:
         _MEMBERS.add(member)
 
 
-class Mutex:
+class ForkSafeLock:
     """A lock that is free in the child of a fork, whichever thread of the parent holds it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        follow(self)
+        register(self)
 
     def __enter__(self) -> None:
         """Wait for the lock and take it."""
         self._lock.acquire()
 
     def __exit__(self, *_: object) -> None:
-        """Release it."""
+        """Release the lock."""
         self._lock.release()
 
     def before_fork(self) -> None:
-        """Do nothing: it may be held for long."""
+        """Do nothing: a fork does not wait for a lock that may be held for long."""
 
     def after_fork_in_parent(self) -> None:
         """Do nothing."""
 
     def after_fork_in_child(self) -> None:
-        """Be free: the thread that held it does not exist here."""
+        """Replace the lock: the thread that held it does not exist in the child."""
         self._lock = threading.Lock()
 
 
 def hold(lock: threading.Lock) -> threading.Lock:
-    """Let no fork happen while another thread holds a lock.
+    """Register a lock that the fork takes first, so that no other thread holds it in the child.
 
     Args:
-        lock: one that is held for moments, and under which no other lock is taken.
-
-    Returns:
-        The lock.
+        lock: a lock that is held for microseconds, and under which no other lock is taken.
     """
     _LOCKS.append(lock)
     return lock
@@ -91,33 +83,30 @@ def hold(lock: threading.Lock) -> threading.Lock:
 
 def _before() -> None:
     _GATE.acquire()
-    _resting[:] = _MEMBERS
-    for each in _resting:
-        each.before_fork()
+    _paused[:] = _MEMBERS
+    for member in _paused:
+        member.before_fork()
     for lock in _LOCKS:
         lock.acquire()
 
 
 def _after_in_parent() -> None:
-    _let_go()
-    for each in _resting:
-        each.after_fork_in_parent()
-    _resting.clear()
+    for lock in _LOCKS:
+        lock.release()
+    for member in _paused:
+        member.after_fork_in_parent()
+    _paused.clear()
     _GATE.release()
 
 
 def _after_in_child() -> None:
-    _let_go()
-    for each in _resting:
-        each.after_fork_in_child()
-    _resting.clear()
+    for lock in _LOCKS:
+        lock.release()
+    for member in _paused:
+        member.after_fork_in_child()
+    _paused.clear()
     _GATE.release()
 
 
-def _let_go() -> None:
-    for lock in _LOCKS:
-        lock.release()
-
-
-if hasattr(os, "register_at_fork"):  # not on Windows, where nothing forks
+if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)

@@ -13,15 +13,12 @@ _WITH_KEY = f"{_ADVICE}; an enqueue with an idempotency_key=, or with a key=, ca
 
 
 def unknown(store: object, operation: str | None, text: str) -> StoreOutcomeUnknown:
-    """Make the error.
+    """Return the error.
 
     Args:
-        store: the name of the database.
-        operation: the name of what was to be committed; None where several operations share the transaction.
-        text: what the library said.
-
-    Returns:
-        The error to raise.
+        store: name of the database.
+        operation: name of the operation that was to be committed; None where several share the transaction.
+        text: message of the database library.
     """
     advice = _WITH_KEY if operation in {None, _ENQUEUE} else _ADVICE
     return StoreOutcomeUnknown(

@@ -34,7 +34,7 @@ from datetime import datetime, timedelta
 from redrive.engine.records import Claim
 from redrive.stores.query import Query, Rows
 
-__all__ = ["FULL_LOOK", "PATIENCE", "LaneCursor", "NextDue", "ClaimFilter", "next_due", "parameters", "raised"]
+__all__ = ["FULL_LOOK", "PATIENCE", "ClaimFilter", "LaneCursor", "NextDue", "next_due", "parameters", "raised"]
 
 FULL_LOOK = timedelta(seconds=1)
 """How long at most a job below a floor waits for the next look without floors."""

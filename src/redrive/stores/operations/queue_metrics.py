@@ -14,7 +14,7 @@ from enum import StrEnum
 from redrive.stores.operations.clock import instant
 from redrive.stores.query import Query, Steps, reads
 
-__all__ = ["MOST", "WIDEST", "Depth", "Depths", "DepthState", "depths"]
+__all__ = ["MOST", "WIDEST", "Depth", "DepthState", "Depths", "depths"]
 
 MOST = 10_000
 WIDEST = 100

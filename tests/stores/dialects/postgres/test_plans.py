@@ -10,11 +10,11 @@ import psycopg
 import pytest
 
 from redrive.engine.outcome import Succeeded
-from redrive.stores.drivers.postgres import Settings
+from redrive.stores.drivers.postgres import PostgresSettings
 from redrive.stores.drivers.postgres.statements import begin, prepared
+from redrive.stores.opening import open_store
 from redrive.stores.operations import floors, jobs, leases, workers
 from redrive.stores.operations.leases import Ending
-from redrive.stores.store import open_store
 from tests import postgres
 from tests.stores.helpers import LONG, T0, new
 
@@ -26,7 +26,7 @@ VALUES: dict[str, str] = {
     "floor_times": "'{}'", "floor_ids": "'{}'",
 }  # fmt: skip
 
-POOLED = Settings("", "", pgbouncer=True)
+POOLED = PostgresSettings("", "", pgbouncer=True)
 """So that each transaction says what a session has said otherwise."""
 
 FILTER = dict.fromkeys(["state", "hold", "task", "queue", "reason", "error", "caught"], "NULL") | {

@@ -7,9 +7,9 @@ import re
 import psycopg
 import pytest
 
+from redrive.stores.opening import open_store
 from redrive.stores.operations import schedules, tracking
 from redrive.stores.operations.tracking import NewItem
-from redrive.stores.store import open_store
 from tests import postgres
 from tests.stores.dialects.postgres.test_plans import Plans
 from tests.stores.helpers import T0

@@ -16,8 +16,8 @@ from redrive.engine.select import Filter
 from redrive.stores import migrate
 from redrive.stores.dialects import loader
 from redrive.stores.dialects.sqlite.values import encode
-from redrive.stores.drivers.sqlite import Settings
-from redrive.stores.drivers.sqlite.conversation import drive
+from redrive.stores.drivers.sqlite import SQLiteSettings
+from redrive.stores.drivers.sqlite.connection import drive
 from redrive.stores.operations import admin, checks, jobs, leases, retention, workers
 from redrive.stores.operations.retention import RetentionTimes
 from redrive.stores.query import Operation
@@ -45,7 +45,7 @@ class Counted:
         """Run an operation in one transaction."""
         cursor = self.connection.cursor()
         cursor.execute("BEGIN IMMEDIATE")
-        result = drive(cursor, operation.steps, Settings(None))
+        result = drive(cursor, operation.steps, SQLiteSettings(None))
         cursor.execute("COMMIT")
         return result
 

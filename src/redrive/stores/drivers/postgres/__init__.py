@@ -1,56 +1,48 @@
-"""PostgreSQL through asyncpg for ``arun`` and psycopg 3 for ``run``, for any number of processes on any hosts.
+"""Stores on PostgreSQL through psycopg 3 for ``run`` and asyncpg for ``arun``, for any number of processes and hosts.
 
-Two runners, one conversation
+Runners
+-------
+
+Each colour has a small runner with its own connections: `sync` uses psycopg, `aio` asyncpg. Both execute the
+statements of a `script`: one transaction for every operation, READ COMMITTED (REPEATABLE READ and READ ONLY if it only
+reads), rolled back if the operation fails. Connections are opened when they are needed, at most ``pool`` of each
+library (of asyncpg: for each event loop), and kept. A connection that died while it was idle is replaced; one that dies
+within an operation raises `StoreUnreachable`, and the server rolls back. If the statement that commits was sent and its
+answer is lost, `StoreOutcomeUnknown` is raised.
+
+Many processes write at once, so each statement guards itself: a claim skips rows that others have locked, a settle
+names its leases, ids come from sequences.
+
+Round trips
+-----------
+
+Most of the time of a short operation is spent on round trips. So writes of one operation that do not need each other's
+results are one statement (`Query.also`); reads that need no transaction run outside it (`Query.free`); and a single
+remaining statement needs no transaction around it (`Query.last`, `Query.complete`). See ADR 0010 and ADR 0011.
+
+Stopped processes and servers
 -----------------------------
 
-Each colour has a small runner of its own, with its own connections: `sync` talks psycopg, `aio` talks asyncpg. What
-they say is the same, and decided in `conversation`: the statements, whose ``:name`` is written as ``$1``, and one
-transaction for every operation, READ COMMITTED (READ ONLY and REPEATABLE READ where it only reads). An operation that
-fails undoes itself. Connections are opened when they are needed, at most ``pool`` of each colour (of asyncpg: for each
-event loop), and kept. One that has died while nobody used it is replaced without a word; one that dies within an
-operation is `StoreUnreachable`: the server undoes the transaction. Where the statement that commits was sent and its
-answer is lost, it is `StoreOutcomeUnknown`.
+A process that is stopped (SIGSTOP, a frozen container) within a transaction keeps its rows locked. If it is silent
+between two statements, the server ends its session after five seconds. asyncpg prepares a new statement in two steps,
+and between them the server does not call the session idle; the rescuer of any worker ends such sessions.
 
-Nothing is serialised
----------------------
+A server process that is stopped does not answer, and its kernel acknowledges all data. So each wait for an answer has a
+deadline of redrive's own (``timeout``), in both colours. After it the connection is closed at once, without a ROLLBACK;
+the outcome of a write is then unknown.
 
-SQLite has one writer, and operations were first written for it. Here many write at once, so each statement guards
-itself: a claim skips rows that others have locked, a settle names its leases, numbers come from sequences.
-
-Few words
----------
-
-Between two statements both sides wait for each other, and with a short operation that is most of its time. So what an
-operation writes without looking goes as one statement (`Query.also`); what may be asked outside of the transaction is
-(`Query.free`); and where only one statement is left it needs no transaction around it (`Query.last`,
-`Query.complete`). ADR 0010 and ADR 0011.
-
-Who stops
----------
-
-A process that is stopped (SIGSTOP, a frozen container) within a transaction keeps its rows locked. Where it is silent
-between two statements the server ends its session after five seconds. asyncpg says what is new to a connection in two
-steps, and between them the server does not call it idle; such sessions are ended by the rescuer of any worker.
-
-Deadlines
----------
-
-A server process that is stopped does not answer, and its kernel acknowledges whatever is sent to it. So each wait for
-an answer has a deadline of our own (``timeout``), in both colours. After it the connection is closed at once, without a
-ROLLBACK and without a wait for the server; what a write has done is then unknown.
-
-News
-----
+Notifications
+-------------
 
 A transaction that makes a job due ends with NOTIFY, unless this process has sent one in the last few milliseconds;
-who listens looks once more after that time (`listener`). One connection of each worker process listens. It also holds
-a lock, so that others see when its process has died. Where there is none to listen to (``notify=off``), or it is lost,
-workers look every second. Notifications are hints: nothing depends on them but the time until somebody looks.
+listeners check again after that time (`listener`). One connection of each worker process listens, and holds a lock by
+which others detect the death of its process. Without a listener (``notify=off``, or a lost connection) workers poll
+every second. Notifications only shorten the time until a worker polls.
 """
 
 from __future__ import annotations
 
-from redrive.stores.drivers.postgres.driver import PostgresDriver
-from redrive.stores.drivers.postgres.settings import Settings, settings
+from redrive.stores.drivers.postgres.settings import PostgresSettings, parse_url
+from redrive.stores.drivers.postgres.store import PostgresStore
 
-__all__ = ["PostgresDriver", "Settings", "settings"]
+__all__ = ["PostgresSettings", "PostgresStore", "parse_url"]

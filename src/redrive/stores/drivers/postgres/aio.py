@@ -1,4 +1,4 @@
-"""The asynchronous runner: asyncpg, with connections of its own for each event loop."""
+"""The runner for coroutines: asyncpg, with connections of its own for each event loop."""
 
 from __future__ import annotations
 
@@ -11,52 +11,40 @@ import asyncpg
 
 from redrive.errors import StoreBusy, StoreClosed, StoreError
 from redrive.stores.dialects.postgres.values import decoder
-from redrive.stores.drivers.postgres.conversation import Statement, Talk, part, whole
 from redrive.stores.drivers.postgres.errors import translation
-from redrive.stores.drivers.postgres.settings import Settings
+from redrive.stores.drivers.postgres.script import Script, Statement, full_script, inner_script
+from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.postgres.statements import session
 from redrive.stores.query import Operation, Rows, Steps
 
-__all__ = ["ERRORS", "AsyncRunner", "connect", "drive", "failure", "say"]
+__all__ = ["ERRORS", "AsyncRunner", "connect", "drive", "execute", "failure"]
 
 R = TypeVar("R")
 
+# The errors of asyncpg when the database refuses or does not answer. InternalClientError ("cannot switch to state")
+# occurs if the session was ended between two messages.
 ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
-"""What asyncpg raises when the database says no, or nothing. Of a session that was ended between two messages it says
-that it has made a mistake itself ("cannot switch to state")."""
 
 
-def failure(error: BaseException, settings: Settings, *, commits: str | None) -> StoreError:
-    """Turn an error of asyncpg into ours, where a commit may have been sent.
-
-    Args:
-        error: what was raised.
-        settings: which database.
-        commits: the operation that was to be committed, if one was.
-
-    Returns:
-        The error to raise.
-    """
-    # asyncpg raises an InterfaceError before it sends anything.
+def failure(error: BaseException, settings: PostgresSettings, *, commits: str | None) -> StoreError:
+    """Translate an error of asyncpg after a statement that may have committed an operation; see `translation`."""
+    # asyncpg raises an InterfaceError before it sends a statement.
     sent = not isinstance(error, asyncpg.InterfaceError)
     return translation(error, settings, commits=commits if sent else None)
 
 
-async def connect(settings: Settings, *, direct: str | None = None) -> asyncpg.Connection[Any]:
+async def connect(settings: PostgresSettings, *, direct: str | None = None) -> asyncpg.Connection[Any]:
     """Open a connection.
 
     Args:
-        settings: which database, and how.
+        settings: settings of the database.
         direct: ``host:port`` instead of that of the URL.
-
-    Returns:
-        The connection.
 
     Raises:
         StoreError: it cannot be opened.
     """
     host, _, port = (direct or "").partition(":")
-    elsewhere: dict[str, Any] = {"host": host, "port": int(port or 5432)} if direct else {}
+    address: dict[str, Any] = {"host": host, "port": int(port or 5432)} if direct else {}
     try:
         return await asyncpg.connect(
             settings.dsn,
@@ -64,89 +52,86 @@ async def connect(settings: Settings, *, direct: str | None = None) -> asyncpg.C
             command_timeout=settings.timeout.total_seconds(),
             # Behind a pool that gives each transaction another session, a prepared statement is lost at once.
             statement_cache_size=0 if settings.pgbouncer and not direct else 200,
-            **elsewhere,
+            **address,
         )
     except (*ERRORS, ValueError) as error:
         raise translation(error, settings, opening=True) from error
 
 
-async def drive(connection: asyncpg.Connection[Any], steps: Steps[R], settings: Settings) -> R:
-    """Run an operation in a transaction that somebody else ends.
-
-    Args:
-        connection: in a transaction; after an error PostgreSQL refuses whatever else is said in it.
-        steps: the operation.
-        settings: for messages.
-
-    Returns:
-        The result of the operation.
+async def drive(connection: asyncpg.Connection[Any], steps: Steps[R], settings: PostgresSettings) -> R:
+    """Run an operation in a transaction that the caller ends; after an error PostgreSQL refuses further statements.
 
     Raises:
         StoreError: the database refused.
     """
-    return await _hold(connection, part(steps, settings), settings)
+    return await _run(connection, inner_script(steps, settings), settings)
 
 
-async def _hold(
+async def _run(
     connection: asyncpg.Connection[Any],
-    talk: Talk[R],
-    settings: Settings,
+    script: Script[R],
+    settings: PostgresSettings,
     rows: Rows | None = None,
     *,
     ours: bool = False,
 ) -> R:
-    """Hold a conversation: statements out, rows in; errors are thrown in."""
+    """Execute the statements of a script; send it the rows, throw errors into it."""
     try:
-        said = talk.send(rows)
+        statement = script.send(rows)
         while True:
             try:
-                rows = await _say(connection, said)
+                rows = await _execute(connection, statement)
             except ERRORS as error:
                 if ours and isinstance(error, TimeoutError):
-                    # Before asyncpg sends anything else, such as ROLLBACK, it waits for the server.
+                    # asyncpg would wait for the server before it sends another statement, such as ROLLBACK.
                     connection.terminate()
-                said = talk.throw(failure(error, settings, commits=said.commits))
+                statement = script.throw(failure(error, settings, commits=statement.commits))
             else:
-                said = talk.send(rows)
+                statement = script.send(rows)
     except StopIteration as stop:
         result: R = stop.value
         return result
 
 
-async def _say(connection: asyncpg.Connection[Any], said: Statement) -> Rows:
-    if said.values is None:
-        await connection.execute(said.text)
+async def _execute(connection: asyncpg.Connection[Any], statement: Statement) -> Rows:
+    if statement.values is None:
+        await connection.execute(statement.text)
         return []
-    rows: Rows = await connection.fetch(said.text, *said.values)
-    if said.into is None or not rows:
+    rows: Rows = await connection.fetch(statement.text, *statement.values)
+    if statement.into is None or not rows:
         return rows
-    return decoder(said.into, tuple(rows[0].keys()))(rows)
+    return decoder(statement.into, tuple(rows[0].keys()))(rows)
+
+
+async def execute(connection: asyncpg.Connection[Any], text: str, settings: PostgresSettings) -> None:
+    """Execute statements without parameters, in one message; raise `StoreError` if that fails."""
+    try:
+        await connection.execute(text)
+    except ERRORS as error:
+        raise translation(error, settings) from error
 
 
 class AsyncRunner:
-    """Runs operations, each on a connection that no other task uses meanwhile.
+    """The pools of connections that run operations, one pool for each event loop.
 
     Args:
-        settings: which database, and how.
+        settings: settings of the database.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: PostgresSettings) -> None:
         self._settings = settings
         self._pools: dict[asyncio.AbstractEventLoop, _Pool] = {}
         self._closed = False
 
-    async def run(self, operation: Operation[R], is_news: Callable[[], bool] = bool) -> R:
+    async def run(self, operation: Operation[R], should_notify: Callable[[], bool] = bool) -> R:
         """Run an operation in a transaction of its own.
 
-        The first answer comes within the timeout of the settings, whether or not a connection has to be waited for and
-        opened; each of the others takes so long at most.
+        The first answer must come within the timeout of the settings, including the time to wait for a connection and
+        to open it; each further answer has that time for itself.
 
         Args:
-            operation: what to run.
-            is_news: asked at the end of one that wakes, whether workers are to be told.
-
-        Returns:
-            Its result.
+            operation: the operation.
+            should_notify: called at the end of an operation that wakes; returns True if workers are to be notified.
 
         Raises:
             StoreBusy: no connection was free in time.
@@ -156,26 +141,26 @@ class AsyncRunner:
         if self._closed:
             message = f"{self._settings} has been closed"
             raise StoreClosed(message)
-        talk = whole(operation, self._settings, is_news)
+        script = full_script(operation, self._settings, should_notify)
         try:
-            first = next(talk)
+            first = next(script)
         except StopIteration as stop:
             answer: R = stop.value
             return answer
-        async with (await self._pool()).lent(first) as (connection, rows):
-            return await _hold(connection, talk, self._settings, rows, ours=True)
+        async with (await self._pool()).checkout(first) as (connection, rows):
+            return await _run(connection, script, self._settings, rows, ours=True)
 
     def close(self) -> None:
-        """Close the connections of all loops; one that is in use is closed when it comes back. Idempotent."""
+        """Close the connections of all loops; one that is in use is closed when it is given back. Idempotent."""
         self._closed = True
         for loop, pool in list(self._pools.items()):
             pool.closed = True
-            # A loop that is closed has closed its connections; see `_Pool.attend`.
+            # A loop that is closed has closed its connections; see `_Pool.close_with_loop`.
             with contextlib.suppress(RuntimeError):
                 if loop.is_running() and not _is_current(loop):
-                    loop.call_soon_threadsafe(pool.drop)
+                    loop.call_soon_threadsafe(pool.close_idle)
                 else:
-                    pool.drop()
+                    pool.close_idle()
 
     async def _pool(self) -> _Pool:
         loop = asyncio.get_running_loop()
@@ -183,7 +168,7 @@ class AsyncRunner:
         if pool is None:
             self._pools = {each: kept for each, kept in self._pools.items() if not each.is_closed()}
             pool = self._pools[loop] = _Pool(self._settings)
-            await pool.attend()
+            await pool.close_with_loop()
         return pool
 
 
@@ -194,65 +179,42 @@ def _is_current(loop: asyncio.AbstractEventLoop) -> bool:
         return False
 
 
-async def say(connection: asyncpg.Connection[Any], text: str, settings: Settings) -> None:
-    """Run statements without parameters, in one message.
-
-    Args:
-        connection: where.
-        text: the statements.
-        settings: for messages.
-
-    Raises:
-        StoreError: the database refused.
-    """
-    try:
-        await connection.execute(text)
-    except ERRORS as error:
-        raise translation(error, settings) from error
-
-
 class _Pool:
     """The connections of one event loop."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: PostgresSettings) -> None:
         self.closed = False
         self._settings = settings
         self._idle: list[asyncpg.Connection[Any]] = []
         self._free = asyncio.Semaphore(settings.pool)
         self._end: AsyncGenerator[None, None] | None = None
 
-    async def attend(self) -> None:
-        """Arrange that the connections are closed when the loop ends, whoever forgets to close the store.
-
-        Whatever runs a loop closes its asynchronous generators at the end, and so the one that waits here.
-        """
-        self._end = self._until_the_end()
+    async def close_with_loop(self) -> None:
+        """Close the connections when the loop ends, even if the user does not close the store."""
+        # `asyncio.run` and its like close the asynchronous generators of a loop at its end, and so this one.
+        self._end = self._until_loop_ends()
         await anext(self._end)
 
-    async def _until_the_end(self) -> AsyncGenerator[None, None]:
+    async def _until_loop_ends(self) -> AsyncGenerator[None, None]:
         try:
             yield
         finally:
             self.closed = True
-            self.drop()
+            self.close_idle()
 
-    def drop(self) -> None:
-        """Close what nobody uses."""
+    def close_idle(self) -> None:
+        """Close the connections that are not in use."""
         idle, self._idle = self._idle, []
         for connection in idle:
             connection.terminate()
 
     @contextlib.asynccontextmanager
-    async def lent(self, first: Statement) -> AsyncIterator[tuple[asyncpg.Connection[Any], Rows]]:
-        """Lend a connection on which something has been said.
-
-        Args:
-            first: what; it may be said more than once.
-        """
+    async def checkout(self, first: Statement) -> AsyncIterator[tuple[asyncpg.Connection[Any], Rows]]:
+        """Take a connection and execute the first statement on it, perhaps more than once; yield it and the rows."""
         until = asyncio.get_running_loop().time() + self._settings.timeout.total_seconds()
-        await self._turn(until)
+        await self._acquire(until)
         try:
-            connection, rows = await self._answered(first, until)
+            connection, rows = await self._open_in_time(first, until)
             try:
                 yield connection, rows
             except BaseException as error:
@@ -263,7 +225,7 @@ class _Pool:
         finally:
             self._free.release()
 
-    async def _turn(self, until: float) -> None:
+    async def _acquire(self, until: float) -> None:
         if not self._free.locked():
             await self._free.acquire()
             return
@@ -274,27 +236,25 @@ class _Pool:
             message = f"all {self._settings.pool} connections to {self._settings} are in use: set ?pool= higher"
             raise StoreBusy(message) from None
 
-    async def _answered(self, first: Statement, until: float) -> tuple[asyncpg.Connection[Any], Rows]:
+    async def _open_in_time(self, first: Statement, until: float) -> tuple[asyncpg.Connection[Any], Rows]:
         try:
             async with asyncio.timeout_at(until):
-                return await self._opened(first)
+                return await self._open(first)
         except TimeoutError as error:
             raise failure(error, self._settings, commits=first.commits) from error
 
-    async def _opened(self, first: Statement) -> tuple[asyncpg.Connection[Any], Rows]:
-        """Send the first statement. Connections that have died while they were idle are passed over.
-
-        One that does not answer in time is not: then the time is up.
-        """
+    async def _open(self, first: Statement) -> tuple[asyncpg.Connection[Any], Rows]:
+        """Execute the first statement; skip connections that died while they were idle."""
         while True:
             fresh = not self._idle
             connection = await connect(self._settings) if fresh else self._idle.pop()
             try:
                 if fresh and not self._settings.pgbouncer:
                     await connection.execute(session(self._settings))
-                return connection, await _say(connection, first)
+                return connection, await _execute(connection, first)
             except ERRORS as error:
                 connection.terminate()
+                # A connection that does not answer in time is not skipped: the time is up.
                 if fresh or first.commits is not None or isinstance(error, TimeoutError):
                     raise failure(error, self._settings, commits=first.commits) from error
             except BaseException:
@@ -308,7 +268,7 @@ class _Pool:
             with contextlib.suppress(*ERRORS):
                 await connection.execute("ROLLBACK")
                 return
-        # Cancelled, perhaps in the middle of an answer: what is left of the transaction goes with the connection.
+        # The task was cancelled, perhaps in the middle of an answer: closing the connection ends its transaction.
         connection.terminate()
 
     def _give_back(self, connection: asyncpg.Connection[Any]) -> None:

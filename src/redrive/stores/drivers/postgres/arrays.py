@@ -1,7 +1,7 @@
-"""Lists as arrays in PostgreSQL's binary form, for psycopg: many numbers or texts in a few steps.
+"""A fast dumper of lists as binary arrays, for psycopg.
 
-psycopg looks at each element of a list to find out how it is to be written, and writes it by itself. That takes longer
-than to make the jobs that are in the list. Most lists here hold numbers, texts or bytes, and nothing else.
+psycopg chooses a dumper for each element of a list and calls it. That takes longer than creating the jobs in the list.
+Most lists of redrive contain only numbers, only texts or only bytes.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from psycopg.types.array import ListBinaryDumper
 
 __all__ = ["ListDumper"]
 
+# The number of dimensions, the flag for NULLs, the type of the elements, their number, and the index of the first.
 _HEAD = struct.Struct("!IIIII")
-"""Dimensions, whether there are NULLs, the type of the elements, how many, and the number of the first."""
 
 _SIZE = struct.Struct("!I")
 
@@ -28,7 +28,7 @@ class _Array(Dumper):
     element: ClassVar[int]
 
     def dump(self, obj: Sequence[Any]) -> bytes:
-        """Write a list of the one type."""
+        """Return a list of one type as a binary array."""
         head = _HEAD.pack(1, 0, self.element, len(obj), 1)
         return head + self._elements(obj)
 
@@ -75,14 +75,14 @@ def _kind(values: list[Any]) -> type[_Array] | None:
 
 
 class ListDumper(ListBinaryDumper):
-    """Writes a list of numbers, of texts or of bytes; leaves any other one to psycopg."""
+    """A dumper of lists of numbers, of texts or of bytes; psycopg dumps any other list."""
 
     def get_key(self, obj: list[Any], format: PyFormat) -> Any:  # noqa: A002, ANN401 - as psycopg has it
-        """Tell lists apart."""
+        """Return the key of a list for psycopg's cache."""
         kind = _kind(obj)
         return super().get_key(obj, format) if kind is None else (list, kind)
 
     def upgrade(self, obj: list[Any], format: PyFormat) -> Any:  # noqa: A002, ANN401 - as psycopg has it
-        """Find who writes this list."""
+        """Return the dumper for this list."""
         kind = _kind(obj)
         return super().upgrade(obj, format) if kind is None else kind(list, self._tx)

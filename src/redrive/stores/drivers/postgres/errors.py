@@ -1,9 +1,9 @@
-"""PostgreSQL's errors in our words, whichever library says them: what was wrong, where, and what to do."""
+"""Translation of the errors of psycopg and asyncpg into errors of redrive."""
 
 from __future__ import annotations
 
 from redrive.errors import StoreBusy, StoreError, StoreFull, StoreOpenError, StoreUnreachable
-from redrive.stores.drivers.postgres.settings import Settings
+from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.unknown import unknown
 
 __all__ = ["translation"]
@@ -16,26 +16,23 @@ _AGAIN = {
 }
 _AWAY = ("08", "25P03", "53300", "57P")
 _CLOSED = ("28", "3D000")
+# The session ended, or was never opened, before the statement arrived.
 _UNDONE = frozenset({"08001", "08004", "25P03", "53300", "57P03"})
-"""The session ended, or was never there, before the statement arrived."""
 
 _AWAY_WORDS = ("starting up", "shutting down", "recovery", "too many", "remaining connection slots", "terminating")
 
 
 def translation(
-    error: BaseException, settings: Settings, *, opening: bool = False, commits: str | None = None
+    error: BaseException, settings: PostgresSettings, *, opening: bool = False, commits: str | None = None
 ) -> StoreError:
-    """Turn an error of a library into ours.
+    """Return the error to raise for an error of a library.
 
     Args:
-        error: what it raised.
-        settings: which database.
-        opening: did it happen while a store was opened?
-        commits: the operation that the statement commits, if it was sent and commits one: without an answer it is
-            unknown whether the operation took effect.
-
-    Returns:
-        The error to raise.
+        error: error that the library raised.
+        settings: name of the database, for the message.
+        opening: True if a connection was being opened.
+        commits: name of the operation that the statement commits, if it was sent: without an answer it is unknown
+            whether the operation took effect.
     """
     state = getattr(error, "sqlstate", None) or ""
     unnamed = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
@@ -57,12 +54,12 @@ def translation(
     return (StoreOpenError if opening else StoreError)(f"{settings}: {text}")
 
 
-def _without_state(error: BaseException, text: str, settings: Settings, commits: str | None) -> StoreError:
-    """An error that the server did not send: the connection is gone, or the library did not like a value."""
+def _without_state(error: BaseException, text: str, settings: PostgresSettings, commits: str | None) -> StoreError:
+    """Return the error for one that the server did not send: a lost connection, or a value that the library refuses."""
     if isinstance(error, ValueError | TypeError | OverflowError) or type(error).__name__ == "DataError":
         return StoreError(f"{settings}: {text}")
     if "FATAL:" in text and not any(word in text for word in _AWAY_WORDS):
-        # It was refused before there was a session; libpq tells no code then.
+        # It was refused before there was a session; libpq gives no code then.
         return StoreOpenError(f"{settings} cannot be opened: {text}")
     if commits is not None:
         return unknown(settings, commits, text)

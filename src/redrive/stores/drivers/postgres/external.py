@@ -1,10 +1,9 @@
-"""Runs operations on the user's own connection, inside the user's own transaction.
+"""Execution of operations in the user's own transaction, on the user's connection.
 
-What a connection is, its module says: none of the libraries is imported to find out. Those that stand above psycopg and
-asyncpg are asked for the connection below them, after they have been made to begin their transaction, so that they
-know of it and end it.
+The library of a connection is recognised by the name of its module, without importing it. Libraries on top of psycopg
+and asyncpg are first made to begin their transaction, so that they end it, and then asked for the connection below.
 
-The operation runs in a savepoint: where it fails, the user's transaction goes on as if it had not been tried.
+The operation runs in a savepoint: if it fails, the user's transaction continues without it.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ from psycopg.rows import tuple_row
 
 from redrive.errors import StoreMismatch, StoreOpenError
 from redrive.stores.drivers.postgres import aio, sync
-from redrive.stores.drivers.postgres.conversation import part
 from redrive.stores.drivers.postgres.errors import translation
-from redrive.stores.drivers.postgres.settings import Settings
+from redrive.stores.drivers.postgres.script import inner_script
+from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.operations.admin import identify
 from redrive.stores.query import Operation, Steps
 
@@ -30,27 +29,24 @@ __all__ = ["arun_on", "run_on"]
 R = TypeVar("R")
 
 
-def run_on(given: Any, operation: Operation[R], settings: Settings, uid: str) -> R:  # noqa: ANN401 - of any library
-    """Run an operation inside the user's transaction.
+def run_on(given: Any, operation: Operation[R], settings: PostgresSettings, uid: str) -> R:  # noqa: ANN401 - of any library
+    """Run an operation in the user's transaction.
 
     Args:
         given: a connection of psycopg or Django, or a connection or session of SQLAlchemy.
-        operation: what to run.
-        settings: which database it should be.
-        uid: the name of that database.
-
-    Returns:
-        The result of the operation.
+        operation: the operation.
+        settings: settings of the store.
+        uid: unique id of the store's database.
 
     Raises:
-        StoreMismatch: it is something else, or belongs to another database.
+        StoreMismatch: it is another object, or belongs to another database.
         StoreError: the database refused.
     """
     connection = _below(given, settings)
     commits: str | None = None
     try:
         if not connection.autocommit and _is_idle(connection):
-            # Otherwise psycopg would commit at the end of our block what the user has not yet begun.
+            # Begins the user's transaction; otherwise psycopg would commit at the end of the block below.
             connection.execute("SELECT")
         alone = _is_idle(connection)
         with connection.transaction():
@@ -62,29 +58,18 @@ def run_on(given: Any, operation: Operation[R], settings: Settings, uid: str) ->
             result = sync.drive(connection, operation.steps, settings)
             if operation.wakes and settings.notify:
                 connection.execute(_notify(settings))
-            # In autocommit mode, without a transaction of the user's, the end of this block is a commit.
+            # In autocommit mode, without an open transaction, the end of this block is a commit.
             commits = operation.name if alone and operation.writes else None
         return result
     except psycopg.Error as error:
         raise translation(error, settings, commits=commits) from error
 
 
-async def arun_on(given: Any, operation: Operation[R], settings: Settings, uid: str) -> R:  # noqa: ANN401 - of any library
-    """Run an operation inside the user's transaction; see `run_on`.
+async def arun_on(given: Any, operation: Operation[R], settings: PostgresSettings, uid: str) -> R:  # noqa: ANN401 - of any library
+    """Run an operation in the user's transaction; see `run_on`.
 
-    Args:
-        given: a connection of asyncpg, an asynchronous one of psycopg, or a connection or session of SQLAlchemy's
-            asynchronous kind.
-        operation: what to run.
-        settings: which database it should be.
-        uid: the name of that database.
-
-    Returns:
-        The result of the operation.
-
-    Raises:
-        StoreMismatch: it is something else, or belongs to another database.
-        StoreError: the database refused.
+    The connection is one of asyncpg, an asynchronous one of psycopg, or an asynchronous connection or session of
+    SQLAlchemy.
     """
     connection = await _abelow(given, settings)
     other = isinstance(connection, psycopg.AsyncConnection)
@@ -109,20 +94,20 @@ async def arun_on(given: Any, operation: Operation[R], settings: Settings, uid: 
         raise aio.failure(error, settings, commits=commits) from error
 
 
-async def _drive(connection: psycopg.AsyncConnection[Any], steps: Steps[R], settings: Settings) -> R:
-    """`sync.drive` for the asynchronous connections of psycopg, which only users have."""
+async def _drive(connection: psycopg.AsyncConnection[Any], steps: Steps[R], settings: PostgresSettings) -> R:
+    """Run an operation on an asynchronous connection of psycopg, which only users have."""
     async with psycopg.AsyncRawCursor(connection, row_factory=tuple_row) as cursor:
-        talk = part(steps, settings)
+        script = inner_script(steps, settings)
         try:
-            said = next(talk)
+            statement = next(script)
             while True:
                 try:
-                    await cursor.execute(said.text, said.values, binary=True)
+                    await cursor.execute(statement.text, statement.values, binary=True)
                     rows = await cursor.fetchall() if cursor.description else []
                 except psycopg.Error as error:
-                    said = talk.throw(translation(error, settings))
+                    statement = script.throw(translation(error, settings))
                 else:
-                    said = talk.send(sync.read(rows, said, cursor.description))
+                    statement = script.send(sync.read(rows, statement, cursor.description))
         except StopIteration as stop:
             result: R = stop.value
             return result
@@ -133,12 +118,12 @@ def _is_idle(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any])
     return connection.info.transaction_status is TransactionStatus.IDLE
 
 
-def _notify(settings: Settings) -> str:
-    # Always: when this transaction will be committed, nobody knows. Those of one transaction are sent once.
+def _notify(settings: PostgresSettings) -> str:
+    # Always: redrive does not know when the user commits. PostgreSQL sends the notifications of a transaction once.
     return f'NOTIFY "{settings.channel}"'
 
 
-def _check(found: str | None, uid: str, settings: Settings) -> None:
+def _check(found: str | None, uid: str, settings: PostgresSettings) -> None:
     if found != uid:
         message = (
             f"using= is a connection to another database than {settings}, where the app's jobs are: only one to the "
@@ -147,11 +132,8 @@ def _check(found: str | None, uid: str, settings: Settings) -> None:
         raise StoreMismatch(message)
 
 
-# ---------------------------------------------------------------------------------------------------- below the others
-
-
-def _below(given: Any, settings: Settings) -> psycopg.Connection[Any]:  # noqa: ANN401 - of any library
-    """Find the connection of psycopg under a connection or session of another library."""
+def _below(given: Any, settings: PostgresSettings) -> psycopg.Connection[Any]:  # noqa: ANN401 - of any library
+    """Return the connection of psycopg below a connection or session of another library."""
     connection = given
     if _of(given, "sqlalchemy") and not hasattr(given, "sync_session") and not hasattr(given, "sync_connection"):
         # A session has a method of this name; a connection is one already.
@@ -166,8 +148,8 @@ def _below(given: Any, settings: Settings) -> psycopg.Connection[Any]:  # noqa: 
     raise StoreMismatch(_refusal(given, connection, settings, "a psycopg.Connection, or one of SQLAlchemy or Django"))
 
 
-async def _abelow(given: Any, settings: Settings) -> Any:  # noqa: ANN401 - of any library
-    """Find the connection of asyncpg, or the asynchronous one of psycopg, under that of another library."""
+async def _abelow(given: Any, settings: PostgresSettings) -> Any:  # noqa: ANN401 - of any library
+    """Return the connection of asyncpg, or the asynchronous one of psycopg, below that of another library."""
     connection = given
     if hasattr(given, "sync_session") and _of(given, "sqlalchemy"):
         connection = await given.connection()
@@ -185,7 +167,7 @@ def _of(given: object, library: str) -> bool:
     return any(each.__module__.partition(".")[0] == library for each in type(given).__mro__)
 
 
-def _refusal(given: object, below: object, settings: Settings, wanted: str) -> str:
+def _refusal(given: object, below: object, settings: PostgresSettings, wanted: str) -> str:
     got = type(given)
     what = f"{got.__module__.partition('.')[0]}.{got.__qualname__}"
     if below is not given:

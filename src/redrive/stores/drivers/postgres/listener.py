@@ -1,14 +1,14 @@
-"""Hears that the database has news for a worker, and holds the lock by which others see that the worker lives.
+"""The listening connection of a worker process, which receives notifications and holds the lock of a live worker.
 
-Producers do not notify for each job: of the transactions that one process commits within `WINDOW`, the first one does,
-and whoever hears it looks at once and again after `AGAIN`, when the others are there too.
+Producers do not notify for each job: of the transactions that one process commits within `WINDOW`, only the first one
+notifies, and a listener reports it at once and again after `AGAIN`, when the others are committed.
 
-A connection that has died says so, or does not. So one that has been silent for `PING` is asked something; without an
-answer within that time it is given up. Whoever watches opens another one then.
+A dead connection does not always raise an error. So one that has been silent for `PING` gets a statement; without an
+answer within that time it is closed, and the worker opens another one.
 
-The lock is an advisory lock of PostgreSQL and ends with its session, a moment after its process. A worker that lives
-and has lost its connection has its lock back as soon as it is connected again; until then it looks dead, which is why
-the rescuer looks twice.
+The lock is an advisory lock of PostgreSQL and ends with its session, a moment after its process. A live worker that
+has lost its connection takes the lock again as soon as it is connected; until then it seems dead, which is why the
+rescuer checks twice.
 """
 
 from __future__ import annotations
@@ -21,62 +21,59 @@ from typing import Any
 import asyncpg
 
 from redrive.errors import StoreUnreachable
-from redrive.stores.drivers.postgres.aio import ERRORS, connect, say
+from redrive.stores.drivers.postgres.aio import ERRORS, connect, execute
 from redrive.stores.drivers.postgres.errors import translation
-from redrive.stores.drivers.postgres.settings import Settings
+from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.postgres.statements import compiled
 
 __all__ = ["AGAIN", "PING", "WINDOW", "watch"]
 
+# Seconds in which one process notifies once.
 WINDOW = 0.01
-"""Seconds in which one process notifies once."""
 
+# Seconds between a notification and the second report of it.
 AGAIN = 0.015
-"""Seconds after a notification at which there is a second look."""
 
+# Seconds of silence after which the connection is checked, and which the answer may take.
 PING = 10.0
-"""Seconds of silence after which the connection is asked whether it lives, and which the answer may take."""
 
 LOCK = "SELECT pg_try_advisory_lock('redrive_meta'::regclass::oid::integer, :lock_id::integer)"
 
 
-async def watch(settings: Settings, lock_id: int | None) -> AsyncGenerator[None, None]:
-    """Yield at once, and then whenever there may be news.
+async def watch(settings: PostgresSettings, lock_id: int | None) -> AsyncGenerator[None, None]:
+    """Yield at once, and then after each notification.
 
     Args:
-        settings: which database, and how.
-        lock_id: the number of the lock to be held meanwhile; None holds none.
-
-    Yields:
-        Nothing: it is a reason to look.
+        settings: settings of the database.
+        lock_id: number of the lock to hold while watching; None holds none.
 
     Raises:
         StoreError: there is no connection, or it was lost.
     """
     if not settings.listens:
-        # Whoever waits for news waits for ever; workers look every second by themselves.
+        # There are no notifications; workers poll every second without them.
         yield
         await asyncio.get_running_loop().create_future()
     connection = await connect(settings, direct=settings.direct)
     try:
-        news = _News(connection)
+        notifications = _Notifications(connection)
         if settings.notify:
-            await _translated(connection.add_listener(settings.channel, news.heard), settings)
+            await _translated(connection.add_listener(settings.channel, notifications.receive), settings)
         held = lock_id is None
         while True:
             if not held:
                 held = await _lock(connection, settings, lock_id)
             yield
-            while not await news.within(PING if held else 1.0):
+            while not await notifications.wait(PING if held else 1.0):
                 if not held:
                     held = await _lock(connection, settings, lock_id)
-                await _ask(connection, settings)
+                await _ping(connection, settings)
     finally:
         connection.terminate()
 
 
-class _News:
-    """What a connection has heard."""
+class _Notifications:
+    """The notifications of a connection."""
 
     def __init__(self, connection: asyncpg.Connection[Any]) -> None:
         self._connection = connection
@@ -84,39 +81,39 @@ class _News:
         self._loop = asyncio.get_running_loop()
         connection.add_termination_listener(lambda *_: self._event.set())
 
-    def heard(self, *_: object) -> None:
-        """Take a notification."""
+    def receive(self, *_: object) -> None:
+        """Set the event now, and again after `AGAIN`."""
         self._event.set()
         self._loop.call_later(AGAIN, self._event.set)
 
-    async def within(self, seconds: float) -> bool:
-        """Wait for news; answer whether there were any."""
+    async def wait(self, seconds: float) -> bool:
+        """Wait for a notification; return False if there was none in time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._event.wait()
         if self._connection.is_closed():
             message = "the listening connection was lost"
             raise StoreUnreachable(message)
-        heard = self._event.is_set()
+        received = self._event.is_set()
         self._event.clear()
-        return heard
+        return received
 
 
-async def _lock(connection: asyncpg.Connection[Any], settings: Settings, lock_id: int | None) -> bool:
-    """Take the lock; another session of ours may hold it still, which the server has not yet given up."""
+async def _lock(connection: asyncpg.Connection[Any], settings: PostgresSettings, lock_id: int | None) -> bool:
+    """Take the lock; return False if an older session of this process, which the server has not ended yet, holds it."""
     statement = compiled(LOCK, settings.schema)
     return bool(await _translated(connection.fetchval(statement.text, lock_id), settings))
 
 
-async def _ask(connection: asyncpg.Connection[Any], settings: Settings) -> None:
+async def _ping(connection: asyncpg.Connection[Any], settings: PostgresSettings) -> None:
     try:
         async with asyncio.timeout(PING):
-            await say(connection, "SELECT", settings)
+            await execute(connection, "SELECT", settings)
     except TimeoutError as error:
         raise translation(error, settings) from error
 
 
-async def _translated(answer: Any, settings: Settings) -> Any:  # noqa: ANN401 - as awaited
+async def _translated(answer: Any, settings: PostgresSettings) -> Any:  # noqa: ANN401 - as awaited
     try:
         return await answer
     except ERRORS as error:

@@ -1,86 +1,120 @@
-"""A connection for migrations."""
+"""The statements that an operation sends to PostgreSQL, and their order. PURE; both runners execute them.
+
+Each answer is a round trip, and a short operation spends most of its time on round trips. So on sessions that belong to
+redrive (not behind a pool that gives each transaction another session) these are left out:
+
+* Settings that all transactions share are set once for each session (`statements.session`).
+* A query that is `free` runs before the transaction. A worker that finds no due job needs one round trip.
+* A query that is the `last` one, before which no transaction had to begin, is a transaction by itself. The
+  notification for workers is part of it.
+* A query that is `complete`, before which no transaction had to begin, is a transaction by itself as well. The queries
+  after it, if any, are another transaction.
+
+So ``enqueue`` of jobs without keys needs two round trips, one that reads and one that writes:
+
+========================== ==============================================================
+operation                  statements
+========================== ==============================================================
+enqueue                    gate; all writes with the notification
+enqueue with a key         gate; BEGIN; keys_take; all writes; COMMIT
+claim that finds nothing   next_due
+claim of plain queues      next_due; heartbeat and claim
+heartbeat of a worker      clock; worker_beat; leases_of
+any other operation        BEGIN; ...; COMMIT
+on a user's connection     ...
+========================== ==============================================================
+
+The first statement may be sent again on another connection, if the first connection has died while it was idle: the
+statement is either BEGIN, or free.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
 
-import psycopg
-from psycopg.rows import tuple_row
+from redrive.errors import StoreError
+from redrive.stores.drivers.postgres.settings import PostgresSettings
+from redrive.stores.drivers.postgres.statements import begin, composed
+from redrive.stores.query import Operation, Query, Rows, Steps
 
-from redrive.stores.drivers.postgres.errors import translation
-from redrive.stores.drivers.postgres.settings import Settings
-from redrive.stores.drivers.postgres.statements import compiled, durability
-from redrive.stores.drivers.postgres.sync import Connection
+__all__ = ["Script", "Statement", "full_script", "inner_script"]
 
-__all__ = ["Script"]
+R = TypeVar("R")
 
 
-class Script:
-    """Runs the statements of migrations, as a cursor of any library does.
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """A message to the server.
 
-    They name no schema: in the transaction of a migration it is the only one that is searched. Until a migration takes
-    its lock, each answer has the deadline of the connection; from then on none.
-
-    Args:
-        connection: in autocommit mode; belongs to this object.
-        settings: which database.
+    Attributes:
+        text: one statement with ``$1``, ``$2``; or several without parameters.
+        values: values of the parameters; None where there are several statements.
+        into: the record type that each row becomes; None for tuples.
+        commits: name of the operation, if this statement commits a part of it, or an earlier one has. If the answer
+            is lost, it is unknown whether, or how far, the operation took effect.
     """
 
-    def __init__(self, connection: Connection, settings: Settings) -> None:
-        self._connection = connection
-        self._settings = settings
-        self._cursor = psycopg.RawCursor(connection, row_factory=tuple_row)
+    text: str
+    values: Sequence[Any] | None = None
+    into: type | None = None
+    commits: str | None = None
 
-    @property
-    def look(self) -> tuple[str, ...]:
-        """Statements before the version is looked up."""
-        return (
-            "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
-            f'SET LOCAL search_path TO "{self._settings.schema}"; {durability(self._settings, local=True)}',
-        )
 
-    @property
-    def lock(self) -> tuple[str, ...]:
-        """Statements before anything is changed: of several processes one passes at a time."""
-        return (
-            f"SELECT pg_advisory_xact_lock(hashtextextended('redrive.{self._settings.schema}', 0))",
-            # With IF NOT EXISTS, a role that may not make schemas is refused although there is one.
-            f"""DO $$ BEGIN
-                IF to_regnamespace('"{self._settings.schema}"') IS NULL THEN
-                    CREATE SCHEMA "{self._settings.schema}";
-                END IF;
-            END $$""",
-        )
+Script: TypeAlias = Generator[Statement, Rows | None, R]
+"""A generator of statements that receives their rows and returns the result of the operation."""
 
-    def execute(self, statement: str, parameters: Mapping[str, Any] | None = None) -> None:
-        """Run one statement.
 
-        Args:
-            statement: with ``:name`` where it has parameters.
-            parameters: by name.
+def inner_script(steps: Steps[R], settings: PostgresSettings) -> Script[R]:
+    """Return the script of an operation in a transaction that the caller begins and ends."""
+    return _script(steps, settings, None, bool)
 
-        Raises:
-            StoreError: the database refused.
-        """
-        if statement in self.lock:
-            self._connection.patience = math.inf  # others may migrate for long, and so may this one
-        try:
-            if parameters is None:
-                # What a migration says may hold a colon or a dollar of its own.
-                self._cursor.execute(statement)
+
+def full_script(operation: Operation[R], settings: PostgresSettings, should_notify: Callable[[], bool]) -> Script[R]:
+    """Return the script of an operation with its own transaction.
+
+    If the script is not run to its end, the caller rolls back.
+
+    Args:
+        operation: the operation.
+        settings: the schema and the kind of sessions.
+        should_notify: called at the end of an operation that wakes; returns True if workers are to be notified.
+    """
+    return _script(operation.steps, settings, operation, should_notify)
+
+
+def _script(
+    steps: Steps[R], settings: PostgresSettings, own: Operation[R] | None, should_notify: Callable[[], bool]
+) -> Script[R]:
+    began = own is None
+    name = own.name if own is not None and own.writes else None
+    committed: str | None = None
+    channel = settings.channel if own is not None and own.wakes and settings.notify else None
+    try:
+        query = next(steps)
+        while True:
+            if own is not None and not began and (settings.pgbouncer or not _stands_alone(query)):
+                yield Statement(begin(settings, writes=own.writes), commits=committed)
+                began = True
+            alone = query.last and not began
+            commits = name if not began and (query.last or query.complete) else committed
+            notify = channel if alone and channel and should_notify() else None
+            try:
+                rows = yield Statement(*composed(query, settings.schema, notify), query.into, commits)
+            except StoreError as error:
+                query = steps.throw(error)
             else:
-                wanted = compiled(statement, None)
-                self._cursor.execute(wanted.text, [parameters[name] for name in wanted.names])
-        except psycopg.Error as error:
-            commits = "the migration" if statement == "COMMIT" else None
-            raise translation(error, self._settings, opening=True, commits=commits) from error
+                committed = commits
+                query = steps.send(rows or ())
+                if alone:
+                    raise RuntimeError(f"{query.name} follows a query that was declared the last, and is committed")
+    except StopIteration as stop:
+        result: R = stop.value
+    if own is not None and began:
+        yield Statement(f'NOTIFY "{channel}"; COMMIT' if channel and should_notify() else "COMMIT", commits=name)
+    return result
 
-    def fetchone(self) -> Any:  # noqa: ANN401 - a row
-        """Read one row."""
-        return self._cursor.fetchone()
 
-    def close(self) -> None:
-        """Close the connection."""
-        self._connection.close()
+def _stands_alone(query: Query) -> bool:
+    return query.free or query.last or query.complete

@@ -1,4 +1,4 @@
-"""How to open a PostgreSQL database: what the URL says."""
+"""The settings of a PostgreSQL database, and the URLs that give them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from redrive.errors import ConfigurationError, PolicyError
 from redrive.policy import parse_duration
 from redrive.stores.urls import redacted, shown
 
-__all__ = ["FORM", "Settings", "settings"]
+__all__ = ["FORM", "PostgresSettings", "parse_url"]
 
 FORM = "postgresql://user@host/database?schema=redrive"
 
@@ -32,29 +32,29 @@ _URL = re.compile(
     rf"(?i:postgres(?:ql)?)://(?:{_NAME}(?::{_TEXT})?@)?{_HOST}(?:,{_HOST})*(?:/{_NAME})?(?:{_SETTINGS})?"
 )
 
+# Settings that both libraries understand; they get them unchanged.
 LIBRARY = frozenset({
     "application_name", "host", "passfile", "port", "sslcert", "sslcrl", "sslkey", "sslmode", "sslrootcert",
     "target_session_attrs", "user", "password",
 })  # fmt: skip
-"""Settings that both libraries understand; they are handed on as they are."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """How to open a PostgreSQL database.
+class PostgresSettings:
+    """The settings of a PostgreSQL database.
 
     Attributes:
-        dsn: the URL as the libraries get it, without the settings of redrive.
-        name: the database in messages, without a password.
-        schema: where the tables are.
-        notify: wake workers by NOTIFY?
-        pgbouncer: is there a pool between, which gives each transaction another session?
-        direct: ``host`` or ``host:port`` (or the folder of a socket) for the listening connection, where the others go
+        dsn: the URL for the libraries, without the settings of redrive.
+        name: name of the database in messages, without a password.
+        schema: schema of the tables.
+        notify: True to wake workers by NOTIFY.
+        pgbouncer: True if connections go through a pool that gives each transaction another session.
+        direct: ``host`` or ``host:port`` (or the folder of a socket) for the listening connection, if the others go
             through such a pool.
-        pool: connections of each colour, at most.
-        synchronous_commit: is a commit of redrive's on the disk of the server before it is acknowledged, also where
-            the server or the role is configured otherwise?
-        timeout: how long to wait for a connection and the first answer, and for each further one; half of it for a
+        pool: maximum number of connections of each library.
+        synchronous_commit: True if a commit must be on the disk of the server before it is acknowledged, even if the
+            server or the role is configured otherwise.
+        timeout: time to wait for a connection and the first answer, and for each further answer; half of it for a
             lock.
     """
 
@@ -69,31 +69,25 @@ class Settings:
     timeout: timedelta = timedelta(seconds=30)
 
     def __str__(self) -> str:
-        """The name of the database in messages."""
+        """Return the name of the database in messages."""
         return self.name
 
     @property
     def listens(self) -> bool:
-        """Is there a session that lasts, to listen by and to hold a lock?"""
+        """Return True if a session can last, to listen and to hold a lock."""
         return not self.pgbouncer or self.direct is not None
 
     @property
     def channel(self) -> str:
-        """What notifications of this schema are called."""
+        """Return the channel of this schema's notifications."""
         return f"redrive.{self.schema}"
 
 
-def settings(url: str) -> Settings:
-    """Read a store URL.
-
-    Args:
-        url: ``postgresql://user@host/database?schema=name&...``.
-
-    Returns:
-        What it says.
+def parse_url(url: str) -> PostgresSettings:
+    """Parse a store URL such as ``postgresql://user@host/database?schema=name``.
 
     Raises:
-        ConfigurationError: the URL cannot be read, a setting is not known, or has a value that it cannot have.
+        ConfigurationError: the URL cannot be parsed, or a setting is unknown or has an invalid value.
     """
     parts = _parts(url)
     pairs = parse_qsl(parts.query, keep_blank_values=True)
@@ -101,7 +95,7 @@ def settings(url: str) -> Settings:
     where = f"{parts.netloc.rpartition('@')[2] or dict(pairs).get('host', 'the local server')}/{parts.path.lstrip('/')}"
     # Not by urlunsplit: it would leave out the slashes of an empty host.
     dsn = f"postgresql://{parts.netloc}{parts.path or '/'}" + (f"?{kept}" if kept else "")
-    found = Settings(dsn, f"PostgreSQL {where}")
+    found = PostgresSettings(dsn, f"PostgreSQL {where}")
     for name, value in pairs:
         if name not in LIBRARY:
             found = _with_option(found, name, value)
@@ -109,7 +103,8 @@ def settings(url: str) -> Settings:
 
 
 def _parts(url: str) -> SplitResult:
-    """Split a URL, which must be readable in one way only: the libraries disagree about others, and show them."""
+    """Split a URL that all libraries parse alike."""
+    # The libraries disagree about other URLs, and their errors contain them.
     with contextlib.suppress(ValueError):
         if _URL.fullmatch(url):
             return urlsplit(url)
@@ -120,7 +115,7 @@ def _parts(url: str) -> SplitResult:
     raise ConfigurationError(message)
 
 
-def _with_option(found: Settings, name: str, value: str) -> Settings:
+def _with_option(found: PostgresSettings, name: str, value: str) -> PostgresSettings:
     read = _OPTIONS.get(name)
     known = None if read is None else read(value)
     if known is None:

@@ -1,4 +1,4 @@
-"""The statements as both libraries want them: the name of the schema before those of tables, ``$1`` for ``:name``."""
+"""SQL texts for psycopg and asyncpg: table names with their schema, ``$1`` for ``:name``, and session settings."""
 
 from __future__ import annotations
 
@@ -10,10 +10,20 @@ from typing import Any
 
 from redrive.stores.dialects import loader
 from redrive.stores.dialects.postgres.values import arguments
-from redrive.stores.drivers.postgres.settings import Settings
+from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.query import Query
 
-__all__ = ["Statement", "begin", "compiled", "durability", "ending", "lent", "prepared", "said", "session"]
+__all__ = [
+    "CompiledStatement",
+    "before_completion",
+    "begin",
+    "compiled",
+    "composed",
+    "durability",
+    "handler_transaction",
+    "prepared",
+    "session",
+]
 
 _COMMENT = re.compile(r"--[^\n]*")
 _OURS = re.compile(r"(?<![\w.\"])redrive_\w+")
@@ -21,56 +31,45 @@ _NUMBER = re.compile(r"\$(\d+)")
 _WITH = re.compile(r"WITH (RECURSIVE )?")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 
-
-_SILENCE = "idle_in_transaction_session_timeout"
-_SOON = "'5s'"
-_HABITS = ((_SILENCE, _SOON), ("jit", "off"), ("enable_seqscan", "off"))
-"""What our transactions have in common.
-
-A process that is stopped within a transaction would else keep the rows of its jobs locked, and nobody could take them
-from it, however long its lease is over. Ours say the next statement at once. One that is stopped in the middle of a
-statement does not count as idle: the rescuer sees to that (``stuck_end``).
-
-What writes finds its rows by an index, always. The planner does not know that: for a table that was small when a plan
-was made it chooses to read all of it, and keeps to that when there are a million rows. And it would compile plans of
-many cheap probes, which takes longer than to run them.
-"""
-
-
-def _habits(settings: Settings) -> tuple[tuple[str, str], ...]:
-    # A transaction of a user's may hold a key for as long as it likes. Half of what asyncpg waits for an answer: so it
-    # is the database that ends the wait, and the connection stays.
-    return (*_HABITS, ("lock_timeout", str(_milliseconds(settings) // 2 or 1)))
+_IDLE_TIMEOUT = "idle_in_transaction_session_timeout"
+_SHORT = "'5s'"
+_SESSION = (
+    # A process that is stopped within a transaction would keep the rows of its jobs locked, long after its lease has
+    # ended. redrive sends the next statement of a transaction at once. A process that is stopped in the middle of a
+    # statement does not count as idle: the rescuer ends its session (``stuck_end``).
+    (_IDLE_TIMEOUT, _SHORT),
+    # Compiling the plan of many cheap probes takes longer than executing it.
+    ("jit", "off"),
+    # Writes find their rows by an index, always. The planner chooses to read all of a table that was small when the
+    # plan was made, and keeps that plan when the table has a million rows.
+    ("enable_seqscan", "off"),
+)
 
 
-def _milliseconds(settings: Settings) -> int:
+def _session_settings(settings: PostgresSettings) -> tuple[tuple[str, str], ...]:
+    # A transaction of a user may hold a key for any time. Half of the time that asyncpg waits for an answer: so it is
+    # the database that ends the wait, and the connection stays open.
+    return (*_SESSION, ("lock_timeout", str(_milliseconds(settings) // 2 or 1)))
+
+
+def _milliseconds(settings: PostgresSettings) -> int:
     return max(1, round(settings.timeout.total_seconds() * 1000))
 
 
-def session(settings: Settings) -> str:
-    """Write what is said first on a session that belongs to redrive as long as it lasts.
+def session(settings: PostgresSettings) -> str:
+    """Return the first statements of a session that belongs to redrive as long as it lasts."""
+    return "; ".join([*(f"SET {name} = {value}" for name, value in _session_settings(settings)), durability(settings)])
+
+
+def durability(settings: PostgresSettings, *, local: bool = False) -> str:
+    """Return the statement that sets when a commit is acknowledged.
+
+    ``off``, which a server or a role may have as its default, is raised to ``on``: the commit is on the disk of the
+    server. The other values, which differ in what they require of standbys, stay as they are.
 
     Args:
-        settings: how long to wait for a lock.
-
-    Returns:
-        Statements without parameters.
-    """
-    return "; ".join([*(f"SET {name} = {value}" for name, value in _habits(settings)), durability(settings)])
-
-
-def durability(settings: Settings, *, local: bool = False) -> str:
-    """Write what lets a commit be acknowledged only when it is on the disk of the server.
-
-    ``off``, which a server or a role may have as its default, is raised to ``on``. The other values, which differ in
-    what they ask of standbys, are left as they are.
-
-    Args:
-        settings: whether that is wanted; otherwise it is turned off.
+        settings: if its ``synchronous_commit`` is False, the statement turns it off.
         local: for the present transaction only.
-
-    Returns:
-        One statement without parameters.
     """
     if not settings.synchronous_commit:
         return f"SET {'LOCAL ' if local else ''}synchronous_commit = off"
@@ -80,34 +79,28 @@ def durability(settings: Settings, *, local: bool = False) -> str:
     )
 
 
-def lent(settings: Settings) -> str:
-    """Write what is said first in a transaction that is lent to a handler.
-
-    The handler may take its time between two statements, but a process that is stopped inside of the block must not
-    keep its locks for ever.
-
-    Args:
-        settings: how long the session may be silent, and half of that for how long a statement waits for a lock.
-
-    Returns:
-        Statements without parameters.
-    """
-    silence, patience = _milliseconds(settings), dict(_habits(settings))["lock_timeout"]
-    return f"SET LOCAL {_SILENCE} = {silence}; SET LOCAL lock_timeout = {patience}; {durability(settings, local=True)}"
+def handler_transaction(settings: PostgresSettings) -> str:
+    """Return the first statements of a transaction for a handler."""
+    # The handler may take its time between two statements, but a process that is stopped inside the block must not
+    # keep its locks forever.
+    idle, patience = _milliseconds(settings), dict(_session_settings(settings))["lock_timeout"]
+    return (
+        f"SET LOCAL {_IDLE_TIMEOUT} = {idle}; SET LOCAL lock_timeout = {patience}; {durability(settings, local=True)}"
+    )
 
 
-def ending() -> str:
-    """Write what is said before redrive ends a lent transaction: from now on, it holds the lock of its job."""
-    return f"SET LOCAL {_SILENCE} = {_SOON}"
+def before_completion() -> str:
+    """Return the statement before redrive completes the job of a handler's transaction, which locks its row."""
+    return f"SET LOCAL {_IDLE_TIMEOUT} = {_SHORT}"
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
-    """A statement as the libraries want it.
+class CompiledStatement:
+    """A statement of the dialect with numbered parameters.
 
     Attributes:
-        text: with ``$1``, ``$2`` ...
-        names: of its parameters, in that order.
+        text: SQL with ``$1``, ``$2`` ...
+        names: names of its parameters, in that order.
     """
 
     text: str
@@ -115,48 +108,36 @@ class Statement:
 
 
 @functools.cache
-def prepared(schema: str) -> Mapping[str, Statement]:
-    """Read all statements.
-
-    Args:
-        schema: where the tables are.
-
-    Returns:
-        The statements by their names.
-    """
+def prepared(schema: str) -> Mapping[str, CompiledStatement]:
+    """Return all statements of the dialect by name, compiled for a schema."""
     return {name: compiled(text, schema) for name, text in loader.statements("postgres").items()}
 
 
-def said(query: Query, schema: str, channel: str | None = None) -> tuple[str, Sequence[Any]]:
-    """Write what is to be said to the server for a query and what goes with it: one statement.
+def composed(query: Query, schema: str, channel: str | None = None) -> tuple[str, Sequence[Any]]:
+    """Return one statement for a query and the queries in its ``also``, and the values of its parameters.
 
     Args:
-        query: what is to be run.
-        schema: where the tables are.
-        channel: who is to be told that it has been run; then nobody hears what it answers.
-
-    Returns:
-        The text, and its parameters.
+        query: the query.
+        schema: schema of the tables.
+        channel: channel to notify in the same statement; the rows of the query are then not returned.
     """
     every = prepared(schema)
     if not query.also and channel is None:
         statement = every[query.name]
         return statement.text, arguments(query, statement.names)
     queries = (*query.also, query)
-    text = _together(schema, channel, *(each.name for each in queries))
+    text = _combined(schema, channel, *(each.name for each in queries))
     return text, [value for each in queries for value in arguments(each, every[each.name].names)]
 
 
 @functools.cache
-def _together(schema: str, channel: str | None, *names: str) -> str:
-    """One statement that runs several: as parts of a WITH, their parameters counted on.
-
-    PostgreSQL runs each part that writes to its end, whether or not anything asks for it, and the last one too. All
-    see the database as it was before.
-    """
+def _combined(schema: str, channel: str | None, *names: str) -> str:
+    """Return one statement that executes several, as parts of a WITH, with their parameters renumbered."""
+    # PostgreSQL executes each part that writes to its end, even if no other part reads it, and the last one too. All
+    # see the database as it was before.
     count, texts = 0, []
     for each in (prepared(schema)[name] for name in names):
-        texts.append(_counted_on(each.text, count))
+        texts.append(_renumbered(each.text, count))
         count += len(each.names)
     last = texts.pop() if channel is None else f"SELECT pg_notify('{channel}', '')"
     parts = ", ".join(f"part_{i} AS ({text})" for i, text in enumerate(texts, 1))
@@ -164,20 +145,16 @@ def _together(schema: str, channel: str | None, *names: str) -> str:
     return f"{own[0]}{parts}, {last[own.end() :]}" if own else f"WITH {parts} {last}"
 
 
-def _counted_on(text: str, count: int) -> str:
-    """The statement with parameters that are numbered from the one after so many."""
-    return _NUMBER.sub(lambda number: f"${count + int(number[1])}", text)
+def _renumbered(text: str, offset: int) -> str:
+    return _NUMBER.sub(lambda number: f"${offset + int(number[1])}", text)
 
 
-def compiled(text: str, schema: str | None) -> Statement:
-    """Write a statement as the libraries want it.
+def compiled(text: str, schema: str | None) -> CompiledStatement:
+    """Compile a statement with ``:name`` parameters.
 
     Args:
-        text: with ``:name``.
-        schema: put before the names of our tables, sequences and views; None leaves them to the search path.
-
-    Returns:
-        The statement.
+        text: SQL with ``:name``.
+        schema: put before the names of redrive's tables, sequences and views; None leaves them to the search path.
     """
     bare = _COMMENT.sub("", text).strip()
     names: list[str] = []
@@ -189,24 +166,21 @@ def compiled(text: str, schema: str | None) -> Statement:
 
     numbered = _PARAMETER.sub(number, bare)
     qualified = numbered if schema is None else _OURS.sub(lambda match: f'"{schema}".{match[0]}', numbered)
-    return Statement(qualified, tuple(names))
+    return CompiledStatement(qualified, tuple(names))
 
 
-def begin(settings: Settings, *, writes: bool) -> str:
-    """Begin a transaction, in one message.
+def begin(settings: PostgresSettings, *, writes: bool) -> str:
+    """Return the statements that begin a transaction, for one message.
 
     Args:
-        settings: whether each transaction gets another session, on which `session` has not been said.
-        writes: will it write? What only reads sees one snapshot, and may read whole tables.
-
-    Returns:
-        Statements without parameters.
+        settings: with ``pgbouncer``, the settings of a session are set in each transaction.
+        writes: False for a transaction that reads one snapshot, and may read whole tables.
     """
-    wanted = dict(_habits(settings)) if settings.pgbouncer else {}
+    local = dict(_session_settings(settings)) if settings.pgbouncer else {}
     if not writes:
-        wanted["enable_seqscan"] = "on"
+        local["enable_seqscan"] = "on"
     mode = "READ COMMITTED READ WRITE" if writes else "REPEATABLE READ READ ONLY"
-    words = [f"BEGIN ISOLATION LEVEL {mode}", *(f"SET LOCAL {name} = {wanted[name]}" for name in wanted)]
+    texts = [f"BEGIN ISOLATION LEVEL {mode}", *(f"SET LOCAL {name} = {local[name]}" for name in local)]
     if settings.pgbouncer and writes:
-        words.append(durability(settings, local=True))
-    return "; ".join(words)
+        texts.append(durability(settings, local=True))
+    return "; ".join(texts)

@@ -1,8 +1,8 @@
-"""The synchronous runner: psycopg 3, with connections of its own, for any number of threads.
+"""The runner for synchronous callers: psycopg 3, with connections of its own, for any number of threads.
 
-psycopg itself waits for an answer for ever, and so does a TCP connection to a server process that was stopped: its
-kernel goes on to acknowledge. Therefore each wait of these connections has a deadline. A connection whose answer does
-not come in time is closed at once, without a word to the server; whether a write took effect is then unknown.
+psycopg waits for an answer without limit, and so does a TCP connection to a server process that was stopped: its kernel
+continues to acknowledge. Therefore each wait of these connections has a deadline. A connection with no answer in time
+is closed at once, without a message to the server; whether a write took effect is then unknown.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from redrive.clock import SystemClock
 from redrive.errors import StoreBusy, StoreClosed
 from redrive.stores.dialects.postgres.values import decoder
 from redrive.stores.drivers.postgres.arrays import ListDumper
-from redrive.stores.drivers.postgres.conversation import Statement, Talk, part, whole
 from redrive.stores.drivers.postgres.errors import translation
-from redrive.stores.drivers.postgres.settings import Settings
+from redrive.stores.drivers.postgres.script import Script, Statement, full_script, inner_script
+from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.postgres.statements import session
 from redrive.stores.query import Operation, Rows, Steps
 
@@ -32,25 +32,25 @@ __all__ = ["Connection", "SyncRunner", "connect", "drive", "read"]
 R = TypeVar("R")
 Cursor = psycopg.RawCursor[tuple[Any, ...]]
 
-_LEAST_TO_CONNECT = 2
-"""Seconds; libpq takes a shorter time to connect for this one."""
+# Seconds; libpq raises a shorter connect_timeout to this.
+_SHORTEST_CONNECT = 2
 
 _monotonic = SystemClock.monotonic
 
 
 class Connection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that does not wait for an answer for ever.
+    """A connection with a deadline for each answer.
 
     Attributes:
         patience: seconds that one answer may take.
-        until: the instant of the monotonic clock by which an answer must have come, if that is earlier.
+        until: instant of the monotonic clock by which an answer must have come, if that is earlier.
     """
 
     patience = math.inf
     until = math.inf
 
     def wait(self, gen: Generator[Any, Any, R], *args: Any, **kwargs: Any) -> R:  # noqa: ANN401 - psycopg's own
-        """Wait for an answer, as psycopg does, until its time is up; then close the connection.
+        """Wait for an answer, as psycopg does, until the deadline; then close the connection.
 
         Raises:
             psycopg.OperationalError: there was no answer in time.
@@ -58,7 +58,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         now = _monotonic()
         seconds = min(self.patience, self.until - now)
         try:
-            return super().wait(_within(gen, seconds, now + seconds), *args, **kwargs)
+            return super().wait(_with_deadline(gen, seconds, now + seconds), *args, **kwargs)
         except _NoAnswer:
             self.close()
             raise
@@ -68,11 +68,9 @@ class _NoAnswer(psycopg.OperationalError):
     """The server did not answer in time."""
 
 
-def _within(gen: Generator[Any, Any, R], seconds: float, until: float) -> Generator[Any, Any, R]:
-    """Pass on what psycopg's generator waits for, and raise where nothing has come until this instant.
-
-    psycopg resumes the generator ten times a second, also when there is nothing to read.
-    """
+def _with_deadline(gen: Generator[Any, Any, R], seconds: float, until: float) -> Generator[Any, Any, R]:
+    """Run psycopg's generator, and raise if the socket is not ready by the deadline."""
+    # psycopg resumes the generator ten times a second, also when there is no data to read.
     try:
         wanted = next(gen)
         while True:
@@ -86,15 +84,12 @@ def _within(gen: Generator[Any, Any, R], seconds: float, until: float) -> Genera
         return result
 
 
-def connect(settings: Settings, *, until: float = math.inf) -> Connection:
-    """Open a connection in autocommit mode: transactions are begun in so many words.
+def connect(settings: PostgresSettings, *, until: float = math.inf) -> Connection:
+    """Open a connection in autocommit mode.
 
     Args:
-        settings: which database, and how.
-        until: the instant of the monotonic clock by which it should be open, if that is earlier than the settings say.
-
-    Returns:
-        The connection.
+        settings: settings of the database.
+        until: instant of the monotonic clock by which it must be open, if that is earlier than by the settings.
 
     Raises:
         StoreError: it cannot be opened.
@@ -106,7 +101,7 @@ def connect(settings: Settings, *, until: float = math.inf) -> Connection:
             autocommit=True,
             # Behind a pool that gives each transaction another session, a prepared statement is lost at once.
             prepare_threshold=None if settings.pgbouncer else 2,
-            connect_timeout=max(_LEAST_TO_CONNECT, round(seconds)),
+            connect_timeout=max(_SHORTEST_CONNECT, round(seconds)),
             tcp_user_timeout=round(settings.timeout.total_seconds() * 1000),
         )
     except psycopg.Error as error:
@@ -116,96 +111,76 @@ def connect(settings: Settings, *, until: float = math.inf) -> Connection:
     return connection
 
 
-def drive(connection: psycopg.Connection[Any], steps: Steps[R], settings: Settings) -> R:
-    """Run an operation in a transaction that somebody else ends.
-
-    Args:
-        connection: in a transaction; after an error PostgreSQL refuses whatever else is said in it.
-        steps: the operation.
-        settings: for messages.
-
-    Returns:
-        The result of the operation.
+def drive(connection: psycopg.Connection[Any], steps: Steps[R], settings: PostgresSettings) -> R:
+    """Run an operation in a transaction that the caller ends; after an error PostgreSQL refuses further statements.
 
     Raises:
         StoreError: the database refused.
     """
     with _cursor(connection) as cursor:
-        return _hold(cursor, part(steps, settings), settings)
+        return _run(cursor, inner_script(steps, settings), settings)
 
 
 def _cursor(connection: psycopg.Connection[Any]) -> Cursor:
-    # Ours, and not one of the connection's factory: a user's connection may have any.
+    # Not made by the connection's factory: a user's connection may have any.
     return psycopg.RawCursor(connection, row_factory=tuple_row)
 
 
-def _hold(cursor: Cursor, talk: Talk[R], settings: Settings, rows: Rows | None = None) -> R:
-    """Hold a conversation: statements out, rows in; errors are thrown in."""
+def _run(cursor: Cursor, script: Script[R], settings: PostgresSettings, rows: Rows | None = None) -> R:
+    """Execute the statements of a script; send it the rows, throw errors into it."""
     try:
-        said = talk.send(rows)
+        statement = script.send(rows)
         while True:
             try:
-                rows = _say(cursor, said)
+                rows = _execute(cursor, statement)
             except psycopg.Error as error:
-                said = talk.throw(translation(error, settings, commits=said.commits))
+                statement = script.throw(translation(error, settings, commits=statement.commits))
             else:
-                said = talk.send(rows)
+                statement = script.send(rows)
     except StopIteration as stop:
         result: R = stop.value
         return result
 
 
-def _say(cursor: Cursor, said: Statement) -> Rows:
-    if said.values is None:
-        cursor.execute(said.text, prepare=False)
+def _execute(cursor: Cursor, statement: Statement) -> Rows:
+    if statement.values is None:
+        cursor.execute(statement.text, prepare=False)
         return []
-    cursor.execute(said.text, said.values, binary=True)
-    return read(cursor.fetchall() if cursor.description else [], said, cursor.description)
+    cursor.execute(statement.text, statement.values, binary=True)
+    return read(cursor.fetchall() if cursor.description else [], statement, cursor.description)
 
 
-def read(rows: list[tuple[Any, ...]], said: Statement, description: Sequence[psycopg.Column] | None) -> Rows:
-    """Read rows into the records that were asked for.
-
-    Args:
-        rows: as psycopg reads them.
-        said: what was asked.
-        description: of their columns.
-
-    Returns:
-        The records, or the rows.
-    """
-    if said.into is None or not rows:
+def read(rows: list[tuple[Any, ...]], statement: Statement, description: Sequence[psycopg.Column] | None) -> Rows:
+    """Return rows as the records that the statement asks for."""
+    if statement.into is None or not rows:
         return rows
-    return decoder(said.into, tuple(column.name for column in description or ()))(rows)
+    return decoder(statement.into, tuple(column.name for column in description or ()))(rows)
 
 
 class SyncRunner:
-    """Runs operations, each on a connection that no other thread uses meanwhile.
+    """A pool of connections that runs operations; each connection is used by one thread at a time.
 
     Args:
-        settings: which database, and how.
+        settings: settings of the database.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: PostgresSettings) -> None:
         self._settings = settings
         self._free = threading.BoundedSemaphore(settings.pool)
         self._lock = threading.Lock()
         self._idle: list[Connection] = []
         self._closed = False
 
-    def run(self, operation: Operation[R], is_news: Callable[[], bool] = bool, *, timeout: float = math.inf) -> R:
+    def run(self, operation: Operation[R], should_notify: Callable[[], bool] = bool, *, timeout: float = math.inf) -> R:
         """Run an operation in a transaction of its own.
 
-        The first answer comes within the timeout of the settings, whether or not a connection has to be waited for and
-        opened; each of the others takes so long at most.
+        The first answer must come within the timeout of the settings, including the time to wait for a connection and
+        to open it; each further answer has that time for itself.
 
         Args:
-            operation: what to run.
-            is_news: asked at the end of one that wakes, whether workers are to be told.
-            timeout: seconds that all of it may take.
-
-        Returns:
-            Its result.
+            operation: the operation.
+            should_notify: called at the end of an operation that wakes; returns True if workers are to be notified.
+            timeout: seconds for the whole operation.
 
         Raises:
             StoreBusy: no connection was free in time.
@@ -214,26 +189,25 @@ class SyncRunner:
         """
         now = _monotonic()
         until, first_until = now + timeout, now + min(timeout, self._settings.timeout.total_seconds())
-        talk = whole(operation, self._settings, is_news)
+        script = full_script(operation, self._settings, should_notify)
         try:
-            first = next(talk)
+            first = next(script)
         except StopIteration as stop:
             answer: R = stop.value
             return answer
-        with self._turn(first_until):
-            connection, cursor, rows = self._opened(first, first_until)
+        with self._slot(first_until):
+            connection, cursor, rows = self._checkout(first, first_until)
             connection.until = until
             try:
-                return _hold(cursor, talk, self._settings, rows)
+                return _run(cursor, script, self._settings, rows)
             except BaseException:
-                # Whatever state it is in: what is left of the transaction goes with it.
                 self._undo(connection)
                 raise
             finally:
                 self._give_back(connection)
 
     def close(self) -> None:
-        """Close the connections; one that is in use is closed when it comes back. Idempotent."""
+        """Close the connections; one that is in use is closed when it is given back. Idempotent."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -241,7 +215,7 @@ class SyncRunner:
             connection.close()
 
     @contextlib.contextmanager
-    def _turn(self, until: float) -> Iterator[None]:
+    def _slot(self, until: float) -> Iterator[None]:
         if not self._free.acquire(timeout=max(until - _monotonic(), 0)):
             message = f"all {self._settings.pool} connections to {self._settings} are in use: set ?pool= higher"
             raise StoreBusy(message)
@@ -250,11 +224,8 @@ class SyncRunner:
         finally:
             self._free.release()
 
-    def _opened(self, first: Statement, until: float) -> tuple[Connection, Cursor, Rows]:
-        """Send the first statement. Connections that have died while they were idle are passed over.
-
-        One that does not answer in time is not: then the time is up.
-        """
+    def _checkout(self, first: Statement, until: float) -> tuple[Connection, Cursor, Rows]:
+        """Take a connection and execute the first statement on it; skip connections that died while they were idle."""
         while True:
             with self._lock:
                 if self._closed:
@@ -266,12 +237,13 @@ class SyncRunner:
             cursor = _cursor(connection)
             try:
                 if idle is None and not self._settings.pgbouncer:
-                    _say(cursor, Statement(session(self._settings)))
-                return connection, cursor, _say(cursor, first)
+                    _execute(cursor, Statement(session(self._settings)))
+                return connection, cursor, _execute(cursor, first)
             except BaseException as error:
                 connection.close()
                 if not isinstance(error, psycopg.Error):
                     raise
+                # A connection that does not answer in time is not skipped: the time is up.
                 if idle is None or first.commits is not None or isinstance(error, _NoAnswer):
                     raise translation(error, self._settings, commits=first.commits) from error
 
@@ -280,7 +252,7 @@ class SyncRunner:
             return
         try:
             connection.execute("ROLLBACK")
-        except BaseException:  # noqa: BLE001 - what went wrong is being raised already
+        except BaseException:  # noqa: BLE001 - the first error is being raised already
             connection.close()
 
     def _give_back(self, connection: Connection) -> None:

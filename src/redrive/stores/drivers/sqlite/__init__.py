@@ -1,36 +1,42 @@
-"""SQLite through the standard library's ``sqlite3``, for one process or several on one file.
+"""Stores on SQLite through the standard library's ``sqlite3``, for one process or several on one file.
 
-One writer, readers apart
--------------------------
+Threads and connections
+-----------------------
 
-SQLite lets one connection write at a time. So a process needs only one that does: a *lane*, a thread with its own
-connection that takes operations from a queue. Whatever has gathered in the queue while the last transaction was
-written goes into the next one, each operation in a savepoint of its own (group commit): a hundred threads that enqueue
-share one fsync, and one that fails takes no other with it. A second lane reads, on a connection of its own; in WAL
-mode it never waits for the writer. A database in memory has one connection, so both lanes are one.
+SQLite lets one connection write at a time. A process has one thread that writes, with a connection of its own, and runs
+the operations of a queue. All operations that were queued while it wrote the last transaction share the next one, each
+in a savepoint (group commit): a hundred threads that enqueue share one fsync, and an operation that fails does not
+affect the others. A second thread reads, on a connection of its own; in WAL mode it never waits for the writer. A
+database in memory has one connection and one thread.
 
-A handler may borrow a connection of its own for one transaction. Those that want one wait for their turn in a queue of
-the process, in which the writing lane comes next (`redrive.stores.drivers.sqlite.turns`).
+``ctx.transaction()`` opens a connection for one transaction. Handlers wait for the write lock in a queue of the
+process, which alternates with redrive's own writer (`redrive.stores.drivers.sqlite.write_queue`).
 
 Between processes there is only SQLite's file lock. ``BEGIN IMMEDIATE`` takes it before the first read, so that no
-transaction is ever refused halfway, and waits up to ``busy_timeout``. Then it is `StoreBusy`: somebody holds the file.
+transaction fails halfway, and waits up to ``busy_timeout``; after that it is `StoreBusy`.
 
-The same thread serves both colours: `submit` answers a `concurrent.futures.Future`, which a caller waits for or awaits.
+The same threads serve ``run`` and ``arun``: both wait for a `concurrent.futures.Future`.
 
-Durability: ``synchronous=FULL`` in WAL mode syncs the log at each commit, so an acknowledged enqueue survives a power
-cut. ``NORMAL`` is a setting for those who can lose the last moments.
+Durability
+----------
 
-A file that is deleted or replaced while it is open is noticed (`redrive.stores.drivers.sqlite.place`): the path is
-compared with the open file before each transaction, and again after its commit, before anything is acknowledged.
+``synchronous=FULL`` in WAL mode syncs the log at each commit, so an acknowledged enqueue survives a power cut. With
+``NORMAL``, a power cut can lose the last moments.
+
+A file that is deleted or replaced while it is open is detected (`redrive.stores.drivers.sqlite.file`): the path is
+compared with the open file before each transaction, and again after its commit, before it is acknowledged.
+
+Forks
+-----
 
 Before a fork all connections are closed, and parent and child open their own when they need them: SQLite keeps its
-locks in tables of the process, and a child that inherits them believes locks that it does not have. A fork waits for up
-to 2 s for what is being written or read. If that is not enough, as inside of a lent transaction, the child is refused.
+locks in tables of the process, and a child that inherits them uses locks that it does not hold. A fork waits up to 2 s
+for open transactions. If one is still open then, the store cannot be used in the child.
 """
 
 from __future__ import annotations
 
-from redrive.stores.drivers.sqlite.driver import SQLiteDriver
-from redrive.stores.drivers.sqlite.settings import Settings
+from redrive.stores.drivers.sqlite.settings import SQLiteSettings, parse_url
+from redrive.stores.drivers.sqlite.store import SQLiteStore
 
-__all__ = ["SQLiteDriver", "Settings"]
+__all__ = ["SQLiteSettings", "SQLiteStore", "parse_url"]

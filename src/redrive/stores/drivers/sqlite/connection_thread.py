@@ -1,7 +1,8 @@
-"""A thread with a connection that takes operations from a queue, and gives those that have gathered one transaction."""
+"""Threads that own a connection and run the operations of a queue, several in one transaction."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import queue
@@ -13,58 +14,58 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from redrive.errors import StoreClosed
-from redrive.stores.drivers.sqlite.conversation import drive, savepoint
+from redrive.stores.drivers.sqlite.connection import drive, savepoint
 from redrive.stores.drivers.sqlite.errors import translated
-from redrive.stores.drivers.sqlite.numbers import advance
-from redrive.stores.drivers.sqlite.place import Place
-from redrive.stores.drivers.sqlite.settings import Settings
-from redrive.stores.drivers.sqlite.turns import Turns
+from redrive.stores.drivers.sqlite.external import advance_ids
+from redrive.stores.drivers.sqlite.file import DatabaseFile
+from redrive.stores.drivers.sqlite.settings import SQLiteSettings
+from redrive.stores.drivers.sqlite.write_queue import WriteQueue
 from redrive.stores.query import Operation, Steps
 
-__all__ = ["GROUP", "ConnectionThread", "WorkItem"]
+__all__ = ["GROUP", "ConnectionThread", "LoopBatches", "WorkItem"]
 
 R = TypeVar("R")
 
+# Operations that share one transaction, at most.
 GROUP = 256
-"""Operations that share one transaction, at most."""
 
 
 class ConnectionThread:
-    """A thread with a connection that takes operations from a queue.
+    """A thread with a connection that runs the operations of a queue.
 
     Args:
-        settings: for messages.
-        connection: used by this thread only.
-        kind: for the name of the thread.
-        turns: those at writing, which its transactions that write take.
-        place: of the database.
-        connect: opens a connection in place of one that was closed by `rest`.
-        size: operations that share one transaction, at most.
+        settings: name of the database in messages.
+        connection: connection that only this thread uses.
+        kind: part of the name of the thread.
+        write_queue: lock that a transaction holds if it writes.
+        file: the file of the database.
+        connect: opens a connection in place of one that `pause` has closed.
+        size: maximum number of operations that share one transaction.
 
     Attributes:
-        commits: transactions of this lane that changed something.
+        commits: number of transactions of this thread that changed something.
     """
 
-    def __init__(  # noqa: PLR0913 - what the driver gives each of its lanes
+    def __init__(  # noqa: PLR0913 - what the store gives each of its threads
         self,
-        settings: Settings,
+        settings: SQLiteSettings,
         connection: sqlite3.Connection,
         kind: str,
         *,
-        turns: Turns,
-        place: Place,
+        write_queue: WriteQueue,
+        file: DatabaseFile,
         connect: Callable[[], sqlite3.Connection],
         size: int = GROUP,
     ) -> None:
         self.commits = 0
         self._size = size
-        self._turns = turns
-        self._place = place
+        self._write_queue = write_queue
+        self._file = file
         self._connect = connect
         self._settings = settings
         self._cursor: sqlite3.Cursor | None = connection.cursor()
-        self._using = threading.Lock()
-        """Held while the thread uses the connection, and while the process forks."""
+        # Held while the thread uses the connection, and while the process forks.
+        self._in_use = threading.Lock()
         self._queue: queue.SimpleQueue[Sequence[WorkItem]] = queue.SimpleQueue()
         self._gate = threading.Lock()
         self._closing = False
@@ -72,71 +73,52 @@ class ConnectionThread:
         self._thread.start()
 
     def submit(self, operation: Operation[R]) -> Future[R]:
-        """Queue an operation.
-
-        Args:
-            operation: what to run.
-
-        Returns:
-            A future of its result.
-
-        Raises:
-            StoreClosed: the lane has been closed.
-        """
+        """Queue an operation and return a future of its result; raise `StoreClosed` after `close`."""
         return self.submit_all([WorkItem(operation.steps, writes=operation.writes)])
 
-    def submit_all(self, errands: Sequence[WorkItem]) -> Future[Any]:
-        """Queue operations so that they share a transaction, as far as they fit into one.
-
-        Args:
-            errands: each with its future.
+    def submit_all(self, items: Sequence[WorkItem]) -> Future[Any]:
+        """Queue operations so that they share a transaction, up to its maximum size.
 
         Returns:
             The future of the last one.
 
         Raises:
-            StoreClosed: the lane has been closed.
+            StoreClosed: the thread has been closed.
         """
-        # Whoever comes after the last word of `close` would wait for ever.
+        # A caller that came after the end marker of `close` would wait forever.
         with self._gate:
             if self._closing:
                 message = f"{self._settings} has been closed"
                 raise StoreClosed(message)
-            self._queue.put(errands)
-        return errands[-1].future
+            self._queue.put(items)
+        return items[-1].future
 
-    def call(self, work: Callable[[sqlite3.Cursor], R]) -> Future[R]:
-        """Queue free work, to be run between transactions.
-
-        Args:
-            work: gets a cursor in autocommit mode.
-
-        Returns:
-            A future of what it returns.
+    def call(self, function: Callable[[sqlite3.Cursor], R]) -> Future[R]:
+        """Queue a function that gets a cursor in autocommit mode, between transactions.
 
         Raises:
-            StoreClosed: the lane has been closed.
+            StoreClosed: the thread has been closed.
         """
-        return self.submit_all([WorkItem(work=work, writes=True)])
+        return self.submit_all([WorkItem(function=function, writes=True)])
 
     def close(self) -> None:
-        """Finish what is queued, then close the connection; returns when that is done."""
+        """Finish what is queued, close the connection, and return."""
         with self._gate:
             self._closing = True
             self._queue.put(())
         self._thread.join()
 
-    def rest(self, timeout: float, *, close: bool) -> bool:
-        """Keep the thread from using its connection, until `resume`.
+    def pause(self, timeout: float, *, close: bool) -> bool:
+        """Keep the thread from using its connection until `resume`.
 
         Args:
-            timeout: seconds to wait for the end of what runs.
+            timeout: seconds to wait for the end of the present transaction.
             close: close the connection too; the thread opens another one when it needs it.
 
         Returns:
-            False if something still runs; then there is nothing to resume.
+            False if a transaction still runs; then `resume` must not be called.
         """
-        if not self._using.acquire(timeout=max(timeout, 0)):
+        if not self._in_use.acquire(timeout=max(timeout, 0)):
             return False
         if close and self._cursor is not None:
             self._cursor.connection.close()
@@ -145,7 +127,7 @@ class ConnectionThread:
 
     def resume(self) -> None:
         """Let the thread use its connection again."""
-        self._using.release()
+        self._in_use.release()
 
     def _open(self) -> sqlite3.Cursor:
         if self._cursor is None:
@@ -157,77 +139,75 @@ class ConnectionThread:
         while waiting or self._wait(waiting):
             self._take(waiting)
             first = waiting.popleft()
-            if first.work is not None:
-                first.attempt(functools.partial(self._work, first), self._settings)
+            if first.function is not None:
+                first.call(functools.partial(self._call, first.function), self._settings)
                 continue
             group = [first]
             while waiting and len(group) < self._size and waiting[0].fits(first):
                 group.append(waiting.popleft())
             self._transaction(group)
-        with self._using:
+        with self._in_use:
             if self._cursor is not None:
                 self._cursor.connection.close()
 
-    def _work(self, errand: WorkItem) -> Any:  # noqa: ANN401 - what the caller's work returns
-        assert errand.work is not None  # noqa: S101 - free work
-        with self._turn(errand), self._using:
-            return errand.work(self._open())
+    def _call(self, function: Callable[[sqlite3.Cursor], Any]) -> Any:  # noqa: ANN401 - the function's result
+        with self._write_lock(), self._in_use:
+            return function(self._open())
 
     def _wait(self, waiting: deque[WorkItem]) -> bool:
-        """Wait for something to do; answer whether there is, or this is the end."""
+        """Wait for items; return False after `close`."""
         waiting.extend(self._queue.get())
         return bool(waiting)
 
     def _take(self, waiting: deque[WorkItem]) -> None:
-        """Take what else has gathered. The empty word of `close` is the last one and ends the wait after this."""
+        """Take the other items that are queued."""
         with contextlib.suppress(queue.Empty):
             while len(waiting) < self._size:
                 more = self._queue.get_nowait()
                 if not more:
+                    # The end marker stays the last one, for `_wait`.
                     self._queue.put(more)
                     break
                 waiting.extend(more)
 
     def _transaction(self, group: list[WorkItem]) -> None:
-        group = [task for task in group if task.future.set_running_or_notify_cancel()]
+        group = [item for item in group if item.future.set_running_or_notify_cancel()]
         if not group:
             return
+        lock = self._write_lock() if group[0].writes else contextlib.nullcontext()
         try:
-            with translated(self._settings), self._turn(group[0]), self._using:
+            with translated(self._settings), lock, self._in_use:
                 self._run_group(group, self._open())
-        except BaseException as error:  # noqa: BLE001 - it belongs to the callers, who wait for it
-            for task in group:
-                task.error = error
-        for task in group:
-            task.finish()
+        except BaseException as error:  # noqa: BLE001 - the callers get it through their futures
+            for item in group:
+                item.error = error
+        for item in group:
+            item.finish()
 
     @contextlib.contextmanager
-    def _turn(self, first: WorkItem) -> Iterator[None]:
-        if not first.writes:
-            yield
-            return
-        self._turns.take(own=True)
+    def _write_lock(self) -> Iterator[None]:
+        self._write_queue.acquire(writer=True)
         try:
             yield
         finally:
-            self._turns.release()
+            self._write_queue.release()
 
     def _run_group(self, group: list[WorkItem], cursor: sqlite3.Cursor) -> None:
         before = cursor.connection.total_changes
-        self._place.check()
+        self._file.check()
         try:
             cursor.execute("BEGIN IMMEDIATE" if group[0].writes else "BEGIN")
             if group[0].writes:
-                advance(cursor, self._settings.path)
-            for task in group:
-                task.prepare(cursor, self._settings, alone=len(group) == 1)
+                advance_ids(cursor, self._settings.path)
+            for item in group:
+                item.run(cursor, self._settings, alone=len(group) == 1)
             with translated(self._settings, commits=True):
-                cursor.execute("COMMIT" if any(task.error is None for task in group) else "ROLLBACK")
+                cursor.execute("COMMIT" if any(item.error is None for item in group) else "ROLLBACK")
         except BaseException:
             _roll_back(cursor)
             raise
         if group[0].writes:
-            self._place.check()
+            self._file.check()
         self.commits += cursor.connection.total_changes != before
 
 
@@ -238,15 +218,15 @@ def _roll_back(cursor: sqlite3.Cursor) -> None:
 
 
 class WorkItem:
-    """One operation, or one piece of free work, on its way through a lane.
+    """An operation, or a function, in the queue of a connection thread.
 
     Args:
-        steps: the operation.
-        writes: does it write?
-        work: gets a cursor in autocommit mode.
+        steps: generator of the operation.
+        writes: True if it writes.
+        function: function that gets a cursor in autocommit mode, instead of an operation.
 
     Attributes:
-        future: of its result.
+        future: future of the result.
     """
 
     def __init__(
@@ -254,17 +234,17 @@ class WorkItem:
         steps: Steps[Any] | None = None,
         *,
         writes: bool = False,
-        work: Callable[[sqlite3.Cursor], Any] | None = None,
+        function: Callable[[sqlite3.Cursor], Any] | None = None,
     ) -> None:
         self.future: Future[Any] = Future()
         self.writes = writes
-        self.work = work
+        self.function = function
         self.error: BaseException | None = None
         self._steps = steps
         self._result: Any = None
 
-    def prepare(self, cursor: sqlite3.Cursor, settings: Settings, *, alone: bool) -> None:
-        """Run the operation inside the group's transaction; one that fails undoes only itself."""
+    def run(self, cursor: sqlite3.Cursor, settings: SQLiteSettings, *, alone: bool) -> None:
+        """Run the operation inside the group's transaction; if it fails, only its own writes are rolled back."""
         assert self._steps is not None  # noqa: S101 - only operations are grouped
         try:
             if alone:
@@ -278,22 +258,55 @@ class WorkItem:
             self.error = error
 
     def fits(self, other: WorkItem) -> bool:
-        """May it share a transaction with this one?"""
-        return self.work is None and self.writes == other.writes
+        """Return True if it may share a transaction with the other item."""
+        return self.function is None and self.writes == other.writes
 
-    def attempt(self, work: Callable[[], Any], settings: Settings) -> None:
-        """Run free work."""
+    def call(self, function: Callable[[], Any], settings: SQLiteSettings) -> None:
+        """Call a function and set the future to its result."""
         self.future.set_running_or_notify_cancel()
         try:
             with translated(settings):
-                self._result = work()
-        except BaseException as error:  # noqa: BLE001 - it belongs to the caller, who waits for it
+                self._result = function()
+        except BaseException as error:  # noqa: BLE001 - the caller gets it through the future
             self.error = error
         self.finish()
 
     def finish(self) -> None:
-        """Tell the caller."""
+        """Set the future to the result or the error."""
         if self.error is not None:
             self.future.set_exception(self.error)
         else:
             self.future.set_result(self._result)
+
+
+class LoopBatches:
+    """Operations that coroutines submit in one iteration of their event loop, which are queued together.
+
+    A worker that settles jobs and claims others then needs one commit.
+
+    Args:
+        threads: returns the thread that writes and the thread that reads, or raises the error that the callers get.
+    """
+
+    def __init__(self, threads: Callable[[], tuple[ConnectionThread, ConnectionThread]]) -> None:
+        self._threads = threads
+        self._batches: dict[asyncio.AbstractEventLoop, list[WorkItem]] = {}
+
+    def add(self, loop: asyncio.AbstractEventLoop, item: WorkItem) -> None:
+        """Add an item to the batch of the running loop; it is queued at the end of this iteration."""
+        batch = self._batches.setdefault(loop, [])
+        batch.append(item)
+        if len(batch) == 1:
+            loop.call_soon(self._submit, loop)
+
+    def _submit(self, loop: asyncio.AbstractEventLoop) -> None:
+        batch = self._batches.pop(loop)
+        try:
+            writer, reader = self._threads()
+            for thread, writes in ((writer, True), (reader, False)):
+                if items := [item for item in batch if item.writes is writes]:
+                    thread.submit_all(items)
+        except BaseException as error:  # noqa: BLE001 - the callers get it through their futures
+            for item in batch:
+                if not item.future.done():
+                    item.future.set_exception(error)

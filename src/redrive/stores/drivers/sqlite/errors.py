@@ -1,4 +1,4 @@
-"""SQLite's errors in our words: what was wrong, where, and what to do."""
+"""Translation of SQLite's errors into errors of redrive."""
 
 from __future__ import annotations
 
@@ -10,29 +10,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from redrive.errors import StoreBusy, StoreError, StoreFull, StoreOpenError
-from redrive.stores.drivers.sqlite.settings import Settings
+from redrive.stores.drivers.sqlite.settings import SQLiteSettings
 from redrive.stores.drivers.unknown import unknown
 
 __all__ = ["locked", "translated", "translation"]
 
-
-_IN_DOUBT = re.compile(r"(?i)i/o error")
-"""The disk refused to write or to sync the end of a transaction. The transaction is undone; but its pages may have
-reached the log, and where nothing is written after them, the recovery after a crash carries the transaction out."""
+# The disk refused to write or to sync the end of a transaction. The transaction is rolled back; but its pages may have
+# reached the log, and if no page is written after them, the recovery after a crash carries the transaction out.
+_OUTCOME_UNKNOWN = re.compile(r"(?i)i/o error")
 
 
 @contextlib.contextmanager
-def translated(settings: Settings, *, opening: bool = False, commits: bool = False) -> Iterator[None]:
-    """Turn SQLite's errors into ours within a block.
-
-    Args:
-        settings: which database.
-        opening: is it being opened?
-        commits: does the block consist of a commit?
-
-    Raises:
-        StoreError: what sqlite3 raised, in our words.
-    """
+def translated(settings: SQLiteSettings, *, opening: bool = False, commits: bool = False) -> Iterator[None]:
+    """Translate the errors of sqlite3 within a block; see `translation`."""
     try:
         yield
     except sqlite3.Error as error:
@@ -40,18 +30,15 @@ def translated(settings: Settings, *, opening: bool = False, commits: bool = Fal
 
 
 def translation(
-    error: sqlite3.Error, settings: Settings, *, opening: bool = False, commits: bool = False
+    error: sqlite3.Error, settings: SQLiteSettings, *, opening: bool = False, commits: bool = False
 ) -> StoreError:
-    """Turn one of SQLite's errors into ours.
+    """Return the error to raise for an error of sqlite3.
 
     Args:
-        error: what sqlite3 raised.
-        settings: which database.
-        opening: did it happen while the database was opened?
-        commits: did it happen while a transaction was committed?
-
-    Returns:
-        The error to raise.
+        error: error that sqlite3 raised.
+        settings: name and path of the database, for the message.
+        opening: True if the database was being opened.
+        commits: True if a transaction was being committed.
     """
     text = str(error)
     if getattr(error, "sqlite_errorname", None) == "SQLITE_BUSY_SNAPSHOT":
@@ -69,13 +56,13 @@ def translation(
         return StoreOpenError(f"{settings} cannot be {what}: {_reason(settings.path)}")
     if "no such table: redrive" in text or "no such view" in text:
         return StoreOpenError(f"{settings} has no redrive tables ({text})")
-    if commits and _IN_DOUBT.search(text):
+    if commits and _OUTCOME_UNKNOWN.search(text):
         return unknown(settings, None, text)
     return (StoreOpenError if opening else StoreError)(f"{settings}: {text}")
 
 
-def locked(settings: Settings) -> StoreBusy:
-    """Return the error of a connection that waited too long for the lock of the file."""
+def locked(settings: SQLiteSettings) -> StoreBusy:
+    """Return the error for a connection that waited too long for the lock of the file."""
     waited = settings.busy_timeout.total_seconds()
     return StoreBusy(
         f"{settings} is locked by another process or connection for more than {waited:g} s: end what writes to it"

@@ -1,20 +1,32 @@
-"""How to open an SQLite database."""
+"""The settings of an SQLite or Turso database, and the URLs that give them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-__all__ = ["Settings"]
+from redrive.errors import ConfigurationError, PolicyError
+from redrive.policy import parse_duration
+from redrive.stores.urls import redacted, shown
+
+__all__ = ["SQLiteSettings", "parse_url"]
+
+_FORMS = (
+    "sqlite:///relative.db, sqlite:////absolute.db, turso:///app.db, postgresql://user@host/database, memory:// "
+    "(in a path, write # as %23, ? as %3F, % as %25, @ as %40)"
+)
+_LONGEST_WAIT = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """How to open an SQLite database.
+class SQLiteSettings:
+    """The settings of an SQLite or Turso database.
 
     Attributes:
-        path: the file; None means in memory.
+        path: path of the file; None means in memory.
         synchronous: ``FULL`` (an acknowledged enqueue survives a power cut) or ``NORMAL``.
         busy_timeout: how long to wait for another process that writes.
     """
@@ -24,5 +36,45 @@ class Settings:
     busy_timeout: timedelta = timedelta(seconds=10)
 
     def __str__(self) -> str:
-        """The name of the database in messages."""
+        """Return the name of the database in messages."""
         return str(self.path) if self.path else "the database in memory"
+
+
+def parse_url(url: str) -> SQLiteSettings:
+    """Parse a store URL: ``sqlite:///app.db?busy_timeout=10s``, ``turso:///app.db`` or ``memory://``.
+
+    Raises:
+        ConfigurationError: the URL is not understood, or has an unknown setting.
+    """
+    if url == "memory://":
+        return SQLiteSettings(None)
+    # urlsplit refuses some texts with errors that contain them.
+    parts = urlsplit(url if url.lower().startswith(("sqlite:///", "turso:///")) else "")
+    # Only servers have logins. A part of a login must not become the name of a file or of a setting, which errors show.
+    login = re.search(":.*@", url.partition("://")[2], re.DOTALL) is not None
+    if parts.netloc or login or "#" in url or len(parts.path) < 2:  # noqa: PLR2004 - slash and name
+        message = f"the store URL {redacted(url)!r} is not understood; forms: {_FORMS}"
+        raise ConfigurationError(message)
+    settings = SQLiteSettings(Path(unquote(parts.path[1:])).absolute())
+    for name, value in parse_qsl(parts.query, keep_blank_values=True):
+        settings = _with_option(settings, name, value, url)
+    return settings
+
+
+def _with_option(settings: SQLiteSettings, name: str, value: str, url: str) -> SQLiteSettings:
+    if name == "synchronous" and value.upper() in {"FULL", "NORMAL"}:
+        return replace(settings, synchronous=value.upper())
+    if name == "busy_timeout" and timedelta(0) < _duration(value) <= _LONGEST_WAIT:
+        return replace(settings, busy_timeout=_duration(value))
+    message = (
+        f"the store URL {redacted(url)!r} has a setting {shown(name, value)}; "
+        "settings: synchronous=full|normal, busy_timeout=10s (at most 1d)"
+    )
+    raise ConfigurationError(message)
+
+
+def _duration(value: str) -> timedelta:
+    try:
+        return parse_duration(value)
+    except PolicyError:
+        return timedelta(0)

@@ -1,4 +1,4 @@
-"""A connection that sees whether any other one has committed a change."""
+"""A connection that detects the commits of other connections."""
 
 from __future__ import annotations
 
@@ -7,55 +7,55 @@ import threading
 from collections.abc import Callable
 
 from redrive.stores.drivers.sqlite.errors import translated
-from redrive.stores.drivers.sqlite.place import Place
-from redrive.stores.drivers.sqlite.settings import Settings
+from redrive.stores.drivers.sqlite.file import DatabaseFile
+from redrive.stores.drivers.sqlite.settings import SQLiteSettings
 
 __all__ = ["Watcher"]
 
 
 class Watcher:
-    """A connection that is only asked for the version of the data, by any thread.
+    """A connection from which any thread reads the version of the data.
 
     Args:
-        settings: for messages.
-        connection: that is used at first.
-        place: of the database.
-        connect: opens a connection in place of one that was closed by `rest`.
+        settings: name of the database in messages.
+        connection: the first connection.
+        file: the file of the database.
+        connect: opens a connection in place of one that `pause` has closed.
     """
 
     def __init__(
         self,
-        settings: Settings,
+        settings: SQLiteSettings,
         connection: sqlite3.Connection,
-        place: Place,
+        file: DatabaseFile,
         connect: Callable[[], sqlite3.Connection],
     ) -> None:
         self._settings = settings
         self._connection: sqlite3.Connection | None = connection
-        self._place = place
+        self._file = file
         self._connect = connect
-        self._using = threading.Lock()
+        self._in_use = threading.Lock()
         self._opened = 1
 
     def version(self) -> int:
         """Return a number that changes with each commit of another connection, also of another process.
 
-        Costs a few microseconds: SQLite looks at the shared index of the log, not at the file.
+        It costs a few microseconds: SQLite reads the shared index of the log, not the file.
 
         Raises:
             StoreError: the file is no longer at its path.
         """
-        self._place.check()
-        with self._using, translated(self._settings):
+        self._file.check()
+        with self._in_use, translated(self._settings):
             if self._connection is None:
                 self._connection = self._connect()
                 self._opened += 1
-            # Each connection counts for itself.
+            # Each connection has a counter of its own.
             return (self._opened << 32) + int(self._connection.execute("PRAGMA data_version").fetchone()[0])
 
-    def rest(self, timeout: float, *, close: bool) -> bool:
-        """Let no thread use the connection, until `resume`; see `Lane.rest`."""
-        if not self._using.acquire(timeout=max(timeout, 0)):
+    def pause(self, timeout: float, *, close: bool) -> bool:
+        """Keep threads from using the connection until `resume`; see `ConnectionThread.pause`."""
+        if not self._in_use.acquire(timeout=max(timeout, 0)):
             return False
         if close and self._connection is not None:
             self._connection.close()
@@ -64,10 +64,10 @@ class Watcher:
 
     def resume(self) -> None:
         """Let threads use the connection again."""
-        self._using.release()
+        self._in_use.release()
 
     def close(self) -> None:
         """Close the connection."""
-        with self._using:
+        with self._in_use:
             if self._connection is not None:
                 self._connection.close()

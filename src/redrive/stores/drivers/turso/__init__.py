@@ -1,14 +1,13 @@
-"""Turso through ``pyturso``: an embedded database of its own that speaks SQLite's SQL.
+"""Stores on Turso through ``pyturso``: an embedded database of its own with SQLite's SQL.
 
-There is no Turso dialect and no second driver. `redrive.stores.drivers.turso.connection` makes pyturso look like the
-``sqlite3`` module, and the SQLite driver runs on that, with these differences:
+There is no dialect of its own. `redrive.stores.drivers.turso.connection` gives pyturso the interface of the ``sqlite3``
+module, and the SQLite store runs on it, with these differences:
 
-* One process. Turso locks its file while it is open; a second process, or a program that opens the file with SQLite,
-  is refused, and so it must be, since two kinds of writers corrupt the file. Within one process nothing would stop
-  them, so `redrive.stores.drivers.files` does.
-* One connection, used by one thread. Connections of their own make threads starve each other.
-* Every write begins with ``BEGIN IMMEDIATE``. ``BEGIN CONCURRENT`` makes all but one of several claimers do their work
-  in vain: they all want the same rows.
+* One process. Turso locks its file while it is open and refuses a second process, or a program that opens the file with
+  SQLite, since two kinds of writers corrupt the file. Within one process, `redrive.stores.drivers.files` prevents that.
+* One connection, used by one thread. Several connections make threads starve each other.
+* Every write begins with ``BEGIN IMMEDIATE``. With ``BEGIN CONCURRENT``, all but one of several claimers would work in
+  vain, since they need the same rows.
 * Each operation has a transaction of its own: savepoints, which let operations share one, have been seen to corrupt
   the file when the cache spills.
 * No fork: the child of a process that has opened a database must not use it.
@@ -18,6 +17,6 @@ There is no Turso dialect and no second driver. `redrive.stores.drivers.turso.co
 
 from __future__ import annotations
 
-from redrive.stores.drivers.turso.driver import TursoDriver
+from redrive.stores.drivers.turso.store import TursoStore
 
-__all__ = ["TursoDriver"]
+__all__ = ["TursoStore"]

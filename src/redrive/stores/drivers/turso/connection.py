@@ -1,15 +1,15 @@
-"""Makes ``pyturso`` look like the ``sqlite3`` module, as far as the SQLite driver needs it.
+"""The interface of the ``sqlite3`` module on ``pyturso``, as far as the SQLite store needs it.
 
-Five differences that would lose data or hide an error, each closed here, in one place:
+It corrects five differences that would lose data or hide an error:
 
-* Rows that a statement returns but nobody fetches are not *written*: the statement stops where its reader stops. So
-  everything is fetched at once, before the cursor answers.
-* Its ``BusySnapshot`` is an exception of its own and no ``turso.Error``, and a conflict of writers is an error with a
-  text. Both become ``sqlite3.OperationalError`` with a text that says "locked", like SQLite's own.
-* ``close`` keeps the lock on the file until the object is collected. So the objects are let go of.
-* A ``LIMIT`` that is a parameter is counted once for a statement and not once for each time that a correlated subquery
-  runs: of the second lane of a claim nothing would be found. So the number is written into the statement.
-* ``WITHOUT ROWID``, which saves space and decides nothing, is an experiment there: it is left out of the schema.
+* pyturso does not write the rows of a ``RETURNING`` that no caller fetches: the statement stops where its reader stops.
+  So every statement is fetched to its end at once.
+* Its ``BusySnapshot`` is not a ``turso.Error``, and a conflict of writers is an error with a text. Both become
+  ``sqlite3.OperationalError`` with the word "locked", like SQLite's own.
+* ``close`` keeps the lock on the file until the object is collected. So the references are dropped.
+* A ``LIMIT`` that is a parameter is counted once for a statement and not once for each execution of a correlated
+  subquery: a claim would find nothing in its second queue. So the number is written into the statement.
+* ``WITHOUT ROWID``, which only saves space, is experimental in Turso: it is left out of the schema.
 """
 
 from __future__ import annotations
@@ -22,21 +22,23 @@ from typing import Any, TypeAlias
 
 import turso
 
-from redrive.stores.drivers.sqlite.settings import Settings
+from redrive.stores.drivers.sqlite.settings import SQLiteSettings
 
 __all__ = ["TursoConnection", "TursoCursor", "as_sqlite", "connect"]
 
 Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
 
+# Words in the message of an error after which the transaction can be repeated.
 _LOCKED = ("BusySnapshot", "snapshot is stale", "conflict", "Busy", "locked")
-"""What a text contains that says: somebody else writes; repeat the transaction."""
+
+_LIMIT = re.compile(r"\bLIMIT :([a-z_]+)")
 
 
 class TursoConnection:
-    """A connection in autocommit mode: transactions are begun in so many words.
+    """A connection in autocommit mode.
 
     Args:
-        inner: the connection of pyturso.
+        inner: connection of pyturso.
 
     Attributes:
         total_changes: grows with every statement that may have written.
@@ -50,11 +52,7 @@ class TursoConnection:
 
     @property
     def inner(self) -> turso.Connection:
-        """The connection of pyturso.
-
-        Raises:
-            sqlite3.ProgrammingError: it has been closed.
-        """
+        """Return the connection of pyturso; raise `sqlite3.ProgrammingError` if it has been closed."""
         if self._inner is None:
             message = "Cannot operate on a closed database."
             raise sqlite3.ProgrammingError(message)
@@ -62,19 +60,19 @@ class TursoConnection:
 
     @property
     def in_transaction(self) -> bool:
-        """Has a transaction been begun and not ended?"""
+        """Return True if a transaction is open."""
         return bool(self.inner.in_transaction)
 
     def cursor(self) -> TursoCursor:
-        """Make a cursor."""
+        """Return a new cursor."""
         return TursoCursor(self)
 
     def execute(self, statement: str, parameters: Parameters = ()) -> TursoCursor:
-        """Run a statement on a new cursor."""
+        """Execute a statement on a new cursor."""
         return self.cursor().execute(statement, parameters)
 
     def close(self) -> None:
-        """Close, and let go of the lock on the file. Idempotent."""
+        """Close, and release the lock on the file. Idempotent."""
         if self._inner is not None:
             self._inner.close()
             self._inner = None
@@ -82,15 +80,11 @@ class TursoConnection:
 
 
 class TursoCursor:
-    """A cursor whose rows have been fetched when it answers.
-
-    Args:
-        connection: whose.
+    """A cursor that fetches all rows of a statement when it executes it.
 
     Attributes:
-        connection: whose.
-        description: the columns of the last statement, by name in the first place; None where it has none.
-        row_factory: not looked at; rows are tuples.
+        description: columns of the last statement, each a sequence that begins with the name; None if it has none.
+        row_factory: ignored; rows are tuples.
     """
 
     def __init__(self, connection: TursoConnection) -> None:
@@ -100,18 +94,7 @@ class TursoCursor:
         self._rows: list[tuple[Any, ...]] = []
 
     def execute(self, statement: str, parameters: Parameters = (), /) -> TursoCursor:
-        """Run a statement to its end.
-
-        Args:
-            statement: SQL.
-            parameters: by place or by name.
-
-        Returns:
-            This cursor, with all rows.
-
-        Raises:
-            sqlite3.Error: pyturso refused.
-        """
+        """Execute a statement to its end and return this cursor; raise `sqlite3.Error` if pyturso fails."""
         inner = self.connection.inner.cursor()
         try:
             inner.execute(_literal_limits(_plain(statement), parameters), parameters)
@@ -125,34 +108,24 @@ class TursoCursor:
         return self
 
     def executemany(self, statement: str, many: Iterable[Parameters], /) -> TursoCursor:
-        """Run a statement once for each of these; see `execute`."""
+        """Execute a statement once for each set of parameters; see `execute`."""
         for parameters in many:
             self.execute(statement, parameters)
         self._rows = []
         return self
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """Take the rows that are left."""
+        """Return the remaining rows."""
         rows, self._rows = self._rows, []
         return rows
 
     def fetchone(self) -> tuple[Any, ...] | None:
-        """Take the next row; None where none is left."""
+        """Return the next row, or None."""
         return self._rows.pop(0) if self._rows else None
 
 
-def connect(settings: Settings) -> TursoConnection:
-    """Open a connection.
-
-    Args:
-        settings: which database, and how.
-
-    Returns:
-        The connection.
-
-    Raises:
-        sqlite3.Error: it cannot be opened.
-    """
+def connect(settings: SQLiteSettings) -> TursoConnection:
+    """Open a connection; raise `sqlite3.Error` if that fails."""
     try:
         connection = TursoConnection(turso.connect(str(settings.path), isolation_level=None))
     except Exception as error:
@@ -168,13 +141,10 @@ def connect(settings: Settings) -> TursoConnection:
 
 
 def _literal_limits(statement: str, parameters: Parameters) -> str:
-    """Write numbers of rows into the statement itself, where they are parameters by name."""
+    """Write the values of ``LIMIT`` parameters into the statement."""
     if not isinstance(parameters, Mapping):
         return statement
     return _LIMIT.sub(lambda limit: f"LIMIT {int(parameters[limit[1]])}", statement)
-
-
-_LIMIT = re.compile(r"\bLIMIT :([a-z_]+)")
 
 
 def _plain(statement: str) -> str:
@@ -182,14 +152,7 @@ def _plain(statement: str) -> str:
 
 
 def as_sqlite(error: Exception) -> Exception:
-    """Turn what pyturso raised into what sqlite3 would have raised.
-
-    Args:
-        error: any exception.
-
-    Returns:
-        The error to raise; the same one where the database has nothing to do with it.
-    """
+    """Return the error of sqlite3 for an error of pyturso; any other exception is returned as it is."""
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, turso.IntegrityError):
         return sqlite3.IntegrityError(str(error))

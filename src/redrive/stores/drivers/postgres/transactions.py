@@ -1,17 +1,17 @@
-"""Lends a connection to a handler: the handler's writes and the end of its attempt are one transaction.
+"""Transactions for handlers: the handler's writes and the end of its attempt are one transaction.
 
 A ``def`` handler gets a connection of psycopg, a coroutine one of asyncpg. It is opened for the block and closed after
-it: whatever the handler does to its session goes with it. Nobody else waits for the block, unless for the rows that it
-writes; but a lease may be lost meanwhile, and then the completion, which is fenced, takes the handler's writes with it.
+it, so changes of its session do not last. Other work does not wait for the block, except for the rows that it writes;
+but the lease may be lost during it, and then the completion, which is fenced, rolls the handler's writes back.
 
-Of each colour at most ``pool`` are open at once (of asyncpg: for each event loop). They are counted apart from the
-connections that operations run on: a worker whose handlers have taken all can still settle.
+At most ``pool`` connections of each library are open at once (of asyncpg: for each event loop). They are counted apart
+from the connections that operations use: a worker whose handlers have taken all can still settle.
 
-A process may be stopped inside of the block. The server ends a lent session that is silent for as long as the timeout
-of the URL; and, once the completion is written, which locks the row of the job, after five seconds.
+A process may be stopped inside the block. The server ends a session that is silent for the timeout of the URL; and,
+once the completion is written, which locks the row of the job, after five seconds.
 
-The transaction is redrive's to end. psycopg refuses ``commit()`` and ``rollback()`` inside of it; asyncpg has no such
-methods; and a transaction that was ended by a statement is noticed.
+Only redrive ends the transaction. psycopg refuses ``commit()`` and ``rollback()`` inside it; asyncpg has no such
+methods; and a transaction that was ended by a statement is detected.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from psycopg.pq import TransactionStatus
 from redrive.errors import StoreBusy, StoreError
 from redrive.stores.drivers.postgres import aio, sync
 from redrive.stores.drivers.postgres.errors import translation
-from redrive.stores.drivers.postgres.settings import Settings
-from redrive.stores.drivers.postgres.statements import ending, lent
-from redrive.stores.loan import to_the_end
+from redrive.stores.drivers.postgres.settings import PostgresSettings
+from redrive.stores.drivers.postgres.statements import before_completion, handler_transaction
 from redrive.stores.query import Operation
+from redrive.stores.transaction import run_to_completion
 
-__all__ = ["AsyncPostgresLoan", "Lender", "PostgresLoan"]
+__all__ = ["AsyncPostgresTransaction", "PostgresTransaction", "PostgresTransactions"]
 
 R = TypeVar("R")
 
@@ -43,26 +43,28 @@ _ENDED = "the handler has ended the transaction of ctx.transaction() by a statem
 
 _NAME = "ctx.transaction()"
 
-_LAST_WAIT = 5
-"""Seconds that a rollback may take before the connection is cut, which undoes everything too."""
+# Seconds that a rollback may take before the connection is closed, which rolls back too.
+_ROLLBACK_TIMEOUT = 5
 
 
-class PostgresLoan:
-    """A lent connection of psycopg; see `redrive.stores.loan.Loan`.
+class PostgresTransaction:
+    """A `StoreTransaction` on a connection of psycopg.
 
     Args:
-        connection: of nobody else's.
-        settings: for messages.
-        given_back: called once, when the connection has been closed.
+        connection: connection that only the handler uses.
+        settings: settings of the database.
+        on_close: called once, when the connection has been closed.
     """
 
-    def __init__(self, connection: psycopg.Connection[Any], settings: Settings, given_back: Callable[[], None]) -> None:
+    def __init__(
+        self, connection: psycopg.Connection[Any], settings: PostgresSettings, on_close: Callable[[], None]
+    ) -> None:
         self.connection = connection
         self._settings = settings
-        self._given_back = given_back
+        self._on_close = on_close
         self._transaction = connection.transaction()
         self._transaction.__enter__()
-        connection.execute(lent(settings))
+        connection.execute(handler_transaction(settings))
 
     def run(self, operation: Operation[R]) -> R:
         """Run an operation in the transaction."""
@@ -70,7 +72,7 @@ class PostgresLoan:
             raise StoreError(_ENDED)
         try:
             if operation.writes:
-                self.connection.execute(ending())
+                self.connection.execute(before_completion())
         except psycopg.Error as error:
             raise translation(error, self._settings) from error
         return sync.drive(self.connection, operation.steps, self._settings)
@@ -85,7 +87,7 @@ class PostgresLoan:
             self._close()
 
     def rollback(self) -> None:
-        """Undo everything and close."""
+        """Roll back and close."""
         try:
             with contextlib.suppress(psycopg.Error):
                 self._transaction.__exit__(psycopg.Rollback, psycopg.Rollback(), None)
@@ -94,30 +96,30 @@ class PostgresLoan:
 
     def _close(self) -> None:
         self.connection.close()
-        self._given_back()
+        self._on_close()
 
 
-class AsyncPostgresLoan:
-    """A lent connection of asyncpg; see `redrive.stores.loan.AsyncLoan`.
+class AsyncPostgresTransaction:
+    """An `AsyncStoreTransaction` on a connection of asyncpg.
 
     Args:
-        connection: of nobody else's.
-        transaction: which has begun on it.
-        settings: for messages.
-        given_back: called once, when the connection has been closed.
+        connection: connection that only the handler uses.
+        transaction: open transaction on it.
+        settings: settings of the database.
+        on_close: called once, when the connection has been closed.
     """
 
     def __init__(
         self,
         connection: asyncpg.Connection[Any],
         transaction: Any,  # noqa: ANN401 - asyncpg does not export its type
-        settings: Settings,
-        given_back: Callable[[], None],
+        settings: PostgresSettings,
+        on_close: Callable[[], None],
     ) -> None:
         self.connection = connection
         self._transaction = transaction
         self._settings = settings
-        self._given_back = given_back
+        self._on_close = on_close
 
     async def run(self, operation: Operation[R]) -> R:
         """Run an operation in the transaction."""
@@ -125,16 +127,16 @@ class AsyncPostgresLoan:
             raise StoreError(_ENDED)
         async with self._in_time():
             if operation.writes:
-                await aio.say(self.connection, ending(), self._settings)
+                await aio.execute(self.connection, before_completion(), self._settings)
             return await aio.drive(self.connection, operation.steps, self._settings)
 
     async def commit(self) -> None:
         """Commit and close."""
-        await to_the_end(self._commit())
+        await run_to_completion(self._commit())
 
     async def rollback(self) -> None:
-        """Undo everything and close."""
-        await to_the_end(self._rollback())
+        """Roll back and close."""
+        await run_to_completion(self._rollback())
 
     async def _commit(self) -> None:
         try:
@@ -145,7 +147,8 @@ class AsyncPostgresLoan:
 
     @contextlib.asynccontextmanager
     async def _in_time(self, *, commits: str | None = None) -> AsyncIterator[None]:
-        """Limit the block: before it sends a statement, asyncpg waits until the server has cancelled an earlier one."""
+        """Limit the time of the block."""
+        # Before asyncpg sends a statement, it waits until the server has cancelled an earlier one.
         try:
             async with asyncio.timeout(self._settings.timeout.total_seconds()):
                 yield
@@ -155,36 +158,33 @@ class AsyncPostgresLoan:
     async def _rollback(self) -> None:
         try:
             with contextlib.suppress(*aio.ERRORS):
-                async with asyncio.timeout(_LAST_WAIT):
+                async with asyncio.timeout(_ROLLBACK_TIMEOUT):
                     await self._transaction.rollback()
         finally:
             self._close()
 
     def _close(self) -> None:
         self.connection.terminate()
-        self._given_back()
+        self._on_close()
 
 
-class Lender:
-    """Lends connections of one database, at most ``pool`` of each colour at once.
+class PostgresTransactions:
+    """A source of transactions on one database, at most ``pool`` of each library at once.
 
     Args:
-        settings: which database, and how.
+        settings: settings of the database.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: PostgresSettings) -> None:
         self._settings = settings
         self._free = threading.BoundedSemaphore(settings.pool)
         self._frees: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.BoundedSemaphore] = WeakKeyDictionary()
 
-    def lend(self) -> PostgresLoan:
+    def begin(self) -> PostgresTransaction:
         """Open a connection of psycopg and begin its transaction.
 
-        Returns:
-            The loan.
-
         Raises:
-            StoreBusy: too many are lent, for longer than the timeout.
+            StoreBusy: ``pool`` transactions were open for longer than the timeout.
             StoreError: it cannot be opened.
         """
         if not self._free.acquire(timeout=self._settings.timeout.total_seconds()):
@@ -192,7 +192,7 @@ class Lender:
         try:
             connection = sync.connect(self._settings)
             try:
-                return PostgresLoan(connection, self._settings, self._free.release)
+                return PostgresTransaction(connection, self._settings, self._free.release)
             except BaseException:
                 connection.close()
                 raise
@@ -202,8 +202,8 @@ class Lender:
                 raise translation(error, self._settings) from error
             raise
 
-    async def alend(self) -> AsyncPostgresLoan:
-        """Open a connection of asyncpg and begin its transaction; see `lend`."""
+    async def abegin(self) -> AsyncPostgresTransaction:
+        """Open a connection of asyncpg and begin its transaction; see `begin`."""
         free = self._frees.setdefault(asyncio.get_running_loop(), asyncio.BoundedSemaphore(self._settings.pool))
         try:
             async with asyncio.timeout(self._settings.timeout.total_seconds()):
@@ -215,7 +215,7 @@ class Lender:
             try:
                 transaction = connection.transaction()
                 await transaction.start()
-                await connection.execute(lent(self._settings))
+                await connection.execute(handler_transaction(self._settings))
             except BaseException:
                 connection.terminate()
                 raise
@@ -224,7 +224,7 @@ class Lender:
             if isinstance(error, aio.ERRORS):
                 raise translation(error, self._settings) from error
             raise
-        return AsyncPostgresLoan(connection, transaction, self._settings, free.release)
+        return AsyncPostgresTransaction(connection, transaction, self._settings, free.release)
 
     def _none_left(self) -> StoreBusy:
         return StoreBusy(

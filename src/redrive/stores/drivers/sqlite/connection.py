@@ -1,4 +1,4 @@
-"""Runs the conversation of an operation with a connection."""
+"""Connections of the sqlite3 module, and the execution of an operation's statements on them."""
 
 from __future__ import annotations
 
@@ -8,37 +8,36 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
+from redrive import clock
+from redrive.engine import anchor as anchors
 from redrive.stores.dialects import loader
 from redrive.stores.dialects.sqlite.values import decoder, encode, pairs
-from redrive.stores.drivers.sqlite import log
+from redrive.stores.drivers.sqlite import file
 from redrive.stores.drivers.sqlite.errors import translated, translation
-from redrive.stores.drivers.sqlite.instants import boot_time, present
-from redrive.stores.drivers.sqlite.settings import Settings
+from redrive.stores.drivers.sqlite.settings import SQLiteSettings
 from redrive.stores.query import Query, Rows, Steps
 
 __all__ = ["connect", "drive", "savepoint"]
 
 R = TypeVar("R")
 
+# KiB of pages that a connection caches at most. With SQLite's default of 2000, the indexes of some ten thousand rows
+# are read again and again.
 CACHE = 16_000
-"""KiB of pages that a connection keeps at most. With SQLite's own two thousand, the indexes of some ten thousand rows
-are read again and again."""
 
+# Attempts of a connection to switch a new file to WAL; in each attempt but one another connection succeeds.
 SWITCHES = 100
-"""How often a connection tries to be the one that switches a new file to the log; each try but one has a winner."""
+
+_CLOCK = "SELECT now, (SELECT value FROM redrive_meta WHERE key = 'clock') FROM redrive_clock"
+_PAIRS = "(:pairs)"
+_RETURNS = re.compile(r"^RETURNING\b", re.MULTILINE)
 
 
-def connect(settings: Settings) -> sqlite3.Connection:
-    """Open a connection in autocommit mode: transactions are begun in so many words.
-
-    Args:
-        settings: which database, and how.
-
-    Returns:
-        A connection that a lane may use from its own thread.
+def connect(settings: SQLiteSettings) -> sqlite3.Connection:
+    """Open a connection in autocommit mode that any thread may use.
 
     Raises:
-        sqlite3.Error: it cannot be opened; nothing is left open then.
+        sqlite3.Error: it cannot be opened; no connection is left open.
     """
     connection = sqlite3.connect(
         settings.path or ":memory:",
@@ -52,7 +51,7 @@ def connect(settings: Settings) -> sqlite3.Connection:
         connection.execute(f"PRAGMA synchronous = {settings.synchronous}")
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute(f"PRAGMA cache_size = -{CACHE}")
-        connection.execute(f"PRAGMA journal_size_limit = {log.LIMIT}")
+        connection.execute(f"PRAGMA journal_size_limit = {file.LOG_LIMIT}")
     except BaseException:
         connection.close()
         raise
@@ -60,14 +59,15 @@ def connect(settings: Settings) -> sqlite3.Connection:
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
-    """Switch to the write-ahead log. Of two that switch a new file at once SQLite refuses one without waiting."""
+    """Switch to the write-ahead log."""
+    # Of two connections that switch a new file at once, SQLite refuses one without waiting.
     for _ in range(SWITCHES):
         try:
             connection.execute("PRAGMA journal_mode = WAL")
         except sqlite3.OperationalError as error:
             if "locked" not in str(error):
                 raise
-            # This waits for the other one, up to the busy timeout.
+            # This waits for the other connection, up to the busy timeout.
             connection.execute("BEGIN EXCLUSIVE")
             connection.execute("ROLLBACK")
         else:
@@ -75,19 +75,11 @@ def _use_wal(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
 
 
-def drive(cursor: sqlite3.Cursor, steps: Steps[R], settings: Settings) -> R:
-    """Run the conversation: statements out, rows in; errors are thrown in, so that the operation may answer them.
-
-    Args:
-        cursor: in a transaction.
-        steps: the operation.
-        settings: for messages.
-
-    Returns:
-        The result of the operation.
+def drive(cursor: sqlite3.Cursor, steps: Steps[R], settings: SQLiteSettings) -> R:
+    """Execute the statements of an operation in an open transaction and return its result.
 
     Raises:
-        StoreError: the database refused, and the operation had no answer to that.
+        StoreError: the database refused a statement, and the operation did not handle the error.
     """
     try:
         query = next(steps)
@@ -112,9 +104,9 @@ def _execute(cursor: sqlite3.Cursor, query: Query) -> Rows:
     else:
         params = encode(query.params)
         if params.get("now", 0) is None:
-            params["now"] = present(cursor)
+            params["now"] = _now(cursor)
         elif "ticks" in params:
-            params["boot"], params["ticks"] = boot_time() or (None, None)
+            params["boot"], params["ticks"] = clock.boot_time() or (None, None)
         rows = cursor.execute(statement, params).fetchall()
     if query.into is None or not rows:
         return rows
@@ -122,7 +114,8 @@ def _execute(cursor: sqlite3.Cursor, query: Query) -> Rows:
 
 
 def _execute_many(cursor: sqlite3.Cursor, statement: str, many: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
-    """Run a statement for each of these, in as few calls as it allows: a call costs as much as a row."""
+    """Execute a statement for each set of parameters."""
+    # In as few calls as the statement allows: a call costs as much as a row.
     if _PAIRS in statement:
         for each in pairs(many):
             cursor.execute(statement, {"pairs": each})
@@ -133,17 +126,19 @@ def _execute_many(cursor: sqlite3.Cursor, statement: str, many: Sequence[Mapping
     return [row for params in many for row in cursor.execute(statement, encode(params)).fetchall()]
 
 
-_PAIRS = "(:pairs)"
-_RETURNS = re.compile(r"^RETURNING\b", re.MULTILINE)
+def _now(cursor: sqlite3.Cursor) -> int:
+    """Return the time of the database, in microseconds since 1970."""
+    # The clock of the machine, corrected if it was set a short while ago: see `redrive.engine.anchor`.
+    wall, text = cursor.execute(_CLOCK).fetchone()
+    anchor = anchors.read(text)
+    return wall if anchor is None else anchors.corrected(anchor, clock.boot_time(), wall)
 
 
 @contextlib.contextmanager
-def savepoint(cursor: sqlite3.Cursor, settings: Settings) -> Iterator[None]:
-    """Undo what the block wrote if it raises, and only that.
+def savepoint(cursor: sqlite3.Cursor, settings: SQLiteSettings) -> Iterator[None]:
+    """Roll back the writes of the block, and only these, if it raises.
 
-    Args:
-        cursor: in a transaction, or in autocommit mode, where the savepoint is a transaction of its own.
-        settings: for messages.
+    In autocommit mode the savepoint is a transaction of its own.
     """
     cursor.execute("SAVEPOINT redrive")
     try:

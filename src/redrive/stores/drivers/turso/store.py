@@ -1,4 +1,4 @@
-"""Runs operations on one Turso database; the essay stands in `redrive.stores.drivers.turso`."""
+"""The store on a Turso database; `redrive.stores.drivers.turso` describes its design."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ import turso
 
 from redrive.errors import ConfigurationError, StoreMismatch, StoreOpenError
 from redrive.stores.drivers import files
-from redrive.stores.drivers.sqlite.driver import SQLiteDriver
 from redrive.stores.drivers.sqlite.errors import translated
-from redrive.stores.drivers.sqlite.external import check_same_database
+from redrive.stores.drivers.sqlite.external import check_same_database, drive_external
+from redrive.stores.drivers.sqlite.store import SQLiteStore
 from redrive.stores.drivers.turso.connection import TursoConnection, connect
 from redrive.stores.query import Operation
 
-__all__ = ["TursoDriver"]
+__all__ = ["TursoStore"]
 
 R = TypeVar("R")
 
 
-class TursoDriver(SQLiteDriver):
-    """Runs operations on one Turso database.
+class TursoStore(SQLiteStore):
+    """A store on a Turso database; ``busy_timeout`` has no effect, since no other process can write.
 
     Args:
-        settings: which, and how; ``busy_timeout`` means nothing here, since nobody else may write.
+        url: the URL that it was opened with.
+        settings: settings of the database.
     """
 
     library = files.TURSO
@@ -44,7 +45,7 @@ class TursoDriver(SQLiteDriver):
     def _connect(self) -> sqlite3.Connection:
         if self.settings.path is not None:
             # SQLite gives its log the permissions of the database, Turso those of the umask.
-            files.make(Path(f"{self.settings.path}-wal"), like=self.settings.path)
+            files.create(Path(f"{self.settings.path}-wal"), like=self.settings.path)
         try:
             return cast("sqlite3.Connection", connect(self.settings))
         except sqlite3.OperationalError as error:
@@ -57,16 +58,9 @@ class TursoDriver(SQLiteDriver):
             raise StoreOpenError(message) from error
 
     def run_on(self, connection: Any, operation: Operation[R]) -> R:  # noqa: ANN401 - checked here
-        """Run an operation inside the user's own transaction, on a ``turso.Connection`` of this process.
+        """Run an operation in the user's own transaction, on a ``turso.Connection`` of this process.
 
-        Without a savepoint, which Turso does not do safely: after a `StoreError` the transaction is to be rolled back.
-
-        Args:
-            connection: the user's, to the same file.
-            operation: what to run.
-
-        Returns:
-            Its result.
+        After a `StoreError` the user must roll the transaction back: Turso has no safe savepoints.
 
         Raises:
             StoreMismatch: the connection belongs to another database, or to another library.
@@ -77,20 +71,16 @@ class TursoDriver(SQLiteDriver):
         with translated(self.settings):
             cursor = cast("sqlite3.Cursor", TursoConnection(connection).cursor())
             check_same_database(cursor, self.settings)
-            self._place.check()
+            self._file.check()
             if not connection.in_transaction and connection.isolation_level is not None:
                 cursor.execute("BEGIN IMMEDIATE")
-            return self._drive_on(cursor, operation)
+            return drive_external(cursor, operation, self.settings)
 
-    def lend(self) -> NoReturn:
-        """Turso has one connection, which is not lent.
-
-        Raises:
-            ConfigurationError: always.
-        """
+    def begin(self) -> NoReturn:
+        """Raise `ConfigurationError`: Turso has one connection."""
         message = f"ctx.transaction() needs a second writer, which Turso does not allow on {self.settings}"
         raise ConfigurationError(message)
 
-    async def alend(self) -> NoReturn:
-        """Turso has one connection, which is not lent; see `lend`."""
-        self.lend()
+    async def abegin(self) -> NoReturn:
+        """Raise `ConfigurationError`; see `begin`."""
+        self.begin()

@@ -1,0 +1,179 @@
+"""The store on a PostgreSQL database; `redrive.stores.drivers.postgres` describes its design."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+import threading
+from collections.abc import AsyncGenerator, Iterator
+from typing import Any, TypeVar
+
+from redrive.clock import Clock, SystemClock
+from redrive.errors import StoreClosed, StoreOutcomeUnknown, StoreUnreachable
+from redrive.stores.drivers import forks
+from redrive.stores.drivers.postgres import external, listener
+from redrive.stores.drivers.postgres.aio import AsyncRunner
+from redrive.stores.drivers.postgres.migration import MigrationCursor
+from redrive.stores.drivers.postgres.settings import PostgresSettings
+from redrive.stores.drivers.postgres.sync import SyncRunner, connect
+from redrive.stores.drivers.postgres.transactions import (
+    AsyncPostgresTransaction,
+    PostgresTransaction,
+    PostgresTransactions,
+)
+from redrive.stores.operations.admin import identify
+from redrive.stores.query import Operation
+from redrive.stores.store import Store
+
+__all__ = ["PostgresStore"]
+
+R = TypeVar("R")
+
+# How often the value of `version` changes in a second.
+POLLS = 20
+
+# Connections of the parent, after a fork. The child must not close them: that would end the parent's sessions.
+_INHERITED: list[object] = []
+
+
+class PostgresStore(Store):
+    """A store on a PostgreSQL database.
+
+    Args:
+        url: the URL that it was opened with.
+        settings: settings of the database.
+    """
+
+    dialect = "postgres"
+    local = False
+
+    def __init__(self, url: str, settings: PostgresSettings) -> None:
+        super().__init__(url)
+        self.settings = settings
+        self.lasting = settings.listens
+        self._lock = threading.Lock()
+        self._clock = SystemClock()
+        self._notified = float("-inf")
+        self._uid: str | None = None
+        self._closed = False
+        self._open()
+        forks.register(self)
+
+    def run(
+        self,
+        operation: Operation[R],
+        *,
+        using: Any = None,  # noqa: ANN401 - a connection of any library
+        timeout: float = math.inf,
+    ) -> R:
+        """Run an operation in one transaction and return its result; see `Store.run`."""
+        sync, _ = self._runners()
+        if using is not None:
+            if operation.before is not None:
+                with self._preparing():
+                    sync.run(operation.before, self._should_notify)
+            if self._uid is None:
+                self._uid = sync.run(identify("uid"))
+            return external.run_on(using, operation, self.settings, self._uid)
+        return sync.run(operation, self._should_notify, timeout=timeout)
+
+    async def arun(self, operation: Operation[R], *, using: Any = None) -> R:  # noqa: ANN401 - a connection of any library
+        """Run an operation in one transaction and return its result; see `Store.run`."""
+        _, aio = self._runners()
+        if using is not None:
+            if self._uid is None:
+                self._uid = await aio.run(identify("uid"))
+            if operation.before is not None:
+                with self._preparing():
+                    await aio.run(operation.before, self._should_notify)
+            return await external.arun_on(using, operation, self.settings, self._uid)
+        return await aio.run(operation, self._should_notify)
+
+    def begin(self) -> PostgresTransaction:
+        """Begin a transaction on a connection of psycopg, for a handler; see `Store.begin`.
+
+        Raises:
+            StoreBusy: ``pool`` transactions were open for longer than the timeout.
+            StoreError: it cannot be opened.
+        """
+        self._runners()
+        return self._transactions.begin()
+
+    async def abegin(self) -> AsyncPostgresTransaction:
+        """Begin a transaction on a connection of asyncpg, for a coroutine; see `Store.begin`."""
+        self._runners()
+        return await self._transactions.abegin()
+
+    def migration_cursor(self) -> MigrationCursor:
+        """Open a connection for a migration, which the caller closes."""
+        return MigrationCursor(connect(self.settings), self.settings)
+
+    def version(self) -> int:
+        """Return a number that changes several times a second: PostgreSQL has none that changes with its data."""
+        return int(self._clock.monotonic() * POLLS)
+
+    def watch(
+        self, clock: Clock, *, lock_id: int | None = None, idle: asyncio.Event | None = None
+    ) -> AsyncGenerator[None, None]:
+        """Yield at once, and then after notifications; see `Store.watch`."""
+        # To listen costs no polls, so it needs neither a clock nor pauses.
+        del clock, idle
+        return listener.watch(self.settings, lock_id)
+
+    def close(self) -> None:
+        """Close the connections. Idempotent."""
+        with self._lock:
+            self._closed = True
+            if self._pid == os.getpid():
+                self._sync.close()
+                self._aio.close()
+
+    def before_fork(self) -> None:
+        """Do nothing: the parent keeps its connections."""
+
+    def after_fork_in_parent(self) -> None:
+        """Do nothing."""
+
+    def after_fork_in_child(self) -> None:
+        """Replace the parent's connections, and a lock that another of its threads may have held."""
+        self._lock = threading.Lock()
+        _INHERITED.append((self._sync, self._aio))
+        self._open()
+
+    def _runners(self) -> tuple[SyncRunner, AsyncRunner]:
+        if self._pid != os.getpid():
+            with self._lock:
+                if self._pid != os.getpid():
+                    _INHERITED.append((self._sync, self._aio))
+                    self._open()
+        if self._closed:
+            message = f"{self.settings} has been closed"
+            raise StoreClosed(message)
+        return self._sync, self._aio
+
+    def _open(self) -> None:
+        self._sync = SyncRunner(self.settings)
+        self._aio = AsyncRunner(self.settings)
+        self._transactions = PostgresTransactions(self.settings)
+        self._pid = os.getpid()
+
+    @contextlib.contextmanager
+    def _preparing(self) -> Iterator[None]:
+        # It does not matter whether `Operation.before` took effect: the operation itself has not been sent.
+        try:
+            yield
+        except StoreOutcomeUnknown as error:
+            message = f"the connection to {self.settings} was lost before the operation was sent; it wrote nothing"
+            raise StoreUnreachable(message) from error
+
+    def _should_notify(self) -> bool:
+        """Return True if this process has not notified workers within `listener.WINDOW`."""
+        # Transactions that notify are committed one after the other, in the whole database server. Workers that were
+        # notified claim again after the window.
+        now = self._clock.monotonic()
+        if now - self._notified < listener.WINDOW:
+            return False
+        self._notified = now
+        return True
