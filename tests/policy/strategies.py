@@ -102,6 +102,7 @@ plain_failures = st.builds(
     permanent=st.none() | st.none() | st.just("no such account"),
     candidate=st.none() | st.none() | st.booleans(),
     leaves=st.just(()),
+    rejected_by=st.none(),  # failures by exceptions; tests of results give the predicates that reject them
 )
 failures = plain_failures | st.builds(
     lambda leaves: Failure(("builtins.ExceptionGroup", "builtins.Exception"), "several", leaves=tuple(leaves)),

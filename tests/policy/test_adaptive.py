@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redrive.policy.adaptive import AdaptiveRate, Cubic
+from redrive.policy.overload import AdaptiveRate, Cubic
 
 
 def test_nothing_is_limited_before_the_first_refusal():

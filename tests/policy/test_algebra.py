@@ -7,11 +7,11 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from redrive.errors import PolicyValueError, RetryAfter
-from redrive.policy import Backoff, Decision, Defer, Failure, GiveUp, History, Jitter, Policy, Retry, Rule
+from redrive.policy import Backoff, Decision, Defer, Failure, GiveUp, History, Jitter, Policy, Retry, Rule, Stage
 from redrive.policy.algebra import Both, Combined, Either, Then
 from redrive.policy.duration import LONGEST
 from redrive.policy.policy import only_limits
@@ -266,11 +266,16 @@ dice = st.lists(samples, min_size=12, max_size=12)
 steps = st.timedeltas(timedelta(0), timedelta(days=1))
 
 
+# The first policy has no attempts left, and the second one does not name the failure: its decision is the last one.
+@example(NEVER, NEVER.with_(on=OSError), [Failure.of(ValueError(), stage=Stage.NOT_SENT)], [0.0] * 12, timedelta(0))
 @given(policies(), policies(), streams, dice, steps)
 def test_then_is_one_journey_after_the_other(
     a: Policy, b: Policy, failed: list[Failure], luck: list[float], takes: timedelta
 ):
-    """`a >> b` decides as a alone until a gives up, and from that failure on as b alone from its beginning."""
+    """`a >> b` decides as a alone until a gives up, and from that failure on as b alone from its beginning.
+
+    The law is about exceptions: if b accepts a rejected result, the decision of a stands (`test_algebra_results`).
+    """
     first = journey(a, failed, luck, takes=takes)
     expected = first
     if isinstance(first[-1], GiveUp):

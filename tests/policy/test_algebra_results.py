@@ -174,6 +174,16 @@ def test_a_result_described_by_hand_is_everyones_failure():
     assert "backoff" == policy.decide(History(1, START), Failure.of_result(1), START, 0.5).rule
 
 
+def test_then_keeps_the_decision_on_a_result_that_the_second_part_accepts():
+    """If a has no attempts left for a rejected result and b accepts it, `a >> b` gives up as a does."""
+    first = Policy(on_result=bool, attempts=1, deadline=None)
+    second = Policy(on=OSError, attempts=1, deadline=None)
+    failure = Failure.of_result(1, (0,))
+
+    assert "not_matched" == second.decide(History(1, START), failure._replace(rejected_by=()), START, 0.5).rule
+    assert "attempts" == (first >> second).decide(History(1, START), failure, START, 0.5).rule
+
+
 async def never_awaited(_):
     """Return nothing, ever."""
 

@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 from redrive.errors import PolicyValueError, RetryAfter
 from redrive.policy import Failure
-from redrive.policy.adaptive import Adaptive
-from redrive.policy.answers import Answers
-from redrive.policy.shedding import Shedding
-from redrive.policy.window import Window
+from redrive.policy.budget import Window
+from redrive.policy.overload import Adaptive, Answers, Shedding
 
 BOTH = [Shedding, Adaptive]
 

@@ -13,7 +13,7 @@ import redrive
 from redrive import Backoff, Policy
 from redrive.errors import Overloaded, PolicyValueError, RetryAfter
 from redrive.policy import Failure
-from redrive.policy.adaptive import AdaptiveRate
+from redrive.policy.overload import AdaptiveRate
 from redrive.retrying import Adaptive, Limiter, Shedding
 from redrive.retrying.context import _in_force, using
 from redrive.retrying.limiter import FollowingRate

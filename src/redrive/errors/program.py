@@ -40,6 +40,19 @@ class PolicyError(ConfigurationError, ValueError):
         self.at = at
         self.problem = problem or str(self)
 
+    @classmethod
+    def with_caret(cls, text: str, at: int, problem: str, valid: str) -> Self:
+        """Return an error that shows the text, a caret under the fault, and a valid form.
+
+        Args:
+            text: the whole text, as the user wrote it.
+            at: offset of the fault in characters; ``len(text)`` where something is missing at the end.
+            problem: the fault, in one sentence without a full stop.
+            valid: what would be valid there.
+        """
+        shown = "".join(c if c.isprintable() else " " for c in text)
+        return cls(f"{problem}\n    {shown}\n    {' ' * at}^ {valid}", text=text, at=at, problem=problem)
+
     def within(self, where: str) -> Self:
         """Return the same error with a message that begins with its place in the program, such as ``task shop.pay``."""
         return type(self)(f"{where}: {self}", text=self.text, at=self.at, problem=self.problem)

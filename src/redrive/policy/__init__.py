@@ -6,7 +6,6 @@ May import: `redrive.errors`, and of the standard library only modules that Pyth
 clock or a random number generator, do I/O, or import asyncio, logging, msgspec or dataclasses.
 """
 
-from redrive.policy import algebra as _algebra  # noqa: F401 - gives policies and schedules their operators
 from redrive.policy.backoff import Backoff
 from redrive.policy.classify import reading
 from redrive.policy.decision import Decision, Defer, GiveUp, History, Retry

@@ -27,23 +27,23 @@ around the call; ``decide`` does not use them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any, ClassVar, Self, TypeVar
 
 from redrive.errors import PolicyValueError
 from redrive.policy.backoff import Backoff
 from redrive.policy.classify import On, Predicate
-from redrive.policy.codec import combined_to_dict
 from redrive.policy.compose import Longer, Shorter
 from redrive.policy.compose import Then as ThenBackoff
 from redrive.policy.decision import Decision, Defer, GiveUp, History, Retry
 from redrive.policy.duration import ZERO, Duration
 from redrive.policy.failure import Failure
-from redrive.policy.policy import OPERATORS, Policy, gate
+from redrive.policy.policy import Policy, gate
 from redrive.policy.value import freeze
 
-__all__ = ["Both", "Combined", "Either", "Then"]
+__all__ = ["OPERATORS", "Both", "Combined", "Either", "Then"]
 
 _N = TypeVar("_N", bound=Any)
 _ANYTHING = ("builtins.BaseException",)
@@ -159,6 +159,8 @@ class Combined(Policy):
 
     def to_dict(self) -> dict[str, Any]:
         """See `redrive.policy.Policy.to_dict`."""
+        from redrive.policy.codec import combined_to_dict
+
         return combined_to_dict(self.op, self.left.to_dict(), self.right.to_dict())
 
     def _each(self, change: Callable[[Policy], Policy]) -> Self:
@@ -370,7 +372,8 @@ def _padded(history: History, policy: Policy) -> tuple[int, ...]:
     return history.by_rule + (0,) * missing
 
 
-OPERATORS.update({cls.op: cls for cls in (Both, Either, Then)})
+OPERATORS: Mapping[str, type[Combined]] = MappingProxyType({cls.op: cls for cls in (Both, Either, Then)})
+"""The operators on policies by their sign."""
 
 
 def _nominal(policy: Policy) -> Backoff:

@@ -215,6 +215,8 @@ class Backoff(Value):
 
 
 def _make(kind: str, *args: object, **options: object) -> Backoff:
+    if kind not in KINDS:  # schedules made of schedules are imported at their first use
+        pass
     make: Callable[..., Backoff] = KINDS[kind]
     return make(*args, **options)
 

@@ -258,10 +258,10 @@ class Named(Backoff):
         """See `Backoff.draw`."""
         return self._ask(retry, previous, sample)
 
-    def _ask(self, retry: int, *luck: float | None) -> float:
+    def _ask(self, retry: int, *drawing: float | None) -> float:
         """Call the function; raise PolicyValueError for a result that is not a delay."""
         try:
-            value = self._function(retry, *luck, **dict(self.options))
+            value = self._function(retry, *drawing, **dict(self.options))
         except OverflowError:
             return NEVER_MORE
         except TypeError as error:

@@ -41,7 +41,7 @@ __all__ = [
 Answer: TypeAlias = bool | str | Failure | None
 """What a classifier returns."""
 Classifier: TypeAlias = Callable[[BaseException], Answer | Awaitable[Answer]]
-"""In process only: given the exception, says whether it may be retried, or its reason, or the whole `Failure`."""
+"""In process only: returns for an exception True or False, or its reason, or the whole `Failure`."""
 Predicate: TypeAlias = Callable[[Any], bool | Awaitable[bool]]
 """In process only: given a result, returns True if it counts as a failure (``on_result``)."""
 
@@ -162,30 +162,30 @@ def refuse_coroutine_function(function: object, field: str) -> None:
         raise PolicyValueError(f"{field}={function!r} is a coroutine function, which cannot be awaited here: use def")
 
 
-def described(exception: BaseException, said: Answer, stage: Stage) -> Failure:
+def described(exception: BaseException, answer: Answer, stage: Stage) -> Failure:
     """Describe an exception from the result of a classifier.
 
     Args:
         exception: the exception.
-        said: the result of the classifier.
+        answer: the result of the classifier.
         stage: how far the call got, unless the result is a whole `Failure`.
     """
-    if isinstance(said, Failure):
-        return said if said.candidate is not None else said._replace(candidate=True)
-    failure = Failure.of(exception, reason=said if isinstance(said, str) else None, stage=stage)
-    return failure if failure.candidate is not None else failure._replace(candidate=bool(said))
+    if isinstance(answer, Failure):
+        return answer if answer.candidate is not None else answer._replace(candidate=True)
+    failure = Failure.of(exception, reason=answer if isinstance(answer, str) else None, stage=stage)
+    return failure if failure.candidate is not None else failure._replace(candidate=bool(answer))
 
 
-def answer_of(said: object, field: str, function: object) -> Any:  # noqa: ANN401 - of either kind
+def answer_of(answer: object, field: str, function: object) -> Any:  # noqa: ANN401 - of either kind
     """Return the result of a predicate or a classifier.
 
     Raises:
         PolicyValueError: the result is an awaitable, which would always count as true.
     """
-    if not hasattr(type(said), "__await__"):
-        return said
-    if hasattr(said, "close"):
-        said.close()  # a coroutine that is dropped would be reported as one that was never awaited
+    if not hasattr(type(answer), "__await__"):
+        return answer
+    if hasattr(answer, "close"):
+        answer.close()  # a coroutine that is dropped would be reported as one that was never awaited
     raise PolicyValueError(
         f"{field}={function!r} returned an awaitable where nothing awaits it: give the coroutine function itself, and "
         "use a form that awaits it: an async function under @redrive.retry, policy.acall or policy.aoutcome"

@@ -14,44 +14,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from redrive.errors import PolicyError, PolicyValueError
+from redrive.policy.algebra import OPERATORS
 from redrive.policy.backoff import KINDS, Backoff
 from redrive.policy.decider import Decider
 from redrive.policy.duration import format_duration, span
+from redrive.policy.fields import FIELDS
 from redrive.policy.jitter import Jitter
+from redrive.policy.policy import Policy
 from redrive.policy.rule import Rule
 
 __all__ = ["VERSION", "backoff_from_dict", "backoff_to_dict", "combined_to_dict", "policy_from_dict", "policy_to_dict"]
 
 VERSION = 1
 
-_P = TypeVar("_P", bound=Decider)
 _T = TypeVar("_T")
 
-_KEYS = (
-    "on",
-    "attempts",
-    "deadline",
-    "attempt_timeout",
-    "backoff",
-    "jitter",
-    "rules",
-    "catch",
-    "hints",
-    "max_hint",
-    "over_deadline",
-    "nested",
-    "groups",
-    "idempotent",
-    "budget",
-    "breaker",
-    "hedge",
-)
-_PLAIN = ("attempts", "catch", "hints", "over_deadline", "nested", "groups", "idempotent")
-_SPANS = ("attempt_timeout", "max_hint")
-_RESOURCES = ("budget", "breaker", "hedge")
+_KEYS = tuple(name for name, field in FIELDS.items() if field.stored)
 _SECONDS = ("value", "initial", "maximum", "step", "limit")  # fields of backoffs that are durations
 _PARTS = ("of", "left", "right")  # fields of backoffs that are backoffs
 
@@ -62,15 +43,27 @@ def policy_to_dict(policy: Decider) -> dict[str, Any]:
         raise PolicyValueError("on: a classifier is a function and cannot be stored; name types or reasons instead")
     if policy.on_result is not None:
         raise PolicyValueError("on_result: a predicate is a function and cannot be stored")
-    data: dict[str, Any] = {"on": None if policy.on is None else list(policy.on)}
-    data |= {name: getattr(policy, name) for name in _PLAIN}
-    data |= {name: _span_out(getattr(policy, name)) for name in _SPANS}
-    data |= {name: _resource_out(name, getattr(policy, name)) for name in _RESOURCES}
-    data["deadline"] = _span_out(policy.deadline) if policy.deadline_given else "default"
-    data["backoff"] = backoff_to_dict(policy.backoff)
-    data["jitter"] = _jitter_out(policy.jitter)
-    data["rules"] = [_rule_out(rule) for rule in policy.rules]
-    return {"version": VERSION} | {name: data[name] for name in _KEYS}
+    return {"version": VERSION} | {name: _field_out(policy, name) for name in _KEYS}
+
+
+def _field_out(policy: Decider, name: str) -> Any:  # noqa: ANN401 - each field has its own form
+    value = getattr(policy, name)
+    match FIELDS[name].stored:
+        case "names":
+            return None if value is None else list(value)
+        case "deadline":
+            return _span_out(value) if policy.deadline_given else "default"
+        case "span":
+            return _span_out(value)
+        case "backoff":
+            return backoff_to_dict(value)
+        case "jitter":
+            return _jitter_out(value)
+        case "rules":
+            return [_rule_out(rule) for rule in value]
+        case "resource":
+            return _resource_out(name, value)
+    return value
 
 
 def combined_to_dict(operator: str, left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
@@ -78,43 +71,47 @@ def combined_to_dict(operator: str, left: dict[str, Any], right: dict[str, Any])
     return {"version": VERSION, "op": operator, "of": [left, right]}
 
 
-def policy_from_dict(data: object, make: Callable[..., _P], operators: Mapping[str, Callable[[_P, _P], _P]]) -> _P:
+def policy_from_dict(data: object) -> Policy:
     """See `redrive.policy.Policy.from_dict`."""
-    return _Reader(make, operators).policy(data, "policy")
+    return _policy(data, "policy")
 
 
-class _Reader(Generic[_P]):
-    """A reader of stored policies. Its arguments build them, because this module is below `redrive.policy.policy`."""
+def _policy(data: object, path: str) -> Policy:
+    mapping = _mapping(data, path)
+    _check_version(mapping, path)
+    if "op" in mapping:
+        return _combined(_keys(mapping, ("version", "op", "of"), path), path)
+    found = _keys(mapping, ("version", *_KEYS), path)
+    arguments = {name: _field_in(FIELDS[name].stored, found[name], f"{path}.{name}") for name in _KEYS}
+    return _build(path, lambda: Policy(**arguments))
 
-    def __init__(self, make: Callable[..., _P], operators: Mapping[str, Callable[[_P, _P], _P]]) -> None:
-        self._make = make
-        self._operators = operators
 
-    def policy(self, data: object, path: str) -> _P:
-        mapping = _mapping(data, path)
-        _check_version(mapping, path)
-        if "op" in mapping:
-            return self._combined(_keys(mapping, ("version", "op", "of"), path), path)
-        found = _keys(mapping, ("version", *_KEYS), path)
-        arguments = {name: found[name] for name in (*_PLAIN, *_SPANS)}
-        arguments |= {name: _resource_in(found[name], f"{path}.{name}") for name in _RESOURCES}
-        arguments["on"] = None if found["on"] is None else _names(found["on"], f"{path}.on")
-        arguments["deadline"] = ... if found["deadline"] == "default" else found["deadline"]
-        arguments["backoff"] = _backoff(found["backoff"], f"{path}.backoff")
-        arguments["jitter"] = _jitter(found["jitter"], f"{path}.jitter")
-        rules = _list(found["rules"], f"{path}.rules")
-        arguments["rules"] = [_rule(rule, f"{path}.rules[{at}]") for at, rule in enumerate(rules)]
-        return _build(path, lambda: self._make(**arguments))
+def _field_in(stored: str | None, value: object, path: str) -> Any:  # noqa: ANN401 - each field has its own form
+    match stored:
+        case "names":
+            return None if value is None else _names(value, path)
+        case "deadline":
+            return ... if value == "default" else value
+        case "backoff":
+            return _backoff(value, path)
+        case "jitter":
+            return _jitter(value, path)
+        case "rules":
+            return [_rule(rule, f"{path}[{at}]") for at, rule in enumerate(_list(value, path))]
+        case "resource":
+            return _resource_in(value, path)
+    return value  # plain values and spans are checked by the constructor
 
-    def _combined(self, data: Mapping[str, Any], path: str) -> _P:
-        operator = self._operators.get(str(data["op"]))
-        if operator is None:
-            raise PolicyValueError(f"{path}.op: {data['op']!r} is not one of {', '.join(self._operators)}")
-        parts = _list(data["of"], f"{path}.of")
-        if len(parts) != 2:  # noqa: PLR2004 - operators are binary
-            raise PolicyValueError(f"{path}.of: an operator joins two policies, not {len(parts)}")
-        left, right = (self.policy(part, f"{path}.of[{at}]") for at, part in enumerate(parts))
-        return _build(path, lambda: operator(left, right))
+
+def _combined(data: Mapping[str, Any], path: str) -> Policy:
+    operator = OPERATORS.get(str(data["op"]))
+    if operator is None:
+        raise PolicyValueError(f"{path}.op: {data['op']!r} is not one of {', '.join(OPERATORS)}")
+    parts = _list(data["of"], f"{path}.of")
+    if len(parts) != 2:  # noqa: PLR2004 - operators are binary
+        raise PolicyValueError(f"{path}.of: an operator joins two policies, not {len(parts)}")
+    left, right = (_policy(part, f"{path}.of[{at}]") for at, part in enumerate(parts))
+    return _build(path, lambda: operator(left, right))
 
 
 def _check_version(data: Mapping[str, Any], path: str) -> None:

@@ -21,11 +21,11 @@ from math import inf
 from redrive.errors import PolicyValueError
 from redrive.policy.backoff import Backoff
 from redrive.policy.classify import Classifier, Predicate, is_control_flow, matches
-from redrive.policy.decision import Decision, GiveUp, History, Retry
+from redrive.policy.decision import Decision, GiveUp, History, Retry, past_deadline
 from redrive.policy.duration import LONGEST, ZERO, format_duration, span
 from redrive.policy.failure import Failure, Stage, names_of_class
+from redrive.policy.fields import FIELDS
 from redrive.policy.jitter import Jitter
-from redrive.policy.limits import past_deadline
 from redrive.policy.reason import Reason
 from redrive.policy.rule import Rule
 from redrive.policy.treatment import NO_WAIT, REMEMBERED, Track, Wait
@@ -39,13 +39,14 @@ _PLAIN = -1
 _REMEMBERED = 1024
 _FINE = 10**9  # samples are kept as whole numbers of this part, as the other numbers of a history are whole
 _new = tuple.__new__
-_NEVER: dict[int, Wait] = {}  # what `quick` remembers of classes that it leaves to `decide`
 
 
 class Decider(Value):
     """The fields of a policy, and its decisions."""
 
     __slots__ = (
+        *FIELDS,
+        "deadline_given",
         "_by_reason",
         "_full",
         "_kept",
@@ -54,25 +55,6 @@ class Decider(Value):
         "_room",
         "_tracks",
         "_verdicts",
-        "attempt_timeout",
-        "attempts",
-        "backoff",
-        "breaker",
-        "budget",
-        "catch",
-        "deadline",
-        "deadline_given",
-        "groups",
-        "hedge",
-        "hints",
-        "idempotent",
-        "jitter",
-        "max_hint",
-        "nested",
-        "on",
-        "on_result",
-        "over_deadline",
-        "rules",
     )
     on: tuple[str, ...] | Classifier | None
     on_result: Predicate | None
@@ -174,10 +156,10 @@ class Decider(Value):
             delay = self._draw(track, wait, retry, history, sample)
         decision: Retry = _new(Retry, (delay, whole, track.name))
         if failure.hint is not None:
-            heeded = self._heed(failure, failure.hint, decision, sample)
-            if isinstance(heeded, GiveUp):
-                return heeded
-            decision = heeded
+            hinted = self._apply_hint(failure, failure.hint, decision, sample)
+            if isinstance(hinted, GiveUp):
+                return hinted
+            decision = hinted
         if decision.delay < least:
             decision = decision._replace(delay=least)
         if self.deadline is not None:
@@ -220,8 +202,8 @@ class Decider(Value):
         if waits is None:
             if len(self._kinds) >= _REMEMBERED:
                 self._kinds.clear()
-            waits = self._kinds[kind] = {} if self._is_simple(kind) else _NEVER
-        wait = NO_WAIT if waits is _NEVER else self._tracks[0].wait(attempts)
+            waits = self._kinds[kind] = {}
+        wait = self._tracks[0].wait(attempts) if self._is_simple(kind) else NO_WAIT
         if attempts <= REMEMBERED:
             waits[attempts] = wait
         return wait
@@ -243,12 +225,12 @@ class Decider(Value):
             return span(track.backoff.draw(retry, previous, sample, (kept - 1) / _FINE if kept else None))
         return span(self.jitter.apply(wait[0], sample, wait[1]))
 
-    def _heed(self, failure: Failure, told: timedelta, decision: Retry, sample: float) -> Retry | GiveUp:
+    def _apply_hint(self, failure: Failure, asked: timedelta, decision: Retry, sample: float) -> Retry | GiveUp:
         """Apply a hint: a lower bound, or a replacement of the backoff if the handler set it (`RetryAfter`)."""
         dictated = failure.reason == "RETRY_AFTER"
         if self.hints == "ignore" and not dictated:
             return decision
-        hint = min(told, LONGEST)
+        hint = min(asked, LONGEST)
         if self.max_hint is not None and hint > self.max_hint:
             why = f"asked to wait {format_duration(hint)}, longer than max_hint={format_duration(self.max_hint)}"
             return GiveUp(why, "hint")

@@ -5,7 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import NamedTuple, TypeAlias
 
-__all__ = ["Decision", "Defer", "GiveUp", "History", "Retry"]
+from redrive.policy.duration import format_duration
+
+__all__ = ["Decision", "Defer", "GiveUp", "History", "Retry", "past_deadline"]
 
 
 class History(NamedTuple):
@@ -67,3 +69,29 @@ class GiveUp(NamedTuple):
 
 
 Decision: TypeAlias = Retry | Defer | GiveUp
+
+
+# A wait that would end at the deadline or after it is not started, as in Spring, cats-retry and tenacity.
+def past_deadline(retry: Retry, now: datetime, elapsed: timedelta, deadline: timedelta, mode: str) -> Decision:
+    """Return the decision for a wait that would not end before the deadline.
+
+    Args:
+        retry: the decision without a deadline.
+        now: the present instant.
+        elapsed: time since the first attempt started.
+        deadline: the limit of the whole call.
+        mode: the policy's ``over_deadline``: ``give_up``, ``defer`` or ``truncate``.
+    """
+    if mode == "defer":
+        return Defer(now + retry.delay, retry.rule)
+    whole, since = format_duration(deadline), _readable(elapsed)
+    if elapsed >= deadline:
+        return GiveUp(f"the deadline of {whole} has passed ({since} since the start)", "deadline")
+    if mode == "truncate":
+        return Retry(deadline - elapsed, retry.nominal, "deadline")
+    wait = "the wait that was asked for" if retry.rule == "hint" else "the next wait"
+    return GiveUp(f"{wait}, {_readable(retry.delay)}, would pass the deadline of {whole} ({since} gone)", "deadline")
+
+
+def _readable(value: timedelta) -> str:
+    return format_duration(round(value / timedelta(milliseconds=1)) * timedelta(milliseconds=1))

@@ -16,35 +16,18 @@ from redrive.errors import PolicyError, PolicySyntaxError, PolicyValueError
 from redrive.policy.backoff_kinds import Exponential
 from redrive.policy.decider import Decider
 from redrive.policy.duration import format_duration, read, span
-from redrive.policy.jitter import Jitter
-from redrive.policy.syntax_error import syntax_error, value_error
+from redrive.policy.fields import DIRECTIVE_SETS, FIELDS
 
 __all__ = ["Directive", "count_of", "read_directive", "write_directive"]
 
+_syntax_error = PolicySyntaxError.with_caret
+_value_error = PolicyValueError.with_caret
 DEFAULT_RETRIES = 10
 _DOUBLES = 2
 _MOST = 2**63 - 1  # the largest count of FTL: a signed integer of 64 bits
 DEFAULT_MINIMUM = timedelta(seconds=1)
 DEFAULT_MAXIMUM = timedelta(hours=1)
 _FORM = "[<retries>] <min-backoff> [<max-backoff>] [catch <task>], for example: 10 5s 1m catch recover"
-
-_MEANT: dict[str, object] = {  # what a directive cannot say otherwise; `deadline` is looked at apart
-    "on": None,
-    "on_result": None,
-    "deadline": None,
-    "attempt_timeout": None,
-    "jitter": Jitter.none,
-    "rules": (),
-    "hints": "obey",
-    "max_hint": None,
-    "over_deadline": "give_up",
-    "nested": "outer",
-    "groups": "all",
-    "idempotent": None,
-    "budget": None,
-    "breaker": None,
-    "hedge": None,
-}
 
 
 class Directive(NamedTuple):
@@ -80,12 +63,12 @@ def read_directive(text: str) -> Directive:
         raise _no_minimum(text, retries)
     if minimum is not None and count == 0 and catch is None:
         problem = "a backoff without retries and without a catch task has nothing to delay"
-        raise value_error(text, minimum[1].at, problem, "leave it out, or name a catch task")
+        raise _value_error(text, minimum[1].at, problem, "leave it out, or name a catch task")
     low = DEFAULT_MINIMUM if minimum is None else minimum[0]
     high = max(low, DEFAULT_MAXIMUM) if maximum is None else maximum[0]
     if maximum is not None and high < low:
         problem = f"the maximum backoff {maximum[1].text} is shorter than the minimum"
-        raise value_error(text, maximum[1].at, problem, f"write at least {format_duration(low)}")
+        raise _value_error(text, maximum[1].at, problem, f"write at least {format_duration(low)}")
     return Directive(count, low, high, catch)
 
 
@@ -99,7 +82,7 @@ def _words(text: str) -> list[_Word]:
         elif start is None:
             start = at
     if not words:
-        raise syntax_error(text, 0, "the retry directive is empty", f"write {_FORM}")
+        raise _syntax_error(text, 0, "the retry directive is empty", f"write {_FORM}")
     return words
 
 
@@ -121,13 +104,13 @@ def _retries(text: str, words: list[_Word]) -> _Word | None:
     word = words[0]
     if _is_number(word.text):
         if count_of(word.text) is None:
-            raise value_error(text, word.at, "the number of retries is too large", f"write at most {_MOST}")
+            raise _value_error(text, word.at, "the number of retries is too large", f"write at most {_MOST}")
         return words.pop(0)
     if word.text[0] in "+-" and word.text[1:2].isdigit():
         problem = "the number of retries has no sign" if word.text[0] == "+" else "the number of retries is negative"
-        raise syntax_error(text, word.at, problem, "write 0 or more, without a sign")
+        raise _syntax_error(text, word.at, problem, "write 0 or more, without a sign")
     if word.text.replace(".", "", 1).isdecimal() and word.text.isascii():
-        raise syntax_error(text, word.at, "the number of retries is not whole", "write a whole number")
+        raise _syntax_error(text, word.at, "the number of retries is not whole", "write a whole number")
     return None
 
 
@@ -139,10 +122,10 @@ def _backoff(text: str, words: list[_Word], *, first: bool) -> tuple[timedelta, 
     if _is_number(word.text):
         if len(words) > 1 and words[1].text in ("d", "h", "m", "s", "ms"):
             problem = f"there is a blank between {word.text} and its unit"
-            raise syntax_error(text, words[1].at - 1, problem, f"write {word.text}{words[1].text}")
+            raise _syntax_error(text, words[1].at - 1, problem, f"write {word.text}{words[1].text}")
         hint = "" if first else "; the number of retries stands first"
         problem = f"the duration {word.text} has no unit"
-        raise syntax_error(text, word.at + len(word.text), problem, f"write {word.text}s for seconds{hint}")
+        raise _syntax_error(text, word.at + len(word.text), problem, f"write {word.text}s for seconds{hint}")
     words.pop(0)
     return span(read(word.text, text, word.at) / 1000), word
 
@@ -152,74 +135,74 @@ def _catch(text: str, words: list[_Word]) -> str | None:
         return None
     words.pop(0)
     if not words:
-        raise syntax_error(text, len(text), "the name of the catch task is missing", "write catch <task>")
+        raise _syntax_error(text, len(text), "the name of the catch task is missing", "write catch <task>")
     word = words.pop(0)
     parts = word.text.split(".")
     at = word.at
     for number, part in enumerate(parts):
         if number == 2:  # noqa: PLR2004 - module.task has two
             problem = "a catch task is named by one name, or by a module and a name"
-            raise syntax_error(text, at - 1, problem, "write catch <task> or catch <module>.<task>")
+            raise _syntax_error(text, at - 1, problem, "write catch <task> or catch <module>.<task>")
         if not part.isidentifier():
-            raise syntax_error(text, at, f"{part!r} is not a name", "write catch <task> or catch <module>.<task>")
+            raise _syntax_error(text, at, f"{part!r} is not a name", "write catch <task> or catch <module>.<task>")
         at += len(part) + 1
     return word.text
 
 
 def _left_over(text: str, word: _Word, *, minimum: object, maximum: object, catch: str | None) -> PolicySyntaxError:
     if word.text.lower() == "catch":
-        return syntax_error(text, word.at, f"the keyword {word.text!r} is not lower case", "write catch")
+        return _syntax_error(text, word.at, f"the keyword {word.text!r} is not lower case", "write catch")
     if catch is not None:
-        return syntax_error(text, word.at, f"there is nothing after the catch task, but {word.text!r}", "end here")
+        return _syntax_error(text, word.at, f"there is nothing after the catch task, but {word.text!r}", "end here")
     if maximum is not None:
-        return syntax_error(text, word.at, f"only a catch can follow, not {word.text!r}", "write catch <task>, or end")
+        return _syntax_error(text, word.at, f"only a catch can follow, not {word.text!r}", "write catch <task>, or end")
     what = "a minimum backoff" if minimum is None else "a maximum backoff or catch <task>"
-    return syntax_error(text, word.at, f"{word.text!r} is not {what}", f"write {_FORM}")
+    return _syntax_error(text, word.at, f"{word.text!r} is not {what}", f"write {_FORM}")
 
 
 def _no_minimum(text: str, retries: _Word | None) -> PolicySyntaxError:
     at = 0 if retries is None else retries.at + len(retries.text)
-    return syntax_error(text, at, "a minimum backoff is missing", "write a duration here, for example 5s")
+    return _syntax_error(text, at, "a minimum backoff is missing", "write a duration here, for example 5s")
 
 
 def write_directive(policy: Decider) -> str:
     """Return the directive of a policy; see `redrive.policy.Policy.directive`."""
     backoff = policy.backoff
     if not isinstance(backoff, Exponential) or backoff.factor != _DOUBLES or backoff.maximum is None:
-        raise _unsayable("backoff", "the backoff of a directive doubles, from a minimum to a maximum")
+        raise _inexpressible("backoff", "the backoff of a directive doubles, from a minimum to a maximum")
     if policy.retries is None:
-        raise _unsayable("attempts", "a directive has a number of retries")
+        raise _inexpressible("attempts", "a directive has a number of retries")
     if not policy.deadline_given:
-        raise _unsayable("deadline", "a directive always means deadline=None")
-    for field, meant in _MEANT.items():
-        if getattr(policy, field) != meant:
-            raise _unsayable(field, f"a directive always means {field}={meant!r}")
+        raise _inexpressible("deadline", "a directive always means deadline=None")
+    for name, field in FIELDS.items():
+        if name not in DIRECTIVE_SETS and getattr(policy, name) != field.directive:
+            raise _inexpressible(name, f"a directive always means {name}={field.directive!r}")
     if policy.catch is not None and policy.catch.count(".") > 1:
-        raise _unsayable("catch", "a directive names one task, or a module and a task")
-    said = Directive(policy.retries, span(backoff.initial), span(backoff.maximum), policy.catch)
-    text = " ".join(_spoken(said))
+        raise _inexpressible("catch", "a directive names one task, or a module and a task")
+    found = Directive(policy.retries, span(backoff.initial), span(backoff.maximum), policy.catch)
+    text = " ".join(_words_of(found))
     try:
-        exact = said == read_directive(text) and _exactly(backoff, said)
+        exact = found == read_directive(text) and _exactly(backoff, found)
     except PolicyError as error:
-        raise _unsayable("backoff", error.problem) from None
+        raise _inexpressible("backoff", error.problem) from None
     if not exact:
-        raise _unsayable("backoff", "a directive has whole milliseconds")
+        raise _inexpressible("backoff", "a directive has whole milliseconds")
     return text
 
 
-def _exactly(backoff: Exponential, said: Directive) -> bool:
-    return (backoff.initial, backoff.maximum) == (said.minimum.total_seconds(), said.maximum.total_seconds())
+def _exactly(backoff: Exponential, found: Directive) -> bool:
+    return (backoff.initial, backoff.maximum) == (found.minimum.total_seconds(), found.maximum.total_seconds())
 
 
-def _spoken(said: Directive) -> list[str]:
-    words = [str(said.retries)]
-    usual = max(said.minimum, DEFAULT_MAXIMUM)
-    if said.retries or said.minimum != DEFAULT_MINIMUM or said.maximum != usual:
-        words.append(format_duration(said.minimum))
-        if said.maximum != usual:
-            words.append(format_duration(said.maximum))
-    return words if said.catch is None else [*words, "catch", said.catch]
+def _words_of(found: Directive) -> list[str]:
+    words = [str(found.retries)]
+    usual = max(found.minimum, DEFAULT_MAXIMUM)
+    if found.retries or found.minimum != DEFAULT_MINIMUM or found.maximum != usual:
+        words.append(format_duration(found.minimum))
+        if found.maximum != usual:
+            words.append(format_duration(found.maximum))
+    return words if found.catch is None else [*words, "catch", found.catch]
 
 
-def _unsayable(field: str, why: str) -> PolicyValueError:
+def _inexpressible(field: str, why: str) -> PolicyValueError:
     return PolicyValueError(f"a directive cannot express this policy, because of {field}: {why}")

@@ -11,7 +11,6 @@ from math import isfinite
 from typing import TypeAlias
 
 from redrive.errors import PolicySyntaxError, PolicyValueError
-from redrive.policy.syntax_error import syntax_error
 
 __all__ = ["LONGEST", "ZERO", "Duration", "format_duration", "parse_duration", "seconds", "span"]
 
@@ -21,6 +20,7 @@ ZERO = timedelta(0)
 LONGEST = timedelta(days=365_250)
 """The longest span that redrive computes with (a thousand years); longer ones are cut to it."""
 
+_syntax_error = PolicySyntaxError.with_caret
 _LONGEST_SECONDS = LONGEST.total_seconds()
 _UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}  # in milliseconds, largest first
 _NAMES = tuple(_UNITS)
@@ -71,7 +71,7 @@ def span(number: float) -> timedelta:
 def read(word: str, text: str, start: int) -> int:
     """Read one duration, in milliseconds, that stands at ``start`` of a longer text; errors point into that text."""
     if not word:
-        raise syntax_error(text, start, "a duration is missing", _VALID)
+        raise _syntax_error(text, start, "a duration is missing", _VALID)
     total, at, last = 0, 0, -1
     while at < len(word):
         number_end = _skip(word, at, "0123456789")
@@ -84,7 +84,7 @@ def read(word: str, text: str, start: int) -> int:
         rank = _NAMES.index(unit)
         if rank <= last:
             problem = f"the unit {unit!r} comes after {_NAMES[last]!r}"
-            raise syntax_error(text, start + number_end, problem, _VALID)
+            raise _syntax_error(text, start + number_end, problem, _VALID)
         total += min(int(word[at:number_end].lstrip("0")[:16] or "0"), 10**15) * _UNITS[unit]  # saturating
         at, last = unit_end, rank
     return total
@@ -98,18 +98,18 @@ def _skip(word: str, at: int, alphabet: str) -> int:
 
 def _no_number(word: str, at: int, text: str, start: int) -> PolicySyntaxError:
     if word[at] in "+-":
-        return syntax_error(text, start + at, "a duration has no sign", _VALID)
+        return _syntax_error(text, start + at, "a duration has no sign", _VALID)
     if word[at] == ".":
-        return syntax_error(text, start + at, "a duration takes whole numbers only", "write 1500ms for 1.5s")
-    return syntax_error(text, start + at, f"a duration cannot contain {word[at]!r} here", _VALID)
+        return _syntax_error(text, start + at, "a duration takes whole numbers only", "write 1500ms for 1.5s")
+    return _syntax_error(text, start + at, f"a duration cannot contain {word[at]!r} here", _VALID)
 
 
 def _bad_unit(number: str, unit: str, text: str, at: int) -> PolicySyntaxError:
     if not unit:
         if text[at : at + 1] == ".":
-            return syntax_error(text, at, "a duration takes whole numbers only", "write 1500ms for 1.5s")
-        return syntax_error(text, at, f"the number {number} has no unit", f"write {number}s for {number} seconds")
-    return syntax_error(text, at, f"there is no unit {unit!r}", _VALID)
+            return _syntax_error(text, at, "a duration takes whole numbers only", "write 1500ms for 1.5s")
+        return _syntax_error(text, at, f"the number {number} has no unit", f"write {number}s for {number} seconds")
+    return _syntax_error(text, at, f"there is no unit {unit!r}", _VALID)
 
 
 def format_duration(value: timedelta) -> str:

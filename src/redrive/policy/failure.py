@@ -9,10 +9,11 @@ Signals (`redrive.errors.RetryAfter`, `redrive.errors.GiveUp`) also apply in the
 
 from __future__ import annotations
 
-import reprlib
+from collections.abc import Callable
 from datetime import timedelta
 from enum import Enum
-from typing import NamedTuple
+from functools import lru_cache
+from typing import NamedTuple, cast
 
 from redrive.errors import Cancel, GiveUp, PolicyError, PolicyValueError, RetryAfter, Signal, Snooze
 from redrive.policy.duration import parse_duration
@@ -26,9 +27,9 @@ class Stage(Enum):
     NOT_SENT = "not_sent"
     """It was never sent: nothing can have happened."""
     IN_FLIGHT = "in_flight"
-    """It was sent and no answer came: nobody knows whether it took effect."""
+    """It was sent and no answer came: its effect is unknown."""
     ANSWERED = "answered"
-    """The other side said no (a local exception counts as that)."""
+    """The other side refused it; local exceptions have this stage, too."""
 
 
 class Failure(NamedTuple):
@@ -84,7 +85,7 @@ class Failure(NamedTuple):
         if stage.__class__ is not Stage:
             stage = _stage(stage)
         kind = type(exception)
-        known = _KNOWN.get(kind) or names_of_class(kind)
+        known = names_of_class(kind)
         if (
             known[1]
             and reason is None
@@ -102,6 +103,8 @@ class Failure(NamedTuple):
     @classmethod
     def of_result(cls, result: object, rejected_by: tuple[int, ...] | None = None) -> Failure:
         """Describe a result that counts as a failure (``on_result``)."""
+        import reprlib
+
         return cls((), f"result {reprlib.repr(result)}", "RESULT", candidate=True, rejected_by=rejected_by)
 
 
@@ -114,8 +117,6 @@ def _stage(value: object) -> Stage:
 
 
 _new = tuple.__new__
-_KNOWN: dict[type, tuple[tuple[str, ...], bool]] = {}  # names of a class, and whether it is an ordinary one
-_REMEMBERED = 1024  # classes; a program that makes classes on the fly must not fill the memory
 
 
 def qualified_name(cls: type) -> str:
@@ -123,16 +124,15 @@ def qualified_name(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
-def names_of_class(cls: type[BaseException]) -> tuple[tuple[str, ...], bool]:
-    """Return `Failure.types` for a class of exceptions, and True if it is neither a signal nor a group."""
-    if (known := _KNOWN.get(cls)) is not None:
-        return known
+def _names_of_class(cls: type[BaseException]) -> tuple[tuple[str, ...], bool]:
     hidden = {object, BaseException} if issubclass(cls, Exception) else {object}
     types = tuple(qualified_name(base) for base in cls.__mro__ if base not in hidden)
-    if len(_KNOWN) >= _REMEMBERED:
-        _KNOWN.clear()
-    known = _KNOWN[cls] = (types, not issubclass(cls, Signal | BaseExceptionGroup))
-    return known
+    return types, not issubclass(cls, Signal | BaseExceptionGroup)
+
+
+# The cache is bounded, because a program that creates classes at run time must not fill the memory.
+names_of_class = cast("Callable[[type[BaseException]], tuple[tuple[str, ...], bool]]", lru_cache(1024)(_names_of_class))
+"""Return `Failure.types` for a class of exceptions, and True if it is neither a signal nor a group."""
 
 
 def _of_other(types: tuple[str, ...], exception: BaseException, reason: str | None, stage: Stage) -> Failure:
@@ -157,7 +157,7 @@ def _hint(exception: BaseException) -> timedelta | None:
         value = getattr(exception, "retry_after", None)
         if value is None:
             return None
-    if isinstance(value, str):  # database drivers keep advice for people under the same name
+    if isinstance(value, str):  # database drivers have a text for users under the same name
         return None
     try:
         return parse_duration(value)

@@ -1,9 +1,15 @@
-"""Validation of the fields of a policy; each function returns the value to keep, and its errors name the field."""
+"""The fields of a policy: one table with their validation, their stored form, and their value in a directive.
+
+`FIELDS` is the only list of fields; the constructor of `redrive.policy.Policy`, its codec and its directive read it.
+Each check returns the value to keep, and its errors name the field.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
+from types import EllipsisType, MappingProxyType
+from typing import Any, NamedTuple
 
 from redrive.errors import PolicyError, PolicyValueError
 from redrive.policy.backoff import Backoff
@@ -11,18 +17,12 @@ from redrive.policy.classify import Classifier, On, Predicate, names_of
 from redrive.policy.duration import ZERO, Duration, parse_duration
 from redrive.policy.jitter import Jitter
 from redrive.policy.rule import Rule
+from redrive.policy.value import check_attempts
 
-__all__ = ["On", "bound", "candidates", "choice", "flag", "jitter", "resource", "rules", "schedule", "span", "task"]
-
-_CHOICES = {
-    "hints": ("obey", "ignore"),
-    "over_deadline": ("give_up", "defer", "truncate"),
-    "nested": ("outer", "both"),
-    "groups": ("all", "any", "never"),
-}
+__all__ = ["DIRECTIVE_SETS", "FIELDS", "Field", "On", "span"]
 
 
-def candidates(on: On | None, on_result: Predicate | None) -> tuple[str, ...] | Classifier | None:
+def _candidates(on: On | None, on_result: Predicate | None) -> tuple[str, ...] | Classifier | None:
     """Check ``on``: names, a classifier, or None for any exception; ``()`` beside ``on_result`` means no exception."""
     if on is None:
         return None
@@ -33,7 +33,7 @@ def candidates(on: On | None, on_result: Predicate | None) -> tuple[str, ...] | 
     return names_of(on, "on")
 
 
-def bound(value: Duration | None, field: str) -> timedelta | None:
+def _bound(value: Duration | None, field: str) -> timedelta | None:
     """Check ``deadline`` and ``attempt_timeout``: a span above zero, or None for no limit."""
     if value is None:
         return None
@@ -41,6 +41,11 @@ def bound(value: Duration | None, field: str) -> timedelta | None:
     if kept == ZERO:
         raise PolicyValueError(f"{field}={value!r} leaves no time at all; None means no bound")
     return kept
+
+
+def _deadline(value: Duration | EllipsisType | None) -> timedelta | None:
+    """Check ``deadline``: a span above zero, None for no limit, or ... for the default of the place."""
+    return None if isinstance(value, EllipsisType) else _bound(value, "deadline")
 
 
 def span(value: Duration, field: str) -> timedelta:
@@ -52,7 +57,7 @@ def span(value: Duration, field: str) -> timedelta:
         raise type(error)(f"{field}: {error}", text=error.text, at=error.at, problem=problem) from None
 
 
-def schedule(value: Backoff) -> Backoff:
+def _schedule(value: Backoff) -> Backoff:
     """Check ``backoff``."""
     if not isinstance(value, Backoff):
         raise PolicyValueError(
@@ -61,7 +66,7 @@ def schedule(value: Backoff) -> Backoff:
     return value
 
 
-def jitter(value: Jitter | str | None, backoff: Backoff) -> Jitter:
+def _jitter(value: Jitter | str | None, backoff: Backoff) -> Jitter:
     """Check ``jitter``: full by default, none for a backoff that draws its own delays."""
     if value is None:
         return Jitter.none if backoff.draws else Jitter.full
@@ -73,7 +78,7 @@ def jitter(value: Jitter | str | None, backoff: Backoff) -> Jitter:
     return kept
 
 
-def rules(value: Iterable[Rule]) -> tuple[Rule, ...]:
+def _rules(value: Iterable[Rule]) -> tuple[Rule, ...]:
     """Check ``rules``."""
     kept = tuple(value)
     for rule in kept:
@@ -82,29 +87,76 @@ def rules(value: Iterable[Rule]) -> tuple[Rule, ...]:
     return kept
 
 
-def task(name: str | None) -> str | None:
+def _task(name: str | None) -> str | None:
     """Check ``catch``, the name of a task."""
     if name is not None and not (isinstance(name, str) and all(part.isidentifier() for part in name.split("."))):
         raise PolicyValueError(f"catch={name!r}: the catch task is named 'task' or 'module.task'")
     return name
 
 
-def choice(field: str, value: str) -> str:
+def _choice(field: str, value: str, words: tuple[str, ...]) -> str:
     """Check a field with a fixed set of words."""
-    if value not in _CHOICES[field]:
-        raise PolicyValueError(f"{field}={value!r}: it can be {', '.join(_CHOICES[field])}")
+    if value not in words:
+        raise PolicyValueError(f"{field}={value!r}: it can be {', '.join(words)}")
     return value
 
 
-def flag(field: str, value: bool | None) -> bool | None:  # noqa: FBT001 - the value of a field
+def _flag(field: str, value: bool | None) -> bool | None:  # noqa: FBT001 - the value of a field
     """Check a field that is True, False, or None for the default of the place."""
     if value is not None and not isinstance(value, bool):
         raise PolicyValueError(f"{field}={value!r}: it can be True or False, or None for the default of the place")
     return value
 
 
-def resource(field: str, value: object) -> object:
+def _resource(field: str, value: object) -> object:
     """Check ``budget``, ``breaker`` and ``hedge``: a key, an object, or None."""
     if value == "":
         raise PolicyValueError(f"{field}='' is empty: give a key, an object, or None")
     return value
+
+
+# ----------------------------------------------------------------------------------------------------------- the table
+
+DIRECTIVE_SETS = ("attempts", "backoff", "catch")
+"""The fields that the text of a directive sets; all others have the value that `FIELDS` names."""
+
+
+class Field(NamedTuple):
+    """One field of a policy.
+
+    Attributes:
+        check: ``(value, arguments)``: returns the value to keep; ``arguments`` are those of the whole constructor.
+        stored: its form in `redrive.policy.codec`; None for a field that cannot be stored.
+        directive: its value in every directive, unless it is one of `DIRECTIVE_SETS`.
+    """
+
+    check: Callable[[Any, Mapping[str, Any]], object]
+    stored: str | None
+    directive: object = None
+
+
+FIELDS: Mapping[str, Field] = MappingProxyType(
+    {
+        "on": Field(lambda value, given: _candidates(value, given["on_result"]), "names"),
+        "on_result": Field(lambda value, _: value, None),
+        "attempts": Field(lambda value, _: check_attempts(value, "attempts"), "plain"),
+        "deadline": Field(lambda value, _: _deadline(value), "deadline"),
+        "attempt_timeout": Field(lambda value, _: _bound(value, "attempt_timeout"), "span"),
+        "backoff": Field(lambda value, _: _schedule(value), "backoff"),
+        "jitter": Field(lambda value, given: _jitter(value, given["backoff"]), "jitter", Jitter.none),
+        "rules": Field(lambda value, _: _rules(value), "rules", ()),
+        "catch": Field(lambda value, _: _task(value), "plain"),
+        "hints": Field(lambda value, _: _choice("hints", value, ("obey", "ignore")), "plain", "obey"),
+        "max_hint": Field(lambda value, _: None if value is None else span(value, "max_hint"), "span"),
+        "over_deadline": Field(
+            lambda value, _: _choice("over_deadline", value, ("give_up", "defer", "truncate")), "plain", "give_up"
+        ),
+        "nested": Field(lambda value, _: _choice("nested", value, ("outer", "both")), "plain", "outer"),
+        "groups": Field(lambda value, _: _choice("groups", value, ("all", "any", "never")), "plain", "all"),
+        "idempotent": Field(lambda value, _: _flag("idempotent", value), "plain"),
+        "budget": Field(lambda value, _: _resource("budget", value), "resource"),
+        "breaker": Field(lambda value, _: _resource("breaker", value), "resource"),
+        "hedge": Field(lambda value, _: _resource("hedge", value), "resource"),
+    }
+)
+"""All fields in the order of the constructor."""

@@ -59,7 +59,7 @@ class Written(NamedTuple):
         catch: ``verb`` or ``module.verb``, or None.
     """
 
-    count: int | None  # type: ignore[assignment]  # FTL's name; it hides a method of tuple that nobody needs here
+    count: int | None  # type: ignore[assignment]  # FTL's name; it hides an unused method of tuple
     minimum: str
     maximum: str
     catch: str | None

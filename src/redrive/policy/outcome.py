@@ -112,7 +112,7 @@ def _shown(value: timedelta) -> str:
     return f"{seconds:.2f} s"
 
 
-class _Told(Value):
+class _WithRecord(Value):
     """The base of outcomes: a value with a record."""
 
     __slots__ = ()
@@ -124,7 +124,7 @@ class _Told(Value):
         return self.record.timeline
 
 
-class Ok(_Told, Generic[T]):
+class Ok(_WithRecord, Generic[T]):
     """The call succeeded.
 
     Attributes:
@@ -145,7 +145,7 @@ class Ok(_Told, Generic[T]):
         return self.value
 
 
-class GaveUp(_Told):
+class GaveUp(_WithRecord):
     """The call failed and is not repeated.
 
     Attributes:
@@ -185,7 +185,7 @@ class GaveUp(_Told):
         return _unwrapped(self.error, self.value)
 
 
-class Deferred(_Told):
+class Deferred(_WithRecord):
     """The next attempt is beyond the deadline (``over_deadline="defer"``); a durable job can take over.
 
     Attributes:
@@ -235,7 +235,7 @@ def surface(error: Exception) -> NoReturn:
     try:
         raise error
     finally:
-        error.__context__ = context  # `raise` inside somebody's `except` would replace it
+        error.__context__ = context  # `raise` inside an `except` clause would replace it
         del error
 
 

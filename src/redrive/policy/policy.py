@@ -5,27 +5,29 @@ A policy holds no counters and reads no clock: all that differs between calls is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from types import EllipsisType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from redrive.errors import PolicyValueError
-from redrive.policy import fields
 from redrive.policy.backoff import Backoff
 from redrive.policy.backoff_kinds import Constant, Exponential
 from redrive.policy.call_methods import CallMethods
 from redrive.policy.classify import On, Predicate, answer_of, described
 from redrive.policy.decider import Decider
 from redrive.policy.duration import Duration, span
-from redrive.policy.explain import Explanation, explain
 from redrive.policy.failure import Failure, Stage
+from redrive.policy.fields import FIELDS
+from redrive.policy.fields import span as span_of
 from redrive.policy.jitter import Jitter
-from redrive.policy.limits import check_attempts
 from redrive.policy.rule import Rule
 from redrive.policy.value import freeze
 
-__all__ = ["OPERATORS", "Policy", "gate", "only_limits"]
+if TYPE_CHECKING:
+    from redrive.policy.explain import Explanation
+
+__all__ = ["Policy", "gate", "only_limits"]
 
 IN_PROCESS_DEADLINE = timedelta(seconds=45)
 _DEFAULT_BACKOFF = Exponential(0.1, 5.0)
@@ -34,9 +36,6 @@ _SPINNING = timedelta(seconds=1)
 _ALWAYS = (
     10**9
 )  # attempts of a policy that only names failures, and leaves all limits to the one that it is combined with
-
-OPERATORS: dict[str, Callable[[Policy, Policy], Policy]] = {}
-"""The operators on policies by their sign; `redrive.policy.algebra` puts them here."""
 
 
 class Policy(CallMethods, Decider):
@@ -71,28 +70,9 @@ class Policy(CallMethods, Decider):
     """
 
     __slots__ = ()
-    _fields: ClassVar[tuple[str, ...]] = (
-        "on",
-        "on_result",
-        "attempts",
-        "deadline",
-        "attempt_timeout",
-        "backoff",
-        "jitter",
-        "rules",
-        "catch",
-        "hints",
-        "max_hint",
-        "over_deadline",
-        "nested",
-        "groups",
-        "idempotent",
-        "budget",
-        "breaker",
-        "hedge",
-    )
+    _fields: ClassVar[tuple[str, ...]] = tuple(FIELDS)
 
-    def __init__(  # noqa: PLR0913 - keyword-only, one for each thing that a policy says
+    def __init__(  # noqa: PLR0913 - keyword-only, one for each field
         self,
         *,
         on: On | None = None,
@@ -114,25 +94,10 @@ class Policy(CallMethods, Decider):
         breaker: object = None,
         hedge: object = None,
     ) -> None:
-        freeze(self, "on", fields.candidates(on, on_result))
-        freeze(self, "on_result", on_result)
-        freeze(self, "attempts", check_attempts(attempts, "attempts"))
+        given = locals()
+        for name, field in FIELDS.items():
+            freeze(self, name, field.check(given[name], given))
         freeze(self, "deadline_given", deadline is not ...)
-        freeze(self, "deadline", None if isinstance(deadline, EllipsisType) else fields.bound(deadline, "deadline"))
-        freeze(self, "attempt_timeout", fields.bound(attempt_timeout, "attempt_timeout"))
-        freeze(self, "backoff", fields.schedule(backoff))
-        freeze(self, "jitter", fields.jitter(jitter, backoff))
-        freeze(self, "rules", fields.rules(rules))
-        freeze(self, "catch", fields.task(catch))
-        freeze(self, "hints", fields.choice("hints", hints))
-        freeze(self, "max_hint", None if max_hint is None else fields.span(max_hint, "max_hint"))
-        freeze(self, "over_deadline", fields.choice("over_deadline", over_deadline))
-        freeze(self, "nested", fields.choice("nested", nested))
-        freeze(self, "groups", fields.choice("groups", groups))
-        freeze(self, "idempotent", fields.flag("idempotent", idempotent))
-        freeze(self, "budget", fields.resource("budget", budget))
-        freeze(self, "breaker", fields.resource("breaker", breaker))
-        freeze(self, "hedge", fields.resource("hedge", hedge))
         self._check()
         self._prepare()
 
@@ -187,13 +152,13 @@ class Policy(CallMethods, Decider):
         if strict:
             from redrive.policy import ftl
 
-            said = ftl.read_directive(text)
+            found = ftl.read_directive(text)
         else:
             from redrive.policy import directive
 
-            said = directive.read_directive(text)
-        backoff = Backoff.exponential(said.minimum, said.maximum)
-        return cls(attempts=said.retries + 1, deadline=None, backoff=backoff, jitter=Jitter.none, catch=said.catch)
+            found = directive.read_directive(text)
+        backoff = Backoff.exponential(found.minimum, found.maximum)
+        return cls(attempts=found.retries + 1, deadline=None, backoff=backoff, jitter=Jitter.none, catch=found.catch)
 
     def directive(self) -> str:
         """Return the directive of this policy: ``Policy.parse(policy.directive()) == policy``.
@@ -224,7 +189,7 @@ class Policy(CallMethods, Decider):
         """
         from redrive.policy import codec
 
-        return codec.policy_from_dict(data, Policy, OPERATORS)
+        return codec.policy_from_dict(data)
 
     # --- what it makes of an exception and of a result (in process)
 
@@ -285,21 +250,29 @@ class Policy(CallMethods, Decider):
 
     def explain(self) -> Explanation:
         """Return the worst-case number of executions, the worst-case time, and a sentence that describes the policy."""
+        from redrive.policy.explain import explain
+
         return explain(self)
 
     # --- algebra; see `redrive.policy.algebra`
 
     def __and__(self, other: Policy) -> Policy:
         """Give up if either policy does; of two retries take the later one."""
-        return OPERATORS["&"](self, other)
+        from redrive.policy.algebra import Both
+
+        return Both(self, other)
 
     def __or__(self, other: Policy) -> Policy:
         """Give up if both policies do; of two retries take the earlier one."""
-        return OPERATORS["|"](self, other)
+        from redrive.policy.algebra import Either
+
+        return Either(self, other)
 
     def __rshift__(self, other: Policy) -> Policy:
         """Follow this policy until it gives up, then the other."""
-        return OPERATORS[">>"](self, other)
+        from redrive.policy.algebra import Then
+
+        return Then(self, other)
 
     def take(self, n: int) -> Policy:
         """Limit the retries to ``n`` in all, including those of rules that have attempts of their own."""
@@ -312,7 +285,7 @@ class Policy(CallMethods, Decider):
 
     def up_to(self, total: Duration) -> Policy:
         """Limit the whole call to this time, waits included."""
-        limit = fields.span(total, "up_to")
+        limit = span_of(total, "up_to")
         return self.with_(deadline=limit if self.deadline is None else min(limit, self.deadline))
 
     def cap(self, maximum: Duration) -> Policy:
@@ -326,7 +299,7 @@ class Policy(CallMethods, Decider):
         A delay that was drawn below the minimum becomes the minimum itself, so such retries come together. To spread
         them above it, give the policy ``jitter=Jitter.added(...)`` or its backoff a ``.floor()``.
         """
-        return self & gate(self, backoff=Constant(fields.span(minimum, "at_least")), jitter="none")
+        return self & gate(self, backoff=Constant(span_of(minimum, "at_least")), jitter="none")
 
     def per(self, *names: type[BaseException] | str) -> Policy:
         """Restrict the policy to failures of these reasons or types; it gives up on any other failure.

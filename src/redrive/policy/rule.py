@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from redrive.errors import PolicyValueError
 from redrive.policy.backoff import Backoff
 from redrive.policy.classify import names_of
-from redrive.policy.limits import check_attempts
-from redrive.policy.value import Value, freeze
+from redrive.policy.value import Value, check_attempts, freeze
 
 __all__ = ["Rule"]
 

@@ -13,10 +13,10 @@ from redrive.policy.duration import span
 __all__ = ["NO_WAIT", "REMEMBERED", "Track", "Wait"]
 
 REMEMBERED = 64
-"""Retries whose delay is remembered; later ones are computed each time, which who has waited so long can afford."""
+"""Number of retries with a kept delay; later delays are computed each time."""
 
 Wait: TypeAlias = tuple[float, float]
-"""What a delay is at least, and what luck may add to it, in seconds."""
+"""The least delay and the range of the jitter above it, in seconds."""
 
 NO_WAIT: Wait = (inf, 0.0)
 """The wait before a retry that there is not: it fits before no deadline."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, NoReturn, Self, TypeVar
 
-__all__ = ["Value", "freeze"]
+from redrive.errors import PolicyValueError
+
+__all__ = ["Value", "check_attempts", "freeze", "number", "whole"]
 
 freeze = object.__setattr__
 """Set an attribute of a value while it is being built: ``freeze(self, "name", value)``."""
@@ -68,3 +70,44 @@ class Value:
 
 def _rebuild(cls: type[_V], arguments: dict[str, Any]) -> _V:
     return cls(**arguments)
+
+
+def number(name: str, value: Any, *, above: float | None = None) -> float:  # noqa: ANN401 - checked here
+    """Return a finite number, zero or more, or above a bound.
+
+    Raises:
+        PolicyValueError: the value is not such a number.
+    """
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    low = 0 if above is None else above
+    if not is_number or not (value > low or (above is None and value == low)) or value == float("inf"):
+        wanted = "zero or more" if above is None else f"above {above:g}"
+        raise PolicyValueError(f"{name}={value!r}: it is a number, {wanted}")
+    found: float = value
+    return found
+
+
+def whole(name: str, value: object) -> int:
+    """Return a whole number, zero or more.
+
+    Raises:
+        PolicyValueError: the value is not such a number.
+    """
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise PolicyValueError(f"{name}={value!r}: it is a whole number, zero or more")
+    return value
+
+
+def check_attempts(attempts: int | None, field: str) -> int | None:
+    """Return a number of executions, the first included, or None for no limit.
+
+    Raises:
+        PolicyValueError: the value is not a whole number, or less than 1.
+    """
+    if attempts is None:
+        return None
+    if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
+        raise PolicyValueError(
+            f"{field}={attempts!r}: attempts counts executions, the first included: a whole number from 1 up"
+        )
+    return attempts

@@ -46,11 +46,10 @@ from redrive.retrying.context import Deadline, deadline, disabled
 from redrive.retrying.decorator import retry
 
 if TYPE_CHECKING:
-    from redrive.policy.adaptive import Adaptive
     from redrive.policy.breaker import BreakerSettings
     from redrive.policy.budget import ConcurrencyBudget, RatioBudget, ThrottleBudget, TokenBudget
     from redrive.policy.hedge import Hedge
-    from redrive.policy.shedding import Shedding
+    from redrive.policy.overload import Adaptive, Shedding
     from redrive.retrying.generators import resume
     from redrive.retrying.limiter import Limiter
     from redrive.retrying.shared import SharedBreaker, SharedBudget, breaker, budget, hedge, isolated
@@ -85,7 +84,7 @@ __all__ = [
 ]
 
 _LAZY = {
-    "Adaptive": "redrive.policy.adaptive",
+    "Adaptive": "redrive.policy.overload",
     "BreakerSettings": "redrive.policy.breaker",
     "ConcurrencyBudget": "redrive.policy.budget",
     "Hedge": "redrive.policy.hedge",
@@ -93,7 +92,7 @@ _LAZY = {
     "RatioBudget": "redrive.policy.budget",
     "SharedBreaker": "redrive.retrying.shared",
     "SharedBudget": "redrive.retrying.shared",
-    "Shedding": "redrive.policy.shedding",
+    "Shedding": "redrive.policy.overload",
     "ThrottleBudget": "redrive.policy.budget",
     "TokenBudget": "redrive.policy.budget",
     "breaker": "redrive.retrying.shared",

@@ -17,8 +17,8 @@ start at once. A wait that would pass the deadline of the enclosing call is not 
 function is not called.
 
 A limiter can follow its target, since it sees every answer: ``rate=Adaptive(...)`` sends as many calls as the target
-accepts (`redrive.policy.adaptive`), and ``shed=Shedding(...)`` does not send calls that would be refused
-(`redrive.policy.shedding`). A cancelled attempt has no answer.
+accepts (`redrive.policy.overload`), and ``shed=Shedding(...)`` does not send calls that would be refused
+(`redrive.policy.overload`). A cancelled attempt has no answer.
 """
 
 from __future__ import annotations
@@ -33,9 +33,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from redrive.clock import Clock, in_trio
 from redrive.errors import Overloaded, PolicyValueError
-from redrive.policy.adaptive import Adaptive, AdaptiveRate
-from redrive.policy.answers import Answers
-from redrive.policy.shedding import Shedding
+from redrive.policy.overload import Adaptive, AdaptiveRate, Answers, Shedding
 from redrive.retrying.context import SCOPE, SYSTEM, attempt, deadline
 from redrive.retrying.rng import roll
 

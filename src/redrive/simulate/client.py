@@ -23,7 +23,7 @@ from redrive.policy.breaker import (
     initial,
     step,
 )
-from redrive.policy.ledger import Budget, Ledger
+from redrive.policy.budget import Budget, Ledger
 
 __all__ = ["EPOCH", "FormulaClient", "PolicyClient", "SimulatedCall", "SimulatedClient"]
 

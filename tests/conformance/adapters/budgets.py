@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from redrive.policy import Backoff, Failure, Policy
-from redrive.policy.adaptive import Adaptive, AdaptiveRate, Cubic
 from redrive.policy.budget import ConcurrencyBudget, RatioBudget, ThrottleBudget, TokenBudget
+from redrive.policy.overload import Adaptive, AdaptiveRate, Cubic
 from redrive.retrying import SharedBudget, Shedding
 from redrive.retrying.context import using
 from tests.conformance.adapters.vocabulary import Said, UnknownWord, demand, is_refused, read, word

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import typer
 
-from redrive.errors import ConfigurationError, PolicyError, PolicyValueError
+from redrive.errors import ConfigurationError, PolicyError, PolicySyntaxError, PolicyValueError
 from redrive.policy import Policy
-from redrive.policy.syntax_error import syntax_error
 from redrive.visible import visible
 
 __all__ = ["Read", "find", "read_policy"]
@@ -130,7 +129,7 @@ def _unreadable(place: str, error: json.JSONDecodeError) -> PolicyError:
     start = max(0, at - _SHOWN)
     problem = f"{place}line {error.lineno} cannot be read"
     valid = error.msg[0].lower() + error.msg[1:]
-    return syntax_error(line[start : at + _SHOWN], at - start, problem, valid)
+    return PolicySyntaxError.with_caret(line[start : at + _SHOWN], at - start, problem, valid)
 
 
 def _directive(policy: Policy) -> str:

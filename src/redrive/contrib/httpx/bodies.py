@@ -1,19 +1,18 @@
-"""Bodies: of requests, which may have to be sent twice, and of answers, which may have to be read early.
+"""Bodies of requests, which may be sent twice, and of answers, which may be read early.
 
-**A request's body** is read from its beginning each time that it is sent, or not at all:
-
+=============================================  =================================================================
+body of a request                              sent again
 =============================================  =================================================================
 ``content=b"..."``, ``json=``, ``data=``       bytes: always
 a list or tuple of bytes                       always
-a file that can seek                           from where it stood; httpx by itself would send the rest, or nothing
-``files=`` with files that can seek            always (httpx goes to their beginning)
-a generator, a file that cannot seek, others   once; that nothing of it was read yet is as good as new
+a file that can seek                           from its first position
+``files=`` with files that can seek            always (httpx seeks to their beginning)
+a generator, a file that cannot seek, others   only if no byte of it was read
 =============================================  =================================================================
 
-**An answer's body** is on the connection until it is read, and the connection belongs to it that long. So what is small
-is read at once. The answer of an attempt that is retried must not hold a connection while the call waits, and may yet
-be the last one and be wanted whole; so of a failed answer as much is read as a small body may have, and the rest is
-there for the reader if there is one. What is not read before the next attempt is closed with its connection.
+The body of an answer occupies the connection until it is read or closed. Short bodies are read at once. Of a failed
+answer at most `SHORT` bytes are read, so that its connection is free during the wait; the rest is left to the caller if
+it is the last answer, and is otherwise closed.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ _File: TypeAlias = Any
 
 
 class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """The body of a request that can be asked whether it was read, and begins anew each time if it can.
+    """The body of a request. It records that it was read, and starts again each time if it can.
 
     Args:
-        stream: httpx's own, or somebody's; bytes need no such care.
+        stream: httpx's own stream, or a user's.
 
     Attributes:
-        begun: something of it has been read.
+        begun: True if a part of it has been read.
     """
 
     def __init__(self, stream: _Stream) -> None:
@@ -53,7 +52,7 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
 
     @property
     def spent(self) -> bool:
-        """Whether it cannot be sent any more."""
+        """True if it cannot be sent any more."""
         return self.begun and self._rewind is None
 
     def _begin(self) -> None:
@@ -74,7 +73,7 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
 
 
 def _rewinder(stream: _Stream) -> Callable[[], object] | None:
-    """What brings a body back to where it stands now; None if nothing does."""
+    """Return a function that resets a body to its present position; None if that is impossible."""
     if not type(stream).__module__.startswith("httpx."):
         return None  # somebody's own, which may be anything
     fields = getattr(stream, "fields", None)  # a multipart body goes to the beginning of its files by itself
@@ -95,17 +94,17 @@ def _can_seek(file: _File) -> bool:
 
 
 def _nothing() -> None:
-    """Some bodies begin anew by themselves."""
+    """Do nothing, for bodies that start again by themselves."""
 
 
 class Part(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """The body of an answer of which some has been read: that, and then what follows.
+    """The body of an answer of which a part has been read: that part, then the rest.
 
     Args:
-        chunks: what has been read.
-        stream: where it comes from; it is to be closed.
-        rest: what has not been read, if there is more.
-        error: what came instead.
+        chunks: the part that has been read.
+        stream: the stream to close.
+        rest: the unread rest, if there is one.
+        error: the error that ended the stream, raised after the chunks.
     """
 
     def __init__(
@@ -144,25 +143,18 @@ class Part(httpx.SyncByteStream, httpx.AsyncByteStream):
 
 
 def is_short(response: httpx.Response, limit: int | None) -> bool:
-    """Whether the body of an answer is to be read at once.
-
-    Args:
-        response: its head.
-        limit: the most bytes; None: any body is.
-    """
+    """Return True if the body of an answer should be read at once: its length is at most ``limit``, if there is one."""
+    if isinstance(response.stream, httpx.ByteStream):
+        return False  # it is in memory
     length = response.headers.get("content-length", "")
     return limit is None or (length.isascii() and length.isdigit() and len(length) < _DIGITS and int(length) <= limit)
 
 
 def read(response: httpx.Response, limit: int | None) -> Exception | None:
-    """Read the body of an answer, or as much of it as is allowed; its stream has it then.
-
-    Args:
-        response: its head.
-        limit: so many bytes, or one chunk more; None for all.
+    """Read the body of an answer, or ``limit`` bytes and at most one chunk more, and keep it as the response's stream.
 
     Returns:
-        What the body ended with, if it broke off. Whoever reads the body gets it, too.
+        The error that ended the body, if it broke off; a reader of the body gets it, too.
     """
     stream: _Stream = response.stream
     chunks: list[bytes] = []
@@ -185,9 +177,6 @@ def read(response: httpx.Response, limit: int | None) -> Exception | None:
 def read_whole(response: httpx.Response) -> None:
     """Read the body of an answer to its end.
 
-    Args:
-        response: its head.
-
     Raises:
         Exception: the body broke off.
     """
@@ -197,7 +186,7 @@ def read_whole(response: httpx.Response) -> None:
 
 
 async def aread(response: httpx.Response, limit: int | None) -> Exception | None:
-    """The same for an async answer."""
+    """Do the same as `read` for an async answer."""
     stream: _Stream = response.stream
     chunks: list[bytes] = []
     rest, room = aiter(stream), limit
@@ -217,7 +206,7 @@ async def aread(response: httpx.Response, limit: int | None) -> Exception | None
 
 
 async def aread_whole(response: httpx.Response) -> None:
-    """The same for an async answer."""
+    """Do the same as `read_whole` for an async answer."""
     error = await aread(response, None)
     if error is not None:
         raise error

@@ -1,33 +1,28 @@
-"""One request through a transport: what its attempts have in common, in either colour.
+"""One request through a transport, in either colour: its attempts and the responses that they got.
 
-The transports call and wait; here is what they need to know. Each attempt gets a request of its own, so that copies
-of a hedged call do not disturb one another, with the same headers and the same body, and with two extensions of
-httpx's:
+Each attempt sends a copy of the request, so that the copies of a hedged call do not disturb one another, with two
+extensions of httpx:
 
-* ``timeout``: what the request says, cut to what remains of the deadline around it, anew for each step: what it took to
-  connect is not there any more to read.
-* ``trace``: a callback that listens to the steps, and hands on to the one that the request brought along.
+* ``timeout``: the timeouts of the request, cut to the rest of the deadline around it; updated at each step, because the
+  time that a connect took is no longer there for the read.
+* ``trace``: a callback that records the steps of httpcore, and calls the one of the request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 import httpx
 
 from redrive.contrib.httpx.bodies import SHORT, Body, is_short
 from redrive.contrib.httpx.classify import Evidence, Trail, mark
 from redrive.policy import Failure, Stage
-from redrive.policy.outcome import Outcome, Record
+from redrive.policy.outcome import Ok, Outcome, Record
 from redrive.retrying import http
 from redrive.retrying.context import SCOPE, deadline
 
-__all__ = ["EXTENSION", "Attempt", "Call", "KeyOption", "Named", "with_key"]
-
-A = TypeVar("A")
-T = TypeVar("T")
+__all__ = ["EXTENSION", "KeyOption", "RequestAttempt", "RequestCall", "with_key"]
 
 EXTENSION = "redrive"
 """Of a request: its own policy. Of a response: its record."""
@@ -35,96 +30,87 @@ EXTENSION = "redrive"
 KeyOption = bool | Callable[[httpx.Request], str | None]
 
 _PHASES = ("connect", "read", "write", "pool")
-_LEAST = 0.001  # seconds; to a socket, a timeout of zero means something else
+_LEAST = 0.001  # seconds; a socket has another meaning for a timeout of zero
 _SOONER = 0.05  # seconds by which httpx ends a step before redrive cancels it; it closes less tidily when cancelled
 _MISDIRECTED = 421  # asks for another connection (RFC 9110, 15.5.20), so this one is not read to be used again
+_GOOD = range(100, 400)
 
 
 def with_key(request: httpx.Request, option: KeyOption) -> httpx.Headers:
-    """The headers of a request, with a key if it needs one and has none.
-
-    Args:
-        request: as the client gives it. It is left as it is: sent once more, it is another call.
-        option: of the transport.
+    """Return the headers of a request, with a key if it needs one and has none; the request is not changed.
 
     Raises:
         RuntimeError: see `redrive.retrying.http.idempotency_key`.
     """
-    headers = request.headers.copy()
+    headers = request.headers
     if option and request.method != "CONNECT" and not http.is_idempotent(request.method, headers):
         uid = None if option is True else option(request)
         if option is True or uid is not None:
+            headers = headers.copy()
             headers[http.IDEMPOTENCY_KEY] = http.idempotency_key(uid)
     return headers
 
 
-class Call:
-    """What all attempts of one request share.
+class RequestCall:
+    """The state that all attempts of one request share.
 
     Args:
-        request: as the client gives it.
-        headers: that are sent.
+        request: the request of the client.
+        headers: the headers to send.
 
     Attributes:
         name: for messages, events and metrics: method and host.
     """
 
+    __slots__ = ("_headers", "_held", "_request", "body", "name")
+
     def __init__(self, request: httpx.Request, headers: httpx.Headers) -> None:
         self._request = request
         self._headers = headers
         self._held: dict[object, httpx.Response] = {}
-        plain = isinstance(request.stream, httpx.ByteStream)
-        self.body = None if plain else Body(request.stream)
+        self.body = None if isinstance(request.stream, httpx.ByteStream) else Body(request.stream)
         self.name = f"{request.method} {request.url.host}"
 
     @property
     def is_repeatable(self) -> bool:
-        """Whether the request may be repeated although nobody knows whether it took effect."""
+        """True if the request may be repeated although it is unknown whether it took effect."""
         return http.is_idempotent(self._request.method, self._headers)
 
-    def attempt(self, *, is_async: bool = False) -> Attempt:
-        """Begin another one.
-
-        Args:
-            is_async: the transport is.
-        """
-        extensions = dict(self._request.extensions)
-        given = dict(extensions.get("timeout") or {})
-        attempt = Attempt(self, given, extensions.get("trace"), sooner=_SOONER if is_async else 0.0)
+    def attempt(self, *, is_async: bool = False) -> RequestAttempt:
+        """Start an attempt of the transport's colour."""
+        request = self._request
+        # httpx.Request() would parse the URL and read the body again.
+        copy = object.__new__(httpx.Request)
+        copy.__dict__.update(request.__dict__)
+        copy.headers = httpx.Headers(self._headers)
+        if self.body is not None:
+            copy.stream = self.body
+        elif not hasattr(copy, "_content"):
+            copy.read()  # some transports read `request.content`
+        attempt = RequestAttempt(self, copy, sooner=_SOONER if is_async else 0.0)
+        extensions = {**request.extensions, "timeout": attempt.timeout}
+        extensions["trace"] = _coroutine(attempt.hear) if is_async else attempt.hear
         extensions.pop(EXTENSION, None)
-        stream = self._request.stream if self.body is None else self.body
-        trace = _coroutine(attempt.hear) if is_async else attempt.hear
-        attempt.request = httpx.Request(
-            self._request.method,
-            self._request.url,
-            headers=self._headers,
-            stream=stream,
-            extensions={**extensions, "timeout": attempt.timeout, "trace": trace},
-        )
-        if self.body is None:
-            attempt.request.read()  # some transports look at `request.content`, which httpx has read, too
+        copy.extensions = extensions
         return attempt
 
     # --- responses that have not been given back yet
 
     def hold(self, response: httpx.Response) -> None:
-        """This may be the response that the caller gets, or be followed by another attempt."""
+        """Keep a response, which may be returned to the caller or be followed by another attempt."""
         self._held[_copy()] = response
 
     def former(self) -> httpx.Response | None:
-        """The response of the attempt before, if there is one; it has not been closed yet."""
-        return self._held.pop(_copy(), None)
+        """Return the response of the attempt before, if there is one; it has not been closed yet."""
+        return self._held.pop(_copy(), None) if self._held else None
 
     def answer(self, outcome: Outcome[httpx.Response]) -> httpx.Response:
-        """What the caller gets.
-
-        Args:
-            outcome: of the call.
+        """Return the response for the caller.
 
         Raises:
-            Exception: what the last attempt raised, unless it stands for an answer.
+            Exception: the exception of the last attempt, unless it stands for an answer.
         """
-        error = getattr(outcome, "error", None)
+        error = None if isinstance(outcome, Ok) else outcome.error
         if isinstance(error, httpx.HTTPStatusError) and any(held is error.response for held in self._held.values()):
             response = error.response
         else:
@@ -135,68 +121,64 @@ class Call:
         return response
 
     def leftovers(self) -> list[httpx.Response]:
-        """The responses that nobody will get; to be closed."""
+        """Remove and return the responses that are not returned to the caller; they must be closed."""
+        if not self._held:
+            return []
         left, self._held = list(self._held.values()), {}
         return left
 
 
-class Attempt:
-    """One attempt.
+class RequestAttempt:
+    """One attempt of a request.
 
     Args:
-        call: that it is one of.
-        given: the timeouts that the request brings along, by phase.
-        trace: the callback that it brings along.
+        call: its call.
+        request: the copy that is sent.
         sooner: seconds by which it ends before its deadline, or a tenth of the time if that is less.
 
     Attributes:
-        request: what is sent.
-        timeout: its timeouts, kept up to date.
+        request: the copy that is sent.
+        timeout: its timeouts by phase, kept up to date.
     """
 
-    request: httpx.Request
+    __slots__ = ("_call", "_deadline", "_given", "_sooner", "_trace", "_trail", "request", "timeout")
 
-    def __init__(
-        self, call: Call, given: Mapping[str, float | None], trace: Callable[..., Any] | None, *, sooner: float
-    ) -> None:
+    def __init__(self, call: RequestCall, request: httpx.Request, *, sooner: float) -> None:
         self._call = call
-        self._given = given
-        self._trace = trace
+        self.request = request
+        self._given: dict[str, float | None] = request.extensions.get("timeout") or {}
+        self._trace: Callable[..., Any] | None = request.extensions.get("trace")
         self._sooner = sooner
         self._trail = Trail()
-        self.timeout = dict(given)
+        self._deadline = deadline()
+        self.timeout = dict(self._given)
         self._cut()
 
-    def hear(self, event: str, info: dict[str, Any]) -> Any:  # noqa: ANN401 - what the user's callback returns
-        """Listen to a step of httpcore."""
+    def hear(self, event: str, info: dict[str, Any]) -> Any:  # noqa: ANN401 - the result of the user's callback
+        """Record a step of httpcore."""
         self._trail.hear(event, info)
         self._cut()
         return None if self._trace is None else self._trace(event, info)
 
     def _cut(self) -> None:
-        end = deadline()
-        self.timeout.update(self._given)
-        if end is not None:
-            left = max(end.remaining - min(self._sooner, end.remaining / 10), _LEAST)
-            self.timeout |= {phase: min(self.timeout.get(phase) or left, left) for phase in _PHASES}
+        if self._deadline is None:
+            return
+        remaining = self._deadline.remaining
+        left = max(remaining - min(self._sooner, remaining / 10), _LEAST)
+        given, timeout = self._given, self.timeout
+        for phase in _PHASES:
+            timeout[phase] = min(given.get(phase) or left, left)
 
     def failed(self, error: BaseException) -> None:
-        """It ended so: write on the error what is known."""
+        """Mark the error of the attempt with what is known about the request."""
         mark(error, Evidence(self.request, self._trail.stage(error), self._is_spent()))
 
     def answered(self, response: httpx.Response) -> httpx.HTTPStatusError | None:
-        """Its answer has begun.
-
-        Args:
-            response: its head.
-
-        Returns:
-            The error that stands for a bad one.
-        """
+        """Hold a response whose head has arrived, and return the error that stands for a bad one."""
         self._trail.answered = True
         response.request = self.request
         self._call.hold(response)
-        if self._failure(response) is None:
+        if response.status_code in _GOOD or self._failure(response) is None:
             return None
         message = f"HTTP status {response.status_code} for {self._call.name}"
         error = httpx.HTTPStatusError(message, request=self.request, response=response)
@@ -204,7 +186,7 @@ class Attempt:
         return error
 
     def drains(self, response: httpx.Response) -> bool:
-        """Whether a bad answer is read, so that its connection is free while the call waits."""
+        """Return True if a bad answer should be read, so that its connection is free while the call waits."""
         failure = self._failure(response)
         if failure is None or failure.candidate is False or response.status_code == _MISDIRECTED:
             return False
@@ -217,27 +199,8 @@ class Attempt:
         return self._call.body is not None and self._call.body.spent
 
 
-class Named(Generic[T]):
-    """A function under the name that a call is to be told of by.
-
-    Args:
-        name: of the call.
-        function: that is called.
-        argument: what it is called with.
-    """
-
-    def __init__(self, name: str, function: Callable[[A], T], argument: A) -> None:
-        self.__qualname__ = name
-        self.__module__ = ""
-        self._call = partial(function, argument)
-
-    def __call__(self) -> T:
-        """Call it."""
-        return self._call()
-
-
 def _coroutine(hear: Callable[..., Any]) -> Callable[..., Any]:
-    """A callback as httpcore's async half wants it."""
+    """Return the callback as a coroutine function, for httpcore's async half."""
 
     async def trace(event: str, info: dict[str, Any]) -> None:
         heard = hear(event, info)
@@ -248,6 +211,6 @@ def _coroutine(hear: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _copy() -> object:
-    """Which copy of a hedged call this is; of others there is one."""
+    """Return the run of this copy of a hedged call; other calls have one run."""
     scope = SCOPE.get()
     return None if scope is None else scope.call

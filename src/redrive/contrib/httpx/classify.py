@@ -1,18 +1,18 @@
-"""How far an attempt got, and what that makes of its error.
+"""Classification of the errors of an attempt by the progress of its request.
 
-Evidence is taken in this order:
+The evidence, in this order:
 
-1. The class says that there was no connection to send on: ``ConnectError``, ``ConnectTimeout``, ``PoolTimeout``,
-   ``ProxyError``, ``UnsupportedProtocol``. (httpcore looks for another connection after it has begun to send on one
-   only where the server has proved that it did nothing.)
-2. HTTP/2 proves that the server did nothing: a GOAWAY whose last stream comes before ours, RST_STREAM with
+1. Classes of errors without a connection: ``ConnectError``, ``ConnectTimeout``, ``PoolTimeout``, ``ProxyError``,
+   ``UnsupportedProtocol``. (After it has begun to send, httpcore changes the connection only if the server has proved
+   that it did nothing.)
+2. HTTP/2's proof that the server did nothing: a GOAWAY with a last stream before the request's, RST_STREAM with
    ``REFUSED_STREAM`` (RFC 9113, 6.8 and 8.7).
-3. httpcore told its steps to the ``trace`` callback, and to write the request was not one of them. The CONNECT that
-   opens a tunnel through a proxy is not the request.
-4. Otherwise it was in flight. A transport that tells nothing has to raise what httpx would.
+3. The ``trace`` callback got steps of httpcore, and none of them wrote the request. The CONNECT that opens a tunnel
+   through a proxy does not count.
+4. Otherwise the request was in flight.
 
-What an attempt learns is written on the error that leaves it, so that `failure_of` can read it there; also on the
-cancellation by which a timeout of the policy ends an attempt, which is the cause of its `TimeoutError`.
+The evidence is stored on the error of the attempt, where `failure_of` reads it, or on the cancellation by a timeout of
+the policy, which is the cause of its `TimeoutError`.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _SPENT = "the body of the request is a stream that has been read and cannot be r
 
 
 class Evidence(NamedTuple):
-    """What an attempt knows when it fails.
+    """The evidence about a failed attempt.
 
     Attributes:
-        request: that was sent, or not.
-        stage: how far it got.
+        request: its request.
+        stage: its progress.
         spent: its body has been read, and cannot be read again.
     """
 
@@ -60,13 +60,13 @@ class Evidence(NamedTuple):
 
 
 class Trail:
-    """What httpcore tells of one attempt.
+    """The steps of httpcore in one attempt.
 
     Attributes:
-        heard: anything at all.
-        sent: the request was being written.
+        heard: httpcore has reported a step.
+        sent: it has begun to write the request.
         stream: the number of its HTTP/2 stream.
-        answered: the head of the answer was there.
+        answered: the head of the answer has arrived.
     """
 
     __slots__ = ("answered", "heard", "sent", "stream")
@@ -76,14 +76,14 @@ class Trail:
         self.stream: int | None = None
 
     def hear(self, event: str, info: Mapping[str, Any]) -> None:
-        """Listen to a step, as it is told to the ``trace`` extension."""
+        """Record a step that the ``trace`` extension reports."""
         self.heard = True
         if event.endswith(_SENDING) and info["request"].method != b"CONNECT":
             self.sent = True
             self.stream = info.get("stream_id")
 
     def stage(self, error: BaseException) -> Stage:
-        """How far the attempt got that ended in an error."""
+        """Return the progress of an attempt that ended in an error."""
         if self.answered:
             return Stage.IN_FLIGHT
         if isinstance(error, _NO_CONNECTION) or self._refused(error) or (self.heard and not self.sent):
@@ -91,7 +91,7 @@ class Trail:
         return Stage.IN_FLIGHT
 
     def _refused(self, error: BaseException) -> bool:
-        """Whether HTTP/2 proves that nothing was done; httpcore hands on the event of h2 as the argument of its own."""
+        """Return True if HTTP/2 proves that the server did nothing; h2's event is the argument of httpcore's error."""
         event = next(iter(getattr(error.__cause__, "args", ())), None)
         last = getattr(event, "last_stream_id", None)
         if last is not None:
@@ -101,14 +101,14 @@ class Trail:
 
 
 def mark(error: BaseException, evidence: Evidence) -> None:
-    """Write on an error what is known about it."""
+    """Store the evidence on an error."""
     if isinstance(error, httpx.RequestError):
         error.request = evidence.request
     BaseException.__setattr__(error, "__http__", evidence)
 
 
 def failure_of(error: BaseException) -> Failure | None:
-    """What an error of httpx means for a retry: for functions that call httpx, and are retried as a whole.
+    """Describe an error of an httpx client, for the policy of a function.
 
     ::
 
@@ -117,15 +117,14 @@ def failure_of(error: BaseException) -> Failure | None:
             return httpx.get("https://example.org/").raise_for_status()
 
     As with `redrive.retrying.http.failure_of`, the policy need not know the request: a failure is *in flight* only if
-    the request may not be repeated. Of a plain client nothing is known but the class of its exceptions; a
-    `RetryTransport` under the function leaves the retrying to it, and knows more.
+    the request may not be repeated. For a plain client only the class of the exception is known; a `RetryTransport`
+    under the function leaves the retries to it, and knows more.
 
     Args:
-        error: what was raised: by httpx, by ``raise_for_status``.
+        error: an exception of httpx or of ``raise_for_status``.
 
     Returns:
-        None if it is no error of httpx. Otherwise the failure; it is no candidate where a retry would fail in the same
-        way.
+        The failure; it is not a candidate if a retry would fail in the same way. None for other errors.
     """
     if not isinstance(error, BY_DEFAULT) or (isinstance(error, TimeoutError) and _evidence(error) is None):
         return None
@@ -137,11 +136,11 @@ def failure_of(error: BaseException) -> Failure | None:
 
 
 def classifier(on: On | None) -> Classifier:
-    """What a transport has for the ``on`` of its policy.
+    """Return the classifier of a transport.
 
     Args:
-        on: the policy's own: names, which say what of that is retried which can be; or a function, which says it
-            too, or gives the whole failure. None: all that can be.
+        on: the ``on`` of its policy: names that select from what can be retried, or a classifier. None: all that can be
+            retried.
     """
     if not callable(on) or isinstance(on, type):
         return reading(_described, on or BY_DEFAULT)
@@ -158,13 +157,13 @@ def _asking(ask: Classifier) -> Classifier:
     return aclassify if is_coroutine_function(ask) else classify
 
 
-def _answered(error: BaseException, said: Answer) -> Failure | None:
-    if isinstance(said, Failure) or not said:
-        return said or None
+def _answered(error: BaseException, answer: Answer) -> Failure | None:
+    if isinstance(answer, Failure) or not answer:
+        return answer or None
     failure = _described(error)
     if failure.candidate is None:
         failure = failure._replace(candidate=True)
-    return failure._replace(reason=said) if isinstance(said, str) else failure
+    return failure._replace(reason=answer) if isinstance(answer, str) else failure
 
 
 def _described(error: BaseException) -> Failure:
@@ -191,7 +190,7 @@ def _broken(error: BaseException, evidence: Evidence | None) -> Failure:
 
 
 def _is_distrusted(error: BaseException) -> bool:
-    """Whether a certificate was not believed; httpcore keeps that as the context of its own error, or only its text."""
+    """Return True if a certificate was not trusted; httpcore has that as the context of its error, or as its text."""
     if not isinstance(error, httpx.ConnectError):
         return False
     believed = not any(isinstance(link, ssl.SSLCertVerificationError) for link in _chain(error))
@@ -199,7 +198,7 @@ def _is_distrusted(error: BaseException) -> bool:
 
 
 def _evidence(error: BaseException) -> Evidence | None:
-    """What was written on an error, or on the cancellation that became a `TimeoutError`."""
+    """Return the evidence on an error, or on the cancellation that became a `TimeoutError`."""
     for link in (error, error.__cause__ if isinstance(error, TimeoutError) else None):
         found = getattr(link, "__http__", None)
         if isinstance(found, Evidence):
@@ -208,7 +207,7 @@ def _evidence(error: BaseException) -> Evidence | None:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error and what led to it."""
+    """Yield an error and the errors that led to it."""
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:

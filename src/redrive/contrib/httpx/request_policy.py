@@ -1,10 +1,8 @@
-"""The policy of one request: that of the transport, as it applies to this one.
+"""The policy of one request: that of the transport, adapted to the request.
 
-A user writes one policy for all requests. Whether one may be repeated is a fact about the request, so it is filled in
-where the policy leaves it open; and only a request that may be repeated may be hedged.
-
-What a failure is, is read from the error by a classifier, and policies that have one are combined with limits only
-(`redrive.policy.algebra`).
+A user writes one policy for all requests. The transport sets ``idempotent`` for each request if the policy leaves it
+open, and removes the hedge of a request that may not be repeated. Failures are described by a classifier, and policies
+with a classifier can be combined with limits only (`redrive.policy.algebra`).
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from functools import lru_cache, partial
 
 import httpx
 
-from redrive.contrib.httpx.call import EXTENSION, Call
+from redrive.contrib.httpx.call import EXTENSION, RequestCall
 from redrive.contrib.httpx.classify import classifier
 from redrive.errors import PolicyValueError
 from redrive.policy import Policy
@@ -22,21 +20,21 @@ from redrive.policy.policy import only_limits
 from redrive.retrying.context import SCOPE
 from redrive.retrying.plan import Plan
 
-__all__ = ["checked", "fitted"]
+__all__ = ["checked", "plan_for"]
 
 _REMEMBERED = 64  # programs have few policies; those made on the fly must not fill the memory
 
 
 def checked(policy: Policy | str | None, name: str, *, hedges: bool) -> Policy:
-    """The policy that was meant.
+    """Return the policy of a transport, checked.
 
     Args:
-        policy: a policy, or a directive; None for the usual one.
+        policy: a policy, or a directive; None for the default.
         name: of the transport, for messages.
-        hedges: whether the transport can make copies of a request: it is async then, and awaits predicates, too.
+        hedges: True if the transport can send copies of a request: it is async, and also awaits predicates.
 
     Raises:
-        PolicyValueError: it asks for something that calls in process, or this transport, do not have.
+        PolicyValueError: the policy asks for something that in-process calls, or this transport, do not have.
         PolicySyntaxError: the directive cannot be read.
         TypeError: it is neither.
     """
@@ -51,16 +49,17 @@ def checked(policy: Policy | str | None, name: str, *, hedges: bool) -> Policy:
     return meant
 
 
-def fitted(policy: Policy, request: httpx.Request, call: Call) -> Policy:
-    """The policy for a request.
+def plan_for(policy: Policy, request: httpx.Request, call: RequestCall) -> Plan:
+    """Return the plan of a request.
 
     Args:
-        policy: of the transport.
-        request: it may bring its own, as the extension ``redrive``, and there may be an override in force.
-        call: what is known of the request.
+        policy: of the transport. The request may bring its own, as the extension ``redrive``, and an override may be
+            in force.
+        request: the request.
+        call: its call.
 
     Raises:
-        TypeError: the extension is no policy.
+        TypeError: the extension is not a policy.
     """
     own = base = request.extensions.get(EXTENSION, policy)
     if not isinstance(own, Policy):
@@ -69,10 +68,29 @@ def fitted(policy: Policy, request: httpx.Request, call: Call) -> Policy:
     for given, changes in () if scope is None else scope.overrides:
         if given == base:
             own = own.with_(**changes)
-    return _fit(own, repeatable=call.is_repeatable, copyable=call.body is None)
+    return _plan(_ById(own), call.is_repeatable, call.body is None)
+
+
+class _ById:
+    """A policy as a key by identity: to hash all its fields takes longer than the rest of a call."""
+
+    __slots__ = ("policy",)
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ById) and self.policy is other.policy
+
+    def __hash__(self) -> int:
+        return id(self.policy)
 
 
 @lru_cache(_REMEMBERED)
+def _plan(key: _ById, repeatable: bool, copyable: bool) -> Plan:  # noqa: FBT001 - positional arguments make a faster key
+    return Plan(_fit(key.policy, repeatable=repeatable, copyable=copyable), "the transport")
+
+
 def _fit(policy: Policy, *, repeatable: bool, copyable: bool) -> Policy:
     if isinstance(policy, Combined):
         left, right = policy.left, policy.right

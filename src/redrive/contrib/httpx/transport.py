@@ -9,37 +9,37 @@ import httpx
 
 from redrive.contrib.httpx.bodies import SHORT, aread, aread_whole, is_short, read_whole
 from redrive.contrib.httpx.bodies import read as read_part
-from redrive.contrib.httpx.call import Call, KeyOption, Named, with_key
-from redrive.contrib.httpx.request_policy import checked, fitted
+from redrive.contrib.httpx.call import KeyOption, RequestCall, with_key
+from redrive.contrib.httpx.request_policy import checked, plan_for
 from redrive.policy import Policy
+from redrive.retrying.loops import aoutcome, outcome
+from redrive.retrying.state import start
 
 __all__ = ["AsyncRetryTransport", "RetryTransport"]
 
 
 class RetryTransport(httpx.BaseTransport):
-    """Retries the requests of an `httpx.Client`.
+    """A transport that retries the requests of an `httpx.Client`.
 
     Args:
-        policy: the policy, or a directive such as ``"5 100ms 5s"``; by default three attempts. Where it names no
-            failures in ``on``, all are retried that can be: httpx's transport errors, and answers as
-            `redrive.retrying.http` reads them. ``idempotent`` is best left open: it is a fact about each request.
-        inner: what sends the requests; by default an `httpx.HTTPTransport`. Options such as ``http2``, ``verify``,
-            ``limits`` and ``proxy`` belong there, since a client that is given a transport does not make one. Leave its
-            own ``retries`` at 0.
-        idempotency_key: give each request that needs one an ``Idempotency-Key``, made once for all its attempts: True;
-            or a function that returns for a request what is unlike that of any other call (the id of an order, of a
-            job), or None. A key that the request has is left alone. Only for servers that look at it.
-        read: bodies of answers that say that they are no longer than this many bytes are read before the transport
-            returns, so that one that breaks off half-way is a failed attempt. None: all, in whole; not for downloads
-            and event streams.
+        policy: the policy, or a directive such as ``"5 100ms 5s"``; by default three attempts. Without ``on`` it
+            retries httpx's transport errors, and answers according to `redrive.retrying.http`. Leave ``idempotent``
+            open: it is set for each request.
+        inner: the transport that sends the requests; by default an `httpx.HTTPTransport`. Options such as ``http2``,
+            ``verify``, ``limits`` and ``proxy`` belong there. Leave its own ``retries`` at 0.
+        idempotency_key: True: give each request that needs one an ``Idempotency-Key``, the same for all its attempts;
+            or a function of the request that returns a unique value (the id of an order or a job), or None. An
+            existing key is kept. Only for servers that check it.
+        read: read bodies of at most this many bytes before the transport returns, so that one that breaks off is a
+            failed attempt. None: all bodies; not for downloads and event streams.
 
     Raises:
-        PolicyValueError: the policy means nothing sensible here.
+        PolicyValueError: the policy is not valid here.
         PolicySyntaxError: the directive cannot be read.
-        TypeError: the policy is none.
+        TypeError: the policy is neither a policy nor a directive.
 
     Attributes:
-        policy: as it was given, for ``with transport.policy.override(...):``.
+        policy: the policy as it was given, for ``with transport.policy.override(...):``.
     """
 
     def __init__(
@@ -56,27 +56,27 @@ class RetryTransport(httpx.BaseTransport):
         self._read = read
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Send a request, and again while the policy says so.
+        """Send a request, and repeat it while the policy decides so.
 
         Args:
-            request: as the client gives it. Its extension ``redrive`` may be a policy of its own.
+            request: the client's request. Its extension ``redrive`` may be a policy of its own.
 
         Returns:
             The last response, whatever its status; ``extensions["redrive"]`` is the record.
 
         Raises:
-            Exception: what the inner transport raised last, with a note, and the record as ``__retry__``.
-            CircuitOpen: the breaker that the policy names refuses.
+            Exception: the last exception of the inner transport, with a note, and the record as ``__retry__``.
+            CircuitOpen: the breaker of the policy refuses.
         """
-        call = Call(request, with_key(request, self._key))
-        policy = fitted(self.policy, request, call)
+        call = RequestCall(request, with_key(request, self._key))
+        state = start(plan_for(self.policy, request, call), call.name)
         try:
-            return call.answer(policy.outcome(Named(call.name, self._send, call)))
+            return call.answer(outcome(state, self._send, (call,), {}))
         finally:
             for response in call.leftovers():
                 response.close()
 
-    def _send(self, call: Call) -> httpx.Response:
+    def _send(self, call: RequestCall) -> httpx.Response:
         former = call.former()
         if former is not None:
             former.close()
@@ -113,24 +113,24 @@ class RetryTransport(httpx.BaseTransport):
 
 
 class AsyncRetryTransport(httpx.AsyncBaseTransport):
-    """Retries the requests of an `httpx.AsyncClient`, under asyncio or trio.
+    """A transport that retries the requests of an `httpx.AsyncClient`, under asyncio or trio.
 
-    What differs from `RetryTransport`: an ``attempt_timeout``, and a deadline that is given, cut an attempt off; and
-    requests that may be repeated, with a body of bytes, are hedged if the policy says so.
+    Differences from `RetryTransport`: an ``attempt_timeout`` and a given deadline cancel an attempt, and requests that
+    may be repeated, with a body of bytes, are hedged if the policy has a hedge.
 
     Args:
         policy: see `RetryTransport`, as for all that follows.
-        inner: what sends the requests; by default an `httpx.AsyncHTTPTransport`.
-        idempotency_key: whether requests get one; the same for all copies of a hedged request.
-        read: which bodies are read before the transport returns.
+        inner: the transport that sends the requests; by default an `httpx.AsyncHTTPTransport`.
+        idempotency_key: see `RetryTransport`; all copies of a hedged request have the same key.
+        read: see `RetryTransport`.
 
     Raises:
-        PolicyValueError: the policy means nothing sensible here.
+        PolicyValueError: the policy is not valid here.
         PolicySyntaxError: the directive cannot be read.
-        TypeError: the policy is none.
+        TypeError: the policy is neither a policy nor a directive.
 
     Attributes:
-        policy: as it was given.
+        policy: the policy as it was given.
     """
 
     def __init__(
@@ -148,15 +148,15 @@ class AsyncRetryTransport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """See `RetryTransport.handle_request`."""
-        call = Call(request, with_key(request, self._key))
-        policy = fitted(self.policy, request, call)
+        call = RequestCall(request, with_key(request, self._key))
+        state = start(plan_for(self.policy, request, call), call.name)
         try:
-            return call.answer(await policy.aoutcome(Named(call.name, self._send, call)))
+            return call.answer(await aoutcome(state, self._send, (call,), {}))
         finally:
             for response in call.leftovers():
                 await response.aclose()
 
-    async def _send(self, call: Call) -> httpx.Response:
+    async def _send(self, call: RequestCall) -> httpx.Response:
         former = call.former()
         if former is not None:
             await former.aclose()

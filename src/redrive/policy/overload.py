@@ -1,27 +1,150 @@
-"""A rate limit that adapts to the target: the adaptive mode of the AWS SDKs.
+"""Protection of an overloaded target: settings and state of a `redrive.retrying.Limiter`.
 
-The rate is unlimited until the target throttles for the first time. Then it falls to a part (``beta``) of the measured
-rate, and grows again along a cubic curve. This is the congestion control of CUBIC (RFC 9438), for requests instead of
-packets.
+`Shedding` is client-side throttling from Google's SRE book ("Handling Overload"): a client lets through about
+``multiple`` times as many calls as the target accepts, and refuses the rest itself, each call with the same probability
+(equation 21-1): ``max(0, (requests - multiple * accepts) / (requests + 1))``. The calls above the accepted number
+detect the recovery of the target.
 
-`Adaptive` holds the settings for a `redrive.retrying.Limiter`. `AdaptiveRate` measures what is sent, applies the curve
-(`Cubic`) and fills a bucket of tokens; it is mutable and has no lock, its owner has one. Instants are seconds on one
-monotonic clock.
+`Adaptive` is the adaptive mode of the AWS SDKs. The rate is unlimited until the target throttles for the first time.
+Then it falls to a part (``beta``) of the measured rate, and grows again along a cubic curve, as in the congestion
+control of CUBIC (RFC 9438).
+
+State has no lock; its owner has one. Instants are seconds on one monotonic clock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from math import floor
 from typing import Any, NamedTuple
 
-from redrive.errors import PolicyValueError
-from redrive.policy.answers import THROTTLES, Answers
-from redrive.policy.classify import On
-from redrive.policy.ledger import number
-from redrive.policy.value import Value, freeze
+from redrive.errors import PolicyError, PolicyValueError
+from redrive.policy.budget import Window
+from redrive.policy.classify import Classifier, On, answer_of, matches, names_of, refuse_coroutine_function
+from redrive.policy.duration import ZERO, Duration, parse_duration
+from redrive.policy.failure import Failure
+from redrive.policy.value import Value, freeze, number
 
-__all__ = ["Adaptive", "AdaptiveRate", "Cubic"]
+__all__ = ["THROTTLES", "Adaptive", "AdaptiveRate", "Answers", "Cubic", "Shedding", "SheddingLedger"]
+
+
+THROTTLES = ("THROTTLED", "RETRY_AFTER")
+"""Reasons of failures by which a target asks for patience."""
+
+
+class Answers:
+    """A filter for failures and results that signal overload.
+
+    Args:
+        named: exception types, their names, or reasons; or a function of the exception that returns True. A policy's
+            classifier can be used: a failure matches if the returned reason is in `THROTTLES`.
+        on_result: a predicate for results; None if no result matches.
+        field: the name of ``named`` in messages.
+
+    Raises:
+        PolicyValueError: ``named`` is empty, ``on_result`` is not callable, or one of them is a coroutine function.
+    """
+
+    __slots__ = ("named", "on_result")
+    named: tuple[str, ...] | Classifier
+
+    def __init__(self, named: On, on_result: Callable[[Any], bool] | None, field: str) -> None:
+        if on_result is not None and not callable(on_result):
+            raise PolicyValueError(f"on_result={on_result!r}: it is a function that takes what is returned")
+        refuse_coroutine_function(named, field)
+        refuse_coroutine_function(on_result, "on_result")
+        self.named = named if callable(named) and not isinstance(named, type) else names_of(named, field)
+        self.on_result = on_result
+
+    def has_error(self, error: BaseException) -> bool:
+        """Return True if an exception matches."""
+        if isinstance(self.named, tuple):
+            try:
+                failure = Failure.of(error)
+            except PolicyError:  # a signal with an invalid delay; the code that reads the signal reports it
+                return False
+            return matches(frozenset(self.named), "any", failure)
+        answer = answer_of(self.named(error), "a predicate", self.named)
+        if isinstance(answer, Failure):
+            answer = answer.reason
+        return answer in THROTTLES if isinstance(answer, str) else bool(answer)
+
+    def has_result(self, result: object) -> bool:
+        """Return True if a result matches."""
+        if self.on_result is None:
+            return False
+        return bool(answer_of(self.on_result(result), "on_result", self.on_result))
+
+
+class Shedding(Value):
+    """Client-side throttling for a limiter: ``Limiter(shed=Shedding())``.
+
+    Args:
+        multiple: calls that are let through for each accepted one, from 1; a larger number detects a recovery sooner
+            and wastes more calls.
+        window: time for which a call counts.
+        refusals: failures by which the target refuses a call: exception types, their names, reasons, or a predicate.
+        on_result: a predicate for results that are refusals, for targets that answer 503 and raise nothing.
+
+    Raises:
+        PolicyValueError: a value is outside of its range; the message names it.
+    """
+
+    __slots__ = ("answers", "multiple", "on_result", "refusals", "window")
+    _fields = ("multiple", "window", "refusals", "on_result")
+    multiple: float
+    window: timedelta
+    refusals: Any
+    on_result: Callable[[Any], bool] | None
+    answers: Answers
+
+    def __init__(
+        self,
+        multiple: float = 2,
+        *,
+        window: Duration = "2m",
+        refusals: On = (*THROTTLES, OSError),
+        on_result: Callable[[Any], bool] | None = None,
+    ) -> None:
+        freeze(self, "multiple", number("multiple", multiple))
+        freeze(self, "window", parse_duration(window))
+        freeze(self, "answers", Answers(refusals, on_result, "refusals"))
+        freeze(self, "refusals", self.answers.named)
+        freeze(self, "on_result", on_result)
+        if self.multiple < 1:
+            raise PolicyValueError(f"multiple={multiple!r}: it is at least 1")
+        if self.window == ZERO:
+            raise PolicyValueError(f"window={window!r}: it is longer than zero")
+
+    def open(self) -> SheddingLedger:
+        """Return an empty ledger."""
+        return SheddingLedger(self)
+
+
+class SheddingLedger:
+    """The recent calls to a target. It has no lock; its owner has one. Instants are seconds on one monotonic clock."""
+
+    __slots__ = ("_multiple", "_window")
+
+    def __init__(self, shedding: Shedding) -> None:
+        self._multiple = shedding.multiple
+        self._window = Window(shedding.window.total_seconds())
+
+    def asked(self, now: float) -> None:
+        """Count a call, sent or refused here."""
+        self._window.add(now, first=1)
+
+    def accepted(self, now: float) -> None:
+        """Count a call that the target has accepted."""
+        self._window.add(now, second=1)
+
+    def rejection(self, now: float) -> float:
+        """Return the probability with which the next call should be refused here."""
+        self._window.forget(now)
+        requests, accepts = self._window.first, self._window.second
+        return max(0.0, (requests - self._multiple * accepts) / (requests + 1))
+
 
 _SMOOTH = 0.8  # weight of the latest measurement
 _HALF = 0.5  # seconds: what is sent is measured twice a second

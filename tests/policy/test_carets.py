@@ -1,30 +1,29 @@
-"""Tests of `redrive.policy.syntax_error`."""
+"""Tests of the carets in `redrive.errors.PolicyError`."""
 
 from __future__ import annotations
 
 from redrive.errors import PolicySyntaxError, PolicyValueError
-from redrive.policy.syntax_error import syntax_error, value_error
 
 
 def test_the_caret_stands_under_the_fault():
     """The message has the problem, the text, and a caret under the fault with what would be valid."""
-    error = syntax_error("10 5 s", 4, "there is a blank", "write 5s")
+    error = PolicySyntaxError.with_caret("10 5 s", 4, "there is a blank", "write 5s")
 
     assert "there is a blank\n    10 5 s\n        ^ write 5s" == str(error)
 
 
 def test_the_parts_of_the_message_can_be_read():
     """The error keeps the text, the offset and the problem, for programs that draw them themselves."""
-    error = value_error("0 5s", 2, "nothing to delay", "leave it out")
+    error = PolicyValueError.with_caret("0 5s", 2, "nothing to delay", "leave it out")
 
     assert ("0 5s", 2, "nothing to delay") == (error.text, error.at, error.problem)
     assert isinstance(error, PolicyValueError)
-    assert isinstance(syntax_error("", 0, "empty", "write"), PolicySyntaxError)
+    assert isinstance(PolicySyntaxError.with_caret("", 0, "empty", "write"), PolicySyntaxError)
 
 
 def test_what_cannot_be_printed_does_not_move_the_caret():
     """A tab or a line feed in the text is drawn as one blank."""
-    assert "bad\n    5s  x\n        ^ good" == str(syntax_error("5s\t\nx", 4, "bad", "good"))
+    assert "bad\n    5s  x\n        ^ good" == str(PolicySyntaxError.with_caret("5s\t\nx", 4, "bad", "good"))
 
 
 def test_an_error_without_a_text_has_its_message_as_problem():
