@@ -1,7 +1,7 @@
 """The records and the state machines of jobs, crons and refreshes. PURE.
 
-May import: `redrive.policy`, `redrive.schedule` and below. Must never: read a clock, draw random numbers, do I/O. ``now``
-and the random sample are arguments, results are frozen values.
+May import: `redrive.policy`, `redrive.schedule` and below. Must never: read a clock, draw random numbers, do I/O.
+``now`` and the random sample are arguments, results are frozen values.
 
 The flow of one job, each arrow a type, each box a file::
 
