@@ -14,7 +14,7 @@ from benchmarks.quality.rows import keep
 from redrive.cli.simulate.plain import as_json
 from redrive.cli.simulate.svg import as_svg
 from redrive.cli.simulate.text import as_table
-from redrive.simulate import SCENARIOS, Finding, run, scenario
+from redrive.simulate import SCENARIOS, ScenarioResult, run, scenario
 
 __all__ = ["SEEDS", "main"]
 
@@ -61,7 +61,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _draw(folder: Path, finding: Finding) -> None:
+def _draw(folder: Path, finding: ScenarioResult) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{finding.scenario.name}.svg").write_text(as_svg(finding), encoding="utf-8", newline="\n")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from benchmarks.quality.targets import TARGETS
 from redrive.cli.simulate.words import cells, setting
-from redrive.simulate import Finding
+from redrive.simulate import ScenarioResult
 
 __all__ = ["PAGE", "tables", "verdict", "written"]
 
@@ -16,8 +16,13 @@ PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "quality.md"
 _START, _END = "<!-- {name}: made by python -m benchmarks.quality --docs -->", "<!-- end -->"
 
 
+<<<<<<< HEAD
 def tables(finding: Finding) -> str:
     """Write the figures of a scenario, its drawing, and the results of its targets."""
+=======
+def tables(finding: ScenarioResult) -> str:
+    """The figures of a scenario, its drawing, and what becomes of its targets."""
+>>>>>>> aba2711 (Classes of schedules and simulations have names of their own)
     name, title = finding.scenario.name, finding.scenario.title
     head, *rows = cells(finding)
     lines = [head, ["---", *(["---:"] * (len(head) - 1))], *rows]
@@ -27,8 +32,13 @@ def tables(finding: Finding) -> str:
     return "\n\n".join([f"{title} {setting(finding)}", drawn, table, *([targets] if targets else [])])
 
 
+<<<<<<< HEAD
 def verdict(finding: Finding) -> list[str]:
     """Write the results of the targets of a scenario, one line each."""
+=======
+def verdict(finding: ScenarioResult) -> list[str]:
+    """What becomes of the targets of a scenario, a line each."""
+>>>>>>> aba2711 (Classes of schedules and simulations have names of their own)
     found = [each for each in TARGETS if each.scenario == finding.scenario.name]
     words = {True: "met", False: "**not met**"}
     return [
@@ -36,8 +46,13 @@ def verdict(finding: Finding) -> list[str]:
     ]
 
 
+<<<<<<< HEAD
 def written(text: str, finding: Finding) -> str:
     """Return a page with the part of one scenario replaced.
+=======
+def written(text: str, finding: ScenarioResult) -> str:
+    """A page with the part of one scenario made anew.
+>>>>>>> aba2711 (Classes of schedules and simulations have names of their own)
 
     Args:
         text: the page.

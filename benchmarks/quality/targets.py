@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from redrive.simulate import Finding
+from redrive.simulate import ScenarioResult
 
 __all__ = ["TARGETS", "Target"]
 
@@ -34,21 +34,21 @@ class Target:
     contender: str
     measure: str
     text: str
-    most: Callable[[Finding], float]
+    most: Callable[[ScenarioResult], float]
     source: str
     at_least: bool = False
 
-    def met(self, finding: Finding) -> bool:
+    def met(self, finding: ScenarioResult) -> bool:
         """Return True if the mean of all seeds keeps the bound."""
         mean, bound = finding.figure(self.contender, self.measure).mean, self.most(finding)
         return mean >= bound if self.at_least else mean <= bound
 
 
-def _constant(value: float) -> Callable[[Finding], float]:
+def _constant(value: float) -> Callable[[ScenarioResult], float]:
     return lambda _: value
 
 
-def _times(factor: float, contender: str, measure: str) -> Callable[[Finding], float]:
+def _times(factor: float, contender: str, measure: str) -> Callable[[ScenarioResult], float]:
     return lambda finding: factor * finding.figure(contender, measure).mean
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from redrive.errors import ScheduleError
 from redrive.schedule import RefreshOutcome, RefreshPolicy
-from redrive.schedule.dry_run import MOST, Answer, Ending, play
+from redrive.schedule.dry_run import MOST, AttemptEnd, SimulatedAnswer, dry_run
 
 T0 = datetime(2025, 1, 1, 8, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -18,13 +18,17 @@ MINUTE = timedelta(minutes=1)
 def test_answers_are_given_one_after_the_other():
     """A failure, an answer that is too late, and a success: each attempt has its start, its end and what it led to."""
     policy = RefreshPolicy.parse("every 2 hours; allow 30 minutes; retry immediately, then after 10 minutes")
-    answers = [Answer(Ending.FAILURE, 5 * MINUTE), Answer(Ending.SUCCESS, 40 * MINUTE), Answer(Ending.SUCCESS, MINUTE)]
-    played = play(policy, answers, start=T0)
+    answers = [
+        SimulatedAnswer(AttemptEnd.FAILURE, 5 * MINUTE),
+        SimulatedAnswer(AttemptEnd.SUCCESS, 40 * MINUTE),
+        SimulatedAnswer(AttemptEnd.SUCCESS, MINUTE),
+    ]
+    played = dry_run(policy, answers, start=T0)
 
     assert [
-        (1, True, T0, T0 + 5 * MINUTE, Ending.FAILURE, RefreshOutcome.RETRY_SCHEDULED),
-        (2, False, T0 + 5 * MINUTE, T0 + 35 * MINUTE, Ending.TIMEOUT, RefreshOutcome.RETRY_SCHEDULED),
-        (3, False, T0 + 45 * MINUTE, T0 + 46 * MINUTE, Ending.SUCCESS, RefreshOutcome.SUCCEEDED),
+        (1, True, T0, T0 + 5 * MINUTE, AttemptEnd.FAILURE, RefreshOutcome.RETRY_SCHEDULED),
+        (2, False, T0 + 5 * MINUTE, T0 + 35 * MINUTE, AttemptEnd.TIMEOUT, RefreshOutcome.RETRY_SCHEDULED),
+        (3, False, T0 + 45 * MINUTE, T0 + 46 * MINUTE, AttemptEnd.SUCCESS, RefreshOutcome.SUCCEEDED),
     ] == [(each.number, each.is_planned, each.began, each.ended, each.ending, each.outcome) for each in played.attempts]
     assert (T0, T0 + 120 * MINUTE) == played.slots
     assert T0 + 120 * MINUTE == played.state.refresh_at
@@ -32,12 +36,12 @@ def test_answers_are_given_one_after_the_other():
 
 def test_it_ends_where_nothing_is_started_any_more():
     """Given up, come to the end of the schedule, or too long without success at a start."""
-    timeouts = itertools.repeat(Answer(Ending.TIMEOUT))
-    given_up = play(RefreshPolicy.parse("Retry 2 times"), timeouts, start=T0)
-    ended = play(RefreshPolicy.parse('by rule "FREQ=DAILY;COUNT=1"'), timeouts, start=T0)
-    too_long = play(
+    timeouts = itertools.repeat(SimulatedAnswer(AttemptEnd.TIMEOUT))
+    given_up = dry_run(RefreshPolicy.parse("Retry 2 times"), timeouts, start=T0)
+    ended = dry_run(RefreshPolicy.parse('by rule "FREQ=DAILY;COUNT=1"'), timeouts, start=T0)
+    too_long = dry_run(
         RefreshPolicy.parse("Retry immediately, then after 2 hours; give up after 1 hour"),
-        [Answer(Ending.FAILURE)] * 9,
+        [SimulatedAnswer(AttemptEnd.FAILURE)] * 9,
         start=T0,
     )
 
@@ -51,18 +55,20 @@ def test_a_schedule_that_ends_has_no_more_occurrences():
     """Those up to its end are listed, although the attempts go on."""
     policy = RefreshPolicy.parse('by rule "FREQ=HOURLY;COUNT=2" starting "2025-01-01T08:00:00"; retry after 5 hours')
 
-    assert (T0, T0 + 60 * MINUTE) == play(policy, [Answer(Ending.SUCCESS), Answer(Ending.FAILURE)], start=T0).slots
+    assert (T0, T0 + 60 * MINUTE) == dry_run(
+        policy, [SimulatedAnswer(AttemptEnd.SUCCESS), SimulatedAnswer(AttemptEnd.FAILURE)], start=T0
+    ).slots
 
 
 def test_occurrences_are_listed_up_to_a_limit():
     """A refresh each second that takes hours has more of them than anybody wants to see."""
     policy = RefreshPolicy.parse("every second; allow 10 hours")
 
-    assert MOST + 1 == len(play(policy, [Answer(Ending.TIMEOUT)], start=T0).slots)
+    assert MOST + 1 == len(dry_run(policy, [SimulatedAnswer(AttemptEnd.TIMEOUT)], start=T0).slots)
 
 
 def test_an_ending_may_be_a_text():
     """It is converted; what is no ending is refused."""
-    assert Ending.TIMEOUT is Answer("timeout").ending  # type: ignore[arg-type]
+    assert AttemptEnd.TIMEOUT is SimulatedAnswer("timeout").ending  # type: ignore[arg-type]
     with pytest.raises(ScheduleError, match="ending is 'success', 'failure', 'timeout', not 'ok'"):
-        Answer("ok")  # type: ignore[arg-type]
+        SimulatedAnswer("ok")  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from redrive.schedule import Exhausted, RefreshOutcome, RefreshPolicy, RefreshState, refresh
-from redrive.schedule.dry_run import Answer, Ending, play
+from redrive.schedule.dry_run import AttemptEnd, SimulatedAnswer, dry_run
 
 T0 = datetime(2026, 11, 23, 8, tzinfo=UTC)
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)
@@ -37,8 +37,8 @@ def starts_with_latency(policy: RefreshPolicy, late: timedelta, count: int, samp
 
 def planned_starts(policy: RefreshPolicy, count: int) -> list[datetime]:
     """Return when the attempts start by the plan."""
-    answers = itertools.repeat(Answer(Ending.TIMEOUT), count)
-    return [each.began for each in play(policy, answers, start=T0).attempts]
+    answers = itertools.repeat(SimulatedAnswer(AttemptEnd.TIMEOUT), count)
+    return [each.began for each in dry_run(policy, answers, start=T0).attempts]
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from redrive.schedule import RefreshPolicy
-from redrive.schedule.dry_run import Answer, Ending, Play, play
+from redrive.schedule.dry_run import AttemptEnd, DryRun, SimulatedAnswer, dry_run
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted(
@@ -64,9 +64,9 @@ FOUND = [
 ]
 
 
-def played(policy: RefreshPolicy, ending: Ending) -> Play:
+def played(policy: RefreshPolicy, ending: AttemptEnd) -> DryRun:
     """Play a policy whose attempts all fail."""
-    return play(policy, itertools.repeat(Answer(ending), MOST), start=T0)
+    return dry_run(policy, itertools.repeat(SimulatedAnswer(ending), MOST), start=T0)
 
 
 def test_policies_are_found():
@@ -78,9 +78,9 @@ def test_policies_are_found():
     assert 6 <= names.count("docs/how-to/keep-data-fresh.md")
 
 
-@pytest.mark.parametrize("ending", [Ending.FAILURE, Ending.TIMEOUT])
+@pytest.mark.parametrize("ending", [AttemptEnd.FAILURE, AttemptEnd.TIMEOUT])
 @pytest.mark.parametrize("text", FOUND)
-def test_a_published_policy_ends_as_its_text_says(text: str, ending: Ending):
+def test_a_published_policy_ends_as_its_text_says(text: str, ending: AttemptEnd):
     """A limit in time ends it when that is over, and not before; without one the last listed retry ends it."""
     policy = RefreshPolicy.parse(text)
     seen = played(policy, ending)
@@ -103,13 +103,13 @@ def test_the_policy_of_the_readme_goes_on_for_a_week():
     """Two planned refreshes a day, with two listed retries each."""
     (text,) = texts_of(ROOT / "README.md")
 
-    assert 7 * 2 * 3 == len(played(RefreshPolicy.parse(text), Ending.FAILURE).attempts)
+    assert 7 * 2 * 3 == len(played(RefreshPolicy.parse(text), AttemptEnd.FAILURE).attempts)
 
 
 def test_a_daily_refresh_without_retries_goes_on_for_a_week():
     """One attempt a day, at 9 AM, until no more than a week has passed."""
     policy = RefreshPolicy.parse("Refresh every day at 9 AM; Give up after one week without success")
-    seen = played(policy, Ending.FAILURE)
+    seen = played(policy, AttemptEnd.FAILURE)
 
     assert [T0 + timedelta(days=day, hours=1) for day in range(7)] == [each.began for each in seen.attempts]
     assert "No successful refresh for too long" == seen.state.disabled_reason

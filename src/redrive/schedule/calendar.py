@@ -24,7 +24,7 @@ from dateutil import rrule as dateutil
 
 from redrive.schedule.rule import Freq, RecurrenceRule, WeekDay
 
-__all__ = ["HORIZON", "Days", "Walk", "walk"]
+__all__ = ["HORIZON", "AnchoredRule", "DailyRule", "anchored"]
 
 HORIZON = 100
 """Years after which a rule that has not occurred never does. The rarest days of the calendar, a leap day on a certain
@@ -36,7 +36,7 @@ _LAST_YEAR = 9998  # of those that a datetime can have
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class AnchoredRule:
     """A weekly rule or a slower one with its start, ready to be walked from anywhere.
 
     Attributes:
@@ -80,7 +80,7 @@ class Walk:
 
 
 @dataclass(frozen=True, slots=True)
-class Days:
+class DailyRule:
     """A daily rule with its start, ready to be walked from anywhere.
 
     Attributes:
@@ -94,7 +94,7 @@ class Days:
     times: tuple[time, ...]
 
     def since(self, local: datetime) -> Iterator[datetime]:
-        """Walk the occurrences; as `Walk.since`.
+        """Walk the occurrences; as `AnchoredRule.since`.
 
         Args:
             local: naive; where to begin.
@@ -135,7 +135,7 @@ class Days:
         return True
 
 
-def walk(rule: RecurrenceRule, start: datetime) -> Walk | Days:
+def anchored(rule: RecurrenceRule, start: datetime) -> AnchoredRule | DailyRule:
     """Write out what a rule leaves to its start.
 
     Args:
@@ -154,7 +154,7 @@ def walk(rule: RecurrenceRule, start: datetime) -> Walk | Days:
         by_second=rule.by_second or (start.second,),
     )
     if rule.freq is Freq.DAILY:
-        return Days(told, start, _times(told))
+        return DailyRule(told, start, _times(told))
     if not any((rule.by_week_no, rule.by_year_day, rule.by_month_day, rule.by_day)):
         if rule.freq is Freq.YEARLY:
             told = replace(told, by_month=rule.by_month or (start.month,), by_month_day=(start.day,))
@@ -164,7 +164,7 @@ def walk(rule: RecurrenceRule, start: datetime) -> Walk | Days:
             told = replace(told, by_day=(WeekDay(start.weekday()),))
     elif rule.by_week_no and not any((rule.by_year_day, rule.by_month_day, rule.by_day)):
         told = replace(told, by_day=(WeekDay(start.weekday()),))
-    return Walk(told, start)
+    return AnchoredRule(told, start)
 
 
 def _times(rule: RecurrenceRule) -> tuple[time, ...]:

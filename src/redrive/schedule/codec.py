@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from redrive.errors import ScheduleError
 from redrive.schedule.cron import CronExpression
-from redrive.schedule.options import Action, Terms
+from redrive.schedule.options import Action, PolicyFields
 from redrive.schedule.rule import RecurrenceRule
 from redrive.schedule.schedule import Schedule
 
@@ -36,7 +36,7 @@ _SCHEDULE = ("start", "rules", "crons", "times", "except_times", "tz", "gap")
 _ACTION = ("name", "to", "text")
 
 
-def to_dict(policy: Terms) -> dict[str, Any]:
+def to_dict(policy: PolicyFields) -> dict[str, Any]:
     """See `redrive.schedule.RefreshPolicy.to_dict`."""
     data: dict[str, Any] = {"version": VERSION, "schedule": None}
     if policy.schedule is not None:

@@ -1,6 +1,6 @@
 """What a refresh policy does when its attempts come to this and that: the same moves, made one after the other. PURE.
 
-A picture of a policy cannot differ from what happens, because it is drawn from what would: `play` makes the moves of
+A picture of a policy cannot differ from what happens, because it is drawn from what would: `dry_run` makes the moves of
 `redrive.schedule.refresh` with a clock that jumps from one to the next.
 """
 
@@ -16,10 +16,10 @@ from redrive.schedule.member import member
 from redrive.schedule.policy import RefreshPolicy
 from redrive.schedule.state import RefreshOutcome, RefreshState, RefreshTransition
 
-__all__ = ["Answer", "Ending", "Play", "SimulatedAttempt", "play"]
+__all__ = ["AttemptEnd", "DryRun", "SimulatedAnswer", "SimulatedAttempt", "dry_run"]
 
 
-class Ending(StrEnum):
+class AttemptEnd(StrEnum):
     """What an attempt comes to."""
 
     SUCCESS = "success"
@@ -28,7 +28,7 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SimulatedAnswer:
     """What an attempt comes to, and when.
 
     Attributes:
@@ -36,11 +36,11 @@ class Answer:
         after: how long after its start; an answer that is later than the deadline is a timeout.
     """
 
-    ending: Ending
+    ending: AttemptEnd
     after: timedelta = timedelta(0)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ending", member(Ending, "ending", self.ending))
+        object.__setattr__(self, "ending", member(AttemptEnd, "ending", self.ending))
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +60,12 @@ class SimulatedAttempt:
     is_planned: bool
     began: datetime
     ended: datetime
-    ending: Ending
+    ending: AttemptEnd
     outcome: RefreshOutcome
 
 
 @dataclass(frozen=True, slots=True)
-class Play:
+class DryRun:
     """What a policy did.
 
     Attributes:
@@ -79,7 +79,7 @@ class Play:
     state: RefreshState
 
 
-def play(policy: RefreshPolicy, answers: Iterable[Answer], *, start: datetime) -> Play:
+def dry_run(policy: RefreshPolicy, answers: Iterable[SimulatedAnswer], *, start: datetime) -> DryRun:
     """Play a policy.
 
     Args:
@@ -105,17 +105,19 @@ def play(policy: RefreshPolicy, answers: Iterable[Answer], *, start: datetime) -
         move, ended, ending = _answered(policy, began.state, answer)
         attempts.append(SimulatedAttempt(began.state.attempt_no, is_planned, due, ended, ending, move.outcome))
         state = move.state
-    return Play(tuple(attempts), _slots(policy, attempts, state), state)
+    return DryRun(tuple(attempts), _slots(policy, attempts, state), state)
 
 
-def _answered(policy: RefreshPolicy, state: RefreshState, answer: Answer) -> tuple[RefreshTransition, datetime, Ending]:
+def _answered(
+    policy: RefreshPolicy, state: RefreshState, answer: SimulatedAnswer
+) -> tuple[RefreshTransition, datetime, AttemptEnd]:
     assert state.started_at is not None  # noqa: S101 - it was started
     assert state.attempt_uid is not None  # noqa: S101
-    if answer.ending is Ending.TIMEOUT or answer.after >= policy.timeout:
+    if answer.ending is AttemptEnd.TIMEOUT or answer.after >= policy.timeout:
         at = state.started_at + policy.timeout
-        return refresh.sweep(policy, state, now=at), at, Ending.TIMEOUT
+        return refresh.sweep(policy, state, now=at), at, AttemptEnd.TIMEOUT
     at = state.started_at + answer.after
-    how = refresh.success if answer.ending is Ending.SUCCESS else refresh.failure
+    how = refresh.success if answer.ending is AttemptEnd.SUCCESS else refresh.failure
     return how(policy, state, now=at, uid=state.attempt_uid), at, answer.ending
 
 

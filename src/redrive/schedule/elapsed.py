@@ -20,11 +20,11 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
-from redrive.schedule.calendar import Days, Walk, walk
+from redrive.schedule.calendar import AnchoredRule, DailyRule, anchored
 from redrive.schedule.rule import Freq, RecurrenceRule
 from redrive.schedule.timezone import instant, instants, wall
 
-__all__ = ["Count", "count"]
+__all__ = ["ElapsedRule", "elapsed_rule"]
 
 DAYS = 4000
 """Days that a search looks at, at most: a rule whose steps have not met its filter by then never does. What is counted
@@ -37,7 +37,7 @@ _UNITS = {Freq.HOURLY: timedelta(hours=1), Freq.MINUTELY: timedelta(minutes=1), 
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class ElapsedRule:
     """A rule with its start, ready to be counted from anywhere.
 
     Attributes:
@@ -61,8 +61,8 @@ class Count:
     offsets: tuple[timedelta, ...]
     is_by_clock: bool
     places: tuple[int, ...]
-    days: Walk | Days | None
-    slots: Slots | None
+    days: AnchoredRule | DailyRule | None
+    slots: HourSlots | None
 
     def since(self, at: datetime) -> Iterator[datetime]:
         """Count the occurrences.
@@ -150,7 +150,7 @@ class Count:
         """Which second of its hour a period begins at."""
         return local.minute * 60 + (local.second if self.rule.freq is Freq.SECONDLY else 0)
 
-    def _leap(self, slots: Slots, second: int, period: datetime) -> int:
+    def _leap(self, slots: HourSlots, second: int, period: datetime) -> int:
         """How many periods on the next one is that may be allowed."""
         most = max(_DAY // self.step, 1)
         periods = min(slots.until(second, self.step // _SECOND) or most, most)
@@ -165,7 +165,7 @@ class Count:
 
 
 @dataclass(frozen=True, slots=True)
-class Slots:
+class HourSlots:
     """The seconds of an hour at which periods may begin. Whether steps ever meet one of them is a matter of arithmetic.
 
     Attributes:
@@ -185,7 +185,7 @@ class Slots:
         return next(number for number in itertools.count(1) if (second + number * step) % _HOUR in self.seconds)
 
 
-def count(rule: RecurrenceRule, start: datetime, place: ZoneInfo, *, is_default: bool) -> Count:
+def elapsed_rule(rule: RecurrenceRule, start: datetime, place: ZoneInfo, *, is_default: bool) -> ElapsedRule:
     """Make a rule countable.
 
     Args:
@@ -211,7 +211,7 @@ def count(rule: RecurrenceRule, start: datetime, place: ZoneInfo, *, is_default:
     if is_default:
         base -= _SETTLED - first
     selects = (rule.by_month, rule.by_month_day, rule.by_year_day, rule.by_day)
-    return Count(
+    return ElapsedRule(
         rule,
         place,
         base,
@@ -225,7 +225,7 @@ def count(rule: RecurrenceRule, start: datetime, place: ZoneInfo, *, is_default:
     )
 
 
-def _slots(rule: RecurrenceRule) -> Slots | None:
+def _slots(rule: RecurrenceRule) -> HourSlots | None:
     """What filters periods that are shorter than an hour."""
     minutes = rule.by_minute if rule.freq >= Freq.MINUTELY else ()
     seconds = rule.by_second if rule.freq is Freq.SECONDLY else ()
@@ -234,7 +234,7 @@ def _slots(rule: RecurrenceRule) -> Slots | None:
     ends = (0,) if rule.freq is Freq.MINUTELY else seconds or range(60)
     found = frozenset(minute * 60 + second for minute in minutes or range(60) for second in ends)
     divisor = math.gcd(_UNITS[rule.freq] * rule.interval // _SECOND, _HOUR)
-    return Slots(found, frozenset(each % divisor for each in found), divisor)
+    return HourSlots(found, frozenset(each % divisor for each in found), divisor)
 
 
 def _offsets(rule: RecurrenceRule, start: datetime) -> tuple[timedelta, ...]:
@@ -244,10 +244,18 @@ def _offsets(rule: RecurrenceRule, start: datetime) -> tuple[timedelta, ...]:
     return tuple(timedelta(minutes=minute, seconds=second) for minute in minutes for second in seconds)
 
 
-def _days(rule: RecurrenceRule, start: datetime) -> Walk | Days:
+def _days(rule: RecurrenceRule, start: datetime) -> AnchoredRule | DailyRule:
     """The days that a rule allows, as a daily rule of their own."""
     midnight = start.replace(hour=0, minute=0, second=0, microsecond=0)
     daily = replace(
-        rule, freq=Freq.DAILY, interval=1, count=None, until=None, by_hour=(), by_minute=(), by_second=(), by_set_pos=()
+        rule,
+        freq=Freq.DAILY,
+        interval=1,
+        count=None,
+        until=None,
+        by_hour=(),
+        by_minute=(),
+        by_second=(),
+        by_set_pos=(),
     )
-    return walk(daily, midnight)
+    return anchored(daily, midnight)

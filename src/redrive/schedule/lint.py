@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 
 from redrive.schedule.english.spans import written
 from redrive.schedule.gaps import Gaps, gaps, leaps
-from redrive.schedule.options import Exhausted, Strategy, Terms
+from redrive.schedule.options import Exhausted, PolicyFields, Strategy
 from redrive.schedule.schedule import Schedule
 from redrive.schedule.timezone import Gap, instant, wall
 
@@ -40,7 +40,7 @@ _OVER = {
 """What becomes of a chain of retries that is longer than the gap between two planned refreshes."""
 
 
-def lint(policy: Terms, now: datetime | None) -> tuple[str, ...]:
+def lint(policy: PolicyFields, now: datetime | None) -> tuple[str, ...]:
     """Find what is hardly meant.
 
     Args:
@@ -67,7 +67,7 @@ def _beginning(schedule: Schedule) -> datetime:
     return found
 
 
-def _of_gaps(policy: Terms, found: Gaps) -> Iterator[str]:
+def _of_gaps(policy: PolicyFields, found: Gaps) -> Iterator[str]:
     if _never_fits(policy, found):
         yield (
             "No retry can ever be made between two planned refreshes: the shortest delay, "
@@ -87,24 +87,24 @@ def _of_gaps(policy: Terms, found: Gaps) -> Iterator[str]:
         )
 
 
-def _never_fits(policy: Terms, found: Gaps) -> bool:
+def _never_fits(policy: PolicyFields, found: Gaps) -> bool:
     if not policy.delays or policy.strategy not in _ALIGNING:
         return False
     return min(policy.delays) + policy.timeout >= found.longest  # an attempt takes some time, too
 
 
-def _is_overlong(policy: Terms, found: Gaps) -> bool:
+def _is_overlong(policy: PolicyFields, found: Gaps) -> bool:
     if not policy.delays or policy.repeat_last or policy.strategy is Strategy.PLANNED_ONLY:
         return False
     return _chain(policy) > found.shortest
 
 
-def _chain(policy: Terms) -> timedelta:
+def _chain(policy: PolicyFields) -> timedelta:
     """How long it takes if each attempt times out."""
     return sum(policy.delays, policy.timeout * (len(policy.delays) + 1))
 
 
-def _endless(policy: Terms, found: Gaps | None) -> Iterator[str]:
+def _endless(policy: PolicyFields, found: Gaps | None) -> Iterator[str]:
     if policy.give_up_after is not None:
         return
     why = None
@@ -118,7 +118,7 @@ def _endless(policy: Terms, found: Gaps | None) -> Iterator[str]:
         yield f'Nothing ends it when nothing succeeds: {why}. Say when to stop, such as "Give up after one week".'
 
 
-def _contradictory(policy: Terms) -> Iterator[str]:
+def _contradictory(policy: PolicyFields) -> Iterator[str]:
     """Endings of which one comes long before the other, or at the first failure."""
     if policy.on_exhausted is not Exhausted.GIVE_UP or policy.repeat_last:
         return

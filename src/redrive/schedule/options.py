@@ -11,7 +11,7 @@ from redrive.errors import PolicyError, ScheduleError
 from redrive.policy.duration import Duration, parse_duration
 from redrive.schedule.schedule import Schedule
 
-__all__ = ["LONGEST", "Action", "Exhausted", "Strategy", "Terms", "read_span", "usual_ending"]
+__all__ = ["LONGEST", "Action", "Exhausted", "PolicyFields", "Strategy", "read_span", "usual_ending"]
 
 LONGEST = timedelta(days=36_525)
 """A hundred years: whoever says a longer span has mistyped it, and sums of such spans leave the calendar."""
@@ -101,7 +101,7 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str) and value == value.encode("utf-8", "replace").decode()
 
 
-class Terms(Protocol):
+class PolicyFields(Protocol):
     """What a refresh policy says. `redrive.schedule.RefreshPolicy` does; this is for what it is itself made of."""
 
     @property
@@ -155,7 +155,7 @@ class Terms(Protocol):
         ...
 
 
-def usual_ending(policy: Terms) -> Exhausted:
+def usual_ending(policy: PolicyFields) -> Exhausted:
     """Return what becomes of a refresh whose retries are used up if its policy does not name it.
 
     A limit in time is the end that its author has chosen: until then it waits for the next planned refresh after the

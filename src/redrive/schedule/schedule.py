@@ -28,9 +28,9 @@ from typing import Protocol
 from zoneinfo import ZoneInfo
 
 from redrive.errors import ScheduleError
-from redrive.schedule.calendar import Days, Walk, walk
+from redrive.schedule.calendar import AnchoredRule, DailyRule, anchored
 from redrive.schedule.cron import CronExpression
-from redrive.schedule.elapsed import count
+from redrive.schedule.elapsed import elapsed_rule
 from redrive.schedule.member import member
 from redrive.schedule.rule import RecurrenceRule
 from redrive.schedule.timezone import Gap, aware, instant, instants, wall, zone
@@ -61,14 +61,14 @@ class _Source(Protocol):
 class _Local:
     """A rule on the wall clock."""
 
-    walk: Walk | Days
+    anchored: AnchoredRule | DailyRule
     place: ZoneInfo
     gap: Gap
     without: frozenset[datetime]
 
     def since(self, at: datetime) -> Iterator[datetime]:
         shifted: list[datetime] = []  # over a gap, and so perhaps past occurrences that follow
-        for local in self.walk.since(_earlier(wall(at, self.place))):
+        for local in self.anchored.since(_earlier(wall(at, self.place))):
             if local in self.without:
                 continue
             found = instant(local, self.place, self.gap)
@@ -287,9 +287,9 @@ def _source(rule: RecurrenceRule, start: datetime, place: ZoneInfo, gap: Gap, wi
     source: _Source
     whole: _Source
     if rule.freq.is_elapsed:
-        source = whole = count(rule, start, place, is_default=start == ANCHOR)
+        source = whole = elapsed_rule(rule, start, place, is_default=start == ANCHOR)
     else:
-        walked = walk(rule, start)
+        walked = anchored(rule, start)
         source, whole = _Local(walked, place, gap, without), _Local(walked, place, gap, frozenset())
     first = next(iter(whole.since(begin)), None)
     if first is None:

@@ -22,7 +22,18 @@ documentation.
 from __future__ import annotations
 
 from redrive.simulate.contender import Contender, of_policy
-from redrive.simulate.run import Figure, Finding, Row, run, scenario
-from redrive.simulate.scenarios import SCENARIOS, Measure, Scenario
+from redrive.simulate.run import Figure, FigureRow, ScenarioResult, run, scenario
+from redrive.simulate.scenarios import SCENARIOS, Quantity, Scenario
 
-__all__ = ["SCENARIOS", "Contender", "Figure", "Finding", "Measure", "Row", "Scenario", "of_policy", "run", "scenario"]
+__all__ = [
+    "SCENARIOS",
+    "Contender",
+    "Figure",
+    "FigureRow",
+    "Quantity",
+    "Scenario",
+    "ScenarioResult",
+    "of_policy",
+    "run",
+    "scenario",
+]

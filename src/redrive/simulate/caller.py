@@ -9,7 +9,7 @@ from redrive.errors import CircuitOpen
 from redrive.policy import Failure
 from redrive.simulate.client import SimulatedClient
 from redrive.simulate.loop import Loop
-from redrive.simulate.rng import Dice
+from redrive.simulate.rng import SeededRandom
 
 __all__ = ["DOWN", "LATE", "REFUSED", "Answered", "Send", "call"]
 
@@ -26,7 +26,7 @@ Send: TypeAlias = Callable[[Answered], None]
 """Makes one attempt."""
 
 
-def call(loop: Loop, client: SimulatedClient, dice: Dice, send: Send, done: Answered) -> None:
+def call(loop: Loop, client: SimulatedClient, dice: SeededRandom, send: Send, done: Answered) -> None:
     """Begin a call.
 
     Args:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-__all__ = ["Dice"]
+__all__ = ["SeededRandom"]
 
 
-class Dice(Random):
-    """``Dice("7:herd")``: its samples are the same for the same text, in every version of Python."""
+class SeededRandom(Random):
+    """``SeededRandom("7:herd")``: its samples are the same for the same text, in every version of Python."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from redrive.errors import ConfigurationError
 from redrive.simulate.contender import Contender
-from redrive.simulate.rng import Dice
+from redrive.simulate.rng import SeededRandom
 from redrive.simulate.scenarios import SCENARIOS, Scenario
 
-__all__ = ["Figure", "Finding", "Row", "run", "scenario"]
+__all__ = ["Figure", "FigureRow", "ScenarioResult", "run", "scenario"]
 
 _MOST = 100_000
 
@@ -31,7 +31,7 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class FigureRow:
     """What came of one contender.
 
     Attributes:
@@ -44,7 +44,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class ScenarioResult:
     """What came of one scenario.
 
     Attributes:
@@ -57,7 +57,7 @@ class Finding:
     scenario: Scenario
     clients: int
     seeds: tuple[int, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[FigureRow, ...]
 
     def figure(self, contender: str, measure: str) -> Figure:
         """One figure by the names of its row and column.
@@ -91,7 +91,7 @@ def run(
     seeds: Iterable[int] = (0,),
     clients: int | None = None,
     alone: bool = False,
-) -> Finding:
+) -> ScenarioResult:
     """Put all contenders into a scenario.
 
     Args:
@@ -111,9 +111,9 @@ def run(
     rows = []
     for contender in (*(() if alone else trouble.contenders), *guests):
         able = trouble.prepare(contender)
-        trials = [trouble.trial(able, Dice(f"{seed}:{trouble.name}"), count) for seed in numbers]
-        rows.append(Row(contender.name, tuple([_figure(column) for column in zip(*trials, strict=True)])))
-    return Finding(trouble, count, numbers, tuple(rows))
+        trials = [trouble.trial(able, SeededRandom(f"{seed}:{trouble.name}"), count) for seed in numbers]
+        rows.append(FigureRow(contender.name, tuple([_figure(column) for column in zip(*trials, strict=True)])))
+    return ScenarioResult(trouble, count, numbers, tuple(rows))
 
 
 def _figure(values: tuple[float, ...]) -> Figure:

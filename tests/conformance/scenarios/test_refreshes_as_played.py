@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redrive import App, Context, Pending, RefreshPolicy
-from redrive.schedule.dry_run import Answer, Ending, play
+from redrive.schedule.dry_run import AttemptEnd, SimulatedAnswer, dry_run
 from redrive.testing import VirtualClock, drain
 
 BEGIN = datetime(2026, 3, 27, 22, 10, tzinfo=UTC)
@@ -34,10 +34,12 @@ def policies(draw: st.DrawFn) -> RefreshPolicy:
     return RefreshPolicy.parse("\n".join(filter(None, said)))
 
 
-answers = st.builds(Answer, st.sampled_from(Ending), st.integers(0, 70).map(lambda minutes: timedelta(minutes=minutes)))
+answers = st.builds(
+    SimulatedAnswer, st.sampled_from(AttemptEnd), st.integers(0, 70).map(lambda minutes: timedelta(minutes=minutes))
+)
 
 
-def lived(policy: RefreshPolicy, script: list[Answer]) -> tuple[list[tuple[datetime, int]], object]:
+def lived(policy: RefreshPolicy, script: list[SimulatedAnswer]) -> tuple[list[tuple[datetime, int]], object]:
     """Run real jobs until the script is used up; answer the starts, one more at most, and where it stands."""
     clock = VirtualClock(BEGIN)
     app = App("memory://", clock=clock)
@@ -51,10 +53,10 @@ def lived(policy: RefreshPolicy, script: list[Answer]) -> tuple[list[tuple[datet
             table.untrack("k")
             return None
         answer = script[len(starts) - 1]
-        if answer.ending is Ending.TIMEOUT or answer.after >= policy.timeout:
+        if answer.ending is AttemptEnd.TIMEOUT or answer.after >= policy.timeout:
             return Pending("30d")
         clock.advance(answer.after)
-        if answer.ending is Ending.FAILURE:
+        if answer.ending is AttemptEnd.FAILURE:
             raise ValueError(context.key)
         return None
 
@@ -68,9 +70,9 @@ def lived(policy: RefreshPolicy, script: list[Answer]) -> tuple[list[tuple[datet
 
 @settings(max_examples=60)  # each is up to ten jobs
 @given(policies(), st.lists(answers, min_size=1, max_size=9))
-def test_real_jobs_do_what_the_moves_do(policy: RefreshPolicy, script: list[Answer]):
+def test_real_jobs_do_what_the_moves_do(policy: RefreshPolicy, script: list[SimulatedAnswer]):
     """As many attempts, at the same instants, of the same numbers; given up for the same reason."""
-    played = play(policy, script, start=BEGIN)
+    played = dry_run(policy, script, start=BEGIN)
     starts, state = lived(policy, script)
     end = played.state
     count = len(played.attempts)

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from redrive.cli.drawing import rules, tag
 from redrive.policy import format_duration
 from redrive.schedule import RefreshPolicy
-from redrive.schedule.dry_run import Ending, Play, SimulatedAttempt
+from redrive.schedule.dry_run import AttemptEnd, DryRun, SimulatedAttempt
 from redrive.visible import visible
 
 __all__ = ["Chart", "as_mermaid", "as_svg", "as_text"]
@@ -48,7 +48,7 @@ class Chart:
 
     title: str
     policy: RefreshPolicy
-    played: Play
+    played: DryRun
     warnings: tuple[str, ...] = ()
 
     @property
@@ -88,7 +88,7 @@ def name(attempt: SimulatedAttempt) -> str:
 def said(attempt: SimulatedAttempt) -> str:
     """What it came to."""
     length = format_duration(attempt.ended - attempt.began)
-    words = {Ending.SUCCESS: "succeeded", Ending.FAILURE: "failed", Ending.TIMEOUT: "timed out"}
+    words = {AttemptEnd.SUCCESS: "succeeded", AttemptEnd.FAILURE: "failed", AttemptEnd.TIMEOUT: "timed out"}
     return f"{words[attempt.ending]} after {length}"
 
 
@@ -143,7 +143,7 @@ def as_mermaid(chart: Chart) -> str:
     """The chart as the text of a Mermaid gantt diagram, with a line break at its end."""
     lines = ["gantt", f"    title {_named(chart.title)}", "    dateFormat YYYY-MM-DD HH:mm:ss", "    axisFormat %H:%M"]
     for each in chart.played.attempts:
-        tag_ = {Ending.SUCCESS: "done, ", Ending.FAILURE: "", Ending.TIMEOUT: "crit, "}[each.ending]
+        tag_ = {AttemptEnd.SUCCESS: "done, ", AttemptEnd.FAILURE: "", AttemptEnd.TIMEOUT: "crit, "}[each.ending]
         begin, end = _instant(chart, each.began), _instant(chart, each.ended)
         lines.append(f"    {_named(name(each))} :{tag_}{begin}, {end}")
         lines.append(f"    {_named(said(each))} :milestone, {end}, 0m")

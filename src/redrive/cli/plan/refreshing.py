@@ -11,11 +11,11 @@ from redrive.cli.plan.gantt import Chart
 from redrive.errors import ConfigurationError, PolicyError
 from redrive.policy import parse_duration
 from redrive.schedule import RefreshPolicy
-from redrive.schedule.dry_run import Answer, Ending, play
+from redrive.schedule.dry_run import AttemptEnd, SimulatedAnswer, dry_run
 
 __all__ = ["chart_of", "is_english"]
 
-_WORDS = {"ok": Ending.SUCCESS, "fail": Ending.FAILURE, "timeout": Ending.TIMEOUT}
+_WORDS = {"ok": AttemptEnd.SUCCESS, "fail": AttemptEnd.FAILURE, "timeout": AttemptEnd.TIMEOUT}
 _FORM = 'write "fail 4m, timeout, ok 2m": ok, fail or timeout, and how long after the start'
 _ENGLISH = re.compile(r"\s*(?:[-*•]\s|\d+[.)]\s|(?!catch\b)[A-Za-z]+\s+\S)")
 _TITLE = 60
@@ -49,8 +49,10 @@ def chart_of(text: str, *, answers: str | None, start: datetime | None, most: in
     """
     policy = RefreshPolicy.parse(text)
     begin = now.replace(second=0, microsecond=0) if start is None else _placed(policy, start)
-    listed: Iterable[Answer] = _read(answers) if answers is not None else itertools.repeat(Answer(Ending.TIMEOUT))
-    played = play(policy, itertools.islice(listed, most), start=begin)
+    listed: Iterable[SimulatedAnswer] = (
+        _read(answers) if answers is not None else itertools.repeat(SimulatedAnswer(AttemptEnd.TIMEOUT))
+    )
+    played = dry_run(policy, itertools.islice(listed, most), start=begin)
     if not played.attempts:
         raise ConfigurationError(f"nothing is ever started after {begin:%Y-%m-%d %H:%M}: the schedule has ended")
     first = text.strip().splitlines()[0].strip()
@@ -64,7 +66,7 @@ def _placed(policy: RefreshPolicy, start: datetime) -> datetime:
     return start.replace(tzinfo=UTC if policy.schedule is None else policy.schedule.place).astimezone(UTC)
 
 
-def _read(text: str) -> list[Answer]:
+def _read(text: str) -> list[SimulatedAnswer]:
     found = []
     for part in text.split(","):
         word, _, after = part.strip().partition(" ")
@@ -75,5 +77,5 @@ def _read(text: str) -> list[Answer]:
             raise ConfigurationError(f"{part.strip()!r} is no answer of an attempt: {error}") from error
         if ending is None:
             raise ConfigurationError(f"{part.strip()!r} is no answer of an attempt; {_FORM}")
-        found.append(Answer(ending, span))
+        found.append(SimulatedAnswer(ending, span))
     return found

@@ -24,7 +24,7 @@ from redrive.cli.simulate.plain import as_json
 from redrive.cli.simulate.svg import as_svg
 from redrive.cli.simulate.text import as_table
 from redrive.errors import ConfigurationError
-from redrive.simulate import SCENARIOS, Contender, Finding, of_policy, run, scenario
+from redrive.simulate import SCENARIOS, Contender, ScenarioResult, of_policy, run, scenario
 
 __all__ = ["simulate"]
 
@@ -69,7 +69,7 @@ def _guest(given: str) -> Contender:
     return of_policy(f"yours: {read.name}", read.policy)
 
 
-def _draw(folder: Path, finding: Finding) -> None:
+def _draw(folder: Path, finding: ScenarioResult) -> None:
     path = folder / f"{finding.scenario.name}.svg"
     try:
         folder.mkdir(parents=True, exist_ok=True)

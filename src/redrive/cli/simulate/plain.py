@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from redrive.simulate import Finding
+from redrive.simulate import ScenarioResult
 
 __all__ = ["as_json"]
 
 
-def as_json(finding: Finding) -> str:
+def as_json(finding: ScenarioResult) -> str:
     """The finding as one line of JSON.
 
     Args:

@@ -12,7 +12,7 @@ from math import inf, isinf, log10
 from redrive.cli.drawing import rules, tag
 from redrive.cli.plan.words import wrapped
 from redrive.cli.simulate.words import cells, setting
-from redrive.simulate import Finding
+from redrive.simulate import ScenarioResult
 from redrive.visible import visible
 
 __all__ = ["as_svg"]
@@ -46,7 +46,7 @@ _DARK = {
 }
 
 
-def as_svg(finding: Finding) -> str:
+def as_svg(finding: ScenarioResult) -> str:
     """The finding as an SVG document, with a line break at its end.
 
     Args:
@@ -90,7 +90,7 @@ def _width(column: list[str]) -> float:
     return max(len(heading) * _CHARACTER, _BAR + 6 + max(map(len, figures)) * _FIGURE) + _GAP
 
 
-def _column(finding: Finding, number: int, figures: list[str], x: float, top: int) -> Iterator[str]:
+def _column(finding: ScenarioResult, number: int, figures: list[str], x: float, top: int) -> Iterator[str]:
     values = [row.figures[number].mean for row in finding.rows]
     finite = [value for value in values if value and not isinf(value)]
     least, most = min(finite, default=1.0), max(finite, default=1.0)

@@ -7,13 +7,13 @@ from rich.table import Table
 from rich.text import Text
 
 from redrive.cli.simulate.words import cells, setting
-from redrive.simulate import Finding
+from redrive.simulate import ScenarioResult
 from redrive.visible import visible
 
 __all__ = ["as_table"]
 
 
-def as_table(finding: Finding, console: Console) -> None:
+def as_table(finding: ScenarioResult, console: Console) -> None:
     """Print a finding: its question, its setting and its figures.
 
     Args:

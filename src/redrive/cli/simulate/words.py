@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from math import isinf
 
-from redrive.simulate import Figure, Finding, Measure
+from redrive.simulate import Figure, Quantity, ScenarioResult
 
 __all__ = ["cells", "setting", "shown"]
 
 NEVER = "never"
 
 
-def shown(figure: Figure, measure: Measure) -> str:
+def shown(figure: Figure, measure: Quantity) -> str:
     """A figure with the digits of its measure, and the spread of the seeds where there is one.
 
     Args:
@@ -23,7 +23,7 @@ def shown(figure: Figure, measure: Measure) -> str:
     return mean if low == high else f"{mean} ({low} to {high})"
 
 
-def cells(finding: Finding) -> list[list[str]]:
+def cells(finding: ScenarioResult) -> list[list[str]]:
     """The rows of the table, each with the contender's name first; the headings are the first row."""
     measures = finding.scenario.measures
     head = ["", *(measure.heading for measure in measures)]
@@ -36,7 +36,7 @@ def cells(finding: Finding) -> list[list[str]]:
     ]
 
 
-def setting(finding: Finding) -> str:
+def setting(finding: ScenarioResult) -> str:
     """What happens in the scenario, and where this run of it differs."""
     said, usual = finding.scenario.setting, finding.scenario.clients
     return said if finding.clients == usual else f"{said} (Here there are {finding.clients} clients, not {usual}.)"

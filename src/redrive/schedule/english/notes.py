@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from redrive.schedule.english.tokens import Line
+from redrive.schedule.english.tokens import TextLine
 from redrive.schedule.options import Action, Exhausted, Strategy
 from redrive.schedule.schedule import Schedule
 
@@ -21,7 +21,7 @@ class Header:
         of_failure: the failure after which those below are done; None for what is done when it gives up.
     """
 
-    line: Line
+    line: TextLine
     of_failure: int | None
 
 

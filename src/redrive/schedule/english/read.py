@@ -9,7 +9,7 @@ from typing import NoReturn, TypeVar
 from redrive.errors import ScheduleError, ScheduleSyntaxError
 from redrive.schedule.english.clauses import clause, ended, nested
 from redrive.schedule.english.notes import Header, Notes
-from redrive.schedule.english.tokens import Line, Reader, lines
+from redrive.schedule.english.tokens import Reader, TextLine, lines
 from redrive.schedule.options import Exhausted, Strategy
 
 __all__ = ["parse"]
@@ -43,7 +43,7 @@ def parse(text: str, make: Callable[..., P], *, start: datetime | None = None) -
     return _together(notes, found[-1], make)
 
 
-def _read(line: Line, notes: Notes, header: Header | None) -> Header | None:
+def _read(line: TextLine, notes: Notes, header: Header | None) -> Header | None:
     reader = Reader(line)
     while True:
         if header is not None:
@@ -56,7 +56,7 @@ def _read(line: Line, notes: Notes, header: Header | None) -> Header | None:
             return header
 
 
-def _together(notes: Notes, line: Line, make: Callable[..., P]) -> P:
+def _together(notes: Notes, line: TextLine, make: Callable[..., P]) -> P:
     count = len(notes.delays)
     missing = next((each for each in range(1, count + 1) if each not in notes.delays), None)
     if missing is not None:
@@ -93,5 +93,5 @@ def _together(notes: Notes, line: Line, make: Callable[..., P]) -> P:
         _wrong(str(error).rpartition("': ")[2], line)
 
 
-def _wrong(problem: str, line: Line) -> NoReturn:
+def _wrong(problem: str, line: TextLine) -> NoReturn:
     raise ScheduleSyntaxError.at(problem, line.number, 1)

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from redrive.errors import ScheduleSyntaxError
 
-__all__ = ["Line", "Reader", "Token", "lines", "quoted"]
+__all__ = ["Reader", "TextLine", "Token", "lines", "quoted"]
 
 _SAME = str.maketrans({"“": '"', "”": '"', "„": '"', "\u2019": "'", "\u00a0": " ", "`": " ", "\t": " "})
 _BULLET = re.compile(r"(?:[-*•]|\d+[.)])(?=\s)\s*")
@@ -46,7 +46,7 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TextLine:
     """A line that says something.
 
     Attributes:
@@ -62,7 +62,7 @@ class Line:
     tokens: tuple[Token, ...]
 
 
-def lines(text: str) -> list[Line]:
+def lines(text: str) -> list[TextLine]:
     """Take a text apart.
 
     Args:
@@ -81,7 +81,7 @@ def lines(text: str) -> list[Line]:
         if tokens and tokens[-1].text == ".":
             tokens = tokens[:-1]
         if tokens:
-            found.append(Line(number, indent, plain, tokens))
+            found.append(TextLine(number, indent, plain, tokens))
     return found
 
 
@@ -113,7 +113,7 @@ class Reader:
         line: which.
     """
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: TextLine) -> None:
         self.line = line
         self.place = 0
         self._furthest = 0

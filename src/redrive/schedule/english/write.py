@@ -11,7 +11,7 @@ from redrive.schedule.english.notes import Notes
 from redrive.schedule.english.recurrences import DAY_NAMES, recurrence
 from redrive.schedule.english.spans import written, written_ordinal
 from redrive.schedule.english.tokens import Reader, lines, quoted
-from redrive.schedule.options import Action, Exhausted, Strategy, Terms, usual_ending
+from redrive.schedule.options import Action, Exhausted, PolicyFields, Strategy, usual_ending
 from redrive.schedule.rule import Freq, RecurrenceRule, WeekDay
 from redrive.schedule.schedule import ANCHOR, Schedule
 from redrive.schedule.timezone import Gap
@@ -27,7 +27,7 @@ _STRATEGIES = {
 }
 
 
-def text(policy: Terms) -> str:
+def text(policy: PolicyFields) -> str:
     """Write a policy.
 
     Args:
@@ -39,7 +39,7 @@ def text(policy: Terms) -> str:
     return "\n".join(_sentences(policy))
 
 
-def _sentences(policy: Terms) -> Iterator[str]:
+def _sentences(policy: PolicyFields) -> Iterator[str]:
     if policy.schedule is not None:
         yield f"Refresh {_recurrence(policy.schedule)}"
     yield f"Allow {written(policy.timeout)} to complete"
@@ -61,7 +61,7 @@ def _sentences(policy: Terms) -> Iterator[str]:
         yield _action(each)
 
 
-def _retries(policy: Terms) -> Iterator[str]:
+def _retries(policy: PolicyFields) -> Iterator[str]:
     delays = policy.delays[:-1] if policy.repeat_last else policy.delays
     for number, delay in enumerate(delays, 1):
         yield f"On the {written_ordinal(number)} failure, retry {_wait(delay)}"

@@ -15,8 +15,8 @@ from redrive.simulate.caller import DOWN, Answered, call
 from redrive.simulate.contender import DEFAULTS, Contender, exponential, of_policy
 from redrive.simulate.load import Load
 from redrive.simulate.loop import Loop
-from redrive.simulate.rng import Dice
-from redrive.simulate.scenarios.scenario import Measure, Scenario
+from redrive.simulate.rng import SeededRandom
+from redrive.simulate.scenarios.scenario import Quantity, Scenario
 
 __all__ = ["CONTENTION"]
 
@@ -27,7 +27,7 @@ _SLICE = 0.1
 class _Record:
     """A record with a version, behind a network."""
 
-    def __init__(self, loop: Loop, dice: Dice) -> None:
+    def __init__(self, loop: Loop, dice: SeededRandom) -> None:
         self.load = Load(_SLICE)
         self.done_at = 0.0
         self._loop = loop
@@ -57,7 +57,7 @@ class _Record:
         self._travel(partial(heard, None if won else DOWN))
 
 
-def _trial(contender: Contender, dice: Dice, clients: int) -> tuple[float, ...]:
+def _trial(contender: Contender, dice: SeededRandom, clients: int) -> tuple[float, ...]:
     loop = Loop()
     record = _Record(loop, dice)
     for _ in range(clients):
@@ -79,7 +79,7 @@ CONTENTION = Scenario(
     "contention",
     "How much work is it until all writers have written?",
     "100 clients write one record under an optimistic lock, all at once, each until it has succeeded.",
-    (Measure("calls"), Measure("completion", "s", 1), Measure("peak / mean", digits=1)),
+    (Quantity("calls"), Quantity("completion", "s", 1), Quantity("peak / mean", digits=1)),
     _trial,
     100,
     (*DEFAULTS, *_OWN),

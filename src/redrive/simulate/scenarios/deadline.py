@@ -8,8 +8,8 @@ from math import inf
 from redrive.simulate.caller import DOWN, LATE
 from redrive.simulate.client import SimulatedCall
 from redrive.simulate.contender import DEFAULTS, REDRIVE, Contender
-from redrive.simulate.rng import Dice
-from redrive.simulate.scenarios.scenario import Measure, Scenario
+from redrive.simulate.rng import SeededRandom
+from redrive.simulate.scenarios.scenario import Quantity, Scenario
 
 __all__ = ["DEADLINE", "ISOLATION"]
 
@@ -33,7 +33,7 @@ def _given(contender: Contender) -> Contender:
     return replace(contender, attempts=None)
 
 
-def _ends(contender: Contender, dice: Dice) -> float:
+def _ends(contender: Contender, dice: SeededRandom) -> float:
     """When one call has ended, whose attempts all fail; none of the others has a say in it, so time is a number."""
     now, cuts = 0.0, isinstance(contender, _Cut)
     made = contender.open().begin(now)
@@ -48,7 +48,7 @@ def _ends(contender: Contender, dice: Dice) -> float:
     return inf
 
 
-def _deadline(contender: Contender, dice: Dice, clients: int) -> tuple[float, ...]:
+def _deadline(contender: Contender, dice: SeededRandom, clients: int) -> tuple[float, ...]:
     over = [max(0.0, _ends(contender, dice) - _WHOLE) for _ in range(clients)]
     return sum(over) / clients, max(over), 100 * sum(each > 0 for each in over) / clients
 
@@ -57,7 +57,7 @@ DEADLINE = Scenario(
     "deadline",
     "How far does a call go beyond its deadline?",
     "1000 calls get 5 s each, where the library has a word for it; an attempt takes up to 2 s and fails.",
-    (Measure("mean overshoot", "s", 2), Measure("longest overshoot", "s", 2), Measure("calls too late", "%", 1)),
+    (Quantity("mean overshoot", "s", 2), Quantity("longest overshoot", "s", 2), Quantity("calls too late", "%", 1)),
     _deadline,
     1000,
     (replace(REDRIVE, name="redrive, plain functions"), _Cut("redrive, coroutines", REDRIVE.policy), *DEFAULTS[1:]),
@@ -67,14 +67,14 @@ DEADLINE = Scenario(
 # --------------------------------------------------------------------------------------------------------- isolation
 
 
-def _isolation(contender: Contender, dice: Dice, clients: int) -> tuple[float, ...]:
+def _isolation(contender: Contender, dice: SeededRandom, clients: int) -> tuple[float, ...]:
     seeds = [dice.getrandbits(64) for _ in range(clients)]
-    alone = [_Story(contender.open().begin(0.0), Dice(seed)) for seed in seeds]
+    alone = [_Story(contender.open().begin(0.0), SeededRandom(seed)) for seed in seeds]
     for story in alone:
         for _ in range(_LONGEST):
             story.go_on()
     client = contender.open()
-    together = [_Story(client.begin(0.0), Dice(seed)) for seed in seeds]
+    together = [_Story(client.begin(0.0), SeededRandom(seed)) for seed in seeds]
     turns = together * _LONGEST
     dice.shuffle(turns)
     for story in turns:
@@ -86,7 +86,7 @@ def _isolation(contender: Contender, dice: Dice, clients: int) -> tuple[float, .
 class _Story:
     """One call that always fails, told turn by turn."""
 
-    def __init__(self, made: SimulatedCall | None, dice: Dice) -> None:
+    def __init__(self, made: SimulatedCall | None, dice: SeededRandom) -> None:
         self.waits: list[float | None] = []
         self._made = made
         self._dice = dice
@@ -101,7 +101,7 @@ ISOLATION = Scenario(
     "isolation",
     "Does one call change what another one waits?",
     "1000 calls through one policy take turns at random; each is compared with the same call alone.",
-    (Measure("calls that differ"), Measure("attempts")),
+    (Quantity("calls that differ"), Quantity("attempts")),
     _isolation,
     1000,
     prepare=lambda contender: replace(contender, budget=None, breaker=None),

@@ -14,8 +14,8 @@ from redrive.simulate.client import SimulatedCall
 from redrive.simulate.contender import DEFAULTS, Contender, of_policy
 from redrive.simulate.load import Load
 from redrive.simulate.loop import Loop
-from redrive.simulate.rng import Dice
-from redrive.simulate.scenarios.scenario import Measure, Scenario
+from redrive.simulate.rng import SeededRandom
+from redrive.simulate.scenarios.scenario import Quantity, Scenario
 
 __all__ = ["HERD", "PUSHBACK"]
 
@@ -27,7 +27,7 @@ _SLICE = 0.1
 class _Member:
     """A client that never gets an answer but tries on."""
 
-    def __init__(self, loop: Loop, dice: Dice, made: SimulatedCall, load: Load, delays: Counter[float]) -> None:
+    def __init__(self, loop: Loop, dice: SeededRandom, made: SimulatedCall, load: Load, delays: Counter[float]) -> None:
         self._loop = loop
         self._dice = dice
         self._made = made
@@ -46,7 +46,7 @@ class _Member:
             self._loop.after(delay, self.attempt)
 
 
-def _herd(contender: Contender, dice: Dice, clients: int) -> tuple[float, ...]:
+def _herd(contender: Contender, dice: SeededRandom, clients: int) -> tuple[float, ...]:
     loop, load, delays = Loop(), Load(_SLICE), Counter[float]()
     client = contender.open()
     for _ in range(clients):
@@ -70,10 +70,10 @@ HERD = Scenario(
     "Do clients that failed together come back together?",
     "1000 clients fail together and try on; from second 30 to 60 their calls are counted in slices of 100 ms.",
     (
-        Measure("peak / mean", digits=2),
-        Measure("equal delays", "%", 1),
-        Measure("mean delay", "s", 2),
-        Measure("calls per second"),
+        Quantity("peak / mean", digits=2),
+        Quantity("equal delays", "%", 1),
+        Quantity("mean delay", "s", 2),
+        Quantity("calls per second"),
     ),
     _herd,
     1000,
@@ -111,7 +111,7 @@ class _Throttled:
         self.succeeded += failure is None
 
 
-def _pushback(contender: Contender, dice: Dice, clients: int) -> tuple[float, ...]:
+def _pushback(contender: Contender, dice: SeededRandom, clients: int) -> tuple[float, ...]:
     loop = Loop()
     target = _Throttled(loop)
     begin = partial(call, loop, contender.open(), dice, target.attempt, target.done)
@@ -127,7 +127,7 @@ PUSHBACK = Scenario(
     "pushback",
     "Does anybody call before the instant that the target has named?",
     "100 clients call within a second and are told to come back at second 5, as by Retry-After.",
-    (Measure("calls too early"), Measure("peak after it, per 100 ms"), Measure("success", "%", 1)),
+    (Quantity("calls too early"), Quantity("peak after it, per 100 ms"), Quantity("success", "%", 1)),
     _pushback,
     100,
     (*DEFAULTS, of_policy("redrive, plus(0.5)", Policy(on=Exception, jitter=Jitter.plus(0.5)))),

@@ -16,8 +16,8 @@ from redrive.simulate.caller import LATE, Answered, call
 from redrive.simulate.contender import DEFAULTS, NONE, REDRIVE, Contender
 from redrive.simulate.load import Load
 from redrive.simulate.loop import Loop
-from redrive.simulate.rng import Dice
-from redrive.simulate.scenarios.scenario import Measure, Scenario
+from redrive.simulate.rng import SeededRandom
+from redrive.simulate.scenarios.scenario import Quantity, Scenario
 
 __all__ = ["METASTABLE"]
 
@@ -54,7 +54,7 @@ class _Server:
             self._loop.after(self._free_at - now, partial(heard, None))
 
 
-def _metastable(contender: Contender, dice: Dice, clients: int) -> tuple[float, ...]:
+def _metastable(contender: Contender, dice: SeededRandom, clients: int) -> tuple[float, ...]:
     loop = Loop()
     server = _Server(loop, 1.0 / clients)
     rate = _UTILISATION * clients
@@ -79,9 +79,9 @@ METASTABLE = Scenario(
     "After the cause has gone, does the trouble go too?",
     "A server for 100 calls a second gets 95 and works at half speed for 10 s; callers wait 1 s for an answer.",
     (
-        Measure("recovery", "s"),
-        Measure("load in the minute after", digits=2),
-        Measure("amplification", digits=2),
+        Quantity("recovery", "s"),
+        Quantity("load in the minute after", digits=2),
+        Quantity("amplification", digits=2),
     ),
     _metastable,
     100,

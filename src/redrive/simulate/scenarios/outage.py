@@ -12,8 +12,8 @@ from redrive.simulate.client import SimulatedClient
 from redrive.simulate.contender import DEFAULTS, NONE, REDRIVE, Contender
 from redrive.simulate.load import Load
 from redrive.simulate.loop import Loop
-from redrive.simulate.rng import Dice
-from redrive.simulate.scenarios.scenario import Measure, Scenario
+from redrive.simulate.rng import SeededRandom
+from redrive.simulate.scenarios.scenario import Quantity, Scenario
 
 __all__ = ["FLAKY", "OUTAGE", "STACK"]
 
@@ -31,7 +31,7 @@ _BUDGETED = (
 )
 
 
-def _arrivals(loop: Loop, dice: Dice, clients: int, begin: partial[None], calls: int) -> None:
+def _arrivals(loop: Loop, dice: SeededRandom, clients: int, begin: partial[None], calls: int) -> None:
     """Each client begins a call every 100 ms, in a rhythm of its own."""
 
     def arrive(left: int) -> None:
@@ -62,7 +62,7 @@ class _Outage:
         self.succeeded += failure is None
 
 
-def _outage(contender: Contender, dice: Dice, clients: int) -> tuple[float, ...]:
+def _outage(contender: Contender, dice: SeededRandom, clients: int) -> tuple[float, ...]:
     loop = Loop()
     target = _Outage(loop)
     begin = partial(call, loop, contender.open(), dice, target.attempt, target.done)
@@ -82,10 +82,10 @@ OUTAGE = Scenario(
     "What do retries add to a full outage?",
     "100 clients of one process make 10 calls a second each; for the first 10 of 13 s all attempts fail after 1 s.",
     (
-        Measure("amplification", digits=2),
-        Measure("peak / usual load", digits=2),
-        Measure("recovery", "s", 1),
-        Measure("success", "%", 1),
+        Quantity("amplification", digits=2),
+        Quantity("peak / usual load", digits=2),
+        Quantity("recovery", "s", 1),
+        Quantity("success", "%", 1),
     ),
     _outage,
     100,
@@ -96,7 +96,7 @@ OUTAGE = Scenario(
 class _Flaky:
     """A target that fails with a probability."""
 
-    def __init__(self, loop: Loop, dice: Dice, rate: float) -> None:
+    def __init__(self, loop: Loop, dice: SeededRandom, rate: float) -> None:
         self.attempts = self.succeeded = 0
         self._loop = loop
         self._dice = dice
@@ -111,7 +111,7 @@ class _Flaky:
         self.succeeded += failure is None
 
 
-def _flaky(contender: Contender, dice: Dice, clients: int) -> tuple[float, ...]:
+def _flaky(contender: Contender, dice: SeededRandom, clients: int) -> tuple[float, ...]:
     figures: list[float] = []
     calls = clients * _CALLS
     for rate in (0.01, 0.1, 0.5):
@@ -131,7 +131,7 @@ FLAKY = Scenario(
     tuple(
         measure
         for rate in (1, 10, 50)
-        for measure in (Measure(f"success at {rate} %", "%", 2), Measure(f"load at {rate} %", digits=2))
+        for measure in (Quantity(f"success at {rate} %", "%", 2), Quantity(f"load at {rate} %", digits=2))
     ),
     _flaky,
     100,
@@ -146,7 +146,7 @@ _DEPTHS = (3, 5)
 _LEAF_IN = 0.05
 
 
-def _layered(loop: Loop, dice: Dice, layers: list[SimulatedClient], leaf: Send) -> Send:
+def _layered(loop: Loop, dice: SeededRandom, layers: list[SimulatedClient], leaf: Send) -> Send:
     """An attempt of the outermost layer: each layer's attempt is a call of the layer below."""
     send = leaf
     for client in reversed(layers):
@@ -154,7 +154,7 @@ def _layered(loop: Loop, dice: Dice, layers: list[SimulatedClient], leaf: Send) 
     return send
 
 
-def _stack(contender: Contender, dice: Dice, clients: int) -> tuple[float, ...]:
+def _stack(contender: Contender, dice: SeededRandom, clients: int) -> tuple[float, ...]:
     figures: list[float] = []
     for depth in _DEPTHS:
         loop, load = Loop(), Load()
@@ -181,7 +181,7 @@ STACK = Scenario(
     "stack",
     "How often is the innermost function called for one call from outside, when it is down?",
     "300 calls in 3 s go through 3 and 5 layers of one process, each with the same policy; never: more than 250.",
-    tuple(Measure(f"{depth} layers", digits=2) for depth in _DEPTHS),
+    tuple(Quantity(f"{depth} layers", digits=2) for depth in _DEPTHS),
     _stack,
     30,
     (NONE, *DEFAULTS, *_BUDGETED),

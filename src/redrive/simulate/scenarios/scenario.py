@@ -6,16 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from redrive.simulate.contender import DEFAULTS, Contender
-from redrive.simulate.rng import Dice
+from redrive.simulate.rng import SeededRandom
 
-__all__ = ["Measure", "Scenario", "Trial"]
+__all__ = ["Quantity", "Scenario", "Trial"]
 
-Trial = Callable[[Contender, Dice, int], tuple[float, ...]]
+Trial = Callable[[Contender, SeededRandom, int], tuple[float, ...]]
 """One run: who takes part, the dice, how many clients; one figure for each measure (``inf``: never)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class Quantity:
     """One column of figures.
 
     Attributes:
@@ -52,7 +52,7 @@ class Scenario:
     name: str
     title: str
     setting: str
-    measures: tuple[Measure, ...]
+    measures: tuple[Quantity, ...]
     trial: Trial
     clients: int
     contenders: tuple[Contender, ...] = DEFAULTS

@@ -15,8 +15,8 @@ from redrive.simulate.client import SimulatedClient
 from redrive.simulate.contender import DEFAULTS, REDRIVE, Contender
 from redrive.simulate.load import quantile
 from redrive.simulate.loop import Loop
-from redrive.simulate.rng import Dice
-from redrive.simulate.scenarios.scenario import Measure, Scenario
+from redrive.simulate.rng import SeededRandom
+from redrive.simulate.scenarios.scenario import Quantity, Scenario
 
 __all__ = ["TAIL"]
 
@@ -26,7 +26,7 @@ _LEAST, _SPREAD = 0.005, 0.002
 _SLOW, _SLOWEST = 0.01, 2.0
 
 
-def _answer(dice: Dice) -> float:
+def _answer(dice: SeededRandom) -> float:
     usual = _LEAST - _SPREAD * log(1.0 - dice.random())
     return usual + dice.random() * _SLOWEST if dice.random() < _SLOW else usual
 
@@ -34,7 +34,9 @@ def _answer(dice: Dice) -> float:
 class _Race:
     """One call and its copies: when the first answer comes."""
 
-    def __init__(self, loop: Loop, dice: Dice, client: SimulatedClient, gaps: list[float], took: list[float]) -> None:
+    def __init__(
+        self, loop: Loop, dice: SeededRandom, client: SimulatedClient, gaps: list[float], took: list[float]
+    ) -> None:
         self.sent = 0
         self._loop = loop
         self._dice = dice
@@ -70,7 +72,7 @@ class _Race:
             self._took.append(self._loop.now - self._began)
 
 
-def _tail(contender: Contender, dice: Dice, clients: int) -> tuple[float, ...]:
+def _tail(contender: Contender, dice: SeededRandom, clients: int) -> tuple[float, ...]:
     loop, client = Loop(), contender.open()
     took: list[float] = []
     gaps = [] if contender.hedge is None else [gap.total_seconds() for gap in contender.hedge.after]
@@ -88,7 +90,7 @@ TAIL = Scenario(
     "tail",
     "How long do the unluckiest calls take, and what does it cost to help them?",
     "20 000 calls of which one in a hundred meets a slow server; an answer takes 7 ms on average, a slow one 1 s more.",
-    (Measure("p50", "ms", 1), Measure("p99", "ms", 1), Measure("p99.9", "ms", 1), Measure("extra calls", "%", 2)),
+    (Quantity("p50", "ms", 1), Quantity("p99", "ms", 1), Quantity("p99.9", "ms", 1), Quantity("extra calls", "%", 2)),
     _tail,
     1000,
     (*DEFAULTS, _HEDGED, _HEDGED.with_budget(RatioBudget(0.05))),
