@@ -16,13 +16,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "quality.md"
 _START, _END = "<!-- {name}: made by python -m benchmarks.quality --docs -->", "<!-- end -->"
 
 
-<<<<<<< HEAD
-def tables(finding: Finding) -> str:
-    """Write the figures of a scenario, its drawing, and the results of its targets."""
-=======
 def tables(finding: ScenarioResult) -> str:
-    """The figures of a scenario, its drawing, and what becomes of its targets."""
->>>>>>> aba2711 (Classes of schedules and simulations have names of their own)
+    """Write the figures of a scenario, its drawing, and the results of its targets."""
     name, title = finding.scenario.name, finding.scenario.title
     head, *rows = cells(finding)
     lines = [head, ["---", *(["---:"] * (len(head) - 1))], *rows]
@@ -32,13 +27,8 @@ def tables(finding: ScenarioResult) -> str:
     return "\n\n".join([f"{title} {setting(finding)}", drawn, table, *([targets] if targets else [])])
 
 
-<<<<<<< HEAD
-def verdict(finding: Finding) -> list[str]:
-    """Write the results of the targets of a scenario, one line each."""
-=======
 def verdict(finding: ScenarioResult) -> list[str]:
-    """What becomes of the targets of a scenario, a line each."""
->>>>>>> aba2711 (Classes of schedules and simulations have names of their own)
+    """Write the results of the targets of a scenario, one line each."""
     found = [each for each in TARGETS if each.scenario == finding.scenario.name]
     words = {True: "met", False: "**not met**"}
     return [
@@ -46,13 +36,8 @@ def verdict(finding: ScenarioResult) -> list[str]:
     ]
 
 
-<<<<<<< HEAD
-def written(text: str, finding: Finding) -> str:
-    """Return a page with the part of one scenario replaced.
-=======
 def written(text: str, finding: ScenarioResult) -> str:
-    """A page with the part of one scenario made anew.
->>>>>>> aba2711 (Classes of schedules and simulations have names of their own)
+    """Return a page with the part of one scenario replaced.
 
     Args:
         text: the page.
