@@ -164,7 +164,7 @@ def _work(fleet: Fleet) -> None:
 
 def _refreshes(fleet: Fleet) -> None:
     app = fleet.other
-    app.store.run(schedules.look())
+    app.store.run(schedules.status())
     app.store.run(schedules.declare([each.definition for each in app.schedules.values()]))
 
 

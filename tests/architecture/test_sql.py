@@ -48,7 +48,7 @@ def statements(sql: str) -> list[str]:
 def yielded() -> dict[str, list[str]]:
     """The names of the queries in the operations, each with the modules that yield it; a computed name is ``?``."""
     found: dict[str, list[str]] = {}
-    for path in sorted(OPERATIONS.glob("*.py")):
+    for path in sorted(OPERATIONS.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Query":
                 first = node.args[0] if node.args else None

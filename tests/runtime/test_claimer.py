@@ -14,7 +14,7 @@ from redrive.engine.outcome import Lost, Succeeded
 from redrive.engine.records import Claim
 from redrive.errors import StoreBusy
 from redrive.runtime.claimer import Claimer
-from redrive.stores.operations import floors, leases
+from redrive.stores.operations import lanes, leases
 from redrive.stores.operations.leases import Ending
 from redrive.stores.query import Operation, Query, Steps
 from redrive.testing import VirtualClock
@@ -312,10 +312,10 @@ def test_it_goes_on_where_it_was_and_looks_at_all_now_and_then(app: App, monkeyp
     seen: list[int] = []
     claim = leases.claim
 
-    def noted(*args: Any, floors: Sequence[floors.LaneCursor], **options: Any) -> Any:
+    def noted(*args: Any, cursors: Sequence[lanes.LaneCursor], **options: Any) -> Any:
         """Note how many floors the claimer knows."""
-        seen.append(len(floors))
-        return claim(*args, floors=floors, **options)
+        seen.append(len(cursors))
+        return claim(*args, cursors=cursors, **options)
 
     monkeypatch.setattr(leases, "claim", noted)
     bench = OneByOne(app)

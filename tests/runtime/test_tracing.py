@@ -15,7 +15,7 @@ import pytest
 from redrive import App, observe
 from redrive.errors import StoreUnreachable
 from redrive.runtime.tracing import kept
-from redrive.stores.operations import leases, traces, workers
+from redrive.stores.operations import jobs, leases, workers
 from tests.runtime.helpers import PATIENCE, app_on, came, ended, until, working
 
 
@@ -130,7 +130,7 @@ async def test_an_interrupted_attempt_is_exited_once_and_given_back(filed: App, 
 
     assert ["enter", "CancelledError"] == watch.lines
     assert ["release"] == [event.hold for event in watch.heard(observe.JobReleased)]
-    assert "attempt 1" == filed.store.run(traces.trace(job.id))
+    assert "attempt 1" == filed.store.run(jobs.trace(job.id))
 
 
 @on_a_loop
@@ -265,7 +265,7 @@ async def test_an_attempt_whose_trace_cannot_be_read_runs_without(filed: App, wa
     async def work() -> None:
         """Done at once."""
 
-    monkeypatch.setattr(traces, "trace", away)
+    monkeypatch.setattr(jobs, "trace", away)
     job = work.enqueue()
     async with working(filed):
         await ended(job)

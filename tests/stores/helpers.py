@@ -24,8 +24,8 @@ from redrive.engine.select import Filter
 from redrive.engine.transition import Transition
 from redrive.policy import Failure, Policy
 from redrive.stores.opening import open_store
-from redrive.stores.operations import admin, answers, attempts, jobs, leases, redriving, workers
-from redrive.stores.operations.floors import LaneCursor
+from redrive.stores.operations import admin, attempts, jobs, leases, redriving, workers
+from redrive.stores.operations.lanes import LaneCursor
 from redrive.stores.operations.leases import Claimed, Ending, Settled
 from redrive.stores.query import Operation
 from redrive.stores.store import Store
@@ -177,12 +177,12 @@ class Harness:
         worker: int | None = None,
         queues: Sequence[str] | None = None,
         tasks: Sequence[str] | None = None,
-        floors: Sequence[LaneCursor] = (),
+        cursors: Sequence[LaneCursor] = (),
     ) -> Claimed:
         """Claim jobs, and hear how long to rest."""
         who, life = (self.me, LONG) if worker is None else (worker, LEASE)
         return self.do(
-            leases.claim(who, count, lease_for=life, queues=queues, tasks=tasks, floors=floors, now=self.now)
+            leases.claim(who, count, lease_for=life, queues=queues, tasks=tasks, cursors=cursors, now=self.now)
         )
 
     def claim(self, count: int = 1, **options: Any) -> tuple[Claim, ...]:
@@ -217,11 +217,11 @@ class Harness:
 
     def answer(self, claim: Claim, outcome: Succeeded | Failed = Succeeded(), *, sample: float = 0.0) -> bool:  # noqa: B008
         """Answer for an attempt."""
-        return self.do(answers.answer(claim.id, claim.lease_id, outcome, sample, now=self.now)) is not None
+        return self.do(attempts.complete(claim.id, claim.lease_id, outcome, sample, now=self.now)) is not None
 
     def lapse(self, budget: int = 100) -> tuple[Transition, ...]:
         """End the waits that are over."""
-        return self.do(answers.lapse(budget, [0.0] * budget, now=self.now))
+        return self.do(attempts.expire_waits(budget, [0.0] * budget, now=self.now))
 
     def report(self, *reports: tuple[Claim, str | None]) -> frozenset[int]:
         """Say how far attempts are; which of them are current?"""
@@ -245,7 +245,7 @@ class Harness:
     def redrive(self, wanted: Filter | None = None, *, dry_run: bool = False, **how: Any) -> redriving.Redriven:
         """Start jobs again."""
         if dry_run:
-            return self.do(redriving.rehearse(wanted or Filter()))
+            return self.do(redriving.dry_run(wanted or Filter()))
         return self.do(redriving.redrive(wanted or Filter(), now=self.now, **how))
 
     # ------------------------------------------------------------------------------------------------- looking

@@ -26,8 +26,9 @@ from redrive.engine.recurring import (
 )
 from redrive.policy import Policy
 from redrive.schedule import RefreshPolicy, RefreshState, Schedule
-from redrive.stores.operations import crons, leases, refreshes, schedules, tracked, tracking
-from redrive.stores.operations.freshness import MoveResult
+from redrive.stores.operations import crons, leases, schedules
+from redrive.stores.operations.refresh import declare, finish, manage, read, start
+from redrive.stores.operations.refresh.write import MoveResult
 from redrive.stores.query import Operation, Query, Steps
 from tests.stores.helpers import T0, Harness, seconds
 
@@ -134,12 +135,12 @@ class Clockwork:
 
     def track(self, *keys: str, **how: Any) -> frozenset[str]:
         """Keep things fresh."""
-        things = [tracking.NewItem(key, b'{"id":1}') for key in keys]
-        return self.do(tracking.track(self.definition, things, lucky(), now=self.now, **how))
+        things = [manage.NewItem(key, b'{"id":1}') for key in keys]
+        return self.do(manage.track(self.definition, things, lucky(), now=self.now, **how))
 
     def thing(self, key: str = "a") -> TrackedItem:
         """Where a thing stands, as its row says."""
-        return self.do(tracked.get(self.name, key))
+        return self.do(read.get(self.name, key))
 
     def state(self, key: str = "a") -> RefreshState:
         """Where a thing stands."""
@@ -152,36 +153,36 @@ class Clockwork:
 
     def start(self, budget: int = 100, sample: float = 0.0) -> tuple[MoveResult, ...]:
         """Start what is due."""
-        return self.do(refreshes.start(self.name, budget, lucky(sample), now=self.now))
+        return self.do(start.start_due(self.name, budget, lucky(sample), now=self.now))
 
     def sweep(self, budget: int = 100) -> int:
         """See to what is overdue."""
-        return self.do(refreshes.sweep(budget, lucky(), now=self.now))
+        return self.do(finish.end_overdue(budget, lucky(), now=self.now))
 
     def replan(self, budget: int = 100) -> int:
         """Reckon anew."""
-        return self.do(refreshes.replan(self.name, budget, lucky(), now=self.now))
+        return self.do(declare.replan(self.name, budget, lucky(), now=self.now))
 
     def trigger(self, key: str = "a") -> MoveResult:
         """Start a thing now."""
-        return self.do(tracking.trigger(self.name, key, 0.0, now=self.now))
+        return self.do(manage.trigger(self.name, key, 0.0, now=self.now))
 
     def update(self, key: str = "a", **how: Any) -> MoveResult:
         """A person has changed a thing."""
-        return self.do(tracking.update(self.name, key, 0.0, now=self.now, **how))
+        return self.do(manage.update(self.name, key, 0.0, now=self.now, **how))
 
     def untrack(self, key: str = "a") -> bool:
         """Keep a thing fresh no longer."""
-        return self.do(tracking.untrack(self.name, key, now=self.now))
+        return self.do(manage.untrack(self.name, key, now=self.now))
 
     def pause(self, key: str | None = "a") -> None:
         """Start nothing of a thing, or of all."""
-        one = tracking.pause(self.name, key, now=self.now) if key else schedules.pause(self.name, now=self.now)
+        one = manage.pause(self.name, key, now=self.now) if key else schedules.pause(self.name, now=self.now)
         self.do(one)
 
     def resume(self, key: str | None = "a") -> None:
         """Go on."""
-        one = tracking.resume(self.name, key, 0.0, now=self.now) if key else schedules.resume(self.name, now=self.now)
+        one = manage.resume(self.name, key, 0.0, now=self.now) if key else schedules.resume(self.name, now=self.now)
         self.do(one)
 
     def jobs(self, task: str = "do") -> list[JobRecord]:

@@ -16,9 +16,10 @@ from redrive.engine.outcome import Succeeded
 from redrive.errors import NotTracked
 from redrive.schedule import Exhausted
 from redrive.stores.opening import open_store
-from redrive.stores.operations import checks, leases, refreshes, tracking, workers
+from redrive.stores.operations import checks, leases, workers
 from redrive.stores.operations.leases import Ending
-from redrive.stores.operations.tracking import NewItem
+from redrive.stores.operations.refresh import finish, manage, start
+from redrive.stores.operations.refresh.manage import NewItem
 from redrive.stores.store import Store
 from tests import postgres
 from tests.stores.helpers import LONG, T0, Harness, failed, seconds
@@ -47,26 +48,26 @@ def _work(store: Store, seed: int) -> None:
 
 def _sweep(store: Store, _: int) -> None:
     for _round in range(ROUNDS):
-        store.run(refreshes.sweep(10, lucky(), **_now()))
+        store.run(finish.end_overdue(10, lucky(), **_now()))
 
 
 def _start(store: Store, _: int) -> None:
     for _round in range(ROUNDS):
-        store.run(refreshes.start("fresh", 10, lucky(), **_now()))
+        store.run(start.start_due("fresh", 10, lucky(), **_now()))
 
 
 def _track(store: Store, seed: int) -> None:
     orders = itertools.cycle(itertools.permutations(KEYS))
     for order in itertools.islice(orders, seed, seed + ROUNDS):
         things = [NewItem(key, b"{}") for key in order]
-        store.run(tracking.track(DEFINITION, things, lucky(), **_now()))
+        store.run(manage.track(DEFINITION, things, lucky(), **_now()))
 
 
 def _people(store: Store, seed: int) -> None:
     wants: list[Callable[[str], object]] = [
-        lambda key: store.run(tracking.update("fresh", key, 0.0, **_now())),
-        lambda key: store.run(tracking.trigger("fresh", key, 0.0, **_now())),
-        lambda key: store.run(tracking.untrack("fresh", key, **_now())),
+        lambda key: store.run(manage.update("fresh", key, 0.0, **_now())),
+        lambda key: store.run(manage.trigger("fresh", key, 0.0, **_now())),
+        lambda key: store.run(manage.untrack("fresh", key, **_now())),
     ]
     for step in range(seed, seed + ROUNDS):
         try:

@@ -20,7 +20,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from redrive.engine.outcome import Succeeded
 from redrive.engine.records import Claim
 from redrive.schedule import Exhausted, RefreshOutcome, RefreshPolicy, RefreshState, Schedule, Strategy, refresh
-from redrive.stores.operations import checks, tracked
+from redrive.stores.operations import checks
+from redrive.stores.operations.refresh import read
 from tests.stores.helpers import FATAL, LEASE, failed, harness
 from tests.stores.recurring import HOUR, HOURLY, MINUTE, Clockwork, keeping
 from tests.stores.test_state_machine import budget
@@ -230,7 +231,7 @@ class RefreshMachine(RuleBasedStateMachine):
     @invariant()
     def it_holds(self) -> None:
         """The rows are as the model says, and so are the invariants."""
-        rows = {each.key: each.state for each in self.store.do(tracked.select("fresh"))}
+        rows = {each.key: each.state for each in self.store.do(read.select("fresh"))}
 
         assert self.model == rows
         assert () == self.store.do(checks.check()).findings

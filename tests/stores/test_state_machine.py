@@ -142,7 +142,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(keep=st.sampled_from([1, 5]))
     def prune(self, keep: int) -> None:
         """Ended jobs are deleted."""
-        found = self.store.do(retention.survey(0, retention.Keep(seconds(keep), None), now=self.store.now))
+        found = self.store.do(retention.survey(0, retention.RetentionTimes(seconds(keep), None), now=self.store.now))
 
         assert self.model.prune(keep) == self.store.do(retention.prune(found))
         self.claims = [claim for claim in self.claims if claim.id in self.model.jobs]

@@ -14,7 +14,7 @@ from redrive.errors import Cancel, PayloadError, Snooze, TokenError
 from redrive.observe.listeners import LISTENERS
 from redrive.policy import Failure
 from redrive.retrying import rng
-from redrive.stores.operations import answers, jobs
+from redrive.stores.operations import attempts, jobs
 from redrive.stores.query import Operation
 from redrive.stores.store import Store
 
@@ -104,7 +104,7 @@ class Answers:
         return Succeeded(write_result(result))
 
     def _answer(self, job_id: int, lease_id: int, outcome: Succeeded | Failed) -> Operation[Transition | None]:
-        return answers.answer(job_id, lease_id, outcome, rng.roll(), now=self.now())
+        return attempts.complete(job_id, lease_id, outcome, rng.roll(), now=self.now())
 
 
 def _told(moved: Transition | None) -> bool:

@@ -101,11 +101,11 @@ class Job(Generic[R]):
         Raises:
             JobNotFound: there is none, for example because the transaction that enqueued it has not committed.
         """
-        return self._seen(self._app.store.run(queues.look(self.id, now=self._app.now())))
+        return self._seen(self._app.store.run(queues.status(self.id, now=self._app.now())))
 
     async def arefresh(self) -> Job[R]:
         """Read the row again; see `refresh`."""
-        return self._seen(await self._app.store.arun(queues.look(self.id, now=self._app.now())))
+        return self._seen(await self._app.store.arun(queues.status(self.id, now=self._app.now())))
 
     def _seen(self, found: tuple[JobRecord, Circumstances]) -> Job[R]:
         self._check_same(found[0])
@@ -158,7 +158,7 @@ class Job(Generic[R]):
                 if self._record.state in FINAL:
                     return self._value(self._ask(jobs.result(self.id), until))
             if clock.monotonic() >= until:
-                self._seen(self._ask(queues.look(self.id, now=self._app.now()), until))
+                self._seen(self._ask(queues.status(self.id, now=self._app.now()), until))
                 raise self._late(timeout)
             clock.sleep(POLL)
 
@@ -186,7 +186,7 @@ class Job(Generic[R]):
                 if self._record.state in FINAL:
                     return self._value(await self._aask(jobs.result(self.id), until))
             if clock.monotonic() >= until:
-                self._seen(await self._aask(queues.look(self.id, now=self._app.now()), until))
+                self._seen(await self._aask(queues.status(self.id, now=self._app.now()), until))
                 raise self._late(timeout)
             await clock.asleep(POLL)
 

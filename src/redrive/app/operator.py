@@ -190,7 +190,7 @@ class Operator:
         """
         spacing = _spacing(rate)
         if dry_run:
-            return self.store.run(redriving.rehearse(wanted))
+            return self.store.run(redriving.dry_run(wanted))
         ids: list[int] = []
         kept: list[tuple[int, str]] = []
         after: int | None = wanted.after_id

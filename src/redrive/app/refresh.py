@@ -15,9 +15,10 @@ from redrive.engine.recurring import JobTemplate, RefreshDefinition, policy_docu
 from redrive.errors import ConfigurationError, TaskDefinitionError
 from redrive.retrying import rng
 from redrive.schedule import RefreshPolicy
-from redrive.stores.operations import schedules, tracked, tracking
-from redrive.stores.operations.freshness import MoveResult
-from redrive.stores.operations.tracking import NewItem
+from redrive.stores.operations import schedules
+from redrive.stores.operations.refresh import manage, read
+from redrive.stores.operations.refresh.manage import NewItem
+from redrive.stores.operations.refresh.write import MoveResult
 from redrive.stores.query import Operation
 
 __all__ = ["Refresh", "TrackOptions"]
@@ -86,7 +87,7 @@ class TrackOptions(Generic[P]):
         refresh.app.check()
         wanted = [NewItem(_key(key), refresh.signature.write(tuple(args), kwargs)) for key, args, kwargs in things]
         definition, now = refresh.definition, refresh.app.now()
-        operation = tracking.track(
+        operation = manage.track(
             definition, wanted, iter(rng.roll, None), own=self._own, at_once=self._at_once, now=now
         )
         return replace(operation, before=schedules.introduce(definition, now=now))
@@ -225,11 +226,11 @@ class Refresh(Task[P, R, C], Generic[P, R, C]):
         Returns:
             Was it tracked?
         """
-        return self.app.store.run(tracking.untrack(self.name, _key(key), now=self.app.now()), using=using)
+        return self.app.store.run(manage.untrack(self.name, _key(key), now=self.app.now()), using=using)
 
     async def auntrack(self, key: str, *, using: Any = None) -> bool:  # noqa: ANN401 - a connection of any library
         """Keep a thing fresh no longer; see `untrack`."""
-        return await self.app.store.arun(tracking.untrack(self.name, _key(key), now=self.app.now()), using=using)
+        return await self.app.store.arun(manage.untrack(self.name, _key(key), now=self.app.now()), using=using)
 
     # ---------------------------------------------------------------- acting
 
@@ -268,7 +269,7 @@ class Refresh(Task[P, R, C], Generic[P, R, C]):
         return await self.app.store.arun(self._update(key, at_once=at_once), using=using)
 
     def _update(self, key: str, *, at_once: bool) -> Operation[MoveResult]:
-        return tracking.update(self.name, _key(key), rng.roll(), at_once=at_once, now=self.app.now())
+        return manage.update(self.name, _key(key), rng.roll(), at_once=at_once, now=self.app.now())
 
     def trigger(self, key: str, *, actor: str | None = None) -> MoveResult:
         """Start a thing now, due or not, paused or not. A running attempt is superseded.
@@ -290,7 +291,7 @@ class Refresh(Task[P, R, C], Generic[P, R, C]):
         return await self.app.store.arun(self._trigger(key, actor))
 
     def _trigger(self, key: str, actor: str | None) -> Operation[MoveResult]:
-        return tracking.trigger(self.name, _key(key), rng.roll(), actor=actor or self.app.actor, now=self.app.now())
+        return manage.trigger(self.name, _key(key), rng.roll(), actor=actor or self.app.actor, now=self.app.now())
 
     def pause(self, key: str | None = None, *, actor: str | None = None) -> None:
         """Start nothing of a thing, or of all, until `resume`; attempts that run may finish.
@@ -313,7 +314,7 @@ class Refresh(Task[P, R, C], Generic[P, R, C]):
         by, now = actor or self.app.actor, self.app.now()
         if key is None:
             return schedules.pause(self.name, actor=by, now=now)
-        return tracking.pause(self.name, _key(key), actor=by, now=now)
+        return manage.pause(self.name, _key(key), actor=by, now=now)
 
     def resume(self, key: str | None = None, *, actor: str | None = None) -> None:
         """Go on. What was planned for the time of the pause is left out; a retry that became due is made.
@@ -336,7 +337,7 @@ class Refresh(Task[P, R, C], Generic[P, R, C]):
         by, now = actor or self.app.actor, self.app.now()
         if key is None:
             return schedules.resume(self.name, actor=by, now=now)
-        return tracking.resume(self.name, _key(key), rng.roll(), actor=by, now=now)
+        return manage.resume(self.name, _key(key), rng.roll(), actor=by, now=now)
 
     # ---------------------------------------------------------------- looking
 
@@ -352,11 +353,11 @@ class Refresh(Task[P, R, C], Generic[P, R, C]):
         Raises:
             NotTracked: there is no such thing.
         """
-        return self.app.store.run(tracked.get(self.name, _key(key)))
+        return self.app.store.run(read.get(self.name, _key(key)))
 
     async def aget(self, key: str) -> TrackedItem:
         """Where a thing stands; see `get`."""
-        return await self.app.store.arun(tracked.get(self.name, _key(key)))
+        return await self.app.store.arun(read.get(self.name, _key(key)))
 
     def tracked(self, *, after: str = "", limit: int = 100, troubled: bool = False) -> tuple[TrackedItem, ...]:
         """Where things stand, by their keys, a page at a time.
@@ -369,11 +370,11 @@ class Refresh(Task[P, R, C], Generic[P, R, C]):
         Returns:
             Their rows, without their arguments.
         """
-        return self.app.store.run(tracked.select(self.name, after=after, limit=limit, troubled=troubled))
+        return self.app.store.run(read.select(self.name, after=after, limit=limit, troubled=troubled))
 
     async def atracked(self, *, after: str = "", limit: int = 100, troubled: bool = False) -> tuple[TrackedItem, ...]:
         """Where things stand; see `tracked`."""
-        return await self.app.store.arun(tracked.select(self.name, after=after, limit=limit, troubled=troubled))
+        return await self.app.store.arun(read.select(self.name, after=after, limit=limit, troubled=troubled))
 
 
 def _key(key: str) -> str:

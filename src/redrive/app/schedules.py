@@ -19,8 +19,9 @@ from redrive.errors import TaskDefinitionError
 from redrive.policy import Policy
 from redrive.schedule import RefreshPolicy, Schedule
 from redrive.schedule.member import member
-from redrive.stores.operations import schedules, tracked
-from redrive.stores.operations.tracked import Counts
+from redrive.stores.operations import schedules
+from redrive.stores.operations.refresh import read
+from redrive.stores.operations.refresh.read import Counts
 from redrive.stores.store import Store
 
 __all__ = ["Said", "Schedules"]
@@ -109,7 +110,7 @@ class Schedules:
         Returns:
             The counts, by name.
         """
-        return self.store.run(tracked.counts())
+        return self.store.run(read.counts())
 
     def cron(  # noqa: PLR0913 - what one may say of a cron, by keyword
         self,

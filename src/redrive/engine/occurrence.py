@@ -3,7 +3,7 @@
 The database holds one instant for each cron: the next occurrence that is not decided. When it has come, `fire` decides
 it and all that have passed since, and returns the next one. The worker writes the result in one transaction under a
 lock on the row of the cron, so a fleet starts each occurrence once, without a leader. After the clock was set back,
-`redrive.stores.operations.set_back` moves the instant.
+`redrive.stores.operations.crons.set_back` moves the instant.
 
 Usually one occurrence is due. After a downtime of the workers there are more, and ``catch_up`` of the cron decides how
 many of them are started. An occurrence counts as missed if it is later than `LATE`. ``overlap`` is applied to each that

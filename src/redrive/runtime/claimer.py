@@ -8,7 +8,7 @@ counts against every job that the worker was running, and no one can see which o
 not run together: a worker runs one of them at a time and gives the others back before that one starts. The job that
 kills its worker dies alone, and the others prove that they are healthy.
 
-Most claims begin where the last one found something: at the floors of `redrive.stores.operations.floors`. From time to
+Most claims begin where the last one found something: at the cursors of `redrive.stores.operations.lanes`. From time to
 time a claim looks without them, and the claimer does not rest longer than until then.
 
 The claimer looks again when the notifier saw a change, when an attempt has ended, when the next known job is due, and
@@ -43,7 +43,7 @@ from redrive.runtime.attempts import Attempts, is_suspect
 from redrive.runtime.registration import Registration
 from redrive.runtime.supervision import Duty
 from redrive.runtime.tracing import log_undecided
-from redrive.stores.operations import floors, leases, workers
+from redrive.stores.operations import lanes, leases, workers
 from redrive.stores.operations.leases import Ending
 from redrive.stores.operations.limited_queues import QueueScan
 
@@ -71,7 +71,7 @@ class Claimer:
 
     Args:
         app: the app with the store.
-        clock: the clock that decides when to look without floors and when to check the schema.
+        clock: the clock that decides when to look without cursors and when to check the schema.
         registration: the registration of the worker.
         attempts: the attempts that it starts.
         idle: set while the claimer waits with free slots and nothing is due.
@@ -92,9 +92,9 @@ class Claimer:
         self._attempts = attempts
         self._idle = idle or asyncio.Event()
         self._stopped = False
-        self._walks: tuple[QueueScan, ...] = ()
-        self._floors: tuple[floors.LaneCursor, ...] = ()
-        # Instants of the monotonic clock: the next look without floors, and the next check of the schema.
+        self._scans: tuple[QueueScan, ...] = ()
+        self._cursors: tuple[lanes.LaneCursor, ...] = ()
+        # Instants of the monotonic clock: the next look without cursors, and the next check of the schema.
         self._whole_at = float("-inf")
         self._fits_until = float("-inf")
         self._ahead = 0
@@ -129,7 +129,7 @@ class Claimer:
         worker = self._registration.id
         unknown = await self._app.store.arun(workers.held(worker)) - self._attempts.held()
         if unknown:
-            given = await self._app.store.arun(workers.forsake(worker, unknown, now=self._app.now()))
+            given = await self._app.store.arun(workers.give_back(worker, unknown, now=self._app.now()))
             log.warning("the reply to a claim was lost; %d jobs are given back", len(given))
         self._attempts.doubted = False
 
@@ -147,7 +147,7 @@ class Claimer:
         if began >= self._fits_until:
             await self._check_schema(began)
             began = self._clock.monotonic()
-        known = self._floors if began < self._whole_at else ()
+        known = self._cursors if began < self._whole_at else ()
         claimed = await self._app.store.arun(
             leases.claim(
                 self._registration.id,
@@ -155,16 +155,16 @@ class Claimer:
                 lease_for=self._app.terms.lease_for,
                 queues=self._registration.queues,
                 tasks=self._app.served(),
-                walks=self._walks,
-                floors=known,
+                scans=self._scans,
+                cursors=known,
                 now=self._app.now(),
             )
         )
-        self._walks = claimed.walks
-        self._floors = floors.raised(self._floors, claimed.claims)
+        self._scans = claimed.scans
+        self._cursors = lanes.advanced(self._cursors, claimed.claims)
         ended = self._clock.monotonic()
         if not known:
-            self._whole_at = ended + min(floors.PATIENCE * (ended - began), floors.FULL_LOOK.total_seconds())
+            self._whole_at = ended + min(lanes.PATIENCE * (ended - began), lanes.FULL_SCAN_AFTER.total_seconds())
         if not claimed.known:
             await self._registration.renew()
             return timedelta(0)
@@ -183,7 +183,7 @@ class Claimer:
             take(claim)
         if not known:
             return claimed.rest_for
-        # Jobs below the floors may be due, so the claimer looks again when it is time to look without floors.
+        # Jobs below the cursors may be due, so the claimer looks again when it is time to look without floors.
         look = timedelta(seconds=max(self._whole_at - ended, 0.0))
         return look if claimed.rest_for is None else min(claimed.rest_for, look)
 

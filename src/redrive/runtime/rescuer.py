@@ -52,7 +52,7 @@ class Rescuer:
         return self._every
 
     async def _free(self) -> None:
-        if count := await self._app.store.arun(workers.free()):
+        if count := await self._app.store.arun(workers.end_stuck()):
             log.warning("sessions of processes that stopped in the middle of a statement were ended: %d", count)
 
     async def _sweep(self) -> tuple[Transition, ...]:

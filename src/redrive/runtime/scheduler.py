@@ -33,7 +33,9 @@ from redrive.runtime import rng
 from redrive.runtime.supervision import Duty
 from redrive.schedule import RefreshOutcome, RefreshPolicy
 from redrive.schedule.refresh import TOLERANCE
-from redrive.stores.operations import crons, refreshes, schedules, set_back
+from redrive.stores.operations import crons, schedules
+from redrive.stores.operations.refresh import finish, start
+from redrive.stores.operations.refresh.declare import replan, set_back
 from redrive.stores.operations.schedules import ScheduleStatus
 
 __all__ = ["Scheduler", "Turn", "declare", "turn"]
@@ -124,13 +126,13 @@ async def repair(app: App, sample: Callable[[], float], *, seen: bool) -> None:
         seen: True if this process has seen the clock go back. Otherwise the items of a refresh are read only if the
             earliest of them waits for longer than until the next planned refresh, because that reads all of them.
     """
-    for each in await app.store.arun(schedules.look(now=app.now())):
+    for each in await app.store.arun(schedules.status(now=app.now())):
         task = app.schedules.get(each.name)
         if isinstance(task, Refresh):
             if seen or _is_ahead(task.refresh_policy, each):
                 await _repair_items(app, each, sample)
         elif task is not None and each.due_at is not None and each.due_at > each.now:
-            earlier = await app.store.arun(set_back.cron(each.name, now=app.now()))
+            earlier = await app.store.arun(crons.set_back(each.name, now=app.now()))
             if earlier is not None:
                 log.warning("cron %s: the clock was set back; the next occurrence is %s earlier", each.name, earlier)
 
@@ -145,7 +147,7 @@ def _is_ahead(policy: RefreshPolicy, look: ScheduleStatus) -> bool:
 async def _repair_items(app: App, look: ScheduleStatus, sample: Callable[[], float]) -> None:
     moved, after = 0, ""
     while True:
-        page = await app.store.arun(set_back.things(look.name, iter(sample, None), after=after, now=app.now()))
+        page = await app.store.arun(set_back(look.name, iter(sample, None), after=after, now=app.now()))
         moved += page.moved
         if page.last is None:
             break
@@ -162,16 +164,16 @@ async def turn(app: App, sample: Callable[[], float], *, budget: int = BUDGET) -
         sample: returns random numbers in [0, 1), for jitter.
         budget: items of one transaction.
     """
-    looks = await app.store.arun(schedules.look(now=app.now()))
+    looks = await app.store.arun(schedules.status(now=app.now()))
     own = [each for each in looks if each.name in app.schedules]
     done = 0
     for each in own:
         if each.is_stale:
-            done += await app.store.arun(refreshes.replan(each.name, budget, iter(sample, None), now=app.now()))
+            done += await app.store.arun(replan(each.name, budget, iter(sample, None), now=app.now()))
         if each.due_at is not None and each.due_at <= each.now:
             done += await (_fire(app, each) if each.kind is Kind.CRON else _start(app, each, sample, budget))
     if any(each.sweep_at is not None and each.sweep_at <= each.now for each in looks[:1]):
-        done += await app.store.arun(refreshes.sweep(budget, iter(sample, None), now=app.now()))
+        done += await app.store.arun(finish.end_overdue(budget, iter(sample, None), now=app.now()))
     instants = [each.due_at for each in own] + [each.sweep_at for each in looks[:1]]
     earliest = min((each for each in instants if each is not None), default=None)
     at = looks[0].now if looks else None
@@ -190,7 +192,7 @@ async def _fire(app: App, look: ScheduleStatus) -> int:
 
 
 async def _start(app: App, look: ScheduleStatus, sample: Callable[[], float], budget: int) -> int:
-    started = await app.store.arun(refreshes.start(look.name, budget, iter(sample, None), now=app.now()))
+    started = await app.store.arun(start.start_due(look.name, budget, iter(sample, None), now=app.now()))
     for each in started:
         if each.outcome is RefreshOutcome.GAVE_UP:
             log.warning("refresh %s/%s was given up: %s", look.name, each.key, each.why)

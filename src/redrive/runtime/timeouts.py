@@ -12,7 +12,7 @@ from redrive.app.app import App
 from redrive.runtime import rng
 from redrive.runtime.supervision import Duty
 from redrive.runtime.tracing import report_moved
-from redrive.stores.operations import answers
+from redrive.stores.operations import attempts
 
 __all__ = ["LOOK", "Timeouts"]
 
@@ -43,11 +43,11 @@ class Timeouts:
 
     async def look(self) -> float:
         """End the attempts with a wait that is over, and return the seconds until the next look."""
-        left = await self._app.store.arun(answers.until_lapse(now=self._app.now()))
+        left = await self._app.store.arun(attempts.until_expiry(now=self._app.now()))
         if left is None:
             return LOOK
         if left > timedelta(0):
             return min(max(left.total_seconds(), SHORT), LOOK)
-        ended = await self._app.store.arun(answers.lapse(BUDGET, iter(rng.sample, None), now=self._app.now()))
+        ended = await self._app.store.arun(attempts.expire_waits(BUDGET, iter(rng.sample, None), now=self._app.now()))
         report_moved(ended)
         return SHORT if ended else LOOK

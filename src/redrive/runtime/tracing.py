@@ -24,7 +24,7 @@ from redrive.errors import LeaseLost, StoreError
 from redrive.errors.foreign import summary
 from redrive.observe.listeners import LISTENERS
 from redrive.observe.logs import logger
-from redrive.stores.operations import traces
+from redrive.stores.operations import jobs
 from redrive.stores.operations.leases import Ending, Settled
 from redrive.stores.store import Store
 
@@ -70,7 +70,7 @@ async def traced(store: Store, claim: Claim, call: Callable[[], Awaitable[R]]) -
 
 async def _trace(store: Store, claim: Claim) -> str | None:
     try:
-        return await store.arun(traces.trace(claim.id, claim.parent_id))
+        return await store.arun(jobs.trace(claim.id, claim.parent_id))
     except StoreError as error:
         log.warning("job %d: its trace cannot be read, and the attempt runs without: %s", claim.id, error)
         return None

@@ -31,7 +31,7 @@ from redrive.runtime import rng
 from redrive.runtime.executor import Executor
 from redrive.runtime.scheduler import declare, turn
 from redrive.runtime.tracing import kept
-from redrive.stores.operations import answers, leases, queues, workers
+from redrive.stores.operations import attempts, leases, queues, workers
 from redrive.stores.operations.leases import Ending
 from redrive.stores.operations.limited_queues import QueueScan
 from redrive.testing.clock import VirtualClock
@@ -99,10 +99,10 @@ async def adrain(
         workers.register("drain", concurrency=1, lease_for=FOR_EVER, tasks=app.served(), now=clock.now())
     )
     attempts = 0
-    walks: list[QueueScan] = []
+    scans: list[QueueScan] = []
     try:
         while attempts < ENDLESS:
-            ran, rest = await _step(app, clock, worker, sample, walks)
+            ran, rest = await _step(app, clock, worker, sample, scans)
             attempts += ran
             if rest is None or (horizon is not None and clock.now() + rest > horizon):
                 return Drained(attempts, clock.now() - began, None if rest is None else clock.now() + rest)
@@ -114,13 +114,13 @@ async def adrain(
 
 
 async def _step(
-    app: App, clock: VirtualClock, worker: int, sample: Callable[[], float], walks: list[QueueScan]
+    app: App, clock: VirtualClock, worker: int, sample: Callable[[], float], scans: list[QueueScan]
 ) -> tuple[int, timedelta | None]:
     """Run one due job, if there is one; answer how many ran, and how long to wait for the next (None: for ever)."""
     claimed = await app.store.arun(
-        leases.claim(worker, 1, lease_for=FOR_EVER, tasks=app.served(), walks=walks, now=clock.now())
+        leases.claim(worker, 1, lease_for=FOR_EVER, tasks=app.served(), scans=scans, now=clock.now())
     )
-    walks[:] = claimed.walks
+    scans[:] = claimed.scans
     for claim in claimed.claims:
         outcome, trace = await _attempt(app, claim)
         ending = Ending(claim, outcome, sample(), trace)
@@ -128,7 +128,7 @@ async def _step(
         if LISTENERS:
             emit_settled([ending], settled)
         return 1, timedelta(0)
-    lapsed = await app.store.arun(answers.lapse(1, iter(sample, None), now=clock.now()))
+    lapsed = await app.store.arun(attempts.expire_waits(1, iter(sample, None), now=clock.now()))
     if lapsed and LISTENERS:
         emit_moved(lapsed)
     if lapsed:

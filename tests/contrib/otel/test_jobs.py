@@ -14,7 +14,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from redrive import App, CatchRequest, observe
 from redrive.contrib import otel
 from redrive.errors import Cancel, Snooze
-from redrive.stores.operations import traces
+from redrive.stores.operations import jobs
 from redrive.stores.query import writes
 from redrive.testing import drain
 from tests.runtime.helpers import PATIENCE, app_on, working
@@ -168,7 +168,7 @@ def test_without_an_sdk_nothing_is_kept(app: App):
         number = work.enqueue().id
         drain(app)
 
-    assert None is app.store.run(traces.trace(number))
+    assert None is app.store.run(jobs.trace(number))
 
 
 def test_a_trace_that_nobody_understands_is_no_link(app: App, spans: InMemorySpanExporter):
@@ -180,7 +180,7 @@ def test_a_trace_that_nobody_understands_is_no_link(app: App, spans: InMemorySpa
 
     with observe.only():
         work.enqueue()
-        app.store.run(writes(traces.put)([(1, "what is this")]))
+        app.store.run(writes(jobs.put_traces)([(1, "what is this")]))
     drain(app)
     (span,) = spans.get_finished_spans()
 

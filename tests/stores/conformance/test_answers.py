@@ -11,7 +11,7 @@ from redrive.engine.outcome import Released, Snoozed, Succeeded, Suspended
 from redrive.engine.records import AttemptOutcome, Claim, Hold, JobRecord
 from redrive.engine.transition import Transition
 from redrive.errors import JobNotFound, LeaseLost
-from redrive.stores.operations import admin, answers
+from redrive.stores.operations import admin, attempts
 from redrive.stores.operations.leases import Settled
 from tests.stores.helpers import FATAL, Harness, failed, new, seconds
 
@@ -221,7 +221,7 @@ def test_an_answer_to_what_was_given_back_is_refused(store: Harness):
 def test_an_answer_to_no_job_is_an_error(store: Harness):
     """There is no such job."""
     with pytest.raises(JobNotFound, match="no job 4711"):
-        store.do(answers.answer(4711, 1, Succeeded(), 0.0, now=store.now))
+        store.do(attempts.complete(4711, 1, Succeeded(), 0.0, now=store.now))
 
 
 # ------------------------------------------------------------------------------------------------------ end of the wait
@@ -268,7 +268,7 @@ def test_how_long_it_is_until_a_wait_ends(store: Harness):
     """Until the first of those that wait; it is over for as long as no worker has ended the attempt."""
 
     def left():
-        return store.do(answers.until_lapse(now=store.now))
+        return store.do(attempts.until_expiry(now=store.now))
 
     store.take(new())
     nothing = left()
@@ -307,7 +307,7 @@ def test_jitter_parts_those_that_end_together(store: Harness):
     for _ in range(2):
         store.wait_for_answer(new(retry="1 10s", jitter="full"))
     store.wait(60)
-    store.do(answers.lapse(2, [0.25, 0.5], now=store.now))
+    store.do(attempts.expire_waits(2, [0.25, 0.5], now=store.now))
 
     assert [2.5, 5.0] == sorted((job.scheduled_at - store.now).total_seconds() for job in store.jobs())
 
@@ -335,7 +335,7 @@ def test_answers_at_once_end_an_attempt_once(store: Harness):
     """Of eight that say something else at the same moment one is heard."""
     claim = store.wait_for_answer()
     said = [Succeeded(str(number).encode()) for number in range(8)]
-    results = store.at_once([answers.answer(claim.id, claim.lease_id, each, 0.0, now=store.now) for each in said])
+    results = store.at_once([attempts.complete(claim.id, claim.lease_id, each, 0.0, now=store.now) for each in said])
     (heard,) = [each for each in results if isinstance(each, Transition)]
 
     assert 7 == sum(isinstance(each, LeaseLost) for each in results)

@@ -14,7 +14,7 @@ from redrive.engine.outcome import Lost, Released, Snoozed
 from redrive.engine.queue import QueueChange
 from redrive.engine.records import Claim, Hold, NewJob
 from redrive.policy import Policy
-from redrive.stores.operations import floors, jobs, leases, queues
+from redrive.stores.operations import jobs, lanes, leases, queues
 from tests.engine.helpers import claim
 from tests.stores.helpers import FATAL, LONG, T0, Harness, failed, new, seconds
 
@@ -395,10 +395,10 @@ def test_claims_with_floors_take_the_same_in_the_same_order(store: Harness, seed
     expected = [job.id for job in sorted(due, key=lambda job: (job.priority, job.scheduled_at, job.id))]
 
     actual: list[int] = []
-    known: tuple[floors.LaneCursor, ...] = ()
+    known: tuple[lanes.LaneCursor, ...] = ()
     for size in itertools.cycle([3, 1, 7, 2]):
-        claims = store.claimed(size, floors=known).claims
-        known = floors.raised(known, claims)
+        claims = store.claimed(size, cursors=known).claims
+        known = lanes.advanced(known, claims)
         actual += [claim.id for claim in claims]
         if not claims:
             break
@@ -410,33 +410,33 @@ def test_behind_floors_everything_new_is_found_at_once(store: Harness):
     """A new job, a retry, a released one and one in an unknown lane are taken by the next claim with floors."""
     first = store.take(new("a", queue="m"))
     again, given = store.take(new("b", queue="m")), store.take(new("c", queue="m"))
-    known = floors.raised(floors.raised((), [first]), [again, given])
+    known = lanes.advanced(lanes.advanced((), [first]), [again, given])
     store.settle((again, failed()), (given, Released("not now", seconds(1))))
     store.enqueue(new("d", queue="m", delay=1), new("e", queue="c", delay=1), new("f", queue="z", priority=1, delay=1))
-    rest = store.claimed(9, floors=known).rest_for
+    rest = store.claimed(9, cursors=known).rest_for
     store.wait(1)
 
     assert seconds(1) == rest
-    assert {"b", "c", "d", "e", "f"} == set(tasks(store.claimed(9, floors=known).claims))
+    assert {"b", "c", "d", "e", "f"} == set(tasks(store.claimed(9, cursors=known).claims))
 
 
 def test_a_late_commit_below_a_floor_is_found_by_the_next_look_without(store: Harness):
     """A job that was due before the floor, and committed after it was set, is taken when the claimer looks at all."""
     store.wait(5)
-    known = floors.raised((), [store.take(new("punctual"))])
+    known = lanes.advanced((), [store.take(new("punctual"))])
     store.wait(-3)
     store.enqueue(new("late"))
     store.wait(4)
-    seen = store.claimed(5, floors=known).claims
+    seen = store.claimed(5, cursors=known).claims
 
     assert ["late"] == tasks(seen + store.claim(5))
 
 
 def test_floors_are_of_the_lanes_that_were_used_last():
     """No more floors are remembered than a claim can do with: those of the lanes that gave jobs last."""
-    known: tuple[floors.LaneCursor, ...] = ()
-    for number in range(floors.LANES + 3):
-        known = floors.raised(known, [claim(id=number, queue=f"q{number}", scheduled_at=T0)])
-    known = floors.raised(known, [claim(id=99, queue="q3", scheduled_at=T0)])
+    known: tuple[lanes.LaneCursor, ...] = ()
+    for number in range(lanes.LANES + 3):
+        known = lanes.advanced(known, [claim(id=number, queue=f"q{number}", scheduled_at=T0)])
+    known = lanes.advanced(known, [claim(id=99, queue="q3", scheduled_at=T0)])
 
-    assert [*range(4, floors.LANES + 3), 99] == [floor.id for floor in known]
+    assert [*range(4, lanes.LANES + 3), 99] == [floor.id for floor in known]

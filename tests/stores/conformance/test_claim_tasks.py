@@ -74,10 +74,10 @@ def test_partitions_of_other_tasks_take_no_turn(store: Harness):
     crowd = [replace(new("other"), partition=f"p{n:03}") for n in range(limited_queues.WINDOW * 2)]
     own = [replace(new("mine"), partition=f"q{n}") for n in range(limited_queues.WINDOW + 1)]
     store.enqueue(*crowd, *own)
-    walks: tuple[limited_queues.QueueScan, ...] = ()
+    scans: tuple[limited_queues.QueueScan, ...] = ()
     for _ in range(6):
-        answer = store.do(leases.claim(store.me, 1, lease_for=LONG, tasks=MINE, walks=walks, now=store.now))
-        walks = answer.walks
+        answer = store.do(leases.claim(store.me, 1, lease_for=LONG, tasks=MINE, scans=scans, now=store.now))
+        scans = answer.scans
         if answer.claims:
             break
 

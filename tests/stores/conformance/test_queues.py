@@ -285,7 +285,7 @@ def test_a_place_that_is_held_says_by_whom(store: Harness):
     store.cancel(first)
 
     assert (first,) == store.do(queues.holders("default"))
-    assert ((first, None),) == store.do(queues.look(second, now=store.now))[1].standing.holders
+    assert ((first, None),) == store.do(queues.status(second, now=store.now))[1].standing.holders
 
 
 def test_a_limit_that_is_set_counts_handlers_that_have_not_stopped(store: Harness):
@@ -439,11 +439,11 @@ def walk(store: Harness, *, until: int) -> tuple[list[Claim], list[timedelta | N
     """Claim as a worker does, which brings its walks along, until it has so many or is through; also the rests."""
     found: list[Claim] = []
     rests: list[timedelta | None] = []
-    walks: tuple[limited_queues.QueueScan, ...] = ()
-    while len(found) < until and (not rests or walks):
-        answer = store.do(leases.claim(store.me, until - len(found), lease_for=LONG, walks=walks, now=store.now))
+    scans: tuple[limited_queues.QueueScan, ...] = ()
+    while len(found) < until and (not rests or scans):
+        answer = store.do(leases.claim(store.me, until - len(found), lease_for=LONG, scans=scans, now=store.now))
         found += answer.claims
-        walks = answer.walks
+        scans = answer.scans
         rests.append(answer.rest_for)
     return found, rests
 
@@ -471,7 +471,7 @@ def test_a_walk_that_finds_nothing_comes_to_rest(store: Harness):
     walk(store, until=CROWD)
     store.put(new(queue="other", delay=3600))
 
-    assert ([], [limited_queues.LOOK_ON, seconds(3600)]) == walk(store, until=5)
+    assert ([], [limited_queues.RESUME_AFTER, seconds(3600)]) == walk(store, until=5)
 
 
 # ---------------------------------------------------------------------------------------------------- order
@@ -590,7 +590,7 @@ def test_blocked_lines_are_nothing_to_spin_for(store: Harness):
     store.settle(*[(claim, failed()) for claim in heads])
     store.enqueue(*[of(f"p{n:04}") for n in range(CROWD)])
 
-    assert ([], [limited_queues.LOOK_ON, seconds(3600)]) == walk(store, until=5)
+    assert ([], [limited_queues.RESUME_AFTER, seconds(3600)]) == walk(store, until=5)
 
 
 # ---------------------------------------------------------------------------------------------------- rate
@@ -693,7 +693,7 @@ def test_a_job_says_what_holds_it_up(store: Harness):
         *[of("a", queue="ordered"), of("a", queue="ordered"), new(queue="plain", delay=9)],
     )
     store.claim(9)
-    found = {number: store.do(queues.look(number, now=store.now)) for number in made}
+    found = {number: store.do(queues.status(number, now=store.now)) for number in made}
 
     assert all(found[number][0].id == number for number in made)
     assert [1] == [number for number, _ in found[2][1].standing.holders]
@@ -711,11 +711,11 @@ def test_a_job_says_what_its_workers_and_its_catch_are_doing(store: Harness):
     store.wait(1)
     dead = store.dead(new(retry="0 catch mend"))
     catch = store.take()
-    catching = store.do(queues.look(dead, now=store.now))[1]
+    catching = store.do(queues.status(dead, now=store.now))[1]
     store.cancel(catch.id)
-    cancelled = store.do(queues.look(dead, now=store.now))[1]
+    cancelled = store.do(queues.status(dead, now=store.now))[1]
     store.retry(catch.id)
-    again = store.do(queues.look(dead, now=store.now))[1]
+    again = store.do(queues.status(dead, now=store.now))[1]
     due, later = store.put(), store.put(new(delay=9))
     read = store.do(queues.circumstances([store.job(number) for number in (due, later)], now=store.now))
 
@@ -729,7 +729,7 @@ def test_a_job_says_what_its_workers_and_its_catch_are_doing(store: Harness):
 def test_the_clock_of_the_database_says_since_when_a_job_is_due(store: Harness):
     """Where no instant is injected, the answer has that of the transaction."""
     number = store.do(jobs.enqueue([new()])).ids[0]
-    job, around = store.do(queues.look(number))
+    job, around = store.do(queues.status(number))
 
     assert around.now >= job.scheduled_at > T0
 
@@ -752,7 +752,7 @@ def test_a_rate_that_is_not_used_up_holds_up_nothing(store: Harness):
     """The circumstances of a job name no instant at which its queue may start something again."""
     limit(store, "mail", rate=Rate(2, seconds(10)))
     (number,) = store.enqueue(new(queue="mail"))
-    standing = store.do(queues.look(number, now=store.now))[1].standing
+    standing = store.do(queues.status(number, now=store.now))[1].standing
 
     assert standing is not None
     assert standing.next_at is None

@@ -8,7 +8,7 @@ import msgspec
 
 from redrive.engine.outcome import Outcome, Snoozed, Succeeded, Suspended
 from redrive.engine.records import Claim
-from redrive.stores.operations import jobs, leases, retention, traces
+from redrive.stores.operations import jobs, leases, retention
 from redrive.stores.operations.leases import Ending
 from redrive.stores.operations.retention import RetentionTimes
 from tests.stores.helpers import FATAL, Harness, failed, new, seconds
@@ -30,20 +30,20 @@ def test_a_trace_is_kept_from_the_enqueue_on(store: Harness):
     together = store.do(jobs.enqueue([new(), new()], trace="a", now=store.now)).ids
     alone = put(store, None)
 
-    assert ["a", "a", None] == [store.do(traces.trace(number)) for number in (*together, alone)]
+    assert ["a", "a", None] == [store.do(jobs.trace(number)) for number in (*together, alone)]
 
 
 def test_a_failed_attempt_leaves_its_trace_for_the_next(store: Harness):
     """Whatever leads to another attempt replaces the trace, if the attempt has left one; and nothing else does."""
     number = put(store, "a")
     end(store, store.take(), failed(), "b")
-    after_failure = store.do(traces.trace(number))
+    after_failure = store.do(jobs.trace(number))
     store.wait(5)
     end(store, store.take(), Snoozed(seconds(0)), None)
-    after_snooze = store.do(traces.trace(number))
+    after_snooze = store.do(jobs.trace(number))
     end(store, store.take(), Suspended(seconds(9)), "c")
 
-    assert ("b", "b", "c") == (after_failure, after_snooze, store.do(traces.trace(number)))
+    assert ("b", "b", "c") == (after_failure, after_snooze, store.do(jobs.trace(number)))
 
 
 def test_a_success_leaves_no_trace(store: Harness):
@@ -51,7 +51,7 @@ def test_a_success_leaves_no_trace(store: Harness):
     number = put(store, "a")
     end(store, store.take(), Succeeded(), "b")
 
-    assert "a" == store.do(traces.trace(number))
+    assert "a" == store.do(jobs.trace(number))
 
 
 def test_an_attempt_without_a_lease_leaves_no_trace(store: Harness):
@@ -60,7 +60,7 @@ def test_an_attempt_without_a_lease_leaves_no_trace(store: Harness):
     lost = msgspec.structs.replace(store.take(), lease_id=999)
     end(store, lost, failed(), "b")
 
-    assert "a" == store.do(traces.trace(number))
+    assert "a" == store.do(jobs.trace(number))
 
 
 def test_a_catch_job_has_the_trace_of_the_job_that_it_catches(store: Harness):
@@ -68,10 +68,10 @@ def test_a_catch_job_has_the_trace_of_the_job_that_it_catches(store: Harness):
     number = put(store, "a", retry="1 1s catch recover")
     end(store, store.take(), FATAL, "b")
     catch = store.take()
-    inherited = store.do(traces.trace(catch.id, catch.parent_id))
+    inherited = store.do(jobs.trace(catch.id, catch.parent_id))
     end(store, catch, failed(), "c")
 
-    assert ("b", "c") == (inherited, store.do(traces.trace(catch.id, number)))
+    assert ("b", "c") == (inherited, store.do(jobs.trace(catch.id, number)))
 
 
 def test_an_enqueue_that_finds_its_job_leaves_that_jobs_trace(store: Harness):
@@ -80,7 +80,7 @@ def test_an_enqueue_that_finds_its_job_leaves_that_jobs_trace(store: Harness):
     (first,) = store.do(jobs.enqueue([keyed], trace="a", now=store.now)).ids
     (second,) = store.do(jobs.enqueue([keyed], trace="b", now=store.now)).ids
 
-    assert (first, "a") == (second, store.do(traces.trace(first)))
+    assert (first, "a") == (second, store.do(jobs.trace(first)))
 
 
 def test_a_pruned_job_takes_its_trace_with_it(store: Harness):
@@ -90,4 +90,4 @@ def test_a_pruned_job_takes_its_trace_with_it(store: Harness):
     store.wait(10)
     store.do(retention.prune(store.do(retention.survey(0, RetentionTimes(seconds(1), None), now=store.now))))
 
-    assert None is store.do(traces.trace(number))
+    assert None is store.do(jobs.trace(number))

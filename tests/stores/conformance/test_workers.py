@@ -155,5 +155,5 @@ def test_nobody_who_works_is_stuck(store: Harness):
     """Where all processes say their statements to the end, nothing is cut off, and nothing changes."""
     held = store.take(new())
 
-    assert 0 == store.do(workers.free(seconds(0)))
+    assert 0 == store.do(workers.end_stuck(seconds(0)))
     assert State.RUNNING == store.job(held.id).state

@@ -284,9 +284,9 @@ def test_who_stops_in_the_middle_of_a_statement_keeps_no_job(store: Store, both:
     """The session is ended although the server calls it active, and the rows that it held are free."""
     (number,) = both(jobs.enqueue([new()])).ids
     with contextlib.closing(stopped(store, number, prepared(schema(store))["close_succeeded"].text)) as connection:
-        assert 0 == both(workers.free())
+        assert 0 == both(workers.end_stuck())
         assert lock_of(store, number)
-        assert 1 == both(workers.free(silent_for=timedelta(0)))
+        assert 1 == both(workers.end_stuck(silent_for=timedelta(0)))
         with postgres.connect() as other:
             other.execute("SELECT pg_terminate_backend(%s, 5000)", [connection.info.backend_pid])
 
@@ -297,7 +297,7 @@ def test_a_statement_of_others_is_left_alone(store: Store, both: Any):
     """What a session of the user's own says half is none of our business, whatever it has locked."""
     (number,) = both(jobs.enqueue([new()])).ids
     with contextlib.closing(stopped(store, number, "SELECT 1")):
-        assert 0 == both(workers.free(silent_for=timedelta(0)))
+        assert 0 == both(workers.end_stuck(silent_for=timedelta(0)))
 
 
 def test_every_statement_is_known_by_its_beginning():

@@ -51,5 +51,5 @@ def test_a_number_that_does_not_fit_is_told():
     """A number in a list that no column holds is an error of the operation that brought it."""
     store = open_store(postgres.url())
     with pytest.raises(StoreError, match="bigint out of range"):
-        store.run(workers.forsake(1, [2**63]))
+        store.run(workers.give_back(1, [2**63]))
     store.close()

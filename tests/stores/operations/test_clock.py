@@ -43,10 +43,10 @@ def test_every_operation_that_writes_asks_for_the_time_first(now: object):
 
 def test_an_anchor_that_still_holds_is_not_written_again():
     """A second look at the same instant finds nothing to write."""
-    wall = clock.Wall(T0, None, "boot", 5)
+    wall = clock.MachineClock(T0, None, "boot", 5)
     _, asked = converse(clock.keep(), [wall], [])
     (written,) = asked[1].many
-    kept, asked_again = converse(clock.keep(), [clock.Wall(T0, written["value"], "boot", 5)])
+    kept, asked_again = converse(clock.keep(), [clock.MachineClock(T0, written["value"], "boot", 5)])
 
     assert ["wall", "meta_put"] == names(asked)
-    assert (clock.Kept(timedelta(0), timedelta(0)), ["wall"]) == (kept, names(asked_again))
+    assert (clock.ClockState(timedelta(0), timedelta(0)), ["wall"]) == (kept, names(asked_again))

@@ -53,15 +53,15 @@ def test_material_is_read_in_one_transaction(rows: list[Any], expected: bytes | 
     assert ["job_get", "payload_of", "attempts_of"] == names(asked)
 
 
-def gate(first: int, last: int) -> list[jobs.Gate]:
+def gate(first: int, last: int) -> list[jobs.NumberBlock]:
     """What the query ``gate`` answers first where no queue is ordered, and these numbers are free."""
-    return [jobs.Gate(T0, first, last)]
+    return [jobs.NumberBlock(T0, first, last)]
 
 
 def test_enqueueing_writes_each_policy_once():
     """Jobs that share a policy write it once, and payloads only where there are any."""
     wanted = [new("a"), new("b", payload=None, delay=5), new("c", retry="9 1s")]
-    blocks = [jobs.Gate(T0, 42, 42), jobs.Gate(T0, 43, 44)]
+    blocks = [jobs.NumberBlock(T0, 42, 42), jobs.NumberBlock(T0, 43, 44)]
     ids, asked = converse(jobs.enqueue(wanted), blocks, [])
     _, policies, rows, payloads = single(asked)
 

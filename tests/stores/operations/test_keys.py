@@ -39,7 +39,7 @@ def test_a_key_that_was_just_given_back_is_tried_again():
 def test_a_key_that_changes_hands_too_quickly_is_given_up():
     """A key that is taken at each try, and held by nobody after each, is an error that can be repeated."""
     with pytest.raises(StoreBusy, match="the key 'u' changes hands too quickly"):
-        converse(taking(MINE), *[[], []] * keys.TURNS)
+        converse(taking(MINE), *[[], []] * keys.TRIES)
 
 
 def test_what_was_lost_stays_lost_while_others_are_tried_again():
@@ -64,7 +64,7 @@ def placing(*numbers: int) -> Operation[dict[int, int]]:
     call = replace(new(), key="u", key_until=KeyUntil.START, on_conflict=OnConflict.BOUNCE, latest=seconds(5))
 
     def steps() -> Steps[dict[int, int]]:
-        return (yield from keys.place(dict.fromkeys(numbers or (7,), call), T0))
+        return (yield from keys.take_for_new(dict.fromkeys(numbers or (7,), call), T0))
 
     return Operation("placing", steps(), writes=True)
 
@@ -102,7 +102,7 @@ def test_a_burst_gives_up_a_key_that_changes_hands_too_quickly():
     """Where each job that holds the key starts before it can be put off, the error can be repeated."""
     turn = [], [], [], [], [STARTED]
     with pytest.raises(StoreBusy, match="the key 'u' changes hands too quickly"):
-        converse(placing(), [], [STARTED], *turn * keys.TURNS)
+        converse(placing(), [], [STARTED], *turn * keys.TRIES)
 
 
 def test_a_burst_takes_the_key_of_one_that_has_started():

@@ -10,7 +10,7 @@ from msgspec.structs import replace as changed
 from redrive.engine.queue import Due, QueueChange, QueueSettings
 from redrive.engine.select import Filter
 from redrive.stores.opening import open_store
-from redrive.stores.operations import admin, floors, jobs, limited_queues, queues
+from redrive.stores.operations import admin, jobs, lanes, limited_queues, queues
 from redrive.stores.store import Store
 from tests.engine.helpers import claim
 from tests.stores.helpers import T0, new
@@ -30,8 +30,8 @@ def test_what_is_claimed_by_turns_or_without_its_due_time_sets_no_floor():
     unknown = claim(scheduled_at=None)
     plain = claim(scheduled_at=T0)
 
-    assert () == floors.raised((), [parted, unknown])
-    assert (floors.LaneCursor("mail", 3, "send", T0, 7),) == floors.raised((), [plain])
+    assert () == lanes.advanced((), [parted, unknown])
+    assert (lanes.LaneCursor("mail", 3, "send", T0, 7),) == lanes.advanced((), [plain])
 
 
 def test_a_declaration_that_says_nothing_new_writes_nothing(memory: Store):
@@ -65,7 +65,7 @@ def test_jobs_of_one_line_are_looked_up_once(memory: Store):
 
 def test_a_queue_that_is_paused_meanwhile_offers_nothing():
     """Between the look at what is due and the look at the queue somebody may have paused it."""
-    offering = limited_queues._offer("mail", 5, T0, None, floors.ClaimFilter(None, None))
+    offering = limited_queues._offer("mail", 5, T0, None, lanes.ClaimFilter(None, None))
     next(offering)
     with pytest.raises(StopIteration) as end:
         offering.send([QueueSettings("mail", paused_at=T0)])
@@ -77,9 +77,9 @@ def test_jobs_that_were_offered_and_not_taken_are_looked_at_at_once():
     """Others were just taking them, and the walk through the partitions goes on: there is nothing to wait for."""
     offered = (Due(7, "ann", 3, T0, None),)
     offer = limited_queues.Offer(
-        QueueSettings("mail"), jobs=offered, walk=limited_queues.QueueScan("mail", T0, "", "ann")
+        QueueSettings("mail"), jobs=offered, scan=limited_queues.QueueScan("mail", T0, "", "ann")
     )
-    steps = limited_queues.later(floors.ClaimFilter(None, None), T0, [offer])
+    steps = limited_queues.next_look(lanes.ClaimFilter(None, None), T0, [offer])
     next(steps)
     with pytest.raises(StopIteration) as ended:
         steps.send([limited_queues.QueueDue("mail", T0)])

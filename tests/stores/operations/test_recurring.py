@@ -14,7 +14,7 @@ from redrive.engine.lifecycle import State
 from redrive.engine.recurring import ScheduleRecord
 from redrive.errors import NotTracked
 from redrive.schedule import RefreshState, refresh
-from redrive.stores.operations import refreshes, tracking
+from redrive.stores.operations.refresh import finish, manage
 from redrive.stores.query import Operation, Query
 from tests.engine.helpers import job as a_job
 from tests.stores.helpers import T0
@@ -45,7 +45,7 @@ def partly(operation: Operation[Any], *answers: Sequence[Any]) -> list[Query]:
 def test_what_somebody_has_in_hand_is_left_to_him():
     """A sweep looks for a job that it could not lock, and where it is there, leaves the thing alone."""
     answers = [running(7)], [], [a_job(id=7)]
-    done, asked = converse(refreshes.sweep(9, lucky()), CLOCK, *answers)
+    done, asked = converse(finish.end_overdue(9, lucky()), CLOCK, *answers)
 
     assert 0 == done
     assert ["clock", "refresh_overdue", "job_locks", "job_get"] == names(asked)
@@ -56,7 +56,7 @@ def test_a_thing_that_has_moved_since_the_look_is_left_alone():
     failing = refresh.failure(POLICY, running(7).state, now=T0 - HOUR, uid="7").state
     before = replace(running(7), **columns(POLICY, failing), job_id=None)
     after = replace(before, **columns(POLICY, refresh.update(POLICY, failing, now=T0).state))
-    done, asked = converse(refreshes.sweep(9, lucky()), CLOCK, [before], [ROW], [after])
+    done, asked = converse(finish.end_overdue(9, lucky()), CLOCK, [before], [ROW], [after])
 
     assert 0 == done
     assert "refresh_idle" == names(asked)[-1]
@@ -64,7 +64,7 @@ def test_a_thing_that_has_moved_since_the_look_is_left_alone():
 
 def test_a_job_that_became_the_things_meanwhile_is_not_waited_for():
     """Where another attempt has begun while the lock was waited for, its job is locked only if nobody has it."""
-    operation = tracking.update("fresh", "a", 0.0)
+    operation = manage.update("fresh", "a", 0.0)
     old, new = running(7), running(8)
     ended = a_job(id=7, state=State.CANCELLED)
     asked = partly(operation, CLOCK, [ROW], [old], [ended], [new], [], [a_job(id=8)], [new])
@@ -77,9 +77,9 @@ def test_a_job_that_became_the_things_meanwhile_is_not_waited_for():
 
 def test_a_job_that_somebody_keeps_is_left_to_him():
     """Whoever does not let go of the job of the new attempt ends it: the thing moves on without that."""
-    operation = tracking.untrack("fresh", "a")
+    operation = manage.untrack("fresh", "a")
     old, new = running(7), running(8)
-    tries = [[] for _ in range(tracking.TRIES)]
+    tries = [[] for _ in range(manage.TRIES)]
     untracked, asked = converse(
         operation, CLOCK, [old], [a_job(id=7, state=State.SUCCEEDED)], [new], *tries, [new], [("a",)]
     )
@@ -90,7 +90,7 @@ def test_a_job_that_somebody_keeps_is_left_to_him():
 
 def test_a_former_attempt_that_goes_on_is_ended_too():
     """Who has begun another attempt could not cancel the one before, since its job was ours: so that falls to us."""
-    operation = tracking.update("fresh", "a", 0.0)
+    operation = manage.update("fresh", "a", 0.0)
     answers = CLOCK, [ROW], [running(7)], [a_job(id=7)], [running(8)], [a_job(id=8)], [running(8)], [(7,)], [(8,)]
     asked = partly(operation, *answers)
 
@@ -99,14 +99,14 @@ def test_a_former_attempt_that_goes_on_is_ended_too():
 
 def test_a_thing_that_somebody_has_untracked_meanwhile_is_not_found():
     """Where the thing is gone when its lock is had, that is the answer."""
-    operation = tracking.update("fresh", "a", 0.0)
+    operation = manage.update("fresh", "a", 0.0)
     with pytest.raises(NotTracked):
         converse(operation, CLOCK, [ROW], [running(7)], [a_job(id=7)], [], [])
 
 
 def test_a_job_that_is_gone_is_nobodys():
     """A thing whose job was pruned is updated without one to be cancelled."""
-    operation = tracking.untrack("fresh", "a")
+    operation = manage.untrack("fresh", "a")
     untracked, asked = converse(operation, CLOCK, [running(7)], [], [running(7)], [running(7)], [("a",)])
 
     assert untracked
@@ -117,7 +117,7 @@ def test_the_deadline_counts_and_not_the_sweep():
     """A job that is gone is reported as failed at the deadline of its thing."""
     thing = running(7)
     moved, asked = converse(
-        refreshes.sweep(9, lucky()), CLOCK, [thing], [], [], [ROW], [thing], []
+        finish.end_overdue(9, lucky()), CLOCK, [thing], [], [], [ROW], [thing], []
     )  # fmt: skip
     (row,) = asked[-1].many or ()
 

@@ -117,7 +117,7 @@ def test_a_redrive_starts_one_of_each_family():
 
 def test_a_dry_run_writes_nothing():
     """A dry run answers the same and does not ask for the writing."""
-    redriven, asked = converse(redriving.rehearse(Filter()), [DEAD], [FREE])
+    redriven, asked = converse(redriving.dry_run(Filter()), [DEAD], [FREE])
 
     assert Redriven((7,)) == redriven
     assert ["jobs_oldest", "families"] == names(asked)

@@ -37,7 +37,7 @@ def test_a_worker_is_registered_under_a_new_number(queues: Any, expected: Any):
 
 def test_who_is_stuck_is_told_apart_by_his_silence():
     """The database ends the sessions that stopped in the middle of a statement so long ago, and says how many."""
-    count, asked = converse(workers.free(), [(71, True), (72, True)])
+    count, asked = converse(workers.end_stuck(), [(71, True), (72, True)])
 
     assert (2, {"silent_for": seconds(5)}) == (count, asked[0].params)
 
@@ -59,7 +59,7 @@ def test_a_heartbeat_that_promises_nothing_asks_nothing():
 
 def test_leaving_gives_back_first():
     """A leaving worker gives back what it holds, and is struck off then."""
-    released = [workers.Released(1, "send", None, None), workers.Released(2, "send", "u", KeyUntil.END)]
+    released = [workers.ReleasedJob(1, "send", None, None), workers.ReleasedJob(2, "send", "u", KeyUntil.END)]
     given, asked = converse(workers.leave(5), CLOCK, released, [])
 
     assert [1, 2] == given
@@ -69,7 +69,7 @@ def test_leaving_gives_back_first():
 
 def test_leaving_takes_keys_again():
     """A job that gave its key back when it started takes it again when its worker leaves."""
-    released = [workers.Released(1, "send", "u", KeyUntil.START)]
+    released = [workers.ReleasedJob(1, "send", "u", KeyUntil.START)]
     _, asked = converse(workers.leave(5), CLOCK, released, [(1,)], [])
 
     assert [{"kind": "unique", "scope": "send", "key": "u", "job_id": 1}] == asked[2].many

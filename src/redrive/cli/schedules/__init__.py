@@ -27,8 +27,9 @@ from redrive.engine.origin import Kind
 from redrive.errors import IllegalMove
 from redrive.retrying import rng
 from redrive.schedule import RefreshOutcome
-from redrive.stores.operations import crons, tracked, tracking
+from redrive.stores.operations import crons
 from redrive.stores.operations import schedules as operations
+from redrive.stores.operations.refresh import manage, read
 
 __all__ = ["schedules"]
 
@@ -85,7 +86,7 @@ def show(app: Target, name: Name, key: Key = None, *, json: AsJson = False) -> N
     past = _occurrences(loaded, found, BACK)
     counted = loaded.tracked() if found.kind is Kind.REFRESH else ()
     counts = next((each for each in counted if each.schedule == name), None)
-    troubled = loaded.store.run(tracked.select(name, limit=TROUBLED, troubled=True))
+    troubled = loaded.store.run(read.select(name, limit=TROUBLED, troubled=True))
     if json:
         more = {"next": ahead, "occurrences": past, "troubled": [plain.thing(each) for each in troubled]}
         print_document(plain.schedule(found) | plain.went((), counts) | more)
@@ -115,9 +116,9 @@ def trigger(app: Target, name: Name, key: Key = None, *, actor: Actor = None, js
         made = loaded.store.run(crons.trigger(name, actor=by, now=loaded.now()))
         _told(made, [f"cron {name} was started as job {made.job_id}"], json=json)
         return
-    turned = loaded.store.run(tracking.trigger(name, key, rng.roll(), actor=by, now=loaded.now()))
+    turned = loaded.store.run(manage.trigger(name, key, rng.roll(), actor=by, now=loaded.now()))
     if turned.outcome is RefreshOutcome.DISABLED:
-        reason = loaded.store.run(tracked.get(name, key)).disabled_reason
+        reason = loaded.store.run(read.get(name, key)).disabled_reason
         message = f"{name}/{key} was given up ({reason}) until somebody updates it: redrive schedules update"
         raise IllegalMove(message)
     _say_thing(loaded, name, key, json=json)
@@ -128,7 +129,7 @@ def update(app: Target, name: Name, key: Thing, *, actor: Actor = None, json: As
     """Begin anew with a thing of a refresh: what was given up is enabled, what was counted is forgotten."""
     loaded = load_app(app)
     by = actor or loaded.actor
-    loaded.store.run(tracking.update(name, key, rng.roll(), actor=by, now=loaded.now()))
+    loaded.store.run(manage.update(name, key, rng.roll(), actor=by, now=loaded.now()))
     _say_thing(loaded, name, key, json=json)
 
 
@@ -141,7 +142,7 @@ def pause(app: Target, name: Name, key: Key = None, *, actor: Actor = None, json
         loaded.store.run(operations.pause(name, actor=by, now=now))
         _say_schedule(loaded, name, json=json)
     else:
-        loaded.store.run(tracking.pause(name, key, actor=by, now=now))
+        loaded.store.run(manage.pause(name, key, actor=by, now=now))
         _say_thing(loaded, name, key, json=json)
 
 
@@ -154,7 +155,7 @@ def resume(app: Target, name: Name, key: Key = None, *, actor: Actor = None, jso
         loaded.store.run(operations.resume(name, actor=by, now=now))
         _say_schedule(loaded, name, json=json)
     else:
-        loaded.store.run(tracking.resume(name, key, rng.roll(), actor=by, now=now))
+        loaded.store.run(manage.resume(name, key, rng.roll(), actor=by, now=now))
         _say_thing(loaded, name, key, json=json)
 
 
@@ -193,7 +194,7 @@ def _say_schedule(app: App, name: str, *, json: bool) -> None:
 
 
 def _say_thing(app: App, name: str, key: str, *, json: bool, full: bool = False) -> None:
-    thing: TrackedItem = app.store.run(tracked.get(name, key))
+    thing: TrackedItem = app.store.run(read.get(name, key))
     policy = seen_one(app, name).policy(thing)
     page = pages.thing(thing, policy) if full else [pages.standing(thing)]
     _told(plain.thing(thing) | {"policy": None if policy is None else str(policy)}, page, json=json)

@@ -9,7 +9,7 @@ from redrive.cli.schedules.seen import Seen
 from redrive.cli.screen import document
 from redrive.engine.items import TrackedItem
 from redrive.engine.occurrence import Occurrence
-from redrive.stores.operations.tracked import Counts
+from redrive.stores.operations.refresh.read import Counts
 
 __all__ = ["schedule", "thing", "went"]
 

@@ -81,7 +81,7 @@ def seen(app: App) -> list[Seen]:
         Those of the code and those of the database, by name.
     """
     rows = {row.name: row for row in app.recurring()}
-    due = {look.name: look.due_at for look in app.store.run(operations.look(now=app.now()))}
+    due = {look.name: look.due_at for look in app.store.run(operations.status(now=app.now()))}
     return [_seen(app, name, rows.get(name), due.get(name)) for name in sorted({*rows, *app.schedules})]
 
 

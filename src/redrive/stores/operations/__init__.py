@@ -1,8 +1,9 @@
-"""Store operations: each one written once, without colour, without a database. PURE.
+"""Store operations, each written once for all databases and both colours. PURE.
 
-Every function here is a generator of `redrive.stores.query.Query` made into an `Operation`. It may ask the engine what
-to decide; it may not know which database answers. Each operation is one transaction.
+Every function here is a generator of `redrive.stores.query.Query` made into an `Operation`. Each operation is one
+transaction. It may import the engine; it does not know which database runs it.
 
-Every operation that writes a time begins with the query ``clock``: the database's instant in production, the injected
-one in tests (ADR 0001). All statements of the transaction use that one instant.
+An operation that writes a time begins with the query ``clock``, and all statements of the transaction use that instant.
+Its parameter ``now`` replaces the instant of the database in tests. Parameters named ``samples`` are random numbers in
+[0, 1) for jitter.
 """

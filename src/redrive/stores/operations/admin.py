@@ -1,10 +1,7 @@
-"""What operators do: look, cancel, skip. PURE.
+"""Operators' queries and actions: select, count, cancel and skip jobs. PURE.
 
-None of these needs a lease: the operator outranks the worker (invariant I2 names the three who may change a state: the
-lease, an operator, the sweeper). A worker whose job was cancelled finds its lease gone. Starting jobs again is the
-subject of `redrive.stores.operations.redriving`.
-
-Each leaves a line in the audit log.
+These need no lease: an operator takes precedence over the worker, which then finds its lease lost. Each action writes
+an entry into the audit log. `redrive.stores.operations.redriving` starts jobs again.
 """
 
 from __future__ import annotations
@@ -22,27 +19,24 @@ from redrive.engine.records import JobRecord, Stats
 from redrive.engine.select import Filter
 from redrive.errors import JobNotFound, StoreOpenError
 from redrive.stores.operations import origins
-from redrive.stores.operations.audit import NOBODY, conditions, record
+from redrive.stores.operations.audit import UNKNOWN, conditions, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.ending import end
 from redrive.stores.query import Query, Rows, Steps, reads, wakes
 
-__all__ = ["CancelResult", "cancel", "cancel_all", "found", "identify", "select", "selected", "skip", "stats"]
-
-
 FEW = 5_000
-"""Jobs whose ids are read from an index before the jobs themselves. More are found by a walk."""
+"""The number of jobs up to which ids are read from a partial index first. If there are more, the table is scanned."""
 
 _INDEXED = frozenset({State.READY, State.RUNNING, State.WAITING, State.DEAD})
 
 
 @dataclass(frozen=True, slots=True)
 class CancelResult:
-    """What a cancel of many answers.
+    """The result of cancelling many jobs.
 
     Attributes:
-        ids: the jobs that were cancelled by this call.
-        last_id: the last job that was looked at; None when there are no more.
+        ids: the jobs that this call has cancelled.
+        last_id: the last job that was read; None when there are no more.
     """
 
     ids: tuple[int, ...]
@@ -51,29 +45,16 @@ class CancelResult:
 
 @reads
 def select(wanted: Filter) -> Steps[tuple[JobRecord, ...]]:
-    """Read the jobs that fit.
-
-    Args:
-        wanted: which.
-
-    Returns:
-        The jobs, in the order asked for.
-    """
+    """Return the jobs that match a filter, in its order."""
     return tuple((yield from selected(wanted)))
 
 
 def selected(wanted: Filter) -> Generator[Query, Rows, Sequence[JobRecord]]:
-    """Read the jobs that fit, as a part of a larger operation.
+    """Return the jobs that match a filter, in its order, as a part of a larger operation.
 
-    Each way reads an index, so that what is not asked for is not read. What is unfinished or dead has partial indexes:
-    as long as its jobs are few, their ids are read there, and else the table is walked in the order asked for, where
-    many of them come early. What has succeeded or was cancelled is found by such a walk.
-
-    Args:
-        wanted: which.
-
-    Returns:
-        The jobs, in the order asked for.
+    Each way reads an index in order, so that nothing is sorted. Unfinished and dead jobs have partial indexes: while
+    they are few, their ids are read there. Otherwise the table is scanned in the order of the filter, where many of
+    them come early. Succeeded and cancelled jobs are found by such a scan.
     """
     params = {
         "ids": list(wanted.ids) if wanted.ids is not None else None,
@@ -109,16 +90,7 @@ def selected(wanted: Filter) -> Generator[Query, Rows, Sequence[JobRecord]]:
 
 @reads
 def stats(*, after_id: int = 0, task: str | None = None, now: datetime | None = None) -> Steps[Stats]:
-    """Count jobs by what they are doing.
-
-    Args:
-        after_id: only jobs with a larger id.
-        task: only jobs of this task.
-        now: the instant, in tests.
-
-    Returns:
-        The counts.
-    """
+    """Count jobs by state, of one task if given, with ids larger than `after_id`."""
     at = yield from instant(now)
     rows = yield Query("stats", {"now": at, "after_id": after_id, "task": task}, into=Stats)
     counted: Stats = rows[0]
@@ -126,22 +98,10 @@ def stats(*, after_id: int = 0, task: str | None = None, now: datetime | None = 
 
 
 @wakes
-def cancel(job_id: int, *, why: str | None = None, actor: str = NOBODY, now: datetime | None = None) -> Steps[bool]:
-    """End a job that is not final. One that is final stays as it is.
+def cancel(job_id: int, *, why: str | None = None, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[bool]:
+    """Cancel a job, and return True if this call ended it. A final job stays as it is.
 
-    Whoever runs it loses the lease: a late completion changes nothing (conformance D30).
-
-    Args:
-        job_id: which.
-        why: shown on the job.
-        actor: who does it.
-        now: the instant, in tests.
-
-    Returns:
-        Was it cancelled by this call?
-
-    Raises:
-        JobNotFound: there is none.
+    The worker that runs it loses the lease, so a late completion changes nothing. Raise `JobNotFound`.
     """
     at = yield from instant(now)
     job = yield from found(job_id)
@@ -157,23 +117,13 @@ def _end(job: JobRecord, at: datetime, why: str | None) -> Generator[Query, Rows
         return False
     origin = read_origin(job.origin)
     if origin is not None:
-        told = OriginResult(origin, job.id, succeeded=False, why=text, sample=spread(job.id), began_at=began_at(job))
-        yield from origins.follow([told], at)
+        ended = OriginResult(origin, job.id, succeeded=False, why=text, sample=spread(job.id), began_at=began_at(job))
+        yield from origins.report([ended], at)
     return True
 
 
 def found(job_id: int) -> Generator[Query, Rows, JobRecord]:
-    """Read one job that is to be changed, as a part of a larger operation: nobody else changes it meanwhile.
-
-    Args:
-        job_id: which.
-
-    Returns:
-        The job.
-
-    Raises:
-        JobNotFound: there is none.
-    """
+    """Lock a job until the transaction ends, and return it; raise `JobNotFound`."""
     rows = yield Query("job_lock", {"id": job_id}, into=JobRecord)
     if not rows:
         message = f"there is no job {job_id}"
@@ -184,19 +134,9 @@ def found(job_id: int) -> Generator[Query, Rows, JobRecord]:
 
 @wakes
 def cancel_all(
-    wanted: Filter, *, why: str | None = None, actor: str = NOBODY, now: datetime | None = None
+    wanted: Filter, *, why: str | None = None, actor: str = UNKNOWN, now: datetime | None = None
 ) -> Steps[CancelResult]:
-    """End the jobs that fit and have not ended.
-
-    Args:
-        wanted: which; at most ``wanted.limit`` are looked at.
-        why: shown on the jobs.
-        actor: who does it.
-        now: the instant, in tests.
-
-    Returns:
-        Which were cancelled.
-    """
+    """Cancel the jobs that match a filter and have not ended; at most ``wanted.limit`` jobs are read."""
     at = yield from instant(now)
     jobs = yield from selected(replace(wanted, oldest_first=True))
     ended = []
@@ -209,19 +149,14 @@ def cancel_all(
 
 
 @wakes
-def skip(job_id: int, *, actor: str = NOBODY, now: datetime | None = None) -> Steps[bool]:
-    """Let those pass that a dead job of an ordered queue holds up. The job stays dead.
-
-    Args:
-        job_id: the dead job.
-        actor: who does it.
-        now: the instant, in tests.
+def skip(job_id: int, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[bool]:
+    """Unblock the partition of an ordered queue that a dead job blocks. The job stays dead.
 
     Returns:
-        Was it skipped by this call? One that was skipped before, or was caught, holds up nobody.
+        True if the job blocked its partition; one that was skipped before or was caught does not.
 
     Raises:
-        JobNotFound: there is none.
+        JobNotFound: the job does not exist.
         IllegalMove: it is not dead.
     """
     at = yield from instant(now)
@@ -235,16 +170,9 @@ def skip(job_id: int, *, actor: str = NOBODY, now: datetime | None = None) -> St
 
 @reads
 def identify(key: str) -> Steps[str]:
-    """Read what the database says of itself.
+    """Return a value of the table ``redrive_meta``, such as ``uid``, the name of this database in idempotency keys.
 
-    Args:
-        key: ``uid``, which is made once and names this database in idempotency keys.
-
-    Returns:
-        The value.
-
-    Raises:
-        StoreOpenError: there is none.
+    Raise `StoreOpenError` if there is none.
     """
     rows = yield Query("meta", {"key": key})
     if not rows:

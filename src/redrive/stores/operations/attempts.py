@@ -1,26 +1,56 @@
-"""What a running attempt says and asks of itself. PURE."""
+"""Running attempts: their progress, and their completion from outside. PURE.
+
+An attempt that waits for an external completion is named by its uid, ``<job>.<lease>``. The completion is fenced like
+every end of an attempt: if the wait is over, the job was cancelled, or another completion came first, it changes
+nothing and raises `LeaseLost`.
+
+A completion may arrive before the handler has returned ``Pending``. It ends the attempt, and the handler's result is
+then settled already.
+
+A completion after the end of the wait is refused by the clock of the database, whether or not a worker has ended the
+attempt by then.
+
+A caller whose reply was lost may send the same completion twice. The history and the result show that it is the same:
+the second one succeeds and changes nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from redrive.engine.records import JobRecord, Progress
+from redrive.engine.frozen import is_readable
+from redrive.engine.lifecycle import State
+from redrive.engine.outcome import Failed, Succeeded
+from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, JobRecord, Progress
+from redrive.engine.settle import decide, set_aside
+from redrive.engine.transition import Transition
+from redrive.errors import JobNotFound, LeaseLost, StoreError
+from redrive.policy import Failure, Stage
 from redrive.stores.operations.clock import instant
-from redrive.stores.query import Query, Steps, reads, writes
+from redrive.stores.operations.origins import write_all
+from redrive.stores.query import Query, Rows, Steps, reads, wakes, writes
 
-__all__ = ["ProgressReport", "is_current", "progress", "report"]
+NOT_COMPLETED = Failed(
+    Failure(
+        ("builtins.TimeoutError", "builtins.OSError", "builtins.Exception"),
+        "no answer came in time",
+        "TIMEOUT",
+        Stage.IN_FLIGHT,
+    )
+)
+"""The outcome of an attempt whose wait is over; the external work may have happened or not."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressReport:
-    """What a handler says of itself.
+    """A report of a handler about its progress.
 
     Attributes:
         job_id: its job.
         lease_id: its lease.
-        details: JSON; None says no more than that it goes on.
+        details: JSON; None reports only that the handler still runs.
     """
 
     job_id: int
@@ -30,44 +60,127 @@ class ProgressReport:
 
 @writes
 def report(reports: Sequence[ProgressReport], *, now: datetime | None = None) -> Steps[frozenset[int]]:
-    """Keep what handlers say of themselves, each only if its lease is still current.
-
-    Args:
-        reports: what they say.
-        now: the instant, in tests.
-
-    Returns:
-        The leases that are current; what was said under the others was not written.
-    """
+    """Write reports of handlers whose leases are current, and return these leases."""
     at = yield from instant(now)
-    said = [{"job_id": each.job_id, "lease_id": each.lease_id, "details": each.details, "now": at} for each in reports]
-    return frozenset(row[0] for row in (yield Query("progress_put", many=said)))
+    rows = [{"job_id": each.job_id, "lease_id": each.lease_id, "details": each.details, "now": at} for each in reports]
+    return frozenset(row[0] for row in (yield Query("progress_put", many=rows)))
 
 
 @reads
 def progress(job_id: int) -> Steps[Progress | None]:
-    """Read what the handler of a job last said of itself.
-
-    Args:
-        job_id: which.
-
-    Returns:
-        It, or None where it has not said anything.
-    """
+    """Return the last progress report of a job, if there is one."""
     rows: Sequence[Progress] = yield Query("progress_of", {"job_id": job_id}, into=Progress)
     return rows[0] if rows else None
 
 
 @reads
 def is_current(job_id: int, lease_id: int) -> Steps[bool]:
-    """Ask whether an attempt still has its job.
-
-    Args:
-        job_id: which job.
-        lease_id: the lease of the attempt.
-
-    Returns:
-        Does it?
-    """
+    """Return True if the lease of an attempt is current."""
     rows: Sequence[JobRecord] = yield Query("job_get", {"id": job_id}, into=JobRecord)
     return bool(rows) and rows[0].lease_id == lease_id
+
+
+@dataclass(frozen=True, slots=True)
+class NextTimeout:
+    """A row of the query ``next_timeout``.
+
+    Attributes:
+        now: the instant of the transaction.
+        over_at: when the first wait is over; None if no attempt waits.
+    """
+
+    now: datetime
+    over_at: datetime | None
+
+
+@wakes
+def complete(
+    job_id: int, lease_id: int, outcome: Succeeded | Failed, sample: float, *, now: datetime | None = None
+) -> Steps[Transition | None]:
+    """End an open attempt from outside; return None if the same completion has ended it before.
+
+    Raises:
+        JobNotFound: the job does not exist.
+        LeaseLost: the attempt ended otherwise, or its wait is over; the message has the reason.
+        StoreError: the outcome is a failure, and this version cannot read the policy.
+    """
+    at = yield from instant(now)
+    # The lock comes first, so that the state read after it does not change before it is written.
+    claims: Sequence[Claim] = yield Query("open_attempt", {"job_id": job_id, "lease_id": lease_id}, into=Claim)
+    job = yield from _get(job_id)
+    for claim in claims:
+        if job.state is State.WAITING and (at >= job.scheduled_at or job.hold is not None):
+            when = f"at {job.scheduled_at}" if job.hold is None else "before"
+            message = f"the wait of attempt {job_id}.{lease_id} was over {when}: no answer came in time"
+            raise LeaseLost(message)
+        if not is_readable(claim.policy) and isinstance(outcome, Failed):
+            message = f"the policy of job {job_id} cannot be read by this redrive: a newer one may"
+            raise StoreError(message)
+        decided = decide(claim, outcome, at, sample, state=job.state)
+        done = yield from write_all([(claim, decided)], at)
+        if done:
+            return done[claim.lease_id]
+        job = yield from _get(job_id)
+    yield from _check_same(job, lease_id, outcome)
+    return None
+
+
+def _get(job_id: int) -> Generator[Query, Rows, JobRecord]:
+    rows: Sequence[JobRecord] = yield Query("job_get", {"id": job_id}, into=JobRecord)
+    if not rows:
+        message = f"there is no job {job_id}"
+        raise JobNotFound(message)
+    return rows[0]
+
+
+def _check_same(job: JobRecord, lease_id: int, outcome: Succeeded | Failed) -> Generator[Query, Rows, None]:
+    """Raise `LeaseLost` unless the attempt has ended by the same completion."""
+    lines: Sequence[AttemptRecord] = yield Query("attempts_of", {"job_id": job.id}, into=AttemptRecord)
+    line = next((each for each in lines if each.lease_id == lease_id), None)
+    if line is None:
+        under = "" if job.lease_id is None else f" under another attempt, {job.id}.{job.lease_id}"
+        message = f"{job.id}.{lease_id} names no open attempt: job {job.id} is {job.state}{under}"
+        raise LeaseLost(message)
+    if isinstance(outcome, Failed):
+        same = line.outcome is AttemptOutcome.FAILED and line.error == outcome.failure.message
+    elif same := line.outcome is AttemptOutcome.SUCCEEDED:
+        kept = yield Query("result_of", {"job_id": job.id})
+        same = outcome.result == (kept[0][0] if kept else None)
+    if not same:
+        raise LeaseLost(_ended(line))
+
+
+def _ended(line: AttemptRecord) -> str:
+    how = "succeeded, with another result" if line.outcome is AttemptOutcome.SUCCEEDED else str(line.outcome)
+    why = f": {line.error} ({line.reason})" if line.reason else f": {line.verdict}" if line.verdict else ""
+    return f"attempt {line.job_id}.{line.lease_id} has ended before: {how}{why}"
+
+
+@reads
+def until_expiry(*, now: datetime | None = None) -> Steps[timedelta | None]:
+    """Return the time until the next wait is over: not positive if one is over, None if no attempt waits."""
+    rows: Sequence[NextTimeout] = yield Query("next_timeout", {"now": now}, into=NextTimeout)
+    return None if rows[0].over_at is None else rows[0].over_at - rows[0].now
+
+
+@wakes
+def expire_waits(
+    budget: int, samples: Iterable[float], *, now: datetime | None = None
+) -> Steps[tuple[Transition, ...]]:
+    """End attempts whose waits are over; their policies decide what follows.
+
+    Returns:
+        The transitions; none are left if these are fewer than the budget.
+    """
+    at = yield from instant(now)
+    rows: Sequence[Claim] = yield Query("overdue", {"now": at, "budget": budget}, into=Claim)
+    waiting = State.WAITING
+    # Each attempt has a sample of its own: jobs that end together must not retry together.
+    pairs = [
+        (each, decide(each, NOT_COMPLETED, at, sample, state=waiting))
+        if is_readable(each.policy)
+        else (each, set_aside(each, at, state=waiting))
+        for each, sample in zip(rows, samples, strict=False)
+    ]
+    done = yield from write_all(pairs, at)
+    return tuple(transition for _, transition in pairs if transition.lease_id in done)

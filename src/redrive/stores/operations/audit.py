@@ -1,8 +1,7 @@
-"""The audit log: who did what, and when. PURE.
+"""The audit log: every change that an operator makes, with its actor and instant. PURE.
 
-Whatever a person does to jobs or queues leaves a line here, written in the same transaction: so there is no action
-without its line, and no line of something that did not happen. The operations are told who it is (the ``actor``); the
-App says ``user@host`` unless told otherwise.
+Each change that an operator makes to jobs, queues or schedules writes an entry in the same transaction. The caller
+passes the ``actor``; the app uses ``user@host`` by default.
 """
 
 from __future__ import annotations
@@ -16,35 +15,25 @@ from redrive.engine.records import AuditEntry
 from redrive.engine.select import Filter
 from redrive.stores.query import Query, Rows, Steps, reads
 
-__all__ = ["NOBODY", "audit", "conditions", "record"]
+UNKNOWN = "unknown"
+"""The default actor."""
 
-NOBODY = "unknown"
-"""The actor where nobody was named."""
+SYSTEM = "redrive"
+"""The actor of changes that redrive makes by itself."""
+
+CLOCK_SET_BACK = "clock_set_back"
+"""The action that computes times again after the clock was set back."""
 
 
 def record(at: datetime, actor: str, action: str, **details: object) -> Generator[Query, Rows, None]:
-    """Write a line, as a part of a larger operation.
-
-    Args:
-        at: the instant of the transaction.
-        actor: who does it.
-        action: one word.
-        **details: whatever tells what was done; those that are None are left out.
-    """
-    told = {name: value for name, value in details.items() if value is not None}
-    text = msgspec.json.encode(told).decode()
+    """Write an entry as a part of a larger operation; `action` is one word, and details that are None are left out."""
+    given = {name: value for name, value in details.items() if value is not None}
+    text = msgspec.json.encode(given).decode()
     yield Query("audit_insert", {"at": at, "actor": actor, "action": action, "details": text})
 
 
 def conditions(wanted: Filter) -> dict[str, object]:
-    """Write a filter as details.
-
-    Args:
-        wanted: the filter.
-
-    Returns:
-        The conditions that were given, by name.
-    """
+    """Return the conditions of a filter that are set, as details of an entry."""
     named = ("ids", "state", "task", "queue", "hold", "reason", "error", "caught")
     given = {name: getattr(wanted, name) for name in named}
     return {name: value for name, value in given.items() if value is not None}
@@ -52,13 +41,5 @@ def conditions(wanted: Filter) -> dict[str, object]:
 
 @reads
 def audit(*, before_id: int | None = None, limit: int = 100) -> Steps[tuple[AuditEntry, ...]]:
-    """Read the audit log, newest first.
-
-    Args:
-        before_id: only lines before this one; None begins with the newest.
-        limit: at most so many.
-
-    Returns:
-        The lines.
-    """
+    """Return entries before `before_id`, newest first."""
     return tuple((yield Query("audit_select", {"before_id": before_id, "count": limit}, into=AuditEntry)))

@@ -42,22 +42,20 @@ from dataclasses import dataclass
 from redrive.engine.records import Finding
 from redrive.stores.query import Query, Rows, Steps, reads
 
-__all__ = ["Checked", "check"]
-
 STRIDE = 10_000
-"""Ids that are looked at in one transaction."""
+"""The number of ids that one transaction checks."""
 
 MOST = 100
-"""Findings of one rule in one stride."""
+"""The largest number of findings of one rule in one stride."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What a check answers.
+    """The result of a check.
 
     Attributes:
-        findings: what must not be.
-        last_id: jobs up to this one were looked at; None when there are no more.
+        findings: the violations.
+        last_id: the last job that was checked; None when there are no more.
     """
 
     findings: tuple[Finding, ...]
@@ -66,15 +64,7 @@ class Checked:
 
 @reads
 def check(after_id: int = 0, *, stride: int = STRIDE) -> Steps[Checked]:
-    """Look for what must not be.
-
-    Args:
-        after_id: look at jobs with a larger id; at 0 also at what is not about single jobs.
-        stride: how many ids.
-
-    Returns:
-        What was found, and where to go on.
-    """
+    """Check the jobs with ids larger than `after_id`; at 0 also the rules that are not about single jobs."""
     until = after_id + stride
     found = list((yield from _whole())) if after_id == 0 else []
     found += yield from _jobs(after_id, until)
@@ -84,7 +74,7 @@ def check(after_id: int = 0, *, stride: int = STRIDE) -> Steps[Checked]:
 
 
 def _whole() -> Generator[Query, Rows, Rows]:
-    """Ask what is not about single jobs, or about running ones only."""
+    """Check the rules that are not about single jobs, or about running ones only."""
     bound = {"count": MOST}
     found = [*(yield Query("check_sequences", bound, into=Finding))]
     found += yield Query("check_leases", bound, into=Finding)
@@ -96,7 +86,7 @@ def _whole() -> Generator[Query, Rows, Rows]:
 
 
 def _jobs(after_id: int, until: int) -> Generator[Query, Rows, Rows]:
-    """Ask whether the jobs of a stride are as their histories tell."""
+    """Compare the jobs of a stride with their histories."""
     stride = {"after_id": after_id, "until": until, "count": MOST}
     found = [*(yield Query("check_settled", stride, into=Finding))]
     found += yield Query("check_successes", stride, into=Finding)
@@ -110,7 +100,7 @@ def _jobs(after_id: int, until: int) -> Generator[Query, Rows, Rows]:
 
 
 def _parts(after_id: int, until: int) -> Generator[Query, Rows, Rows]:
-    """Ask whether the jobs of a stride have what belongs to them, and nothing else has."""
+    """Check the rows that belong to the jobs of a stride."""
     stride = {"after_id": after_id, "until": until, "count": MOST}
     found = [*(yield Query("check_keys_missing", stride, into=Finding))]
     found += yield Query("check_keys_stray", stride, into=Finding)

@@ -1,4 +1,4 @@
-"""The instant of a transaction, and the time of a database that goes by the clock of its machine. PURE."""
+"""The instant of a transaction, and the time of a database that uses the clock of its machine. PURE."""
 
 from __future__ import annotations
 
@@ -9,16 +9,11 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from redrive.engine import anchor as anchors
-from redrive.stores.operations.audit import record
+from redrive.stores.operations.audit import SYSTEM, record
 from redrive.stores.query import Query, Rows, Steps, reads, wakes
 
-__all__ = ["ClockState", "Instant", "MachineClock", "difference", "instant", "keep"]
-
 KEY = "clock"
-"""Under which the anchor is stored; see `redrive.engine.anchor`."""
-
-ACTOR = "redrive"
-"""The actor in the audit log: no person has done it."""
+"""The key of the stored anchor; see `redrive.engine.anchor`."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NONE = timedelta(0)
@@ -26,24 +21,17 @@ _NONE = timedelta(0)
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """A row of the query ``clock``.
-
-    Attributes:
-        now: the instant, aware, in UTC.
-    """
+    """A row of the query ``clock``; the instant is aware, in UTC."""
 
     now: datetime
 
 
 def instant(now: datetime | None, *, free: bool = False) -> Generator[Query, Rows, datetime]:
-    """Ask for the instant of this transaction (law 8: the database's clock rules).
+    """Return the instant for all statements of this transaction.
 
     Args:
-        now: the injected instant, in tests; None in production.
-        free: may the question be asked before the transaction?
-
-    Returns:
-        The instant that every statement of this transaction uses.
+        now: replaces the instant of the database in tests.
+        free: ask before the transaction begins.
     """
     rows = yield Query("clock", {"now": now}, into=Instant, free=free)
     answer: Instant = rows[0]
@@ -55,9 +43,9 @@ class MachineClock:
     """A row of the query ``wall``.
 
     Attributes:
-        now: what the clock of the machine shows.
-        anchor: what is stored under `KEY`.
-        boot: the present boot of the machine; None where the database does not go by the clock of a machine.
+        now: the time that the clock of the machine shows.
+        anchor: the value stored under `KEY`.
+        boot: the present boot of the machine; None if the database does not use the clock of a machine.
         ticks: microseconds since then.
     """
 
@@ -69,18 +57,18 @@ class MachineClock:
 
 @dataclass(frozen=True, slots=True)
 class ClockState:
-    """What `keep` answers.
+    """The result of `keep`.
 
     Attributes:
-        difference: by how much the clock of the machine differs from the time of the database.
-        followed: by how much the time of the database has changed just now.
+        difference: the clock of the machine minus the time of the database.
+        followed: the change of the time of the database in this call.
     """
 
     difference: timedelta
     followed: timedelta
 
 
-def _wall() -> Generator[Query, Rows, MachineClock]:
+def _machine_clock() -> Generator[Query, Rows, MachineClock]:
     rows = yield Query("wall", {"key": KEY, "boot": None, "ticks": None}, into=MachineClock)
     row: MachineClock = rows[0]
     return row
@@ -88,27 +76,19 @@ def _wall() -> Generator[Query, Rows, MachineClock]:
 
 @reads
 def difference() -> Steps[timedelta]:
-    """Compare the clock of the machine with the time of the database.
-
-    Returns:
-        By how much the clock of the machine is ahead; zero where it was not set.
-    """
-    row = yield from _wall()
+    """Return the clock of the machine minus the time of the database; zero if the clock was not set."""
+    row = yield from _machine_clock()
     return timedelta(microseconds=anchors.difference(anchors.read(row.anchor), _boot(row), _micros(row.now)))
 
 
 @wakes
 def keep() -> Steps[ClockState]:
-    """Look whether the clock of the machine was set, and follow it when that has lasted.
+    """Detect that the clock of the machine was set, and follow it if the difference lasts.
 
-    When it is followed, what waits for the end of a span moves along: leases, timeouts, retries and other delays. So
-    nothing ends early because of it, and nothing waits for longer. What waits for an instant does not move: a cron
-    catches up by its rules, or is planned anew (`redrive.stores.operations.set_back`).
-
-    Returns:
-        What was seen, and done.
+    Leases, timeouts, retries and other delays move with the clock, so that none ends early or late. Instants stay:
+    a cron catches up by its rules, or is planned again (`redrive.stores.operations.crons.set_back`).
     """
-    row = yield from _wall()
+    row = yield from _machine_clock()
     boot = _boot(row)
     if boot is None:
         return ClockState(_NONE, _NONE)
@@ -120,7 +100,7 @@ def keep() -> Steps[ClockState]:
         yield Query("clock_move_jobs", {"step": followed, "now": row.now})
         yield Query("clock_move_starts", {"step": followed})
         yield Query("clock_move_refreshes", {"step": followed})
-        yield from record(row.now, ACTOR, "clock_followed", seconds=followed.total_seconds())
+        yield from record(row.now, SYSTEM, "clock_followed", seconds=followed.total_seconds())
     if anchor != before:
         yield Query("meta_put", many=[{"key": KEY, "value": msgspec.json.encode(anchor).decode()}])
     return ClockState(timedelta(microseconds=anchors.difference(anchor, boot, _micros(row.now))), followed)

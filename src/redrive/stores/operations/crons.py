@@ -1,11 +1,11 @@
-"""Making jobs of the occurrences of crons. PURE.
+"""Creates the jobs of crons. PURE.
 
-A cron is fired under a lock on its row, and its row moves on to the next occurrence in the transaction that makes the
-job. Each occurrence is a row too, which is there once: so one that comes again, because somebody has put the cron back
-or backfills, is not started a second time.
+A cron fires under the lock of its row, and its row moves on to the next occurrence in the transaction that creates the
+job. Each occurrence is a row with a unique key, so an occurrence that is planned twice, because an operator backfills
+it or the clock was set back, is not started twice.
 
-An occurrence that waits for its predecessor (``overlap="queue"``) is started where that one ends, in the transaction
-that ends it.
+An occurrence that waits for its predecessor (``overlap="queue"``) is started in the transaction that ends the
+predecessor.
 """
 
 from __future__ import annotations
@@ -24,18 +24,16 @@ from redrive.engine.origin import of_cron
 from redrive.engine.records import JobRecord, NewJob
 from redrive.engine.recurring import CronDefinition, Overlap, ScheduleRecord
 from redrive.errors import IllegalMove, ScheduleError
+from redrive.schedule import refresh
 from redrive.stores.operations import jobs
-from redrive.stores.operations.audit import NOBODY, record
+from redrive.stores.operations.audit import CLOCK_SET_BACK, SYSTEM, UNKNOWN, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.ending import end
-from redrive.stores.operations.numbers import take
 from redrive.stores.operations.schedules import lock, move, readable
 from redrive.stores.query import Query, Rows, Steps, wakes
 
-__all__ = ["MOST", "backfill", "fire", "follow", "trigger"]
-
 MOST = 10_000
-"""Occurrences that are backfilled at once, at most."""
+"""The largest number of occurrences in one backfill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +45,7 @@ class NewOccurrence:
 
 @wakes
 def fire(name: str, *, now: datetime | None = None) -> Steps[tuple[Occurrence, ...]]:
-    """Decide on the occurrences of a cron that have come.
-
-    Args:
-        name: of the cron.
-        now: the instant, in tests.
-
-    Returns:
-        What became of each; empty where another worker was faster, or nothing is due.
+    """Decide on the occurrences of a cron that are due; there are none if another worker has fired it.
 
     Raises:
         ScheduleNotFound: the database has no schedule of this name.
@@ -66,21 +57,21 @@ def fire(name: str, *, now: datetime | None = None) -> Steps[tuple[Occurrence, .
         return ()
     before = yield from _running(row)
     done: tuple[Occurrence, ...] = ()
-    if before is None and row.queued_at is not None:  # whoever has ended its predecessor did not tell
-        row, done = yield from _carry_out(replace(row, queued_at=None), cron, [released(row.queued_at, at)], at)
+    if before is None and row.queued_at is not None:  # its predecessor was ended without a notification
+        row, done = yield from _apply(replace(row, queued_at=None), cron, [released(row.queued_at, at)], at)
         before = yield from _running(row)
     running = None if before is None else before.id
     result = fired(cron, row.next_at or at, at, running=running, queued_at=row.queued_at)
     row = replace(row, next_at=result.next_at, queued_at=result.queued_at)
-    row, more = yield from _carry_out(row, cron, result.due, at)
-    # One that was started before, by a clock that was set back since, is not started, and cancels nothing.
+    row, more = yield from _apply(row, cron, result.due, at)
+    # An occurrence that was started before the clock was set back is not started again, and cancels nothing.
     if result.cancels and before is not None and any(each.decision is OccurrenceDecision.STARTED for each in more):
         yield from _end(before.id, at, f"the next occurrence of {name} has come")
     return done + more
 
 
 def _running(row: ScheduleRecord) -> Generator[Query, Rows, JobRecord | None]:
-    """The job that was made last, if it has not ended."""
+    """Return the last job of a cron if it has not ended."""
     if row.job_id is None:
         return None
     rows: Sequence[JobRecord] = yield Query("job_get", {"id": row.job_id}, into=JobRecord)
@@ -93,12 +84,12 @@ def _end(number: int, at: datetime, why: str) -> Generator[Query, Rows, None]:
         yield from end(job, at, why)
 
 
-def _carry_out(
+def _apply(
     row: ScheduleRecord, cron: CronDefinition, due: Sequence[DueOccurrence], at: datetime
 ) -> Generator[Query, Rows, tuple[ScheduleRecord, tuple[Occurrence, ...]]]:
-    """Write what becomes of occurrences, and make the jobs of those that are started; but none a second time."""
+    """Write decisions on occurrences, and create the jobs of those that start; none is started twice."""
     starts = [each for each in due if each.decision is OccurrenceDecision.STARTED]
-    ids = dict(zip(starts, (yield from take("job", len(starts))), strict=True)) if starts else {}
+    ids = dict(zip(starts, (yield from jobs.take("job", len(starts))), strict=True)) if starts else {}
     decided = [Occurrence(cron.name, each.occurs_at, at, each.decision, ids.get(each), each.note) for each in due]
     new = yield from _put(decided)
     made = [each for each in decided if each.job_id is not None and each in new]
@@ -112,15 +103,15 @@ def _carry_out(
 
 
 def _put(decided: Sequence[Occurrence]) -> Generator[Query, Rows, set[Occurrence]]:
-    """Write what became of occurrences; answer those that had not been started before."""
+    """Write decisions, and return those on occurrences that had not been started before."""
     if not decided:
         return set()
     names = ("schedule", "occurs_at", "decided_at", "decision", "job_id", "note")
     rows: Sequence[NewOccurrence] = yield Query(
         "occurrence_put", many=[{name: getattr(each, name) for name in names} for each in decided], into=NewOccurrence
     )
-    fresh = {row.occurs_at for row in rows}
-    return {each for each in decided if each.occurs_at in fresh}
+    new = {row.occurs_at for row in rows}
+    return {each for each in decided if each.occurs_at in new}
 
 
 def _job(cron: CronDefinition, occurrence: Occurrence) -> NewJob:
@@ -130,32 +121,24 @@ def _job(cron: CronDefinition, occurrence: Occurrence) -> NewJob:
 
 
 @wakes
-def trigger(name: str, *, actor: str = NOBODY, now: datetime | None = None) -> Steps[Occurrence]:
-    """Start a cron now, due or not, paused or not, and whatever runs.
-
-    Args:
-        name: of the cron.
-        actor: who does it.
-        now: the instant, in tests.
-
-    Returns:
-        The occurrence, which is this very instant.
+def trigger(name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[Occurrence]:
+    """Start a cron now, even if it is not due, paused or running; the occurrence is the present instant.
 
     Raises:
         ScheduleNotFound: the database has no schedule of this name.
-        IllegalMove: it is no cron.
-        StoreError: what is declared of it cannot be read by this redrive.
+        IllegalMove: the schedule is a refresh.
+        StoreError: this version cannot read its definition.
     """
     at = yield from instant(now)
     row = yield from lock(name)
     cron = _cron(row, "say of which key")
-    for step in itertools.count(row.next_at == at):  # the planned one is not taken
+    for step in itertools.count(row.next_at == at):  # a planned occurrence at this instant stays planned
         due = DueOccurrence(at + step * timedelta.resolution, OccurrenceDecision.STARTED, f"triggered by {actor}")
-        _, done = yield from _carry_out(row, cron, [due], at)
-        if done:  # or there is an occurrence at this very instant
+        _, done = yield from _apply(row, cron, [due], at)
+        if done:  # none if an occurrence at this instant exists
             yield from record(at, actor, "trigger", schedule=name, ids=[done[0].job_id])
             return done[0]
-    raise AssertionError  # pragma: no cover - it is counted without end
+    raise AssertionError  # pragma: no cover - the loop does not end
 
 
 def _cron(row: ScheduleRecord, otherwise: str) -> CronDefinition:
@@ -168,25 +151,25 @@ def _cron(row: ScheduleRecord, otherwise: str) -> CronDefinition:
 
 @wakes
 def backfill(
-    name: str, since: datetime, until: datetime, *, actor: str = NOBODY, now: datetime | None = None
+    name: str, since: datetime, until: datetime, *, actor: str = UNKNOWN, now: datetime | None = None
 ) -> Steps[tuple[Occurrence, ...]]:
-    """Start all occurrences of a span that were not started; a second time there are none.
+    """Start all occurrences in a time range that were not started before.
 
     Args:
         name: of the cron.
-        since: aware; one at this very instant belongs to them.
-        until: aware; likewise.
-        actor: who does it.
+        since: aware, inclusive.
+        until: aware, inclusive.
+        actor: the operator, for the audit log.
         now: the instant, in tests.
 
     Returns:
-        Those that were started by this call.
+        The occurrences that this call has started.
 
     Raises:
         ScheduleNotFound: the database has no schedule of this name.
-        ScheduleError: these are more than `MOST`, or the end is not past.
-        IllegalMove: it is no cron.
-        StoreError: what is declared of it cannot be read by this redrive.
+        ScheduleError: the range has more than `MOST` occurrences, or does not end in the past.
+        IllegalMove: the schedule is a refresh.
+        StoreError: this version cannot read its definition.
     """
     at = yield from instant(now)
     row = yield from lock(name)
@@ -199,19 +182,14 @@ def backfill(
         message = f"backfill of {name!r}: there are more than {MOST:,} occurrences from {since} to {until}; take less"
         raise ScheduleError(message)
     due = [DueOccurrence(each, OccurrenceDecision.STARTED, f"backfilled by {actor}") for each in found]
-    _, done = yield from _carry_out(row, cron, due, at)
+    _, done = yield from _apply(row, cron, due, at)
     if done:
         yield from record(at, actor, "backfill", schedule=name, ids=[each.job_id for each in done])
     return done
 
 
-def follow(ended: dict[str, set[int]], at: datetime) -> Generator[Query, Rows, None]:
-    """Start what has waited for jobs that have just ended.
-
-    Args:
-        ended: ids of jobs by the cron that has made them.
-        at: the instant of the transaction.
-    """
+def start_queued(ended: dict[str, set[int]], at: datetime) -> Generator[Query, Rows, None]:
+    """Start the occurrences that wait for jobs that have just ended; `ended` has the ids of these jobs by cron."""
     rows: Sequence[ScheduleRecord] = yield Query("schedules_select", {"names": sorted(ended)}, into=ScheduleRecord)
     for row in rows:
         cron = row.definition
@@ -220,4 +198,35 @@ def follow(ended: dict[str, set[int]], at: datetime) -> Generator[Query, Rows, N
         locked = yield from lock(row.name)
         if locked.queued_at is not None and locked.job_id in ended[row.name]:
             due = [released(locked.queued_at, at, paused=locked.paused_at is not None)]
-            yield from _carry_out(replace(locked, queued_at=None), cron, due, at)
+            yield from _apply(replace(locked, queued_at=None), cron, due, at)
+
+
+@wakes
+def set_back(name: str, *, now: datetime | None = None) -> Steps[timedelta | None]:
+    """Plan a cron from now on if it waits for a later occurrence than that, because the clock was set back.
+
+    A clock that was an hour ahead would otherwise suspend the cron for an hour. Occurrences that were started are not
+    started again when the clock shows their instants again.
+
+    Returns:
+        How much earlier the next occurrence is; None if nothing has changed.
+
+    Raises:
+        ScheduleNotFound: the database has no schedule of this name.
+    """
+    at = yield from instant(now)
+    row = yield from lock(name)
+    definition = row.definition
+    if not isinstance(definition, CronDefinition) or row.next_at is None or row.paused_at is not None:
+        return None
+    late = at + refresh.TOLERANCE
+    latest = definition.schedule.next(late, after=late)
+    if latest is None or row.next_at <= latest:
+        return None
+    next_at = definition.schedule.next(at, after=at)
+    assert next_at is not None  # noqa: S101 - there is one a minute later
+    yield from move(replace(row, next_at=next_at))
+    yield from record(
+        at, SYSTEM, CLOCK_SET_BACK, schedule=name, why=f"waited for {row.next_at}, waits for {next_at} now"
+    )
+    return row.next_at - next_at

@@ -1,38 +1,36 @@
-"""Ending a job from outside, as a part of a larger operation. PURE."""
+"""Ends jobs from outside, and records handlers that still run after their attempts have ended. PURE.
+
+A cancelled job ends at once, but its handler is notified a moment later and may take time to stop. A thread cannot be
+stopped at all after its timeout. The limits of a queue count such a handler until its worker reports that it has
+stopped, or until the worker is gone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator, Iterable
 from datetime import datetime
 
 from redrive.engine.lifecycle import State
-from redrive.engine.records import AttemptOutcome, AttemptRecord, JobRecord
-from redrive.stores.operations import unstopped
+from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, JobRecord
 from redrive.stores.operations.keys import drop
 from redrive.stores.query import Query, Rows
 
-__all__ = ["end"]
-
 
 def end(job: JobRecord, at: datetime, why: str) -> Generator[Query, Rows, bool]:
-    """End a job that is not final. Whoever runs it loses the lease: a late completion changes nothing.
+    """End a job that is not final, and return True if this call ended it.
 
-    Its handler counts against the limits of its queue until it has stopped.
-
-    What has made the job is not told; see `redrive.stores.operations.origins`.
+    The worker that runs it loses the lease, so a late completion changes nothing. The schedule that created the job is
+    not notified; see `redrive.stores.operations.origins`.
 
     Args:
-        job: as it was read under its lock.
+        job: as read under its lock.
         at: the instant of the transaction.
-        why: shown on the job.
-
-    Returns:
-        Was it ended by this?
+        why: a note for the job and its history.
     """
     if not (yield Query("cancel", {"id": job.id, "note": why, "now": at})):
         return False
     if job.state is State.RUNNING:
-        yield from unstopped.put([job])
+        yield from put_unstopped([job])
     if job.lease_id is not None:
         yield Query("attempt_insert", many=[_cancelled_attempt(job, at, why)])
     if job.key is not None:
@@ -52,3 +50,25 @@ def _cancelled_attempt(job: JobRecord, at: datetime, why: str) -> dict[str, obje
         "outcome": AttemptOutcome.CANCELLED,
         "verdict": why,
     }
+
+
+def put_unstopped(attempts: Iterable[Claim | JobRecord]) -> Generator[Query, Rows, None]:
+    """Record handlers that still run; the attempts are given as they were before they ended."""
+    rows = [
+        {
+            "lease_id": each.lease_id,
+            "job_id": each.id,
+            "queue": each.queue,
+            "partition": each.partition,
+            "worker_id": each.worker_id,
+        }
+        for each in attempts
+    ]
+    if rows:
+        yield Query("unstopped_put", many=rows)
+
+
+def drop_unstopped(lease_ids: Collection[int]) -> Generator[Query, Rows, None]:
+    """Delete the records of handlers that have stopped; leases without a record are ignored."""
+    if lease_ids:
+        yield Query("unstopped_drop", {"lease_ids": sorted(lease_ids)})

@@ -1,9 +1,10 @@
-"""Putting jobs in, and looking at one. PURE."""
+"""Inserts jobs, and reads one. PURE."""
 
 from __future__ import annotations
 
+import itertools
 import operator
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -12,28 +13,13 @@ import msgspec
 from redrive.engine.lease import ATTEMPT_LIMIT, limit_of
 from redrive.engine.records import AttemptRecord, Hold, JobRecord, NewJob
 from redrive.errors import ConfigurationError, JobNotFound
-from redrive.stores.operations import keys, traces
-from redrive.stores.operations.numbers import numbers, take
+from redrive.stores.operations import keys
 from redrive.stores.query import DRAWN, Query, Rows, Steps, reads, wakes
-
-__all__ = [
-    "CatchMaterial",
-    "EnqueueResult",
-    "enqueue",
-    "get",
-    "history",
-    "insert",
-    "material",
-    "payload",
-    "put",
-    "result",
-    "salt",
-]
 
 
 @dataclass(frozen=True, slots=True)
 class CatchMaterial:
-    """What a catch request is made of.
+    """The contents of a catch request.
 
     Attributes:
         job: the job that gave up.
@@ -48,11 +34,11 @@ class CatchMaterial:
 
 @dataclass(frozen=True, slots=True)
 class EnqueueResult:
-    """What an enqueue answers.
+    """The result of an enqueue.
 
     Attributes:
         ids: of the jobs, in the order given.
-        existing: the places in ``ids`` of those that were there before.
+        existing: the positions in ``ids`` of jobs that existed before.
         at: when the others were enqueued.
     """
 
@@ -61,19 +47,19 @@ class EnqueueResult:
     at: datetime | None = field(default=None, compare=False)
 
     def __iter__(self) -> Iterator[int]:
-        """The ids."""
+        """Iterate over the ids."""
         return iter(self.ids)
 
 
 @dataclass(frozen=True, slots=True)
 class NumberBlock:
-    """A row of the query ``gate``: a block of numbers, and what is the same in all rows.
+    """A row of the query ``gate``: a block of numbers, and values that are the same in all rows.
 
     Attributes:
-        now: the instant of the transaction, as of the query ``clock``.
-        first: the first number of a block.
-        last: its last one.
-        ordered: one of the queues that is ordered; None where none is.
+        now: the instant of the transaction.
+        first: the first number of the block.
+        last: its last number.
+        ordered: the name of an ordered queue among those of the jobs, if there is one.
     """
 
     now: datetime
@@ -84,11 +70,11 @@ class NumberBlock:
 
 @wakes
 def enqueue(jobs: Sequence[NewJob], *, trace: str | None = None, now: datetime | None = None) -> Steps[EnqueueResult]:
-    """Insert jobs, all or none; but one whose key another job holds may be that other job.
+    """Insert jobs, all or none.
 
     Args:
-        jobs: what to insert.
-        trace: what links those that are new to the traces of whoever watches; see `redrive.stores.operations.traces`.
+        jobs: what to insert. A job whose key another job holds may be replaced by that job.
+        trace: the trace of the new jobs.
         now: the instant, in tests.
 
     Returns:
@@ -96,7 +82,7 @@ def enqueue(jobs: Sequence[NewJob], *, trace: str | None = None, now: datetime |
 
     Raises:
         DuplicateJob: another job holds a key; nothing was inserted.
-        ConfigurationError: an ordered queue takes no job without a partition; nothing was inserted.
+        ConfigurationError: a job of an ordered queue has no partition; nothing was inserted.
     """
     if not jobs:
         return EnqueueResult([])
@@ -109,42 +95,33 @@ def enqueue(jobs: Sequence[NewJob], *, trace: str | None = None, now: datetime |
     ids = numbers((row.first, row.last) for row in rows)
     placed = yield from _place(jobs, ids, rows[0].now, last=trace is None)
     if trace is not None:
-        yield from traces.put((number, trace) for i, number in enumerate(placed.ids) if i not in placed.existing)
+        yield from put_traces((number, trace) for i, number in enumerate(placed.ids) if i not in placed.existing)
     return placed
 
 
-def insert(jobs: Sequence[NewJob], at: datetime) -> Generator[Query, Rows, EnqueueResult]:
-    """Insert jobs as a part of a larger operation.
+def take(name: str, count: int) -> Generator[Query, Rows, list[int]]:
+    """Take numbers of the sequence ``job``, ``lease`` or ``worker``; they are ascending and never taken again."""
+    return numbers((yield Query("take", {"name": name, "count": count})))
 
-    Args:
-        jobs: what to insert.
-        at: the instant of the transaction.
 
-    Returns:
-        Their ids, in the order given.
+def numbers(blocks: Iterable[tuple[int, int]]) -> list[int]:
+    """Return the numbers of blocks, ascending; a block is its first and its last number.
 
-    Raises:
-        DuplicateJob: another job holds a key.
+    SQLite, which has one writer, returns one block. PostgreSQL takes the numbers from a sequence without a lock, so
+    they need not be consecutive.
     """
+    return sorted(itertools.chain.from_iterable(range(first, last + 1) for first, last in blocks))
+
+
+def insert(jobs: Sequence[NewJob], at: datetime) -> Generator[Query, Rows, EnqueueResult]:
+    """Insert jobs as a part of a larger operation; raise `DuplicateJob` if another job holds a key."""
     if not jobs:
         return EnqueueResult([])
     return (yield from put((yield from take("job", len(jobs))), jobs, at))
 
 
 def put(ids: list[int], jobs: Sequence[NewJob], at: datetime) -> Generator[Query, Rows, EnqueueResult]:
-    """Insert jobs under numbers that were taken for them, as a part of a larger operation.
-
-    Args:
-        ids: the numbers, in the order of the jobs.
-        jobs: what to insert.
-        at: the instant of the transaction.
-
-    Returns:
-        Their ids, in the order given.
-
-    Raises:
-        DuplicateJob: another job holds a key.
-    """
+    """Insert jobs under ids that were taken for them; raise `DuplicateJob` if another job holds a key."""
     return (yield from _place(jobs, ids, at, last=False)) if jobs else EnqueueResult([])
 
 
@@ -154,7 +131,7 @@ def _place(
     new = dict(zip(ids, jobs, strict=True))
     stands: dict[int, int] = {}
     if not _KEYLESS.issuperset(map(_KEYS, jobs)):
-        stands = yield from keys.place(new, at)
+        stands = yield from keys.take_for_new(new, at)
     numbered = [(number, job) for number, job in new.items() if number not in stands]
     if numbered:
         yield from _insert(numbered, at, last=last)
@@ -165,7 +142,7 @@ def _place(
 
 
 def _insert(numbered: Sequence[tuple[int, NewJob]], at: datetime, *, last: bool) -> Generator[Query, Rows, None]:
-    """Write all there is to write of new jobs, in one go."""
+    """Write all rows of new jobs in one round trip."""
     policies = {job.policy.digest: job.policy for _, job in numbered}
     texts = [{"digest": key, "document": each.document} for key, each in policies.items()]
     policy_put, rows = Query("policy_put", many=texts), _rows(numbered, at)
@@ -177,7 +154,7 @@ def _insert(numbered: Sequence[tuple[int, NewJob]], at: datetime, *, last: bool)
 
 
 def _rows(numbered: Sequence[tuple[int, NewJob]], at: datetime) -> Query:
-    """What inserts the rows of the jobs themselves: many calls of one task differ in nothing but their numbers."""
+    """Return the query that inserts the rows of jobs; many calls of one task share one row and differ in their ids."""
     first = numbered[0][1]
     shapes = map(_SHAPE, (job for _, job in numbered))
     if first.key is None and first.parent_id is None and all(map(_SHAPE(first).__eq__, shapes)):
@@ -226,17 +203,7 @@ def _hold(job: NewJob) -> Hold | None:
 
 @reads
 def get(job_id: int) -> Steps[JobRecord]:
-    """Read one job.
-
-    Args:
-        job_id: which.
-
-    Returns:
-        The job.
-
-    Raises:
-        JobNotFound: there is none.
-    """
+    """Return a job, or raise `JobNotFound`."""
     rows = yield Query("job_get", {"id": job_id}, into=JobRecord)
     return _only(rows, job_id)
 
@@ -254,58 +221,27 @@ def _missing(job_id: int) -> JobNotFound:
 
 @reads
 def history(job_id: int) -> Steps[tuple[AttemptRecord, ...]]:
-    """Read the closed attempts of one job, oldest first.
-
-    Args:
-        job_id: which.
-
-    Returns:
-        Its history; empty for a job that has none, or that does not exist.
-    """
+    """Return the closed attempts of a job, oldest first; none if the job does not exist."""
     return tuple((yield Query("attempts_of", {"job_id": job_id}, into=AttemptRecord)))
 
 
 @reads
 def payload(job_id: int) -> Steps[bytes | None]:
-    """Read the arguments of one job.
-
-    Args:
-        job_id: which.
-
-    Returns:
-        JSON, or None where it has none (catch jobs).
-    """
+    """Return the arguments of a job as JSON; None for a catch job."""
     rows = yield Query("payload_of", {"job_id": job_id})
     return rows[0][0] if rows else None
 
 
 @reads
 def result(job_id: int) -> Steps[bytes | None]:
-    """Read the result of one job.
-
-    Args:
-        job_id: which.
-
-    Returns:
-        JSON, or None where the handler returned None.
-    """
+    """Return the result of a job as JSON; None if its handler returned None."""
     rows = yield Query("result_of", {"job_id": job_id})
     return rows[0][0] if rows else None
 
 
 @reads
 def salt(job_id: int) -> Steps[int]:
-    """Read the random part of the idempotency key of one job.
-
-    Args:
-        job_id: which.
-
-    Returns:
-        A number below 2**53, the same as long as the job is kept.
-
-    Raises:
-        JobNotFound: there is none.
-    """
+    """Return the random part of a job's idempotency key, a number below 2**53, or raise `JobNotFound`."""
     rows = yield Query("salt_of", {"id": job_id})
     if not rows:
         raise _missing(job_id)
@@ -315,18 +251,29 @@ def salt(job_id: int) -> Steps[int]:
 
 @reads
 def material(job_id: int) -> Steps[CatchMaterial]:
-    """Read everything about a job that gave up, in one snapshot.
-
-    Args:
-        job_id: which.
-
-    Returns:
-        What its catch request is made of.
-
-    Raises:
-        JobNotFound: there is none.
-    """
+    """Return the contents of the catch request for a job that gave up, from one snapshot; raise `JobNotFound`."""
     job = _only((yield Query("job_get", {"id": job_id}, into=JobRecord)), job_id)
     payloads = yield Query("payload_of", {"job_id": job_id})
     attempts = yield Query("attempts_of", {"job_id": job_id}, into=AttemptRecord)
     return CatchMaterial(job, payloads[0][0] if payloads else None, tuple(attempts))
+
+
+# ------------------------------------------------------------------------------------------------------------- traces
+
+# A trace links the attempts of a job to its enqueue. It is a text of the tracer without a meaning here: for
+# OpenTelemetry the W3C traceparent of the enqueue or of the last attempt. Traces have a table of their own, so that
+# jobs without a trace cost neither a column nor a join in a claim.
+
+
+def put_traces(kept: Iterable[tuple[int, str]]) -> Generator[Query, Rows, None]:
+    """Write the traces of jobs, given by their ids; a trace replaces the one before."""
+    rows = [{"job_id": number, "trace": trace} for number, trace in kept]
+    if rows:
+        yield Query("trace_put", many=rows)
+
+
+@reads
+def trace(job_id: int, parent_id: int | None = None) -> Steps[str | None]:
+    """Return the trace of a job, or that of its parent; None if neither has one."""
+    rows = yield Query("trace_of", {"job_id": job_id, "parent_id": parent_id})
+    return rows[0][0] if rows else None

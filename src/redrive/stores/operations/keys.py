@@ -1,13 +1,13 @@
-"""Taking keys, giving them back, and what a conflict means. PURE.
+"""Takes and releases keys, and resolves conflicts. PURE.
 
-A held key is a row; the database sees to it that there is one. So a key is taken by inserting it, and of two that try
-at once one is told who was first. What a conflict means is decided here for new jobs, and in `redrive.engine.keys` for
-jobs that want theirs back.
+A held key is a row with a unique index, so a key is taken by an insert, and of two concurrent inserts one fails and
+finds the holder. This module resolves conflicts of new jobs; `redrive.engine.keys` decides for jobs that take their
+keys again.
 
 New jobs take their keys before they are inserted, in one statement for a whole batch and in the order of the keys, so
-that two batches never wait for each other crosswise. Jobs without keys cost nothing here.
+that two batches cannot deadlock. Jobs without keys cost nothing here.
 
-A key whose holder gives it back between the two statements that find it taken, and by whom, is tried again.
+If a key is released between the statement that finds it taken and the one that reads its holder, it is tried again.
 """
 
 from __future__ import annotations
@@ -25,10 +25,8 @@ from redrive.engine.transition import Transition
 from redrive.errors import DuplicateJob, StoreBusy
 from redrive.stores.query import Query, Rows
 
-__all__ = ["UNIQUE", "Holder", "KeyRequest", "again", "drop", "find", "follow", "place", "starters", "take"]
-
-TURNS = 5
-"""How often a key is tried that is taken, and then held by nobody."""
+TRIES = 5
+"""The number of tries for a key that is taken and then has no holder."""
 
 UNIQUE = "unique"
 IDEMPOTENCY = "idempotency"
@@ -39,9 +37,9 @@ class KeyRequest:
     """A key that a job needs.
 
     Attributes:
-        scope: among whom it is unique: the task, or "" for the whole app.
+        scope: where the key is unique: the name of the task, or "" for the whole app.
         key: the key.
-        job_id: who needs it.
+        job_id: the job.
     """
 
     scope: str
@@ -54,12 +52,12 @@ class Holder:
     """A row of the query ``keys_find``.
 
     Attributes:
-        scope: among whom the key is unique.
+        scope: where the key is unique.
         key: the key.
-        job_id: who holds it.
-        task: its task; None where the job is not inserted yet.
+        job_id: the job that holds it.
+        task: its task; None if the job is not inserted yet.
         state: its state.
-        debounced: is it put off by each further enqueue?
+        debounced: True if each further enqueue postpones it.
     """
 
     scope: str
@@ -71,36 +69,23 @@ class Holder:
 
 
 def find(kind: str, wanted: Sequence[KeyRequest]) -> Generator[Query, Rows, dict[tuple[str, str], Holder]]:
-    """Ask who holds keys.
-
-    Args:
-        kind: ``unique`` or ``idempotency``.
-        wanted: which keys.
-
-    Returns:
-        The holders by scope and key; keys that nobody holds are not in it.
-    """
+    """Return the holders of keys of a kind, ``unique`` or ``idempotency``, by scope and key."""
     scopes, names = sorted({each.scope for each in wanted}), sorted({each.key for each in wanted})
     rows: Sequence[Holder] = yield Query("keys_find", {"kind": kind, "scopes": scopes, "keys": names}, into=Holder)
     return {(row.scope, row.key): row for row in rows}
 
 
 def take(kind: str, wanted: Iterable[KeyRequest]) -> Generator[Query, Rows, dict[int, Holder]]:
-    """Take keys.
+    """Take keys; return the holder for each job that did not get its key.
 
-    Args:
-        kind: ``unique`` or ``idempotency``.
-        wanted: which keys, for whom; of two that want the same, the one with the smaller id gets it.
-
-    Returns:
-        For each job that did not get its key, who holds it.
+    Of two jobs in `wanted` with the same key, the one with the smaller id gets it.
 
     Raises:
-        StoreBusy: a key is given back and taken again faster than it can be had.
+        StoreBusy: other transactions release and take a key again before it can be taken.
     """
     rest = sorted(wanted, key=lambda each: (each.scope, each.key, each.job_id))
     lost: dict[int, Holder] = {}
-    for _ in range(TURNS):
+    for _ in range(TRIES):
         rows = [{"kind": kind, "scope": each.scope, "key": each.key, "job_id": each.job_id} for each in rest]
         won = {row[0] for row in (yield Query("keys_take", many=rows))}
         rest = [each for each in rest if each.job_id not in won]
@@ -111,19 +96,15 @@ def take(kind: str, wanted: Iterable[KeyRequest]) -> Generator[Query, Rows, dict
         rest = [each for each in rest if each.job_id not in lost]
         if not rest:
             return lost
-    raise _hasty(rest[0].key)
+    raise _contended(rest[0].key)
 
 
-def _hasty(key: str | None) -> StoreBusy:
+def _contended(key: str | None) -> StoreBusy:
     return StoreBusy(f"the key {key!r} changes hands too quickly: repeat")
 
 
 def drop(job_ids: Sequence[int]) -> Generator[Query, Rows, None]:
-    """Give back the unique keys of jobs.
-
-    Args:
-        job_ids: whose; nothing is asked if there are none.
-    """
+    """Release the unique keys of jobs; without ids no statement runs."""
     if job_ids:
         yield Query("keys_drop", {"job_ids": list(job_ids)})
 
@@ -131,35 +112,23 @@ def drop(job_ids: Sequence[int]) -> Generator[Query, Rows, None]:
 # ------------------------------------------------------------------------------------------------------ jobs that move
 
 
-def follow(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Generator[Query, Rows, dict[int, Transition]]:
-    """See to the keys of jobs that were just moved.
-
-    Args:
-        pairs: the jobs as they were held, and the moves, which are written already.
-        at: the instant of the transaction.
+def update(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Generator[Query, Rows, dict[int, Transition]]:
+    """Release or take the keys of jobs whose transitions were written.
 
     Returns:
-        What became of those whose key another job has now, by lease.
+        The transitions of jobs that were closed because another job has their key, by lease.
     """
     moved = [
         (job, move, key_change(job.key_until, move.before, move.state)) for job, move in pairs if job.key is not None
     ]
-    yield from drop([job.id for job, _, hand in moved if hand is KeyChange.DROP])
-    wanted = [KeyRequest(job.task, job.key or "", job.id) for job, _, hand in moved if hand is KeyChange.TAKE]
-    lost = (yield from again(wanted, at)) if wanted else {}
+    yield from drop([job.id for job, _, change in moved if change is KeyChange.DROP])
+    wanted = [KeyRequest(job.task, job.key or "", job.id) for job, _, change in moved if change is KeyChange.TAKE]
+    lost = (yield from retake(wanted, at)) if wanted else {}
     return {move.lease_id: superseded(move, job.key or "", lost[job.id]) for job, move, _ in moved if job.id in lost}
 
 
-def again(wanted: Sequence[KeyRequest], at: datetime) -> Generator[Query, Rows, dict[int, int]]:
-    """Take the keys of jobs that are ready again; close those that cannot have theirs.
-
-    Args:
-        wanted: the jobs and their keys.
-        at: the instant of the transaction.
-
-    Returns:
-        For each job that was closed, the one that holds its key.
-    """
+def retake(wanted: Sequence[KeyRequest], at: datetime) -> Generator[Query, Rows, dict[int, int]]:
+    """Take the keys of jobs that are ready again, close those that cannot have theirs, and return the holders."""
     lost = yield from take(UNIQUE, wanted)
     if lost:
         yield Query("supersede", many=[_closing(n, holder.key, holder.job_id, at) for n, holder in lost.items()])
@@ -173,20 +142,19 @@ def _closing(number: int, key: str, holder: int, at: datetime) -> dict[str, obje
 # ------------------------------------------------------------------------------------------------------------ new jobs
 
 
-def place(new: dict[int, NewJob], at: datetime) -> Generator[Query, Rows, dict[int, int]]:
-    """Take the keys of new jobs, before they are inserted.
+def take_for_new(new: dict[int, NewJob], at: datetime) -> Generator[Query, Rows, dict[int, int]]:
+    """Take the keys of new jobs before they are inserted.
 
     Args:
-        new: the jobs by the numbers that they will have. A debounced one gets the arguments of a later one of the
-            same batch with the same key.
+        new: the jobs by their ids. A debounced job gets the arguments of a later one in the batch with the same key.
         at: the instant of the transaction.
 
     Returns:
-        For each that must not be inserted, the job that stands for it.
+        The job that replaces each job that must not be inserted.
 
     Raises:
-        DuplicateJob: another job holds a key, and the job is not to be content with that.
-        StoreBusy: a key is given back and taken again faster than it can be had.
+        DuplicateJob: another job holds a key, and the job does not accept that.
+        StoreBusy: other transactions release and take a key again before it can be taken.
     """
     stands: dict[int, int] = {}
     named = [KeyRequest("", job.idempotency_key, n) for n, job in new.items() if job.idempotency_key is not None]
@@ -206,14 +174,14 @@ def place(new: dict[int, NewJob], at: datetime) -> Generator[Query, Rows, dict[i
 
 
 def _last(stands: dict[int, int], number: int) -> int:
-    """Who stands for one that stands for others."""
+    """Return the job that finally replaces a job, following the chain."""
     while number in stands:
         number = stands[number]
     return number
 
 
 def _same_task(new: dict[int, NewJob], number: int, holder: Holder) -> int:
-    """An idempotency key names one request of the app, and a request has one task."""
+    """Return the holder of an idempotency key; raise `DuplicateJob` if it is a job of another task."""
     job = new[number]
     task = holder.task or new[holder.job_id].task
     if task != job.task:
@@ -230,12 +198,12 @@ def _known(new: dict[int, NewJob], holder: Holder) -> int | None:
 
 
 def _conflict(new: dict[int, NewJob], number: int, holder: Holder, at: datetime) -> Generator[Query, Rows, int | None]:
-    """Answer the job that stands for this one; None where this one has the key now."""
+    """Return the job that replaces this one; None if this one has the key now."""
     job = new[number]
     if job.on_conflict is OnConflict.EXISTING:
         return holder.job_id
     if job.on_conflict is OnConflict.BOUNCE:
-        for _ in range(TURNS):
+        for _ in range(TRIES):
             if (earlier := new.get(holder.job_id)) is not None:
                 new[holder.job_id] = structs.replace(earlier, payload=job.payload)
                 return holder.job_id
@@ -243,15 +211,15 @@ def _conflict(new: dict[int, NewJob], number: int, holder: Holder, at: datetime)
                 return holder.job_id
             if not holder.debounced or holder.state is not State.READY:
                 break
-            # It has started, and may wait to run once more: the next call after the start makes a new job (D44).
+            # It has started, and may wait for a retry: the first call after the start makes a new job.
             yield Query("supersede", many=[_closing(holder.job_id, job.key or "", number, at)])
             yield from drop([holder.job_id])
             lost = yield from take(UNIQUE, [KeyRequest(job.task, job.key or "", number)])
             if not lost:
                 return None
-            holder = lost[number]  # of another call, which was quicker: that job is put off
+            holder = lost[number]  # a concurrent call took the key first: postpone its job
         else:
-            raise _hasty(job.key)
+            raise _contended(job.key)
     by = "another call of the same batch" if _known(new, holder) is None else f"job {holder.job_id}"
     message = f"{job.task}: the key {job.key!r} is held by {by}{_advice(job)}"
     raise DuplicateJob(message, job_id=_known(new, holder), key=job.key or "")
@@ -264,7 +232,7 @@ def _advice(job: NewJob) -> str:
 
 
 def _bounce(job: NewJob, holder: Holder, at: datetime) -> Generator[Query, Rows, bool]:
-    """Put the other job off, and give it these arguments, if it has not started."""
+    """Postpone the other job and give it these arguments, if it has not started."""
     put_off = yield Query("bounce", {"id": holder.job_id, "scheduled_at": at + job.delay})
     if not put_off:
         return False
@@ -272,13 +240,6 @@ def _bounce(job: NewJob, holder: Holder, at: datetime) -> Generator[Query, Rows,
     return True
 
 
-def starters(claims: Iterable[Claim]) -> list[int]:
-    """The jobs among these that held their keys until now.
-
-    Args:
-        claims: jobs that have just started.
-
-    Returns:
-        Their ids.
-    """
+def held_until_start(claims: Iterable[Claim]) -> list[int]:
+    """Return the ids of jobs that have just started and held their keys until then."""
     return [each.id for each in claims if each.key_until is KeyUntil.START]

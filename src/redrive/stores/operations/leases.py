@@ -1,16 +1,11 @@
-"""Claiming, settling, and sweeping up after the dead. PURE.
+"""Claims jobs, settles attempts, and sweeps lost leases. PURE.
 
-The fence
----------
+A claim takes lease ids from a sequence that never repeats, and writes one into each row. Every later write names its
+lease id, and its statement matches the row by it. If another claim, a sweep, a cancel or a settle came first, the row
+has another lease id or none, and the statement changes nothing. This protects against zombie workers without a clock.
 
-A claim takes lease ids from a sequence that never goes back, and writes one into each row it takes. Every later write
-names its lease id, and the statement matches the row by it; where another claim, a sweep, a cancel or a settle came
-first, the row has another lease id or none, and the statement changes nothing. That is the whole of the protection
-against zombies, and it needs no clock.
-
-A settle whose commit succeeded but whose reply was lost is tried again by the driver's caller. Its leases are then not
-current any more, which looks like being fenced off. The history tells the two apart: it has a line under this very
-lease (conformance D25), and the answer is "already settled" rather than "lost".
+A caller repeats a settle whose reply was lost. If the first one was committed, its leases are no longer current, as
+they would be after a sweep. The history has an entry under such a lease: the attempt is then settled, not lost.
 """
 
 from __future__ import annotations
@@ -31,37 +26,34 @@ from redrive.engine.records import AttemptOutcome, Claim
 from redrive.engine.settle import decide, set_aside
 from redrive.engine.transition import Transition
 from redrive.policy import format_duration
-from redrive.stores.operations import keys, limited_queues, origins, traces, unstopped
+from redrive.stores.operations import jobs, keys, limited_queues, origins, transitions
 from redrive.stores.operations.clock import instant
-from redrive.stores.operations.floors import ClaimFilter, LaneCursor, NextDue, next_due, parameters
-from redrive.stores.operations.history import closed_before, said_before
+from redrive.stores.operations.ending import drop_unstopped, put_unstopped
+from redrive.stores.operations.lanes import ClaimFilter, LaneCursor, NextDue, next_due, parameters
 from redrive.stores.operations.limited_queues import Offer, QueueScan
-from redrive.stores.operations.transitions import write_all, write_untold
 from redrive.stores.query import DRAWN, Query, Rows, Steps, wakes, writes
 
-__all__ = ["Claimed", "Ending", "Settled", "claim", "settle", "sweep"]
-
 CONTENDED = timedelta(milliseconds=10)
-"""How long a claimer rests where all that is due is just being taken by others."""
+"""The time that a claimer waits while other claims take all due jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """What a claim answers.
+    """The result of a claim.
 
     Attributes:
         claims: the jobs taken, in the order in which they should start.
-        rest_for: how long it is until the next job of these queues is due; None where none waits, zero after a claim
-            that took something: look again, while that runs.
-        known: is the worker registered? If not, nothing was claimed; it must register again.
-        walks: what the worker's next claim should be told, so that it goes on where this one left off.
-        held: what became of jobs whose policies cannot be read, each with the traceback of that.
+        rest_for: the time until the next job of these queues is due; None if none waits. Zero after a claim that took
+            jobs: the worker should claim again while these run.
+        known: False if the worker is not registered. It must register again; nothing was claimed.
+        scans: to be passed to the worker's next claim, which continues them.
+        held: the transitions of jobs whose policies cannot be read, each with a traceback.
     """
 
     claims: tuple[Claim, ...]
     rest_for: timedelta | None
     known: bool = True
-    walks: tuple[QueueScan, ...] = ()
+    scans: tuple[QueueScan, ...] = ()
     held: tuple[tuple[Transition, str], ...] = ()
 
 
@@ -72,8 +64,8 @@ class Ending(msgspec.Struct, frozen=True, gc=False):
         claim: the attempt.
         outcome: how it ended.
         sample: a random number in [0, 1), for jitter.
-        trace: what links the next attempt to this one; see `redrive.stores.operations.traces`.
-        unstopped: True if its handler goes on, in a thread.
+        trace: the trace for the next attempt.
+        unstopped: True if its handler still runs, in a thread.
     """
 
     claim: Claim
@@ -85,10 +77,10 @@ class Ending(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What a settle answers.
+    """The result of a settle.
 
     Attributes:
-        moved: what became of each attempt that was settled.
+        moved: the transitions of the attempts that were settled.
         lost: lease ids that were not current: nothing was written for them.
         cancelled: those of the lost whose job was cancelled while they ran.
     """
@@ -99,76 +91,73 @@ class Settled:
 
 
 @writes
-def claim(  # noqa: PLR0913 - who, how many, for how long, and from where
+def claim(  # noqa: PLR0913 - options of one operation, by keyword
     worker_id: int,
     count: int,
     *,
     lease_for: timedelta,
     queues: Sequence[str] | None = None,
     tasks: Collection[str] | None = None,
-    walks: Sequence[QueueScan] = (),
-    floors: Sequence[LaneCursor] = (),
+    scans: Sequence[QueueScan] = (),
+    cursors: Sequence[LaneCursor] = (),
     now: datetime | None = None,
 ) -> Steps[Claimed]:
-    """Take up to ``count`` due jobs, each under a new lease.
+    """Take up to `count` due jobs, each under a new lease.
 
-    A job whose policy cannot be read waits, visibly, for a worker that can; like a job of an unknown task.
-
-    A claim is a heartbeat too: a worker that claims before its next beat must not lose these jobs to a sweep.
+    A claim is also a heartbeat: a worker that claims before its next heartbeat must not lose these jobs to a sweep. A
+    job whose policy cannot be read is held until a worker that can read it claims it, like a job of an unknown task.
 
     Args:
-        worker_id: who takes them.
-        count: how many at most.
-        lease_for: how long the worker is believed from now on.
-        queues: from which queues; None means all.
-        tasks: of which tasks, by the names under which jobs are stored; None means all.
-        walks: what the worker's last claim answered.
-        floors: where to begin in lanes of plain queues; see `redrive.stores.operations.floors`.
+        worker_id: the worker that takes them.
+        count: the largest number of jobs.
+        lease_for: the time after which the worker counts as dead without a heartbeat.
+        queues: the queues to claim from; None means all.
+        tasks: the names under which the tasks' jobs are stored; None means all.
+        scans: those of the worker's last claim.
+        cursors: where to start in lanes of plain queues; see `redrive.stores.operations.lanes`.
         now: the instant, in tests.
-
-    Returns:
-        The claims and how long to rest.
     """
     served = ClaimFilter(queues, tasks)
-    where = {**served.parameters, **parameters(floors)}
+    where = {**served.parameters, **parameters(cursors)}
     due = yield from next_due(where, now)
     at = due.now
-    offers = (yield from limited_queues.offers(served, count, at, walks)) if _is_past(due.special_at, at) else ()
-    going = tuple(offer.walk for offer in offers if offer.walk is not None)
+    offers = (yield from limited_queues.offers(served, count, at, scans)) if _is_past(due.special_at, at) else ()
+    open_scans = tuple(offer.scan for offer in offers if offer.scan is not None)
     if not _is_past(due.due_at, at) and not any(offer.jobs for offer in offers):
-        return Claimed((), (yield from _rest(served, due, offers)), walks=going)
+        return Claimed((), (yield from _rest(served, due, offers)), scans=open_scans)
     beat = Query("worker_beat", {"id": worker_id, "now": at, "expires_at": at + lease_for})
     rows = yield from _take(beat, count, where, at, offers)
-    yield from keys.drop(keys.starters(rows))
+    yield from keys.drop(keys.held_until_start(rows))
     held = yield from _hold([each for each in rows if not is_readable(each.policy)], at)
     claims = tuple(sorted((each for each in rows if is_readable(each.policy)), key=attrgetter("lease_id")))
-    if rows:  # what is due next is asked by the next look, while these jobs run
-        return Claimed(claims, timedelta(0), walks=going, held=held)
-    if not (yield beat):  # nothing is taken for a worker that nobody knows: was that the reason?
+    if rows:
+        # The next claim reads what is due next, while these jobs run.
+        return Claimed(claims, timedelta(0), scans=open_scans, held=held)
+    if not (yield beat):  # the claim takes nothing for a worker that is not registered
         return Claimed((), None, known=False)
     rest = yield from _rest(served, (yield from next_due(where, at)), offers)
-    # What is due and was not taken is just being taken by others, or let go of: it is not worth a busy look.
-    return Claimed((), None if rest is None else max(rest, CONTENDED), walks=going)
+    # Jobs that are due and were not taken are being taken or released by other claims: do not poll for them at once.
+    return Claimed((), None if rest is None else max(rest, CONTENDED), scans=open_scans)
 
 
-def _hold(odd: Sequence[Claim], at: datetime) -> Generator[Query, Rows, tuple[tuple[Transition, str], ...]]:
+def _hold(unreadable: Sequence[Claim], at: datetime) -> Generator[Query, Rows, tuple[tuple[Transition, str], ...]]:
     """Hold jobs whose policies cannot be read."""
     held = []
-    for each in odd:
-        assert isinstance(each.policy, UnreadablePolicy)  # noqa: S101 - the caller has looked
+    for each in unreadable:
+        assert isinstance(each.policy, UnreadablePolicy)  # noqa: S101 - the caller has checked
         held.append((each, decide(each, Unreadable(each.policy.why, policy=True), at, 0.0), each.policy.trace))
     if held:
-        yield from write_all([(claim, transition) for claim, transition, _ in held], at)
+        yield from origins.write_all([(claim, transition) for claim, transition, _ in held], at)
     return tuple((transition, trace) for _, transition, trace in held)
 
 
 def _take(
     beat: Query, count: int, where: Mapping[str, object], at: datetime, offers: Sequence[Offer]
 ) -> Generator[Query, Rows, Sequence[Claim]]:
-    """Take jobs, of plain queues in one statement, and where special ones have any, of all in a common order."""
+    """Take jobs of plain queues in one statement, or of all queues in one order if limited queues have due jobs."""
     params = {"now": at, "worker_id": beat.params["id"], "count": count, "salt": DRAWN}
-    # SQLite's claim hands out the block that was taken just before it. PostgreSQL's draws from the sequence by itself;
-    # there a part of a statement that only asks, and whose answer nobody uses, is not run at all.
+    # SQLite's claim uses the block of numbers that was taken just before it. PostgreSQL's reads the sequence itself; it
+    # does not run a part of a statement that only reads and whose result is not used.
     also = (beat, Query("take", {"name": "lease", "count": count}))
     rows: Sequence[Claim]
     if not any(offer.jobs for offer in offers):
@@ -178,13 +167,13 @@ def _take(
     heads: Sequence[Due] = yield Query("heads", {**served, "now": at, "count": count}, into=Due)
     ids = limited_queues.choose(heads, offers, at, count)
     rows = yield Query("claim_chosen", {**params, "ids": ids}, into=Claim, also=also)
-    yield from limited_queues.note(rows, offers, at)
+    yield from limited_queues.note_starts(rows, offers, at)
     return rows
 
 
 def _rest(where: ClaimFilter, due: NextDue, offers: Sequence[Offer]) -> Generator[Query, Rows, timedelta | None]:
-    """How long it is until the next job can start, if nothing happens until then."""
-    other = (yield from limited_queues.later(where, due.now, offers)) if offers else due.special_at
+    """Return the time until the next job can start if nothing changes until then."""
+    other = (yield from limited_queues.next_look(where, due.now, offers)) if offers else due.special_at
     earliest = min((each for each in (due.due_at, other) if each is not None), default=None)
     return None if earliest is None else earliest - due.now
 
@@ -195,15 +184,12 @@ def _is_past(instant: datetime | None, now: datetime) -> bool:
 
 @writes
 def settle(endings: Sequence[Ending], *, stopped: Collection[int] = (), now: datetime | None = None) -> Steps[Settled]:
-    """Write the ends of attempts, in one transaction, each only if its lease is still current.
+    """Write the ends of attempts in one transaction, each only if its lease is still current.
 
     Args:
         endings: the attempts and how they ended.
-        stopped: leases of attempts that had ended before, and whose handlers have stopped now.
+        stopped: leases of attempts that ended before, and whose handlers have stopped now.
         now: the instant, in tests.
-
-    Returns:
-        What became of each, and which leases were lost.
     """
     at = yield from instant(now)
     plain: list[Transition] = []
@@ -214,39 +200,41 @@ def settle(endings: Sequence[Ending], *, stopped: Collection[int] = (), now: dat
             plain.append(transition)
         else:
             other.append((ending.claim, transition))
-    done = yield from write_untold(other, at)
+    done = yield from transitions.write(other, at)
     if plain:
         current = yield from _write_successes(plain, at)
         done |= {each.lease_id: each for each in plain if each.lease_id in current}
         yield from keys.drop([each.claim.id for each in endings if each.claim.key and each.claim.lease_id in current])
-    yield from origins.tell(done.values(), at)
-    yield from traces.put((e.claim.id, e.trace) for e in endings if e.trace is not None and _goes_on(done, e))
-    yield from unstopped.put(e.claim for e in endings if e.unstopped and e.claim.lease_id in done)
+    yield from origins.notify(done.values(), at)
+    yield from jobs.put_traces(
+        (e.claim.id, e.trace) for e in endings if e.trace is not None and _is_unfinished(done, e)
+    )
+    yield from put_unstopped(e.claim for e in endings if e.unstopped and e.claim.lease_id in done)
     if len(done) == len(endings):
-        yield from unstopped.drop(stopped)
+        yield from drop_unstopped(stopped)
         return Settled(tuple(done.values()), frozenset())
     decided = [*(transition for _, transition in other), *plain]
     moved = [done[each.lease_id] for each in decided if each.lease_id in done]
     missed = [each for each in decided if each.lease_id not in done]
-    before = yield from closed_before(missed)
-    already = {each.lease_id for each in missed if said_before(each, before.get(each.lease_id))}
+    before = yield from transitions.closed_before(missed)
+    already = {each.lease_id for each in missed if transitions.is_settled(each, before.get(each.lease_id))}
     moved += [each for each in missed if each.lease_id in already]
     lost = frozenset(each.lease_id for each in missed) - already
     ended = {each.lease_id for each in missed} - {e.claim.lease_id for e in endings if e.unstopped}
-    yield from unstopped.drop(ended | {*stopped})
+    yield from drop_unstopped(ended | {*stopped})
     return Settled(tuple(moved), lost, frozenset(each for each in lost if before.get(each) == AttemptOutcome.CANCELLED))
 
 
-def _goes_on(done: Mapping[int, Transition], ending: Ending) -> bool:
-    """Was it written, and may another attempt follow?"""
+def _is_unfinished(done: Mapping[int, Transition], ending: Ending) -> bool:
+    """Return True if the end was written and another attempt may follow."""
     moved = done.get(ending.claim.lease_id)
     return moved is not None and moved.state is not State.SUCCEEDED
 
 
 def _write_successes(plain: Sequence[Transition], at: datetime) -> Generator[Query, Rows, set[int]]:
-    """The hot path: successes without a catch differ only in their results. Answers the leases that were current."""
+    """Write successes without a catch, which differ only in their results, and return the leases that were current."""
     params = {"now": at, "job_ids": [each.job_id for each in plain], "lease_ids": [each.lease_id for each in plain]}
-    # By lease and not by job: a batch may hold a job twice, under the lease that it lost and under the present one.
+    # By lease and not by job: a batch may hold a job twice, under a lost lease and under the present one.
     done = {row[0] for row in (yield Query("close_succeeded", params))}
     yield Query("settle_succeeded", params)
     results = [
@@ -268,25 +256,26 @@ def sweep(
     grace: timedelta = GRACE,
     now: datetime | None = None,
 ) -> Steps[tuple[Transition, ...]]:
-    """Take away the leases of workers that fell silent and of attempts that outlived their hard timeout.
+    """End the leases of dead workers, and of attempts that exceeded their hard timeout.
 
-    Silence counts while sweeps look. Where none came for longer than `every`, the database was away, or all its users
-    were, and nobody could have beaten: the rest of that span is added to the lease. It is added in the worker's row,
-    once, whoever sweeps. Each sweep counts for something, so this comes to an end for a worker that is dead.
+    The time without heartbeats counts only while sweeps run. After a gap of more than `every` between sweeps the
+    database or all its clients were down, and no worker could send a heartbeat: the gap beyond `every` is added to
+    the leases, once, in the rows of the workers. Each sweep counts for at most `every`, so a dead worker is detected
+    in the end.
 
-    Each row is guarded by the lease id that was read, so one odd row stops no other (poison for FTL's reaper).
-    A row whose policy cannot be read is set aside, visibly, for a worker that can read it or for an operator: whether
-    the task may run again is written there.
+    Each row is guarded by the lease id that was read, so one bad row stops no other. A job whose policy cannot be
+    read is set aside for a worker that can read it or for an operator, because the policy says whether the task may
+    run again.
 
     Args:
-        budget: how many leases at most; the work of one pass is bounded.
-        every: how often the caller sweeps; None: all silence counts.
-        gone: workers that are known to be dead, though they are not silent for long enough.
+        budget: the largest number of leases in one pass.
+        every: the interval of the caller's sweeps; None counts all time.
+        gone: workers that are known to be dead before their leases have expired.
         grace: added to an attempt timeout before a living worker loses the attempt.
         now: the instant, in tests.
 
     Returns:
-        What became of each job; shorter than ``budget`` when nothing is left to sweep.
+        The transitions; none are left to sweep if these are fewer than the budget.
     """
     at = yield from instant(now)
     if every is not None:
@@ -295,17 +284,21 @@ def sweep(
     params = {"now": at, "grace": grace, "every": every, "budget": budget}
     rows: Sequence[Claim] = yield Query("lost", params, into=Claim)
     decided = [(lost, _decide_lost(lost, at, grace)) for lost in rows]
-    done = yield from write_all(decided, at)
+    done = yield from origins.write_all(decided, at)
     over = (lost for lost, each in decided if each.event is not LifecycleEvent.SET_ASIDE and lost.lease_id in done)
-    yield from unstopped.put(over)
+    yield from put_unstopped(over)
     return tuple(done[transition.lease_id] for _, transition in decided if transition.lease_id in done)
 
 
 def _decide_lost(lost: Claim, at: datetime, grace: timedelta) -> Transition:
-    return decide(lost, Lost(_fate(lost, at - grace)), at, 0.0) if is_readable(lost.policy) else set_aside(lost, at)
+    return (
+        decide(lost, Lost(_describe_loss(lost, at - grace)), at, 0.0)
+        if is_readable(lost.policy)
+        else set_aside(lost, at)
+    )
 
 
-def _fate(lost: Claim, cut_off: datetime) -> str:
+def _describe_loss(lost: Claim, cut_off: datetime) -> str:
     limit = ATTEMPT_LIMIT if lost.catching else limit_of(lost.policy)
     if lost.claimed_at + limit <= cut_off:
         return f"attempt {lost.attempt} outlived its timeout of {format_duration(limit)} on worker {lost.worker_id}"

@@ -1,23 +1,22 @@
-"""Claiming from queues that are paused, limited, ordered, or served by turns. PURE.
+"""Claims from queues that are paused, limited, rate limited, ordered, or shared by partitions. PURE.
 
-What such a queue is, and whom it serves, is decided in `redrive.engine.queue`; here the claim finds out what it has to
-know for that. A queue costs a claim nothing while none of its jobs is due.
+`redrive.engine.queue` decides which jobs of such a queue may start; this module reads the rows for that decision. A
+queue costs a claim nothing while none of its jobs is due.
 
-**Exact.** Whoever claims from a queue holds its row until the transaction ends (``queue_lock``; SQLite has one writer
-anyway). So of two claimers the second counts what the first has taken. Places are counted and not kept as a number:
-what runs is the row of a running job, so nothing can be lost or freed twice, whatever becomes of a worker. Settling
-does not take the lock: a place may come back while somebody counts, and is then given away a moment later.
+**Exact limits.** A claim locks the row of the queue until the transaction ends (``queue_lock``; SQLite has one writer),
+so of two claims the second counts the jobs that the first has taken. Slots are counted, not stored as a number: a
+running job is its own slot, so none is lost or freed twice when a worker dies. A settle does not take the lock: a slot
+that becomes free during a count is given away by the next claim.
 
-**Bounded.** A claim looks through the first `WINDOW` due jobs of each priority. In most queues that is all that is due,
-and then it knows everything. Where there is more, somebody may hide behind a crowd: then it walks the partitions
-themselves, by index probes, from the one that was served last, `VISITS` of them at most. A walk that has not come
-round, because hundreds of partitions wait for retries or are blocked, is continued by the worker's next claim: where it
-stands is a value (`QueueScan`) that the claim answers and the worker brings along. Nothing is written for it, because each
-commit wakes every worker.
+**Bounded cost.** A claim reads the first `WINDOW` due jobs of each priority. In most queues these are all due jobs. If
+there are more, one partition may hide behind another: the claim then scans the partitions by index probes, from the one
+that was served last, at most `VISITS` of them. If a scan does not get around, because hundreds of partitions wait for
+retries or are blocked, the worker's next claim continues it. The position is a value (`QueueScan`) that the claim
+returns and the worker passes on. It is not stored, because each commit wakes every worker.
 
-**Rest.** A queue that has no place left is worth another look when something has ended, which is a commit, and wakes
-workers by itself; one that has used up its rate, when the window lets go of its oldest start; and else, when its next
-job becomes due.
+**Waiting.** A full queue can be claimed from again when an attempt has ended, which is a commit and wakes the workers.
+A queue that has used up its rate can be claimed from when its oldest start leaves the window. Any other queue can be
+claimed from when its next job is due.
 """
 
 from __future__ import annotations
@@ -30,33 +29,31 @@ from datetime import UTC, datetime, timedelta
 from redrive.engine.lifecycle import State
 from redrive.engine.queue import Due, Key, QueueSettings, keys, serve
 from redrive.engine.records import Claim
-from redrive.stores.operations.floors import ClaimFilter
+from redrive.stores.operations.lanes import ClaimFilter
 from redrive.stores.query import Query, Rows
 
-__all__ = ["Offer", "QueueScan", "choose", "held", "later", "lock", "note", "offers", "starts"]
-
 WINDOW = 100
-"""Due jobs of each priority that a claim looks through before it walks partitions."""
+"""The number of due jobs of each priority that a claim reads before it scans partitions."""
 
 VISITS = 200
-"""Partitions that one claim visits at most."""
+"""The largest number of partitions that one claim visits."""
 
-LOOK_ON = timedelta(milliseconds=20)
-"""How long a worker rests before it goes on with a walk that has found nothing yet."""
+RESUME_AFTER = timedelta(milliseconds=20)
+"""The time after which a worker continues a scan that has found nothing yet."""
 
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueScan:
-    """How far a walk through the partitions of a queue has come.
+    """The position of a scan through the partitions of a queue.
 
     Attributes:
-        queue: whose.
-        began_at: when it began.
-        start: the partition behind which it began.
+        queue: the name of the queue.
+        began_at: when the scan began.
+        start: the partition after which it began.
         at: the partition that was visited last.
-        wrapped: has it begun anew with the first partition?
+        wrapped: True if it has continued with the first partition.
     """
 
     queue: str
@@ -68,22 +65,22 @@ class QueueScan:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What a queue has to offer to a claim.
+    """The jobs of a limited queue that a claim may take.
 
     Attributes:
         settings: of the queue.
-        jobs: those that may start, in the order in which they should.
-        full: is there no place for more than these?
-        next_at: when there will be, if only time is needed.
-        walk: where the next claim goes on; None where this one has seen everything.
-        since: what became due after this instant may not have been seen.
+        jobs: those that may start, in order.
+        full: True if the queue has no slot for more than these.
+        next_at: when it has, if only time is needed.
+        scan: where the next claim continues; None if this one has seen everything.
+        since: jobs that became due after this instant may not have been seen.
     """
 
     settings: QueueSettings
     jobs: tuple[Due, ...] = ()
     full: bool = False
     next_at: datetime | None = None
-    walk: QueueScan | None = None
+    scan: QueueScan | None = None
     since: datetime | None = None
 
 
@@ -134,20 +131,17 @@ class Line:
 
 
 def offers(
-    where: ClaimFilter, count: int, at: datetime, walks: Iterable[QueueScan] = ()
+    where: ClaimFilter, count: int, at: datetime, scans: Iterable[QueueScan] = ()
 ) -> Generator[Query, Rows, tuple[Offer, ...]]:
-    """Ask the special queues what they have to offer.
+    """Return the offer of each limited queue that has a due job.
 
     Args:
-        where: which queues and tasks.
-        count: how many jobs are wanted.
+        where: the queues and tasks of the worker.
+        count: the number of jobs that the claim can take.
         at: the instant of the transaction.
-        walks: where earlier claims of this worker have left off.
-
-    Returns:
-        The offer of each queue that has a due job.
+        scans: those of earlier claims of this worker.
     """
-    going = {walk.queue: walk for walk in walks}
+    going = {scan.queue: scan for scan in scans}
     rows: Sequence[QueueDue] = yield Query("queues_due", {**where.parameters, "after": _EVER}, into=QueueDue)
     due = [row.name for row in rows if row.due_at is not None and row.due_at <= at]
     made = []
@@ -158,48 +152,26 @@ def offers(
 
 
 def lock(name: str) -> Generator[Query, Rows, QueueSettings]:
-    """Read what is set for a queue, and keep others from claiming from it until the transaction ends.
-
-    Args:
-        name: of the queue.
-
-    Returns:
-        Its settings; all open where nothing is stored of it.
-    """
+    """Return the settings of a queue, and block other claims from it until the transaction ends."""
     rows: Sequence[QueueSettings] = yield Query("queue_lock", {"name": name}, into=QueueSettings)
     return rows[0] if rows else QueueSettings(name)
 
 
 def held(name: str) -> Generator[Query, Rows, dict[str | None, int]]:
-    """Count the running attempts of a limited queue.
-
-    Args:
-        name: of the queue.
-
-    Returns:
-        How many run, by partition.
-    """
+    """Return the number of running attempts of a limited queue, by partition."""
     rows: Sequence[Held] = yield Query("queue_held", {"queue": name}, into=Held)
     return {row.partition: row.held for row in rows}
 
 
 def starts(settings: QueueSettings, at: datetime) -> Generator[Query, Rows, Starts]:
-    """Count the starts of a queue within its window.
-
-    Args:
-        settings: of the queue, with a rate.
-        at: the end of the window.
-
-    Returns:
-        How many, and the first.
-    """
+    """Count the starts of a queue with a rate within its window, which ends at `at`."""
     after = at - (settings.rate_for or timedelta(0))
     rows: Sequence[Starts] = yield Query("queue_starts", {"queue": settings.name, "after": after}, into=Starts)
     return rows[0]
 
 
 def _offer(
-    name: str, count: int, at: datetime, walk: QueueScan | None, where: ClaimFilter
+    name: str, count: int, at: datetime, scan: QueueScan | None, where: ClaimFilter
 ) -> Generator[Query, Rows, Offer]:
     settings = yield from lock(name)
     if settings.paused_at is not None:
@@ -215,7 +187,7 @@ def _offer(
         return Offer(settings, full=True, next_at=next_at)
     room = min(each for each in (count, places, grants) if each is not None)
     parted = {partition: many for partition, many in running.items() if partition is not None}
-    offer = yield from _served(settings, at, room, parted, walk, where=where)
+    offer = yield from _served(settings, at, room, parted, scan, where=where)
     if len(offer.jobs) == places:
         return replace(offer, full=True)
     if len(offer.jobs) == grants:
@@ -228,7 +200,7 @@ def _served(  # noqa: PLR0913 - what the choice depends on
     at: datetime,
     room: int,
     running: Mapping[str, int],
-    walk: QueueScan | None,
+    scan: QueueScan | None,
     *,
     where: ClaimFilter,
 ) -> Generator[Query, Rows, Offer]:
@@ -236,38 +208,38 @@ def _served(  # noqa: PLR0913 - what the choice depends on
     params |= {"tasks": where.parameters["tasks"]}
     window: Sequence[Due] = yield Query("queue_window", params, into=Due)
     turn = settings.turn or ""
-    crowds = Counter(each.priority for each in window if each.partition is not None)
-    if max(crowds.values(), default=0) < WINDOW:
+    sizes = Counter(each.priority for each in window if each.partition is not None)
+    if max(sizes.values(), default=0) < WINDOW:
         jobs = serve(window, settings, at, room=room, held=running, turn=turn)
         return Offer(settings, tuple(jobs))
-    walk = walk or QueueScan(settings.name, at, turn, turn)
+    scan = scan or QueueScan(settings.name, at, turn, turn)
     if settings.ordered:
-        found, went = yield from _lines(settings, at, room, walk, where)
+        found, rest = yield from _scan_lines(settings, at, room, scan, where)
     else:
-        found, went = yield from _shares(settings, at, room, running, walk, where=where)
-    everybody = {each.id: each for each in [*found, *window]}.values()
-    jobs = serve(everybody, settings, at, room=room, held=running, turn=walk.at)
-    if went is not None and len({each.partition for each in found}) < room:
-        return Offer(settings, tuple(jobs), walk=went)
-    return Offer(settings, tuple(jobs), since=walk.began_at)
+        found, rest = yield from _scan_shares(settings, at, room, running, scan, where=where)
+    candidates = {each.id: each for each in [*found, *window]}.values()
+    jobs = serve(candidates, settings, at, room=room, held=running, turn=scan.at)
+    if rest is not None and len({each.partition for each in found}) < room:
+        return Offer(settings, tuple(jobs), scan=rest)
+    return Offer(settings, tuple(jobs), since=scan.began_at)
 
 
-def _shares(  # noqa: PLR0913 - what the choice depends on
-    settings: QueueSettings, at: datetime, room: int, running: Mapping[str, int], walk: QueueScan, *, where: ClaimFilter
+def _scan_shares(  # noqa: PLR0913 - what the choice depends on
+    settings: QueueSettings, at: datetime, room: int, running: Mapping[str, int], scan: QueueScan, *, where: ClaimFilter
 ) -> Generator[Query, Rows, tuple[list[Due], QueueScan | None]]:
-    """Walk the partitions; answer due jobs of those that may run one, and where to go on."""
+    """Scan the partitions; return due jobs of those that may run one, and where to continue."""
     seen: dict[tuple[str, int, str], Share] = {}
-    going: QueueScan | None = walk
+    going: QueueScan | None = scan
     asked = VISITS
     while going is not None and asked > 0:
         params = {"queue": settings.name, "after": going.at, "count": asked}
         rows: Sequence[Share] = yield Query("queue_shares", params, into=Share)
         cut = len(rows) == asked
         if cut and rows[0].partition != rows[-1].partition:
-            # The last partition may have more priorities or tasks than these: it is the first of the next walk.
+            # The last partition may have more priorities or tasks than these: it is the first of the next scan.
             rows = [row for row in rows if row.partition != rows[-1].partition]
         seen |= {(row.partition, row.priority, row.task): row for row in rows if where.has(row.task)}
-        going = _moved(going, rows[-1].partition if rows else "", cut=cut)
+        going = _next_scan(going, rows[-1].partition if rows else "", cut=cut)
         asked = 0 if cut else asked - len(rows)
     most = settings.per_partition
     free = [
@@ -292,12 +264,12 @@ def _shares(  # noqa: PLR0913 - what the choice depends on
     return list(found), going
 
 
-def _lines(
-    settings: QueueSettings, at: datetime, room: int, walk: QueueScan, where: ClaimFilter
+def _scan_lines(
+    settings: QueueSettings, at: datetime, room: int, scan: QueueScan, where: ClaimFilter
 ) -> Generator[Query, Rows, tuple[list[Due], QueueScan | None]]:
-    """Walk the lines of an ordered queue; answer the first jobs of those that may run it, and where to go on."""
+    """Scan the lines of an ordered queue; return the first jobs of those that may run one, and where to continue."""
     found: dict[int, Due] = {}
-    going: QueueScan | None = walk
+    going: QueueScan | None = scan
     asked = VISITS
     while going is not None and asked > 0 and len(found) < room:
         params = {"queue": settings.name, "after": going.at, "count": asked}
@@ -306,29 +278,26 @@ def _lines(
         for row in rows:
             if row.state is State.READY and row.scheduled_at <= at and where.has(row.task):
                 found[row.id] = Due(row.id, row.partition, row.priority, row.scheduled_at, row.id)
-        going = _moved(going, rows[-1].partition if rows else "", cut=cut)
+        going = _next_scan(going, rows[-1].partition if rows else "", cut=cut)
         asked -= len(rows)
     return list(found.values()), going
 
 
-def _moved(walk: QueueScan, last: str, *, cut: bool) -> QueueScan | None:
-    """Where a walk stands when it has visited all up to ``last``, or all there are; None when it has come round."""
+def _next_scan(scan: QueueScan, last: str, *, cut: bool) -> QueueScan | None:
+    """Return a scan after it has visited all partitions up to `last`, or all there are; None when it is complete."""
     if cut:
-        return None if walk.wrapped and last >= walk.start else replace(walk, at=last)
-    return None if walk.wrapped or not walk.start else replace(walk, at="", wrapped=True)
+        return None if scan.wrapped and last >= scan.start else replace(scan, at=last)
+    return None if scan.wrapped or not scan.start else replace(scan, at="", wrapped=True)
 
 
 def choose(heads: Sequence[Due], made: Sequence[Offer], at: datetime, count: int) -> list[int]:
-    """Put the jobs of all queues into one order.
+    """Return the ids of the first `count` jobs of all queues in one order.
 
     Args:
-        heads: the first of the plain queues.
-        made: what the special queues offer.
+        heads: the first jobs of the plain queues.
+        made: the offers of the limited queues.
         at: the instant of the transaction.
-        count: how many are wanted.
-
-    Returns:
-        The ids of the first.
+        count: how many.
     """
     ranked: list[tuple[Key, int]] = [((each.priority, each.scheduled_at, each.id), each.id) for each in heads]
     for offer in made:
@@ -336,14 +305,8 @@ def choose(heads: Sequence[Due], made: Sequence[Offer], at: datetime, count: int
     return [number for _, number in sorted(ranked)[:count]]
 
 
-def note(claims: Sequence[Claim], made: Sequence[Offer], at: datetime) -> Generator[Query, Rows, None]:
-    """Write down what the next claims have to know: whose turn it was, and what has started.
-
-    Args:
-        claims: what was taken.
-        made: what was offered.
-        at: the instant of the transaction.
-    """
+def note_starts(claims: Sequence[Claim], made: Sequence[Offer], at: datetime) -> Generator[Query, Rows, None]:
+    """Write what the next claims need: the partition that was served last, and the starts of queues with a rate."""
     leases = {claim.id: claim.lease_id for claim in claims}
     for offer in made:
         settings = offer.settings
@@ -359,29 +322,26 @@ def note(claims: Sequence[Claim], made: Sequence[Offer], at: datetime) -> Genera
             yield Query("starts_put", many=begun)
 
 
-def later(where: ClaimFilter, at: datetime, made: Sequence[Offer]) -> Generator[Query, Rows, datetime | None]:
-    """Say when the special queues are worth another look, if nothing happens until then.
+def next_look(where: ClaimFilter, at: datetime, made: Sequence[Offer]) -> Generator[Query, Rows, datetime | None]:
+    """Return when the limited queues can be claimed from again if nothing changes until then.
 
     Args:
-        where: which queues and tasks.
+        where: the queues and tasks of the worker.
         at: the instant of the transaction.
-        made: what they have offered, and what has been taken as a whole.
-
-    Returns:
-        When; None where only an event can make a difference.
+        made: the offers, all jobs of which were taken.
     """
     known = {offer.settings.name: offer for offer in made}
     since = min([at, *(offer.since for offer in made if offer.since is not None)])
     rows: Sequence[QueueDue] = yield Query("queues_due", {**where.parameters, "after": since}, into=QueueDue)
-    instants = [_again(known.get(row.name), row.due_at, at) for row in rows]
+    instants = [_next_look_of(known.get(row.name), row.due_at, at) for row in rows]
     return min((each for each in instants if each is not None), default=None)
 
 
-def _again(offer: Offer | None, due_at: datetime | None, at: datetime) -> datetime | None:
+def _next_look_of(offer: Offer | None, due_at: datetime | None, at: datetime) -> datetime | None:
     if offer is not None and offer.full:
         return offer.next_at
-    if offer is not None and (offer.walk is not None or offer.since is not None) and offer.jobs:
+    if offer is not None and (offer.scan is not None or offer.since is not None) and offer.jobs:
         return at
-    if offer is not None and offer.walk is not None:
-        return at + LOOK_ON
-    return None if due_at is None else due_at if due_at > at else at + LOOK_ON
+    if offer is not None and offer.scan is not None:
+        return at + RESUME_AFTER
+    return None if due_at is None else due_at if due_at > at else at + RESUME_AFTER

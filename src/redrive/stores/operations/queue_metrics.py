@@ -1,8 +1,8 @@
-"""How full the queues are, at a price that does not grow with the table. PURE.
+"""Counts the jobs of each queue at a bounded cost. PURE.
 
-`redrive.stores.operations.admin.stats` counts every job, and its price is the whole table's; here the indexes of jobs
-that have not ended are walked, and no further than `MOST` entries of each queue, of the first `WIDEST` queues by name.
-A number that says `MOST` means: so many, or more.
+`redrive.stores.operations.admin.stats` counts every job and reads the whole table. This operation reads only the
+indexes of jobs that have not ended, at most `MOST` entries per queue and state, for the first `WIDEST` queues by name.
+A count of `MOST` means that many or more.
 """
 
 from __future__ import annotations
@@ -14,36 +14,34 @@ from enum import StrEnum
 from redrive.stores.operations.clock import instant
 from redrive.stores.query import Query, Steps, reads
 
-__all__ = ["MOST", "WIDEST", "Depth", "DepthState", "Depths", "depths"]
-
 MOST = 10_000
 WIDEST = 100
 
 
 class DepthState(StrEnum):
-    """What the jobs of a queue are doing that have not ended, or have died and were not caught."""
+    """The state of a job in a queue that has not ended, or has died and was not caught."""
 
     DUE = "due"
-    """They could run now."""
+    """It could run now."""
     LATER = "later"
-    """They wait for their time: for a retry, for example."""
+    """It waits for its due time, for example for a retry."""
     RUNNING = "running"
-    """A worker has them."""
+    """A worker runs it."""
     WAITING = "waiting"
-    """Somebody outside is to say how they ended."""
+    """Its attempt waits for an external completion."""
     DEAD = "dead"
-    """They gave up, and nobody has caught them."""
+    """It gave up and was not caught."""
 
 
 @dataclass(frozen=True, slots=True)
 class Depth:
-    """How many jobs of one queue stand so.
+    """The number of jobs of one queue in one state.
 
     Attributes:
         queue: its name.
-        standing: what they are doing.
-        jobs: how many, `MOST` at most.
-        oldest_at: of due ones, when the first was due.
+        standing: the state.
+        jobs: the number, at most `MOST`.
+        oldest_at: when the first of the due jobs became due.
     """
 
     queue: str
@@ -54,11 +52,11 @@ class Depth:
 
 @dataclass(frozen=True, slots=True)
 class Depths:
-    """How full the queues are.
+    """The numbers of jobs in all queues.
 
     Attributes:
-        at: at which instant, by the store's clock.
-        queues: a line for each queue and standing that has jobs.
+        at: the instant of the count, by the clock of the store.
+        queues: an entry for each queue and state that has jobs.
     """
 
     at: datetime
@@ -67,14 +65,7 @@ class Depths:
 
 @reads
 def depths(*, now: datetime | None = None) -> Steps[Depths]:
-    """Count the jobs of each queue, so far as that is cheap.
-
-    Args:
-        now: the instant, in tests.
-
-    Returns:
-        The counts.
-    """
+    """Count the jobs of each queue."""
     at = yield from instant(now)
     rows = yield Query("depths", {"now": at, "most": MOST, "widest": WIDEST}, into=Depth)
     return Depths(at, tuple(row for row in rows if row.jobs))

@@ -1,4 +1,4 @@
-"""What people set for queues, and how a job stands in its queue. PURE."""
+"""The settings of queues, and the reasons for which a job in a queue does not run. PURE."""
 
 from __future__ import annotations
 
@@ -13,15 +13,13 @@ from redrive.engine.lifecycle import State
 from redrive.engine.queue import QueueChange, QueuePosition, QueueSettings
 from redrive.engine.records import JobRecord, WorkerRecord
 from redrive.errors import JobNotFound
-from redrive.stores.operations.audit import NOBODY, record
+from redrive.stores.operations.audit import UNKNOWN, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.limited_queues import lock, starts
 from redrive.stores.query import Query, Rows, Steps, reads, wakes
 
-__all__ = ["change", "circumstances", "declare", "forget", "holders", "look", "queues", "settings"]
-
 HOLDERS = 1000
-"""Jobs that are named as holders of places, at most."""
+"""The largest number of jobs that are named as holders of slots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,25 +40,14 @@ class Head:
 
 @reads
 def settings(name: str) -> Steps[QueueSettings]:
-    """Read what is set for a queue.
-
-    Args:
-        name: of the queue.
-
-    Returns:
-        Its settings; all open where nothing is set.
-    """
+    """Return the settings of a queue; without stored settings it has no limits."""
     found = yield from _settings([name])
     return found.get(name) or QueueSettings(name)
 
 
 @reads
 def queues() -> Steps[tuple[QueueSettings, ...]]:
-    """Read what is set for all queues that are not like the others.
-
-    Returns:
-        Their settings, by name.
-    """
+    """Return the settings of all queues that have any, by name."""
     return tuple((yield from _settings(None)).values())
 
 
@@ -70,34 +57,21 @@ def _settings(names: list[str] | None) -> Generator[Query, Rows, dict[str, Queue
 
 
 @wakes
-def change(name: str, wanted: QueueChange, *, actor: str = NOBODY, now: datetime | None = None) -> Steps[QueueSettings]:
-    """Change what is set for a queue; the next claim obeys. What runs already goes on, and counts.
-
-    Args:
-        name: of the queue.
-        wanted: what should be otherwise.
-        actor: who does it.
-        now: the instant, in tests.
-
-    Returns:
-        The settings as they are now.
-    """
+def change(
+    name: str, wanted: QueueChange, *, actor: str = UNKNOWN, now: datetime | None = None
+) -> Steps[QueueSettings]:
+    """Change the settings of a queue, and return them; the next claim uses them. Running jobs go on, and count."""
     at = yield from instant(now)
     before = yield from lock(name)
     after = replace(wanted.applied(before, at), changed_at=at)
     yield from _put(after, at)
-    yield from record(at, actor, "queue", queue=name, **_told(before, after))
+    yield from record(at, actor, "queue", queue=name, **_changes(before, after))
     return after
 
 
 @wakes
 def declare(wanted: Mapping[str, QueueChange], *, now: datetime | None = None) -> Steps[None]:
-    """Apply what the code says of queues, where nobody has said otherwise at run time.
-
-    Args:
-        wanted: settings by queue.
-        now: the instant, in tests.
-    """
+    """Store the settings that the code declares, except for queues that were changed at run time."""
     at = yield from instant(now)
     for name in sorted(wanted):
         before = yield from lock(name)
@@ -108,14 +82,8 @@ def declare(wanted: Mapping[str, QueueChange], *, now: datetime | None = None) -
 
 
 @wakes
-def forget(name: str, *, actor: str = NOBODY, now: datetime | None = None) -> Steps[None]:
-    """Take away what is set for a queue; what the code says of it is applied again when a worker starts.
-
-    Args:
-        name: of the queue.
-        actor: who does it.
-        now: the instant, in tests.
-    """
+def forget(name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[None]:
+    """Delete the settings of a queue; the settings in the code apply again when a worker starts."""
     at = yield from instant(now)
     before = yield from lock(name)
     if before != QueueSettings(name):
@@ -131,8 +99,8 @@ def _put(after: QueueSettings, at: datetime) -> Generator[Query, Rows, None]:
         yield Query("slots_put", {"queue": after.name})
 
 
-def _told(before: QueueSettings, after: QueueSettings) -> dict[str, object]:
-    """What was changed, for the audit log; a limit that was taken away is ``none``."""
+def _changes(before: QueueSettings, after: QueueSettings) -> dict[str, object]:
+    """Return the changed settings for the audit log; a limit that was removed is ``none``."""
     names = ("paused_at", "concurrency", "per_partition", "rate", "ordered", "aging_for")
     values = {name: (getattr(before, name), getattr(after, name)) for name in names}
     changed = {name: new for name, (old, new) in values.items() if old != new}
@@ -141,32 +109,14 @@ def _told(before: QueueSettings, after: QueueSettings) -> dict[str, object]:
 
 @reads
 def holders(name: str) -> Steps[tuple[int, ...]]:
-    """Read which jobs take up the places of a limited queue.
-
-    Args:
-        name: of the queue.
-
-    Returns:
-        Their ids, oldest first; the first thousand.
-    """
+    """Return the ids of the jobs that occupy slots of a limited queue, oldest first; at most `HOLDERS`."""
     rows: Sequence[SlotHolder] = yield Query("queue_holders", {"queue": name, "count": HOLDERS}, into=SlotHolder)
     return tuple(row.id for row in rows)
 
 
 @reads
-def look(job_id: int, *, now: datetime | None = None) -> Steps[tuple[JobRecord, Circumstances]]:
-    """Read one job, and what says why it is not running.
-
-    Args:
-        job_id: which.
-        now: the instant, in tests.
-
-    Returns:
-        The job and its circumstances.
-
-    Raises:
-        JobNotFound: there is none.
-    """
+def status(job_id: int, *, now: datetime | None = None) -> Steps[tuple[JobRecord, Circumstances]]:
+    """Return a job and its circumstances, which explain why it does not run; raise `JobNotFound`."""
     rows: Sequence[JobRecord] = yield Query("job_get", {"id": job_id}, into=JobRecord)
     if not rows:
         message = f"there is no job {job_id}"
@@ -177,15 +127,7 @@ def look(job_id: int, *, now: datetime | None = None) -> Steps[tuple[JobRecord, 
 
 @reads
 def circumstances(jobs: Sequence[JobRecord], *, now: datetime | None = None) -> Steps[dict[int, Circumstances]]:
-    """Read what says why jobs are not running.
-
-    Args:
-        jobs: as they were read.
-        now: the instant, in tests.
-
-    Returns:
-        The circumstances of each, by its id.
-    """
+    """Return the circumstances of jobs, by id."""
     return (yield from _circumstances(jobs, now))
 
 

@@ -1,12 +1,12 @@
-"""Starting ended jobs again: one (`retry`), or many (`redrive`). PURE.
+"""Starts ended jobs again: one (`retry`) or many (`redrive`). PURE.
 
-One death is caught once, so of a dead job and its catch jobs at most one may be started again, and none while the
-catch task is at work. A job with a unique key takes its key again; where another job holds it, the job stays as it is,
-and the operator is told which one (conformance D47: elsewhere the second job of two is lost).
+One death is caught once. Of a dead job and its catch jobs at most one is therefore started again, and none while the
+catch task runs. A job with a unique key takes its key again; if another job holds it, the job stays as it is, and the
+result names the holder.
 
-A redrive of many is made of batches, each a transaction of its own, and each starts where the one before has ended: so
-one that is interrupted leaves whole batches behind, and the same command again goes on with the rest. At a rate, the
-jobs of a batch are due one after the other. What has not started yet can be cancelled like any job.
+A redrive of many jobs is made of batches. Each is a transaction of its own and starts where the one before has ended,
+so an interrupted redrive leaves whole batches behind, and the same command continues with the rest. With a rate, the
+jobs of a batch are due one after the other. Jobs that have not started yet can be cancelled.
 """
 
 from __future__ import annotations
@@ -23,25 +23,23 @@ from redrive.engine.select import Filter
 from redrive.engine.settle import EXPIRED
 from redrive.errors import IllegalMove
 from redrive.stores.operations.admin import found, selected
-from redrive.stores.operations.audit import NOBODY, conditions, record
+from redrive.stores.operations.audit import UNKNOWN, conditions, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.keys import UNIQUE, Holder, KeyRequest, find, take
 from redrive.stores.query import Query, Rows, Steps, reads, wakes
 
-__all__ = ["JobFamily", "Redriven", "redrive", "rehearse", "retry"]
-
 PAGE = 100
-"""Jobs that are read at once, at least."""
+"""The smallest number of jobs that is read at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Redriven:
-    """What a redrive answers.
+    """The result of a redrive.
 
     Attributes:
         ids: the jobs that were started again, or would be in a dry run; oldest first.
-        kept: the jobs that fit but stay as they are, each with the reason.
-        last_id: the last job that was looked at; None when there are no more that fit.
+        kept: the jobs that match but stay as they are, each with the reason.
+        last_id: the last job that was read; None when no more match.
     """
 
     ids: tuple[int, ...]
@@ -50,20 +48,14 @@ class Redriven:
 
 
 @wakes
-def retry(job_id: int, *, actor: str = NOBODY, now: datetime | None = None) -> Steps[None]:
+def retry(job_id: int, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[None]:
     """Run a job once more, now.
 
-    A waiting job becomes due. A dead one is started again with its last failure forgiven, so that one whose retries
-    are exhausted gets exactly one attempt more (invariant I4: an operator's grant); a cancelled one goes on with the
-    retries that it had left.
-
-    Args:
-        job_id: which.
-        actor: who does it.
-        now: the instant, in tests.
+    A waiting job becomes due. A dead job is started with its last failure forgiven, so a job with exhausted retries
+    gets exactly one more attempt. A cancelled job continues with the retries that it had left.
 
     Raises:
-        JobNotFound: there is none.
+        JobNotFound: the job does not exist.
         IllegalMove: it runs, has succeeded, was caught, is being caught, is a catch job with nothing to catch, or
             another job holds its key.
     """
@@ -87,15 +79,8 @@ def retry(job_id: int, *, actor: str = NOBODY, now: datetime | None = None) -> S
 
 
 @reads
-def rehearse(wanted: Filter) -> Steps[Redriven]:
-    """Say which jobs a redrive would start, and start none.
-
-    Args:
-        wanted: which; ``limit`` counts those that would be started.
-
-    Returns:
-        What `redrive` would answer.
-    """
+def dry_run(wanted: Filter) -> Steps[Redriven]:
+    """Return the result of `redrive` without starting a job; ``wanted.limit`` counts the jobs that would start."""
     chosen = yield from _choose(wanted)
     return Redriven(tuple(job.id for job in chosen.jobs), tuple(chosen.kept), chosen.last_id)
 
@@ -107,21 +92,18 @@ def redrive(  # noqa: PLR0913 - what an operator may say, by keyword
     queue: str | None = None,
     spacing: timedelta = timedelta(0),
     first_after: timedelta = timedelta(0),
-    actor: str = NOBODY,
+    actor: str = UNKNOWN,
     now: datetime | None = None,
 ) -> Steps[Redriven]:
-    """Start dead (or cancelled) jobs again, oldest first, with all their failures forgiven.
+    """Start dead or cancelled jobs again, oldest first, with all their failures forgiven.
 
     Args:
-        wanted: which; jobs in other states are not touched, even if named by id. ``limit`` counts those that start.
-        queue: where they go; None leaves them where they are.
-        spacing: how long after one the next one is due.
-        first_after: how long it is until the first one is due.
-        actor: who does it.
+        wanted: the filter; jobs in other states stay as they are. ``limit`` counts the jobs that start.
+        queue: the queue to move them to; None keeps theirs.
+        spacing: the time between the due times of two jobs.
+        first_after: the time until the first one is due.
+        actor: the operator, for the audit log.
         now: the instant, in tests.
-
-    Returns:
-        Which were started, and which were kept and why.
     """
     at = yield from instant(now)
     chosen = yield from _choose(wanted)
@@ -131,8 +113,8 @@ def redrive(  # noqa: PLR0913 - what an operator may say, by keyword
     if ids:
         first_at = at + first_after
         ids = yield from _start(ids, first_at, spacing=spacing, queue=queue, note="redriven by an operator")
-        pace = {"spacing": spacing.total_seconds()} if spacing else {}
-        yield from record(at, actor, "redrive", ids=ids, filter=conditions(wanted), queue=queue, **pace)
+        rate = {"spacing": spacing.total_seconds()} if spacing else {}
+        yield from record(at, actor, "redrive", ids=ids, filter=conditions(wanted), queue=queue, **rate)
     return Redriven(tuple(ids), tuple(kept), chosen.last_id)
 
 
@@ -145,14 +127,14 @@ def _start(  # noqa: PLR0913 - the parameters of one statement
     spacing: timedelta = timedelta(0),
     queue: str | None = None,
 ) -> Generator[Query, Rows, list[int]]:
-    """Start jobs again; answer those that nobody else has started meanwhile, in the order given."""
+    """Start jobs again; return those that no other transaction has started, in the order given."""
     params = {"ids": ids, "first_at": first_at, "spacing": spacing, "queue": queue, "forgive": forgive, "note": note}
     started = {row[0] for row in (yield Query("redrive", params))}
     return [number for number in ids if number in started]
 
 
 def _take_keys(jobs: Sequence[JobRecord]) -> Generator[Query, Rows, dict[int, Holder]]:
-    """Take the keys of jobs that are to start again; answer, for those that cannot, who holds theirs."""
+    """Take the keys of jobs that start again; return the holder for each job that cannot have its key."""
     wanted = [KeyRequest(job.task, job.key, job.id) for job in jobs if job.key is not None]
     return (yield from take(UNIQUE, wanted)) if wanted else {}
 
@@ -161,15 +143,15 @@ def _take_keys(jobs: Sequence[JobRecord]) -> Generator[Query, Rows, dict[int, Ho
 
 
 @dataclass(slots=True)
-class _Chosen:
-    """What has been chosen so far.
+class _Choice:
+    """The jobs that have been chosen so far.
 
     Attributes:
-        jobs: to be started.
-        kept: to be left, with the reasons.
-        last_id: the last job that was looked at; None when there are no more.
-        families: the job of each family that is to be started.
-        keys: the job that is to have each key.
+        jobs: to start.
+        kept: to leave, with the reasons.
+        last_id: the last job that was read; None when there are no more.
+        families: the job of each family that starts.
+        keys: the job that gets each key.
     """
 
     jobs: list[JobRecord] = field(default_factory=list)
@@ -179,7 +161,7 @@ class _Chosen:
     keys: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def consider(self, job: JobRecord, family: JobFamily) -> None:
-        """Choose or keep one more job."""
+        """Choose or leave one more job."""
         name = (job.task, job.key or "")
         obstacle = _obstacle(job, family, self.families)
         if obstacle is None and job.key is not None and self.keys.get(name, job.id) != job.id:
@@ -193,9 +175,9 @@ class _Chosen:
             self.keys[name] = job.id
 
 
-def _choose(wanted: Filter) -> Generator[Query, Rows, _Chosen]:
-    """Choose jobs to be started, oldest first, until there are as many as wanted."""
-    chosen = _Chosen(last_id=wanted.after_id)
+def _choose(wanted: Filter) -> Generator[Query, Rows, _Choice]:
+    """Choose jobs to start, oldest first, up to the limit of the filter."""
+    chosen = _Choice(last_id=wanted.after_id)
     while len(chosen.jobs) < wanted.limit and chosen.last_id is not None:
         count = max(PAGE, wanted.limit - len(chosen.jobs))
         page = yield from selected(replace(wanted, after_id=chosen.last_id, oldest_first=True, limit=count))
@@ -220,9 +202,9 @@ class JobFamily:
 
     Attributes:
         id: a job.
-        catching: a catch job of it waits or runs.
-        twin: it is a catch job, and another one of the same dead job waits or runs.
-        pointless: it is a catch job, and there is nothing to catch any more.
+        catching: True if a catch job of it waits or runs.
+        twin: True if it is a catch job, and another one of the same dead job waits or runs.
+        pointless: True if it is a catch job, and its parent is no longer to be caught.
     """
 
     id: int
@@ -239,7 +221,7 @@ def _families(jobs: Sequence[JobRecord]) -> Generator[Query, Rows, dict[int, Job
 
 
 def _obstacle(job: JobRecord, family: JobFamily, started: Mapping[int, int]) -> str | None:
-    """Why a job must not be started again; ``started`` has the one of each family that is being started."""
+    """Return why a job must not be started again; `started` has the job of each family that starts."""
     if job.state not in _REDRIVABLE:
         return f"is {job.state}"
     if job.caught_at is not None:

@@ -1,13 +1,11 @@
-"""Giving waiting jobs the present policies of their tasks. PURE.
+"""Gives waiting jobs the present policies of their tasks. PURE.
 
-A job keeps the policy that it was enqueued under, so that a deploy changes nothing behind anybody's back. Where a
-person wants the new policy for jobs that wait already, this is how. The policy decides from the next failure on. Due
-times that are stored stay as they are (invariant I7: no delay is computed twice), and counters of rules begin anew,
-since they belong to the rules of the old policy.
+A job keeps the policy under which it was enqueued, so a deployment does not change waiting jobs. An operator can apply
+the present policy to them. It decides from the next failure on: stored due times stay, because no delay is computed
+twice, and the counters of rules start over, because they belong to the rules of the old policy.
 
-A job that is held because its policy cannot be read is released by that too: it is due at once, or what follows its
-lost attempt is decided at once. A catch job then gets the policy of its own task, since that of its parent is the one
-that cannot be read.
+A job that is held because its policy cannot be read is released: it is due at once, or the end of its lost attempt is
+decided at once. A catch job then gets the policy of its own task, since that of its parent cannot be read.
 """
 
 from __future__ import annotations
@@ -25,22 +23,20 @@ from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.records import Hold, JobRecord
 from redrive.engine.select import Filter
 from redrive.stores.operations.admin import selected
-from redrive.stores.operations.audit import NOBODY, conditions, record
+from redrive.stores.operations.audit import UNKNOWN, conditions, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.query import Query, Steps, writes
-
-__all__ = ["Repolicied", "repolicy"]
 
 
 @dataclass(frozen=True, slots=True)
 class Repolicied:
-    """What a repolicy answers.
+    """The result of a repolicy.
 
     Attributes:
         ids: the jobs that have another policy now, or would have in a dry run; oldest first.
-        kept: the jobs that fit but stay as they are, each with the reason; those that have the policy already are in
-            neither.
-        last_id: the last job that was looked at; None when there are no more that fit.
+        kept: the jobs that match but keep their policy, each with the reason; jobs that have the present policy already
+            are in neither.
+        last_id: the last job that was read; None when no more match.
     """
 
     ids: tuple[int, ...]
@@ -54,20 +50,17 @@ def repolicy(
     policies: Mapping[str, FrozenPolicy],
     *,
     dry_run: bool = False,
-    actor: str = NOBODY,
+    actor: str = UNKNOWN,
     now: datetime | None = None,
 ) -> Steps[Repolicied]:
     """Give unfinished jobs the present policies of their tasks.
 
     Args:
-        wanted: which; at most ``wanted.limit`` are looked at.
-        policies: of each task.
-        dry_run: only say which.
-        actor: who does it.
+        wanted: the filter; at most ``wanted.limit`` jobs are read.
+        policies: the present policy of each task.
+        dry_run: change nothing.
+        actor: the operator, for the audit log.
         now: the instant, in tests.
-
-    Returns:
-        Which have another policy now, and which were kept and why.
     """
     at = yield from instant(now)
     jobs = yield from selected(replace(wanted, oldest_first=True))

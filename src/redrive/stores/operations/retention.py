@@ -1,14 +1,14 @@
-"""How long ended jobs are kept, and deleting those that were kept long enough. PURE.
+"""Deletes jobs that ended long enough ago. PURE.
 
-Nothing that is unfinished is ever deleted, and nothing dead that nobody has dealt with, unless the app says for how
-long such jobs are to be kept. With a job go its arguments, its result, its history and its keys: an idempotency key is
-free again. A dead job goes after its catch jobs.
+Unfinished jobs are never deleted. Dead jobs that were not caught are deleted only if the app sets a time for them. The
+arguments, result, history and keys of a job are deleted with it: its idempotency key is free again. A dead job is
+deleted after its catch jobs.
 
-Several apps may share a database, each with tasks of its own. So what an app says of its tasks is written down in the
-database, and whoever prunes goes by that.
+Several apps may share a database, each with tasks of its own. Each app therefore stores the times of its tasks in the
+database, and every pruner uses these.
 
-There is no index of ended jobs by their age, which every job would have to pay for. A *survey* walks the ids, a stride
-at a time, and reads only; where it finds something, `prune` deletes that.
+Ended jobs have no index by age, which every job would have to pay for. A *survey* reads the ids, a stride at a time;
+`prune` deletes the jobs that it has found.
 """
 
 from __future__ import annotations
@@ -20,25 +20,23 @@ from datetime import datetime, timedelta
 from redrive.stores.operations.clock import instant
 from redrive.stores.query import Query, Steps, reads, writes
 
-__all__ = ["RetentionTimes", "Survey", "declare", "forget_policy", "forget_workers", "policies", "prune", "survey"]
-
 STRIDE = 10_000
-"""Ids that one survey walks."""
+"""The number of ids that one survey reads."""
 
 BATCH = 500
-"""Jobs that are deleted in one transaction."""
+"""The largest number of jobs that one transaction deletes."""
 
 RETIRED_FOR = timedelta(days=1)
-"""How long a policy stays after it was retired: longer than any transaction that enqueues a job is open."""
+"""The time between retiring and deleting a policy: longer than any transaction that enqueues a job is open."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionTimes:
-    """How long the ended jobs of a task are kept; None means for ever.
+    """The times for which the ended jobs of a task are kept; None means for ever.
 
     Attributes:
-        ended: those that succeeded, were cancelled, or were caught.
-        dead: those that are dead and were not caught.
+        ended: for jobs that succeeded, were cancelled, or were caught.
+        dead: for jobs that are dead and were not caught.
     """
 
     ended: timedelta | None
@@ -47,13 +45,13 @@ class RetentionTimes:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What a survey answers.
+    """The result of a survey.
 
     Attributes:
         at: its instant.
         ids: the jobs that may be deleted.
-        policies: digests of the policies that jobs of this stride have.
-        last_id: jobs up to this one were looked at; None when there are no more.
+        policies: digests of the policies of the jobs in this stride.
+        last_id: the last job that was read; None when there are no more.
     """
 
     at: datetime
@@ -64,11 +62,7 @@ class Survey:
 
 @writes
 def declare(keeps: Mapping[str, RetentionTimes]) -> Steps[None]:
-    """Write down how long the jobs of tasks are kept.
-
-    Args:
-        keeps: by the name of the task.
-    """
+    """Store the retention times of tasks, by name."""
     rows = [{"key": f"keep:{task}", "value": _text(keep.ended)} for task, keep in keeps.items()]
     rows += [{"key": f"keep_dead:{task}", "value": _text(keep.dead)} for task, keep in keeps.items()]
     if rows:
@@ -81,17 +75,7 @@ def _text(span: timedelta | None) -> str:
 
 @reads
 def survey(after_id: int, keep: RetentionTimes, *, stride: int = STRIDE, now: datetime | None = None) -> Steps[Survey]:
-    """Look for jobs that were kept long enough.
-
-    Args:
-        after_id: look at jobs with a larger id.
-        keep: for tasks of which nothing is written down.
-        stride: how many ids.
-        now: the instant, in tests.
-
-    Returns:
-        Which they are, and where to go on.
-    """
+    """Find jobs with ids larger than `after_id` that may be deleted; `keep` applies to tasks without stored times."""
     at = yield from instant(now)
     until = after_id + stride
     window = {"after_id": after_id, "until": until}
@@ -106,28 +90,14 @@ def survey(after_id: int, keep: RetentionTimes, *, stride: int = STRIDE, now: da
 
 @writes
 def prune(found: Survey) -> Steps[int]:
-    """Delete jobs, and all that belongs to them.
-
-    Args:
-        found: which; one that was started again since then is left alone.
-
-    Returns:
-        How many were deleted.
-    """
+    """Delete jobs and all their rows, and return their number; a job that was started again since then stays."""
     gone = yield Query("prune", {"ids": list(found.ids), "at": found.at})
     return len(gone)
 
 
 @reads
 def policies(*, now: datetime | None = None) -> Steps[frozenset[str]]:
-    """Read the digests of the policies that may be forgotten: all but those that were retired less than a day ago.
-
-    Args:
-        now: the instant, in tests.
-
-    Returns:
-        The digests.
-    """
+    """Return the digests of the policies that may be deleted: all but those that were retired less than a day ago."""
     at = yield from instant(now)
     return frozenset(row[0] for row in (yield Query("policies", {"before": at - RETIRED_FOR})))
 
@@ -136,14 +106,11 @@ def policies(*, now: datetime | None = None) -> Steps[frozenset[str]]:
 def forget_policy(digest: str, *, now: datetime | None = None) -> Steps[None]:
     """Retire a policy that no job has, or delete it if it was retired a day ago.
 
-    A transaction that has not ended may have inserted a job with this policy, which is not visible here. So a policy is
-    deleted only after every such transaction has ended: enqueues do not use a retired policy, but insert it anew.
+    An open transaction may have inserted a job with this policy that is not visible yet. A policy is therefore
+    deleted only after every such transaction has ended; an enqueue does not use a retired policy but inserts it
+    again.
 
-    The database reads every job for this, so call it seldom.
-
-    Args:
-        digest: which.
-        now: the instant, in tests.
+    The statement reads every job, so call it seldom.
     """
     at = yield from instant(now)
     if not (yield Query("policy_forget", {"digest": digest, "before": at - RETIRED_FOR})):
@@ -152,11 +119,6 @@ def forget_policy(digest: str, *, now: datetime | None = None) -> Steps[None]:
 
 @writes
 def forget_workers(*, left_for: timedelta, now: datetime | None = None) -> Steps[None]:
-    """Delete workers that left, or were presumed dead, long ago, and hold nothing.
-
-    Args:
-        left_for: how long ago.
-        now: the instant, in tests.
-    """
+    """Delete workers that left or died longer ago than `left_for` and hold no lease."""
     at = yield from instant(now)
     yield Query("workers_forget", {"before": at - left_for})

@@ -1,4 +1,4 @@
-"""What recurs: what the code declares of it, when something of it is due, and what people do with it. PURE."""
+"""Schedules, which are crons and refreshes: their declarations, their due times, and how operators pause them. PURE."""
 
 from __future__ import annotations
 
@@ -12,26 +12,9 @@ from redrive.engine.occurrence import Occurrence
 from redrive.engine.origin import Kind
 from redrive.engine.recurring import CronDefinition, Definition, ScheduleRecord
 from redrive.errors import ScheduleNotFound, StoreError
-from redrive.stores.operations.audit import NOBODY, record
+from redrive.stores.operations.audit import UNKNOWN, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.query import Query, Rows, Steps, reads, wakes, writes
-
-__all__ = [
-    "ScheduleStatus",
-    "declare",
-    "ensure",
-    "forget_occurrences",
-    "get",
-    "introduce",
-    "lock",
-    "look",
-    "move",
-    "occurrences",
-    "pause",
-    "readable",
-    "resume",
-    "select",
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +22,11 @@ class ScheduleStatus:
     """A row of the query ``schedules_due``.
 
     Attributes:
-        name: of a schedule.
+        name: of the schedule.
         kind: cron or refresh.
-        due_at: when something of it is due; None where nothing is planned, or it is paused.
-        is_stale: were things of it reckoned by an older policy?
-        sweep_at: when time alone makes a difference to a thing of whatever refresh; the same in all rows.
+        due_at: when an occurrence or an item of it is due; None if nothing is planned or it is paused.
+        is_stale: True if an older policy has set the times of some items.
+        sweep_at: when the first item of any refresh must be swept; the same in all rows.
         now: the instant of the transaction.
     """
 
@@ -57,36 +40,22 @@ class ScheduleStatus:
 
 @writes
 def declare(definitions: Sequence[Definition], *, now: datetime | None = None) -> Steps[None]:
-    """Write what the code says of schedules; it replaces what an earlier deployment has said.
+    """Write the definitions in the code; they replace those of an earlier deployment.
 
-    What is planned stays where only the jobs are made otherwise: so a deployment loses no occurrence.
-
-    Args:
-        definitions: what the code says.
-        now: the instant, in tests.
+    A schedule whose timing stays the same keeps its planned instants, so a deployment loses no occurrence.
     """
     at = yield from instant(now)
     yield from _put(definitions, at, replaces=True)
 
 
 def ensure(definition: Definition, at: datetime) -> Generator[Query, Rows, None]:
-    """Write what the code says of a schedule, unless that is there already.
-
-    Args:
-        definition: what the code says.
-        at: the instant of the transaction.
-    """
+    """Write a definition as a part of a larger operation, unless the schedule exists."""
     yield from _put([definition], at, replaces=False)
 
 
 @writes
 def introduce(definition: Definition, *, now: datetime | None = None) -> Steps[None]:
-    """Write what the code says of a schedule in a transaction of its own, unless that is there already.
-
-    Args:
-        definition: what the code says.
-        now: the instant, in tests.
-    """
+    """Write a definition in a transaction of its own, unless the schedule exists."""
     if not (yield Query("schedules_select", {"names": [definition.name]}, into=ScheduleRecord, free=True)):
         at = yield from instant(now)
         yield from ensure(definition, at)
@@ -110,60 +79,26 @@ def _put(definitions: Sequence[Definition], at: datetime, *, replaces: bool) -> 
 
 
 @reads
-def look(*, now: datetime | None = None) -> Steps[tuple[ScheduleStatus, ...]]:
-    """Ask of all schedules when something of them is due.
-
-    Args:
-        now: the instant, in tests.
-
-    Returns:
-        A line for each.
-    """
+def status(*, now: datetime | None = None) -> Steps[tuple[ScheduleStatus, ...]]:
+    """Return the due time of each schedule."""
     return tuple((yield Query("schedules_due", {"now": now}, into=ScheduleStatus, free=True)))
 
 
 @reads
 def select(names: Sequence[str] | None = None) -> Steps[tuple[ScheduleRecord, ...]]:
-    """Read schedules, by name.
-
-    Args:
-        names: which; None means all.
-
-    Returns:
-        Those that are there.
-    """
+    """Return schedules, by name; None means all."""
     wanted = None if names is None else list(names)
     return tuple((yield Query("schedules_select", {"names": wanted}, into=ScheduleRecord)))
 
 
 @reads
 def get(name: str) -> Steps[ScheduleRecord]:
-    """Read one schedule.
-
-    Args:
-        name: which.
-
-    Returns:
-        It.
-
-    Raises:
-        ScheduleNotFound: the database has none of this name.
-    """
+    """Return a schedule, or raise `ScheduleNotFound`."""
     return _only((yield Query("schedules_select", {"names": [name]}, into=ScheduleRecord)), name)
 
 
 def lock(name: str) -> Generator[Query, Rows, ScheduleRecord]:
-    """Read one schedule that is to be changed, as a part of a larger operation: nobody else changes it meanwhile.
-
-    Args:
-        name: which.
-
-    Returns:
-        It.
-
-    Raises:
-        ScheduleNotFound: the database has none of this name.
-    """
+    """Lock a schedule until the transaction ends, and return it; raise `ScheduleNotFound`."""
     return _only((yield Query("schedule_lock", {"name": name}, into=ScheduleRecord)), name)
 
 
@@ -176,17 +111,7 @@ def _only(rows: Rows, name: str) -> ScheduleRecord:
 
 
 def readable(row: ScheduleRecord) -> Definition:
-    """Read what was declared, where somebody wants something of it.
-
-    Args:
-        row: the schedule.
-
-    Returns:
-        What was declared.
-
-    Raises:
-        StoreError: this redrive cannot read it.
-    """
+    """Return the definition of a schedule; raise `StoreError` if this version cannot read it."""
     if row.definition is None:
         message = f"what is declared of the schedule {row.name!r} cannot be read by this redrive: a newer one may"
         raise StoreError(message)
@@ -194,30 +119,14 @@ def readable(row: ScheduleRecord) -> Definition:
 
 
 def move(row: ScheduleRecord) -> Generator[Query, Rows, None]:
-    """Write where a schedule stands, as a part of a larger operation.
-
-    Args:
-        row: as it is to be; it is locked.
-    """
+    """Write the state of a locked schedule."""
     names = ("name", "paused_at", "resumed_at", "next_at", "job_id", "queued_at")
     yield Query("schedule_move", {name: getattr(row, name) for name in names})
 
 
 @writes
-def pause(name: str, *, actor: str = NOBODY, now: datetime | None = None) -> Steps[ScheduleRecord]:
-    """Start nothing of a schedule until it is resumed; what runs goes on.
-
-    Args:
-        name: which.
-        actor: who does it.
-        now: the instant, in tests.
-
-    Returns:
-        The schedule as it is now.
-
-    Raises:
-        ScheduleNotFound: the database has none of this name.
-    """
+def pause(name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[ScheduleRecord]:
+    """Start nothing of a schedule until it is resumed; running jobs go on. Raise `ScheduleNotFound`."""
     at = yield from instant(now)
     row = yield from lock(name)
     if row.paused_at is not None:
@@ -229,20 +138,12 @@ def pause(name: str, *, actor: str = NOBODY, now: datetime | None = None) -> Ste
 
 
 @wakes
-def resume(name: str, *, actor: str = NOBODY, now: datetime | None = None) -> Steps[ScheduleRecord]:
-    """Go on with a schedule. What was planned for the time of the pause is left out; a retry that became due is made.
-
-    Args:
-        name: which.
-        actor: who does it.
-        now: the instant, in tests.
-
-    Returns:
-        The schedule as it is now.
+def resume(name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> Steps[ScheduleRecord]:
+    """Resume a schedule. Occurrences that were planned during the pause are skipped; a retry that became due is made.
 
     Raises:
-        ScheduleNotFound: the database has none of this name.
-        StoreError: what is declared of it cannot be read by this redrive.
+        ScheduleNotFound: the database has no schedule of this name.
+        StoreError: this version cannot read its definition.
     """
     at = yield from instant(now)
     row = yield from lock(name)
@@ -258,31 +159,17 @@ def resume(name: str, *, actor: str = NOBODY, now: datetime | None = None) -> St
 
 @reads
 def occurrences(name: str, *, before: datetime | None = None, limit: int = 100) -> Steps[tuple[Occurrence, ...]]:
-    """Read what became of the occurrences of a cron, the latest first.
-
-    Args:
-        name: of the cron.
-        before: only earlier ones.
-        limit: at most so many.
-
-    Returns:
-        The occurrences.
-    """
+    """Return the decided occurrences of a cron before an instant, the latest first."""
     params = {"schedule": name, "before": before, "count": limit}
     return tuple((yield Query("occurrences_select", params, into=Occurrence)))
 
 
 @writes
 def forget_occurrences(kept_for: timedelta, *, limit: int = 1000, now: datetime | None = None) -> Steps[int]:
-    """Delete what became of occurrences that were decided long ago.
-
-    Args:
-        kept_for: how long ago.
-        limit: at most so many.
-        now: the instant, in tests.
+    """Delete occurrences that were decided longer ago than `kept_for`.
 
     Returns:
-        How many were deleted; as many as the limit if there may be more.
+        The number of deleted rows; there may be more if it equals the limit.
     """
     at = yield from instant(now)
     return len((yield Query("occurrences_forget", {"until": at - kept_for, "count": limit})))

@@ -1,8 +1,8 @@
-"""What a database records of its schema, and whether a redrive can work with it. PURE.
+"""The schema version of a database, and whether this version of redrive can work with it. PURE.
 
 The table ``redrive_meta`` has the version of the schema, and under ``compatible`` the oldest version whose code can
-still work with it. A migration of the phase ``pre`` leaves that as it is: old and new workers run side by side during a
-rolling deploy. One of the phase ``post`` raises it to its own number.
+still work with it. A migration of the phase ``pre`` leaves that value as it is: old and new workers run side by side
+during a rolling deployment. A migration of the phase ``post`` raises it to its own number.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from redrive.errors import SchemaTooNew, StoreError, StoreOpenError
 from redrive.stores.query import Query, Steps, reads
-
-__all__ = ["Schema", "found", "mismatch", "schema"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +31,10 @@ class Schema:
 
 
 def found(version: str | None, compatible: str | None) -> Schema:
-    """Read the values of ``redrive_meta``.
+    """Return the schema for the values of ``schema`` and ``compatible`` in ``redrive_meta``.
 
-    Args:
-        version: the value of ``schema``; None where there is no such row.
-        compatible: the value of ``compatible``; without one, no other version can work with the schema.
-
-    Raises:
-        StoreOpenError: they are no versions.
+    Without ``compatible``, no other version can work with the schema. Raise `StoreOpenError` if the values are no
+    versions.
     """
     for each in (version, version if compatible is None else compatible):
         if each is None or not (each.isascii() and each.isdecimal()):
@@ -54,27 +48,14 @@ def found(version: str | None, compatible: str | None) -> Schema:
 
 @reads
 def schema() -> Steps[Schema]:
-    """Read the schema of the database.
-
-    Raises:
-        StoreOpenError: the table ``redrive_meta`` does not have it.
-    """
+    """Return the schema of the database, or raise `StoreOpenError`."""
     version = yield Query("meta", {"key": "schema"})
     compatible = yield Query("meta", {"key": "compatible"})
     return found(version[0][0] if version else None, compatible[0][0] if compatible else None)
 
 
 def mismatch(schema: Schema, latest: int, name: str) -> StoreError | None:
-    """Say why code of one version cannot work with a schema.
-
-    Args:
-        schema: of the database.
-        latest: the version of the code.
-        name: of the database, for the message.
-
-    Returns:
-        The error to raise; None where it can.
-    """
+    """Return the error if code of the version `latest` cannot work with a schema; `name` is that of the database."""
     if schema.suits(latest):
         return None
     if schema.version < latest:

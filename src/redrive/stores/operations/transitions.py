@@ -1,4 +1,4 @@
-"""Writing what becomes of jobs when their attempts end. PURE."""
+"""Writes the transitions of jobs whose attempts end. PURE."""
 
 from __future__ import annotations
 
@@ -7,45 +7,33 @@ from datetime import datetime
 
 from redrive.engine.frozen import freeze
 from redrive.engine.lifecycle import FINAL, LifecycleEvent
-from redrive.engine.records import AttemptRecord, Claim, NewJob
+from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, NewJob
 from redrive.engine.transition import Transition
-from redrive.stores.operations import keys, origins
+from redrive.stores.operations import keys
 from redrive.stores.operations.jobs import insert
 from redrive.stores.query import Query, Rows
 
-__all__ = ["write_all", "write_untold"]
+_OPEN = frozenset({LifecycleEvent.WAIT, LifecycleEvent.SET_ASIDE})
+"""The events after which the attempt is still open."""
+
+_ANSWERS = frozenset({AttemptOutcome.SUCCEEDED, AttemptOutcome.FAILED})
 
 
-def write_all(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Generator[Query, Rows, dict[int, Transition]]:
-    """Write transitions, each whole or not at all: job, history, result, catch job, caught parent, key (law 6).
+def write(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Generator[Query, Rows, dict[int, Transition]]:
+    """Write transitions, each entirely or not at all: job, history, result, catch job, caught parent, key.
+
+    The schedules that created the jobs are not notified; see `redrive.stores.operations.origins`.
 
     Args:
-        pairs: attempts and what is to be written of them.
+        pairs: the attempts and their transitions.
         at: the instant of the transaction.
 
     Returns:
-        What became of the jobs, by the leases that were current: what was to be, unless another job has the key now.
-    """
-    done = yield from write_untold(pairs, at)
-    yield from origins.tell(done.values(), at)
-    return done
-
-
-def write_untold(
-    pairs: Sequence[tuple[Claim, Transition]], at: datetime
-) -> Generator[Query, Rows, dict[int, Transition]]:
-    """The same, but what has made the jobs is not told: whoever calls this does that, of all that it ends at once.
-
-    They travel together: what they have in common is one statement each, whatever their number.
-
-    Args:
-        pairs: attempts and what is to be written of them.
-        at: the instant of the transaction.
-
-    Returns:
-        What became of the jobs, by the leases that were current.
+        The transitions under leases that were current, by lease. One differs from what was given if another job has
+        the key now.
     """
     done: set[int] = set()
+    # The transitions of a batch share one statement of each kind.
     waiting = [_still_open(each) for _, each in pairs if each.event is LifecycleEvent.WAIT]
     if waiting:
         done.update(row[0] for row in (yield Query("suspend", many=waiting)))
@@ -58,35 +46,30 @@ def write_untold(
         yield from _write_rest([pair for pair in ended if pair[1].lease_id in current], at)
         done |= current
     written = [pair for pair in pairs if pair[1].lease_id in done]
-    return {each.lease_id: each for _, each in written} | (yield from keys.follow(written, at))
+    return {each.lease_id: each for _, each in written} | (yield from keys.update(written, at))
 
 
 def _write_rest(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Generator[Query, Rows, None]:
-    """Write what belongs to the ends of these attempts beside the job itself."""
-    moved = [transition for _, transition in pairs]
+    """Write the rows that belong to ended attempts besides the job itself."""
+    transitions = [transition for _, transition in pairs]
     closed = [
         {name: getattr(each.closed, name) for name in AttemptRecord.__struct_fields__}
-        for each in moved
+        for each in transitions
         if each.closed is not None
     ]
     if closed:
         yield Query("attempt_insert", many=closed)
-    results = [{"job_id": each.job_id, "result": each.result} for each in moved if each.result is not None]
+    results = [{"job_id": each.job_id, "result": each.result} for each in transitions if each.result is not None]
     if results:
         yield Query("result_put", many=results)
-    caught = [{"job_id": each.caught, "now": at} for each in moved if each.caught is not None]
+    caught = [{"job_id": each.caught, "now": at} for each in transitions if each.caught is not None]
     if caught:
         yield Query("caught", many=caught)
     yield from insert([_catch_job(claim, each.catch) for claim, each in pairs if each.catch is not None], at)
 
 
-_OPEN = frozenset({LifecycleEvent.WAIT, LifecycleEvent.SET_ASIDE})
-"""The events after which the attempt is still open."""
-
-
 def _still_open(transition: Transition) -> dict[str, object]:
-    wanted = ("job_id", "lease_id", "scheduled_at", "note")
-    return {name: getattr(transition, name) for name in wanted}
+    return {name: getattr(transition, name) for name in ("job_id", "lease_id", "scheduled_at", "note")}
 
 
 def _columns(transition: Transition, at: datetime) -> dict[str, object]:
@@ -112,7 +95,7 @@ def _columns(transition: Transition, at: datetime) -> dict[str, object]:
 
 
 def _catch_job(claim: Claim, task: str) -> NewJob:
-    """The catch task runs at once, on the queue where its parent ran, under the parent's policy (seed 001)."""
+    """Return the catch job of a claim; it is due at once, on the queue and under the policy of its parent."""
     return NewJob(
         task=task,
         queue=claim.queue,
@@ -121,3 +104,22 @@ def _catch_job(claim: Claim, task: str) -> NewJob:
         policy=freeze(claim.policy),
         parent_id=claim.id,
     )
+
+
+def closed_before(missed: Sequence[Transition]) -> Generator[Query, Rows, dict[int, str]]:
+    """Return the outcome that the history has for the lease of each transition that could not be written."""
+    params = {"job_ids": [each.job_id for each in missed], "lease_ids": [each.lease_id for each in missed]}
+    return dict((yield Query("closed_before", params)))
+
+
+def is_settled(transition: Transition, outcome: str | None) -> bool:
+    """Return True if an earlier commit, whose reply was lost, settled this end under its lease.
+
+    Args:
+        transition: what could not be written.
+        outcome: how the history says that the attempt ended, if it does.
+    """
+    if transition.event is LifecycleEvent.WAIT:
+        # The external completion may arrive before the handler has returned `Pending`.
+        return outcome in _ANSWERS
+    return transition.closed is not None and transition.closed.outcome.value == outcome

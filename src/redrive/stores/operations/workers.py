@@ -1,4 +1,4 @@
-"""Workers: arriving, beating, leaving. PURE."""
+"""Workers: registration, heartbeats and shutdown. PURE."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from datetime import datetime, timedelta
 
 from redrive.engine.records import KeyUntil, Process, WorkerRecord
 from redrive.stores.operations.clock import instant
-from redrive.stores.operations.floors import ClaimFilter
-from redrive.stores.operations.keys import KeyRequest, again
-from redrive.stores.operations.numbers import take
+from redrive.stores.operations.jobs import take
+from redrive.stores.operations.keys import KeyRequest, retake
+from redrive.stores.operations.lanes import ClaimFilter
 from redrive.stores.query import Query, Rows, Steps, reads, wakes, writes
 
-__all__ = ["STUCK", "Pulse", "beat", "forsake", "free", "held", "leave", "prolong", "register", "report", "workers"]
-
 STUCK = timedelta(seconds=5)
-"""After this long a process that has said half of a statement is not believed to say the rest; as long as one may be
-silent between two statements of a transaction."""
+"""The time after which a process that has sent half of a statement counts as stopped.
+
+It equals the timeout for a transaction that is idle between two statements.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """What a heartbeat answers.
+    """The result of a heartbeat.
 
     Attributes:
-        alive: is the worker registered?
-        leases: the lease ids that it still holds; what it runs beyond these is lost.
+        alive: True if the worker is registered.
+        leases: the lease ids that it still holds; all its other attempts are lost.
     """
 
     alive: bool
@@ -41,7 +41,7 @@ class ReleasedJob:
         id: a job that was given back.
         task: its task.
         key: its unique key.
-        key_until: how long it keeps that to itself.
+        key_until: how long the job holds the key.
     """
 
     id: int
@@ -62,20 +62,17 @@ def register(  # noqa: PLR0913 - the columns of its row
     lock_id: int | None = None,
     now: datetime | None = None,
 ) -> Steps[int]:
-    """Make a worker known.
+    """Register a worker, and return its id, which is never used again.
 
     Args:
-        name: for people: ``host:pid``.
-        concurrency: attempts it runs at once.
-        lease_for: time after which it is presumed dead if it does not beat.
-        queues: the queues it serves; None means all.
-        tasks: the tasks whose jobs it claims, by the names under which jobs are stored; None means all.
-        process: where it runs, so that its death can be seen; None where it has no process of its own.
-        lock_id: the lock that its session holds in the database, where it has one.
+        name: for display: ``host:pid``.
+        concurrency: the number of attempts that it runs at once.
+        lease_for: the time after which it counts as dead without a heartbeat.
+        queues: the queues that it serves; None means all.
+        tasks: the names under which the jobs of its tasks are stored; None means all.
+        process: its process, so that other workers can detect its death; None if it has no process of its own.
+        lock_id: the lock that its session holds in the database, if any.
         now: the instant, in tests.
-
-    Returns:
-        Its id, never used before.
     """
     at = yield from instant(now)
     (worker_id,) = yield from take("worker", 1)
@@ -88,23 +85,11 @@ def register(  # noqa: PLR0913 - the columns of its row
 
 @writes
 def beat(worker_id: int, lease_for: timedelta, *, now: datetime | None = None) -> Steps[Pulse]:
-    """Extend the life of a worker; never shorten it.
-
-    Args:
-        worker_id: who beats.
-        lease_for: how long it is believed from now on.
-        now: the instant, in tests.
-
-    Returns:
-        Whether it is registered, and the leases it still holds.
-
-    Raises:
-        ValueError: ``lease_for`` is not positive.
-    """
+    """Extend the lease of a worker, and never shorten it; raise `ValueError` if `lease_for` is not positive."""
     if lease_for <= timedelta(0):
         message = f"a heartbeat must extend the lease by more than nothing, got {lease_for}"
         raise ValueError(message)
-    # Each statement by itself: if no answer comes, the row of the worker is not locked when another connection tries.
+    # No transaction around these: if a reply is lost, the worker's row is not locked when another connection retries.
     at = yield from instant(now, free=True)
     alive = yield Query("worker_beat", {"id": worker_id, "now": at, "expires_at": at + lease_for}, complete=True)
     return Pulse(bool(alive), (yield from _held(worker_id)))
@@ -112,14 +97,7 @@ def beat(worker_id: int, lease_for: timedelta, *, now: datetime | None = None) -
 
 @reads
 def held(worker_id: int) -> Steps[frozenset[int]]:
-    """Look between two heartbeats which leases are left, so that a worker soon hears of a cancelled job.
-
-    Args:
-        worker_id: who looks.
-
-    Returns:
-        The leases that it still holds; what it runs beyond these is lost.
-    """
+    """Return the leases that a worker still holds; it calls this between heartbeats to detect cancelled jobs soon."""
     return (yield from _held(worker_id))
 
 
@@ -130,12 +108,7 @@ def _held(worker_id: int) -> Generator[Query, Rows, frozenset[int]]:
 
 @writes
 def report(worker_id: int, trouble: str | None) -> Steps[None]:
-    """Write which background duties of a worker fail.
-
-    Args:
-        worker_id: of the worker.
-        trouble: which, and why; None where none does.
-    """
+    """Write which background duties of a worker fail, and why; None if none does."""
     yield Query("worker_trouble", {"id": worker_id, "trouble": trouble})
 
 
@@ -143,25 +116,14 @@ def report(worker_id: int, trouble: str | None) -> Steps[None]:
 def prolong(job_id: int, lease_id: int, timeout_for: timedelta) -> Steps[None]:
     """Write how long an attempt may take, if its lease is still current.
 
-    Args:
-        job_id: of the attempt.
-        lease_id: of the attempt.
-        timeout_for: how long; after that, and a grace, the attempt is taken even from a living worker.
+    After that time and a grace period the attempt is taken even from a living worker.
     """
     yield Query("prolong", {"job_id": job_id, "lease_id": lease_id, "timeout_for": timeout_for})
 
 
 @wakes
 def leave(worker_id: int, *, now: datetime | None = None) -> Steps[list[int]]:
-    """Sign off, giving back whatever is still held; nothing is spent.
-
-    Args:
-        worker_id: who leaves.
-        now: the instant, in tests.
-
-    Returns:
-        The jobs given back.
-    """
+    """Sign a worker off, and give back the jobs that it still holds, with no attempt spent; return their ids."""
     at = yield from instant(now)
     released = yield from _release(worker_id, None, f"worker {worker_id} shut down", at)
     yield Query("worker_stop", {"id": worker_id, "now": at})
@@ -169,19 +131,13 @@ def leave(worker_id: int, *, now: datetime | None = None) -> Steps[list[int]]:
 
 
 @wakes
-def forsake(worker_id: int, lease_ids: Collection[int], *, now: datetime | None = None) -> Steps[list[int]]:
-    """Give back leases that a worker holds and does not know: the reply to its claim was lost. Nothing is spent.
+def give_back(worker_id: int, lease_ids: Collection[int], *, now: datetime | None = None) -> Steps[list[int]]:
+    """Give back leases that a worker holds without running them, because the reply to its claim was lost.
 
-    Args:
-        worker_id: who holds them.
-        lease_ids: which.
-        now: the instant, in tests.
-
-    Returns:
-        The jobs given back.
+    No attempt is spent. The result has the ids of the jobs.
     """
     at = yield from instant(now)
-    note = f"worker {worker_id} never heard that it had it"
+    note = f"the reply to the claim of worker {worker_id} was lost"
     return (yield from _release(worker_id, sorted(lease_ids), note, at))
 
 
@@ -192,32 +148,22 @@ def _release(
     released: Sequence[ReleasedJob] = yield Query("worker_release", params, into=ReleasedJob)
     keyed = [KeyRequest(job.task, job.key, job.id) for job in released if job.key and job.key_until is KeyUntil.START]
     if keyed:
-        yield from again(keyed, at)
+        yield from retake(keyed, at)
     return [job.id for job in released]
 
 
 @reads
-def free(silent_for: timedelta = STUCK) -> Steps[int]:
-    """Set free what processes keep locked that were stopped in the middle of a statement.
+def end_stuck(silent_for: timedelta = STUCK) -> Steps[int]:
+    """End database sessions of processes that were stopped in the middle of a statement; return their number.
 
-    A lease that has run out cannot be taken from its worker as long as a transaction of that worker holds the row, and
-    the transaction of a stopped process does not end by itself. Nothing is written here; the transaction that is ended
-    undoes itself, and its owner is told when it goes on.
-
-    Args:
-        silent_for: how long they have said nothing.
-
-    Returns:
-        How many there were.
+    An expired lease cannot be taken from a worker while a transaction of that worker holds a lock on the row, and the
+    transaction of a stopped process does not end by itself. The transaction is rolled back, and its owner gets an error
+    when it resumes.
     """
     return len((yield Query("stuck_end", {"silent_for": silent_for})))
 
 
 @reads
 def workers() -> Steps[tuple[WorkerRecord, ...]]:
-    """Read the workers that have not left.
-
-    Returns:
-        The workers, oldest first; those past ``expires_at`` are presumed dead.
-    """
+    """Return the workers that have not left, oldest first; those past ``expires_at`` count as dead."""
     return tuple((yield Query("workers", into=WorkerRecord)))

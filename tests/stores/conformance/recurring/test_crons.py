@@ -14,7 +14,7 @@ from redrive.engine.occurrence import Occurrence, OccurrenceDecision
 from redrive.engine.outcome import Cancelled, Succeeded
 from redrive.engine.recurring import CatchUp, Overlap
 from redrive.errors import IllegalMove, ScheduleError, ScheduleNotFound
-from redrive.stores.operations import audit, crons, schedules, set_back
+from redrive.stores.operations import audit, crons, schedules
 from tests.stores.helpers import FATAL, LEASE, T0, Harness, failed, seconds
 from tests.stores.recurring import HALF, HOUR, MINUTE, Clockwork, cron, keeping, made
 
@@ -485,7 +485,7 @@ def test_a_cron_that_is_ahead_of_the_clock_waits_for_its_next_occurrence(clockwo
     clockwork.declare(cron())
     clockwork.until(T0)
 
-    assert [999 * HOUR, None] == [clockwork.do(set_back.cron("nightly", now=T0)) for _ in range(2)]
+    assert [999 * HOUR, None] == [clockwork.do(crons.set_back("nightly", now=T0)) for _ in range(2)]
     assert HALF == clockwork.schedule().next_at
 
 
@@ -499,7 +499,7 @@ def test_an_occurrence_that_was_started_is_not_started_again_by_a_clock_that_was
     clockwork.fire()
     claim = clockwork.store.take()
     clockwork.until(T0)
-    back = clockwork.do(set_back.cron("nightly", now=T0))
+    back = clockwork.do(crons.set_back("nightly", now=T0))
     clockwork.until(HALF)
     again = clockwork.fired()
 
@@ -515,4 +515,4 @@ def test_a_cron_that_is_paused_or_is_none_is_not_reckoned_anew(clockwork: Clockw
     clockwork.declare(cron(), keeping())
     clockwork.do(schedules.pause("nightly", now=clockwork.now))
 
-    assert [None, None] == [clockwork.do(set_back.cron(name, now=T0)) for name in ("nightly", "fresh")]
+    assert [None, None] == [clockwork.do(crons.set_back(name, now=T0)) for name in ("nightly", "fresh")]

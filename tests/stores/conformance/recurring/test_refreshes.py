@@ -14,8 +14,9 @@ from redrive.engine.records import AttemptOutcome
 from redrive.engine.recurring import policy_document
 from redrive.policy import Failure
 from redrive.schedule import Action, Exhausted, RefreshOutcome, RefreshPolicy, Schedule, Strategy
-from redrive.stores.operations import audit, checks, jobs, refreshes, set_back, tracked
-from redrive.stores.operations.freshness import MoveResult
+from redrive.stores.operations import audit, checks, jobs
+from redrive.stores.operations.refresh import declare, finish, read, start
+from redrive.stores.operations.refresh.write import MoveResult
 from tests.stores.helpers import LEASE, T0, Harness, failed, seconds
 from tests.stores.recurring import HALF, HOUR, HOURLY, MINUTE, Clockwork, keeping, lucky, made
 
@@ -89,7 +90,7 @@ def test_a_fleet_starts_each_thing_once(shared: Harness, round_: int):
     keys = [f"k{number:02}" for number in range(40)]
     clockwork.track(*keys, at_once=False)
     clockwork.until(HALF)
-    answers = shared.at_once([refreshes.start("fresh", 20, lucky(), now=HALF) for _ in range(4)])
+    answers = shared.at_once([start.start_due("fresh", 20, lucky(), now=HALF) for _ in range(4)])
     answers += [clockwork.start(), clockwork.start()]
 
     assert keys == sorted(turned.key for each in answers for turned in each)
@@ -143,7 +144,7 @@ def test_a_schedule_that_ends_completes(store: Harness):
     store.end(store.take())
 
     assert (True, None) == (clockwork.state().completed, clockwork.state().refresh_at)
-    assert 1 == clockwork.do(tracked.counts())[0].completed
+    assert 1 == clockwork.do(read.counts())[0].completed
 
 
 # ------------------------------------------------------------------------------------------------------------ answering
@@ -575,7 +576,7 @@ def test_of_a_sweep_and_an_answer_one_counts(shared: Harness):
     claim = clockwork.running()
     clockwork.until(T0 + 10 * MINUTE)
     settle = clockwork.settling(claim)
-    swept, settled = shared.at_once([refreshes.sweep(9, lucky(), now=shared.now), settle])
+    swept, settled = shared.at_once([finish.end_overdue(9, lucky(), now=shared.now), settle])
 
     assert clockwork.state().refresh_at == (HALF if settled.moved else T0 + 15 * MINUTE)
     assert (swept == 1) == (settled.moved == ())
@@ -600,7 +601,7 @@ def test_when_all_retries_have_failed_it_is_given_up(clockwork: Clockwork):
     thing = clockwork.thing()
 
     assert (True, "Cannot refresh after 3 attempt(s)") == (thing.disabled_until_update, thing.disabled_reason)
-    assert [thing] == [clockwork.thing() for _ in clockwork.do(tracked.select("fresh", troubled=True))]
+    assert [thing] == [clockwork.thing() for _ in clockwork.do(read.select("fresh", troubled=True))]
     assert sound(clockwork)
 
 
@@ -738,10 +739,10 @@ def test_a_refresh_that_only_a_newer_redrive_can_read_waits(store: Harness):
     store.end(clockwork.running("fails"), failed())
     clockwork.spoil_schedule()
     clockwork.until(T0 + HOUR)
-    before = clockwork.do(tracked.select("fresh"))
+    before = clockwork.do(read.select("fresh"))
 
     assert ((), 0, 0) == (clockwork.start(), clockwork.sweep(), clockwork.replan())
-    assert before == clockwork.do(tracked.select("fresh"))
+    assert before == clockwork.do(read.select("fresh"))
 
 
 # ----------------------------------------------------------------------------------------------------------- replanning
@@ -818,7 +819,7 @@ def test_things_that_are_ahead_of_the_clock_are_reckoned_anew_a_page_at_a_time(c
     clockwork.until(T0)
     pages, after = [], ""
     while True:
-        page = clockwork.do(set_back.things("fresh", lucky(), after=after, limit=2, now=T0))
+        page = clockwork.do(declare.set_back("fresh", lucky(), after=after, limit=2, now=T0))
         pages.append(page.moved)
         if page.last is None:
             break
@@ -829,7 +830,7 @@ def test_things_that_are_ahead_of_the_clock_are_reckoned_anew_a_page_at_a_time(c
     assert T0 + 45 * MINUTE == clockwork.state("own").refresh_at
     assert (T0 + 10 * MINUTE, str(running.id)) == (clockwork.state("d").deadline_at, clockwork.state("d").attempt_uid)
     assert {("redrive", "clock_set_back")} == {(each.actor, each.action) for each in clockwork.do(audit.audit())}
-    assert set_back.SetBackPage(None, 0) == clockwork.do(set_back.things("fresh", lucky(), now=T0))
+    assert declare.SetBackPage(None, 0) == clockwork.do(declare.set_back("fresh", lucky(), now=T0))
 
 
 def test_what_cannot_be_read_stays_ahead_of_the_clock(clockwork: Clockwork):
@@ -838,7 +839,7 @@ def test_what_cannot_be_read_stays_ahead_of_the_clock(clockwork: Clockwork):
     clockwork.track("a", at_once=False)
     clockwork.spoil_policy()
     clockwork.until(T0)
-    moved = [clockwork.do(set_back.things(name, lucky(), now=T0)).moved for name in ("fresh", "absent")]
+    moved = [clockwork.do(declare.set_back(name, lucky(), now=T0)).moved for name in ("fresh", "absent")]
     clockwork.spoil_schedule()
 
-    assert [0, 0, 0] == [*moved, clockwork.do(set_back.things("fresh", lucky(), now=T0)).moved]
+    assert [0, 0, 0] == [*moved, clockwork.do(declare.set_back("fresh", lucky(), now=T0)).moved]

@@ -16,7 +16,7 @@ from tests.stores.recurring import HALF, HOUR, MINUTE, Clockwork, cron, keeping
 
 def looked(clockwork: Clockwork) -> dict[str, ScheduleStatus]:
     """What is due, by name."""
-    return {each.name: each for each in clockwork.do(schedules.look(now=clockwork.now))}
+    return {each.name: each for each in clockwork.do(schedules.status(now=clockwork.now))}
 
 
 # ------------------------------------------------------------------------------------------------------------ declaring

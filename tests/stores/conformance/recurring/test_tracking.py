@@ -12,10 +12,11 @@ from redrive.engine.records import AttemptOutcome
 from redrive.engine.recurring import policy_document
 from redrive.errors import IllegalMove, NotTracked, ScheduleError, StoreError
 from redrive.schedule import RefreshOutcome, RefreshPolicy, Schedule
-from redrive.stores.operations import audit, checks, jobs, schedules, tracked, tracking
-from redrive.stores.operations.freshness import MoveResult
-from redrive.stores.operations.tracked import Counts
-from redrive.stores.operations.tracking import NewItem
+from redrive.stores.operations import audit, checks, jobs, schedules
+from redrive.stores.operations.refresh import manage, read
+from redrive.stores.operations.refresh.manage import NewItem
+from redrive.stores.operations.refresh.read import Counts
+from redrive.stores.operations.refresh.write import MoveResult
 from tests.stores.helpers import T0, Harness, failed
 from tests.stores.recurring import HALF, HOUR, MINUTE, Clockwork, cron, keeping, lucky
 
@@ -82,7 +83,7 @@ def test_a_known_thing_gets_other_arguments(clockwork: Clockwork):
     clockwork.track("a")
     before = clockwork.state()
     things = [NewItem("a", b'{"id":2}')]
-    fresh = clockwork.do(tracking.track(clockwork.definition, things, lucky(), now=clockwork.now))
+    fresh = clockwork.do(manage.track(clockwork.definition, things, lucky(), now=clockwork.now))
 
     assert (frozenset(), before, b'{"id":2}') == (fresh, clockwork.state(), clockwork.thing().payload)
     assert 1 == len(clockwork.jobs())
@@ -109,7 +110,7 @@ def test_nothing_may_be_tracked(clockwork: Clockwork):
 def test_a_key_that_is_there_twice_is_one_thing(clockwork: Clockwork):
     """Where a list names a key twice, the last arguments count, and one job is made."""
     things = [NewItem("a", b"1"), NewItem("a", b"2")]
-    fresh = clockwork.do(tracking.track(clockwork.definition, things, lucky(), now=clockwork.now))
+    fresh = clockwork.do(manage.track(clockwork.definition, things, lucky(), now=clockwork.now))
 
     assert ({"a"}, b"2", 1) == (fresh, clockwork.thing().payload, len(clockwork.jobs()))
 
@@ -127,7 +128,7 @@ def test_jitter_is_drawn_for_each(store: Harness):
     """Things that are tracked together are spread over the jitter, each by its own luck."""
     clockwork = Clockwork(store, keeping(jitter=10 * MINUTE))
     things = [NewItem(key, b"{}") for key in "ab"]
-    store.do(tracking.track(clockwork.definition, things, iter([0.0, 0.5]), at_once=False, now=T0))
+    store.do(manage.track(clockwork.definition, things, iter([0.0, 0.5]), at_once=False, now=T0))
 
     assert [HALF, HALF + 5 * MINUTE] == [clockwork.state(key).refresh_at for key in "ab"]
 
@@ -138,7 +139,7 @@ def test_of_two_that_track_a_thing_one_starts_it(shared: Harness, round_: int):
     clockwork = Clockwork(shared)
     keys = [f"k{number}" for number in range(10)]
     wanted = [[NewItem(key, b"{}") for key in order] for order in (keys, keys[::-1], keys[5:] + keys[:5])]
-    answers = shared.at_once([tracking.track(clockwork.definition, each, lucky(), now=T0) for each in wanted])
+    answers = shared.at_once([manage.track(clockwork.definition, each, lucky(), now=T0) for each in wanted])
 
     assert keys == sorted(key for each in answers for key in each)
     assert 10 == len(clockwork.jobs())
@@ -193,7 +194,7 @@ def test_what_is_untracked_is_gone(clockwork: Clockwork):
     assert [True, False] == [clockwork.untrack(), clockwork.untrack()]
     clockwork.until(HALF)
     assert () == clockwork.start()
-    with pytest.raises(NotTracked, match="fresh keeps nothing fresh that is called 'a'"):
+    with pytest.raises(NotTracked, match="fresh does not track an item with the key 'a'"):
         clockwork.thing()
 
 
@@ -203,7 +204,7 @@ def test_untracking_cancels_what_runs(clockwork: Clockwork):
     clockwork.untrack()
     job, (line,) = clockwork.store.job(claim.id), clockwork.store.history(claim.id)
 
-    assert (State.CANCELLED, "it is not kept fresh any more", AttemptOutcome.CANCELLED) == (
+    assert (State.CANCELLED, "its item is no longer tracked", AttemptOutcome.CANCELLED) == (
         job.state,
         job.note,
         line.outcome,
@@ -264,7 +265,7 @@ def test_an_update_cancels_what_runs(clockwork: Clockwork):
     first = clockwork.running()
     turned = clockwork.update()
 
-    assert (State.CANCELLED, "what it refreshes was changed") == (
+    assert (State.CANCELLED, "its item was changed") == (
         clockwork.store.job(first.id).state,
         clockwork.store.job(first.id).note,
     )
@@ -312,7 +313,7 @@ def test_updates_of_users_are_no_business_of_the_audit_log(clockwork: Clockwork)
 def test_a_trigger_starts_before_its_time(clockwork: Clockwork):
     """Who triggers a thing gets an attempt now; the audit log says who that was, and which job it made."""
     clockwork.track("a", at_once=False)
-    turned = clockwork.do(tracking.trigger("fresh", "a", 0.0, actor="ann", now=T0))
+    turned = clockwork.do(manage.trigger("fresh", "a", 0.0, actor="ann", now=T0))
     (line,) = clockwork.do(audit.audit())
 
     assert (RefreshOutcome.STARTED, [turned.job_id]) == (turned.outcome, [job.id for job in clockwork.jobs()])
@@ -354,7 +355,7 @@ def test_of_many_triggers_at_once_the_last_one_runs(shared: Harness, round_: int
     """Each makes a job; all but one of these are cancelled, and that one is the attempt of the thing."""
     clockwork = Clockwork(shared)
     clockwork.track("a")
-    answers = shared.at_once([tracking.trigger("fresh", "a", 0.0, now=T0) for _ in range(4)])
+    answers = shared.at_once([manage.trigger("fresh", "a", 0.0, now=T0) for _ in range(4)])
     going = [job.id for job in clockwork.jobs() if job.state is State.READY]
 
     assert [RefreshOutcome.STARTED] * 4 == [each.outcome for each in answers]
@@ -469,7 +470,7 @@ def test_what_is_not_tracked_is_not_found(clockwork: Clockwork):
         "resume": clockwork.resume,
         "get": clockwork.thing,
     }.items():
-        with pytest.raises(NotTracked, match="fresh keeps nothing fresh that is called 'zzz'"):
+        with pytest.raises(NotTracked, match="fresh does not track an item with the key 'zzz'"):
             wants("zzz")
         assert [] == clockwork.jobs(), name
 
@@ -485,7 +486,7 @@ def test_a_cron_has_no_things(clockwork: Clockwork):
     clockwork.declare(cron())
 
     with pytest.raises(IllegalMove, match="'nightly' is a cron: it has no keys"):
-        clockwork.do(tracking.update("nightly", "a", 0.0))
+        clockwork.do(manage.update("nightly", "a", 0.0))
 
 
 def test_what_only_a_newer_redrive_can_read_is_not_touched(clockwork: Clockwork):
@@ -523,16 +524,16 @@ def test_things_are_counted(store: Harness):
     clockwork.pause("rests")
 
     assert (Counts("fresh", tracked=5, running=2, failing=2, disabled=1, paused=1, completed=0),) == store.do(
-        tracked.counts()
+        read.counts()
     )
-    assert ["fails", "over", "retries"] == [each.key for each in store.do(tracked.select("fresh", troubled=True))]
+    assert ["fails", "over", "retries"] == [each.key for each in store.do(read.select("fresh", troubled=True))]
 
 
 def test_things_are_listed_by_their_keys(clockwork: Clockwork):
     """A page holds as many as were asked for, without their arguments, and the next one begins after it."""
     clockwork.track("c", "a", "b")
-    page = clockwork.do(tracked.select("fresh", limit=2))
-    rest = clockwork.do(tracked.select("fresh", after="b"))
+    page = clockwork.do(read.select("fresh", limit=2))
+    rest = clockwork.do(read.select("fresh", after="b"))
 
     assert ["a", "b", "c"] == [each.key for each in (*page, *rest)]
     assert {None} == {each.payload for each in page}

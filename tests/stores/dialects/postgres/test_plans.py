@@ -13,7 +13,7 @@ from redrive.engine.outcome import Succeeded
 from redrive.stores.drivers.postgres import PostgresSettings
 from redrive.stores.drivers.postgres.statements import begin, prepared
 from redrive.stores.opening import open_store
-from redrive.stores.operations import floors, jobs, leases, workers
+from redrive.stores.operations import jobs, lanes, leases, workers
 from redrive.stores.operations.leases import Ending
 from tests import postgres
 from tests.stores.helpers import LONG, T0, new
@@ -22,8 +22,8 @@ VALUES: dict[str, str] = {
     "now": f"'{T0}'", "count": "10", "queues": "NULL", "worker_id": "1", "salt": "7",
     "job_ids": "ARRAY[1,2,3]", "lease_ids": "ARRAY[1,2,3]", "ids": "ARRAY[1,2,3]", "job_id": "1", "id": "1",
     "grace": "'10 s'", "every": "'5 s'", "budget": "100", "gone": "'{}'", "expires_at": f"'{T0}'",
-    "floor_queues": "'{}'", "floor_priorities": "'{}'", "floor_tasks": "'{}'", "tasks": "NULL",
-    "floor_times": "'{}'", "floor_ids": "'{}'",
+    "cursor_queues": "'{}'", "cursor_priorities": "'{}'", "cursor_tasks": "'{}'", "tasks": "NULL",
+    "cursor_times": "'{}'", "cursor_ids": "'{}'",
 }  # fmt: skip
 
 POOLED = PostgresSettings("", "", pgbouncer=True)
@@ -186,11 +186,11 @@ def test_a_held_snapshot_does_not_make_claims_dearer(left: int):
         other.execute("SELECT 1 FROM pg_class LIMIT 1")
         plans = Plans(connection, url.partition("schema=")[2])
         first = {name: plans.cost(name) for name in ("next_due", "claim")}
-        known: tuple[floors.LaneCursor, ...] = ()
+        known: tuple[lanes.LaneCursor, ...] = ()
         for _ in range(30):
-            claims = store.run(leases.claim(worker, 100, lease_for=LONG, floors=known, now=T0)).claims
+            claims = store.run(leases.claim(worker, 100, lease_for=LONG, cursors=known, now=T0)).claims
             store.run(leases.settle([Ending(claim, Succeeded(), 0.0) for claim in claims], now=T0))
-            known = floors.raised(known, claims)
+            known = lanes.advanced(known, claims)
         last = {name: plans.cost(name, **_written(known)) for name in first}
         without = {name: plans.cost(name) for name in first}
     store.close()
@@ -200,7 +200,7 @@ def test_a_held_snapshot_does_not_make_claims_dearer(left: int):
     assert [] == [name for name in first if without[name] < last[name] + 150], "nothing was in the way"
 
 
-def _written(known: tuple[floors.LaneCursor, ...]) -> dict[str, str]:
+def _written(known: tuple[lanes.LaneCursor, ...]) -> dict[str, str]:
     """Floors as values of SQL."""
-    arrays = floors.parameters(known).items()
+    arrays = lanes.parameters(known).items()
     return {name: "'{" + ", ".join(f'"{each}"' for each in values) + "}'" for name, values in arrays}

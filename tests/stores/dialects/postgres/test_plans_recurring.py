@@ -8,8 +8,9 @@ import psycopg
 import pytest
 
 from redrive.stores.opening import open_store
-from redrive.stores.operations import schedules, tracking
-from redrive.stores.operations.tracking import NewItem
+from redrive.stores.operations import schedules
+from redrive.stores.operations.refresh import manage
+from redrive.stores.operations.refresh.manage import NewItem
 from tests import postgres
 from tests.stores.dialects.postgres.test_plans import Plans
 from tests.stores.helpers import T0
@@ -63,9 +64,9 @@ def made(kind: str, count: int) -> str:
     store = open_store(url)
     store.run(schedules.declare([FRESH, cron()], now=T0))
     early = [NewItem(f"early{number:02}", b"{}") for number in range(20)]
-    store.run(tracking.track(FRESH, early, lucky(), at_once=kind == "run", now=T0))
+    store.run(manage.track(FRESH, early, lucky(), at_once=kind == "run", now=T0))
     one = [NewItem("k000000", b"{}")]
-    store.run(tracking.track(FRESH, one, lucky(), at_once=kind == "run", now=HALF + HOUR))
+    store.run(manage.track(FRESH, one, lucky(), at_once=kind == "run", now=HALF + HOUR))
     store.close()
     schema = url.partition("schema=")[2]
     with postgres.connect() as connection:

@@ -161,4 +161,4 @@ def test_starts_are_counted_by_their_queue():
     database.connection.close()
 
     assert any("PRIMARY KEY (queue=?" in row[3] for row in lines)
-    assert seconds(0) < limited_queues.LOOK_ON
+    assert seconds(0) < limited_queues.RESUME_AFTER

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from redrive.engine.outcome import Succeeded
-from redrive.stores.operations import checks, leases, refreshes, schedules, tracked, tracking
-from redrive.stores.operations.tracking import NewItem
+from redrive.stores.operations import checks, leases, schedules
+from redrive.stores.operations.refresh import declare, finish, manage, read, start
+from redrive.stores.operations.refresh.manage import NewItem
 from redrive.stores.query import Operation
 from tests.stores.dialects.sqlite.test_plans import FLAT, Counted
 from tests.stores.helpers import T0, failed
@@ -23,17 +24,17 @@ FRESH = keeping(give_up_after=100 * HOUR)
 def wait(database: Counted, count: int) -> None:
     """So many things wait for their schedule, twenty of them for one that comes first."""
     things = [NewItem(f"k{number:06}", b"{}") for number in range(count)]
-    database.run(tracking.track(FRESH, things, lucky(), at_once=False, now=HALF))
+    database.run(manage.track(FRESH, things, lucky(), at_once=False, now=HALF))
     early = [NewItem(f"early{number:02}", b"{}") for number in range(20)]
-    database.run(tracking.track(FRESH, early, lucky(), at_once=False, now=T0))
+    database.run(manage.track(FRESH, early, lucky(), at_once=False, now=T0))
 
 
 def run(database: Counted, count: int) -> None:
     """So many things run, twenty of them since long ago."""
     early = [NewItem(f"early{number:02}", b"{}") for number in range(20)]
-    database.run(tracking.track(FRESH, early, lucky(), now=T0))
+    database.run(manage.track(FRESH, early, lucky(), now=T0))
     things = [NewItem(f"k{number:06}", b"{}") for number in range(count)]
-    database.run(tracking.track(FRESH, things, lucky(), now=HALF))
+    database.run(manage.track(FRESH, things, lucky(), now=HALF))
 
 
 KINDS = {"wait": wait, "run": run}
@@ -57,17 +58,17 @@ def made() -> Iterator[Callable[[str, int], Counted]]:
 
 
 ASKED: dict[str, tuple[str, Callable[[Counted], Operation[Any]]]] = {
-    "a look": ("wait", lambda _: schedules.look(now=HALF)),
-    "a look while all run": ("run", lambda _: schedules.look(now=HALF)),
-    "a start of five": ("wait", lambda _: refreshes.start("fresh", 5, lucky(), now=HALF)),
-    "a start of none": ("run", lambda _: refreshes.start("fresh", 5, lucky(), now=HALF)),
-    "a sweep of five": ("run", lambda _: refreshes.sweep(5, lucky(), now=HALF)),
-    "a sweep of none": ("wait", lambda _: refreshes.sweep(5, lucky(), now=HALF)),
-    "a replan of none": ("wait", lambda _: refreshes.replan("fresh", 5, lucky(), now=HALF)),
-    "an update": ("run", lambda _: tracking.update("fresh", "k000001", 0.0, now=HALF)),
-    "tracking once more": ("wait", lambda _: tracking.track(FRESH, [NewItem("k000001", b"1")], lucky(), now=HALF)),
-    "a page": ("wait", lambda _: tracked.select("fresh", after="k000100", limit=10)),
-    "a page of trouble": ("run", lambda _: tracked.select("fresh", limit=10, troubled=True)),
+    "a look": ("wait", lambda _: schedules.status(now=HALF)),
+    "a look while all run": ("run", lambda _: schedules.status(now=HALF)),
+    "a start of five": ("wait", lambda _: start.start_due("fresh", 5, lucky(), now=HALF)),
+    "a start of none": ("run", lambda _: start.start_due("fresh", 5, lucky(), now=HALF)),
+    "a sweep of five": ("run", lambda _: finish.end_overdue(5, lucky(), now=HALF)),
+    "a sweep of none": ("wait", lambda _: finish.end_overdue(5, lucky(), now=HALF)),
+    "a replan of none": ("wait", lambda _: declare.replan("fresh", 5, lucky(), now=HALF)),
+    "an update": ("run", lambda _: manage.update("fresh", "k000001", 0.0, now=HALF)),
+    "tracking once more": ("wait", lambda _: manage.track(FRESH, [NewItem("k000001", b"1")], lucky(), now=HALF)),
+    "a page": ("wait", lambda _: read.select("fresh", after="k000100", limit=10)),
+    "a page of trouble": ("run", lambda _: read.select("fresh", limit=10, troubled=True)),
     "a check": ("wait", lambda _: checks.check(0, stride=100)),
 }
 """What is asked for, of databases that hold what."""
@@ -102,7 +103,7 @@ def test_a_replan_costs_what_it_reckons(made: Callable[[str, int], Counted]):
     for count in (FEW, MANY):
         database = made("wait", count)
         database.run(schedules.declare([keeping()], now=HALF))
-        costs.append(database.steps(refreshes.replan("fresh", 10, lucky(), now=HALF)))
+        costs.append(database.steps(declare.replan("fresh", 10, lucky(), now=HALF)))
 
     assert costs[1] <= costs[0] * FLAT + 20
     assert costs[0] > 20

@@ -3,8 +3,8 @@
 WITH RECURSIVE floor AS MATERIALIZED (
     SELECT queue COLLATE "C" AS queue, priority, task COLLATE "C" AS task, scheduled_at, id
     FROM unnest(
-        :floor_queues::text[], :floor_priorities::bigint[], :floor_tasks::text[], :floor_times::timestamptz[],
-        :floor_ids::bigint[]
+        :cursor_queues::text[], :cursor_priorities::bigint[], :cursor_tasks::text[], :cursor_times::timestamptz[],
+        :cursor_ids::bigint[]
     ) AS given (queue, priority, task, scheduled_at, id)
     UNION ALL
     SELECT '', 0, '', '-infinity', 0

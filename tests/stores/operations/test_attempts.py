@@ -10,7 +10,7 @@ from redrive.engine.lifecycle import State
 from redrive.engine.outcome import Succeeded
 from redrive.engine.settle import decide
 from redrive.errors import LeaseLost, StoreError
-from redrive.stores.operations import answers
+from redrive.stores.operations import attempts
 from tests.engine.helpers import claim as a_claim
 from tests.engine.helpers import job as a_job
 from tests.stores.helpers import T0, failed, seconds
@@ -22,7 +22,7 @@ WAITING = a_job(id=7, state=State.WAITING, lease_id=CLAIM.lease_id, scheduled_at
 
 def test_a_completion_needs_no_policy():
     """One that this redrive cannot read does not stop it."""
-    operation = answers.answer(7, CLAIM.lease_id, Succeeded(), 0.0)
+    operation = attempts.complete(7, CLAIM.lease_id, Succeeded(), 0.0)
     odd = replace(CLAIM, policy=UnreadablePolicy("no version 2"))
     answered, asked = converse(operation, CLOCK, [odd], [WAITING], [(CLAIM.lease_id,)], [])
 
@@ -32,7 +32,7 @@ def test_a_completion_needs_no_policy():
 
 def test_a_failure_needs_its_policy():
     """Nothing is decided by a policy that cannot be read: a newer redrive may."""
-    operation = answers.answer(7, CLAIM.lease_id, failed(), 0.0)
+    operation = attempts.complete(7, CLAIM.lease_id, failed(), 0.0)
 
     with pytest.raises(StoreError, match="cannot be read by this redrive"):
         converse(operation, CLOCK, [replace(CLAIM, policy=UnreadablePolicy("no version 2"))], [WAITING])
@@ -40,7 +40,7 @@ def test_a_failure_needs_its_policy():
 
 def test_what_ends_under_the_answers_hands_is_told():
     """Where somebody else ends the attempt between the look and the write, the answer looks again."""
-    operation = answers.answer(CLAIM.id, CLAIM.lease_id, Succeeded(b"1"), 0.0)
+    operation = attempts.complete(CLAIM.id, CLAIM.lease_id, Succeeded(b"1"), 0.0)
     line = decide(CLAIM, failed("boom"), T0, 0.0).closed
     ended = a_job(id=7, state=State.READY)
 
@@ -50,7 +50,7 @@ def test_what_ends_under_the_answers_hands_is_told():
 
 def test_an_unreadable_policy_waits_for_a_newer_worker():
     """What follows the end of its wait is not decided, and it is set aside; the others of the pass are decided."""
-    operation = answers.lapse(2, [0.0, 0.0])
+    operation = attempts.expire_waits(2, [0.0, 0.0])
     odd = replace(CLAIM, policy=UnreadablePolicy("no version 2"), lease_id=CLAIM.lease_id + 1)
     moved, asked = converse(operation, CLOCK, [odd, CLAIM], [(odd.lease_id,)], [(CLAIM.lease_id,)], [])
 
