@@ -18,6 +18,15 @@ def python(code: str, *, data: bytes = b"") -> str:
     return subprocess.run([sys.executable, "-c", code], input=data, capture_output=True, check=True).stdout.decode()
 
 
+RETRYING = ("context", "decorator", "loops", "plan", "record", "rng", "state", "wrapper")
+UNNEEDED = {
+    *("asyncio", "concurrent", "dataclasses", "inspect", "linecache", "logging", "msgspec", "pathlib", "socket"),
+    *("ssl", "subprocess", "tempfile", "threading", "traceback", "trio", "unittest", "urllib", "uuid"),
+    *(f"redrive.policy.{name}" for name in ("algebra", "breaker", "budget", "codec", "compose", "explain", "ftl")),
+    *(f"redrive.policy.{name}" for name in ("hedge", "hints", "overload")),
+}
+
+
 def test_a_policy_can_call_where_nothing_else_was_imported():
     """A policy that was unpickled in a fresh process makes calls there."""
     policy = Policy(on=OSError, attempts=3, backoff=Backoff.constant(0))
@@ -48,6 +57,32 @@ print(sorted({"asyncio", "trio", "inspect", "dataclasses", "msgspec", "logging"}
 """
 
     assert "[]\n" == python(code)
+
+
+def test_a_simple_call_loads_few_modules():
+    """Decorating a function and calling it once loads no module that other features need."""
+    code = """
+import sys
+before = set(sys.modules)
+import redrive
+@redrive.retry("5 100ms 2s", on=OSError)
+def call():
+    return 1
+call()
+print(*sorted(set(sys.modules) - before))
+"""
+    loaded = set(python(code).split())
+
+    assert {f"redrive.retrying.{name}" for name in RETRYING} == {
+        name for name in loaded if name.startswith("redrive.retrying.")
+    }
+    assert {"redrive.observe", "redrive.observe.listeners"} == {
+        name for name in loaded if name.startswith("redrive.observe")
+    }
+    assert set() == loaded & UNNEEDED
+    assert {"clock", "errors", "observe", "policy", "retrying", "seams"} == {
+        name.split(".")[1] for name in loaded if name.startswith("redrive.")
+    }
 
 
 def test_the_seam_gives_the_runner():
