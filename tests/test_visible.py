@@ -1,4 +1,4 @@
-"""What is shown of a text of others does nothing, and says what was there."""
+"""Tests of the escaping of foreign text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ANY = st.text(st.characters())
 
 
 def acts(char: str) -> bool:
-    """Does a character do anything but stand there, by the Unicode database?"""
+    """Return True if a character has an effect beyond its glyph, by the Unicode database."""
     kind = unicodedata.category(char)
     return kind in {"Cc", "Zl", "Zp", "Cs"} or unicodedata.bidirectional(char) in BIDIRECTIONAL or char in MARKS
 
@@ -49,7 +49,7 @@ def test_the_escapes_are_those_of_json(text: str, shown: str):
 
 @given(ANY)
 def test_it_is_done_once(text: str):
-    """What is visible stays as it is, so that two borders in a row do no harm."""
+    """Escaped text stays unchanged when it is escaped again."""
     assert visible(text) == visible(visible(text))
     assert hanging(text) == hanging(hanging(text))
 
@@ -70,6 +70,6 @@ def test_no_line_after_the_first_begins_at_the_margin(text: str):
 
 
 def test_lines_that_are_indented_stay_in_line():
-    """The caret of a syntax error remains under its fault."""
+    """Carets of syntax errors stay under the fault."""
     assert "no unit\n    5 1y\n      ^ s" == hanging("no unit\n    5 1y\n      ^ s")
     assert "no unit\n    5 1y\n     ^" == hanging("no unit\n5 1y\n ^")

@@ -122,15 +122,14 @@ nows = st.timedeltas(timedelta(0), timedelta(days=20)).map(START.__add__)
 def journey(
     policy: Policy, failed: Iterable[Failure], luck: Iterable[float], *, now: datetime = START, takes: timedelta = _ZERO
 ) -> list[Decision]:
-    """What a policy decides of one call's failures in turn, up to the first decision that is no retry.
+    """Return the decisions of a policy for the failures of one call, up to the first that is not a retry.
 
     Args:
         policy: the policy.
-        failed: what goes wrong, in order.
+        failed: the failures, in order.
         luck: a sample for each.
         now: the instant of the first failure; the call starts at `START`.
-        takes: how long each later attempt takes.
-    """
+        takes: duration of each later attempt."""
     decisions: list[Decision] = []
     history = History(1, START)
     for failure, sample in zip(failed, luck, strict=False):

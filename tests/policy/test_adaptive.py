@@ -30,7 +30,7 @@ def test_a_refusal_limits():
 
 
 def test_those_who_wait_are_told_the_same():
-    """Asking takes nothing, so a hundred who wait have the same wait, and then one of them may send."""
+    """Asking takes no token: a hundred waiting callers get the same wait, and then one of them may send."""
     rate = AdaptiveRate(rate=0.5)
 
     assert {1.9} == {round(rate.acquire(0.1), 9) for _ in range(100)}
@@ -40,7 +40,7 @@ def test_those_who_wait_are_told_the_same():
 
 @given(st.floats(0.1, 1000), st.floats(0, 1000))
 def test_the_curve_comes_back_to_the_rate_that_was_too_much(most, at):
-    """The curve begins at a part of the refused rate and is back at it after its window."""
+    """After a refusal the curve begins at a part of the refused rate and is back at that rate after its window."""
     curve = Cubic().throttled(most, at)
 
     assert pytest.approx(0.7 * most, rel=1e-6) == curve.rate(at)
@@ -58,7 +58,7 @@ def test_the_way_back_to_ten_takes_two_seconds():
 
 @pytest.mark.case("adaptive.cubic.05")
 def test_a_refusal_at_eight_requests_a_second():
-    """A refusal at 8 requests a second, in second 1, is followed by 5.6, and by 8 again after 1.817 s."""
+    """After a refusal at 8 requests a second, in second 1, the rate is 5.6, and 8 again after 1.817 s."""
     curve = Cubic().throttled(8, 1)
 
     assert (8, 1) == (curve.most, curve.failed_at)
@@ -67,7 +67,7 @@ def test_a_refusal_at_eight_requests_a_second():
 
 
 def test_a_client_starts_its_curve_at_the_rate_that_was_refused():
-    """What a client has measured when it is refused is where its curve begins, and it goes on at 0.7 times that."""
+    """After a refusal the curve of a client begins at its measured rate, of which it keeps 0.7."""
     rate = AdaptiveRate()
     for tick in range(1, 101):
         rate.report(tick / 8 - 0.01, throttled=False)

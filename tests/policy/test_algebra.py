@@ -33,7 +33,7 @@ simple = st.builds(
 
 
 def due(policy: Policy, question: Question) -> datetime | None:
-    """When a policy would call again, or None if it gives up."""
+    """Return the instant of the next call of a policy, or None if it gives up."""
     decision = policy.decide(*question)
     match decision:
         case Retry():
@@ -44,19 +44,19 @@ def due(policy: Policy, question: Question) -> datetime | None:
 
 
 def decide(policy: Policy, attempts: int = 1, failure: Failure = OS_ERROR, **more: object) -> Decision:
-    """What a policy decides at the start of a call."""
+    """Return the decision of a policy at the start of a call."""
     return policy.decide(History(attempts, **{"started_at": START, **more}), failure, START, 0.5)
 
 
 def delays(policy: Policy, count: int = 9, failure: Failure = OS_ERROR) -> list[float | None]:
-    """The delays that a policy decides for one failure again and again, None where it has given up."""
+    """Return the delays that a policy decides for one failure again and again, None after it has given up."""
     decisions = journey(policy, [failure] * count, [0.5] * count, now=START)
     found = [each.delay.total_seconds() if isinstance(each, Retry) else None for each in decisions]
     return found + [None] * (count - len(found))
 
 
 def told(*seconds: float, attempts: int = 9) -> Policy:
-    """A policy with these delays."""
+    """Return a policy with these delays."""
     return Policy(attempts=attempts, deadline=None, backoff=Backoff.listed(seconds), jitter="none")
 
 
@@ -82,7 +82,7 @@ def test_then_starts_over():
 
 
 def test_then_goes_on_with_its_own_count():
-    """A failure that only the second policy retries gets the second policy's retries, no more and no fewer."""
+    """Failures that only the second policy retries get exactly the second policy's retries."""
     a = told(1, 2, attempts=3).with_(on=TimeoutError)
     b = Policy(on=OSError, attempts=4, deadline=None, backoff=Backoff.exponential(10), jitter="none")
     refused, late = Failure.of(ConnectionError()), Failure.of(TimeoutError())
@@ -111,7 +111,7 @@ def test_then_in_then_keeps_three_counts():
 
 
 def test_a_history_without_counters_is_the_first_policys():
-    """Where nobody counted, the failures before this one are the first policy's as far as its retries go."""
+    """Without counters, the failures before this one count as the first policy's, up to its number of retries."""
     policy = told(1, attempts=3) >> told(7, 8, 9)
     open_ended = Policy(attempts=None, deadline=10, backoff=Backoff.constant(1), jitter="none") >> told(7, 8)
 
@@ -120,19 +120,19 @@ def test_a_history_without_counters_is_the_first_policys():
 
 
 def test_then_starts_a_schedule_that_draws_over():
-    """The second policy's first delay follows no previous one."""
+    """Delays that the second policy draws do not depend on the delays of the first."""
     policy = told(100, attempts=2) >> Policy(attempts=9, deadline=None, backoff=Backoff.decorrelated(1, 90))
 
     assert [100, 2, 3.5] == delays(policy, 3)
 
 
 def waits(decisions: list[Decision]) -> list[float]:
-    """The delays of the retries among some decisions, in seconds."""
+    """Return the delays of the retries among some decisions, in seconds."""
     return [each.delay / SECOND for each in decisions if isinstance(each, Retry)]
 
 
 def test_the_decision_says_who_chose():
-    """A combined decision is that of the part that chose, with its words."""
+    """Combined decisions have the rule of the part that decided."""
     hinted = OS_ERROR._replace(hint=30 * SECOND)
     ignoring = told(5).with_(hints="ignore")
 
@@ -143,7 +143,7 @@ def test_the_decision_says_who_chose():
 
 
 def test_deferred_instants_compare_with_delays():
-    """A deferral counts by its instant."""
+    """Deferrals are compared with delays by their instant."""
     deferring = told(60).with_(deadline=10, over_deadline="defer")
 
     assert Defer(START + 60 * SECOND, "backoff") == decide(deferring & told(5))
@@ -152,7 +152,7 @@ def test_deferred_instants_compare_with_delays():
 
 
 def test_a_wait_that_calls_nothing_is_an_end():
-    """A wait until the deadline ends a call by `&`, however long the other part would wait, and gives way by `|`."""
+    """Waits until the deadline end a call under `&`, whatever the other part's wait, and lose under `|`."""
     cut, sooner = (told(60).with_(deadline=limit, over_deadline="truncate") for limit in (10, 8))
 
     assert ("deadline", 10 * SECOND) == (decide(cut & told(30)).rule, decide(told(5) & cut).delay)
@@ -176,7 +176,7 @@ def test_the_longer_wait_must_suit_both():
 
 
 def test_the_part_that_is_not_asked_is_the_same_in_the_count():
-    """Where a wait that another part wants is too long for the first policy of `>>`, the second one has granted it."""
+    """If the first policy of `>>` cannot wait as long as another part asks, the second one has granted the retry."""
     first = Policy(on=OSError, attempts=9, deadline=10, backoff=Backoff.constant(1), jitter="none")
     policy = told(60) & (first >> told(5, 6, 7, attempts=3))
 
@@ -184,7 +184,7 @@ def test_the_part_that_is_not_asked_is_the_same_in_the_count():
 
 
 def test_each_part_counts_its_own_rules():
-    """The counts of rules are told apart by the parts that they belong to."""
+    """Each part of a combination counts its own rules."""
     left = told(1).with_(rules=[Rule(KeyError, attempts=2), Rule(OSError, attempts=3)])
     right = told(2).with_(rules=[Rule(OSError, attempts=4)])
     policy = left | right
@@ -215,7 +215,7 @@ def test_and_and_or_are_associative(a: Policy, b: Policy, c: Policy, question: Q
 @pytest.mark.case("algebra.laws.02")
 @given(policies(), policies(), questions)
 def test_and_and_or_are_commutative(a: Policy, b: Policy, question: Question):
-    """The order of the parts makes no difference to `&` and `|`."""
+    """`&` and `|` give the same decision for either order of the parts."""
     assert due(a & b, question) == due(b & a, question)
     assert due(a | b, question) == due(b | a, question)
 
@@ -224,21 +224,21 @@ def test_and_and_or_are_commutative(a: Policy, b: Policy, question: Question):
 @pytest.mark.case("algebra.laws.02")
 @given(policies(), questions)
 def test_and_and_or_are_idempotent(a: Policy, question: Question):
-    """A policy combined with itself is itself."""
+    """Combined with itself, a policy decides as before."""
     assert due(a, question) == due(a & a, question) == due(a | a, question)
 
 
 @pytest.mark.case("algebra.laws.02")
 @given(policies(), questions)
 def test_never_is_the_identity_of_or_and_then(a: Policy, question: Question):
-    """A policy that never retries changes nothing by `|`, and nothing when it stands first or last."""
+    """Policies that never retry change nothing under `|`, nor as the first or the last part of `>>`."""
     assert due(a, question) == due(a | NEVER, question) == due(NEVER >> a, question) == due(a >> NEVER, question)
 
 
 @pytest.mark.case("algebra.laws.01")
 @given(policies(), questions)
 def test_at_once_for_ever_is_the_identity_of_and(a: Policy, question: Question):
-    """A policy that always retries at once changes nothing by `&`."""
+    """Policies that always retry at once change nothing under `&`."""
     failure = question[1]._replace(candidate=True, hint=None, permanent=None)
     if failure.leaves or "builtins.Exception" not in failure.types:
         failure = OS_ERROR
@@ -329,7 +329,7 @@ def test_then_is_associative(a: Policy, b: Policy, c: Policy):
 
 @given(simple, simple)
 def test_what_is_said_of_a_whole_is_what_it_decides(a: Policy, b: Policy):
-    """The delays and the attempts of a combination are those that its decisions come to."""
+    """Combinations decide on exactly the delays and the attempts that their fields show."""
     for policy in (a & b, a | b, a >> b):
         decided = [delay for delay in delays(policy, 12) if delay is not None]
         assert pytest.approx(decided, abs=1e-6) == policy.delays(12)
@@ -352,7 +352,7 @@ def test_take_limits_a_whole(a: Policy, b: Policy, n: int, operator: Callable[[P
 @pytest.mark.case("algebra.laws.08")
 @given(simple, simple, lengths, st.sampled_from(OPERATORS))
 def test_cap_limits_a_whole(a: Policy, b: Policy, cap: float, operator: Callable[[Policy, Policy], Policy]):
-    """A cap shortens the delays of a combination and leaves its end."""
+    """Caps shorten the delays of a combination and keep its end."""
     whole = operator(a, b)
     capped = delays(whole.cap(cap))
 
@@ -362,7 +362,7 @@ def test_cap_limits_a_whole(a: Policy, b: Policy, cap: float, operator: Callable
 
 @given(policies(), lengths, questions)
 def test_at_least_lifts_each_wait(a: Policy, minimum: float, question: Question):
-    """A wait is at least the minimum, however it was drawn; one longer than that, and an end, stay as they are."""
+    """Waits are at least the minimum, however they were drawn; longer waits and ends stay as they are."""
     question = (question[0], question[1]._replace(reason="ERROR"), *question[2:])
     before, after = a.decide(*question), a.at_least(minimum).decide(*question)
     least = min(timedelta(seconds=minimum), LONGEST)
@@ -377,14 +377,14 @@ def test_at_least_lifts_each_wait(a: Policy, minimum: float, question: Question)
 def test_at_least_distributes(
     a: Policy, b: Policy, minimum: float, operator: Callable[[Policy, Policy], Policy], question: Question
 ):
-    """A minimum of a combination is a minimum of its parts."""
+    """For a combination, a minimum has the same effect as a minimum for each part."""
     assert due(operator(a.at_least(minimum), b.at_least(minimum)), question) == due(
         operator(a, b).at_least(minimum), question
     )
 
 
 def test_at_least_lies_over_jitter_and_hints_and_under_the_deadline():
-    """A minimum lifts what luck or a server made short; not what the handler dictates, nor over the deadline."""
+    """Minimums raise short jitter and short hints, but not the delay of `RetryAfter`, and do not pass the deadline."""
     policy = Policy(on=OSError, deadline=20, backoff=Backoff.constant(2), jitter=Jitter.added(2)).at_least(5)
     told, longer = OS_ERROR._replace(hint=SECOND), OS_ERROR._replace(hint=10 * SECOND)
     dictated = Failure.of(RetryAfter(1))
@@ -399,19 +399,19 @@ def test_at_least_lies_over_jitter_and_hints_and_under_the_deadline():
 
 
 def test_at_least_wants_a_duration():
-    """A minimum that is no duration is refused by name."""
+    """Invalid durations of a minimum are refused by the field's name."""
     with pytest.raises(PolicyValueError, match="at_least: -1 is not a duration"):
         Policy().at_least(-1)
 
 
 def numbers(policy: Policy, cap: float) -> list[float]:
-    """The capped delays of a policy, -1 where it gives up."""
+    """Return the capped delays of a policy, -1 where it gives up."""
     return [-1 if delay is None else min(delay, cap) for delay in delays(policy)]
 
 
 @given(policies(), names, questions)
 def test_per_restricts_a_policy(a: Policy, name: str, question: Question):
-    """A policy per name decides as before for failures of that name, and gives up on others."""
+    """Policies restricted by `per` decide as before for the named failures, and give up on others."""
     failure = question[1]._replace(candidate=None, leaves=(), permanent=None)
     question = (question[0], failure, *question[2:])
     named = name == failure.reason or name in failure.types
@@ -423,13 +423,13 @@ def test_per_restricts_a_policy(a: Policy, name: str, question: Question):
 def test_per_distributes(
     a: Policy, b: Policy, name: str, operator: Callable[[Policy, Policy], Policy], question: Question
 ):
-    """A combination per name is the combination of its parts per name."""
+    """For a combination, `per` has the same effect as `per` for each part."""
     assert due(operator(a.per(name), b.per(name)), question) == due(operator(a, b).per(name), question)
 
 
 @given(policies(), policies(), st.integers(1, 10**6), st.sampled_from(OPERATORS))
 def test_up_to_bounds_each_part(a: Policy, b: Policy, total: int, operator: Callable[[Policy, Policy], Policy]):
-    """A bound on a combination is a bound on its parts."""
+    """For a combination, `up_to` has the same effect as `up_to` for each part."""
     assert operator(a.up_to(total), b.up_to(total)) == operator(a, b).up_to(total)
 
 
@@ -437,7 +437,7 @@ def test_up_to_bounds_each_part(a: Policy, b: Policy, total: int, operator: Call
 
 
 def test_a_combination_is_a_policy():
-    """A combination is a policy with its parts, equal to one of the same parts and operator."""
+    """Combinations are policies with their parts, equal to those with the same parts and operator."""
     a, b = told(1), told(2)
 
     assert (Both, Either, Then) == (type(a & b), type(a | b), type(a >> b))
@@ -449,7 +449,7 @@ def test_a_combination_is_a_policy():
 
 
 def test_a_combination_survives_pickling():
-    """A combination is pickled with its parts."""
+    """Combinations are pickled with their parts."""
     policy = told(1) & (told(2) >> told(3))
 
     assert policy == pickle.loads(pickle.dumps(policy))
@@ -484,7 +484,7 @@ def test_changes_reach_the_parts():
 
 
 def test_a_limit_leaves_the_rest_to_the_limited():
-    """What only limits has no say in candidates, in idempotence, in a deadline that the place gives, or in jitter."""
+    """Limits do not change candidates, idempotence, a deadline that the place gives, or jitter."""
     whole = Policy(on=OSError, idempotent=False) >> Policy(on=KeyError, idempotent=False)
     taken, flipped = whole.take(1), Policy(attempts=1, on=BaseException, idempotent=True) & Policy(on=OSError)
     slow = Policy(on=OSError, deadline=120).per(ConnectionError).in_process()
@@ -497,7 +497,7 @@ def test_a_limit_leaves_the_rest_to_the_limited():
 
 
 def test_a_limit_does_not_change_who_retries_where_policies_nest():
-    """What only limits leaves ``nested`` as it is."""
+    """Limits leave ``nested`` as it is."""
     both = Policy(on=OSError, nested="both", rules=[Rule(OSError, attempts=9)])
 
     assert [False, True] == [only_limits(part) for part in (both.take(1).left, both.take(1).right)]
@@ -507,14 +507,14 @@ def test_a_limit_does_not_change_who_retries_where_policies_nest():
 
 
 def test_nothing_is_left_of_the_rules_where_no_retry_is():
-    """A policy of which no retry is taken has no rules that could retry, and is as simple as one attempt."""
+    """With no retry taken, a policy has no rules that could retry, and equals one with a single attempt."""
     policy = Policy(on=OSError, rules=[Rule(OSError, attempts=9)])
 
     assert policy.with_(attempts=1, rules=()) == policy.take(0)
 
 
 def test_take_of_what_never_ends():
-    """What follows a policy without end is never reached, and nothing is taken of it."""
+    """After a policy without end the next one is never reached, and `take` takes no retry of it."""
     forever = Policy(attempts=None, deadline="1h", backoff=Backoff.constant(1), jitter="none")
 
     assert [1, 1, None, None] == delays((forever >> told(7)).take(2), 4)
@@ -526,7 +526,7 @@ def test_a_combination_has_no_quick_answer():
 
 
 def test_only_policies_without_classifiers_combine():
-    """A combination takes policies, and none with a classifier."""
+    """Combining refuses values that are not policies, and policies with a classifier."""
     with pytest.raises(PolicyValueError, match="5 is not a Policy"):
         _ = Policy() & 5
     with pytest.raises(PolicyValueError, match="a policy with a classifier cannot be combined"):
@@ -536,7 +536,7 @@ def test_only_policies_without_classifiers_combine():
 
 
 def test_a_policy_with_a_classifier_can_be_limited():
-    """What only limits has no say in candidates, so that the classifier has it alone."""
+    """Limits do not choose candidates, so the classifier of the other part decides alone."""
     policy = Policy(on=lambda error: "busy" in str(error), rules=[Rule(OSError, attempts=9)], jitter="none").take(2)
     busy, other = (policy.classify(OSError(text)) for text in ("busy", "broken"))
 
@@ -546,7 +546,7 @@ def test_a_policy_with_a_classifier_can_be_limited():
 
 
 def test_an_operator_must_say_what_it_does():
-    """The common base of combinations decides nothing."""
+    """`Combined` itself decides nothing."""
     with pytest.raises(NotImplementedError):
         Combined(Policy(), Policy())
     with pytest.raises(NotImplementedError):
@@ -556,7 +556,7 @@ def test_an_operator_must_say_what_it_does():
 
 
 def test_give_up_of_both_parts():
-    """Where both parts give up, `&` and `|` speak with the words of the first."""
+    """If both parts give up, `&` and `|` give the reason of the first."""
     first, second = Policy(on=KeyError), NEVER
 
     assert "not_matched" == decide(first & second).rule

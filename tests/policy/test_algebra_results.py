@@ -144,14 +144,14 @@ def test_limits_leave_predicates_alone(policy, result, attempts):
 
 
 def test_per_does_not_widen_a_policy_for_results():
-    """A policy that judges results only still retries no exception when `per` names one."""
+    """Policies that judge results only retry no exception after `per` has named one."""
     policy = Policy(on_result=bool, attempts=4).per(OSError).in_process()
 
     assert "not_matched" == policy.decide(History(1, START), Failure.of(OSError()), START, 0.5).rule
 
 
 def test_a_policy_without_a_predicate_can_name_results():
-    """The reason ``RESULT`` and ``BaseException`` stand for rejected results in a policy without a predicate."""
+    """``RESULT`` and ``BaseException`` match rejected results in a policy without a predicate."""
     failure = (Policy(on_result=bool) & Policy(on=OSError)).classify_result(1)
     assert (0,) == failure.rejected_by
     for on, rule in (("RESULT", "backoff"), (BaseException, "backoff"), (OSError, "not_matched")):
@@ -160,7 +160,7 @@ def test_a_policy_without_a_predicate_can_name_results():
 
 
 def test_a_classifier_is_not_asked_about_results():
-    """A part with a classifier and no predicate takes no result for a failure."""
+    """Parts with a classifier and no predicate accept every result."""
     policy = Policy(on=lambda _: True)
     decision = policy.decide(History(1, START), Failure.of_result(1, (3,)), START, 0.5)
 
@@ -168,7 +168,7 @@ def test_a_classifier_is_not_asked_about_results():
 
 
 def test_a_result_described_by_hand_is_everyones_failure():
-    """A failure of a result that no predicate was asked about is one for every part."""
+    """Without a list of the predicates that reject it, a failed result is a failure for every part."""
     policy = Policy(on=OSError, jitter="none") | Policy(on=KeyError, jitter="none")
 
     assert "backoff" == policy.decide(History(1, START), Failure.of_result(1), START, 0.5).rule

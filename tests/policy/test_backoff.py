@@ -34,7 +34,7 @@ from tests.policy.strategies import backoffs
     ],
 )
 def test_each_schedule_has_its_delays(backoff: Backoff, expected: list[float]):
-    """Each builder and operator gives the delays that its name says."""
+    """Each builder and operator gives the delays that its name describes."""
     ended = 1 if backoff.length is not None else 0
 
     assert expected == backoff.delays(len(expected) + ended)
@@ -42,7 +42,7 @@ def test_each_schedule_has_its_delays(backoff: Backoff, expected: list[float]):
 
 @given(backoffs, st.integers(1, 20))
 def test_delays_are_never_negative_and_never_below_the_floor(backoff: Backoff, retry: int):
-    """A schedule has no more retries, or a delay that is at least its floor, which is at least zero."""
+    """Delays are at least their floor, which is at least zero."""
     delay = backoff.delay(retry)
 
     assert delay is None or 0 <= backoff.lowest(retry) <= delay
@@ -50,13 +50,13 @@ def test_delays_are_never_negative_and_never_below_the_floor(backoff: Backoff, r
 
 @given(backoffs, st.integers(1, 20))
 def test_the_length_is_where_the_delays_end(backoff: Backoff, retry: int):
-    """A schedule has a delay exactly for the retries up to its length."""
+    """Schedules have a delay exactly for the retries up to their length."""
     assert (backoff.length is None or retry <= backoff.length) == (backoff.delay(retry) is not None)
 
 
 @given(backoffs)
 def test_far_retries_do_not_overflow(backoff: Backoff):
-    """A schedule answers for any number of retries, and answers for its beginning as before."""
+    """Schedules answer for any number of retries, and give the same first delays afterwards."""
     far = [backoff.delay(retry) for retry in (10_000, 1_000_000, 10**9)]
 
     assert all(delay is None or delay <= NEVER_MORE for delay in far)
@@ -64,13 +64,13 @@ def test_far_retries_do_not_overflow(backoff: Backoff):
 
 @given(backoffs)
 def test_without_luck_the_envelope_is_the_schedule(backoff: Backoff):
-    """A schedule that does not draw is its own envelope."""
+    """Schedules that do not draw are their own envelope."""
     assert not backoff.draws
     assert backoff is backoff.envelope
 
 
 def test_a_schedule_must_say_its_delay():
-    """The base class has no delay, and draws nothing."""
+    """`Backoff` itself has no delay and draws none."""
     with pytest.raises(NotImplementedError):
         Backoff().delay(1)
     with pytest.raises(NotImplementedError):
@@ -78,7 +78,7 @@ def test_a_schedule_must_say_its_delay():
 
 
 def test_kinds_have_different_names():
-    """A second kind of the same name is refused, since stored policies could not tell the two apart."""
+    """Registering a second kind under a name is refused, because stored policies could not distinguish the two."""
     with pytest.raises(PolicyValueError, match="the kind 'constant' of backoff is taken by Constant"):
         type("Other", (Backoff,), {"kind": "constant"})
 
@@ -86,7 +86,7 @@ def test_kinds_have_different_names():
 
 
 def test_a_class_without_a_kind_is_not_registered():
-    """A common base of several kinds has no name of its own."""
+    """Common base classes of several kinds have no name of their own."""
     before = dict(KINDS)
     type("Base", (Backoff,), {})
 
@@ -94,7 +94,7 @@ def test_a_class_without_a_kind_is_not_registered():
 
 
 def test_functions_can_be_registered():
-    """A registered function is a schedule of that name; registering it twice is fine, another one is refused."""
+    """Registered functions are schedules; the same registration may be repeated, another function is refused."""
 
     def squares(retry: int) -> float:
         return retry**2
@@ -111,7 +111,7 @@ def test_functions_can_be_registered():
 
 
 def test_unknown_functions_are_refused():
-    """A name that is not registered is refused with those that are."""
+    """Names that are not registered are refused, with a list of those that are."""
     with pytest.raises(
         PolicyValueError, match="no backoff function 'cubes' is registered; there are .*decay.*fibonacci"
     ):
@@ -120,7 +120,7 @@ def test_unknown_functions_are_refused():
 
 @given(st.just(0) | st.floats(1e-3, 1e6), st.integers(1, 20), st.floats(1, 5))
 def test_filling_fills_the_window(window: float, attempts: int, factor: float):
-    """The delays between the attempts add up to the window; a single attempt has the window before it."""
+    """`filling` gives delays that add up to the window; with a single attempt the first delay is the window."""
     backoff = Backoff.filling(window, attempts, factor)
 
     assert pytest.approx(window) == sum(backoff.delays(max(1, attempts - 1)))
@@ -136,6 +136,6 @@ def test_a_window_cannot_be_filled_with_nothing():
 
 @pytest.mark.parametrize("attempts", [0, True, 1.5])
 def test_filling_needs_a_number_of_attempts(attempts: object):
-    """A window is filled by a whole number of attempts."""
+    """`filling` takes a whole number of attempts."""
     with pytest.raises(PolicyValueError, match="a whole number from 1 up"):
         Backoff.filling(60, attempts)

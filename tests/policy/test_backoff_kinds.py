@@ -19,7 +19,7 @@ factors = st.floats(1, 100)
 
 @given(lengths, st.none() | lengths, factors)
 def test_exponential_delays_never_shrink(initial: float, maximum: float | None, factor: float):
-    """An exponential backoff without luck is monotone, also across the point where it saturates."""
+    """Without jitter, an exponential backoff is monotone, also at the point where it saturates."""
     delays = Exponential(initial, maximum, factor).delays(70)
 
     assert sorted(delays) == delays
@@ -61,13 +61,13 @@ def test_exponential_delays_saturate(backoff: Exponential, expected: float):
 
 @pytest.mark.parametrize("factor", [0, 0.5, -1, nan, inf, True, "2", None])
 def test_factors_are_checked(factor: object):
-    """A backoff grows: its factor is a finite number of at least 1."""
+    """Factors of a backoff are finite numbers of at least 1."""
     with pytest.raises(PolicyValueError, match="a backoff grows by a finite factor of at least 1"):
         Exponential(1, 2, factor)
 
 
 def test_a_list_is_checked():
-    """A list needs a delay, is no text, and ends in one of two ways."""
+    """Listed backoffs need a delay, refuse a text, and end in one of two ways."""
     with pytest.raises(PolicyValueError, match="at least one delay"):
         Listed([])
     with pytest.raises(PolicyValueError, match="not the text '1m'"):
@@ -90,14 +90,14 @@ def test_a_list_repeats_its_last_delay_or_stops(values: list[float], beyond: int
 def test_decorrelated_draws_stay_within_their_range(
     initial: float, maximum: float, previous: float | None, sample: float, retry: int
 ):
-    """A draw lies between the initial delay and the maximum."""
+    """Draws lie between the initial delay and the maximum."""
     drawn = Decorrelated(initial, maximum).draw(retry, previous, sample)
 
     assert min(initial, maximum) <= drawn <= maximum
 
 
 def test_decorrelated_draws_follow_the_previous_delay():
-    """A draw reaches from the initial delay to three times the previous one, or the maximum."""
+    """Draws reach from the initial delay to three times the previous one, or to the maximum."""
     backoff = Decorrelated(1, 20)
 
     assert [2, 8, 10.5] == [backoff.draw(1, previous, 0.5) for previous in (None, 5, 100)]
@@ -124,7 +124,7 @@ def test_decorrelated_has_an_envelope():
 def test_smooth_delays_are_drawn_below_the_maximum(
     retry: int, sample: float, before: float | None, initial: int, maximum: int | None
 ):
-    """A smooth delay is never negative, never above its nominal delay, and never above the maximum."""
+    """Smooth delays are never negative, never above the nominal delay, and never above the maximum."""
     backoff = Smooth(initial, maximum)
     delay = backoff.draw(retry, None, sample, before)
 
@@ -144,7 +144,7 @@ def test_smooth_draws_do_not_pile_up_at_the_maximum():
 
 @given(st.lists(samples, min_size=2, max_size=9))
 def test_smooth_places_do_not_depend_on_the_places_before(luck: list[float]):
-    """Where a retry comes, counted from the start of the waiting, is a matter of its own sample alone."""
+    """Each retry's instant, counted from the start of the waiting, depends on its own sample alone."""
     backoff = Smooth(1)
     last = len(luck)
     delays = [backoff.draw(retry, None, luck[retry - 1], ([0.0, *luck])[retry - 1]) for retry in range(1, last + 1)]
@@ -154,7 +154,7 @@ def test_smooth_places_do_not_depend_on_the_places_before(luck: list[float]):
 
 
 def test_a_smooth_schedule_is_stored_and_read_back():
-    """A smooth backoff survives being written as data, and cannot be part of another schedule."""
+    """Smooth backoffs are stored and read back, and cannot be part of another schedule."""
     for policy in (Policy(backoff=Backoff.smooth("1s", "1m")), Policy(backoff=Backoff.smooth(0.3))):
         assert policy == Policy.from_dict(policy.to_dict())
     with pytest.raises(PolicyValueError, match=r"a smooth backoff draws its delays .* its \.envelope can"):
@@ -162,7 +162,7 @@ def test_a_smooth_schedule_is_stored_and_read_back():
 
 
 def test_functions_may_draw():
-    """A function registered as drawing gets the previous delay and the sample; nominally, none and 1."""
+    """Functions that draw get the previous delay and the sample; for the nominal delay, None and 1."""
     Backoff.register("test luck", lambda retry, previous, sample, base: base * sample + (previous or 0), draws=True)
     backoff = Named("test luck", {"base": 10.0})
 
@@ -172,7 +172,7 @@ def test_functions_may_draw():
 
 @pytest.mark.parametrize("value", [nan, inf, -inf, -1.0, "5", None, True])
 def test_what_a_function_gives_is_checked_at_once(value: object):
-    """A function that gives no delay is refused where it is named, not in a sleep."""
+    """Functions that return an invalid delay are refused when they are named, not at the first retry."""
     Backoff.register(f"test bad {value!r}", lambda retry: value)
 
     with pytest.raises(PolicyValueError, match="gave .* for retry 1, which is no delay"):
@@ -180,7 +180,7 @@ def test_what_a_function_gives_is_checked_at_once(value: object):
 
 
 def test_what_a_function_gives_later_is_checked_too():
-    """A function that goes wrong later is refused when it does."""
+    """Functions that return an invalid delay later are refused at that retry."""
     Backoff.register("test later", lambda retry: 1.0 if retry < 3 else nan)
 
     with pytest.raises(PolicyValueError, match="'test later' gave nan for retry 3"):
@@ -188,7 +188,7 @@ def test_what_a_function_gives_later_is_checked_too():
 
 
 def test_a_function_may_overflow():
-    """A function that overflows has reached the longest delay."""
+    """Functions that overflow return the longest delay."""
     Backoff.register("test power", lambda retry: 10.0**retry)
 
     assert NEVER_MORE == Named("test power").delay(10_000)
@@ -203,7 +203,7 @@ def test_options_are_checked_at_once(options: dict[str, object], said: str):
 
 
 def test_missing_options_are_said():
-    """A function called without what it needs says so."""
+    """Functions called without a required option raise an error that names it."""
     Backoff.register("test needs", lambda retry, base: base)
 
     with pytest.raises(PolicyValueError, match="cannot be called with no options: .*'base'"):
@@ -211,5 +211,5 @@ def test_missing_options_are_said():
 
 
 def test_options_have_no_order():
-    """The order of options makes no difference."""
+    """Options in another order give an equal schedule."""
     assert Named("decay", {"initial": 1.0, "rate": 2.0}) == Named("decay", {"rate": 2.0, "initial": 1.0})

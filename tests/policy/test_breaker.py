@@ -39,7 +39,7 @@ QUICK = BreakerSettings(volume_threshold=1, sleep_window="50ms")
 
 
 def after(settings, *events, state=None):
-    """The state and the last answer after events, each with its instant in seconds."""
+    """Return the state and the last answer after events, each with its instant in seconds."""
     state, answer = initial(settings) if state is None else state, None
     for event, now in events:
         state, answer = step(settings, state, event, now)
@@ -47,7 +47,7 @@ def after(settings, *events, state=None):
 
 
 def opened(settings=QUICK, now=0.0):
-    """A state that has just opened, and the token of a call that was admitted before."""
+    """Return a state that has just opened, and the token of a call that was admitted before."""
     state, answer = after(settings, (Ask(), now))
     while state.status is CLOSED:
         state, _ = step(settings, state, Failed(answer.token), now)
@@ -55,13 +55,13 @@ def opened(settings=QUICK, now=0.0):
 
 
 def half_open(settings=QUICK, now=0.051):
-    """A state that waits for its canary, and the canary's answer."""
+    """Return a state that waits for its canary, and the canary's answer."""
     state, _ = opened(settings)
     return step(settings, state, Ask(), now)
 
 
 class TestSettings:
-    """What a breaker can be told."""
+    """The settings of a breaker."""
 
     def test_the_defaults_are_those_of_the_sdks(self):
         """Volume 20, 50 %, 5 s of sleep, a window of a minute, and 5 s for a canary that is a request."""
@@ -93,7 +93,7 @@ class TestSettings:
         ],
     )
     def test_nonsense_is_refused(self, change):
-        """A setting that means nothing is refused; all but a negative span by its name."""
+        """Invalid settings are refused, all but a negative span by their name."""
         with pytest.raises(PolicyValueError, match=next(iter(change)) if change != {"sleep_window": -1} else "-1"):
             BreakerSettings(**change)
 
@@ -102,7 +102,7 @@ class TestClosed:
     """A closed breaker counts."""
 
     def test_it_admits_and_says_so(self):
-        """A call is admitted and gets the number of the era as its token."""
+        """Calls are admitted and get the number of the era as their token."""
         assert (initial(QUICK), Admitted(0)) == after(QUICK, (Ask(), 0.0))
 
     def test_it_opens_at_its_volume(self):
@@ -112,31 +112,31 @@ class TestClosed:
 
     @pytest.mark.parametrize("percentage", [1, 29, 57, 58, 99, 100])
     def test_percentages_are_whole_numbers(self, percentage):
-        """Of a hundred results, exactly so many failures open it as the percentage says."""
+        """Among a hundred results, exactly the configured percentage of failures opens the breaker."""
         settings = BreakerSettings(volume_threshold=100, error_threshold=percentage)
         good = [(Succeeded(0), 0.0)] * (100 - percentage)
         state, _ = after(settings, *good, *[(Failed(0), 0.0)] * (percentage - 1))
         assert (CLOSED, OPEN) == (state.status, step(settings, state, Failed(0), 0.0)[0].status)
 
     def test_successes_do_not_open_it(self):
-        """A success that makes the volume full does not open it, whatever was before; the next failure does."""
+        """Successes that complete the volume do not open the breaker; the next failure does."""
         settings = BreakerSettings(volume_threshold=3)
         state, _ = after(settings, (Failed(0), 0.0), (Failed(0), 0.0), (Succeeded(0), 0.0))
         assert (CLOSED, OPEN) == (state.status, step(settings, state, Failed(0), 0.0)[0].status)
 
     @pytest.mark.parametrize(("now", "status"), [(0.1, OPEN), (0.101, CLOSED)])
     def test_results_leave_the_window(self, now, status):
-        """A failure counts for as long as the window says, and not longer."""
+        """Failures count for exactly the length of the window."""
         settings = BreakerSettings(volume_threshold=2, rolling_window="100ms")
         assert status is after(settings, (Failed(0), 0.0), (Failed(0), now))[0].status
 
     def test_the_window_rolls(self):
-        """What counts are the last hundred milliseconds at any time, not those since some beginning."""
+        """Results of the last hundred milliseconds count, at any instant."""
         settings = BreakerSettings(volume_threshold=2, rolling_window="100ms")
         assert OPEN is after(settings, (Succeeded(0), 0.0), (Failed(0), 0.09), (Failed(0), 0.11))[0].status
 
     def test_a_dropped_call_does_not_count(self):
-        """A call that was never sent is no result."""
+        """Calls that were never sent do not count as results."""
         assert (initial(QUICK), Noted(is_counted=False)) == after(QUICK, (Dropped(0), 0.0))
 
 
@@ -145,22 +145,22 @@ class TestOpen:
 
     @pytest.mark.parametrize(("now", "wait"), [(0.0, 50.001), (0.04, 10.001), (0.05, 0.001)])
     def test_it_refuses_and_says_for_how_long(self, now, wait):
-        """A call is refused until the sleep is over, its last instant included, and learns when to come back."""
+        """Calls are refused until the sleep is over, its last instant included, with the rest of the sleep."""
         state, _ = opened()
         assert (state, Refused(timedelta(milliseconds=wait))) == step(QUICK, state, Ask(), now)
 
     def test_after_its_sleep_the_next_call_is_the_canary(self):
-        """The first call after the sleep is admitted, under a token of its own."""
+        """After the sleep the first call is admitted, under a token of its own."""
         state, answer = half_open()
         assert (HALF_OPEN, Admitted(2, is_canary=True)) == (state.status, answer)
 
     def test_instants_are_exact(self):
-        """The end of the sleep does not depend on how a computer writes 1.05 s - 1 s."""
+        """Instants are computed without rounding errors, as in 1.05 s - 1 s."""
         state, _ = opened(now=1.0)
         assert [Refused, Admitted] == [type(step(QUICK, state, Ask(), now)[1]) for now in (1.05, 1.051)]
 
     def test_a_straggler_does_not_extend_the_sleep(self):
-        """A failure that was sent before it opened changes nothing."""
+        """Failures of calls that were sent before the breaker opened change nothing."""
         state, token = opened()
         assert (state, Noted(is_counted=False)) == step(QUICK, state, Failed(token), 0.04)
 
@@ -181,30 +181,30 @@ class TestHalfOpen:
         assert (state, Refused(timedelta(seconds=5, microseconds=1))) == step(QUICK, state, Ask(), 0.051)
 
     def test_a_good_canary_closes_it(self):
-        """The canary's success closes it with nothing counted."""
+        """After the canary's success the breaker is closed, with empty counts."""
         state, answer = half_open()
         assert BreakerState(CLOSED, era=3) == step(QUICK, state, Succeeded(answer.token), 0.06)[0]
 
     def test_a_bad_canary_opens_it(self):
-        """The canary's failure opens it, and it sleeps from then on."""
+        """After the canary's failure the breaker is open, and its sleep starts then."""
         state, answer = half_open()
         assert BreakerState(OPEN, era=3, since=60_000) == step(QUICK, state, Failed(answer.token), 0.06)[0]
 
     def test_a_dropped_canary_makes_room(self):
-        """If the canary tells nothing, the next call is the canary at once."""
+        """After a canary without a result, the next call is the canary at once."""
         state, answer = half_open()
         state, _ = step(QUICK, state, Dropped(answer.token), 0.06)
         assert Admitted(4, is_canary=True) == step(QUICK, state, Ask(), 0.06)[1]
 
     @pytest.mark.parametrize("result", [Succeeded, Failed, Dropped])
     def test_stragglers_do_not_decide(self, result):
-        """What was sent before it opened neither closes nor opens it."""
+        """Results of calls that were sent before the breaker opened neither close nor open it."""
         state, _ = half_open()
         assert (state, Noted(is_counted=False)) == step(QUICK, state, result(0), 0.06)
 
     @pytest.mark.parametrize(("now", "status"), [(5.051, HALF_OPEN), (5.051001, OPEN)])
     def test_a_lost_canary_has_failed(self, now, status):
-        """A canary that nobody hears of counts as failed when its time is up."""
+        """Canaries without a report count as failed after their timeout."""
         state, _ = half_open()
         assert status is as_of(QUICK, state, now).status
 
@@ -214,7 +214,7 @@ class TestHalfOpen:
         assert [Refused, Admitted] == [type(step(QUICK, state, Ask(), now)[1]) for now in (5.1, 5.102)]
 
     def test_a_canary_that_comes_after_its_time_is_a_straggler(self):
-        """The success of a canary that was given up does not close it."""
+        """Successes of a canary that has timed out do not close the breaker."""
         state, answer = half_open()
         assert OPEN is step(QUICK, state, Succeeded(answer.token), 5.06)[0].status
 
@@ -229,7 +229,7 @@ class TestReset:
         assert BreakerState(CLOSED, era=state.era + 1) == step(QUICK, state, Reset(), 0.06)[0]
 
     def test_it_forgets_those_who_are_out(self):
-        """A failure from before the reset does not count."""
+        """Failures of calls from before the reset do not count."""
         state, _ = after(QUICK, (Reset(), 0.0), (Failed(0), 0.0))
         assert CLOSED is state.status
 
@@ -256,7 +256,7 @@ def test_a_disabled_breaker_admits_and_counts_nothing():
 
 
 class Move(NamedTuple):
-    """What happens next in a course of events: time passes, then somebody asks, reports or resets."""
+    """A step in a sequence of events: time passes, then a caller asks, reports or resets."""
 
     kind: str
     pick: int
@@ -308,7 +308,7 @@ def walk(settings, course):
 
 @given(settings_, courses)
 def test_law_stragglers_change_nothing(settings, course):
-    """A report of another era leaves the state as time alone has made it, in every state."""
+    """Reports of another era leave the state as time alone has made it, in every state."""
     for each in walk(settings, course):
         if getattr(each.event, "token", each.before.era) != each.before.era:
             assert (each.before, Noted(is_counted=False)) == (each.after, each.answer)
@@ -327,7 +327,7 @@ def test_law_one_canary(settings, course):
 
 @given(settings_, courses)
 def test_law_an_open_breaker_sleeps(settings, course):
-    """From opening by a failure to the end of the sleep, nobody is admitted."""
+    """From opening by a failure to the end of the sleep, no call is admitted."""
     opened_at = None
     for each in walk(settings, course):
         if isinstance(each.event, Failed) and each.answer.is_counted and each.after.status is OPEN:
@@ -341,7 +341,7 @@ def test_law_an_open_breaker_sleeps(settings, course):
 
 @given(settings_, courses)
 def test_law_it_opens_for_a_reason(settings, course):
-    """A closed breaker opens by a failure only, with its volume full and its percentage reached."""
+    """Closed breakers open by a failure only, with the volume and the percentage reached."""
     for each in walk(settings, course):
         if each.before.status is CLOSED and each.after.status is OPEN:
             assert isinstance(each.event, Failed)
@@ -349,7 +349,7 @@ def test_law_it_opens_for_a_reason(settings, course):
 
 @given(settings_, courses)
 def test_law_the_sums_are_the_sums_of_the_slots(settings, course):
-    """The totals are those of the slots, slots are in order, and there are never more than the window has."""
+    """Totals are those of the slots, slots are in order, and there are never more than the window has."""
     for each in walk(settings, course):
         slots = each.after.slots
         assert (sum(good for _, good, _ in slots), sum(bad for _, _, bad in slots)) == each.after[4:]
@@ -372,7 +372,7 @@ def test_law_the_window_holds_what_is_young_enough(results):
 
 @given(settings_, courses)
 def test_law_the_state_is_plain_data(settings, course):
-    """A state survives being written as JSON and read back."""
+    """States are written as JSON and read back unchanged."""
     for each in walk(settings, course):
         status, era, since, slots, *sums = json.loads(json.dumps([each.after.status.value, *each.after[1:]]))
         assert each.after == BreakerState(BreakerStatus(status), era, since, tuple(map(tuple, slots)), *sums)
@@ -380,7 +380,7 @@ def test_law_the_state_is_plain_data(settings, course):
 
 @given(settings_, courses, st.floats(0, 100))
 def test_law_time_that_goes_back_breaks_nothing(settings, course, back):
-    """An instant before the last one is taken like any other: somebody answers, and the sums stay right."""
+    """Instants before the last one are accepted, and the sums stay right."""
     for each in walk(settings, course):
         state, _ = step(settings, each.after, Failed(each.after.era), each.now - back)
         assert (sum(good for _, good, _ in state.slots), sum(bad for _, _, bad in state.slots)) == state[4:]

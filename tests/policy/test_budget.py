@@ -24,17 +24,17 @@ BUDGETS = (TokenBudget(), RatioBudget(), ConcurrencyBudget(), ThrottleBudget())
     [(FAILURE, 14), (THROTTLED, 5), (LATE, 20), (LATE._replace(types=FAILURE.types, reason="TIMEOUT"), 20), (None, 14)],
 )
 def test_a_token_budget_has_prices(failure, price):
-    """A retry costs by its failure; a hedge, which nothing has failed for, costs as much as any."""
+    """Retries cost by their failure; a hedge costs as much as a retry."""
     assert price == TokenBudget(timeout_cost=20).open().spend(0, failure)
 
 
 def test_a_throttling_exception_can_be_named():
-    """What counts as throttling can be an exception type."""
+    """Throttling errors can be named by exception type."""
     assert 1 == TokenBudget(throttles=OSError, throttle_cost=1).open().spend(0, FAILURE)
 
 
 def test_success_returns_the_price_of_the_last_retry():
-    """A call that succeeds returns what its last retry cost, and one without retries returns the increment."""
+    """Calls that succeed return the cost of their last retry, and those without retries return the increment."""
     ledger = TokenBudget(capacity=100).open(50)
     price = ledger.spend(0, FAILURE)
     ledger.succeed(0, price)
@@ -87,7 +87,7 @@ def test_a_ratio_budget_bounds_amplification_over_time(steps, ratio):
 
 
 def test_a_ratio_budget_forgets():
-    """What was counted no longer counts after the time to live, retries no more than calls."""
+    """After the time to live neither calls nor retries count."""
     ledger = RatioBudget(1, minimum=0, ttl=10).open()
     ledger.begin(0)
     ledger.begin(0)
@@ -120,7 +120,7 @@ def test_a_concurrency_budget_bounds_retries_in_flight(calls, ratio, floor):
 
 
 def test_a_concurrency_budget_is_given_back():
-    """A retry that has ended makes room, and a call that has ended takes its share away."""
+    """Retries that have ended free a place, and calls that have ended remove their share."""
     ledger = ConcurrencyBudget(0.5, floor=0).open()
     for _ in range(4):
         ledger.begin(0)
@@ -145,7 +145,7 @@ def test_a_throttle_is_on_at_half():
 
 
 def test_a_throttle_lets_hedges_by_without_a_token():
-    """A hedge is granted as a retry is, but nothing has failed."""
+    """Hedges are granted like retries and take no token."""
     ledger = ThrottleBudget(4).open()
 
     assert 0 == ledger.spend(0, None)
@@ -154,7 +154,7 @@ def test_a_throttle_lets_hedges_by_without_a_token():
 
 @pytest.mark.parametrize("failure", [THROTTLED, LATE])
 def test_a_throttle_may_be_free_for_some_failures(failure):
-    """A failure that says that the target has not seen the call takes no token, and its retry is always granted."""
+    """Failures that the target has not seen take no token, and their retries are always granted."""
     ledger = ThrottleBudget(4, free=("THROTTLED", TimeoutError)).open(1)
 
     assert (0, None, 0) == (ledger.spend(0, failure), ledger.spend(0, FAILURE), ledger.spend(0, failure))
@@ -193,14 +193,14 @@ def test_a_throttle_stays_within_its_tokens(successes, tokens, thousandths):
     ],
 )
 def test_numbers_that_mean_nothing_are_refused(make, said):
-    """A budget with a number out of its range is refused, and the number is named."""
+    """Numbers out of their range are refused by name."""
     with pytest.raises(PolicyValueError, match=said):
         make()
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_budgets_are_values(budget):
-    """A budget is equal to another of the same numbers, and what it has seen is not part of it."""
+    """Budgets with equal numbers are equal, whatever their ledgers have counted."""
     twin = type(budget)(**budget.arguments())
     twin.open().spend(0, FAILURE)
 
@@ -210,7 +210,7 @@ def test_budgets_are_values(budget):
 
 @pytest.mark.parametrize("budget", BUDGETS)
 def test_every_ledger_hears_of_everything(budget):
-    """A whole call can be told to any kind of budget."""
+    """Every kind of budget accepts all calls of a whole call under a policy."""
     ledger = budget.open()
     ledger.begin(0)
     price = ledger.spend(0, FAILURE)
@@ -223,19 +223,19 @@ def test_every_ledger_hears_of_everything(budget):
 
 
 def test_a_budget_says_how_it_spends():
-    """The base classes leave to each kind what there is and what it costs."""
+    """`Budget` and `Ledger` leave amounts and prices to each kind."""
     for ask in (Budget().open, lambda: Ledger().spend(0, None), lambda: Ledger().left(0)):
         with pytest.raises(NotImplementedError):
             ask()
 
 
 def test_the_reserve_of_a_ratio_budget():
-    """The reserve is what the minimum comes to in the time that a call counts."""
+    """`reserve` is the minimum times the time to live."""
     assert 100 == RatioBudget(0.2, minimum=10).reserve
 
 
 def test_the_default_ratio_budget_is_a_careful_one():
-    """A tenth of the calls and one retry a second, for ten seconds: an outage costs at most 15 % more calls."""
+    """By default a tenth of the calls and one retry a second are granted for ten seconds, at most 15 % more calls."""
     ledger = RatioBudget().open()
     calls = 200
     for _ in range(calls):

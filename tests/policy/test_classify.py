@@ -21,7 +21,7 @@ class Busy(ConnectionError):
 
 
 def group(*leaves: BaseException) -> Failure:
-    """A group of exceptions as a failure."""
+    """Return a group of exceptions as a failure."""
     return Failure.of(BaseExceptionGroup("several", list(leaves)))
 
 
@@ -44,19 +44,19 @@ def test_types_and_reasons_become_names(on: object, expected: tuple[str, ...]):
 
 @pytest.mark.parametrize("on", [int, "timeout", "NoSuchError", "", None, 5, (OSError, 5), [int]])
 def test_what_is_neither_is_refused(on: object):
-    """A value that names neither an exception nor a reason is refused, with the field."""
+    """Values that name neither an exception nor a reason are refused, with the field."""
     with pytest.raises(PolicyValueError, match="^Rule.on"):
         names_of(on, "Rule.on")
 
 
 def test_naming_nothing_is_refused():
-    """An empty list of names would match nothing, which is said in another way."""
+    """Empty lists of names are refused, with the remedy."""
     with pytest.raises(PolicyValueError, match="on is empty.*for no retries use attempts=1"):
         names_of((), "on")
 
 
 def test_errors_of_the_iterable_are_its_own():
-    """A TypeError inside a user's generator is not taken for a wrong argument."""
+    """Errors of type TypeError inside a user's generator are raised unchanged."""
 
     def broken():
         """Go wrong half way."""
@@ -72,7 +72,7 @@ CONTROL_FLOW = [KeyboardInterrupt, SystemExit, GeneratorExit, asyncio.CancelledE
 
 @pytest.mark.parametrize("kind", CONTROL_FLOW, ids=qualified_name)
 def test_control_flow_is_known(kind: type[BaseException]):
-    """What ends a program or a task is control flow, its subclasses and groups with it included."""
+    """Exceptions that end a program or a task are control flow, as are their subclasses and groups with them."""
     assert is_control_flow(Failure.of(kind()))
     assert is_control_flow(Failure.of(type("Own", (kind,), {})()))
     assert is_control_flow(group(ValueError(), kind()))
@@ -100,12 +100,12 @@ def test_the_cancellation_of_trio_is_known():
 
 @pytest.mark.parametrize("error", [ValueError(), OSError(), TimeoutError(), ExceptionGroup("several", [OSError()])])
 def test_failures_are_no_control_flow(error: BaseException):
-    """An ordinary exception is no control flow."""
+    """Ordinary exceptions are not control flow."""
     assert not is_control_flow(Failure.of(error))
 
 
 def matching(on: object, failure: Failure, groups: str = "all") -> bool:
-    """Whether a failure matches what a user names."""
+    """Return True if a failure matches the names of a user."""
     return matches(None if on is None else frozenset(names_of(on, "on")), groups, failure)
 
 
@@ -113,18 +113,18 @@ def matching(on: object, failure: Failure, groups: str = "all") -> bool:
     "on", [None, Exception, BaseException, OSError, ConnectionError, Busy, "ERROR", (KeyError, Busy)]
 )
 def test_a_subclass_matches(on: object):
-    """A failure matches by its class, by any base class, and by its reason."""
+    """Failures match by their class, by any base class, and by their reason."""
     assert matching(on, Failure.of(Busy()))
 
 
 @pytest.mark.parametrize("on", [ValueError, TimeoutError, "TIMEOUT"])
 def test_another_class_does_not_match(on: object):
-    """A failure does not match by a class that is no base of its own, nor by another reason."""
+    """Failures do not match by a class that is not a base of their own, nor by another reason."""
     assert not matching(on, Failure.of(Busy()))
 
 
 def test_what_is_no_exception_needs_base_exception():
-    """A BaseException that is no Exception matches only by its own name or BaseException."""
+    """Instances of BaseException that are not an Exception match only by their own name or BaseException."""
     halt = Failure.of(type("Halt", (BaseException,), {})())
 
     assert not matching(None, halt)
@@ -133,7 +133,7 @@ def test_what_is_no_exception_needs_base_exception():
 
 
 def test_a_failure_without_an_exception_matches_by_reason():
-    """A failure that no exception caused matches where nothing is named, or its reason is."""
+    """Failures without an exception match if no name is given, or by their reason."""
     lost = Failure((), "the worker died", "WORKER_LOST")
 
     assert matching(None, lost)
@@ -152,21 +152,21 @@ def test_a_failure_without_an_exception_matches_by_reason():
     ],
 )
 def test_a_group_is_judged_by_its_leaves(groups: str, leaves: tuple[BaseException, ...], expected: bool):
-    """A group matches if all, any or none of its leaves decide it."""
+    """Groups match according to ``groups`` and their leaves."""
     assert expected == matching(ValueError, group(*leaves), groups)
 
 
 @pytest.mark.parametrize("groups", ["all", "any"])
 @pytest.mark.parametrize("on", [None, Exception, BaseException])
 def test_any_exception_means_any_leaf(on: object, groups: str):
-    """Where any exception matches, a group of exceptions does."""
+    """Groups match if any exception does."""
     assert matching(on, group(ValueError(), OSError()), groups)
     assert not matching(on, group(ValueError(), OSError()), "never")
 
 
 @pytest.mark.parametrize("groups", ["all", "any", "never"])
 def test_a_group_can_be_named_itself(groups: str):
-    """A group whose own type is named matches whatever is in it."""
+    """Groups match by their own type, whatever their leaves."""
     assert matching((ExceptionGroup, KeyError), Failure.of(ExceptionGroup("several", [OSError()])), groups)
 
 
@@ -194,12 +194,12 @@ DESCRIBED = Failure(("app.Answer", "builtins.Exception"), "busy", "HTTP_503")
     ],
 )
 def test_a_described_failure_is_a_candidate_by_name(on: object, described: Failure, candidate: bool):
-    """What is retried is what is named, unless the description has settled it."""
+    """Failures are retried by name, unless the description has settled it."""
     assert described._replace(candidate=candidate) == reading(lambda _: described, on)(Busy())
 
 
 def test_what_is_not_described_is_not_retried():
-    """An exception that the function knows nothing of stays without a description."""
+    """Exceptions that the function does not describe have no description."""
     assert None is reading(lambda _: None, None)(Busy())
 
 

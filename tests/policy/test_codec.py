@@ -54,7 +54,7 @@ WRITTEN = {
 
 
 def changed(path: str, value: Any) -> Any:
-    """The written policy with one place changed."""
+    """Return the written policy with one place changed."""
     data = json.loads(json.dumps(WRITTEN))
     *way, last = path.split(".")
     place = data
@@ -65,20 +65,20 @@ def changed(path: str, value: Any) -> Any:
 
 
 def test_a_policy_is_written_whole():
-    """A policy is written with all its fields, so that later defaults do not change it."""
+    """Policies are written with all their fields, so that later defaults do not change them."""
     assert WRITTEN == FULL.to_dict()
     assert FULL == Policy.from_dict(WRITTEN)
 
 
 @given(policies())
 def test_policies_survive_json(policy: Policy):
-    """A policy that is written as JSON and read is equal to what it was."""
+    """Policies that are written as JSON and read are equal to the original."""
     assert policy == Policy.from_dict(json.loads(json.dumps(policy.to_dict())))
 
 
 @given(policies(), policies())
 def test_combined_policies_survive_json(a: Policy, b: Policy):
-    """A combination of policies survives JSON as well."""
+    """Combinations of policies that are written as JSON and read are equal to the original."""
     for policy in (a & b, a | (b >> a)):
         assert policy == Policy.from_dict(json.loads(json.dumps(policy.to_dict())))
 
@@ -107,7 +107,7 @@ def test_rare_backoffs_survive_json_too(backoff: Backoff):
 
 
 def test_an_open_deadline_stays_open():
-    """A deadline that was left to the place is written as that."""
+    """Deadlines that are left to the place are written as ``default``."""
     assert "default" == Policy().to_dict()["deadline"]
     assert Policy.from_dict(Policy().to_dict()) != Policy(deadline=None)
 
@@ -123,7 +123,7 @@ def test_an_open_deadline_stays_open():
     ],
 )
 def test_what_has_no_name_cannot_be_written(policy: Policy, said: str):
-    """A function or an object in a policy is refused when it is written, with the field."""
+    """Functions and objects in a policy are refused when it is written, with the field."""
     with pytest.raises(PolicyValueError) as refused:
         policy.to_dict()
 
@@ -173,7 +173,7 @@ def test_no_key_may_be_missing(key: str):
     ],
 )
 def test_wrong_values_are_named(path: str, value: Any, said: str | None):
-    """A wrong value is refused with the way to it."""
+    """Wrong values are refused with their path."""
     if said is None:
         assert Policy.from_dict(changed(path, value)).attempts is None
         return
@@ -196,7 +196,7 @@ def test_wrong_values_are_named(path: str, value: Any, said: str | None):
     ],
 )
 def test_what_is_no_policy_is_refused(data: Any, said: str):
-    """What is no policy is refused where it goes wrong."""
+    """Data that is not a policy is refused with the path of the fault."""
     with pytest.raises(PolicyValueError) as refused:
         Policy.from_dict(data)
 
@@ -204,7 +204,7 @@ def test_what_is_no_policy_is_refused(data: Any, said: str):
 
 
 def test_options_of_a_named_backoff_are_a_mapping():
-    """The options of a named function are a mapping of numbers."""
+    """Options of a named function must be a mapping of numbers."""
     written = {"kind": "named", "name": "fibonacci", "options": {"base": 2}}
 
     assert Backoff.named("fibonacci", base=2) == backoff_from_dict(written)

@@ -20,7 +20,7 @@ NEVER = Backoff.constant(0).take(0)
 
 
 def same(a: Backoff, b: Backoff) -> bool:
-    """Whether two schedules have the same delays and floors, as far as a test looks."""
+    """Return True if two schedules have the same first delays and floors."""
     looked = range(1, 25)
     return [a.delay(n) for n in looked] == [b.delay(n) for n in looked]
 
@@ -35,14 +35,14 @@ def test_operators_are_associative(a: Backoff, b: Backoff, c: Backoff):
 
 @given(backoffs, backoffs)
 def test_and_and_or_are_commutative(a: Backoff, b: Backoff):
-    """The order of the parts makes no difference to `&` and `|`."""
+    """`&` and `|` give the same schedule for either order of the parts."""
     assert same(a & b, b & a)
     assert same(a | b, b | a)
 
 
 @given(backoffs)
 def test_and_and_or_are_idempotent(a: Backoff):
-    """A schedule combined with itself is itself."""
+    """Combined with itself, a schedule is unchanged."""
     assert same(a, a & a)
     assert same(a, a | a)
 
@@ -72,7 +72,7 @@ def test_and_and_or_distribute(a: Backoff, b: Backoff, c: Backoff):
 
 @given(backoffs, lengths)
 def test_a_cap_keeps_the_end(a: Backoff, cap: float):
-    """A cap shortens delays and leaves the end where it is."""
+    """Caps shorten delays and keep the end."""
     capped = a.cap(cap)
 
     assert a.length == capped.length
@@ -81,7 +81,7 @@ def test_a_cap_keeps_the_end(a: Backoff, cap: float):
 
 @given(backoffs, backoffs, lengths)
 def test_a_cap_distributes(a: Backoff, b: Backoff, cap: float):
-    """A cap on a combination is a cap on its parts."""
+    """For a combination, a cap has the same effect as a cap for each part."""
     assert same((a & b).cap(cap), a.cap(cap) & b.cap(cap))
     assert same((a | b).cap(cap), a.cap(cap) | b.cap(cap))
     assert same((a >> b).cap(cap), a.cap(cap) >> b.cap(cap))
@@ -89,7 +89,7 @@ def test_a_cap_distributes(a: Backoff, b: Backoff, cap: float):
 
 @given(backoffs, lengths)
 def test_a_floor_lengthens_delays(a: Backoff, floor: float):
-    """A floor lengthens delays, leaves the end where it is, and binds jitter."""
+    """Floors lengthen delays, keep the end, and are lower bounds of jitter."""
     floored = a.floor(floor)
 
     assert [max(delay, floor) for delay in a.delays(20)] == floored.delays(20)
@@ -105,7 +105,7 @@ def test_take_limits_the_retries(a: Backoff, n: int, m: int):
 
 @given(backoffs, lengths)
 def test_up_to_limits_the_sum(a: Backoff, total: float):
-    """The delays up to a total are as many as fit below it, within it, or past it by the last one."""
+    """Delays up to a total are as many as fit below it, within it, or past it by the last one."""
     for end, fits in FITS.items():
         taken = UpTo(a, total, end=end).delays(20)
         assert a.delays(len(taken)) == taken
@@ -122,7 +122,7 @@ FITS: dict[str, Callable[[list[float], float], bool]] = {
 
 
 def in_order(delays: list[float]) -> float:
-    """A sum with the roundings of one addition after the other; the built-in one has others."""
+    """Return a sum with the roundings of one addition after the other; the built-in one has others."""
     total = 0.0
     for delay in delays:
         total += delay
@@ -136,7 +136,7 @@ def test_give_up_over_ends_at_the_first_long_delay():
 
 
 def test_a_limit_that_is_never_reached_does_not_end():
-    """A limit on delays or sums that a schedule never comes to leaves its length."""
+    """Limits that a schedule never reaches leave its length unchanged."""
     assert Backoff.constant(1).give_up_over(1).length is None
     assert Backoff.constant(0).up_to(1).length is None
     assert 3 == Backoff.constant(0).take(3).up_to(1).length
@@ -145,7 +145,7 @@ def test_a_limit_that_is_never_reached_does_not_end():
 
 @pytest.mark.parametrize(("end", "length"), [("below", 86_399), ("within", 86_400), ("past", 86_400)])
 def test_a_limit_may_be_far_away(end: str, length: int):
-    """A sum or a delay may come to its limit after any number of retries."""
+    """Limits of sums and of delays may be reached after any number of retries."""
     assert length == Backoff.constant(1).up_to("1d", end=end).length
     assert 10_000 == Backoff.constant(1).up_to(10_000, end=end).length + (end == "below")
     assert 50_000 == Backoff.constant(1).take(50_000).up_to("1d", end=end).length
@@ -154,7 +154,7 @@ def test_a_limit_may_be_far_away(end: str, length: int):
 
 
 def test_jitter_keeps_to_the_floors_of_the_parts():
-    """The floor of a composed schedule is that of the part that gives the delay, or a safe one."""
+    """Floors of composed schedules are those of the part that gives the delay, or lower."""
     a, b = Backoff.constant(5).floor(2), Backoff.constant(7).floor(3)
 
     assert (3, 2) == ((a & b).lowest(1), (a | b).lowest(1))
@@ -166,26 +166,26 @@ def test_jitter_keeps_to_the_floors_of_the_parts():
 
 @pytest.mark.parametrize("n", [-1, 1.5, True, "3", None])
 def test_take_wants_a_number(n: object):
-    """The number of retries to take is a whole number from zero up."""
+    """`take` needs a whole number, zero or more."""
     with pytest.raises(PolicyValueError, match="the number of retries is a whole number, zero or more"):
         EVER.take(n)
 
 
 def test_up_to_has_three_ends():
-    """A word that is no end is refused."""
+    """Unknown words for the end of `up_to` are refused."""
     with pytest.raises(PolicyValueError, match="end='at'"):
         EVER.up_to(1, end="at")
 
 
 @pytest.mark.parametrize("operator", [Backoff.__and__, Backoff.__or__, Backoff.__rshift__])
 def test_only_schedules_combine(operator: Callable[[object, object], object]):
-    """Combining a schedule with anything else is refused."""
+    """Combining a schedule with any other value is refused."""
     with pytest.raises(PolicyValueError, match="5 is not a Backoff"):
         operator(EVER, 5)
 
 
 def test_a_schedule_that_draws_is_no_part():
-    """A schedule that draws by itself cannot be combined, but its envelope can."""
+    """Schedules that draw cannot be combined, but their envelopes can."""
     drawing = Decorrelated(1, 20)
 
     with pytest.raises(PolicyValueError, match=r"a decorrelated backoff draws .*\.envelope can"):

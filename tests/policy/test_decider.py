@@ -46,7 +46,7 @@ PLAIN = Policy(on=OSError, attempts=6, backoff=Backoff.exponential(1, 60), jitte
 def decide(
     policy: Policy, failure: Failure = OS_ERROR, attempts: int = 1, elapsed: float = 0, sample: float = 0.5, **more: Any
 ) -> Decision:
-    """What a policy decides, told in numbers."""
+    """Return the decision of a policy for a history given in numbers."""
     return policy.decide(History(attempts, START, **more), failure, START + elapsed * SECOND, sample)
 
 
@@ -54,21 +54,21 @@ def decide(
 
 
 def test_a_failure_is_retried_after_the_backoff():
-    """An ordinary failure is retried after the delay of its number."""
+    """Ordinary failures are retried after the delay of their number."""
     assert [Retry(n * SECOND, n * SECOND, "backoff") for n in (1, 2, 4, 8, 16)] == [
         decide(PLAIN, attempts=attempts) for attempts in range(1, 6)
     ]
 
 
 def test_permanent_beats_all():
-    """What the handler calls final is given up at once, whatever else holds."""
+    """Failures that the handler declares final are given up at once, whatever the policy."""
     failure = OS_ERROR._replace(permanent="stolen card", candidate=True, hint=SECOND)
 
     assert GiveUp("stolen card", "permanent") == decide(PLAIN, failure)
 
 
 def test_other_failures_are_given_up():
-    """A failure that the policy does not name is given up."""
+    """Failures that the policy does not name are given up."""
     assert GiveUp("ValueError is not one of the failures that this policy retries", "not_matched") == decide(
         PLAIN, Failure.of(ValueError())
     )
@@ -87,13 +87,13 @@ def test_control_flow_passes_whatever_is_named(policy: Policy):
 
 
 def test_what_was_settled_before_stays_settled():
-    """A candidate is retried and a non-candidate given up, whatever the policy names."""
+    """Settled candidates are retried and settled non-candidates given up, whatever the policy names."""
     assert "backoff" == decide(PLAIN, Failure.of(ValueError())._replace(candidate=True)).rule
     assert "not_matched" == decide(PLAIN, OS_ERROR._replace(candidate=False)).rule
 
 
 def test_a_reason_can_be_named():
-    """A policy that names a reason tells failures of one type apart by it."""
+    """Policies that name a reason distinguish failures of one type by it."""
     policy = Policy(on="TIMEOUT", jitter="none")
 
     assert ["backoff", "not_matched"] == [
@@ -115,14 +115,14 @@ def test_a_reason_can_be_named():
 def test_an_unknown_outcome_is_repeated_only_if_it_may(
     stage: Stage, idempotent: bool | None, reason: str, expected: str
 ):
-    """In flight, only an idempotent call is repeated, or one whose reason allows it (RFC 0049)."""
+    """In flight, only an idempotent call is repeated, or one with a reason that allows it (RFC 0049)."""
     failure = Failure.of(OSError(), stage=stage, reason=reason)
 
     assert expected == decide(Policy(idempotent=idempotent), failure).rule
 
 
 def test_the_last_attempt_computes_no_delay():
-    """When all attempts are used the error surfaces, also where the backoff would go wrong."""
+    """After the last attempt the error surfaces and no delay is computed, so an invalid backoff has no effect."""
     Backoff.register("test bomb", lambda retry: 1.0 if retry == 1 else float("nan"))
     policy = Policy(attempts=2, backoff=Backoff.named("test bomb"), jitter="none")
 
@@ -133,7 +133,7 @@ def test_the_last_attempt_computes_no_delay():
 
 
 def test_a_backoff_may_end():
-    """A schedule without further delays gives up."""
+    """Schedules without further delays make the policy give up."""
     policy = Policy(attempts=9, backoff=Backoff.listed([1], end="stop"), jitter="none")
 
     assert GiveUp("all 1 retries of the backoff are used", "backoff") == decide(policy, attempts=2)
@@ -143,14 +143,14 @@ def test_a_backoff_may_end():
     ("jitter", "expected"), [("full", 3), ("equal", 4.5), (Jitter.plus(0.5), 7.5), ("none", 6)], ids=str
 )
 def test_jitter_is_drawn_after_the_backoff(jitter: Jitter | str, expected: float):
-    """The delay is drawn from the backoff, which stays on record."""
+    """Delays are drawn from the backoff, and the decision also has the nominal delay."""
     policy = Policy(backoff=Backoff.constant(6), jitter=jitter)
 
     assert Retry(expected * SECOND, 6 * SECOND, "backoff") == decide(policy, sample=0.5)
 
 
 def test_a_backoff_that_draws_gets_the_previous_delay():
-    """A decorrelated delay follows the delay before, and has its own end on record."""
+    """Decorrelated delays depend on the delay before, and the decision has their maximum as nominal delay."""
     policy = Policy(backoff=Backoff.decorrelated(1, 20), attempts=9)
 
     assert Retry(2 * SECOND, 3 * SECOND, "backoff") == decide(policy)
@@ -162,21 +162,21 @@ def test_a_backoff_that_draws_gets_the_previous_delay():
 
 @pytest.mark.parametrize(("hint", "expected"), [(0, 1), (0.5, 1), (30, 30)])
 def test_a_hint_is_a_floor(hint: float, expected: float):
-    """A hint longer than the backoff is waited, a shorter one is not."""
+    """Hints longer than the backoff replace the delay, shorter ones do not."""
     failure = OS_ERROR._replace(hint=hint * SECOND)
 
     assert Retry(expected * SECOND, SECOND, "hint" if hint > 1 else "backoff") == decide(PLAIN, failure)
 
 
 def test_a_hint_can_be_ignored():
-    """A policy may ignore hints."""
+    """Policies may ignore hints."""
     assert Retry(SECOND, SECOND, "backoff") == decide(PLAIN.with_(hints="ignore"), OS_ERROR._replace(hint=30 * SECOND))
 
 
 @pytest.mark.parametrize("hints", ["obey", "ignore"])
 @pytest.mark.parametrize("delay", [0.25, 30])
 def test_retry_after_replaces_the_backoff(hints: str, delay: float):
-    """What the handler dictates is waited, shorter or longer than the backoff, also where hints are ignored."""
+    """Delays of `RetryAfter` apply whether they are shorter or longer than the backoff, even if hints are ignored."""
     assert Retry(delay * SECOND, SECOND, "hint") == decide(PLAIN.with_(hints=hints), Failure.of(RetryAfter(delay)))
 
 
@@ -190,7 +190,7 @@ def test_a_hint_is_only_jittered_upwards():
 
 
 def test_a_hint_may_be_too_long():
-    """A hint longer than the policy accepts ends the call."""
+    """Hints longer than the policy accepts end the call."""
     policy = PLAIN.with_(max_hint="1m")
 
     assert GiveUp("asked to wait 1m1s, longer than max_hint=1m", "hint") == decide(
@@ -200,7 +200,7 @@ def test_a_hint_may_be_too_long():
 
 
 def test_a_hint_beyond_all_time_does_not_overflow():
-    """The longest possible hint is cut to a thousand years, and still passes any deadline."""
+    """Hints are cut to a thousand years, and still pass any deadline."""
     failure = OS_ERROR._replace(hint=timedelta.max)
 
     assert timedelta(days=365_250) == decide(PLAIN, failure).delay
@@ -208,7 +208,7 @@ def test_a_hint_beyond_all_time_does_not_overflow():
 
 
 def test_a_hint_in_the_past_is_no_delay():
-    """A negative hint that an adapter dictates means at once."""
+    """Negative hints of an adapter mean no delay."""
     failure = OS_ERROR._replace(hint=-SECOND, reason="RETRY_AFTER")
 
     assert timedelta(0) == decide(PLAIN, failure).delay
@@ -222,7 +222,7 @@ def test_a_hint_in_the_past_is_no_delay():
     [(8.999, "backoff"), (9, "deadline"), (10, "deadline"), (99, "deadline")],
 )
 def test_a_wait_must_end_before_the_deadline(elapsed: float, expected: str):
-    """A wait that would end at the deadline or after it is not begun."""
+    """Waits that would end at the deadline or after it are not started."""
     assert expected == decide(PLAIN.with_(deadline=10), elapsed=elapsed).rule
 
 
@@ -258,7 +258,7 @@ VALUE = Failure.of(ValueError())
 
 
 def test_the_first_rule_that_matches_decides():
-    """Of several rules that match the first one decides, and says so."""
+    """Among several matching rules the first one decides, and the decision names it."""
     assert [0, 1, 2, 3, None] == [RULED.rule_for(failure) for failure in (TIMEOUT, CONNECTION, OS_ERROR, KEY, VALUE)]
     assert [
         "rule 1 (TIMEOUT)",
@@ -270,7 +270,7 @@ def test_the_first_rule_that_matches_decides():
 
 
 def test_a_rule_with_attempts_is_counted_apart():
-    """A rule's own attempts count its own failures, whatever else has failed."""
+    """Attempts of a rule count its own failures, whatever other failures there are."""
     spent = decide(RULED, TIMEOUT, attempts=2, by_rule=(1,))
 
     assert Retry(7 * SECOND, 7 * SECOND, "rule 1 (TIMEOUT)") == decide(RULED, TIMEOUT, attempts=9)
@@ -278,26 +278,26 @@ def test_a_rule_with_attempts_is_counted_apart():
 
 
 def test_failures_counted_apart_do_not_use_up_the_policy():
-    """What a rule counts for itself, the policy does not count."""
+    """Failures that a rule counts itself do not count for the policy."""
     assert Retry(2 * SECOND, 2 * SECOND, "backoff") == decide(RULED, VALUE, attempts=7, by_rule=(1, 0, 4, 0))
     assert "attempts" == decide(RULED, VALUE, attempts=8, by_rule=(1, 0, 4, 0)).rule
 
 
 def test_a_rule_without_attempts_counts_for_the_policy():
-    """A rule without attempts of its own shares the policy's, and starts its own backoff at its own first failure."""
+    """Rules without attempts share the policy's, and start their own backoff at their own first failure."""
     assert 10 * SECOND == decide(RULED, CONNECTION, attempts=2).delay
     assert 11 * SECOND == decide(RULED, CONNECTION, attempts=2, by_rule=(0, 1)).delay
     assert "attempts" == decide(RULED, CONNECTION, attempts=3, by_rule=(0, 2)).rule
 
 
 def test_a_rule_without_backoff_waits_as_the_policy():
-    """A rule without a backoff of its own has the policy's, at the policy's count."""
+    """Rules without a backoff use the policy's, at the policy's count."""
     assert 2 * SECOND == decide(RULED, KEY, attempts=2).delay
     assert 4 * SECOND == decide(RULED, OS_ERROR, attempts=3, by_rule=()).delay
 
 
 def test_the_history_advances():
-    """The next history has one attempt more, the last delay, and one more for the rule that matched."""
+    """After a retry the history has one attempt more, the delay, and one more for the rule that matched."""
     first = History(1, START)
     second = RULED.advance(first, CONNECTION, SECOND, now=START, sample=0.5)
     third = RULED.advance(second, VALUE, 2 * SECOND, now=START, sample=0.5)
@@ -308,7 +308,7 @@ def test_the_history_advances():
 
 
 def remembered(policy: Policy, luck: list[float], failed: Failure = OS_ERROR) -> tuple[list[float], tuple[int, ...]]:
-    """The delays of one call in seconds, and what its history holds at the end."""
+    """Return the delays of one call in seconds, and the numbers that its history keeps at the end."""
     history, delays = History(1, START), []
     for sample in luck:
         decision = policy.decide(history, failed, START, sample)
@@ -319,7 +319,7 @@ def remembered(policy: Policy, luck: list[float], failed: Failure = OS_ERROR) ->
 
 
 def test_a_schedule_that_remembers_has_its_sample_kept():
-    """The history of a call keeps the sample before, behind the counts of rules; a call written by hand has none."""
+    """Histories keep the previous sample after the counts of rules; one written by hand has none."""
     smooth = Backoff.smooth(1)
     policy = PLAIN.with_(backoff=smooth, jitter=None)
     expected = [smooth.draw(1, None, 0.25), smooth.draw(2, None, 0.75, 0.25), smooth.draw(3, None, 0.5, 0.75)]
@@ -331,7 +331,7 @@ def test_a_schedule_that_remembers_has_its_sample_kept():
 
 
 def test_each_schedule_that_remembers_has_a_memory_of_its_own():
-    """A rule with a schedule of its own does not mix its samples with those of the policy; one without shares them."""
+    """Rules with a schedule of their own keep their own samples; other rules share those of the policy."""
     smooth, own = Backoff.smooth(1), Backoff.smooth(10)
     rules = [Rule(TimeoutError, backoff=own), Rule(ConnectionError), Rule(OSError, backoff=Backoff.constant(1))]
     policy = Policy(attempts=9, deadline=None, backoff=smooth, rules=rules)
@@ -352,7 +352,7 @@ def test_counts_of_another_policy_do_no_harm():
 
 
 def test_a_classifier_sees_the_exception():
-    """A classifier may say yes or no, a reason, or the whole failure."""
+    """Classifiers may return True or False, a reason, or the whole failure."""
     answers: dict[type[BaseException], Any] = {
         OSError: True,
         ValueError: False,
@@ -371,7 +371,7 @@ def test_a_classifier_sees_the_exception():
 
 
 def test_a_signal_beats_a_classifier():
-    """What a handler says by a signal is not overruled by a classifier."""
+    """Signals of a handler take precedence over a classifier."""
     assert policy_no.classify(RetryAfter(5)).candidate is True
 
 
@@ -379,7 +379,7 @@ policy_no = Policy(on=lambda error: False)
 
 
 def test_a_classifier_cannot_be_left_out():
-    """A failure that the classifier has not seen is refused, since a guess could be wrong in both ways."""
+    """Failures that the classifier has not seen are refused."""
     with pytest.raises(PolicyValueError, match="pass what policy.classify"):
         decide(policy_no)
 
@@ -396,7 +396,7 @@ def test_without_a_classifier_an_exception_is_described():
 
 @given(policies(), histories, failures, nows, samples)
 def test_a_decision_is_pure(policy: Policy, history: History, failure: Failure, now: datetime, sample: float):
-    """The same question has the same answer, also from an equal policy that remembers nothing."""
+    """Equal questions have equal answers, also from an equal policy with empty caches."""
     fresh = Policy.from_dict(policy.to_dict())
 
     assert policy.decide(history, failure, now, sample) == policy.decide(history, failure, now, sample)
@@ -428,7 +428,7 @@ def test_a_delay_stays_within_the_cap(backoff: Backoff, jitter: Jitter, cap: flo
 def test_no_retry_passes_the_deadline(
     policy: Policy, attempts: int, deadline: timedelta, elapsed: timedelta, sample: float
 ):
-    """A retry ends before the deadline, or at it without a call."""
+    """Retries end before the deadline, or at it without a call."""
     policy = policy.with_(on=None, attempts=9, deadline=deadline)
     elapsed %= deadline * 2
     decision = policy.decide(History(attempts, START), OS_ERROR, START + elapsed, sample)
@@ -451,7 +451,7 @@ def test_only_candidates_are_retried(policy: Policy, history: History, failure: 
 
 
 class Busy(OSError):
-    """An error of a user that may say when to come back."""
+    """An exception of a user that may have a hint."""
 
     hint: timedelta | None = None
 
@@ -485,7 +485,7 @@ def telling_errors(draw: st.DrawFn) -> BaseException:
 def test_the_quick_answer_is_the_decision(  # the arguments of `quick`, and a jitter that it is made for
     policy: Policy, jitter: str, error: BaseException, attempts: int, elapsed: int, sample: float
 ):
-    """Where there is a quick answer it is that of `decide`, to the microsecond."""
+    """Quick answers are those of `decide`, to the microsecond."""
     policy = policy.with_(jitter=jitter, rules=policy.rules[:0] if elapsed % 4 else policy.rules)
     quick = policy.quick(error, attempts, elapsed, sample)
     if quick is not None:
@@ -514,7 +514,7 @@ def test_the_quick_answer_is_the_decision(  # the arguments of `quick`, and a ji
     ids=str,
 )
 def test_there_is_a_quick_answer_for_the_commonest_case(policy: Policy, quick: float | None):
-    """A plain failure of a plain policy has a quick answer, at the second attempt after one second."""
+    """Plain failures of a plain policy have a quick answer, at the second attempt after one second."""
     assert quick == policy.quick(OSError(), 2, 1.0, 0.5)
     assert quick == policy.quick(OSError(), 2, 1.0, 0.5)
 

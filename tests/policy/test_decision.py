@@ -28,13 +28,13 @@ def test_decisions_are_frozen(value: object):
 
 
 def test_a_first_failure_has_an_empty_history():
-    """A history needs only the number of attempts and the start."""
+    """Histories need only the number of attempts and the start."""
     assert (1, START, None, ()) == History(attempts=1, started_at=START)
 
 
 @pytest.mark.parametrize("attempts", [None, 1, 3, 2**31])
 def test_attempts_count_from_one(attempts: int | None):
-    """A number of attempts is kept, and None for no limit."""
+    """Numbers of attempts are kept, and None for no limit."""
     assert attempts == check_attempts(attempts, "attempts")
 
 
@@ -46,7 +46,7 @@ def test_other_numbers_of_attempts_are_refused(attempts: object):
 
 
 def test_give_up_says_what_would_pass_the_deadline():
-    """Giving up before the deadline says how long the wait would be, and whether it was asked for."""
+    """Giving up before the deadline has a reason with the length of the wait and its source."""
     deadline = 90 * SECOND
 
     assert GiveUp("the next wait, 20s, would pass the deadline of 1m30s (1m20s gone)", "deadline") == past_deadline(
@@ -66,7 +66,7 @@ def test_a_deadline_that_has_passed_is_final(mode: str):
 
 
 def test_truncate_waits_to_the_deadline():
-    """Truncating waits for what is left, and the rule says that no call follows."""
+    """Truncating waits for the rest, and the rule is ``deadline``: no call follows."""
     assert Retry(10 * SECOND, 16 * SECOND, "deadline") == past_deadline(
         WAIT, START, 80 * SECOND, 90 * SECOND, "truncate"
     )

@@ -38,7 +38,7 @@ SECOND, HOUR = timedelta(seconds=1), timedelta(hours=1)
     ],
 )
 def test_directives_are_read(text: str, expected: Directive):
-    """A directive has retries, a minimum, a maximum and a catch, each but the second optional."""
+    """Directives have retries, a minimum, a maximum and a catch, all optional but the minimum."""
     assert expected == read_directive(text)
 
 
@@ -77,7 +77,7 @@ def test_directives_are_read(text: str, expected: Directive):
     ],
 )
 def test_faults_are_pointed_at(text: str, at: int, said: str):
-    """A directive that cannot be read is refused with the place of the fault."""
+    """Unreadable directives are refused with the place of the fault."""
     with pytest.raises(PolicySyntaxError) as refused:
         read_directive(text)
 
@@ -93,7 +93,7 @@ def test_faults_are_pointed_at(text: str, at: int, said: str):
     ],
 )
 def test_nonsense_is_pointed_at(text: str, at: int, said: str):
-    """A directive that can be read and means nothing sensible is refused with the place of the fault."""
+    """Readable directives with an invalid value are refused with the place of the fault."""
     with pytest.raises(PolicyValueError) as refused:
         read_directive(text)
 
@@ -103,7 +103,7 @@ def test_nonsense_is_pointed_at(text: str, at: int, said: str):
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("count", [10**18, 2**63 - 2, 2**63 - 1])
 def test_a_count_of_nineteen_digits_is_read(count: int, strict: bool):
-    """The largest count of 64 bits is legal, however many digits it has."""
+    """Counts up to 2**63 - 1 are read, with any number of digits."""
     policy = Policy.parse(f"{count} 1s", strict=strict)
 
     assert count == policy.retries
@@ -120,13 +120,13 @@ def test_leading_zeros_do_not_count(strict: bool):
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_count_of_a_million_digits_is_refused(strict: bool):
-    """A count of absurd length is refused by its length, before it is computed."""
+    """Counts of a million digits are refused by their length, before they are computed."""
     with pytest.raises(PolicyError):
         Policy.parse(f"{'9' * 1_000_000} 1s", strict=strict)
 
 
 def test_the_message_shows_what_would_be_valid():
-    """The whole message draws the directive and says what to write."""
+    """Messages draw the directive and show a valid form."""
     with pytest.raises(PolicySyntaxError) as refused:
         Policy.parse("10")
 
@@ -154,7 +154,7 @@ millis = st.integers(0, 10**9).map(lambda count: timedelta(milliseconds=count))
 def test_what_a_directive_says_is_written_back(
     retries: int, minimum: timedelta, more: timedelta | None, catch: str | None
 ):
-    """A policy that was read from a directive is written as one that says the same."""
+    """Policies that were read from a directive are written as an equal directive."""
     words = [str(retries)]
     if retries or catch:
         words += [format_duration(minimum)] + ([] if more is None else [format_duration(minimum + more)])
@@ -179,7 +179,7 @@ def test_what_a_directive_says_is_written_back(
     ],
 )
 def test_directives_have_one_form(text: str, written: str):
-    """A directive is written with its number, without the default maximum, in the shortest units."""
+    """Directives are written with their number, without the default maximum, in the shortest units."""
     assert written == Policy.parse(text).directive()
 
 
@@ -209,7 +209,7 @@ SAID = Policy.parse("10 5s 1m")
     ],
 )
 def test_what_a_directive_cannot_say_is_refused(changes: dict[str, object], said: str):
-    """A policy that a directive cannot say is refused with the field that stands in the way."""
+    """Policies that a directive cannot express are refused with the field that prevents it."""
     with pytest.raises(PolicyValueError) as refused:
         SAID.with_(**changes).directive()
 

@@ -37,13 +37,13 @@ def test_text_is_read(text: str, expected: float):
     [(timedelta(minutes=2), timedelta(minutes=2)), (2, timedelta(seconds=2)), (0.25, timedelta(milliseconds=250))],
 )
 def test_other_forms_are_read(value: object, expected: timedelta):
-    """A timedelta stays what it is, and a number counts seconds."""
+    """Values of timedelta are kept, and numbers count seconds."""
     assert expected == parse_duration(value)
 
 
 @pytest.mark.parametrize("value", ["99999999999999999999d", 1e300, 10**400, timedelta.max])
 def test_what_is_too_long_is_cut(value: object):
-    """A span of more than a thousand years is cut to that, in every form."""
+    """Spans of more than a thousand years are cut to that, in every form."""
     assert LONGEST == parse_duration(value)
 
 
@@ -68,7 +68,7 @@ def test_what_is_too_long_is_cut(value: object):
     ],
 )
 def test_faults_are_pointed_at(text: str, at: int, problem: str):
-    """A text that cannot be read is refused with the place of the fault."""
+    """Unreadable texts are refused with the place of the fault."""
     with pytest.raises(PolicySyntaxError) as refused:
         parse_duration(text)
 
@@ -77,7 +77,7 @@ def test_faults_are_pointed_at(text: str, at: int, problem: str):
 
 @pytest.mark.parametrize("value", [-1, -0.001, nan, inf, -inf, timedelta(seconds=-1), True, None, [1]])
 def test_what_is_no_duration_is_refused(value: object):
-    """A negative, infinite or undefined number, and what is no number at all, is refused."""
+    """Negative, infinite and undefined numbers, and values that are not numbers, are refused."""
     with pytest.raises(PolicyValueError, match="is not a duration"):
         parse_duration(value)
 
@@ -95,7 +95,7 @@ def test_what_is_no_duration_is_refused(value: object):
     ],
 )
 def test_spans_are_written_in_their_shortest_form(value: timedelta, expected: str):
-    """A span is written with the units that it needs, largest first."""
+    """Spans are written with the units that they need, largest first."""
     assert expected == format_duration(value)
 
 

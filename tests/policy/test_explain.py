@@ -102,12 +102,12 @@ _AND, _OR, _THEN = Policy.__and__, Policy.__or__, Policy.__rshift__
     ids=repr,
 )
 def test_the_sentence(policy: Policy, clauses: list[str]):
-    """A policy is explained in one sentence, with its worst cases."""
+    """`explain` describes a policy in one sentence, with its worst cases."""
     assert "; ".join(clauses) + "." == policy.explain().sentence == str(policy.explain())
 
 
 def test_the_worst_cases():
-    """The worst cases are counted with all rules, and bounded by the deadline."""
+    """Worst cases are counted with all rules, and bounded by the deadline."""
     policy = Policy(attempts=3, backoff=Backoff.constant(10), attempt_timeout=5, rules=[Rule(OSError, attempts=4)])
 
     assert (6, 50 * SECOND, 80 * SECOND) == policy.explain()[:3]
@@ -133,7 +133,7 @@ def test_many_retries_are_added_up_at_once():
 
 
 def test_a_combination_is_explained_by_its_parts():
-    """A combination counts the worst that its parts can come to between them, and says the delays of each."""
+    """Combinations add up the worst cases of their parts, and their sentence has the delays of each."""
     late = Policy(on=TimeoutError, attempts=3, deadline=None, backoff=Backoff.constant(1), jitter="none")
     refused = Policy(on=OSError, attempts=4, deadline=None, backoff=Backoff.exponential(10), jitter="none")
 
@@ -150,7 +150,7 @@ def test_a_combination_is_explained_by_its_parts():
 
 
 def test_only_a_part_that_gives_up_bounds_the_whole():
-    """A deadline bounds a combination where both parts end by it, or where one that gives up at it can end both."""
+    """Deadlines bound a combination if both parts end by them, or if one that gives up can end both."""
     short, long = Policy(deadline=10), Policy(deadline=20)
     patient = long.with_(over_deadline="defer")
 
@@ -162,7 +162,7 @@ def test_only_a_part_that_gives_up_bounds_the_whole():
 
 
 def test_what_nobody_can_bound_is_not_bounded():
-    """A function of the user's own that draws may give any delay, and a part without end has no sum."""
+    """Unbounded figures are None: a user's function may draw any delay, and a part without end has no sum."""
     lucky = Policy(deadline=None, backoff=Backoff.named("test any luck"))
     endless = Policy(on=OSError, attempts=None, deadline=None, catch="x", backoff=Backoff.constant(1), jitter="none")
     drawn = Policy(attempts=3, backoff=Backoff.decorrelated(1, 20))
@@ -242,7 +242,7 @@ def test_no_journey_is_worse_than_the_worst_case(policy: Policy, failed: list[Fa
 
 @given(shorts, st.lists(ordinary, min_size=8, max_size=20))
 def test_no_long_journey_is_worse_than_the_worst_case(policy: Policy, failed: list[Failure]):
-    """The same for calls that only end when all retries are used."""
+    """Calls that only end when all retries are used stay within the worst case, too."""
     check(policy, failed, [0.5] * 20)
 
 

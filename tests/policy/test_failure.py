@@ -23,27 +23,27 @@ class Halt(BaseException):
 
 
 class Broken(Exception):
-    """An error whose text cannot be made."""
+    """An error with a text that cannot be made."""
 
     def __str__(self) -> str:
         return str(1 // 0)
 
 
 def chained(error: BaseException, cause: BaseException | None) -> BaseException:
-    """An exception raised from another."""
+    """Return an exception raised from another."""
     error.__cause__ = cause
     return error
 
 
 def with_attributes(error: BaseException, **attributes: object) -> BaseException:
-    """An exception that says something about itself."""
+    """Return an exception with attributes."""
     for name, value in attributes.items():
         setattr(error, name, value)
     return error
 
 
 def test_an_exception_becomes_names():
-    """An exception is its class and base classes by qualified name, most specific first, and its text."""
+    """Exceptions become the qualified names of their class and its bases, most specific first, and their text."""
     own = f"{__name__}.Busy"
 
     assert Failure(
@@ -53,17 +53,17 @@ def test_an_exception_becomes_names():
 
 
 def test_what_is_no_ordinary_exception_ends_with_its_base():
-    """A BaseException that is no Exception shows that in its names."""
+    """Instances of BaseException that are not an Exception have BaseException among their names."""
     assert (f"{__name__}.Halt", "builtins.BaseException") == Failure.of(Halt()).types
 
 
 def test_a_failure_without_an_exception_has_no_type():
-    """A failure that no exception caused has an empty type."""
+    """Failures without an exception have an empty type."""
     assert "" == Failure((), "the worker died", "WORKER_LOST").error_type
 
 
 def test_reason_and_stage_are_the_caller_s():
-    """The caller says the reason and how far the call got."""
+    """Callers give the reason and the stage."""
     failure = Failure.of(OSError("x"), reason="TIMEOUT", stage=Stage.IN_FLIGHT)
 
     assert ("TIMEOUT", Stage.IN_FLIGHT) == (failure.reason, failure.stage)
@@ -73,18 +73,18 @@ def test_reason_and_stage_are_the_caller_s():
 @pytest.mark.parametrize("attribute", ["hint", "retry_after"])
 @pytest.mark.parametrize("value", [timedelta(seconds=30), 30, 30.0])
 def test_an_exception_may_say_when_to_come_back(attribute: str, value: object):
-    """An attribute `hint` or `retry_after` with a span or seconds is a hint."""
+    """Attributes `hint` and `retry_after` with a span or seconds are hints."""
     assert timedelta(seconds=30) == Failure.of(with_attributes(OSError(), **{attribute: value})).hint
 
 
 @pytest.mark.parametrize("value", ["Perhaps you meant another column.", "30s", -1, float("nan"), True, object()])
 def test_other_attributes_of_that_name_are_left_alone(value: object):
-    """An attribute `hint` that is no span is somebody else's, such as the advice of a database."""
+    """Attributes `hint` with another value are ignored, such as the advice of a database."""
     assert Failure.of(with_attributes(OSError(), hint=value)).hint is None
 
 
 def test_a_broken_text_does_not_hide_the_failure():
-    """An exception whose text cannot be made is described all the same."""
+    """Exceptions without a readable text are described nevertheless."""
     text = "<no message: ZeroDivisionError in Broken.__str__>"
 
     assert text == Failure.of(Broken()).message
@@ -92,7 +92,7 @@ def test_a_broken_text_does_not_hide_the_failure():
 
 
 def test_give_up_is_permanent():
-    """The signal GiveUp makes a failure permanent, with its reason."""
+    """`GiveUp` makes a failure permanent, with its reason."""
     failure = Failure.of(GiveUp("stolen card"))
 
     assert ("stolen card", "GAVE_UP") == (failure.permanent, failure.reason)
@@ -100,7 +100,7 @@ def test_give_up_is_permanent():
 
 
 def test_retry_after_is_a_candidate_with_a_hint():
-    """The signal RetryAfter asks for a retry whatever the policy names, after its delay."""
+    """`RetryAfter` makes a failure a candidate with a hint, whatever the policy names."""
     failure = Failure.of(RetryAfter("15m", "busy"))
 
     assert (True, timedelta(minutes=15), "RETRY_AFTER") == (failure.candidate, failure.hint, failure.reason)
@@ -113,13 +113,13 @@ def test_signals_that_are_no_failures_are_no_candidates(signal: Exception):
 
 
 def test_a_given_reason_outlives_a_signal():
-    """A reason that the caller gives is not replaced by that of a signal."""
+    """Reasons that the caller gives are not replaced by those of a signal."""
     assert "TIMEOUT" == Failure.of(GiveUp("x"), reason="TIMEOUT").reason
     assert "TIMEOUT" == Failure.of(RetryAfter(1), reason="TIMEOUT").reason
 
 
 def test_signals_count_as_explicit_causes():
-    """A signal counts wherever it stands in the chain of explicit causes; the first one decides."""
+    """Signals count anywhere in the chain of explicit causes; the first one decides."""
     error = chained(ValueError("declined"), chained(OSError(), chained(GiveUp("stolen"), RetryAfter(5))))
     failure = Failure.of(error)
 
@@ -127,7 +127,7 @@ def test_signals_count_as_explicit_causes():
 
 
 def test_a_cause_without_a_signal_changes_nothing():
-    """An ordinary cause changes nothing."""
+    """Ordinary causes change nothing."""
     assert Failure.of(ValueError("x")) == Failure.of(chained(ValueError("x"), OSError("y")))
 
 
@@ -141,7 +141,7 @@ def test_a_circle_of_causes_ends():
 
 
 def test_an_implicit_context_is_no_cause():
-    """What was being handled when an exception was raised is not its cause."""
+    """Implicit contexts are not causes."""
     error = ValueError("x")
     error.__context__ = GiveUp("y")
 
@@ -149,7 +149,7 @@ def test_an_implicit_context_is_no_cause():
 
 
 def test_a_group_keeps_its_leaves():
-    """A group has its leaves, flattened and in order."""
+    """Groups have their leaves, flattened and in order."""
     group = ExceptionGroup("several", [ExceptionGroup("inner", [OSError("a"), ValueError("b")]), Busy("c")])
 
     assert ["a", "b", "c"] == [leaf.message for leaf in Failure.of(group).leaves]
@@ -157,14 +157,14 @@ def test_a_group_keeps_its_leaves():
 
 
 def test_a_group_is_as_final_as_its_most_final_leaf():
-    """A group with a GiveUp among its leaves is permanent."""
+    """Groups with a GiveUp among their leaves are permanent."""
     group = ExceptionGroup("several", [OSError(), GiveUp("stolen"), GiveUp("later")])
 
     assert "stolen" == Failure.of(group).permanent
 
 
 def test_a_group_waits_as_long_as_its_most_patient_leaf():
-    """The hint of a group is the longest of its leaves, or else its own."""
+    """Groups have the longest hint of their leaves, or their own."""
     group = ExceptionGroup("several", [RetryAfter(5), OSError(), RetryAfter(60)])
     own = with_attributes(ExceptionGroup("several", [OSError()]), hint=7)
 
@@ -173,7 +173,7 @@ def test_a_group_waits_as_long_as_its_most_patient_leaf():
 
 
 def test_a_result_is_a_failure_too():
-    """A result that counts as a failure is a candidate with the reason RESULT, shown at most in part."""
+    """Results that count as failures are candidates with the reason RESULT, with a shortened text."""
     failure = Failure.of_result({"state": "pending"})
 
     assert ("RESULT", True, "result {'state': 'pending'}") == (failure.reason, failure.candidate, failure.message)
@@ -181,7 +181,7 @@ def test_a_result_is_a_failure_too():
 
 
 def test_a_signal_with_a_wrong_delay_is_a_mistake():
-    """A handler that asks for a delay that is none is told so."""
+    """Signals with an invalid delay raise an error that names it."""
     with pytest.raises(PolicySyntaxError, match="the number 15 has no unit"):
         Failure.of(RetryAfter("15"))
 
@@ -198,7 +198,7 @@ def test_classes_made_on_the_fly_do_not_fill_the_memory():
 
 @given(failures)
 def test_failures_are_plain_data(failure: Failure):
-    """A failure survives being written as JSON and read."""
+    """Failures are written as JSON and read back unchanged."""
     assert failure == msgspec.json.decode(msgspec.json.encode(failure), type=Failure)
 
 

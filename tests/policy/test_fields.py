@@ -72,7 +72,7 @@ def test_fields_refuse_what_means_nothing(field: str, given: Any, said: str):
 
 
 def test_a_backoff_that_draws_takes_no_jitter():
-    """A backoff that draws has no jitter, and none can be added."""
+    """Backoffs that draw have no jitter, and refuse any."""
     drawing = Backoff.decorrelated(1, 20)
 
     assert Jitter.none == Policy(backoff=drawing).jitter == Policy(backoff=drawing, jitter="none").jitter
@@ -87,7 +87,7 @@ def test_no_exception_can_be_named_beside_results():
 
 @pytest.mark.parametrize("field", ["budget", "breaker", "hedge"])
 def test_resources_may_be_objects(field: str):
-    """A shared resource may be an object."""
+    """Shared resources may be objects."""
     resource = object()
 
     assert resource is getattr(Policy(**{field: resource}), field)

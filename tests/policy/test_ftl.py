@@ -33,7 +33,7 @@ ORDER = "units need to be ordered from largest to smallest - eg '1d3h2m'"
     ],
 )
 def test_shapes_are_read(text: str, expected: Written):
-    """The parser knows shapes only and leaves the meaning to the validation."""
+    """`parse` reads shapes only and leaves limits to the validation."""
     assert expected == ftl.parse(text)
 
 
@@ -56,7 +56,7 @@ def test_shapes_are_read(text: str, expected: Written):
     ],
 )
 def test_shapes_are_refused_in_the_words_of_ftl(text: str, schema: str):
-    """A wrong shape has the text of FTL's schema parser."""
+    """Wrong shapes have the text of FTL's schema parser."""
     with pytest.raises(PolicySyntaxError) as refused:
         ftl.parse(text)
 
@@ -72,7 +72,7 @@ def test_shapes_are_refused_in_the_words_of_ftl(text: str, schema: str):
     ],
 )
 def test_the_go_parser_says_the_same_in_other_columns(text: str, go: str):
-    """The text of FTL's other parser follows from the error."""
+    """`go_message` derives the text of FTL's other parser from the error."""
     with pytest.raises(PolicySyntaxError) as refused:
         ftl.parse(text)
 
@@ -96,7 +96,7 @@ def test_the_go_parser_says_the_same_in_other_columns(text: str, go: str):
     ],
 )
 def test_meaning_is_refused_in_the_words_of_ftl(text: str, problem: str):
-    """A wrong meaning has the text of FTL's validation."""
+    """Invalid values have the text of FTL's validation."""
     with pytest.raises(PolicyValueError) as refused:
         Policy.parse(text, strict=True)
 
@@ -104,7 +104,7 @@ def test_meaning_is_refused_in_the_words_of_ftl(text: str, problem: str):
 
 
 def test_leading_zeros_are_no_overflow():
-    """A long number that is small has no overflow."""
+    """Long numbers with leading zeros do not overflow."""
     assert 7 == ftl.parse("0000000000000000000000000000007 5s").count
 
 
@@ -118,7 +118,7 @@ def test_leading_zeros_are_no_overflow():
     ],
 )
 def test_meaning_has_defaults(text: str, expected: Directive):
-    """A valid directive has FTL's defaults filled in."""
+    """Valid directives have FTL's defaults filled in."""
     assert expected == ftl.read_directive(text)
 
 
@@ -144,19 +144,19 @@ def test_all_problems_are_told():
 
 @pytest.mark.parametrize("text", ["x", "5", "5s1", "-5s", "5s 5s"])
 def test_what_is_no_duration_is_refused_in_the_words_of_ftl(text: str):
-    """A duration that has another form is shown from the place where it stops being one."""
+    """Invalid durations are shown from the place of the fault."""
     with pytest.raises(PolicyValueError, match=r'unable to parse duration ".*" - expected duration in format like'):
         ftl.parse_duration(text)
 
 
 @pytest.mark.parametrize(("text", "expected"), [("", 0), ("1d1h1m1s", 90061), ("1m90s", 150), ("007s", 7)])
 def test_durations_are_read(text: str, expected: int):
-    """A duration has whole numbers of days, hours, minutes and seconds; no text is no time."""
+    """Durations have whole numbers of days, hours, minutes and seconds; an empty text is zero."""
     assert expected * SECOND == ftl.parse_duration(text)
 
 
 def test_long_durations_do_not_overflow():
-    """A duration that overflows FTL's nanoseconds is computed rightly, and cut at a thousand years."""
+    """Durations that overflow FTL's nanoseconds are computed correctly, and cut at a thousand years."""
     assert 18446744075 * SECOND == ftl.parse_duration("18446744075s")
     assert LONGEST == ftl.parse_duration("9223372036854775807d")
     with pytest.raises(PolicyValueError, match="value out of range"):

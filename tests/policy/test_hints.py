@@ -22,23 +22,23 @@ MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 
 
 def fixdate(at: datetime) -> str:
-    """An instant as IMF-fixdate."""
+    """Return an instant as IMF-fixdate."""
     return f"{DAYS[at.weekday()][:3]}, {at.day:02} {MONTHS[at.month - 1]} {at.year:04} {at:%H:%M:%S} GMT"
 
 
 def rfc850(at: datetime) -> str:
-    """An instant as RFC 850 wrote it."""
+    """Return an instant in the form of RFC 850."""
     return f"{DAYS[at.weekday()]}, {at.day:02}-{MONTHS[at.month - 1]}-{at.year % 100:02} {at:%H:%M:%S} GMT"
 
 
 def asctime(at: datetime) -> str:
-    """An instant as C's asctime writes it."""
+    """Return an instant in the form of C's asctime."""
     return f"{DAYS[at.weekday()][:3]} {MONTHS[at.month - 1]} {at.day:2} {at:%H:%M:%S} {at.year:04}"
 
 
 @given(instants)
 def test_dates_are_read_back(at: datetime):
-    """An instant written as IMF-fixdate or asctime is read back; so is one of RFC 850 from a time near it."""
+    """Instants written as IMF-fixdate or asctime are read back; so are those of RFC 850 from a time near them."""
     assert at == http_date(fixdate(at), now=NOW) == http_date(asctime(at), now=NOW)
     if at.year < 9890:  # the next century must still be a date
         assert at == http_date(rfc850(at), now=at)
@@ -57,7 +57,7 @@ def test_dates_are_read_back(at: datetime):
     ],
 )
 def test_a_year_of_two_digits_is_at_most_fifty_years_ahead(year: str, now: datetime, expected: int):
-    """A year of two digits is the latest one that is not more than 50 years ahead."""
+    """Years of two digits are the latest that are not more than 50 years ahead."""
     at = http_date(f"Friday, 01-Jan-{year} 00:00:00 GMT", now=now)
 
     assert at is not None
@@ -82,14 +82,14 @@ def test_a_year_of_two_digits_is_at_most_fifty_years_ahead(year: str, now: datet
     ],
 )
 def test_what_is_no_date_is_refused(text: str):
-    """What HTTP does not call a date is none."""
+    """Texts that are not dates of HTTP are refused."""
     assert None is http_date(text, now=NOW)
     assert None is retry_after(text, now=NOW).delay
     assert "is neither a whole number of seconds nor a date" in retry_after(text, now=NOW).problem
 
 
 def test_a_leap_second_is_the_next_minute():
-    """The leap second of 2016 is read as the first second of 2017."""
+    """Leap seconds are read as the first second of the next minute."""
     assert datetime(2017, 1, 1, tzinfo=UTC) == http_date("Sat, 31 Dec 2016 23:59:60 GMT", now=NOW)
 
 
@@ -102,14 +102,14 @@ def test_seconds_are_read_however_many(number: int):
 
 
 def test_numbers_that_python_would_not_read_are_the_longest_span():
-    """A number of five thousand digits is the longest span, and five thousand zeros are none."""
+    """Numbers of five thousand digits are the longest span, and five thousand zeros are zero."""
     assert Hint(LONGEST) == retry_after("9" * 5000, now=NOW)
     assert Hint(ZERO) == retry_after("0" * 5000, now=NOW)
 
 
 @given(instants, instants)
 def test_a_date_is_a_span_from_now(at: datetime, now: datetime):
-    """A date is as long as it lies ahead, and no time if it lies behind."""
+    """Dates become spans from now, zero for the past."""
     expected = min(max(ZERO, at - now), LONGEST)
 
     assert Hint(expected) == retry_after(fixdate(at), now=now)
@@ -117,13 +117,13 @@ def test_a_date_is_a_span_from_now(at: datetime, now: datetime):
 
 
 def test_a_response_date_that_is_none_is_ignored():
-    """Where the response's own date cannot be read, the client's clock has to do."""
+    """Without a readable date of the response, the client's clock is used."""
     assert Hint(30 * SECOND) == retry_after(fixdate(NOW + 30 * SECOND), now=NOW, response_date="yesterday")
     assert Hint(30 * SECOND) == retry_after("30", now=NOW, response_date=fixdate(NOW - 60 * SECOND))
 
 
 def test_a_reset_may_be_an_instant():
-    """A reset counted from 1970 is a span from now, and no time if it has passed."""
+    """Resets counted from 1970 become spans from now, zero for the past."""
     now = datetime(1970, 1, 1, 0, 1, tzinfo=UTC)
 
     assert Hint(40 * SECOND) == rate_limit_reset("100", now=now, since_1970=True)
@@ -133,7 +133,7 @@ def test_a_reset_may_be_an_instant():
 
 
 def test_pushback_is_a_span_or_a_stop():
-    """What is no natural number of 32 bits is the server's wish for no retry."""
+    """Values that are not a natural number of 32 bits forbid the retry."""
     assert Hint(timedelta(milliseconds=2**31 - 1)) == grpc_pushback("2147483647")
     assert Hint(None, "the server asks for no retry (pushback '-1')", stop=True) == grpc_pushback("-1")
     assert grpc_pushback("2147483648").stop
@@ -142,12 +142,12 @@ def test_pushback_is_a_span_or_a_stop():
 
 @given(st.text() | st.integers().map(str), st.timedeltas(ZERO, timedelta(days=1)))
 def test_amazons_wish_is_kept_within_bounds(value: str, delay: timedelta):
-    """Whatever the server says, the wait is neither shorter than the client's own nor 5 s longer."""
+    """Waits are neither shorter than the client's own nor more than 5 s longer, whatever the server sends."""
     assert delay <= amazon(value, delay) <= delay + 5 * SECOND
 
 
 def test_of_several_hints_the_first_that_fits_is_chosen():
-    """A stop rules; then the order, too long hints passed over while there is another."""
+    """Hints that forbid a retry come first; then the order counts, and too long hints come last."""
     long, short, unread = Hint(301 * SECOND), Hint(120 * SECOND), Hint(None, "what?")
     stop = grpc_pushback("no")
 

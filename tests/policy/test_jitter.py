@@ -25,7 +25,7 @@ from tests.policy.strategies import START, jitters, lengths, samples
     ],
 )
 def test_each_kind_has_its_formula(jitter: Jitter, expected: list[float]):
-    """A delay of 8 s is drawn from the range of its kind."""
+    """Delays of 8 s are drawn from the range of their kind."""
     assert pytest.approx(expected) == [jitter.apply(8, sample) for sample in (0, 0.5, 0.99)]
 
 
@@ -40,7 +40,7 @@ def test_a_floor_is_respected(jitter: Jitter, expected: list[float]):
 
 @given(jitters, lengths, lengths, samples)
 def test_draws_stay_between_the_floor_and_the_highest(jitter: Jitter, a: float, b: float, sample: float):
-    """A drawn delay is never below the floor and never above the highest that the jitter admits."""
+    """Drawn delays are never below the floor and never above the highest that the jitter admits."""
     floor, nominal = sorted((a, b))
     drawn = jitter.apply(nominal, sample, floor)
 
@@ -49,7 +49,7 @@ def test_draws_stay_between_the_floor_and_the_highest(jitter: Jitter, a: float, 
 
 @given(st.sampled_from([Jitter.full, Jitter.equal, Jitter.none]), lengths)
 def test_only_plus_goes_above_the_nominal_delay(jitter: Jitter, nominal: float):
-    """Full and equal jitter never wait longer than the backoff says."""
+    """Full and equal jitter never wait longer than the backoff."""
     assert nominal == jitter.highest(nominal)
 
 
@@ -64,31 +64,31 @@ def test_the_mean_is_that_of_an_even_draw(jitter: Jitter, nominal: float):
 
 @given(jitters, samples)
 def test_no_delay_stays_no_delay(jitter: Jitter, sample: float):
-    """A delay of zero is not made longer, but by a span that is added."""
+    """Delays of zero stay zero, except with added jitter."""
     assert sample * jitter.span == jitter.apply(0, sample)
 
 
 def test_names_are_checked():
-    """A kind that does not exist is refused, with those that do."""
+    """Unknown kinds are refused, with a list of those that exist."""
     with pytest.raises(PolicyValueError, match="there is no jitter 'some': use none, full, equal, plus"):
         Jitter("some")
 
 
 @pytest.mark.parametrize("fraction", [-0.1, nan, inf, True, "0.5", None])
 def test_fractions_are_checked(fraction: object):
-    """A fraction is a finite number from zero up."""
+    """Fractions are finite numbers, zero or more."""
     with pytest.raises(PolicyValueError, match="plus takes a number, zero or more"):
         Jitter.plus(fraction)
 
 
 def test_only_plus_has_a_fraction():
-    """A fraction beside another kind is a mistake."""
+    """Fractions with another kind are refused."""
     with pytest.raises(PolicyValueError, match="no fraction for the jitter 'full'"):
         Jitter("full", 0.5)
 
 
 def test_added_jitter_spreads_what_has_no_length():
-    """A span is added also to a delay of nothing, and to one that stands at its floor."""
+    """Added jitter also applies to delays of zero, and to those at their floor."""
     policy = Policy(jitter=Jitter.added(2), backoff=Backoff.constant(0))
     floored = Policy(jitter=Jitter.plus(0.5), backoff=Backoff.constant(8).floor(8))
 
@@ -97,14 +97,14 @@ def test_added_jitter_spreads_what_has_no_length():
 
 
 def test_jitter_that_is_added_is_added_to_hints():
-    """Clients that were told the same come back apart where the jitter goes upwards."""
+    """Clients with the same hint are spread by upward jitter."""
     policy = Policy(jitter=Jitter.added(2), backoff=Backoff.constant(0), deadline=None)
 
     assert 31.0 == decided(policy, hint=timedelta(seconds=30))
 
 
 def decided(policy: Policy, hint: timedelta | None = None) -> float:
-    """The delay before the first retry in seconds, for a sample in the middle."""
+    """Return the delay before the first retry in seconds, for a sample in the middle."""
     decision = policy.decide(
         History(1, START), Failure(("builtins.OSError", "builtins.Exception"), hint=hint), START, 0.5
     )
@@ -114,7 +114,7 @@ def decided(policy: Policy, hint: timedelta | None = None) -> float:
 
 @pytest.mark.parametrize(("kind", "span"), [("plus", 1), ("full", "1s"), ("added", -1), ("added", "soon")])
 def test_only_added_takes_a_span(kind: str, span: object):
-    """A span belongs to added jitter, and is a duration."""
+    """Spans belong to added jitter, and are durations."""
     with pytest.raises(PolicyError):
         Jitter(kind, span=span)
 

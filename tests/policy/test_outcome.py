@@ -1,4 +1,4 @@
-"""Outcomes and records: what they tell, and that they are values."""
+"""Tests of outcomes and records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LAST = GiveUp("3 of 3 attempts failed", "attempts")
 
 
 def record(*failures, elapsed=3 * SECOND, inner=None, rule="attempts"):
-    """A record of attempts that failed so."""
+    """Return a record of attempts that failed with these errors."""
     decisions = [WAIT] * (len(failures) - 1) + [LAST][: len(failures)]
     timeline = [
         Try(number, number * SECOND, SECOND, failure, decision)
@@ -52,19 +52,19 @@ def record(*failures, elapsed=3 * SECOND, inner=None, rule="attempts"):
     ],
 )
 def test_a_note_is_one_line_for_people(told, note):
-    """The note tells attempts, time, reason, kinds of failures, and who left the retrying to the call."""
+    """Notes have attempts, time, reason, kinds of failures, and the call that left the retries to this one."""
     assert note == told.note
 
 
 def test_a_record_counts():
-    """A record knows the number of attempts and the waits between them."""
+    """Records have the number of attempts and the waits between them."""
     told = record(BUSY, BUSY, BUSY)
 
     assert (3, (SECOND, SECOND)) == (told.attempts, told.delays)
 
 
 def test_a_record_of_copies_counts_them():
-    """The calls of a hedged call are those of all its copies, and the note says how many copies there were."""
+    """Calls of a hedged call are those of all its copies, and the note has the number of copies."""
     told = record(BUSY, BUSY)._replace(copies=(record(BUSY), record()))
 
     assert (2, 3) == (told.attempts, told.calls)
@@ -77,7 +77,7 @@ OUTCOMES = [Ok(42, record(BUSY)), GaveUp(None, 0, record(BUSY)), Deferred(AT, No
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
 def test_outcomes_are_values(outcome):
-    """An outcome is frozen, equals an equal one, and can be pickled."""
+    """Outcomes are frozen, equal to equal ones, and can be pickled."""
     assert outcome == pickle.loads(pickle.dumps(outcome))
     assert outcome.record.timeline == outcome.timeline
     with pytest.raises(AttributeError):

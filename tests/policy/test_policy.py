@@ -17,7 +17,7 @@ SECOND = timedelta(seconds=1)
 
 
 def test_the_defaults():
-    """A policy of which nothing is said has the defaults of the specification."""
+    """Policies without arguments have the documented defaults."""
     policy = Policy()
 
     assert (None, 3, None, False) == (policy.on, policy.attempts, policy.deadline, policy.deadline_given)
@@ -27,7 +27,7 @@ def test_the_defaults():
 
 
 def test_equal_policies_are_equal():
-    """Policies that say the same in other forms are equal, and so are their hashes."""
+    """Policies with the same values in other forms are equal, and so are their hashes."""
     a = Policy(on=(OSError, "TIMEOUT"), deadline=60, jitter="full", rules=[Rule(KeyError, attempts=2)])
     b = Policy(on=["TIMEOUT", "builtins.OSError"], deadline="1m", rules=(Rule("KeyError", attempts=2),))
 
@@ -36,20 +36,20 @@ def test_equal_policies_are_equal():
 
 
 def test_a_deadline_that_was_given_is_another_policy():
-    """No deadline, said, differs from no deadline left open, since the place fills in the latter."""
+    """An explicit ``deadline=None`` differs from a deadline that is left to the place."""
     assert Policy(deadline=None) != Policy()
 
 
 @pytest.mark.parametrize("bounded", [{"deadline": "1h"}, {"catch": "recover"}])
 def test_unlimited_attempts_need_a_bound(bounded: dict[str, str]):
-    """Without a limit of attempts something else must bound the call."""
+    """Without a limit of attempts, another field must bound the call."""
     assert Policy(attempts=None, **bounded).attempts is None
     with pytest.raises(PolicyValueError, match="attempts=None retries without end"):
         Policy(attempts=None)
 
 
 def test_a_mode_of_the_deadline_needs_a_deadline():
-    """What to do over the deadline means nothing where there is none."""
+    """`over_deadline` is refused without a deadline."""
     with pytest.raises(PolicyValueError, match="over_deadline='defer' needs a deadline"):
         Policy(deadline=None, over_deadline="defer")
     assert "defer" == Policy(over_deadline="defer").over_deadline
@@ -59,7 +59,7 @@ def test_a_mode_of_the_deadline_needs_a_deadline():
 
 
 def test_in_process_has_its_defaults():
-    """In process a call takes 45 s in all and is not idempotent, unless said otherwise."""
+    """In process a call takes at most 45 s and is not idempotent by default."""
     policy = Policy(on=OSError).in_process()
 
     assert (45 * SECOND, False) == (policy.deadline, policy.idempotent)
@@ -78,7 +78,7 @@ def test_in_process_must_say_what_is_retried():
 
 
 def test_durable_has_its_defaults():
-    """A durable job is repeated at least once, unless said otherwise, and has no deadline of its own."""
+    """Durable jobs are idempotent by default and have no deadline of their own."""
     policy = Policy().durable()
 
     assert (None, True, None) == (policy.deadline, policy.idempotent, policy.on)
@@ -90,7 +90,7 @@ def test_durable_has_its_defaults():
 
 
 def test_a_directive_is_parsed():
-    """A directive is a policy of retries, without jitter and without a deadline in any place."""
+    """Directives give a policy of retries, without jitter and without a deadline in any place."""
     policy = Policy.parse("10 5s 1m catch recover")
 
     assert Policy(attempts=11, deadline=None, backoff=Exponential(5, 60), jitter="none", catch="recover") == policy
@@ -99,13 +99,13 @@ def test_a_directive_is_parsed():
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_directive_is_text(strict: bool):
-    """What is no text is no directive."""
+    """Values that are not text are refused as directives."""
     with pytest.raises(PolicyValueError, match="a directive is text, not 5"):
         Policy.parse(5, strict=strict)
 
 
 def test_the_representation_is_short():
-    """The representation shows only what differs from the defaults."""
+    """Representations show only the differences from the defaults."""
     assert "Policy()" == repr(Policy())
     assert "Policy(attempts=5, deadline=None)" == repr(Policy(attempts=5, deadline=None))
 
@@ -144,7 +144,7 @@ def test_delays_are_nominal():
     ids=str,
 )
 def test_the_delay_of_a_catch_follows_the_last_retry(policy: Policy, expected: float):
-    """A failed catch is tried again at the delay that would follow the last retry, never without any."""
+    """Failed catch tasks are repeated at the delay that would follow the last retry, never without a delay."""
     assert expected * SECOND == policy.catch_delay
 
 
@@ -163,19 +163,19 @@ def test_take_and_up_to_only_narrow():
 
 @pytest.mark.parametrize("n", [-1, 2.5, True, "2"])
 def test_take_wants_a_number(n: object):
-    """A number of retries is whole, and zero or more."""
+    """Numbers of retries are whole, and zero or more."""
     with pytest.raises(PolicyValueError, match="the number of retries is a whole number"):
         Policy().take(n)
 
 
 def test_up_to_wants_a_duration():
-    """A bound that is no duration is refused by name."""
+    """Invalid durations of a limit are refused by the field's name."""
     with pytest.raises(PolicyValueError, match="up_to: -1 is not a duration"):
         Policy().up_to(-1)
 
 
 def test_cap_reaches_the_rules():
-    """A cap holds for the backoff of the policy and of its rules."""
+    """Caps apply to the backoff of the policy and of its rules."""
     policy = Policy(attempts=9, rules=[Rule(KeyError, backoff=Backoff.constant(60)), Rule(OSError)]).cap("2s")
 
     assert 2 == max(policy.delays())

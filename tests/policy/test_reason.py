@@ -23,19 +23,19 @@ from redrive.policy.reason import is_reason_name
     ],
 )
 def test_known_reasons_have_their_flags(name: str, repeat: bool, always: bool):
-    """The reasons of redrive and of RFC 0049 have the flags of its table."""
+    """Reasons of redrive and of RFC 0049 have the flags of its table."""
     assert Reason(name, repeat, always) == Reason.of(name)
 
 
 def test_an_unknown_reason_is_careful():
-    """A name that nobody registered allows no repetition."""
+    """Names that are not registered allow no repetition."""
     assert Reason("SOMETHING_ELSE", allows_non_idempotent_retry=False, always_retry=False) == Reason.of(
         "SOMETHING_ELSE"
     )
 
 
 def test_reasons_can_be_added():
-    """A registered reason is known from then on; always_retry includes the other flag."""
+    """Registered reasons are known afterwards; always_retry includes the other flag."""
     Reason.register("TEST_ADDED", always_retry=True)
 
     assert Reason("TEST_ADDED", allows_non_idempotent_retry=True, always_retry=True) == Reason.of("TEST_ADDED")
@@ -52,7 +52,7 @@ def test_a_reason_can_be_registered_twice_if_it_is_the_same():
 
 @pytest.mark.parametrize("name", ["", "timeout", "Time", "A-B", "A.B", "1A", "_A", "ÄRGER"])
 def test_other_forms_are_no_names(name: str):
-    """A reason's name has upper-case letters, digits and underscores, and starts with a letter."""
+    """Names of reasons have upper-case letters, digits and underscores, and start with a letter."""
     assert not is_reason_name(name)
     with pytest.raises(PolicyValueError, match="is not the name of a reason"):
         Reason.register(name)

@@ -9,12 +9,12 @@ from redrive.policy import Backoff, Rule
 
 
 def test_a_rule_has_a_name():
-    """A rule is called by its place and what it is about."""
+    """Rules are named by their position and their failures."""
     assert "rule 2 (TIMEOUT, OSError, httpx.ReadTimeout)" == Rule(("TIMEOUT", OSError, "httpx.ReadTimeout")).name(2)
 
 
 def test_a_rule_keeps_what_it_is_given():
-    """A rule keeps names, backoff and attempts; the latter two may be left to the policy."""
+    """Rules keep names, backoff and attempts; the latter two may be left to the policy."""
     rule = Rule(OSError, backoff=Backoff.constant(1), attempts=5)
 
     assert (("builtins.OSError",), Backoff.constant(1), 5) == (rule.on, rule.backoff, rule.attempts)
@@ -22,13 +22,13 @@ def test_a_rule_keeps_what_it_is_given():
 
 
 def test_a_rule_takes_no_classifier():
-    """A rule is about names; the message says how a classifier works with it."""
+    """Classifiers are refused in a rule, with the alternative."""
     with pytest.raises(PolicyValueError, match="let the policy's classifier return a reason"):
         Rule(lambda error: True)
 
 
 def test_a_rule_is_checked():
-    """A rule refuses a backoff that is none, and less than one attempt."""
+    """Rules refuse an invalid backoff, and less than one attempt."""
     with pytest.raises(PolicyValueError, match="backoff='5s' is not a Backoff"):
         Rule(OSError, backoff="5s")
     with pytest.raises(PolicyValueError, match="Rule.attempts=0"):

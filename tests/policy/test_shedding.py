@@ -1,4 +1,4 @@
-"""What is not sent because it would be refused, and how answers are told apart."""
+"""Tests of client-side throttling, and of the filter of answers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_rejection_is_a_probability(requests, accepts, multiple):
 
 @given(st.lists(st.tuples(st.floats(0, 3), st.integers(0, 3), st.integers(0, 3)), max_size=50))
 def test_a_window_counts_what_is_young(steps):
-    """The counts of a window are those of its last tenths, whole."""
+    """Windows count whole tenths of their length."""
     window, now, seen = Window(10), 0.0, []
     for wait, first, second in steps:
         now += wait
@@ -72,7 +72,7 @@ def test_a_window_counts_what_is_young(steps):
     ids=str,
 )
 def test_numbers_that_mean_nothing_are_refused(kind, fields):
-    """A setting outside of its range is an error where it is written."""
+    """Settings outside of their range are refused."""
     with pytest.raises(PolicyValueError):
         kind(**fields)
 
@@ -85,7 +85,7 @@ def test_settings_are_values(kind):
 
 
 def test_errors_are_told_apart():
-    """Names match over the whole class tree and in groups; a function says it as a word, a failure, or yes."""
+    """Names match over the whole class tree and in groups; functions return a reason, a failure, or True."""
     by_name = Answers(OSError, None, "refusals")
     groups = ExceptionGroup("", [ValueError(), TimeoutError()])
     assert [True, True, False] == [by_name.has_error(error) for error in (ConnectionError(), groups, ValueError())]

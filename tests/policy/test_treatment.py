@@ -16,7 +16,7 @@ def test_a_wait_has_all_that_a_draw_needs():
 
 
 def test_without_jitter_there_is_nothing_to_draw():
-    """On a fixed track the floor is the delay, which says that nothing is drawn; but not if the backoff draws."""
+    """Without jitter the lower bound is the delay, so that no sample is drawn, unless the backoff draws."""
     drawing = Backoff.decorrelated(1, 9)
 
     assert (4, 4, timedelta(seconds=4)) == Track("backoff", EXPONENTIAL, 3, fixed=True).look_up(3)
@@ -24,7 +24,7 @@ def test_without_jitter_there_is_nothing_to_draw():
 
 
 def test_only_the_first_retries_are_remembered():
-    """A track remembers the first retries only, so that it stays small."""
+    """Treatments keep the delays of the first retries only."""
     track = Track("backoff", EXPONENTIAL, None, fixed=False)
     for retry in range(1, 1000):
         track.look_up(retry)
@@ -34,7 +34,7 @@ def test_only_the_first_retries_are_remembered():
 
 
 def test_an_end_is_not_remembered():
-    """A schedule that has ended has no wait, and says how many retries it had."""
+    """Schedules that have ended have no wait, and the decision has their number of retries."""
     track = Track("backoff", Backoff.constant(1).take(2), 9, fixed=False)
 
     assert track.look_up(3) is None

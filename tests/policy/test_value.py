@@ -20,14 +20,14 @@ def test_values_of_equal_fields_are_equal():
 
 
 def test_values_of_different_fields_are_not_equal():
-    """A value differs from one with other fields, and from any value of another class."""
+    """Values differ from those with other fields, and from values of another class."""
     assert Linear(1, 2) != Linear(1, 3)
     assert Constant(1) != Linear(1, 0)
     assert Constant(1) != 1.0
 
 
 def test_a_value_cannot_be_changed():
-    """Setting or deleting an attribute of a value is refused, and the message says how to make a changed copy."""
+    """Setting or deleting an attribute of a value is refused, with the way to make a changed copy."""
     value = Constant(1)
 
     with pytest.raises(AttributeError, match=r"Constant is frozen: 'value' .* \.with_\(\)"):
@@ -52,7 +52,7 @@ def test_with_refuses_a_field_that_is_not_there():
 
 
 def test_the_representation_builds_the_value():
-    """The representation of a value is an expression that builds it."""
+    """Representations of values are expressions that build them."""
     value = Jitter.plus(0.25)
 
     assert value == eval(repr(value), {"Jitter": Jitter})  # noqa: S307 - our own text

@@ -28,12 +28,12 @@ class Pauses(VirtualClock):
         self.waits = []
 
     def sleep(self, seconds):
-        """Jump, and do what is to be done."""
+        """Advance the clock, and run the next action."""
         self._waited(seconds)
         super().sleep(seconds)
 
     async def asleep(self, seconds):
-        """The same."""
+        """Advance the clock, and run the next action."""
         done = self._waited(seconds)
         if inspect.isawaitable(done):
             await done
@@ -60,12 +60,12 @@ class Colour:
         self.request = None
 
     def inner(self, **options):
-        """What really sends."""
+        """Return the inner transport."""
         options = {"verify": _UNVERIFIED, **options}
         return (httpx.AsyncHTTPTransport if self.is_async else httpx.HTTPTransport)(**options)
 
     def retrying(self, policy=None, inner=None, **options):
-        """A transport that retries."""
+        """Return a transport that retries."""
         kind = AsyncRetryTransport if self.is_async else RetryTransport
         return kind(policy, self.inner() if inner is None else inner, **options)
 
@@ -87,7 +87,7 @@ class Colour:
             return await function(client)
 
     def one(self, client, method, url, *, stream=False, **request):
-        """One request, built so that a test can change its timeouts between two attempts."""
+        """Return one request, built so that a test can change its timeouts between two attempts."""
         self.request = client.build_request(method, url, **request)
         return client.send(self.request, stream=stream)
 
@@ -109,7 +109,7 @@ def colour(request):
 
 @pytest.fixture(scope="session")
 def self_signed(tmp_path_factory):
-    """The TLS context of a server whose certificate nobody trusts."""
+    """Return the TLS context of a server with an untrusted certificate."""
     folder = tmp_path_factory.mktemp("tls")
     command = [
         needed("openssl", lambda: program("openssl")),
@@ -130,7 +130,7 @@ def self_signed(tmp_path_factory):
 
 @pytest.fixture
 def sync():
-    """The colour of plain calls, for what has no colour."""
+    """Return the colour of plain calls, for tests without a colour."""
     return Colour("sync")
 
 

@@ -1,9 +1,8 @@
-"""HTTP servers on the loopback interface that go wrong on demand, and know what they have executed.
+"""HTTP servers on the loopback interface that fail on demand and record the requests that they executed.
 
-A server has a script: what becomes of the first request, of the second, and so on; behind its end all are answered. A
-connection takes its turn when it is accepted, so that the order does not depend on who is faster. Nothing sleeps: a
-server that is slow waits until its client goes away.
-"""
+A server has a script: one step for each request; after its end all requests are answered. A connection takes its step
+when it is accepted, so that the order does not depend on speed. A slow server waits until its client closes the
+connection, without sleeping."""
 
 from __future__ import annotations
 
@@ -57,14 +56,14 @@ Step = Callable[[socket.socket], bool]
 
 
 def answer(status: int = 200, body: bytes = b"ok", **headers: str) -> Step:
-    """An answer with a length."""
+    """Return an answer with a length."""
     lines = [f"HTTP/1.1 {status} Said", f"Content-Length: {len(body)}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     return _sends("\r\n".join([*lines, "", ""]).encode() + body, stays=True)
 
 
 def chunked(status: int, *chunks: bytes, ends: bool = True) -> Step:
-    """An answer without a length."""
+    """Return an answer without a length."""
     parts = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks)
     head = f"HTTP/1.1 {status} Said\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
     return _sends(head + parts + (b"0\r\n\r\n" if ends else b""), stays=ends)
@@ -95,7 +94,7 @@ def _after(data: bytes) -> Step:
 
 
 def RESET_BEFORE(connection: socket.socket) -> bool:  # noqa: N802 - a step like the others
-    """A reset before anything of the request was read."""
+    """Reset the connection before any part of the request was read."""
     return _reset(connection)
 
 
@@ -238,19 +237,19 @@ def _read(stream, number: int) -> Executed | None:
 
 
 def REFUSED_STREAM(state: h2.connection.H2Connection, stream: int) -> bool:  # noqa: N802 - a step like the others
-    """The stream is refused before anything is done, the connection stays."""
+    """Refuse the stream before any work is done; the connection stays."""
     state.reset_stream(stream, error_code=7)
     return False
 
 
 def GOAWAY_BEFORE(state: h2.connection.H2Connection, stream: int) -> bool:  # noqa: N802 - a step like the others
-    """The server goes away, and has done nothing of this stream."""
+    """Send GOAWAY without having worked on this stream."""
     state.close_connection(last_stream_id=stream - 1)
     return False
 
 
 def GOAWAY_OURS(state: h2.connection.H2Connection, stream: int) -> bool:  # noqa: N802 - a step like the others
-    """The server goes away, and may have begun this stream."""
+    """Send GOAWAY with this stream possibly begun."""
     state.close_connection(last_stream_id=stream)
     return True
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 @pytest.mark.parametrize("body", [b"", b"try later", LARGE], ids=["empty", "short", "large"])
 def test_the_last_answer_is_returned_as_httpx_would(colour, body):
-    """When the attempts are used up, the last answer is returned whole, and says how it came to that."""
+    """After the last attempt the last answer is returned whole, with its record."""
     with Server(*[answer(503, body, X_Answer=str(number)) for number in range(3)]) as server:
         response = colour.send(colour.retrying("2 1s", colour.inner(limits=ONE)), "GET", server.url)
     record = response.extensions["redrive"]
@@ -33,7 +33,7 @@ def test_the_last_answer_is_returned_as_httpx_would(colour, body):
 
 
 def test_the_last_answer_is_whole_although_it_said_no_length(colour):
-    """A last answer of which a part was read already comes whole."""
+    """Last answers that were read in part are returned whole."""
     with Server(*[chunked(503, LARGE, b"end")] * 2) as server:
         response = colour.send(colour.retrying("1 1s", colour.inner(limits=ONE)), "GET", server.url)
 
@@ -60,7 +60,7 @@ def test_a_client_closes_the_transport_inside(colour):
 
 
 def test_a_success_has_its_record(colour):
-    """A response after retries says that there were some, under the name of its host."""
+    """Responses after retries have a record with the name of their host."""
     with Server(answer(503)) as server:
         response = colour.send(colour.retrying("2 1s"), "GET", server.url)
     record = response.extensions["redrive"]
@@ -70,7 +70,7 @@ def test_a_success_has_its_record(colour):
 
 
 def test_an_error_has_its_note(colour):
-    """An exception of httpx's own surfaces, with its request, one note and the record."""
+    """Exceptions of httpx surface with their request, one note and the record."""
     with Server(RESET_AFTER) as server, pytest.raises(httpx.TransportError) as caught:
         colour.send(colour.retrying("2 1s"), "POST", server.url, content=b"body")
 
@@ -81,7 +81,7 @@ def test_an_error_has_its_note(colour):
 
 @pytest.mark.parametrize("step", [answer(503, b"try later"), chunked(503, b"try ", b"later")], ids=["length", "chunks"])
 def test_the_connection_is_used_again(colour, step):
-    """A small failed answer is read, whether or not it says its length, so that its connection serves the next one."""
+    """Small failed answers are read, with or without a length, so that their connection serves the next attempt."""
     with Server(step) as server:
         response = colour.send(colour.retrying("2 1s"), "GET", server.url)
 
@@ -98,7 +98,7 @@ def test_a_misdirected_request_gets_another_connection(colour):
 
 @pytest.mark.parametrize("step", [answer(503, LARGE), chunked(503, LARGE, LARGE)], ids=["length", "chunks"])
 def test_a_large_failed_answer_is_closed(colour, step):
-    """A large failed answer is closed before the next attempt, which has the only connection to itself."""
+    """Large failed answers are closed before the next attempt, which gets the only connection."""
     with Server(step) as server:
         response = colour.send(colour.retrying("2 1s", colour.inner(limits=ONE)), "GET", server.url)
 
@@ -120,7 +120,7 @@ def test_a_waiting_call_holds_no_connection(colour):
 
 
 def test_a_rejected_result_is_closed(colour):
-    """An answer that the policy's `on_result` rejects is closed before the next attempt."""
+    """Answers that the policy's `on_result` rejects are closed before the next attempt."""
     policy = Policy(on_result=lambda response: response.headers["X-Ready"] == "no", attempts=3)
     with Server(answer(200, LARGE, X_Ready="no"), answer(200, X_Ready="yes")) as server:
         response = colour.send(colour.retrying(policy, colour.inner(limits=ONE)), "GET", server.url)
@@ -132,7 +132,7 @@ def test_a_rejected_result_is_closed(colour):
 
 
 def test_a_long_body_is_its_readers(colour):
-    """A body that does not say that it is short is not retried when it breaks off: httpx's error comes as it is."""
+    """Long bodies are not retried when they break off: the reader gets httpx's error."""
     with Server(chunked(200, b"half", ends=False)) as server, pytest.raises(httpx.RemoteProtocolError):
         colour.send(colour.retrying("2 1s"), "GET", server.url)
 
@@ -156,7 +156,7 @@ def test_no_body_is_read_on_request(colour):
 
 
 def test_half_of_a_failed_answer_is_that_answer(colour):
-    """A 503 whose body breaks off is retried as a 503; if it is the last one, its reader gets httpx's error."""
+    """Failed answers with a broken body are retried by status; the reader of the last one gets httpx's error."""
     broken = chunked(503, b"half", ends=False)
     with Server(broken, broken) as server, pytest.raises(httpx.RemoteProtocolError):
         colour.send(colour.retrying("1 1s"), "GET", server.url)
@@ -171,7 +171,7 @@ def test_half_of_a_failed_answer_is_that_answer(colour):
 
 
 def test_a_half_body_that_is_not_repeated_is_httpx_error(colour):
-    """A POST of which half an answer came ends with httpx's error, not with half a response."""
+    """If half an answer to a POST came, the call ends with httpx's error, not with half a response."""
     with (
         Server(HALF_BODY) as server,
         pytest.raises(httpx.RemoteProtocolError, match="without sending complete message"),
@@ -185,7 +185,7 @@ def test_a_half_body_that_is_not_repeated_is_httpx_error(colour):
 
 
 def test_each_hop_of_a_redirect_is_retried(colour):
-    """A redirect is two requests, and each has its own attempts."""
+    """Redirects are two requests, and each has its own attempts."""
     script = [answer(503), answer(302, Location="/there"), answer(503), answer()]
     with Server(*script) as server:
         response = colour.run(colour.retrying("1 1s"), lambda client: client.get(server.url), follow_redirects=True)
@@ -206,7 +206,7 @@ class Token(httpx.Auth):
 
 
 def test_authentication_goes_on(colour):
-    """A 401 is not retried but handed to the authentication, and what that sends is retried."""
+    """Answers 401 are not retried but go to the authentication, and its requests are retried."""
     with Server(answer(401), answer(503), answer()) as server:
         response = colour.run(colour.retrying("1 1s"), lambda client: client.get(server.url), auth=Token())
 
@@ -215,7 +215,7 @@ def test_authentication_goes_on(colour):
 
 
 def test_a_retried_function_retries_alone(colour):
-    """Under a function that is retried itself the transport makes one attempt each time, and says who retries."""
+    """Under a function that is retried the transport makes one attempt each time, and the record names the function."""
     transport = colour.retrying("5 1s")
 
     @redrive.retry("2 1s", on=httpx.HTTPStatusError)
@@ -234,7 +234,7 @@ def test_a_retried_function_retries_alone(colour):
 
 
 def test_the_users_trace_goes_on(colour):
-    """A trace callback that the request brings along hears what it would hear without us."""
+    """Trace callbacks of the request get the same events as without the transport."""
     heard = []
 
     async def asynchronous(name, info):

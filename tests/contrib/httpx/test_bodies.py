@@ -16,19 +16,19 @@ class Unseekable(io.BytesIO):
     """A file that cannot go back."""
 
     def seekable(self):
-        """It says so."""
+        """Return False."""
         return False
 
 
 def positioned():
-    """A file of which the beginning was read before."""
+    """Return a file that was read in part."""
     file = io.BytesIO(b"head body")
     file.seek(5)
     return file
 
 
 def once(colour):
-    """A body that exists once, as the colour wants it."""
+    """Return a body that exists once, in the type of the colour."""
 
     def sync():
         yield b"bo"
@@ -48,7 +48,7 @@ def post(colour, server, policy="2 1s", **request):
 
 @pytest.mark.parametrize("request_", [{"content": b"body"}, {"content": "body"}, {"data": {"a": "b"}}, {"json": [1]}])
 def test_bytes_are_sent_again(colour, request_):
-    """A body of bytes is the same at each attempt."""
+    """Bodies of bytes are the same at each attempt."""
     with Server(answer(503), RESET_AFTER) as server:
         post(colour, server, **request_)
     first = server.executed[0].body
@@ -58,7 +58,7 @@ def test_bytes_are_sent_again(colour, request_):
 
 
 def test_forms_with_files_are_sent_again(colour):
-    """A form with a file is the same at each attempt."""
+    """Forms with a file are the same at each attempt."""
     with Server(answer(503)) as server:
         post(colour, server, files={"file": positioned()})
     first, second = (each.body for each in server.executed)
@@ -71,7 +71,7 @@ def test_forms_with_files_are_sent_again(colour):
     "make", [positioned, lambda: [b"bo", b"dy"], lambda: (b"body",)], ids=["a file", "a list", "a tuple"]
 )
 def test_what_can_be_read_twice_is_sent_again(sync, make):
-    """A file is sent from where it stood, and a list from its beginning, at each attempt."""
+    """Files are sent from their first position, and lists from their beginning, at each attempt."""
     headers = {"Transfer-Encoding": "chunked"}
     with Server(answer(503), RESET_AFTER) as server:
         post(sync, server, content=make(), headers=headers)
@@ -80,7 +80,7 @@ def test_what_can_be_read_twice_is_sent_again(sync, make):
 
 
 def test_a_stream_is_sent_once(colour):
-    """What was read and cannot be read again is not retried: the last answer comes, and the record says why."""
+    """Streams that were read are not sent again: the last answer is returned, and the record has the reason."""
     with Server(answer(503)) as server:
         response = post(colour, server, content=once(colour))
 
@@ -91,7 +91,7 @@ def test_a_stream_is_sent_once(colour):
 
 
 def test_an_error_says_that_a_stream_is_sent_once(colour):
-    """If it ends with an exception, its note says so."""
+    """Exceptions after a stream was read have the reason in their note."""
     with Server(RESET_AFTER) as server, pytest.raises(httpx.TransportError) as caught:
         post(colour, server, content=once(colour))
 
@@ -100,7 +100,7 @@ def test_an_error_says_that_a_stream_is_sent_once(colour):
 
 @pytest.mark.parametrize("request_", [{"content": Unseekable(b"body")}, {"files": {"file": Unseekable(b"body")}}])
 def test_a_file_that_cannot_go_back_is_sent_once(sync, request_):
-    """A file that cannot seek is a stream."""
+    """Files that cannot seek are streams."""
     with Server(answer(503)) as server:
         assert 503 == post(sync, server, **request_).status_code
 
@@ -108,7 +108,7 @@ def test_a_file_that_cannot_go_back_is_sent_once(sync, request_):
 
 
 def test_a_stream_of_ones_own_is_sent_once(sync):
-    """A stream of somebody's own class may be anything, so it is not read twice."""
+    """Streams of a user's class are not read twice."""
 
     class Own(httpx.SyncByteStream):
         def __iter__(self):
@@ -122,7 +122,7 @@ def test_a_stream_of_ones_own_is_sent_once(sync):
 
 
 def test_a_stream_of_which_nothing_was_read_is_as_good_as_new(colour):
-    """A request with a stream is retried as long as nothing of it was sent."""
+    """Requests with a stream are retried as long as no byte of it was sent."""
     server = Server(listens=False)
     colour.clock.actions.append(server.listen)
     with server:
@@ -132,7 +132,7 @@ def test_a_stream_of_which_nothing_was_read_is_as_good_as_new(colour):
 
 
 def test_a_stream_does_not_make_a_wrong_request_right(colour):
-    """A 404 is a 404, whatever was sent."""
+    """Answers 404 are not retried, whatever the body."""
     with Server(answer(404)) as server:
         response = post(colour, server, content=once(colour))
 
@@ -140,7 +140,7 @@ def test_a_stream_does_not_make_a_wrong_request_right(colour):
 
 
 def test_a_transport_inside_can_look_at_the_content(sync):
-    """What httpx has read of a request is there for the transport inside, as it would be without us."""
+    """Inner transports can read `request.content`, as without the transport."""
     seen = []
 
     class Inner(httpx.BaseTransport):

@@ -12,12 +12,12 @@ from tests.contrib.httpx.server import RESET_AFTER, SLOW_HEAD, Server, answer
 
 
 def keys(server):
-    """What the server got."""
+    """Return the keys that the server got."""
     return [each.headers.get("idempotency-key") for each in server.executed]
 
 
 def test_all_attempts_have_the_same_key(colour):
-    """A request that needs a key gets one for all its attempts, and may be repeated then."""
+    """Requests that need a key get one for all attempts, and may be repeated."""
     with Server(answer(503), RESET_AFTER) as server:
         response = colour.send(colour.retrying("2 1s", idempotency_key=True), "POST", server.url)
     first, *others = keys(server)
@@ -49,7 +49,7 @@ def test_each_call_has_its_own_key(colour):
 
 
 def test_the_users_key_is_kept(colour):
-    """A key that the request has is the key."""
+    """Keys of the request are kept."""
     with Server(answer(503)) as server:
         transport = colour.retrying("2 1s", idempotency_key=True)
         colour.send(transport, "POST", server.url, headers={"Idempotency-Key": '"mine"'})
@@ -67,7 +67,7 @@ def test_who_needs_no_key_gets_none(colour, method, option):
 
 
 def test_a_function_makes_the_key(colour):
-    """The key can be made from what the program knows of the request, and for some requests not at all."""
+    """Functions can make the key from the request, or none."""
 
     def order_of(request):
         return request.headers.get("X-Order")
@@ -98,7 +98,7 @@ HEDGED = Policy(attempts=2, hedge=Hedge("100ms"))
 
 @pytest.mark.parametrize(("method", "option", "calls"), [("POST", True, 2), ("GET", False, 2)])
 def test_copies_have_the_same_key(acolour, method, option, calls):
-    """A request that may be repeated is hedged, the copy wins where the first is slow, and both have the same key."""
+    """Requests that may be repeated are hedged, the copy wins if the first is slow, and both have the same key."""
     with Server(SLOW_HEAD) as server:
         response = acolour.send(acolour.retrying(HEDGED, idempotency_key=option), method, server.url)
 
@@ -108,7 +108,7 @@ def test_copies_have_the_same_key(acolour, method, option, calls):
 
 @pytest.mark.parametrize("content", [None, b"body"])
 def test_what_may_not_be_repeated_is_not_hedged(acolour, content):
-    """A policy with a hedge makes no copies of a POST without a key."""
+    """Policies with a hedge make no copies of a POST without a key."""
     with Server(RESET_AFTER) as server, pytest.raises(httpx.TransportError):
         acolour.send(acolour.retrying(HEDGED), "POST", server.url, content=content)
 

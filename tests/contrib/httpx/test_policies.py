@@ -20,7 +20,7 @@ STEADY = Policy(attempts=3, backoff=Constant(1), jitter=Jitter.none)
 
 
 def count(colour, policy, *script, method="GET", **request):
-    """How often a server executes a request under a policy."""
+    """Return the number of times that a server executes a request under a policy."""
     with Server(*script) as server, contextlib.suppress(httpx.TransportError):
         colour.send(colour.retrying(policy), method, server.url, **request)
     return len(server.executed)
@@ -30,12 +30,12 @@ def count(colour, policy, *script, method="GET", **request):
 
 
 def test_without_a_policy_there_are_three_attempts(colour):
-    """The usual policy is that of redrive."""
+    """By default there are three attempts."""
     assert 3 == count(colour, None, *[answer(503)] * 5)
 
 
 def test_a_request_may_bring_its_own_policy(colour):
-    """The extension `redrive` of a request is its policy."""
+    """Requests may have their own policy in the extension `redrive`."""
     assert 2 == count(colour, STEADY, *[answer(503)] * 5, extensions={"redrive": Policy(attempts=2)})
 
 
@@ -53,13 +53,13 @@ def test_retries_can_be_switched_off(colour):
 
 
 def test_an_extension_that_is_no_policy_is_refused(colour):
-    """A mistake in the extension is named."""
+    """Extensions that are not a policy are refused by name."""
     with pytest.raises(TypeError, match="extensions={'redrive': 3}: give a redrive.Policy"):
         count(colour, STEADY, extensions={"redrive": 3})
 
 
 def test_a_policy_may_have_limits(colour):
-    """What `at_least` makes of a policy is one, and reads requests as that does."""
+    """Policies with a limit, as of `at_least`, are accepted and classify requests."""
     policy = STEADY.at_least("2s")
 
     assert [3, 1] == [count(colour, policy, *[RESET_AFTER] * 9, method=method) for method in ("GET", "POST")]
@@ -88,25 +88,25 @@ def test_two_policies_are_refused():
     ids=["status", "errors", "both", "function", "reason", "failure"],
 )
 def test_on_says_what_is_retried(colour, on, calls):
-    """A policy may name less than can be retried, by names or by a function."""
+    """Policies may restrict what is retried, by names or by a function."""
     policy = STEADY.with_(on=on)
 
     assert calls == [count(colour, policy, answer(503)), count(colour, policy, RESET_AFTER)]
 
 
 def test_on_does_not_make_a_hopeless_request_right(colour):
-    """A 404 is not asked for again because a function says yes."""
+    """Answers 404 are not retried, even if a function returns True."""
     assert 1 == count(colour, STEADY.with_(on=lambda _: True), answer(404))
 
 
 @pytest.mark.parametrize("on", [lambda _: True, lambda _: "MINE", httpx.TransportError], ids=["yes", "reason", "class"])
 def test_on_does_not_make_a_request_repeatable(colour, on):
-    """Whatever `on` says, a POST that nobody knows of is not sent again."""
+    """Whatever `on` matches, a POST with unknown effect is not sent again."""
     assert 1 == count(colour, STEADY.with_(on=on), RESET_AFTER, method="POST")
 
 
 def test_rules_know_statuses(colour):
-    """A rule treats a status in its own way."""
+    """Rules can name a status."""
     policy = STEADY.with_(rules=[Rule("HTTP_429", attempts=5)])
 
     assert [3, 5] == [count(colour, policy, *[answer(status)] * 9) for status in (503, 429)]
@@ -130,7 +130,7 @@ def test_a_budget_is_spent(colour):
 
 
 def test_a_breaker_refuses(colour):
-    """An open breaker is an error of its own, since nothing was sent."""
+    """Open breakers raise `CircuitOpen`, since no request was sent."""
     settings = redrive.retrying.BreakerSettings(volume_threshold=1)
     with isolated():
         redrive.retrying.breaker("shop", settings)
@@ -154,13 +154,13 @@ def test_a_breaker_refuses(colour):
     ],
 )
 def test_what_means_nothing_is_refused_at_once(transport, policy, error, match):
-    """A transport refuses a policy that it cannot carry out when it is made."""
+    """Transports refuse invalid policies when they are made."""
     with pytest.raises(error, match=match):
         transport(policy)
 
 
 def test_only_async_transports_hedge():
-    """A blocking transport makes no copies, and says who does."""
+    """Blocking transports refuse hedges and name the transport that makes them."""
     with pytest.raises(PolicyValueError, match="only AsyncRetryTransport makes copies of a request"):
         RetryTransport(Policy(hedge=Hedge("1s"), idempotent=True))
 
@@ -169,7 +169,7 @@ def test_only_async_transports_hedge():
 
 
 def fails(method, step, **request):
-    """How a plain client fails."""
+    """Return the exception of a plain client."""
     with Server(step) as server, pytest.raises(httpx.HTTPError) as caught:
         httpx.request(method, server.url, verify=ssl.create_default_context(), **request).raise_for_status()
     return caught.value
@@ -188,7 +188,7 @@ def fails(method, step, **request):
     ],
 )
 def test_errors_of_a_plain_client_are_read(method, step, headers, expected):
-    """`failure_of` tells a policy that knows no requests which of them may be repeated."""
+    """`failure_of` marks the requests that may be repeated, for policies without knowledge of requests."""
     failure = failure_of(fails(method, step, headers=headers))
 
     assert expected == (failure.reason, failure.stage, failure.candidate)
@@ -206,7 +206,7 @@ def test_errors_of_a_plain_client_are_read(method, step, headers, expected):
     ],
 )
 def test_errors_are_read_by_their_class(error, expected):
-    """Where nothing else is known, the class of an exception says how far the request got."""
+    """Without other evidence, the class of an exception gives the stage."""
     failure = failure_of(error)
 
     assert expected == (failure.reason, failure.stage, failure.candidate)
@@ -214,12 +214,12 @@ def test_errors_are_read_by_their_class(error, expected):
 
 @pytest.mark.parametrize("error", [ValueError("mine"), TimeoutError("whose?"), httpx.InvalidURL("none")])
 def test_other_errors_are_not_read(error):
-    """What does not come from a request is nobody's failure."""
+    """Exceptions that do not come from a request are not described."""
     assert None is failure_of(error)
 
 
 def test_a_function_above_knows_what_the_transport_knows(colour):
-    """A retried function above a transport reads how far the request got: a POST in flight is not sent again."""
+    """Retried functions around a transport read its evidence: a POST in flight is not sent again."""
     transport = colour.retrying("5 1s")
 
     @redrive.retry("2 1s", on=failure_of)

@@ -1,4 +1,4 @@
-"""What becomes of a request whose first attempt goes wrong at a certain stage: the table of the documentation."""
+"""Tests of requests whose first attempt fails at a certain stage: the table of the documentation."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Async generator 'httpx:ResourceW
 
 
 def _page() -> dict[str, list[int]]:
-    """The table of the reference: for each stage how often a request is executed, by kind of request."""
+    """Return the table of the reference: for each stage the number of executions, by kind of request."""
     text = (DOCS / "reference" / "httpx.md").read_text()
     _, head, body = re.split(r"^(\| the first attempt .*\n\| ---.*\n)", text, flags=re.MULTILINE)
     assert list(REQUESTS) == [cell.strip() for cell in head.splitlines()[0].split("|")[2:-1]]
@@ -50,7 +50,7 @@ def _page() -> dict[str, list[int]]:
 
 
 class Scene:
-    """One request whose first attempt goes wrong."""
+    """One request with a first attempt that fails."""
 
     def __init__(self, colour, stack, monkeypatch, self_signed):
         self.colour = colour
@@ -65,11 +65,11 @@ class Scene:
         return self.colour.send(transport, url=self.server.url, **request)
 
     def scripted(self, step):
-        """A server that does this first."""
+        """Send to a server that runs this step first."""
         return lambda request: self._send(request, Server(step))
 
     def slow(self, step):
-        """A server that does this first, and a client that does not wait for it."""
+        """Send to a server that runs this step first, with a short timeout of the client."""
 
         def play(request):
             self.colour.clock.actions.append(self.colour.be_patient)
@@ -78,17 +78,17 @@ class Scene:
         return play
 
     def http2(self, step):
-        """A server of HTTP/2 that does this first."""
+        """Send to a server of HTTP/2 that runs this step first."""
         return lambda request: self._send(request, Http2Server(step), **HTTP2)
 
     def refused(self, request):
-        """Nobody listens yet."""
+        """Send to a port without a listener."""
         server = Server(listens=False)
         self.colour.clock.actions.append(server.listen)
         return self._send(request, server)
 
     def not_found(self, request):
-        """Names are not found."""
+        """Send while no name can be resolved."""
 
         def unknown(*_, **__):
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
@@ -98,16 +98,16 @@ class Scene:
         return self._send(request, Server())
 
     def not_trusted(self, request):
-        """A certificate of its own making."""
+        """Use a self-signed certificate."""
         return self._send(request, Server(tls=self._self_signed), verify=True)
 
     def broken_tls(self, request):
-        """A server that hangs up in the handshake."""
+        """Send to a server that closes the connection in the handshake."""
         server = _Hanging(tls=self._self_signed)
         return self._send(request, server)
 
     def pool(self, request):
-        """The only connection is taken by an answer that nobody reads."""
+        """Occupy the only connection with an answer that is not read."""
         server = self.server = self._stack.enter_context(Server(answer(body=b"x" * 70_000)))
         transport = self.colour.retrying("1 1s", self.colour.inner(limits=httpx.Limits(max_connections=1)))
 
@@ -166,7 +166,7 @@ def test_the_table_is_complete():
 
 
 def test_a_server_may_go_away_between_two_requests(colour):
-    """A second POST on a connection that the server has left by HTTP/2's rules is sent on another one."""
+    """After a GOAWAY between two requests, a second POST is sent on another connection."""
 
     def both(client):
         return [client.post(server.url), client.post(server.url)]
@@ -183,7 +183,7 @@ def test_a_server_may_go_away_between_two_requests(colour):
 
 
 def test_httpcore_does_not_send_half_a_stream(sync):
-    """Where httpcore itself moves to another connection, a stream that was read is an error, and no empty body."""
+    """If httpcore itself changes the connection, a stream that was read is an error, not an empty body."""
 
     def body():
         yield b"body"
@@ -203,7 +203,7 @@ def test_httpcore_does_not_send_half_a_stream(sync):
 @pytest.mark.parametrize("kind", REQUESTS)
 @pytest.mark.parametrize("name", PLAYS)
 def test_a_server_gets_a_request_as_often_as_the_documentation_says(colour, name, kind, monkeypatch, self_signed):
-    """A request is executed twice only where that does no harm, and once more wherever it is proved that it was not."""
+    """Requests are executed twice only if that is harmless, and are repeated if the first was proved not executed."""
     expected = _page()[name][list(REQUESTS).index(kind)]
     for play in PLAYS[name]:
         with ExitStack() as stack:

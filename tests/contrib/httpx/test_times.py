@@ -1,4 +1,4 @@
-"""Times: never earlier than a server says, and never longer than the deadline."""
+"""Tests of times: never earlier than a server asks, and never longer than the deadline."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_call_waits_as_long_as_it_is_told(sync, said, wait, status):
 
 
 def test_a_date_without_a_date_is_compared_with_the_clock(colour):
-    """Where the answer has no `Date`, the present instant is that of the clock in force."""
+    """Without a `Date` in the answer, the present instant is that of the clock in force."""
     at = colour.clock.now() + timedelta(seconds=90)
     with Server(answer(503, Retry_After=at.strftime("%a, %d %b %Y %H:%M:%S GMT"))) as server:
         colour.send(colour.retrying(STEADY), "GET", server.url)
@@ -62,7 +62,7 @@ def test_no_limit_makes_a_call_early(sync, jitter):
 
 @pytest.mark.parametrize("limit", [{"deadline": "1m"}, {"max_hint": "1m"}])
 def test_a_call_that_may_not_wait_so_long_gives_up(colour, limit):
-    """Where the policy has no time for that wait, the answer is the end, at once, instead of an early attempt."""
+    """If the policy has no time for the wait, the answer is returned at once, without an early attempt."""
     with Server(answer(503, Retry_After="3600")) as server:
         response = colour.send(colour.retrying(STEADY.with_(**limit)), "GET", server.url)
 
@@ -87,7 +87,7 @@ class Looking(httpx.BaseTransport, httpx.AsyncBaseTransport):
         return httpx.Response(503)
 
     async def handle_async_request(self, request):
-        """The same."""
+        """Do the same as `handle_request`."""
         return self.handle_request(request)
 
 
@@ -97,7 +97,7 @@ def sooner(colour, *times):
 
 
 def test_the_deadline_is_handed_down(colour):
-    """Each attempt gets as its timeouts what is left of the deadline, and no more than the request says."""
+    """Each attempt's timeouts are the rest of the deadline, and at most those of the request."""
     inner = Looking(colour.clock, took=1)
     timeout = httpx.Timeout(None, connect=6)
     policy = Policy(attempts=9, deadline=10, backoff=Constant(3), jitter="none")
@@ -110,7 +110,7 @@ def test_the_deadline_is_handed_down(colour):
 
 
 def test_an_attempts_timeout_is_handed_down(colour):
-    """An `attempt_timeout` bounds each attempt."""
+    """`attempt_timeout` limits each attempt."""
     inner = Looking(colour.clock)
     colour.send(colour.retrying(STEADY.with_(attempt_timeout=4), inner), "GET", "http://test/")
 
@@ -118,7 +118,7 @@ def test_an_attempts_timeout_is_handed_down(colour):
 
 
 def test_a_deadline_around_it_is_handed_down(colour):
-    """A deadline of a call above counts, too."""
+    """Deadlines of an outer call count, too."""
     inner = Looking(colour.clock)
 
     def above(client):
@@ -133,7 +133,7 @@ def test_a_deadline_around_it_is_handed_down(colour):
 
 
 def test_without_a_deadline_timeouts_are_those_of_the_request(colour):
-    """Where nothing bounds a call, its timeouts are left alone."""
+    """Without a deadline, the timeouts of the request are unchanged."""
     inner = Looking(colour.clock)
     colour.send(colour.retrying(STEADY, inner), "GET", "http://test/", timeout=httpx.Timeout(None, read=3))
 
@@ -141,7 +141,7 @@ def test_without_a_deadline_timeouts_are_those_of_the_request(colour):
 
 
 def test_each_step_gets_what_the_steps_before_have_left(sync):
-    """What it took to connect is not there any more to read: the timeouts are cut anew at each step."""
+    """After a slow connect the read has less time: the timeouts are updated at each step."""
     heard = []
 
     def trace(name, info):
@@ -181,12 +181,12 @@ class Deaf(Listener):
 
 
 def stages(error):
-    """How far each attempt got."""
+    """Return the stage of each attempt."""
     return [each.failure.stage for each in error.__retry__.timeline]
 
 
 def test_an_attempt_without_an_answer_was_in_flight(sync):
-    """A POST that gets no answer within its attempt's timeout is not sent again."""
+    """Requests of method POST without an answer within the attempt's timeout are not sent again."""
     policy = STEADY.with_(attempt_timeout="50ms")
     with Server(SLOW_HEAD) as server, pytest.raises(httpx.ReadTimeout) as caught:
         sync.send(sync.retrying(policy), "POST", server.url)
@@ -196,7 +196,7 @@ def test_an_attempt_without_an_answer_was_in_flight(sync):
 
 
 def test_an_attempt_that_never_connects_was_not_sent(colour):
-    """A POST that is stuck in the TLS handshake is tried again."""
+    """Requests of method POST that hang in the TLS handshake are sent again."""
     timeout = httpx.Timeout(60, connect=0.05)
     with Deaf() as server, pytest.raises(httpx.ConnectTimeout) as caught:
         colour.send(colour.retrying(STEADY), "POST", server.url.replace("http", "https"), timeout=timeout)
@@ -225,7 +225,7 @@ class Stuck(httpx.AsyncBaseTransport):
     ],
 )
 def test_an_attempt_that_is_cut_off_knows_how_far_it_was(acolour, step, expected):
-    """Where redrive itself cancels an attempt, the steps of httpcore tell whether it may be repeated."""
+    """If redrive itself cancels an attempt, the steps of httpcore decide whether it may be repeated."""
     policy = STEADY.with_(attempt_timeout="10ms")
     with pytest.raises(TimeoutError, match="attempt . of POST test took longer than 10ms") as caught:
         acolour.send(acolour.retrying(policy, Stuck(step)), "POST", "http://test/")
@@ -234,7 +234,7 @@ def test_an_attempt_that_is_cut_off_knows_how_far_it_was(acolour, step, expected
 
 
 def test_a_tunnel_that_is_not_opened_is_no_request(colour):
-    """What a proxy is sent to open a tunnel is not the request: a POST behind it is tried again."""
+    """CONNECT requests to a proxy do not count as the request: a POST behind one is sent again."""
     with Server(RESET_AFTER, answer(502)) as server, pytest.raises(httpx.TransportError) as caught:
         colour.send(colour.retrying(STEADY, colour.inner(proxy=server.url)), "POST", "https://shop.test/")
 
@@ -243,7 +243,7 @@ def test_a_tunnel_that_is_not_opened_is_no_request(colour):
 
 
 def test_a_cancellation_passes(acolour):
-    """A task that is cancelled in an attempt ends at once, and sends nothing more."""
+    """Cancelled tasks end at once, and send no further request."""
 
     async def cancelled(client):
         async with anyio.create_task_group() as group:
