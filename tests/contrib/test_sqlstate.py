@@ -10,7 +10,7 @@ from sqlalchemy import exc
 from redrive.contrib import asyncpg as on_asyncpg
 from redrive.contrib import sqlalchemy as on_sqlalchemy
 from redrive.contrib.psycopg import failure_of as read
-from redrive.contrib.sqlstate import ROWS, Fate, failure_of, fate_of, marked, naming, refusal, row_of
+from redrive.contrib.sqlstate import CONDITIONS, Fate, classifier, condition_of, connect_code, failure_of, fate_of, mark
 from redrive.errors import OutcomeUnknown, RetryAfter
 from redrive.policy import Stage
 from tests.architecture.source import ROOT
@@ -19,7 +19,7 @@ NAMES = {code: error.__name__ for code, error in psycopg.errors._sqlcodes.items(
 NOT_SENT, IN_FLIGHT, ANSWERED = Stage.NOT_SENT, Stage.IN_FLIGHT, Stage.ANSWERED
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS.values() if row.code in NAMES], ids=lambda row: row.code)
+@pytest.mark.parametrize("row", [row for row in CONDITIONS.values() if row.code in NAMES], ids=lambda row: row.code)
 def test_a_reason_is_the_name_of_the_condition(row):
     """The classes of psycopg are named by appendix A, too."""
     assert NAMES[row.code].lower() == row.reason.replace("_", "").lower()
@@ -52,7 +52,7 @@ def test_a_reason_is_the_name_of_the_condition(row):
 )
 def test_a_code_says_how_far_a_statement_got(code, transient, stage, answers):
     """An ERROR is an answer; the end of a session is none, also as the answer to a COMMIT."""
-    row = row_of(code)
+    row = condition_of(code)
 
     assert (transient, stage, answers) == (row.transient, row.stage, row.answers)
 
@@ -60,7 +60,7 @@ def test_a_code_says_how_far_a_statement_got(code, transient, stage, answers):
 @pytest.mark.parametrize(("code", "reason"), [("23999", "INTEGRITY_CONSTRAINT_VIOLATION"), ("XX000", "SQLSTATE_XX000")])
 def test_a_code_that_is_not_listed_has_a_reason(code, reason):
     """That of its class, or its own number."""
-    assert reason == row_of(code).reason
+    assert reason == condition_of(code).reason
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_what_is_known_of_the_transaction_beats_the_code(fate, stage):
     """A lost connection proves nothing, but that COMMIT was not sent does."""
     error = psycopg.OperationalError("server closed the connection")
     if fate is not None:
-        marked(error, fate)
+        mark(error, fate)
 
     failure = read(error)
 
@@ -82,7 +82,7 @@ def test_what_is_known_of_the_transaction_beats_the_code(fate, stage):
 def test_an_attempt_that_was_cut_off_counts_by_its_transaction(fate, stage):
     """The note is on the cancellation that the timeout was made of."""
     cancelled = BaseException()
-    marked(cancelled, fate)
+    mark(cancelled, fate)
     overrun = TimeoutError("attempt 1 took longer than 1s")
     overrun.__cause__ = cancelled
 
@@ -94,8 +94,8 @@ def test_an_attempt_that_was_cut_off_counts_by_its_transaction(fate, stage):
 def test_an_unknown_end_further_in_is_not_forgotten():
     """The rollback of the transaction around it does not undo it."""
     error = TimeoutError()
-    marked(error, Fate.UNKNOWN)
-    marked(error, Fate.ROLLED_BACK)
+    mark(error, Fate.UNKNOWN)
+    mark(error, Fate.ROLLED_BACK)
 
     assert Fate.UNKNOWN is fate_of(error)
 
@@ -103,16 +103,16 @@ def test_an_unknown_end_further_in_is_not_forgotten():
 def test_other_timeouts_are_not_the_databases():
     """One that the function has raised by itself is retried where the policy names it."""
     error = TimeoutError()
-    marked(error, Fate.ROLLED_BACK)
+    mark(error, Fate.ROLLED_BACK)
 
     assert failure_of(error, None) is None
-    assert naming(read, ["builtins.TimeoutError"])(error).candidate
+    assert classifier(read, ["builtins.TimeoutError"])(error).candidate
 
 
 def test_a_connection_that_could_not_be_made_has_stored_nothing():
     """What asyncpg lets out is the operating system's error."""
     error = ConnectionRefusedError()
-    marked(error, Fate.UNOPENED)
+    mark(error, Fate.UNOPENED)
 
     assert ANSWERED is failure_of(error, None).stage
 
@@ -120,7 +120,7 @@ def test_a_connection_that_could_not_be_made_has_stored_nothing():
 def test_an_unknown_outcome_is_in_flight():
     """Only an idempotent policy repeats it. That of another system is none of the database's business."""
     error = OutcomeUnknown()
-    marked(error, Fate.UNKNOWN)
+    mark(error, Fate.UNKNOWN)
 
     assert IN_FLIGHT is read(error).stage
     assert read(OutcomeUnknown()) is None
@@ -170,7 +170,7 @@ def test_an_exception_that_takes_no_notes_counts_as_it_would_without_them():
             raise AttributeError(name)
 
     error = Slotted()
-    marked(error, Fate.ROLLED_BACK)
+    mark(error, Fate.ROLLED_BACK)
 
     assert fate_of(error) is None
 
@@ -186,7 +186,7 @@ def test_an_exception_that_takes_no_notes_counts_as_it_would_without_them():
 )
 def test_a_refusal_is_read_from_its_text(text, code):
     """Before there is a session libpq tells no code."""
-    assert code == refusal(text)
+    assert code == connect_code(text)
 
 
 NAMED = [
@@ -207,7 +207,7 @@ NAMED = [
 @pytest.mark.parametrize(("names", "error", "candidate"), NAMED)
 def test_names_are_about_what_is_transient(names, error, candidate):
     """What would come again is retried only where it is named exactly."""
-    failure = naming(read, names)(error)
+    failure = classifier(read, names)(error)
 
     assert candidate is (failure.candidate is not False)
 
@@ -218,8 +218,8 @@ def test_the_table_is_documented():
     fates = {NOT_SENT: "not sent", IN_FLIGHT: "carried out or not", ANSWERED: "undone"}
     expected = [
         f"| {row.code:x<5} | `{row.reason}` | {'yes' if row.transient else ''} | {fates[row.stage]} "
-        f"| {'replaced' if row.leaves else 'kept'} |"
-        for row in ROWS.values()
+        f"| {'replaced' if row.ends_session else 'kept'} |"
+        for row in CONDITIONS.values()
     ]
 
     assert expected == [line for line in page.splitlines() if line.startswith("| ") and "`" in line]

@@ -1,20 +1,17 @@
-"""asyncpg: its errors in the words of a policy, and whole transactions as the unit of a retry.
+"""Retries for asyncpg: classification of its errors, and whole transactions as the unit of a retry.
 
-Answers: what does an error of asyncpg mean for a retry, and how is a transaction on it repeated? May import: asyncpg,
-and what `redrive.contrib` may.
-
-Three names, the same as in `redrive.contrib.psycopg` and `redrive.contrib.sqlalchemy`:
+The module has the same three names as `redrive.contrib.psycopg` and `redrive.contrib.sqlalchemy`:
 
 ===================  ==================================================================================
 `transactional`      a decorator: each call of the function is a transaction, repeated as a whole
 `transaction`        one transaction as a block, for ``async for attempt in policy: with attempt: ...``
-`failure_of`         what an exception means: ``on=failure_of``, also for single statements
+`failure_of`         classifies an exception: ``on=failure_of``, also for single statements
 ===================  ==================================================================================
 
-What is repeated, and what a lost COMMIT comes to, stands in `redrive.contrib.transactions`; the codes in
-`redrive.contrib.sqlstate`. asyncpg does not tell whether a transaction has failed and would take the answer ROLLBACK to
-its COMMIT for success, so an empty statement is sent before it; with ``prove=True`` the question for the receipt does
-the same.
+`redrive.contrib.transactions` describes which transactions are repeated, and the outcome of a COMMIT without an answer;
+`redrive.contrib.sqlstate` lists the codes. asyncpg does not report whether a transaction has failed and takes the
+answer ROLLBACK to its COMMIT for success, so an empty statement is sent before it; with ``prove=True`` the query for
+the receipt has the same purpose.
 """
 
 from __future__ import annotations
@@ -46,16 +43,13 @@ Source: TypeAlias = asyncpg.Pool | Callable[[], Any]
 
 
 def failure_of(error: BaseException) -> Failure | None:
-    """What an exception means for a retry.
+    """Classify an exception for a retry.
 
-    As ``on`` of a policy it has retried what is transient, and a single statement whose connection was lost only if
-    the policy is ``idempotent``: nobody knows whether it was carried out.
-
-    Args:
-        error: what was raised.
+    As ``on`` of a policy it retries transient failures, and a single statement after a lost connection only if the
+    policy is ``idempotent``: it is unknown whether the statement took effect.
 
     Returns:
-        None if it is no failure of the database.
+        The failure, or None if it is no failure of the database.
     """
     return sqlstate.failure_of(error, _code_of(error))
 
@@ -63,46 +57,46 @@ def failure_of(error: BaseException) -> Failure | None:
 def transaction(
     source: Source | asyncpg.Connection, *, prove: bool = False, isolation: str | None = None
 ) -> TransactionBlock[Any]:
-    """One transaction as a block: begun at its start, committed at its end, rolled back if it fails.
+    """Return one transaction as a block: begun at its start, committed at its end, rolled back if it fails.
 
     ``async with`` gives the connection. In a loop over a policy each attempt needs a new one:
     ``async for attempt in policy:``, ``with attempt:``, ``async with transaction(pool) as connection:``.
 
     Args:
-        source: a pool, a function that connects (what it returns is closed afterwards) or returns a pool, or a
+        source: a pool, a function that connects (its connection is closed afterwards) or returns a pool, or a
             connection without an open transaction.
-        prove: ask after a lost COMMIT on another connection; not for a connection.
-        isolation: ``"serializable"``, ``"repeatable read"`` or ``"read committed"``; None leaves the connection's own.
+        prove: find out the outcome of a COMMIT without an answer on another connection; not for a connection.
+        isolation: ``"serializable"``, ``"repeatable read"`` or ``"read committed"``; None keeps the connection's own.
 
     Raises:
-        TypeError: it is none of these, or there is no other connection to ask on.
-        ValueError: there is no such isolation level.
+        TypeError: it is none of these, or ``prove`` needs another connection.
+        ValueError: the isolation level is unknown.
         RuntimeError: (when entered) a transaction is open on the connection: the retry belongs around the whole of it.
         OutcomeUnknown: (when left) the answer to the COMMIT was lost.
     """
-    return TransactionBlock(_Link(source), prove=prove, isolation=isolation)
+    return TransactionBlock(_Adapter(source), prove=prove, isolation=isolation)
 
 
 def transactional(
     source: Source, policy: Policy | str, *, prove: bool = False, isolation: str | None = None
 ) -> Callable[[Callable[Concatenate[Any, P], T]], Callable[P, T]]:
-    """Make each call of a coroutine function a transaction, repeated as a whole while a policy says so.
+    """Make each call of a coroutine function a transaction that a policy retries as a whole.
 
     The function takes the connection as its first argument; the decorated one does not.
 
     Args:
-        source: a pool, or a function that connects (what it returns is closed afterwards) or returns a pool.
-        policy: a policy, or a directive. Without ``on`` it retries whatever is transient; with names only those, and
+        source: a pool, or a function that connects (its connection is closed afterwards) or returns a pool.
+        policy: a policy, or a directive. Without ``on`` it retries all transient failures; with names only those, and
             also errors that are not transient if they are named exactly, such as ``UNIQUE_VIOLATION``.
         prove: see `transaction`.
         isolation: see `transaction`.
 
     Raises:
-        PolicyError: the policy means nothing sensible.
-        TypeError: (when a function is decorated) it is a generator, or the source is a connection: one that has broken
-            could not be replaced.
+        PolicyError: the policy is invalid.
+        TypeError: (when a function is decorated) it is a generator, or the source is a connection, which could not be
+            replaced after it has broken.
     """
-    if not _Link(source).renewable:
+    if not _Adapter(source).renewable:
         raise TypeError(NOT_RENEWABLE)
     return decorator(partial(transaction, source, prove=prove, isolation=isolation), policy, failure_of)
 
@@ -116,10 +110,10 @@ def _code_of(error: BaseException) -> str | None:
     return None
 
 
-class _Link:
-    """One connection of asyncpg; see `redrive.contrib.transactions.Link`."""
+class _Adapter:
+    """One connection of asyncpg; see `redrive.contrib.transactions.Adapter`."""
 
-    spares = 0  # the event loop sees the end of a connection, so that a pool has no dead ones
+    spares = 0  # the event loop detects the end of a connection, so a pool has no dead ones
 
     def __init__(self, source: Any) -> None:  # noqa: ANN401 - any source
         if not (_is_connection(source) or hasattr(source, "acquire") or callable(source)):
@@ -136,8 +130,8 @@ class _Link:
     def code_of(self, error: BaseException) -> str | None:
         return _code_of(error)
 
-    def another(self) -> _Link:
-        return _Link(self._source)
+    def another(self) -> _Adapter:
+        return _Adapter(self._source)
 
     def open(self) -> Steps[Any]:
         source = self._source

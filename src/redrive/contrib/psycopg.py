@@ -1,18 +1,16 @@
-"""psycopg 3: its errors in the words of a policy, and whole transactions as the unit of a retry.
+"""Retries for psycopg 3: classification of its errors, and whole transactions as the unit of a retry.
 
-Answers: what does an error of psycopg mean for a retry, and how is a transaction on it repeated? May import: psycopg,
-and what `redrive.contrib` may. Must never: import psycopg_pool; a pool is whatever has ``getconn`` and ``putconn``.
-
-Three names, the same as in `redrive.contrib.asyncpg` and `redrive.contrib.sqlalchemy`:
+The module has the same three names as `redrive.contrib.asyncpg` and `redrive.contrib.sqlalchemy`:
 
 ===================  ==================================================================================
 `transactional`      a decorator: each call of the function is a transaction, repeated as a whole
 `transaction`        one transaction as a block, for ``for attempt in policy: with attempt, ...``
-`failure_of`         what an exception means: ``on=failure_of``, also for single statements
+`failure_of`         classifies an exception: ``on=failure_of``, also for single statements
 ===================  ==================================================================================
 
-What is repeated, and what a lost COMMIT comes to, stands in `redrive.contrib.transactions`; the codes in
-`redrive.contrib.sqlstate`.
+`redrive.contrib.transactions` describes which transactions are repeated, and the outcome of a COMMIT without an answer;
+`redrive.contrib.sqlstate` lists the codes. A pool is any object with ``getconn`` and ``putconn``; psycopg_pool is not
+imported.
 """
 
 from __future__ import annotations
@@ -54,19 +52,19 @@ class Pool(Protocol):
         ...
 
     def putconn(self, conn: Sync) -> None:
-        """Give it back; one that is closed is replaced."""
+        """Give a connection back; a closed one is replaced."""
         ...
 
 
 class AsyncPool(Protocol):
-    """The same with coroutines, such as ``psycopg_pool.AsyncConnectionPool``."""
+    """An asynchronous pool, such as ``psycopg_pool.AsyncConnectionPool``."""
 
     async def getconn(self) -> Async:
         """Take a connection."""
         ...
 
     async def putconn(self, conn: Async) -> None:
-        """Give it back; one that is closed is replaced."""
+        """Give a connection back; a closed one is replaced."""
         ...
 
 
@@ -75,16 +73,13 @@ AsyncSource: TypeAlias = AsyncPool | Callable[[], "AsyncPool | Awaitable[Async |
 
 
 def failure_of(error: BaseException) -> Failure | None:
-    """What an exception means for a retry.
+    """Classify an exception for a retry.
 
-    As ``on`` of a policy it has retried what is transient, and a single statement whose connection was lost only if
-    the policy is ``idempotent``: nobody knows whether it was carried out.
-
-    Args:
-        error: what was raised.
+    As ``on`` of a policy it retries transient failures, and a single statement after a lost connection only if the
+    policy is ``idempotent``: it is unknown whether the statement took effect.
 
     Returns:
-        None if it is no failure of the database.
+        The failure, or None if it is no failure of the database.
     """
     return sqlstate.failure_of(error, _code_of(error))
 
@@ -100,25 +95,25 @@ def transaction(
 def transaction(
     source: SyncSource | AsyncSource | Sync | Async, *, prove: bool = False, isolation: str | None = None
 ) -> TransactionBlock[Any]:
-    """One transaction as a block: begun at its start, committed at its end, rolled back if it fails.
+    """Return one transaction as a block: begun at its start, committed at its end, rolled back if it fails.
 
     ``with`` gives the connection, ``async with`` an asynchronous one. In a loop over a policy each attempt needs a new
     one: ``for attempt in policy: with attempt, transaction(pool) as connection: ...``.
 
     Args:
-        source: a pool, a function that connects (what it returns is closed afterwards) or returns a pool, or a
+        source: a pool, a function that connects (its connection is closed afterwards) or returns a pool, or a
             connection without an open transaction.
-        prove: ask after a lost COMMIT on another connection, at the price of a round trip before each COMMIT; not for
-            a connection.
-        isolation: ``"serializable"``, ``"repeatable read"`` or ``"read committed"``; None leaves the connection's own.
+        prove: find out the outcome of a COMMIT without an answer on another connection, at the price of a round trip
+            before each COMMIT; not for a connection.
+        isolation: ``"serializable"``, ``"repeatable read"`` or ``"read committed"``; None keeps the connection's own.
 
     Raises:
-        TypeError: it is none of these, or there is no other connection to ask on.
-        ValueError: there is no such isolation level.
+        TypeError: it is none of these, or ``prove`` needs another connection.
+        ValueError: the isolation level is unknown.
         RuntimeError: (when entered) a transaction is open on the connection: the retry belongs around the whole of it.
         OutcomeUnknown: (when left) the answer to the COMMIT was lost.
     """
-    return TransactionBlock(_Link(source), prove=prove, isolation=isolation)
+    return TransactionBlock(_Adapter(source), prove=prove, isolation=isolation)
 
 
 @overload
@@ -132,30 +127,30 @@ def transactional(
 def transactional(
     source: SyncSource | AsyncSource, policy: Policy | str, *, prove: bool = False, isolation: str | None = None
 ) -> Callable[[Callable[Concatenate[Any, P], T]], Callable[P, T]]:
-    """Make each call of a function a transaction, repeated as a whole while a policy says so.
+    """Make each call of a function a transaction that a policy retries as a whole.
 
     The function, ``def`` or ``async def``, takes the connection as its first argument; the decorated one does not.
 
     Args:
-        source: a pool, or a function that connects (what it returns is closed afterwards) or returns a pool.
-        policy: a policy, or a directive. Without ``on`` it retries whatever is transient; with names only those, and
+        source: a pool, or a function that connects (its connection is closed afterwards) or returns a pool.
+        policy: a policy, or a directive. Without ``on`` it retries all transient failures; with names only those, and
             also errors that are not transient if they are named exactly, such as ``UNIQUE_VIOLATION``.
         prove: see `transaction`.
         isolation: see `transaction`.
 
     Raises:
-        PolicyError: the policy means nothing sensible.
-        TypeError: (when a function is decorated) it is a generator, or the source is a connection: one that has broken
-            could not be replaced.
+        PolicyError: the policy is invalid.
+        TypeError: (when a function is decorated) it is a generator, or the source is a connection, which could not be
+            replaced after it has broken.
     """
-    link = _Link(source)
-    if not link.renewable:
+    adapter = _Adapter(source)
+    if not adapter.renewable:
         raise TypeError(NOT_RENEWABLE)
     return decorator(partial(_transaction, source, prove=prove, isolation=isolation), policy, failure_of)
 
 
 def _transaction(source: Any, *, prove: bool, isolation: str | None) -> TransactionBlock[Any]:  # noqa: ANN401 - any source
-    return TransactionBlock(_Link(source), prove=prove, isolation=isolation)
+    return TransactionBlock(_Adapter(source), prove=prove, isolation=isolation)
 
 
 def _code_of(error: BaseException) -> str | None:
@@ -166,13 +161,13 @@ def _code_of(error: BaseException) -> str | None:
     if not isinstance(error, psycopg.OperationalError):
         return None
     if error.pgconn is not None:
-        return sqlstate.refusal(str(error))
+        return sqlstate.connect_code(str(error))
     unsent = isinstance(error, psycopg.errors.ConnectionTimeout) or type(error).__module__.startswith("psycopg_pool")
     return "08001" if unsent else "08006"
 
 
-class _Link:
-    """One connection of psycopg; see `redrive.contrib.transactions.Link`."""
+class _Adapter:
+    """One connection of psycopg; see `redrive.contrib.transactions.Adapter`."""
 
     def __init__(self, source: Any) -> None:  # noqa: ANN401 - any source
         if not (
@@ -197,8 +192,8 @@ class _Link:
     def code_of(self, error: BaseException) -> str | None:
         return _code_of(error)
 
-    def another(self) -> _Link:
-        return _Link(self._source)
+    def another(self) -> _Adapter:
+        return _Adapter(self._source)
 
     def open(self) -> Steps[Any]:
         source = self._source
@@ -212,7 +207,7 @@ class _Link:
             raise RuntimeError(LOST)
         if source.info.transaction_status not in {TransactionStatus.IDLE, TransactionStatus.UNKNOWN}:
             if not self.renewable:
-                self._connection = None  # it is left to whoever will end that transaction
+                self._connection = None  # the user ends that transaction
             raise RuntimeError(OPEN_ALREADY)
         return source
 
@@ -230,7 +225,7 @@ class _Link:
         return row
 
     def ready(self, question: str | None) -> Steps[tuple[Any, ...]]:
-        if self._connection.closed:  # psycopg would end the block in silence
+        if self._connection.closed:  # psycopg would end the block without an error
             raise psycopg.OperationalError("the connection was lost before COMMIT was sent")
         if self._connection.info.transaction_status is TransactionStatus.INERROR:
             raise RuntimeError(SWALLOWED)

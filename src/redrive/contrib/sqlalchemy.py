@@ -1,23 +1,20 @@
-"""SQLAlchemy 2 on PostgreSQL: its errors in the words of a policy, and whole transactions as the unit of a retry.
+"""Retries for SQLAlchemy 2 on PostgreSQL: classification of errors, and whole transactions as the unit of a retry.
 
-Answers: what does an error of SQLAlchemy mean for a retry, and how is a transaction on it repeated? May import:
-SQLAlchemy, and what `redrive.contrib` may. Must never: import a driver, or use a session again that has failed.
-
-Three names, the same as in `redrive.contrib.psycopg` and `redrive.contrib.asyncpg`:
+The module has the same three names as `redrive.contrib.psycopg` and `redrive.contrib.asyncpg`:
 
 ===================  ==================================================================================
 `transactional`      a decorator: each call of the function is a transaction, repeated as a whole
 `transaction`        one transaction as a block, for ``for attempt in policy: with attempt, ...``
-`failure_of`         what an exception means: ``on=failure_of``, also for single statements
+`failure_of`         classifies an exception: ``on=failure_of``, also for single statements
 ===================  ==================================================================================
 
-From an engine each attempt gets a connection, from a ``sessionmaker`` a session of its own: what an attempt that failed
-has loaded or added is not seen by the next. Objects that are to be used after the commit need
+From an engine each attempt gets a connection, from a ``sessionmaker`` a session of its own: the next attempt does not
+see objects that a failed one has loaded or added. Objects that are used after the commit need
 ``sessionmaker(expire_on_commit=False)``, since the session is closed then. The version counter of SQLAlchemy's own
-optimistic locking (``StaleDataError``) counts as a serialisation failure, which it is.
+optimistic locking (``StaleDataError``) counts as a serialisation failure.
 
-What is repeated, and what a lost COMMIT comes to, stands in `redrive.contrib.transactions`; the codes in
-`redrive.contrib.sqlstate`. The dialects of psycopg 3 and asyncpg are tested.
+`redrive.contrib.transactions` describes which transactions are repeated, and the outcome of a COMMIT without an answer;
+`redrive.contrib.sqlstate` lists the codes. The dialects of psycopg 3 and asyncpg are tested.
 """
 
 from __future__ import annotations
@@ -48,16 +45,14 @@ Open: TypeAlias = Connection | AsyncConnection | Session | AsyncSession
 
 
 def failure_of(error: BaseException) -> Failure | None:
-    """What an exception means for a retry.
+    """Classify an exception for a retry.
 
-    As ``on`` of a policy it has retried what is transient, and a single statement whose connection was lost only if
-    the policy is ``idempotent``: nobody knows whether it was carried out.
-
-    Args:
-        error: what was raised.
+    As ``on`` of a policy it retries transient failures, and a single statement after a lost connection only if the
+    policy is ``idempotent``: it is unknown whether the statement took effect.
 
     Returns:
-        None if it is no failure of the database. The classes of the driver's error are named beside SQLAlchemy's.
+        The failure, with the classes of the driver's error beside SQLAlchemy's; None if it is no failure of the
+        database.
     """
     failure = sqlstate.failure_of(error, _code_of(error))
     below = getattr(error, "orig", None)
@@ -83,23 +78,24 @@ def transaction(
     source: async_sessionmaker[A], *, prove: bool = ..., isolation: str | None = ...
 ) -> TransactionBlock[A]: ...
 def transaction(source: Source, *, prove: bool = False, isolation: str | None = None) -> TransactionBlock[Any]:
-    """One transaction as a block: begun at its start, committed at its end, rolled back if it fails.
+    """Return one transaction as a block: begun at its start, committed at its end, rolled back if it fails.
 
     ``with`` gives a connection or a session, ``async with`` an asynchronous one. In a loop over a policy each attempt
     needs a new one: ``for attempt in policy: with attempt, transaction(Session) as session: ...``.
 
     Args:
         source: an engine, or a ``sessionmaker``; of either colour.
-        prove: ask after a lost COMMIT on another connection, at the price of a round trip before each COMMIT.
-        isolation: ``"serializable"``, ``"repeatable read"`` or ``"read committed"``; None leaves the engine's own.
+        prove: find out the outcome of a COMMIT without an answer on another connection, at the price of a round trip
+            before each COMMIT.
+        isolation: ``"serializable"``, ``"repeatable read"`` or ``"read committed"``; None keeps the engine's own.
 
     Raises:
-        TypeError: it is something else; a session too, since one that has failed cannot be used again.
-        ValueError: there is no such isolation level.
-        RuntimeError: (when entered) what the source gave is in a transaction.
+        TypeError: it is another object; also for a session, since a failed session cannot be used again.
+        ValueError: the isolation level is unknown.
+        RuntimeError: (when entered) the connection or session of the source is in a transaction.
         OutcomeUnknown: (when left) the answer to the COMMIT was lost.
     """
-    return TransactionBlock(_Link(source), prove=prove, isolation=isolation)
+    return TransactionBlock(_Adapter(source), prove=prove, isolation=isolation)
 
 
 @overload
@@ -121,28 +117,28 @@ def transactional(
 def transactional(
     source: Source, policy: Policy | str, *, prove: bool = False, isolation: str | None = None
 ) -> Callable[[Callable[Concatenate[Any, P], T]], Callable[P, T]]:
-    """Make each call of a function a transaction, repeated as a whole while a policy says so.
+    """Make each call of a function a transaction that a policy retries as a whole.
 
     The function, ``def`` or ``async def``, takes the connection or session as its first argument; the decorated one
     does not.
 
     Args:
         source: an engine, or a ``sessionmaker``; of the function's colour.
-        policy: a policy, or a directive. Without ``on`` it retries whatever is transient; with names only those, and
+        policy: a policy, or a directive. Without ``on`` it retries all transient failures; with names only those, and
             also errors that are not transient if they are named exactly, such as ``UNIQUE_VIOLATION``.
         prove: see `transaction`.
         isolation: see `transaction`.
 
     Raises:
-        PolicyError: the policy means nothing sensible.
-        TypeError: the source is something else, or (when a function is decorated) it is a generator.
+        PolicyError: the policy is invalid.
+        TypeError: the source is another object, or (when a function is decorated) it is a generator.
     """
-    _Link(source)
+    _Adapter(source)
     return decorator(partial(_transaction, source, prove=prove, isolation=isolation), policy, failure_of)
 
 
 def _transaction(source: Source, *, prove: bool, isolation: str | None) -> TransactionBlock[Any]:
-    return TransactionBlock(_Link(source), prove=prove, isolation=isolation)
+    return TransactionBlock(_Adapter(source), prove=prove, isolation=isolation)
 
 
 def _code_of(error: BaseException) -> str | None:
@@ -157,14 +153,14 @@ def _code_of(error: BaseException) -> str | None:
     if code:
         return str(code)
     if getattr(below, "pgconn", None) is not None:
-        return sqlstate.refusal(str(below))
+        return sqlstate.connect_code(str(below))
     return "08006" if error.connection_invalidated or isinstance(error, exc.OperationalError) else None
 
 
-class _Link:
-    """One connection or session of SQLAlchemy; see `redrive.contrib.transactions.Link`.
+class _Adapter:
+    """One connection or session of SQLAlchemy; see `redrive.contrib.transactions.Adapter`.
 
-    Connections and sessions of both colours have the same verbs, so that one class serves all four.
+    Connections and sessions of both colours have the same methods, so that one class serves all four.
     """
 
     spares = 0  # SQLAlchemy discards the whole pool when one of its connections turns out to be dead
@@ -182,8 +178,8 @@ class _Link:
     def code_of(self, error: BaseException) -> str | None:
         return _code_of(error)
 
-    def another(self) -> _Link:
-        return _Link(self._source)
+    def another(self) -> _Adapter:
+        return _Adapter(self._source)
 
     def open(self) -> Steps[Any]:
         source = self._source

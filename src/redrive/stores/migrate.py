@@ -1,12 +1,12 @@
-"""Brings a database to the schema of this version of redrive.
+"""Migrations of a database to the schema of this version of redrive.
 
-Migrations are files, numbered, and run once each, in order, in one transaction that holds the write lock: of several
+Migrations are numbered files. Each runs once, in order, all in one transaction that holds the write lock: of several
 processes that start at once one migrates and the others find it done. The version is a row of ``redrive_meta``.
 
-An SQLite file is migrated when it is opened: it belongs to its app, and there is nobody else to do it. So is a schema
-on PostgreSQL, if its role may; where the tables belong to another role, that one opens the app once. A database of a
-*newer* version is never migrated. If each migration that this redrive does not have is of the phase ``pre``, it works
-with that database as it is; otherwise `SchemaTooNew` says which version to install.
+An SQLite file is migrated when it is opened: it belongs to its app. So is a schema on PostgreSQL, if its role may; if
+the tables belong to another role, that role opens the app once. A database of a *newer* version is never migrated. If
+all migrations that this redrive does not have are of the phase ``pre``, it works with that database as it is; otherwise
+`SchemaTooNew` names the version to install.
 """
 
 from __future__ import annotations
@@ -23,37 +23,26 @@ __all__ = ["Cursor", "latest", "migrate"]
 
 
 class Cursor(Protocol):
-    """What a migration needs of a database cursor."""
+    """The methods of a database cursor that a migration uses."""
 
     def execute(self, statement: str, parameters: Any = (), /) -> Any:  # noqa: ANN401 - as in DB-API 2.0
-        """Run one statement."""
+        """Execute one statement."""
         ...
 
     def fetchone(self) -> Any:  # noqa: ANN401 - as in DB-API 2.0
-        """Read one row."""
+        """Return one row."""
         ...
 
 
 def latest(dialect: str) -> int:
-    """The schema version of this redrive.
-
-    Args:
-        dialect: of the database.
-
-    Returns:
-        The number of the last migration.
-    """
+    """Return the schema version of this redrive: the number of the last migration."""
     return loader.migrations(dialect)[-1].number
 
 
 def compatible(dialect: str) -> int:
-    """The oldest schema version whose code can work with the schema of this redrive.
+    """Return the oldest schema version with code that can work with the schema of this redrive.
 
-    Args:
-        dialect: of the database.
-
-    Returns:
-        The number of the last migration of the phase ``post``; 1 if there is none.
+    It is the number of the last migration of the phase ``post``; 1 if there is none.
     """
     return max((step.number for step in loader.migrations(dialect) if step.phase == "post"), default=1)
 
@@ -69,14 +58,14 @@ def migrate(
     """Run the migrations that a database lacks.
 
     Args:
-        cursor: in autocommit mode, on the database.
-        dialect: of the database.
-        name: of the database, for messages.
-        look: statements before the version is read, such as those that say where it is.
-        lock: statements before anything is written; after them the transaction has begun, and nobody else migrates.
+        cursor: cursor in autocommit mode.
+        dialect: SQL dialect of the database.
+        name: name of the database in messages.
+        look: statements before the version is read.
+        lock: statements before the first write, which begin the transaction and keep other processes from migrating.
 
     Returns:
-        The names of the migrations that were run; empty where nothing was to be done.
+        The names of the migrations that were run.
 
     Raises:
         SchemaTooNew: the database was migrated by a newer redrive, and this one cannot work with it.
@@ -95,11 +84,11 @@ def migrate(
             for statement in _split(step.script):
                 cursor.execute(statement)
         if steps:
-            noted = {"version": str(latest(dialect)), "compatible": str(compatible(dialect))}
-            cursor.execute(loader.statements(dialect)["schema_put"], noted)
+            values = {"version": str(latest(dialect)), "compatible": str(compatible(dialect))}
+            cursor.execute(loader.statements(dialect)["schema_put"], values)
         cursor.execute("COMMIT")
     except BaseException:
-        # Some errors end the transaction by themselves; what went wrong then is said by the error, not by this.
+        # Some errors end the transaction by themselves; then ROLLBACK fails, and the first error is the relevant one.
         with contextlib.suppress(Exception):
             cursor.execute("ROLLBACK")
         raise
@@ -132,9 +121,9 @@ def _found(cursor: Cursor, meta: str, name: str) -> Schema:
 
 
 def _split(script: str) -> Iterator[str]:
-    """Cut a script into statements: one ends where a line, without its comment, ends with a semicolon.
+    """Split a script into statements: one ends where a line, without its comment, ends with a semicolon.
 
-    The body of a function stands between two ``$$``, and what ends there is a statement of its own.
+    The body of a function stands between two ``$$``, and an inner semicolon does not end the statement.
     """
     lines: list[str] = []
     for line in script.splitlines():

@@ -1,7 +1,7 @@
-"""The URL of a store as it may be shown: in messages, logs and on screens no password appears.
+"""Store URLs for messages, logs and screens, without passwords.
 
-A URL that cannot be read is shown as well, since the message says what is wrong with it. So nothing here parses it:
-what could be a part of a password is left out, even where it is none.
+A URL that cannot be parsed is shown as well, since the message describes its error. So the functions do not parse it:
+they hide every part that could belong to a password, even if it does not.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ __all__ = ["cleared", "redacted", "shown"]
 
 HIDDEN = "***"
 
+# Settings with values that are shown. Any other value may be a password, or a part of one.
 _HARMLESS = frozenset({
     "application_name", "busy_timeout", "direct", "host", "notify", "passfile", "pgbouncer", "pool", "port", "schema",
     "sslcert", "sslcrl", "sslkey", "sslmode", "sslrootcert", "synchronous", "synchronous_commit",
     "target_session_attrs", "timeout", "user",
 })  # fmt: skip
-"""Settings whose values are shown. Any other one may be a password, or a piece of one."""
 
 _FILE = re.compile(r"(?i:sqlite|turso|memory):[^@:=?]*")
 _SCHEME = re.compile(r"[\w+.-]*", re.ASCII)
 _PLAIN = re.compile(r"[\w. /\\-]*", re.ASCII)
 _HOST = r"(\[[0-9A-Fa-f:.%]*\]|[\w.~%-]*)(:\d*)?"
-_PLACE = re.compile(rf"{_HOST}(,{_HOST})*(?=[/?]|$)")
+_ADDRESS = re.compile(rf"{_HOST}(,{_HOST})*(?=[/?]|$)")
 _LOGIN = re.compile(r"(?<=://)[^\s@/'\"<>]*:[^\s'\"<>]*@")
 _PASSWORD = re.compile(r"(?i)\b(\w*(?:password|passwd|pwd)\w*\s*=\s*)('[^']*'|[^\s;&'\"]+)")
 
 
 def redacted(url: str) -> str:
-    """Write a URL without what may be a secret.
+    """Return a URL without its secrets.
 
     Args:
-        url: of a store, or any text that was given as one.
+        url: URL of a store, or any text that was given as one.
 
     Returns:
-        The URL with ``***`` in place of passwords, of the values of settings that are not known to be harmless, and of
-        everything that an unescaped ``@``, ``/``, ``?`` or ``#`` makes ambiguous.
+        The URL with ``***`` in place of passwords, of the values of unknown settings, and of every part that an
+        unescaped ``@``, ``/``, ``?`` or ``#`` makes ambiguous.
     """
     address, mark, query = url.partition("?")
     if _FILE.fullmatch(address) and "@" not in query:
@@ -44,39 +44,31 @@ def redacted(url: str) -> str:
     scheme, mark, rest = url.partition("://")
     if not mark or not _SCHEME.fullmatch(scheme):
         return url if _PLAIN.fullmatch(url) else HIDDEN
-    credentials, at, place = rest.rpartition("@")
-    found = _PLACE.match(place)
-    named = credentials.partition(":")[0] + place.partition("?")[0]
+    credentials, at, address = rest.rpartition("@")
+    found = _ADDRESS.match(address)
+    named = credentials.partition(":")[0] + address.partition("?")[0]
     if found is None or re.search("[?#]", credentials) or re.search("[;=]", named):
         return f"{scheme}://{HIDDEN}"
-    path, mark, query = place[found.end() :].partition("?")
+    path, mark, query = address[found.end() :].partition("?")
     path, sharp, _ = path.partition("#")
-    shown_place = found[0] + path + (f"#{HIDDEN}" if sharp else f"?{_settings(query)}" if mark else "")
-    return f"{scheme}://{_user(credentials)}{at}{shown_place}"
+    shown_address = found[0] + path + (f"#{HIDDEN}" if sharp else f"?{_settings(query)}" if mark else "")
+    return f"{scheme}://{_user(credentials)}{at}{shown_address}"
 
 
 def shown(name: str, value: str) -> str:
-    """Write a setting of a URL, with its value if that cannot be a secret.
-
-    Args:
-        name: of the setting.
-        value: of the setting.
-
-    Returns:
-        ``name='value'``, or ``name='***'``.
-    """
+    """Return a setting of a URL as ``name='value'``, or ``name='***'`` if the value may be a secret."""
     return f"{name}={value if name in _HARMLESS and '@' not in value else HIDDEN!r}"
 
 
 def cleared(text: str) -> str:
-    """Write a text of another program without the passwords of connection strings in it.
+    """Return a text without the passwords of connection strings in it.
 
     Args:
-        text: such as an error of a library, which may repeat a URL that it could not read.
+        text: such as an error of a library, which may contain a URL that it could not parse.
 
     Returns:
-        The text with ``***`` in place of what stands between ``://`` and ``@``, if there is a colon in it, and of the
-        values of settings that are called a password.
+        The text with ``***`` in place of a login with a colon between ``://`` and ``@``, and of the values of settings
+        with a name such as ``password``.
     """
     return _PASSWORD.sub(rf"\1{HIDDEN}", _LOGIN.sub(f"{HIDDEN}@", text))
 

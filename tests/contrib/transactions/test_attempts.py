@@ -122,7 +122,7 @@ def test_what_would_come_again_is_not_repeated(library, statement):
 
 @some
 def test_an_error_of_the_function_itself_is_rolled_back_and_surfaces(library, table):
-    """It is none of the policy's business, and leaves as it came."""
+    """It is none of the policy's business, and ends_session as it came."""
 
     def fail():
         raise KeyError("mine")
@@ -225,7 +225,7 @@ def test_an_attempt_that_took_too_long_is_repeated(library, table):
 
 @pytest.mark.parametrize("kind", ["asyncpg", "psycopg async", "async session"])
 def test_a_cancelled_transaction_is_rolled_back(library, table):
-    """Whoever is cancelled leaves nothing behind, and is not repeated."""
+    """Whoever is cancelled ends_session nothing behind, and is not repeated."""
 
     async def work():
         inside = asyncio.Event()

@@ -19,7 +19,7 @@ def test_a_lost_commit_is_ambiguous(far, proxy, table, cut, rows):
     """Whether COMMIT came through or not: it is not repeated, and the error says that nobody knows."""
     fault = proxy.on(cut, when=b"COMMIT")
 
-    with pytest.raises(OutcomeUnknown, match="nobody knows whether the transaction was committed") as caught:
+    with pytest.raises(OutcomeUnknown, match="it is unknown whether the transaction was committed") as caught:
         far.call(table.insert)
 
     assert (1, 1, rows) == (fault.hits, far.attempts, table.rows)
@@ -70,7 +70,9 @@ def test_a_proof_that_does_not_come_leaves_it_ambiguous(far, proxy, table, monke
 @some
 def test_another_timeline_proves_nothing(far, proxy, table, monkeypatch):
     """A standby that was promoted may have given the number to another transaction."""
-    monkeypatch.setattr(commit_status, "_STATUS", commit_status._STATUS.replace("= '{place}'", "= '{place}' || 'F'"))
+    monkeypatch.setattr(
+        commit_status, "_STATUS", commit_status._STATUS.replace("= '{timeline}'", "= '{timeline}' || 'F'")
+    )
     proxy.on(Kind.CUT_AFTER, when=b"COMMIT")
 
     with pytest.raises(OutcomeUnknown):

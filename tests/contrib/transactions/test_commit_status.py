@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redrive.contrib.transactions.adapter import drive
-from redrive.contrib.transactions.commit_status import PATIENCE, Receipt, inquire
+from redrive.contrib.transactions.commit_status import PATIENCE, Receipt, transaction_status
 from redrive.policy import Policy
 from redrive.testing import VirtualClock, using
 
@@ -13,7 +13,7 @@ RECEIPT = Receipt("742", "7000/00000001")
 
 
 class Oracle:
-    """A link whose server answers as it is told."""
+    """A adapter whose server answers as it is told."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
@@ -74,17 +74,17 @@ def test_the_server_is_asked_until_it_answers(answers, expected, asked):
     oracle = Oracle(*answers)
 
     with using(clock=VirtualClock()):
-        assert expected == drive(inquire(oracle, RECEIPT, is_async=False))
+        assert expected == drive(transaction_status(oracle, RECEIPT, is_async=False))
 
     assert asked == oracle.asked
 
 
 def test_patience_ends():
-    """A session that hangs in its COMMIT for ever leaves it unknown."""
+    """A session that hangs in its COMMIT for ever ends_session it unknown."""
     clock = VirtualClock()
 
     with using(clock=clock):
-        assert "in progress" == drive(inquire(Oracle("in progress"), RECEIPT, is_async=False))
+        assert "in progress" == drive(transaction_status(Oracle("in progress"), RECEIPT, is_async=False))
 
     assert PATIENCE.total_seconds() - 1 < clock.monotonic() <= PATIENCE.total_seconds()
 
@@ -95,7 +95,9 @@ def test_a_deadline_ends_it_sooner():
 
     with using(clock=clock):
         policy = Policy(on=KeyError, deadline="2s", attempts=1)
-        assert "in progress" == policy.call(lambda: drive(inquire(Oracle("in progress"), RECEIPT, is_async=False)))
+        assert "in progress" == policy.call(
+            lambda: drive(transaction_status(Oracle("in progress"), RECEIPT, is_async=False))
+        )
 
     assert 1 <= clock.monotonic() <= 2
 
@@ -105,5 +107,5 @@ def test_some_receipts_answer_by_themselves(receipt, expected):
     """What has written nothing cannot be there twice; a standby's receipt proves nothing."""
     oracle = Oracle("committed")
 
-    assert expected == drive(inquire(oracle, receipt, is_async=False))
+    assert expected == drive(transaction_status(oracle, receipt, is_async=False))
     assert 0 == oracle.asked

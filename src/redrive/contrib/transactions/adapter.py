@@ -1,7 +1,7 @@
-"""What a library brings to a transaction, and conversations with it.
+"""The interface of a database library for transactions, and the runners of its steps.
 
-A conversation is a generator: it yields calls, is sent what they return, and returns a value itself. So what happens is
-written once, and the two functions at the end carry it out in one colour or the other.
+A method of an adapter is a generator: it yields calls, receives their results, and returns a value. So each sequence of
+calls is written once, and `drive` and `adrive` execute it in one colour or the other.
 """
 
 from __future__ import annotations
@@ -9,52 +9,48 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import Any, Protocol, TypeAlias, TypeVar
 
-__all__ = ["LOST", "NOT_RENEWABLE", "OPEN_ALREADY", "SWALLOWED", "Link", "Steps", "adrive", "drive"]
+__all__ = ["LOST", "NOT_RENEWABLE", "OPEN_ALREADY", "SWALLOWED", "Adapter", "Steps", "adrive", "drive"]
 
 T = TypeVar("T")
 
 Steps: TypeAlias = Generator[Callable[[], Any], Any, T]
-"""A conversation that returns a value."""
+"""A generator of calls that receives their results and returns a value."""
 
 SWALLOWED = (
     "a statement of this transaction has failed, and its error was caught inside: nothing can be committed, and "
     "nothing was. Let the error out, or put the statement into a savepoint"
 )
 OPEN_ALREADY = (
-    "a transaction is open on this connection already: a failed one accepts nothing more, so put the retry around the "
-    "whole transaction, and open it inside"
+    "a transaction is open on this connection already: a failed one accepts no more statements, so put the retry "
+    "around the whole transaction, and open it inside"
 )
 LOST = "this connection has been lost, and there is no way to another: give a pool, or a function that connects"
 NOT_RENEWABLE = "transactional() takes a pool or a function that connects: a lost connection cannot be used again"
 
 
-class Link(Protocol):
-    """A library's side: one connection or session, for one transaction. Its verbs are conversations (`Steps`)."""
+class Adapter(Protocol):
+    """One connection or session of a library, for one transaction."""
 
     @property
     def spares(self) -> int:
-        """How many other connections the pool may have that are as dead as this one."""
+        """Return the number of other connections in the pool that may be as dead as this one."""
         ...
 
     @property
     def renewable(self) -> bool:
-        """Whether another connection can be had."""
+        """Return True if `another` can open another connection."""
         ...
 
     def code_of(self, error: BaseException) -> str | None:
-        """The SQLSTATE of an error of the library, or that of what has happened to the connection."""
+        """Return the SQLSTATE of an error of the library, or the one that describes the state of the connection."""
         ...
 
-    def another(self) -> Link:
-        """A link to the same database over another connection, not yet opened."""
+    def another(self) -> Adapter:
+        """Return an adapter for another connection to the same database, not yet opened."""
         ...
 
     def open(self) -> Steps[Any]:
-        """Take a connection; what the user works with.
-
-        Raises:
-            RuntimeError: a transaction is open on it.
-        """
+        """Take a connection and return the object for the user; raise `RuntimeError` if a transaction is open on it."""
         ...
 
     def begin(self, isolation: str | None) -> Steps[None]:
@@ -62,19 +58,19 @@ class Link(Protocol):
         ...
 
     def ask(self, statement: str, value: str | None = None) -> Steps[tuple[Any, ...]]:
-        """Ask for one row.
+        """Execute a statement that returns one row.
 
         Args:
-            statement: what to ask, with ``{value}`` where the value goes.
-            value: is sent apart, so that a statement which is remembered is not remembered for each value.
+            statement: SQL with ``{value}`` as placeholder.
+            value: sent as a parameter, so that a prepared statement can be used again with another value.
         """
         ...
 
     def ready(self, question: str | None) -> Steps[tuple[Any, ...]]:
-        """Write what was held back, ask the last question, and fail if COMMIT would be answered with a rollback.
+        """Flush pending writes, and fail if the server would answer COMMIT with a rollback.
 
         Args:
-            question: asks for one row, which is returned; None: there is none, and an empty row is returned.
+            question: SQL that returns one row, which is returned; None returns an empty row.
 
         Raises:
             RuntimeError: a statement has failed before; see `SWALLOWED`.
@@ -82,26 +78,26 @@ class Link(Protocol):
         ...
 
     def commit(self) -> Steps[None]:
-        """Send COMMIT, and await the answer."""
+        """Send COMMIT, and wait for the answer."""
         ...
 
     def rollback(self, error: BaseException) -> Steps[bool]:
-        """Undo everything; whether the error was only meant to ask for that."""
+        """Roll back; return True if the error only asked for that, such as `psycopg.Rollback`."""
         ...
 
     def close(self, *, usable: bool) -> Steps[None]:
-        """Give the connection back, or close it for good."""
+        """Give the connection back, or close it."""
         ...
 
 
 def drive(steps: Steps[T]) -> T:
-    """Hold a conversation in plain code."""
+    """Execute the steps synchronously and return their result."""
     try:
         step = next(steps)
         while True:
             try:
                 answer = _plain(step())
-            except BaseException as error:  # noqa: BLE001 - it goes where it belongs
+            except BaseException as error:  # noqa: BLE001 - the steps handle it
                 step = steps.throw(error)
             else:
                 step = steps.send(answer)
@@ -115,11 +111,11 @@ def _plain(answer: Any) -> Any:  # noqa: ANN401 - whatever the library returns
         return answer
     if hasattr(answer, "close"):
         answer.close()
-    raise TypeError("this database speaks async: write `async with`, or `async def` below the decorator")
+    raise TypeError("this connection is asynchronous: write `async with`, or `async def` below the decorator")
 
 
 async def adrive(steps: Steps[T]) -> T:
-    """Hold a conversation in async code: what can be awaited is."""
+    """Execute the steps, awaiting each awaitable, and return their result."""
     try:
         step = next(steps)
         while True:
@@ -127,7 +123,7 @@ async def adrive(steps: Steps[T]) -> T:
                 answer = step()
                 if hasattr(answer, "__await__"):
                     answer = await answer
-            except BaseException as error:  # noqa: BLE001 - it goes where it belongs
+            except BaseException as error:  # noqa: BLE001 - the steps handle it
                 step = steps.throw(error)
             else:
                 step = steps.send(answer)

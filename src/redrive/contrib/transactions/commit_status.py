@@ -1,4 +1,4 @@
-"""The proof that a transaction was committed, or was not: its receipt, and the question after a lost COMMIT."""
+"""The outcome of a COMMIT without an answer: its receipt, and the call of ``pg_xact_status``."""
 
 from __future__ import annotations
 
@@ -6,81 +6,84 @@ from datetime import timedelta
 from functools import partial
 from typing import NamedTuple, cast
 
-from redrive.contrib.sqlstate import row_of
-from redrive.contrib.transactions.adapter import Link, Steps
-from redrive.contrib.transactions.deadline import clock_in_force, room
+from redrive.contrib.sqlstate import condition_of
+from redrive.contrib.transactions.adapter import Adapter, Steps
+from redrive.contrib.transactions.deadline import current_clock, seconds_left
 
-__all__ = ["ABORTED", "COMMITTED", "PATIENCE", "QUESTION", "Receipt", "inquire"]
+__all__ = ["ABORTED", "COMMITTED", "PATIENCE", "QUESTION", "Receipt", "transaction_status"]
 
+# A server that was restarted is usually back by then; if it is not, the caller waits that long without an answer.
 PATIENCE = timedelta(seconds=10)
-"""For how long a lost COMMIT is asked after, unless a deadline ends it sooner. Our choice: a server that was restarted
-is back by then, mostly, and one that is not leaves the caller without an answer for that long."""
+"""How long the outcome of a COMMIT is looked up, unless a deadline ends it sooner."""
 
-COMMITTED, ABORTED, _RUNNING = "committed", "aborted", "in progress"  # as pg_xact_status says it
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between two questions
+# The results of pg_xact_status.
+COMMITTED, ABORTED, _RUNNING = "committed", "aborted", "in progress"
 
-_PLACE = (
+# Seconds between two calls.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+
+_TIMELINE = (
     "(SELECT system_identifier || '/' || left(pg_walfile_name(pg_current_wal_lsn()), 8) FROM pg_control_system()"
     " WHERE NOT pg_is_in_recovery())"
 )
 
-QUESTION = f"SELECT CAST(pg_current_xact_id_if_assigned() AS text), {_PLACE}"
-"""Asks for the receipt of the present transaction."""
+QUESTION = f"SELECT CAST(pg_current_xact_id_if_assigned() AS text), {_TIMELINE}"
+"""The query for the receipt of the present transaction."""
 
-_STATUS = f"SELECT CASE WHEN {_PLACE} = '{{place}}' THEN pg_xact_status('{{number}}') END"
+_STATUS = f"SELECT CASE WHEN {_TIMELINE} = '{{timeline}}' THEN pg_xact_status('{{number}}') END"
 
 
 class Receipt(NamedTuple):
-    """How to find a transaction again.
+    """The identity of a transaction.
 
     Attributes:
-        number: as text; None if it has written nothing.
-        place: the cluster and its timeline; None on a standby.
+        number: transaction id as text; None if it has written nothing.
+        timeline: the cluster and its timeline; None on a standby.
     """
 
     number: str | None
-    place: str | None
+    timeline: str | None
 
 
-def inquire(link: Link, receipt: Receipt, *, is_async: bool) -> Steps[str | None]:
-    """Ask what became of a transaction.
+def transaction_status(adapter: Adapter, receipt: Receipt, *, is_async: bool) -> Steps[str | None]:
+    """Read the outcome of a transaction from the server.
 
     Args:
-        link: the connection that was lost; others like it are asked.
-        receipt: of the transaction.
-        is_async: whether pauses are awaited.
+        adapter: adapter of the lost connection; others like it are opened.
+        receipt: identity of the transaction.
+        is_async: True to await the pauses.
 
     Returns:
-        `COMMITTED` or `ABORTED`, for good; anything else is no answer.
+        `COMMITTED` or `ABORTED`, which are final; any other value means that the outcome is unknown.
     """
     if receipt.number is None:
-        return ABORTED  # nothing was written: there is nothing that could be there twice
-    if receipt.place is None:
+        return ABORTED  # it has written nothing, so it can be repeated
+    if receipt.timeline is None:
         return None
-    question = _STATUS.format(place=receipt.place, number=int(receipt.number))
-    clock = clock_in_force()
-    patience, left = PATIENCE.total_seconds(), room()
+    question = _STATUS.format(timeline=receipt.timeline, number=int(receipt.number))
+    clock = current_clock()
+    patience, left = PATIENCE.total_seconds(), seconds_left()
     until = clock.monotonic() + (patience if left is None else min(patience, left))
     pause = _FIRST_PAUSE
     while True:
-        answer = yield from _ask(link.another(), question)
+        answer = yield from _ask(adapter.another(), question)
         if answer != _RUNNING or clock.monotonic() + pause > until:
             return answer
         yield partial(clock.asleep if is_async else clock.sleep, pause)
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-def _ask(link: Link, question: str) -> Steps[str | None]:
-    """Ask once; what cannot be asked now counts as running, and is asked again."""
+def _ask(adapter: Adapter, question: str) -> Steps[str | None]:
+    """Read the status once; return "in progress" after a transient error, so that the call is repeated."""
     try:
-        yield from link.open()
-        yield from link.begin(None)
-        row = yield from link.ask(question)
-        yield from link.rollback(RuntimeError("the transaction was only there to ask"))
+        yield from adapter.open()
+        yield from adapter.begin(None)
+        row = yield from adapter.ask(question)
+        yield from adapter.rollback(RuntimeError("the transaction was only there to ask"))
     except Exception as error:  # noqa: BLE001 - the answer is about another error
-        yield from link.close(usable=False)
-        code = link.code_of(error)
-        transient = isinstance(error, OSError) if code is None else row_of(code).transient
+        yield from adapter.close(usable=False)
+        code = adapter.code_of(error)
+        transient = isinstance(error, OSError) if code is None else condition_of(code).transient
         return _RUNNING if transient else None
-    yield from link.close(usable=True)
+    yield from adapter.close(usable=True)
     return cast("str | None", row[0])

@@ -1,24 +1,22 @@
-"""How much time is left for a transaction, by the calls around it."""
+"""The time left for a transaction, by the deadlines of the calls around it."""
 
 from __future__ import annotations
 
 from redrive.clock import Clock
 from redrive.retrying.context import SCOPE, SYSTEM
 
-__all__ = ["clock_in_force", "room"]
+__all__ = ["current_clock", "seconds_left"]
 
 
-def clock_in_force() -> Clock:
-    """The clock of this code."""
+def current_clock() -> Clock:
+    """Return the clock of the innermost call."""
     scope = SCOPE.get()
     return SYSTEM if scope is None else scope.clock
 
 
-def room() -> float | None:
-    """Seconds until the nearest bound that somebody gave to a call around this code; None without one.
-
-    The 45 s that apply where no deadline was given end the retrying, and no statement.
-    """
+def seconds_left() -> float | None:
+    """Return the seconds until the nearest explicit deadline of a call around this code, or None."""
+    # The default deadline of 45 s ends the retries of a call, but no statement: it does not count here.
     scope = SCOPE.get()
     call = None if scope is None else scope.call
     bounds = []

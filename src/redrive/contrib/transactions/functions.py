@@ -1,4 +1,4 @@
-"""Whole functions as transactions: what ``transactional`` of each library returns."""
+"""The decorator behind ``transactional`` of each library."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from redrive.contrib.sqlstate import Read, naming
+from redrive.contrib.sqlstate import FailureReader, classifier
 from redrive.contrib.transactions.block import TransactionBlock
 from redrive.policy import Policy
 from redrive.retrying.decorator import retry
@@ -20,22 +20,22 @@ T = TypeVar("T")
 
 
 def decorator(
-    enter: Callable[[], TransactionBlock[C]], policy: Policy | str, read: Read
+    enter: Callable[[], TransactionBlock[C]], policy: Policy | str, read: FailureReader
 ) -> Callable[[Callable[Concatenate[C, P], T]], Callable[P, T]]:
-    """What ``transactional`` of each library returns.
+    """Return a decorator that runs each call of a function in a transaction and retries it.
 
     Args:
-        enter: makes the transaction of one attempt.
+        enter: returns the transaction of one attempt.
         policy: a policy, or a directive.
         read: the library's ``failure_of``.
 
     Raises:
-        PolicyError: the policy means nothing sensible.
+        PolicyError: the policy is invalid.
     """
     given = Policy.parse(policy) if isinstance(policy, str) else policy
     on = given.on
     if on is None or not callable(on):
-        given = given.with_(on=naming(read, on))
+        given = given.with_(on=classifier(read, on))
 
     def decorate(function: Callable[Concatenate[C, P], T]) -> Callable[P, T]:
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
