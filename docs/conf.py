@@ -60,9 +60,9 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(asyncpg|psycopg|sqlalchemy)\..*"),  # nor are the pages of these here
     (r"py:.*", r"redrive\.stores\.(transaction\.\w+|drivers\..*)"),
     # Nor are these.
-    (r"py:.*", r"redrive\.app\.(app\.Register|protocol\.AppProtocol|attempt_handle\.AttemptHandle|payload\.Signature)"),
+    (r"py:.*", r"redrive\.app\.(protocol\.AppProtocol|attempt_handle\.AttemptHandle|payload\.Signature)"),
     (r"py:.*", r"redrive\.contrib\.django\.app\.DjangoApp"),
-    (r"py:.*", r"redrive\.app\.schedules\.(Said|Register\w+)"),
+    (r"py:.*", r"redrive\.app\.(registration|enqueue|schedules)\.\w+"),
 ]
 
 myst_enable_extensions = ["substitution"]

@@ -12,10 +12,9 @@ if TYPE_CHECKING:
     from redrive import observe
     from redrive.app.app import App
     from redrive.app.catch import CatchRequest
-    from redrive.app.context import Context, Stop
+    from redrive.app.context import Context, Pending, Stop
     from redrive.app.cron import Cron
     from redrive.app.job import Job
-    from redrive.app.pending import Pending
     from redrive.app.refresh import Refresh
     from redrive.app.task import Task
     from redrive.engine.items import Disabled
@@ -73,7 +72,7 @@ _HOMES = {
     "GiveUp": "redrive.errors",
     "Job": "redrive.app.job",
     "Ok": "redrive.retrying",
-    "Pending": "redrive.app.pending",
+    "Pending": "redrive.app.context",
     "Policy": "redrive.policy",
     "RedriveError": "redrive.errors",
     "Refresh": "redrive.app.refresh",

@@ -185,7 +185,7 @@ def ended(stage: Stage, *, after_id: int = 0) -> None:
     def is_over() -> bool:
         time.sleep(0.05)
         try:
-            return stage.app.stats(after_id=after_id).unfinished == 0
+            return stage.app.jobs.stats(after_id=after_id).unfinished == 0
         except StoreError:
             return False
 
@@ -194,7 +194,7 @@ def ended(stage: Stage, *, after_id: int = 0) -> None:
 
 def everything(app: App) -> dict[int, tuple[JobRecord, tuple[AttemptRecord, ...]]]:
     """All jobs with their histories, to be compared with a later reading."""
-    jobs = app.jobs(Filter(oldest_first=True, limit=EVERYTHING))
+    jobs = app.jobs.select(Filter(oldest_first=True, limit=EVERYTHING))
     return {job.id: (job, app.job(job.id).attempts) for job in jobs}
 
 
@@ -211,7 +211,7 @@ def audit(stage: Stage, told: Iterable[int] | None = None) -> None:
     executed = stage.executions
     succeeded = collections.Counter(each.job_id for each in attempts if each.outcome == "succeeded")
 
-    assert () == (found := stage.app.verify()), found
+    assert () == (found := stage.app.database.verify()), found
     # Nothing acknowledged is lost, and everything has come to an end.
     assert set() == set(acknowledged(stage) if told is None else told) - set(kept)
     assert set() == {job.state for job, _ in kept.values()} - set(FINAL)

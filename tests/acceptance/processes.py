@@ -278,13 +278,13 @@ class Stage:
         while not holds():
             if time.monotonic() > deadline:
                 logs = "\n".join(f"--- {each.log.name}\n{each.log.read_text()}" for each in self.processes)
-                message = f"waited for {patience} s\n{self.app.stats()}\n{logs}"
+                message = f"waited for {patience} s\n{self.app.jobs.stats()}\n{logs}"
                 raise AssertionError(message)
             time.sleep(0.005)
 
     def all_ended(self) -> None:
         """Wait until workers have nothing left to do."""
-        self.until(lambda: self.app.stats().unfinished == 0)
+        self.until(lambda: self.app.jobs.stats().unfinished == 0)
 
     def go(self) -> None:
         """Tell waiting handlers to go on."""
@@ -305,7 +305,7 @@ class Stage:
 
     def jobs(self) -> tuple[JobRecord, ...]:
         """All jobs, oldest first."""
-        return self.app.jobs(Filter(oldest_first=True, limit=10_000))
+        return self.app.jobs.select(Filter(oldest_first=True, limit=10_000))
 
     def leases(self, *outcomes: str) -> set[str]:
         """The executions that redrive has recorded as ended so."""

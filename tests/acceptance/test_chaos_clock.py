@@ -102,8 +102,10 @@ def test_a_step_of_the_clock_of_a_machine_is_not_followed_at_once(tmp_path: Path
             more = stage.module.quick.enqueue_many(range(20))
             stage.until(lambda more=more: {"succeeded"} == {job.refresh().state for job in more})
             jobs += more
-            beats = {each.id: each.heartbeat_at for each in stage.app.workers()}
-            stage.until(lambda beats=beats: all(beats[each.id] < each.heartbeat_at for each in stage.app.workers()))
+            beats = {each.id: each.heartbeat_at for each in stage.app.workers.select()}
+            stage.until(
+                lambda beats=beats: all(beats[each.id] < each.heartbeat_at for each in stage.app.workers.select())
+            )
         stage.go()
         stage.until(lambda: {"succeeded"} == {job.refresh().state for job in held})
 

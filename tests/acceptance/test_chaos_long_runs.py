@@ -44,7 +44,7 @@ def test_a_worker_that_drains_many_jobs_stays_small(stage: Stage):
         ended(stage, after_id=jobs[0].id - 1)
         first = first or (megabytes(worker, "VmRSS") if number + 1 >= rounds // 10 else 0.0)
     most = megabytes(worker, "VmHWM")
-    counted = stage.app.stats()
+    counted = stage.app.jobs.stats()
     worker.send(signal.SIGTERM)
 
     assert (0, rounds * BATCH) == (worker.ended(), counted.succeeded)

@@ -82,9 +82,11 @@ def test_an_outage_longer_than_the_lease_counts_as_no_crash(server: Server, tmp_
             back_at = time.monotonic() + 5
             stage.until(lambda back_at=back_at: time.monotonic() > back_at)
             server.start()
-            stage.until(lambda: len(stage.app.workers()) == 2)
-            beats = {each.id: each.heartbeat_at for each in stage.app.workers()}
-            stage.until(lambda beats=beats: all(each.heartbeat_at > beats[each.id] for each in stage.app.workers()))
+            stage.until(lambda: len(stage.app.workers.select()) == 2)
+            beats = {each.id: each.heartbeat_at for each in stage.app.workers.select()}
+            stage.until(
+                lambda beats=beats: all(each.heartbeat_at > beats[each.id] for each in stage.app.workers.select())
+            )
         stage.go()
         ended(stage)
         _stop_workers(stage)
@@ -107,7 +109,7 @@ def test_a_listener_that_is_ended_is_replaced(stage: Stage, server: Server):
         ended(stage)
 
         assert number == job.result()
-    stage.until(lambda: [True] == [worker.locked for worker in stage.app.workers()])
+    stage.until(lambda: [True] == [worker.locked for worker in stage.app.workers.select()])
     _stop_workers(stage)
     audit(stage)
 

@@ -75,9 +75,9 @@ def test_a_job_that_kills_its_worker_is_stopped_and_its_neighbours_live(stage: S
     killer = stage.module.app.tasks[how].enqueue(0)
     neighbours = stage.module.quick.enqueue_many(range(4))
     deaths = 0
-    while stage.app.stats().unfinished:
+    while stage.app.jobs.stats().unfinished:
         worker = stage.worker()
-        stage.until(lambda worker=worker: not worker.alive or stage.app.stats().unfinished == 0)
+        stage.until(lambda worker=worker: not worker.alive or stage.app.jobs.stats().unfinished == 0)
         deaths += not worker.alive
         assert deaths < 4, killer.why
 

@@ -72,7 +72,7 @@ def test_the_fleet_goes_on_where_one_dies_at_the_tick(stage: Stage):
     """Of three workers the one dies that fires, after the occurrence and before its job: another one fires it anew."""
     fleet = [stage.worker() for _ in range(3)]
     stage.until(lambda: all(each.says("serves all queues") for each in fleet))
-    stage.until(lambda: len(stage.app.recurring()) == 1 and len(fired(stage)) >= 2)
+    stage.until(lambda: len(stage.app.schedules.select()) == 1 and len(fired(stage)) >= 2)
     (stage.folder / "die").touch()
     stage.until(lambda: [each.alive for each in fleet].count(False) == 1)
     left = datetime.fromisoformat((stage.folder / "died").read_text())

@@ -35,7 +35,7 @@ def test_no_acknowledged_job_is_lost_with_the_server(server: Server):
     acknowledged = {note.enqueue(number).id for number in range(JOBS)}
     app.close()
     server.restart()
-    found = {job.id for job in app.jobs()}
+    found = {job.id for job in app.jobs.select()}
     again = note.enqueue(JOBS).id
     app.close()
 

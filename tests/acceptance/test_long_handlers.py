@@ -22,7 +22,7 @@ LEASE = "2s"
 
 def last_beat(stage: Stage, worker_id: int) -> datetime:
     """When a worker was last heard of."""
-    return next(worker.heartbeat_at for worker in stage.app.workers() if worker.id == worker_id)
+    return next(worker.heartbeat_at for worker in stage.app.workers.select() if worker.id == worker_id)
 
 
 def _three_leases(stage: Stage, worker_id: int) -> None:
@@ -37,7 +37,7 @@ def test_a_long_healthy_handler_is_never_rescued(stage: Stage):
     stage.lease_for = LEASE
     busy = stage.worker()
     stage.until(lambda: busy.says("serves all queues"))
-    (worker,) = stage.app.workers()
+    (worker,) = stage.app.workers.select()
     jobs = [stage.app.tasks[name].enqueue(0) for name in LONG if name != "hog"]
     stage.until(lambda: len(stage.executions) == len(LONG) - 1)
     jobs.append(stage.module.hog.enqueue(0))  # last, because it lets no other handler begin

@@ -88,7 +88,7 @@ def _scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
 
 def refresh(scene: Stage, name: str) -> Refresh:
     """One of the refreshes."""
-    found = scene.app.schedules[name]
+    found = scene.app.schedules.declared[name]
     assert isinstance(found, Refresh)
     return found
 
@@ -115,7 +115,7 @@ def test_a_fleet_starts_each_thing_once(scene: Stage):
     quick.keeping(at_once=False).track("another")
     quick.pause()
     quick.track_many([(key,) for key in KEYS])
-    assert 0 == scene.app.stats().unfinished
+    assert 0 == scene.app.jobs.stats().unfinished
     quick.resume()
     scene.until(lambda: sum(each.started_at is not None for each in quick.tracked()) == len(KEYS))
     scene.all_ended()
@@ -160,7 +160,7 @@ def test_a_killed_worker_costs_no_attempt(scene: Stage):
     rested(scene, "patient")
 
     assert ["1", "1"] == [line.split()[1] for line in scene.executions]
-    assert ([["lost", "succeeded"]], ()) == (settled(scene), scene.app.verify())
+    assert ([["lost", "succeeded"]], ()) == (settled(scene), scene.app.database.verify())
 
 
 @pytest.mark.parametrize("how", ["hangs", "suspended"])
@@ -185,4 +185,4 @@ def test_what_hangs_past_its_deadline_has_failed_and_its_late_success_changes_no
     victim.ended()
 
     assert (before, first) == (hog.get("k"), settled(scene)[0])
-    assert () == scene.app.verify()
+    assert () == scene.app.database.verify()

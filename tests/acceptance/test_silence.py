@@ -82,7 +82,7 @@ def fleet(stage: Stage, server: Server, monkeypatch: pytest.MonkeyPatch) -> Proc
 
 def beats(stage: Stage) -> dict[int, object]:
     """When each worker has beaten last."""
-    return {each.id: each.heartbeat_at for each in stage.app.workers()}
+    return {each.id: each.heartbeat_at for each in stage.app.workers.select()}
 
 
 def test_a_heartbeat_that_gets_no_answer_goes_on_by_another_connection(

@@ -157,7 +157,7 @@ def test_a_job_that_kills_its_process_is_bounded(shop, work, how, status):
     ]
     assert (State.DEAD, "POISON") == (killer.state, killer.record.reason)
     assert [(State.SUCCEEDED, 0)] * 3 == [(job.state, job.record.failures) for job in neighbours]
-    assert 0 == app.stats().unfinished
+    assert 0 == app.jobs.stats().unfinished
 
 
 @pytest.mark.case("I3")
@@ -173,15 +173,15 @@ def test_what_was_acknowledged_comes_to_an_end(shop, work):
         assert -signal.SIGKILL == doomed.returncode
 
     victim = shop.worker()
-    seen = app.stats().succeeded
-    shop.wait(lambda: app.stats().succeeded > seen and len(shop.acknowledged()) >= 100)
+    seen = app.jobs.stats().succeeded
+    shop.wait(lambda: app.jobs.stats().succeeded > seen and len(shop.acknowledged()) >= 100)
     for process in (victim, producer):
         process.kill()
         process.wait()
     shop.worker()
-    shop.wait(lambda: app.stats().unfinished == 0)
+    shop.wait(lambda: app.jobs.stats().unfinished == 0)
     acknowledged = shop.acknowledged()
-    jobs = {job.id: job for job in app.jobs(Filter(limit=1_000_000))}
+    jobs = {job.id: job for job in app.jobs.select(Filter(limit=1_000_000))}
 
     assert set() == set(acknowledged) - set(jobs)
     assert set() == {job.state for job in jobs.values()} - FINAL

@@ -28,9 +28,9 @@ def test_a_row_is_written_once_whenever_its_worker_dies(stage: Stage):
     loan.commit()
     jobs = stage.module.book.enqueue_many(enumerate(DEATHS))
     statuses = set()
-    while stage.app.stats().unfinished:
+    while stage.app.jobs.stats().unfinished:
         worker = stage.worker("--concurrency", "1")
-        stage.until(lambda worker=worker: not worker.alive or stage.app.stats().unfinished == 0)
+        stage.until(lambda worker=worker: not worker.alive or stage.app.jobs.stats().unfinished == 0)
         if not worker.alive:
             statuses.add(worker.ended())
     loan = stage.app.store.begin()

@@ -89,7 +89,7 @@ def test_one_signal_drains(stage: Stage):
     stage.go()
 
     assert (0, "execution 1") == (worker.ended(), job.result())
-    assert ("ready", 0, ()) == (waiting.state, waiting.record.attempt, stage.app.workers())
+    assert ("ready", 0, ()) == (waiting.state, waiting.record.attempt, stage.app.workers.select())
 
 
 @pytest.mark.parametrize("task", ["hold", "hold_in_thread"])

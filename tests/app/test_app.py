@@ -39,17 +39,17 @@ def test_a_database_that_cannot_be_opened_is_an_error_of_the_first_use(tmp_path:
     app = App(f"sqlite:///{folder}/jobs.db")
 
     with pytest.raises(StoreOpenError, match=f"the directory {folder} does not exist"):
-        app.stats()
+        app.jobs.stats()
 
     folder.mkdir()
-    assert 0 == app.stats().due
+    assert 0 == app.jobs.stats().due
     app.close()
 
 
 def test_a_url_that_is_not_understood_lists_the_forms():
     """The first use says which URLs there are."""
     with pytest.raises(ConfigurationError, match="'mysql://x' is not understood; forms: "):
-        App("mysql://x").stats()
+        App("mysql://x").jobs.stats()
 
 
 def test_an_app_can_be_opened_before_it_is_used(tmp_path: Path):
@@ -77,7 +77,7 @@ def test_a_closed_app_opens_again(tmp_path: Path):
     app.close()
     app.close()
 
-    assert (1, uid) == (app.stats().due, app.uid)
+    assert (1, uid) == (app.jobs.stats().due, app.uid)
     assert "ready" == job.refresh().state
     app.close()
 
@@ -195,7 +195,7 @@ def test_jobs_are_counted_by_what_they_are_doing(app: App):
     task.enqueue(4)
     task.options(delay="1m").enqueue(5)
     task.enqueue(6).cancel()
-    counted = app.stats()
+    counted = app.jobs.stats()
 
     assert (1, 1, 1, 0, 1, 1, 0, 1) == (
         counted.due,
@@ -208,8 +208,8 @@ def test_jobs_are_counted_by_what_they_are_doing(app: App):
         counted.cancelled,
     )
     assert 3 == counted.unfinished
-    assert (1, 0) == (app.stats(task="fails").retrying, app.stats(task="fails").due)
-    assert (1, 0) == (app.stats(after_id=3).due, app.stats(after_id=3).succeeded)
+    assert (1, 0) == (app.jobs.stats(task="fails").retrying, app.jobs.stats(task="fails").due)
+    assert (1, 0) == (app.jobs.stats(after_id=3).due, app.jobs.stats(after_id=3).succeeded)
 
 
 def test_jobs_are_read_by_filter(app: App):
@@ -217,8 +217,8 @@ def test_jobs_are_read_by_filter(app: App):
     app.task(send).enqueue_many([1, 2, 3])
     app.job(2).cancel()
 
-    assert [3, 2, 1] == [job.id for job in app.jobs()]
-    assert [1, 3] == [job.id for job in app.jobs(Filter(state=State.READY, oldest_first=True))]
+    assert [3, 2, 1] == [job.id for job in app.jobs.select()]
+    assert [1, 3] == [job.id for job in app.jobs.select(Filter(state=State.READY, oldest_first=True))]
 
 
 def test_dead_jobs_are_redriven(app: App):
@@ -226,19 +226,19 @@ def test_dead_jobs_are_redriven(app: App):
     app.task(decline).enqueue_many([1, 2])
     drain(app)
     wanted = Filter(state=State.DEAD, task="decline", limit=1, oldest_first=True)
-    dry = app.redrive(wanted, dry_run=True)
-    before = app.stats().dead
-    done = app.redrive(wanted)
+    dry = app.jobs.redrive(wanted, dry_run=True)
+    before = app.jobs.stats().dead
+    done = app.jobs.redrive(wanted)
 
     assert ((1,), 2) == (dry.ids, before)
-    assert ((1,), 1, 1) == (done.ids, app.stats().dead, app.stats().due)
+    assert ((1,), 1, 1) == (done.ids, app.jobs.stats().dead, app.jobs.stats().due)
     assert (0, 1) == (app.job(1).record.failures, app.job(1).record.redrives)
 
 
 def test_redriving_what_cannot_run_again_says_why(app: App):
     """Jobs that are named but not dead stay as they are."""
     app.task(send).enqueue(1)
-    done = app.redrive(Filter(ids=(1,)))
+    done = app.jobs.redrive(Filter(ids=(1,)))
 
     assert ((), ((1, "is ready"),)) == (done.ids, done.kept)
 
@@ -255,7 +255,7 @@ def test_without_workers_there_are_none(app: App):
     app.task(send).enqueue(1)
     drain(app)
 
-    assert () == app.workers()
+    assert () == app.workers.select()
 
 
 def test_an_app_finds_a_task_by_every_name_that_it_serves(app: App):

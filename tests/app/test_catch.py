@@ -134,7 +134,7 @@ def test_a_catch_task_that_is_missing_is_refused_at_the_first_use(app: App):
         task.enqueue(Payment(1))
 
     assert "task 'pay' is to be caught by 'recover', but there is no such task: pay" == str(refused.value)
-    assert () == app.jobs()
+    assert () == app.jobs.select()
 
 
 def test_a_catch_task_may_be_registered_after_the_first_use(app: App):
@@ -149,7 +149,7 @@ def test_a_catch_task_may_be_registered_after_the_first_use(app: App):
     app.task(name="other")(recover)
     late.enqueue(Payment(1))
 
-    assert 1 == app.stats().due
+    assert 1 == app.jobs.stats().due
 
 
 def test_annotations_that_name_later_classes_are_checked_at_the_first_use(app: App):
@@ -245,4 +245,4 @@ def test_a_caught_job_is_dead_and_says_when_it_was_caught(app: App):
 
     assert ("dead", app.clock.now()) == (job.state, job.caught_at)
     assert "caught: 1 of 1 attempts failed" == job.why
-    assert (0, 1, 1) == (app.stats().dead, app.stats().caught, app.stats().succeeded)
+    assert (0, 1, 1) == (app.jobs.stats().dead, app.jobs.stats().caught, app.jobs.stats().succeeded)

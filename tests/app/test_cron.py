@@ -161,7 +161,7 @@ def test_a_cron_may_take_a_context_and_say_nothing_of_its_result(app: App):
 
     app.check()
 
-    assert [report] == list(app.schedules.values())
+    assert [report] == list(app.schedules.declared.values())
 
 
 def test_names_have_no_slash(app: App):
@@ -223,7 +223,7 @@ def test_each_occurrence_makes_one_job(app: App, clock: VirtualClock):
     assert (3, NOON + timedelta(minutes=80)) == (drained.attempts, drained.next_due_at)
     assert [(at, OccurrenceDecision.STARTED) for at in due] == decided(report)
     assert [("reports", 3, "cron:report/2026-03-01T13:00:00Z")] == [
-        (job.queue, job.priority, job.origin) for job in app.jobs()[:1]
+        (job.queue, job.priority, job.origin) for job in app.jobs.select()[:1]
     ]
 
 
@@ -278,7 +278,7 @@ def test_a_failure_is_final_until_the_next_occurrence(app: App):
 
     drain(app, within="2h")
 
-    assert [(State.DEAD, 1), (State.DEAD, 1)] == [(job.state, job.failures) for job in app.jobs()]
+    assert [(State.DEAD, 1), (State.DEAD, 1)] == [(job.state, job.failures) for job in app.jobs.select()]
 
 
 def test_a_catch_task_takes_what_failed(app: App):
@@ -387,7 +387,7 @@ def test_the_same_pattern_keeps_what_was_due(deploy: Callable[[], App], clock: V
     drain(app, within="1s")
 
     assert [NOON + hours(3)] == seen
-    assert 4 == app.jobs()[0].policy.attempts
+    assert 4 == app.jobs.select()[0].policy.attempts
 
 
 def test_another_pattern_replaces_what_was_due(deploy: Callable[[], App], clock: VirtualClock):
@@ -418,9 +418,9 @@ def test_a_cron_that_the_code_has_lost_is_not_fired(deploy: Callable[[], App], c
     app.cron(HOURLY, name="other")(nothing)
     drain(app, within="3h")
 
-    assert ["other", "report"] == [each.name for each in app.recurring()]
-    assert {"other"} == {job.task for job in app.jobs()}
-    assert ["other"] == list(app.schedules)
+    assert ["other", "report"] == [each.name for each in app.schedules.select()]
+    assert {"other"} == {job.task for job in app.jobs.select()}
+    assert ["other"] == list(app.schedules.declared)
 
 
 def test_a_cron_that_comes_back_catches_up(deploy: Callable[[], App], clock: VirtualClock):
@@ -519,7 +519,7 @@ def test_backfill_starts_what_was_not_started(app: App):
     assert [NOON - hours(2), NOON - hours(1), NOON] == [each.occurs_at for each in filled]
     assert {"backfilled by ann"} == {each.note for each in filled}
     assert () == cron.backfill(NOON - hours(2), NOON + hours(2))
-    assert 5 == app.stats().succeeded
+    assert 5 == app.jobs.stats().succeeded
 
 
 def test_a_drain_goes_on_behind_what_was_backfilled(app: App, clock: VirtualClock):
@@ -550,7 +550,7 @@ def test_a_backfill_that_makes_no_sense_is_refused(app: App, since: datetime, un
         cron.backfill(since, until)
 
     assert why in str(refused.value)
-    assert () == app.jobs()
+    assert () == app.jobs.select()
 
 
 def test_occurrences_are_read_by_pages(app: App):
@@ -582,8 +582,8 @@ def test_all_can_be_awaited(app: App, clock: VirtualClock):
 
     asyncio.run(act())
 
-    assert ["trigger", "backfill", "resume", "pause"] == [each.action for each in app.audit()]
-    assert {"ann"} == {each.actor for each in app.audit()}
+    assert ["trigger", "backfill", "resume", "pause"] == [each.action for each in app.database.audit()]
+    assert {"ann"} == {each.actor for each in app.database.audit()}
 
 
 # ------------------------------------------------------------------------------------------------------------- overlap

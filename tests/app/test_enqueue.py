@@ -76,7 +76,7 @@ def test_many_calls_without_arguments(app: App):
 def test_no_calls_are_no_jobs(app: App):
     """An empty list of calls is fine and enqueues nothing."""
     assert [] == app.task(send).enqueue_many([])
-    assert () == app.jobs()
+    assert () == app.jobs.select()
 
 
 def test_one_bad_call_of_many_enqueues_none(app: App):
@@ -84,7 +84,7 @@ def test_one_bad_call_of_many_enqueues_none(app: App):
     with pytest.raises(PayloadError, match=r"call 2: send: .*Expected `int`, got `str`"):
         app.task(send).enqueue_many([1, 2, "three", 4])
 
-    assert () == app.jobs()
+    assert () == app.jobs.select()
 
 
 def test_a_call_of_several_arguments_that_is_no_tuple_is_refused(app: App):
@@ -92,7 +92,7 @@ def test_a_call_of_several_arguments_that_is_no_tuple_is_refused(app: App):
     with pytest.raises(PayloadError, match="add: call 1 must be a tuple of 2 arguments"):
         app.task(add).enqueue_many([(1, 2), 3])
 
-    assert () == app.jobs()
+    assert () == app.jobs.select()
 
 
 # ------------------------------------------------------------------------------------------------------------- options
@@ -143,7 +143,7 @@ def test_options_cannot_name_a_catch_task_that_is_not_there(app: App):
     with pytest.raises(CatchDefinitionError, match="task 'send' is to be caught by 'recover', but there is no such"):
         task.options(retry="1 1s catch recover").enqueue(1)
 
-    assert () == app.jobs()
+    assert () == app.jobs.select()
 
 
 # ------------------------------------------------------------------------------------- the user's own transaction
@@ -154,7 +154,7 @@ def shop(tmp_path: Path) -> Iterator[App]:
     """An app on a file that the user's own connection opens too."""
     app = App(f"sqlite:///{tmp_path}/shop.db?synchronous=normal")
     app.task(send)
-    app.stats()
+    app.jobs.stats()
     yield app
     app.close()
 
@@ -178,12 +178,12 @@ def test_a_job_exists_if_the_users_transaction_commits(shop: App, own: sqlite3.C
     """Before the commit there is no job to be seen; after it there is one, and the order too."""
     own.execute("INSERT INTO orders VALUES (7)")
     job = shop.tasks["send"].enqueue(7, using=own)
-    before = shop.stats().due
+    before = shop.jobs.stats().due
     with pytest.raises(JobNotFound, match=f"there is no job {job.id}"):
         job.refresh()
     own.commit()
 
-    assert (0, 1, "ready", 1) == (before, shop.stats().due, job.refresh().state, orders(own))
+    assert (0, 1, "ready", 1) == (before, shop.jobs.stats().due, job.refresh().state, orders(own))
 
 
 def test_a_job_vanishes_with_the_users_transaction(shop: App, own: sqlite3.Connection):
@@ -194,7 +194,7 @@ def test_a_job_vanishes_with_the_users_transaction(shop: App, own: sqlite3.Conne
 
     with pytest.raises(JobNotFound):
         job.refresh()
-    assert (0, 0) == (shop.stats().due, orders(own))
+    assert (0, 0) == (shop.jobs.stats().due, orders(own))
 
 
 def test_many_jobs_join_the_users_transaction(shop: App, own: sqlite3.Connection):
@@ -204,7 +204,7 @@ def test_many_jobs_join_the_users_transaction(shop: App, own: sqlite3.Connection
     shop.tasks["send"].enqueue_many([4, 5], using=own)
     own.commit()
 
-    assert 2 == shop.stats().due
+    assert 2 == shop.jobs.stats().due
 
 
 def test_a_refused_argument_leaves_the_users_transaction_alone(shop: App, own: sqlite3.Connection):
@@ -214,7 +214,7 @@ def test_a_refused_argument_leaves_the_users_transaction_alone(shop: App, own: s
         shop.tasks["send"].enqueue("seven", using=own)
     own.commit()
 
-    assert (0, 1) == (shop.stats().due, orders(own))
+    assert (0, 1) == (shop.jobs.stats().due, orders(own))
 
 
 def test_a_connection_to_another_database_is_refused(shop: App, tmp_path: Path):

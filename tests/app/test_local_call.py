@@ -52,7 +52,7 @@ def test_the_last_error_is_the_functions_own(app: App):
     with pytest.raises(ConnectionError, match="no route"):
         task.call(250, policy=QUICK)
 
-    assert (3, ()) == (len(calls), app.jobs())
+    assert (3, ()) == (len(calls), app.jobs.select())
 
 
 def test_a_directive_is_a_policy_too(app: App):

@@ -165,7 +165,7 @@ def _work(fleet: Fleet) -> None:
 def _refreshes(fleet: Fleet) -> None:
     app = fleet.other
     app.store.run(schedules.status())
-    app.store.run(schedules.declare([each.definition for each in app.schedules.values()]))
+    app.store.run(schedules.declare([each.definition for each in app.schedules.declared.values()]))
 
 
 def _prune(fleet: Fleet) -> None:
@@ -199,13 +199,13 @@ OTHERS: dict[str, Call] = {
     "pause a refresh": lambda fleet: fleet.other.tasks["prices"].pause(),
     "resume a refresh": lambda fleet: fleet.other.tasks["prices"].resume(),
     "things": lambda fleet: (fleet.other.tasks["prices"].get("mine"), fleet.other.tasks["prices"].tracked()),
-    "counts of things": lambda fleet: fleet.other.tracked(),
+    "counts of things": lambda fleet: fleet.other.refreshes.counts(),
     "trigger a cron": lambda fleet: fleet.other.tasks["nightly"].trigger(),
     "pause a cron": lambda fleet: fleet.other.tasks["nightly"].pause(),
     "resume a cron": lambda fleet: fleet.other.tasks["nightly"].resume(),
     "occurrences": lambda fleet: fleet.other.tasks["nightly"].occurrences(),
     "fire": lambda fleet: fleet.other.store.run(crons.fire("nightly")),
-    "schedules": lambda fleet: fleet.other.recurring(),
+    "schedules": lambda fleet: fleet.other.schedules.select(),
     "a worker starts": lambda fleet: fleet.other.store.run(workers.register("b:1", concurrency=1, lease_for=LIFE)),
     "declare": _refreshes,
     "heartbeat": lambda fleet: fleet.other.store.run(workers.beat(fleet.worker, LIFE)),
@@ -215,22 +215,22 @@ OTHERS: dict[str, Call] = {
     "prune": _prune,
     "complete": lambda fleet: fleet.other.complete(fleet.token),
     "cancel a job": lambda fleet: fleet.other.tasks["send"].enqueue(1).cancel(),
-    "cancel jobs": lambda fleet: fleet.other.cancel(Filter(task="mend")),
+    "cancel jobs": lambda fleet: fleet.other.jobs.cancel(Filter(task="mend")),
     "retry": lambda fleet: fleet.other.job(fleet.cancelled).retry(),
-    "redrive": lambda fleet: fleet.other.redrive(Filter(state=State.CANCELLED)),
-    "repolicy": lambda fleet: fleet.other.repolicy(Filter()),
+    "redrive": lambda fleet: fleet.other.jobs.redrive(Filter(state=State.CANCELLED)),
+    "repolicy": lambda fleet: fleet.other.jobs.repolicy(Filter()),
     "queue.limit": lambda fleet: fleet.other.queue("slots").limit(concurrency=2),
     "queue.pause": lambda fleet: fleet.other.queue("default").pause(),
     "queue.resume": lambda fleet: fleet.other.queue("default").resume(),
     "queue.forget": lambda fleet: fleet.other.queue("default").forget(),
     "looking": lambda fleet: (
-        fleet.other.jobs(),
-        fleet.other.stats(),
-        fleet.other.workers(),
-        fleet.other.audit(),
-        fleet.other.verify(),
+        fleet.other.jobs.select(),
+        fleet.other.jobs.stats(),
+        fleet.other.workers.select(),
+        fleet.other.database.audit(),
+        fleet.other.database.verify(),
         fleet.other.job(fleet.dead).attempts,
-        fleet.other.queues(),
+        fleet.other.queues.select(),
     ),
     "another process opens": lambda fleet: build(fleet.other.url).open().close(),
 }
@@ -255,7 +255,7 @@ def test_an_open_transaction_holds_up_nothing_else(fleet: Fleet, held: str):
         assert {} == blocked(fleet)
         connection.commit()
 
-    assert () == fleet.mine.verify()
+    assert () == fleet.mine.database.verify()
 
 
 def test_an_open_transaction_of_a_handler_holds_up_nothing_else(fleet: Fleet):

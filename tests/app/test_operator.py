@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from redrive import App, CatchRequest, Filter
-from redrive.app import operator
+from redrive.app import database, jobs
 from redrive.engine.frozen import freeze
 from redrive.engine.outcome import Failed
 from redrive.engine.records import Hold
@@ -35,7 +35,7 @@ def fail(app: App):
 
 def lines(app: App) -> list[tuple[str, str, object]]:
     """What the audit log tells, newest first: who, what, which jobs."""
-    return [(line.actor, line.action, msgspec.json.decode(line.details).get("ids")) for line in app.audit()]
+    return [(line.actor, line.action, msgspec.json.decode(line.details).get("ids")) for line in app.database.audit()]
 
 
 def test_each_action_leaves_a_line_with_its_actor(app: App, fail):
@@ -48,7 +48,7 @@ def test_each_action_leaves_a_line_with_its_actor(app: App, fail):
     asyncio.run(two.askip(actor="bob"))
     assert not two.skip()
     asyncio.run(two.aretry())
-    app.redrive(Filter(ids=(one.id,)), actor="eve")
+    app.jobs.redrive(Filter(ids=(one.id,)), actor="eve")
     me = app.actor
 
     assert "@" in me
@@ -59,8 +59,8 @@ def test_each_action_leaves_a_line_with_its_actor(app: App, fail):
         ("ann", "cancel", [one.id]),
         (me, "retry", [one.id]),
     ] == lines(app)
-    newest, second, *_ = app.audit()
-    assert (second,) == app.audit(before_id=newest.id, limit=1)
+    newest, second, *_ = app.database.audit()
+    assert (second,) == app.database.audit(before_id=newest.id, limit=1)
 
 
 def test_only_the_dead_are_skipped(fail):
@@ -71,37 +71,37 @@ def test_only_the_dead_are_skipped(fail):
 
 def test_who_has_no_name_has_a_number(monkeypatch: pytest.MonkeyPatch):
     """Where the user of the process has no name the actor is a number."""
-    operator.whoami.cache_clear()
+    database.default_actor.cache_clear()
 
     def nameless() -> str:
         raise KeyError
 
     monkeypatch.setattr(getpass, "getuser", nameless)
-    assert operator.whoami().startswith("uid ")
-    operator.whoami.cache_clear()
+    assert database.default_actor().startswith("uid ")
+    database.default_actor.cache_clear()
 
 
 def test_many_are_done_in_batches(app: App, fail, monkeypatch: pytest.MonkeyPatch):
     """What touches many jobs does it in several transactions, keeps to its limit, and spaces over all of them."""
-    monkeypatch.setattr(operator, "BATCH", 2)
+    monkeypatch.setattr(jobs, "BATCH", 2)
     fail.options(retry="0").enqueue_many(range(7))
     drain(app)
     now = app.now()
-    done = app.redrive(Filter(limit=5), rate="2/s")
-    rows = app.jobs(Filter(hold=Hold.REDRIVE, oldest_first=True))
+    done = app.jobs.redrive(Filter(limit=5), rate="2/s")
+    rows = app.jobs.select(Filter(hold=Hold.REDRIVE, oldest_first=True))
 
     assert ((1, 2, 3, 4, 5), 5) == (done.ids, done.last_id)
     assert [now + timedelta(milliseconds=500) * n for n in range(5)] == [row.scheduled_at for row in rows]
     assert 3 == len(lines(app))
-    assert (1, 2, 3, 4, 5) == app.cancel(Filter(hold=Hold.REDRIVE, limit=6))
-    assert (1, 2, 3, 4, 5, 6, 7) == app.redrive(Filter()).ids
+    assert (1, 2, 3, 4, 5) == app.jobs.cancel(Filter(hold=Hold.REDRIVE, limit=6))
+    assert (1, 2, 3, 4, 5, 6, 7) == app.jobs.redrive(Filter()).ids
 
 
 @pytest.mark.parametrize("rate", ["fast", "0/s", "5/0s"])
 def test_a_rate_that_is_none_is_refused(app: App, rate: str):
     """A rate that cannot be read is refused, also in a dry run."""
     with pytest.raises(ConfigurationError, match="is no rate"):
-        app.redrive(Filter(), rate=rate, dry_run=True)
+        app.jobs.redrive(Filter(), rate=rate, dry_run=True)
 
 
 def test_jobs_get_the_present_policy(app: App, fail):
@@ -112,15 +112,15 @@ def test_jobs_get_the_present_policy(app: App, fail):
     strange = app.task(name="strange")(lambda: None).enqueue()
     del app._registry.tasks["strange"]
     due = old.record.scheduled_at
-    dry = app.repolicy(Filter(), dry_run=True)
+    dry = app.jobs.repolicy(Filter(), dry_run=True)
     assert 10 == old.refresh().record.policy.attempts
-    done = app.repolicy(Filter(), actor="ann")
+    done = app.jobs.repolicy(Filter(), actor="ann")
 
     assert dry == done
     assert ((old.id,), ("ann", "repolicy", [old.id])) == (done.ids, lines(app)[0])
     assert ((ended.id, "is cancelled"), (strange.id, "has the task strange, which is not in this app")) == done.kept
     assert (fail.policy, due) == (old.refresh().record.policy, old.record.scheduled_at)
-    assert () == app.repolicy(Filter()).ids
+    assert () == app.jobs.repolicy(Filter()).ids
     assert present.id not in done.ids
 
 
@@ -130,7 +130,7 @@ def test_what_runs_keeps_its_policy(app: App):
 
     @app.task(retry="0 catch mend")
     def work(number: int) -> None:
-        kept.extend(app.repolicy(Filter()).kept)
+        kept.extend(app.jobs.repolicy(Filter()).kept)
         raise ValueError(number)
 
     @app.task
@@ -156,7 +156,7 @@ def test_a_catch_job_goes_by_the_policy_of_its_parent(app: App):
     (claim,) = app.store.run(leases.claim(worker, 1, lease_for=timedelta(days=1), now=app.now())).claims
     app.store.run(leases.settle([Ending(claim, Failed(Failure.of(ValueError())), 0.0)], now=app.now()))
 
-    assert ((job.id + 1, f"is a catch job: it goes by the policy of job {job.id}"),) == app.repolicy(
+    assert ((job.id + 1, f"is a catch job: it goes by the policy of job {job.id}"),) == app.jobs.repolicy(
         Filter(task="mend")
     ).kept
 
@@ -170,11 +170,11 @@ def test_nothing_is_wrong_with_a_healthy_database(app: App, fail):
     """The invariant checker finds nothing after ordinary work, and what was broken by hand; it stops at its limit."""
     fail.enqueue_many(range(3))
     drain(app)
-    assert () == app.verify()
+    assert () == app.database.verify()
 
     app.store.script(lambda cursor: cursor.execute("DELETE FROM redrive_attempts"))
-    assert [*["failures"] * 3, *["attempts"] * 3] == [each.rule for each in app.verify()]
-    assert ["failures"] * 2 == [each.rule for each in app.verify(limit=2)]
+    assert [*["failures"] * 3, *["attempts"] * 3] == [each.rule for each in app.database.verify()]
+    assert ["failures"] * 2 == [each.rule for each in app.database.verify(limit=2)]
 
 
 @pytest.mark.parametrize("wrong", [{"keep_for": 0}, {"keep_dead_for": "0s"}])

@@ -266,7 +266,7 @@ def test_nothing_is_enqueued_when_an_argument_is_refused(app: App, bad):
     with pytest.raises(PayloadError, match="integers: "):
         task.enqueue(bad)
 
-    assert () == app.jobs()
+    assert () == app.jobs.select()
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def test_a_handle_changes_what_is_set(app: App, clock: VirtualClock):
     )  # fmt: skip
     assert clock.now() == paused.paused_at
     assert limited == queue.resume() == queue.settings
-    assert (limited,) == app.queues()
+    assert (limited,) == app.queues.select()
     queue.forget()
     assert QueueSettings("mail") == queue.settings
     assert "<queue mail>" == repr(queue)
@@ -53,7 +53,7 @@ def test_every_change_is_in_the_audit_log(app: App):
     queue.limit(concurrency=None)
     queue.pause(actor="bob")
     queue.forget()
-    told = [(line.actor, line.action, line.details) for line in reversed(app.audit())]
+    told = [(line.actor, line.action, line.details) for line in reversed(app.database.audit())]
 
     assert ("ann", "queue", '{"queue":"mail","concurrency":5,"rate":"5/1.8s"}') == told[0]
     assert (app.actor, "queue", '{"queue":"mail","concurrency":"none"}') == told[1]
@@ -80,7 +80,7 @@ def test_a_handle_without_limits_declares_nothing(app: App):
     app.queue("mail", ordered=True)
     app.queue("slow")
 
-    assert ["mail"] == list(app.declared)
+    assert ["mail"] == list(app.queues.declared)
 
 
 @pytest.mark.parametrize(

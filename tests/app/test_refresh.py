@@ -116,7 +116,7 @@ def test_a_thing_may_have_a_policy_of_its_own(app: App, table: Refresh, ran: lis
     live(app, "1h")
 
     assert ["12:00", "13:00"] == [when for when, *_ in ran]
-    assert {timedelta(minutes=5)} == {job.policy.attempt_timeout for job in app.jobs()}
+    assert {timedelta(minutes=5)} == {job.policy.attempt_timeout for job in app.jobs.select()}
 
 
 def test_a_policy_that_is_not_understood_is_refused_with_its_place(app: App, table: Refresh):
@@ -245,7 +245,7 @@ def test_a_trigger_starts_now(app: App, table: Refresh, ran: list):
 
     assert "started" == turned.outcome
     assert ["12:00", "13:00", "14:00"] == [when for when, *_ in ran]
-    (line,) = app.audit()
+    (line,) = app.database.audit()
     assert ("anna", "trigger") == (line.actor, line.action)
     assert {"schedule": "table", "key": "k", "ids": [turned.job_id]} == json.loads(line.details)
 
@@ -331,7 +331,9 @@ def test_people_are_audited(app: App, table: Refresh):
     table.pause(actor="anna")
     table.resume(actor="berta")
 
-    assert [("anna", "pause"), ("berta", "resume")] * 2 == [(each.actor, each.action) for each in app.audit()][::-1]
+    assert [("anna", "pause"), ("berta", "resume")] * 2 == [(each.actor, each.action) for each in app.database.audit()][
+        ::-1
+    ]
 
 
 # ------------------------------------------------------------------------------------------------------------- looking
@@ -354,7 +356,7 @@ def test_those_in_trouble_are_listed_alone(app: App, table: Refresh):
     live(app, "10s")
 
     assert ["failing", "given up"] == [each.key for each in table.tracked(troubled=True)]
-    (counts,) = app.tracked()
+    (counts,) = app.refreshes.counts()
     assert (3, 0, 1, 1) == (counts.tracked, counts.running, counts.failing, counts.disabled)
 
 

@@ -98,11 +98,11 @@ def test_the_job_of_a_failed_attempt_was_taken_care_of(scene: Scene):
     """It is dead and caught: it is not retried by itself, and it is in nobody's way."""
     scene.ends = [ValueError("no")]
     scene.live("5m")
-    failed, retried = sorted(scene.app.jobs(), key=lambda job: job.id)
+    failed, retried = sorted(scene.app.jobs.select(), key=lambda job: job.id)
 
     assert (State.DEAD, scene.clock.now() - timedelta(minutes=5)) == (failed.state, failed.caught_at)
     assert ("refresh:table/k", State.SUCCEEDED) == (retried.origin, retried.state)
-    assert (0, ()) == (scene.app.stats().dead, scene.app.verify())
+    assert (0, ()) == (scene.app.jobs.stats().dead, scene.app.database.verify())
 
 
 def test_when_all_retries_failed_it_is_given_up_and_somebody_is_told_once(scene: Scene):
@@ -157,7 +157,7 @@ def test_a_snoozed_attempt_goes_on_as_the_same(scene: Scene):
     scene.live("1h")
 
     assert [("14:00:00", 1), ("14:05:00", 1)] == scene.began
-    assert 1 == len(scene.app.jobs())
+    assert 1 == len(scene.app.jobs.select())
 
 
 def test_a_snooze_does_not_move_the_deadline(scene: Scene):
@@ -166,7 +166,7 @@ def test_a_snooze_does_not_move_the_deadline(scene: Scene):
     scene.live("1h")
 
     assert [("14:00:00", 1), ("14:10:00", 2)] == scene.began
-    assert {State.CANCELLED, State.SUCCEEDED} == {job.state for job in scene.app.jobs()}
+    assert {State.CANCELLED, State.SUCCEEDED} == {job.state for job in scene.app.jobs.select()}
 
 
 @pytest.mark.parametrize("end", ["handler", "operator"])
@@ -181,7 +181,9 @@ def test_a_cancelled_attempt_has_failed(scene: Scene, end: str):
     scene.live("5m")
 
     assert [1, 2] == [number for _, number in scene.began]
-    assert [State.CANCELLED, State.SUCCEEDED] == [job.state for job in sorted(scene.app.jobs(), key=lambda job: job.id)]
+    assert [State.CANCELLED, State.SUCCEEDED] == [
+        job.state for job in sorted(scene.app.jobs.select(), key=lambda job: job.id)
+    ]
 
 
 def test_a_result_that_cannot_be_stored_gives_up_nobodys_data(scene: Scene):
@@ -190,7 +192,7 @@ def test_a_result_that_cannot_be_stored_gives_up_nobodys_data(scene: Scene):
     scene.live("5m")
 
     assert [("14:00:00", 1), ("14:00:00", 2)] == scene.began
-    assert ["BAD_RESULT", None] == [job.reason for job in sorted(scene.app.jobs(), key=lambda job: job.id)]
+    assert ["BAD_RESULT", None] == [job.reason for job in sorted(scene.app.jobs.select(), key=lambda job: job.id)]
 
 
 # ------------------------------------------------------------------------------------------------- answers from outside
@@ -275,7 +277,7 @@ def test_an_attempt_that_waits_for_a_worker_has_all_its_time(scene: Scene):
     scene.app.queue("default").pause()
     scene.live("25h")
     assert ([], 1, None) == (scene.began, scene.row().attempt_no, scene.row().disabled_reason)
-    assert [State.READY] == [job.state for job in scene.app.jobs()]
+    assert [State.READY] == [job.state for job in scene.app.jobs.select()]
 
     scene.app.queue("default").resume()
     scene.live("1s")
@@ -412,7 +414,7 @@ def test_who_is_told_has_retries_of_its_own(app: App, clock: VirtualClock):
     table.track("k")
     drain(app, within="1h")
 
-    (letter,) = [job for job in app.jobs() if job.task == "write_letter"]
+    (letter,) = [job for job in app.jobs.select() if job.task == "write_letter"]
     assert ([("k", 3)], "mail", -1) == (heard, letter.queue, letter.priority)
 
 
@@ -427,12 +429,12 @@ def test_without_anybody_to_be_told_the_row_says_why(app: App):
     table.track("k")
     drain(app, within="1h")
 
-    assert ("gave up", 1) == (table.get("k").disabled_reason, len(app.jobs()))
+    assert ("gave up", 1) == (table.get("k").disabled_reason, len(app.jobs.select()))
 
 
 def test_attempts_have_one_try_whatever_the_policy_of_the_refresh(scene: Scene):
     """The refresh decides about retries, and its timeout is the attempt's."""
     scene.live("1s")
-    (job,) = scene.app.jobs()
+    (job,) = scene.app.jobs.select()
 
     assert Policy(attempts=1, attempt_timeout="10m", idempotent=True) == job.policy

@@ -84,10 +84,10 @@ def test_a_thing_is_tracked_if_the_users_transaction_commits(mine):
     new = app.tasks["fetch"].keeping(using=lent(connection)).track("k", "a")
     with pytest.raises(NotTracked):
         app.tasks["fetch"].get("k")
-    assert 0 == app.stats().due
+    assert 0 == app.jobs.stats().due
     connection.commit()
 
-    assert (True, 1, 1, 1) == (new, app.tasks["fetch"].get("k").attempt_no, app.stats().due, shops(connection))
+    assert (True, 1, 1, 1) == (new, app.tasks["fetch"].get("k").attempt_no, app.jobs.stats().due, shops(connection))
 
 
 def test_a_thing_is_gone_with_the_users_transaction(mine):
@@ -97,7 +97,7 @@ def test_a_thing_is_gone_with_the_users_transaction(mine):
     app.tasks["fetch"].keeping(using=lent(connection), at_once=False).track_many([("k", "a"), ("m", "b")])
     connection.rollback()
 
-    assert ((), 0, 0) == (app.tasks["fetch"].tracked(), app.stats().due, shops(connection))
+    assert ((), 0, 0) == (app.tasks["fetch"].tracked(), app.jobs.stats().due, shops(connection))
 
 
 def test_an_update_is_a_part_of_the_users_transaction(mine):
@@ -231,7 +231,7 @@ def test_arguments_that_do_not_fit_any_more_give_up_nobodys_data(program, clock)
     drain(app, within="10s")
 
     assert (False, 1) == (table.get("k").disabled_until_update, table.get("k").attempt_no)
-    assert "BAD_PAYLOAD" == app.jobs()[0].reason
+    assert "BAD_PAYLOAD" == app.jobs.select()[0].reason
     assert 60 == (table.get("k").refresh_at - clock.now()).total_seconds()
 
 

@@ -151,12 +151,12 @@ def test_a_job_of_the_backup_keeps_its_key(place: Place):
     """Its attempts before and after the restoration are attempts of one job."""
     life = Life(place.url)
     number = life.task.enqueue().id
-    key = life.app.idempotency_key(number)
+    key = life.app.jobs.idempotency_key(number)
     life.app.close()
     place.back_up()
     place.restore()
     life = Life(place.url)
-    found = life.app.idempotency_key(number)
+    found = life.app.jobs.idempotency_key(number)
     life.app.close()
 
     assert key == found
@@ -185,5 +185,5 @@ def test_a_key_needs_a_job(place: Place):
     """Of a number that no job has, nothing can be said."""
     life = Life(place.url)
     with pytest.raises(JobNotFound, match="no job 7"):
-        life.app.idempotency_key(7)
+        life.app.jobs.idempotency_key(7)
     life.app.close()

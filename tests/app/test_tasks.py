@@ -25,7 +25,7 @@ def test_a_task_is_still_a_function(app: App):
     task = app.task(add)
 
     assert 5 == task(2, right=3)
-    assert () == app.jobs()
+    assert () == app.jobs.select()
 
 
 def test_an_async_task_is_still_a_coroutine_function(app: App):
@@ -214,7 +214,7 @@ def test_a_context_is_given_and_not_enqueued(app: App):
 
     assert ("number",) == send.signature.payload
     send.enqueue(7)
-    assert 1 == app.stats().due
+    assert 1 == app.jobs.stats().due
 
 
 @pytest.mark.parametrize(("heartbeat", "lease"), [("0s", "15s"), ("5s", "9s"), ("5s", "0s")])

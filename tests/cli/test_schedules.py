@@ -274,7 +274,7 @@ def test_a_cron_is_triggered(worked: ModuleType, say: Callable[..., str], tell: 
 
     assert f"cron night was started as job {first.job_id}\n" == said
     assert ("triggered by ann", last.job_id) == (first.note, plain["job_id"])
-    assert "ann" == worked.app.audit()[1].actor
+    assert "ann" == worked.app.database.audit()[1].actor
 
 
 def test_a_thing_is_triggered(worked: ModuleType, say: Callable[..., str]):
@@ -296,7 +296,7 @@ def test_a_thing_that_was_given_up_is_updated(
         refused.err.removeprefix("redrive: ").partition(":")[0],
     )
     assert f"prices/closed: attempt 1 runs as job {worked.prices.get('closed').job_id}\n" == said
-    assert [("update", "ann")] == [(each.action, each.actor) for each in worked.app.audit()]
+    assert [("update", "ann")] == [(each.action, each.actor) for each in worked.app.database.audit()]
 
 
 @pytest.mark.usefixtures("worked")
@@ -375,4 +375,4 @@ def test_an_app_without_schedules_has_an_empty_list(shop: Any, redrive: Callable
 
     assert [["name", "kind", "when", "next", "state", "last"]] == [cells(line) for line in listed]
     assert "redrive: there is no schedule 'nope'; there are: none at all\n" == refused
-    assert () == shop.recurring()
+    assert () == shop.schedules.select()

@@ -45,7 +45,7 @@ def test_a_worker_runs_until_it_is_told_to_stop(shop: App):
     result = CliRunner().invoke(cli, ["worker", "shop:app"])
 
     assert (0, None) == (result.exit_code, result.exception)
-    assert (2, 0, ()) == (shop.stats().succeeded, shop.stats().running, shop.workers())
+    assert (2, 0, ()) == (shop.jobs.stats().succeeded, shop.jobs.stats().running, shop.workers.select())
     assert signal.SIG_DFL == signal.getsignal(signal.SIGTERM)
 
 

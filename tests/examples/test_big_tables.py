@@ -146,7 +146,7 @@ class OnJobs:
 
     def lose(self) -> None:
         """Cancel a job: without that no order is lost here."""
-        for job in self.jobs.app.jobs():
+        for job in self.jobs.app.jobs.select():
             self.jobs.app.job(job.id).cancel()
 
     def close(self) -> None:

@@ -108,7 +108,7 @@ def test_a_worker_that_is_killed_loses_no_order_and_takes_no_money_twice(shop):
 
     second = shop.worker()
     app = App(shop.url)
-    shop.until(lambda: app.stats().succeeded == 1)
+    shop.until(lambda: app.jobs.stats().succeeded == 1)
     second.send_signal(signal.SIGTERM)
 
     assert 0 == second.wait(PATIENCE)
@@ -116,7 +116,7 @@ def test_a_worker_that_is_killed_loses_no_order_and_takes_no_money_twice(shop):
     assert [(1, 1200)] == shop.rows("SELECT order_id, cents FROM shop_payment")
     asked = shop.asked()
     assert (2, 1) == (len(asked), len(set(asked)))
-    assert () == app.verify()
+    assert () == app.database.verify()
     app.close()
 
 

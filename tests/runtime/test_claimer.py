@@ -70,7 +70,7 @@ def test_it_takes_no_more_than_can_start(app: App):
     asyncio.run(bench.until(2))
 
     assert ([1, 2], []) == (bench.jobs, bench.given_back)
-    assert (3, 2) == (app.stats().due, app.stats().running)
+    assert (3, 2) == (app.jobs.stats().due, app.jobs.stats().running)
 
 
 def test_it_looks_again_when_it_is_woken(app: App):
@@ -158,7 +158,7 @@ def test_it_serves_the_queues_that_it_was_given(app: App):
     enqueue(app, 1, queue="fast")
     asyncio.run(bench.until(1))
 
-    assert ([2], 1) == (bench.jobs, app.stats().due)
+    assert ([2], 1) == (bench.jobs, app.jobs.stats().due)
 
 
 def test_a_stop_during_a_claim_gives_back(app: App, monkeypatch: pytest.MonkeyPatch):
@@ -252,7 +252,7 @@ def test_while_a_suspect_runs_no_other_one_starts(app: App):
     enqueue(app, 1)
     asyncio.run(bench.until(1))
 
-    assert ([3], 2) == (bench.jobs, app.stats().scheduled)
+    assert ([3], 2) == (bench.jobs, app.jobs.stats().scheduled)
 
 
 def test_suspects_that_cannot_be_given_back_keep_everything_from_starting(app: App, monkeypatch: pytest.MonkeyPatch):

@@ -154,7 +154,7 @@ def test_a_worker_whose_process_is_gone_is_buried_at_once(app: App, child):
     record = app.job(number).record
 
     assert ("ready", 1, "WORKER_LOST") == (record.state, record.crashes, record.reason)
-    assert () == app.workers()
+    assert () == app.workers.select()
 
 
 def test_a_worker_whose_process_lives_is_left_alone(app: App, child):
@@ -163,12 +163,12 @@ def test_a_worker_whose_process_lives_is_left_alone(app: App, child):
     number = running(app, worker)
     look(app, 5)
 
-    assert ("running", 1) == (app.job(number).state, len(app.workers()))
+    assert ("running", 1) == (app.job(number).state, len(app.workers.select()))
 
 
 def looks(app: App, *locked: Any) -> Registry:
     """A registry in which worker 1 has, look by look, its lock or not, or the database is away."""
-    (worker,) = app.workers()
+    (worker,) = app.workers.select()
     registry = Registry(app)
     beat = timedelta(seconds=5)
     for at, each in enumerate(locked):

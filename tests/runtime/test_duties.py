@@ -51,7 +51,7 @@ def test_a_beat_extends_the_life_of_the_worker(app: App):
     held = Held(app, worker, frozenset())
     held.heartbeat._beat()
 
-    assert app.clock.now() + timedelta(seconds=15) == app.workers()[0].expires_at
+    assert app.clock.now() + timedelta(seconds=15) == app.workers.select()[0].expires_at
     assert ([], False) == (held.attempts.calls_lost, bool(held.registration.renewals))
 
 
@@ -142,12 +142,12 @@ def test_a_rescuer_that_has_just_begun_waits_for_heartbeats(app: App):
     take(app, 2, lease_for=timedelta(seconds=15))
     app.clock.advance("1h")
     until_rested(app, 2)
-    before = app.stats()
+    before = app.jobs.stats()
     until_rested(app, 1)
 
     assert (0, 2) == (before.due, before.running)
 
-    assert (2, 0) == (app.stats().due, app.stats().running)
+    assert (2, 0) == (app.jobs.stats().due, app.jobs.stats().running)
     assert [("lost", "WORKER_LOST")] == [(each.outcome, each.reason) for each in app.job(1).attempts]
 
 
@@ -158,7 +158,7 @@ def test_the_jobs_of_the_living_are_left_alone(app: App):
     app.clock.advance("14s999ms")
     until_rested(app, 1)
 
-    assert 2 == app.stats().running
+    assert 2 == app.jobs.stats().running
 
 
 def test_a_large_sweep_is_done_in_pieces(app: App, monkeypatch: pytest.MonkeyPatch):
@@ -169,7 +169,7 @@ def test_a_large_sweep_is_done_in_pieces(app: App, monkeypatch: pytest.MonkeyPat
     app.clock.advance("15s")
     until_rested(app, 3)
 
-    assert 5 == app.stats().due
+    assert 5 == app.jobs.stats().due
 
 
 def test_a_sweep_that_fails_is_tried_again(app: App, monkeypatch: pytest.MonkeyPatch, caplog):
@@ -187,7 +187,7 @@ def test_a_sweep_that_fails_is_tried_again(app: App, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(leases, "sweep", flaky)
     until_rested(app, 4)
 
-    assert 1 == app.stats().due
+    assert 1 == app.jobs.stats().due
     assert "sweeping waits: locked" in caplog.messages
 
 

@@ -130,11 +130,11 @@ def test_a_catch_task_of_one_type_does_not_get_another_request(app: App):
     app.task(name="handler", retry="0 catch catches")(newer)
     app.task(name="catches")(catches)
     drain(app)
-    dead = [(each.task, each.state, each.reason) for each in app.jobs()]
+    dead = [(each.task, each.state, each.reason) for each in app.jobs.select()]
 
     assert ([], None) == (seen, job.refresh().caught_at)
     assert [("catches", State.DEAD, "BAD_PAYLOAD"), ("handler", State.DEAD, "BAD_PAYLOAD")] == dead
-    assert "handler' takes 'text' now, and the job was stored with no arguments" in str(app.jobs()[0].error)
+    assert "handler' takes 'text' now, and the job was stored with no arguments" in str(app.jobs.select()[0].error)
 
 
 def test_an_earlier_name_runs_under_the_present_task(app: App):
@@ -171,7 +171,7 @@ def test_a_handler_gets_its_arguments_and_its_context(app: App):
 
     now = app.clock.now()
     expected = Context(
-        1, "handler", 1, 0, f"1.{claim.lease_id}", app.idempotency_key(1), now, now + timedelta(seconds=30)
+        1, "handler", 1, 0, f"1.{claim.lease_id}", app.jobs.idempotency_key(1), now, now + timedelta(seconds=30)
     )
     assert [expected] == seen
 
@@ -196,7 +196,7 @@ def test_a_context_is_made_without_a_blocking_read_of_the_database(app: App, mon
     asyncio.run(run())
     monkeypatch.undo()
 
-    assert [app.idempotency_key(1)] == seen
+    assert [app.jobs.idempotency_key(1)] == seen
 
 
 # --------------------------------------------------------------------------------------------------------------- catch

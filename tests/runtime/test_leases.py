@@ -79,8 +79,8 @@ def test_a_blocked_event_loop_costs_no_lease(filed: App, tmp_path: Path):
     def watch() -> None:
         """Let the handler go when its worker has been believed for three leases; sweep all the while, as others do."""
         assert started.wait(PATIENCE)
-        first = observer.workers()[0].heartbeat_at
-        while observer.workers()[0].heartbeat_at < first + 3 * observer.terms.lease_for:
+        first = observer.workers.select()[0].heartbeat_at
+        while observer.workers.select()[0].heartbeat_at < first + 3 * observer.terms.lease_for:
             swept.extend(observer.store.run(leases.sweep(100)))
         go.set()
 

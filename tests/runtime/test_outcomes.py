@@ -150,7 +150,7 @@ def test_a_worker_leaves_the_jobs_of_other_apps_alone(filed: App):
 
     asyncio.run(run())
 
-    assert [("ready", None, 0)] * 3 == [(job.state, job.hold, job.attempt) for job in reversed(filed.jobs()[1:])]
+    assert [("ready", None, 0)] * 3 == [(job.state, job.hold, job.attempt) for job in reversed(filed.jobs.select()[1:])]
 
 
 class Hostile(Exception):

@@ -53,7 +53,7 @@ def passes(app: App, worker: int, seconds: float = BETWEEN_PASSES) -> None:
 
 def tasks(app: App) -> list[str]:
     """The tasks of the jobs that are there."""
-    return [job.task for job in app.jobs()]
+    return [job.task for job in app.jobs.select()]
 
 
 def test_a_pass_deletes_what_was_kept_long_enough(app: App):

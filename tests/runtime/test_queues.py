@@ -177,7 +177,7 @@ def test_a_queue_is_paused_and_resumed_under_a_worker(filed: App):
     async def run() -> None:
         """Resume while the worker rests."""
         async with working(filed):
-            await until(lambda: bool(filed.workers()))
+            await until(lambda: bool(filed.workers.select()))
             waiting = (await job.arefresh()).state
             assert State.READY is waiting
             queue.resume()
@@ -195,7 +195,7 @@ def test_what_the_code_says_is_applied_when_a_worker_starts(filed: App):
     async def run() -> None:
         """Start a worker and stop it."""
         async with working(filed):
-            await until(lambda: bool(filed.workers()))
+            await until(lambda: bool(filed.workers.select()))
 
     asyncio.run(run())
 

@@ -126,7 +126,7 @@ def test_what_the_code_has_not_is_left_alone(app: App, clock: Told):
     clock.at += timedelta(minutes=1)
 
     assert Turn(0, None) == look(app)
-    assert () == app.jobs()
+    assert () == app.jobs.select()
 
 
 def test_a_clock_that_jumps_changes_nothing(app: App, clock: Told):
@@ -167,7 +167,7 @@ def test_a_clock_that_was_set_back_does_not_stop_a_cron(app: App, clock: Told, c
     ]
     assert [0, 1, 1, 0, 1] == turns
     assert [4, 8, 12, 16] == sorted(each.occurs_at.hour for each in cron.occurrences())
-    ((action, actor),) = [(each.action, each.actor) for each in app.audit()]
+    ((action, actor),) = [(each.action, each.actor) for each in app.database.audit()]
     assert ("clock_set_back", "redrive") == (action, actor)
 
 
@@ -268,7 +268,7 @@ def test_it_rests_a_little_where_what_is_due_cannot_be_had(app: App, clock: Told
     monkeypatch.setattr(module, "declare", declare_nothing)
 
     assert [BUSY.total_seconds()] * 3 == rested(app, clock, 3)
-    assert () == app.jobs()
+    assert () == app.jobs.select()
 
 
 async def declare_nothing(app: App) -> None:
@@ -295,7 +295,7 @@ def test_it_outlasts_a_database_that_is_away(
 
     assert [0.1, 0.2, 0.4, 1.0] == rests
     assert ["scheduling waits: locked"] * 3 == [each.getMessage() for each in caplog.records]
-    assert ["nothing"] == [each.name for each in app.recurring()]
+    assert ["nothing"] == [each.name for each in app.schedules.select()]
 
 
 # -------------------------------------------------------------------------------------------------------------- worker

@@ -83,7 +83,7 @@ def test_what_has_gathered_is_written_together(app: App, bench: Bench):
 
     assert (3, 0) == (before, bench.settler.waiting)
     assert [[1, 2, 3]] == bench.batches
-    assert 3 == app.stats().succeeded
+    assert 3 == app.jobs.stats().succeeded
 
 
 def test_where_nothing_else_runs_nobody_is_waited_for(app: App, bench: Bench):
@@ -139,7 +139,7 @@ def test_endings_are_kept_while_the_store_is_busy(app: App, bench: Bench):
 
     assert [[1, 2]] == bench.batches
     assert pytest.approx(0.1 + 0.2 + 0.4) == bench.rests.monotonic()
-    assert 2 == app.stats().succeeded
+    assert 2 == app.jobs.stats().succeeded
 
 
 def test_an_odd_ending_delays_no_other(app: App, bench: Bench):
@@ -162,7 +162,7 @@ def test_an_odd_ending_delays_no_other(app: App, bench: Bench):
     asyncio.run(bench.until(1, 2, 3))
 
     assert ([1, 3, 2], 0) == (order, refusals)
-    assert (3, 0) == (app.stats().succeeded, bench.settler.waiting)
+    assert (3, 0) == (app.jobs.stats().succeeded, bench.settler.waiting)
 
 
 def test_an_ending_that_is_set_aside_is_still_waited_for(app: App, bench: Bench):
@@ -183,7 +183,7 @@ def test_an_ending_that_is_set_aside_is_still_waited_for(app: App, bench: Bench)
         bench.settler.put(Ending(claim, Succeeded(), 0.0))
     asyncio.run(cut_off())
 
-    assert (2, 1) == (app.stats().succeeded, app.stats().running)
+    assert (2, 1) == (app.jobs.stats().succeeded, app.jobs.stats().running)
 
 
 TARIFF = {"known": True}

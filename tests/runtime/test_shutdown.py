@@ -46,7 +46,7 @@ def test_the_first_stop_drains(filed: App):
     asyncio.run(run())
 
     assert ["succeeded", "ready"] == [filed.job(1).state, filed.job(2).state]
-    assert ("finished", 0, ()) == (filed.job(1).result(), filed.job(2).record.attempt, filed.workers())
+    assert ("finished", 0, ()) == (filed.job(1).result(), filed.job(2).record.attempt, filed.workers.select())
 
 
 def test_a_stop_in_the_middle_of_a_claim_strands_nothing(filed: App, monkeypatch: pytest.MonkeyPatch):
@@ -71,20 +71,21 @@ def test_a_stop_in_the_middle_of_a_claim_strands_nothing(filed: App, monkeypatch
     monkeypatch.setattr(Claimer, "stop", noticed)
     monkeypatch.setattr(filed.store, "arun", claim_slowly)
     asyncio.run(asyncio.wait_for(worker.run(), PATIENCE))
-    jobs = filed.jobs()
+    jobs = filed.jobs.select()
 
     assert ([], {("ready", 0, "worker 1 shut down")}) == (ran, {(job.state, job.attempt, job.note) for job in jobs})
 
     monkeypatch.undo()
     asyncio.run(_work_off(filed, 10))
 
-    assert (list(range(10)), {("succeeded", 1)}) == (sorted(ran), {(job.state, job.attempt) for job in filed.jobs()})
+    ended = {(job.state, job.attempt) for job in filed.jobs.select()}
+    assert (list(range(10)), {("succeeded", 1)}) == (sorted(ran), ended)
 
 
 async def _work_off(app: App, count: int) -> None:
     """Let another worker bring so many jobs to their end."""
     async with working(app):
-        await until(lambda: app.stats().succeeded == count)
+        await until(lambda: app.jobs.stats().succeeded == count)
 
 
 def stop_in_the_middle(app: App, stops: int, *, idempotent: bool | None = None, **options) -> None:
@@ -235,7 +236,7 @@ def test_a_handler_that_ignores_the_stop_does_not_hold_the_worker(
     assert 1 == asyncio.run(run())
     job = filed.job(1)
     assert expected == (job.state, job.record.attempt, *(each.outcome for each in job.attempts))
-    assert () == filed.workers()
+    assert () == filed.workers.select()
 
 
 def test_an_end_that_was_not_written_before_the_stop_is_written_as_it_was(filed: App, monkeypatch: pytest.MonkeyPatch):

@@ -307,7 +307,7 @@ def test_a_stop_does_not_wait_for_an_operation_without_an_answer(slow: App, monk
 
     asyncio.run(run())
 
-    assert () == slow.workers()
+    assert () == slow.workers.select()
 
 
 def counting(answers: Callable[[int], bool]) -> tuple[list[int], Callable[[], Any]]:

@@ -48,7 +48,7 @@ def test_an_end_is_counted_until_it_is_written(app: App):
         worker = Worker(app, concurrency=2)
         working = asyncio.create_task(worker.run())
         async with asyncio.timeout(PATIENCE):
-            while app.stats().succeeded < 5:
+            while app.jobs.stats().succeeded < 5:
                 await VirtualClock().asleep(0)
             worker.stop()
             await working

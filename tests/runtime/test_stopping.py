@@ -119,10 +119,10 @@ def test_a_look_finds_what_was_lost(app: App):
     first, second = take(app, 2, worker=worker)
     app.job(first.id).cancel()
     attempts = Recorded({first.lease_id, second.lease_id})
-    before = app.workers()
+    before = app.workers.select()
     Heartbeat(app, Registered(app, worker), attempts)._look()
 
-    assert ([frozenset({first.lease_id})], before) == (attempts.calls_lost, app.workers())
+    assert ([frozenset({first.lease_id})], before) == (attempts.calls_lost, app.workers.select())
 
 
 @pytest.fixture

@@ -113,11 +113,11 @@ def test_a_failing_duty_is_seen_from_outside_until_it_works_again(filed: App, mo
         """Look at the worker while the duty fails, and after."""
         with observe.only(events.append):
             async with working(filed):
-                await until(lambda: any(worker.trouble for worker in filed.workers()))
+                await until(lambda: any(worker.trouble for worker in filed.workers.select()))
                 await ended(await task.aenqueue())
-                seen = filed.workers()[0].trouble
+                seen = filed.workers.select()[0].trouble
                 broken.clear()
-                await until(lambda: filed.workers()[0].trouble is None)
+                await until(lambda: filed.workers.select()[0].trouble is None)
         return seen
 
     assert "sweeping: ArithmeticError: odd row" == asyncio.run(run())

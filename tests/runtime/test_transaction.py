@@ -47,7 +47,7 @@ def orders(app: App) -> list[int]:
 
 def settled(app: App) -> list[tuple[State, object]]:
     """What became of the jobs, oldest first."""
-    return [(job.state, job.reason) for job in sorted(app.jobs(), key=lambda job: job.id)]
+    return [(job.state, job.reason) for job in sorted(app.jobs.select(), key=lambda job: job.id)]
 
 
 # ------------------------------------------------------------------------------------------------------------- (a) both
@@ -128,7 +128,7 @@ def test_a_job_can_be_enqueued_with_both(app: App):
     drain(app)
 
     assert [("work", State.SUCCEEDED), ("following", State.SUCCEEDED)] == [
-        (job.task, job.state) for job in sorted(app.jobs(), key=lambda job: job.id)
+        (job.task, job.state) for job in sorted(app.jobs.select(), key=lambda job: job.id)
     ]
 
 
@@ -140,7 +140,7 @@ WRITES = {
         asyncio.to_thread(app.tasks["following"].enqueue)
     ),
     "cancel": lambda app, context: app.job(context.job_id).cancel(),
-    "cancel jobs": lambda app, context: app.cancel(Filter(task="following")),
+    "cancel jobs": lambda app, context: app.jobs.cancel(Filter(task="following")),
     "pause": lambda app, context: app.queue("default").pause(),
     "heartbeat": lambda app, context: context.heartbeat(force=True),
     "another App on the file": lambda app, context: through_another(app),
@@ -167,7 +167,7 @@ def test_a_write_beside_the_transaction_is_refused_at_once(app: App, write: str)
         with context.transaction() as connection:
             with pytest.raises(StoreBusy, match=r"would wait for itself.*using=connection"):
                 WRITES[write](app, context)
-            assert 1 == app.stats().running
+            assert 1 == app.jobs.stats().running
             following.enqueue(using=connection)
         following.enqueue()
 
@@ -176,7 +176,7 @@ def test_a_write_beside_the_transaction_is_refused_at_once(app: App, write: str)
         run_due(app, pool)
 
     assert [("work", State.SUCCEEDED), *[("following", State.READY)] * 2] == [
-        (job.task, job.state) for job in sorted(app.jobs(), key=lambda job: job.id)
+        (job.task, job.state) for job in sorted(app.jobs.select(), key=lambda job: job.id)
     ]
 
 
@@ -212,7 +212,7 @@ def test_a_coroutine_that_writes_beside_its_transaction_is_refused_at_once(app: 
     drain(app)
 
     assert [("work", State.SUCCEEDED), ("following", State.SUCCEEDED)] == [
-        (job.task, job.state) for job in sorted(app.jobs(), key=lambda job: job.id)
+        (job.task, job.state) for job in sorted(app.jobs.select(), key=lambda job: job.id)
     ]
 
 
@@ -247,7 +247,7 @@ def test_another_handler_is_not_refused(app: App):
             return await asyncio.gather(*[Executor(app, pool).run(claim) for claim in take(app, 2)])
 
     assert [Succeeded(None)] * 2 == asyncio.run(run())
-    assert "following" in {job.task for job in app.jobs()}
+    assert "following" in {job.task for job in app.jobs.select()}
 
 
 def test_a_catch_takes_its_job_with_both(app: App):
@@ -614,8 +614,8 @@ def test_a_handler_that_has_completed_its_job_is_not_stopped(filed: App):
         job = await work.aenqueue()
         async with working(filed) as worker, asyncio.timeout(PATIENCE):
             await came(completed)
-            first = filed.workers()[0].heartbeat_at
-            await until(lambda: filed.workers()[0].heartbeat_at > first + 3 * filed.terms.heartbeat_every)
+            first = filed.workers.select()[0].heartbeat_at
+            await until(lambda: filed.workers.select()[0].heartbeat_at > first + 3 * filed.terms.heartbeat_every)
             go.set()
             await until(lambda: not worker.abandoned)
             assert "done" == await job.aresult()

@@ -85,13 +85,13 @@ def test_no_more_run_at_once_than_there_are_slots(filed: App):
         async with working(filed, concurrency=2):
             async with asyncio.timeout(PATIENCE):
                 await both.wait()
-            await until(lambda: filed.stats().running == 2)
+            await until(lambda: filed.jobs.stats().running == 2)
             go.set()
             await ended(*jobs)
 
     asyncio.run(run())
 
-    assert (2, 5) == (most, filed.stats().succeeded)
+    assert (2, 5) == (most, filed.jobs.stats().succeeded)
 
 
 def test_a_worker_serves_its_queues_only(filed: App):
@@ -107,7 +107,7 @@ def test_a_worker_serves_its_queues_only(filed: App):
 
     asyncio.run(run())
 
-    assert (1, 1) == (filed.stats().due, filed.stats().succeeded)
+    assert (1, 1) == (filed.jobs.stats().due, filed.jobs.stats().succeeded)
 
 
 def test_a_worker_is_listed_while_it_works(filed: App):
@@ -116,12 +116,12 @@ def test_a_worker_is_listed_while_it_works(filed: App):
     async def run() -> tuple[str, int, tuple[str, ...] | None]:
         """Run it on an event loop."""
         async with working(filed, concurrency=7, queues=["fast"]):
-            await until(lambda: bool(filed.workers()))
-            (worker,) = filed.workers()
+            await until(lambda: bool(filed.workers.select()))
+            (worker,) = filed.workers.select()
             return worker.name.rpartition(":")[2], worker.concurrency, worker.queues
 
     assert (str(os.getpid()), 7, ("fast",)) == asyncio.run(run())
-    assert () == filed.workers()
+    assert () == filed.workers.select()
 
 
 def test_a_dead_job_is_caught(filed: App):

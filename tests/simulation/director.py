@@ -85,7 +85,7 @@ class Director:
         )
 
     def _verify(self, app: App) -> None:
-        findings = app.verify()
+        findings = app.database.verify()
         if findings:
             self._simulation.observer.violated("inconsistent", str(findings[0]))
 
@@ -158,7 +158,7 @@ class Director:
 
         def redrive(app: App) -> None:
             if self._simulation.observer.jobs[acknowledged[step.number]].task != AT_MOST_ONCE:
-                app.redrive(Filter(ids=(acknowledged[step.number],)))
+                app.jobs.redrive(Filter(ids=(acknowledged[step.number],)))
 
         self._as_client(redrive)
 

@@ -38,7 +38,7 @@ NAMES = {
     "not_drained": "when the faults stop, all jobs end",
     "worker_died": "a worker ends only when it is stopped or killed",
     "free_loop": "no job runs again and again without spending attempts",
-    "inconsistent": "App.verify() finds nothing",
+    "inconsistent": "App.database.verify() finds nothing",
     # Where no fault can break them:
     "false_loss": "an attempt is declared lost only where its worker was killed or frozen",
     "overlap": "two handlers of one job do not run side by side in healthy processes",

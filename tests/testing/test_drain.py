@@ -202,7 +202,7 @@ def test_a_job_that_never_ends_is_an_error(app: App, monkeypatch: pytest.MonkeyP
         ConfigurationError, match="stopped after 20 attempts: some job never ends; bound it with within="
     ):
         drain(app)
-    assert () == app.workers()
+    assert () == app.workers.select()
 
 
 def test_a_job_that_never_ends_can_be_bounded(app: App):
@@ -301,4 +301,4 @@ def test_an_interrupted_drain_gives_back(app: App):
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(test())
 
-    assert ("ready", 0, ()) == (app.job(1).state, app.job(1).record.attempt, app.workers())
+    assert ("ready", 0, ()) == (app.job(1).state, app.job(1).record.attempt, app.workers.select())

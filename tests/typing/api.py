@@ -217,7 +217,7 @@ assert_type(nightly.trigger().occurs_at, datetime)
 assert_type(nightly.state.next_at, datetime | None)
 assert_type([each.job_id for each in nightly.backfill(history.started_at, history.started_at)], list[int | None])
 assert_type(nightly.pause(actor="ann").paused_at, datetime | None)
-assert_type([each.name for each in app.recurring()], list[str])
+assert_type([each.name for each in app.schedules.select()], list[str])
 app.cron("@daily", overlap="maybe")  # type: ignore[arg-type]
 app.cron(nightly)  # type: ignore[arg-type]
 app.cron("@daily")(charge)  # type: ignore[arg-type]

@@ -65,7 +65,7 @@ table.update("k", False)  # type: ignore[call-arg]
 assert_type(table.get("k"), TrackedItem)
 assert_type(table.get("k").state, RefreshState)
 assert_type(table.tracked(after="k", limit=7, troubled=True), tuple[TrackedItem, ...])
-assert_type(app.tracked(), tuple[Counts, ...])
+assert_type(app.refreshes.counts(), tuple[Counts, ...])
 
 
 async def coroutines() -> None:

@@ -1,102 +1,110 @@
-"""The App: one database, the tasks whose jobs it keeps, and the questions one asks of both."""
+"""The App: one database, and the tasks with jobs in it."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import replace
-from datetime import datetime, timedelta
-from typing import Any, ParamSpec, Protocol, TypeVar, overload
+from datetime import datetime
+from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 import msgspec
-from msgspec import UnsetType
+from msgspec import UNSET, UnsetType
 
-from redrive.app.completion import Answers
+from redrive.app import completion
+from redrive.app.context import Pending
+from redrive.app.database import Database, Workers, default_actor
 from redrive.app.job import Job
-from redrive.app.local_call import Traits, earlier_names
-from redrive.app.operator import Operator
+from redrive.app.jobs import Jobs
 from redrive.app.payload import Signature
-from redrive.app.pending import Pending
-from redrive.app.queue import Queues
+from redrive.app.protocol import arun, run
+from redrive.app.queues import Queue, Queues, queue_change
+from redrive.app.refreshes import Refreshes
+from redrive.app.registration import (
+    FOREVER,
+    CronDecorator,
+    Declaration,
+    RefreshDecorator,
+    Registrar,
+    Span,
+    TaskDecorator,
+    retention_time,
+)
 from redrive.app.registry import Registry
-from redrive.app.retention import FOREVER, keep
-from redrive.app.schedules import Said, Schedules
-from redrive.app.task import Options, Task
+from redrive.app.schedules import Schedules
+from redrive.app.task import Task
 from redrive.clock import Clock
 from redrive.engine.frozen import FrozenPolicy, freeze
-from redrive.engine.keys import idempotency_key
-from redrive.engine.lease import LeaseTerms, limit_of
-from redrive.errors import PolicyError, TaskDefinitionError
+from redrive.engine.lease import LeaseTerms
+from redrive.engine.queue import Rate
+from redrive.engine.recurring import CatchUp, Overlap
+from redrive.errors import TaskDefinitionError
 from redrive.policy import Policy, parse_duration
+from redrive.schedule import RefreshPolicy
+from redrive.schedule.member import member
 from redrive.stores.drivers.forks import ForkSafeLock
 from redrive.stores.opening import open_store
-from redrive.stores.operations import admin, jobs
+from redrive.stores.operations import admin
 from redrive.stores.operations.retention import RetentionTimes
 from redrive.stores.store import Store
 
-__all__ = ["App"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
-C = TypeVar("C")
-K = TypeVar("K", bound=Task[Any, Any, Any])
 
 
-class Register(Protocol):
-    """What ``@app.task(...)`` is: a decorator that keeps the parameters and the result of its function."""
-
-    @overload
-    def __call__(
-        self, function: Callable[P, Coroutine[Any, Any, R | Pending]], /
-    ) -> Task[P, R, Coroutine[Any, Any, R]]: ...
-    @overload
-    def __call__(self, function: Callable[P, R | Pending], /) -> Task[P, R, R]: ...
-
-
-class App(Operator, Answers, Queues, Schedules):
-    """One database and the tasks whose jobs it keeps.
+class App:
+    """One database, and the tasks with jobs in it.
 
     The database is opened at its first use, so that importing a module with an App costs nothing and cannot fail.
 
     Args:
-        url: ``sqlite:///app.db`` (relative), ``sqlite:////var/lib/app.db`` (absolute) or ``memory://``.
-        heartbeat_every: how often a worker says that it lives: a ``timedelta``, seconds, or text.
-        lease_for: how long a silent worker is believed.
-        include: modules to import before work starts, for tasks that live elsewhere.
-        clock: for tests; without it the database's clock rules.
+        url: ``sqlite:///app.db`` (relative), ``sqlite:////var/lib/app.db`` (absolute), ``turso:///app.db``,
+            ``postgresql://...`` or ``memory://``.
+        heartbeat_every: the time between two heartbeats of a worker: a ``timedelta``, seconds, or text.
+        lease_for: the time after its last heartbeat when a worker counts as dead.
+        include: modules to import before work starts, for tasks that are defined elsewhere.
+        clock: for tests; without it the database's clock is used.
         keep_for: how long jobs are kept that succeeded, were cancelled, or were caught; ``"forever"`` keeps them all.
-        keep_dead_for: how long dead jobs are kept that nobody has caught; by default for ever.
+        keep_dead_for: how long other dead jobs are kept; by default for ever.
+
+    Attributes:
+        jobs: jobs by filter.
+        queues: the settings of queues.
+        schedules: crons and refreshes.
+        refreshes: the items of refreshes.
+        workers: the workers.
+        database: the audit log, and a check of the database.
 
     Raises:
-        ConfigurationError: the terms are such that a healthy worker would lose its jobs, or a span is not positive.
+        ConfigurationError: a healthy worker would lose its leases under these times, or a time is not positive.
     """
 
     def __init__(  # noqa: PLR0913 - the settings of an app, by keyword
         self,
         url: str = "sqlite:///redrive.db",
         *,
-        heartbeat_every: timedelta | float | str = "5s",
-        lease_for: timedelta | float | str = "15s",
+        heartbeat_every: Span = "5s",
+        lease_for: Span = "15s",
         include: Iterable[str] = (),
         clock: Clock | None = None,
-        keep_for: timedelta | float | str = "7d",
-        keep_dead_for: timedelta | float | str = FOREVER,
+        keep_for: Span = "7d",
+        keep_dead_for: Span = FOREVER,
     ) -> None:
         self.url = url
-        self.keep = RetentionTimes(keep(keep_for, "keep_for"), keep(keep_dead_for, "keep_dead_for"))
+        self.keep = RetentionTimes(retention_time(keep_for, "keep_for"), retention_time(keep_dead_for, "keep_dead_for"))
         self.terms = LeaseTerms(parse_duration(heartbeat_every), parse_duration(lease_for))
-        self._registry = Registry(include)
         self.clock = clock
+        self.jobs = Jobs(self)
+        self.queues = Queues(self)
+        self.schedules = Schedules(self)
+        self.refreshes = Refreshes(self)
+        self.workers = Workers(self)
+        self.database = Database(self)
+        self._registry = Registry(include)
+        self._registrar = Registrar(self, self._registry)
         self._lock = ForkSafeLock()
         self._store: Store | None = None
         self._uid: str | None = None
 
-    # ---------------------------------------------------------------- tasks
-
-    @property
-    def tasks(self) -> Mapping[str, Task[Any, Any, Any]]:
-        """The registered tasks by name."""
-        return self._registry.tasks
+    # ---------------------------------------------------------------- definitions
 
     @overload
     def task(
@@ -110,49 +118,46 @@ class App(Operator, Answers, Queues, Schedules):
         *,
         retry: Policy | str | None = None,
         queue: str = "default",
-        timeout: timedelta | float | str | None = None,
+        timeout: Span | None = None,
         name: str | None = None,
         priority: int = 0,
         idempotent: bool | None = None,
-        soft_timeout: timedelta | float | str | None = None,
-        keep_for: timedelta | float | str | None = None,
+        soft_timeout: Span | None = None,
+        keep_for: Span | None = None,
         aka: str | Iterable[str] = (),
-    ) -> Register: ...
-    def task(  # noqa: PLR0913 - what one may say of a task, by keyword
+    ) -> TaskDecorator: ...
+    def task(  # noqa: PLR0913 - the options of a task, by keyword
         self,
         function: Callable[..., Any] | None = None,
         *,
         retry: Policy | str | None = None,
         queue: str = "default",
-        timeout: timedelta | float | str | None = None,
+        timeout: Span | None = None,
         name: str | None = None,
         priority: int = 0,
         idempotent: bool | None = None,
-        soft_timeout: timedelta | float | str | None = None,
-        keep_for: timedelta | float | str | None = None,
+        soft_timeout: Span | None = None,
+        keep_for: Span | None = None,
         aka: str | Iterable[str] = (),
     ) -> Any:
-        """Register a function that may be run durably.
+        """Register a function that can run durably, and return the task, which can still be called as the function.
 
         ``async def`` runs on the worker's event loop, ``def`` in a thread.
 
         Args:
-            function: when used without parentheses.
+            function: if used without parentheses.
             retry: a directive such as ``"5 1s catch recover"`` or a `Policy`; without it a failure is final.
-            queue: where its jobs wait.
-            timeout: how long one attempt may take before it is cut off and has failed; an hour if not given.
-            name: unique in the app; by default the function's own name.
-            priority: smaller runs first.
-            idempotent: may it run again when its worker vanished halfway? With False it runs at most once, and such a
-                job is dead with the reason ``LOST_IN_FLIGHT``. Jobs of a task that says nothing run again; a `call`
-                in process is repeated in such a case only if the task says True.
-            soft_timeout: when an attempt is asked to come to an end, before ``timeout`` cuts it off: an ``async def``
-                handler meets a `SoftTimeout`, and ``ctx.should_stop`` is true.
-            keep_for: how long its jobs are kept after they ended; without it, as long as the app says.
-            aka: earlier names of a task that was renamed: jobs that are stored under them run as jobs of this task.
-
-        Returns:
-            The task, which can still be called as the function.
+            queue: the queue of its jobs.
+            timeout: the time limit of an attempt, after which it is cut off and has failed; by default an hour.
+            name: unique in the app; by default the name of the function.
+            priority: jobs with a smaller one run first.
+            idempotent: False if a job must not run again after its worker died: it then runs at most once, and is dead
+                with the reason ``LOST_IN_FLIGHT``. True if also a `call` in process may be repeated in such a case. By
+                default only jobs run again.
+            soft_timeout: the time after which an attempt is asked to stop, before ``timeout`` cuts it off: an ``async
+                def`` handler gets a `SoftTimeout`, and ``ctx.should_stop`` is true.
+            keep_for: how long its jobs are kept after they ended; by default as for the app.
+            aka: earlier names of a renamed task: jobs that are stored under them run as jobs of this task.
 
         Raises:
             PolicyError: the directive cannot be read; the message names the function.
@@ -160,95 +165,170 @@ class App(Operator, Answers, Queues, Schedules):
                 than the hard one.
             CatchDefinitionError: the catch task takes another request, or returns something.
         """
-        said = Said(retry, queue, timeout, name, priority, idempotent, soft_timeout, keep_for, aka)
+        declaration = Declaration(retry, queue, timeout, name, priority, idempotent, soft_timeout, keep_for, aka)
 
         def register(target: Callable[..., Any]) -> Task[Any, Any, Any]:
-            if not inspect.isroutine(target):
-                message = f"{target!r} is no function; a task is made by @app.task or @app.task(retry=..., queue=...)"
-                raise TaskDefinitionError(message)
-            return self.define(target, said, Task)
+            return self._registrar.task(target, declaration)
 
         return register if function is None else register(function)
 
-    def define(self, target: Callable[..., Any], said: Said, kind: Callable[..., K]) -> K:
-        """Register a function as a task of some kind.
-
-        Args:
-            target: the function.
-            said: what its decorator was told.
-            kind: makes the task.
-
-        Returns:
-            The task.
-
-        Raises:
-            PolicyError: the directive cannot be read; the message names the function.
-            TaskDefinitionError: the name is taken, the parameters cannot be stored, or the soft timeout is not shorter
-                than the hard one.
-            CatchDefinitionError: the catch task takes another request, or returns something.
-        """
-        label = said.name or target.__name__
-        policy = self._policy(said.retry, target, said.timeout, idempotent=said.idempotent)
-        options = Options(said.queue, said.priority, freeze(policy))
-        traits = _traits(label, said.retry, said.idempotent, said.soft_timeout, policy)
-        if said.keep_for is not None:
-            traits = replace(traits, keep_for=keep(said.keep_for, f"task {label!r}: keep_for"))
-        traits = replace(traits, aka=earlier_names(label, said.aka))
-        made = kind(self, label, target, options, traits=traits)
-        self._registry.add(made)
-        return made
-
-    def _policy(
+    def cron(  # noqa: PLR0913 - the options of a cron, by keyword
         self,
-        retry: Policy | str | None,
-        function: Callable[..., Any],
-        timeout: timedelta | float | str | None,
+        pattern: str,
         *,
-        idempotent: bool | None,
-    ) -> Policy:
-        where = f"{function.__module__}.{function.__qualname__}"
-        policy = self.policy(retry, where)
-        changes: dict[str, Any] = {"idempotent": False} if idempotent is False else {}
-        if timeout is not None:
-            changes["attempt_timeout"] = timeout
-        try:
-            return policy.with_(**changes) if changes else policy
-        except PolicyError as error:
-            raise error.within(f"task {where}") from error
+        tz: str = "UTC",
+        retry: Policy | str | None = None,
+        overlap: Literal["skip", "queue", "cancel", "allow"] = "skip",
+        catch_up: Literal["one", "all", "none"] = "one",
+        window: Span = "1d",
+        queue: str = "default",
+        timeout: Span | None = None,
+        name: str | None = None,
+        priority: int = 0,
+        idempotent: bool | None = None,
+        soft_timeout: Span | None = None,
+        keep_for: Span | None = None,
+    ) -> CronDecorator:
+        """Register a function that runs at the occurrences of a cron expression.
 
-    def policy(self, retry: Policy | str | None, where: str, *, instead_of: Policy | None = None) -> Policy:
-        """Make the durable policy of a task.
+        Each occurrence makes one job with retries of its own, whatever the number of workers. The worker that started
+        last declares the crons of its code; crons that its code no longer has do not occur.
 
         Args:
-            retry: a directive, a policy, or None for one attempt.
-            where: the task, for messages.
-            instead_of: the policy that it replaces. What says how the function behaves and not how it is retried, its
-                ``idempotent`` and its ``attempt_timeout``, is taken from there if ``retry`` leaves it open: a job that
-                must run at most once does not lose that to another number of retries.
-
-        Returns:
-            The complete policy; what the user left open has the durable defaults of `spec/policy.md`.
+            pattern: ``"*/5 * * * *"``; six fields begin with seconds, seven end with years; ``@daily`` and similar
+                names; FTL's ``30s``, ``12h``, ``Mon``. The reference describes the fields.
+            tz: the time zone of the pattern, such as ``Europe/Kyiv``. A time that does not exist occurs at the first
+                instant after the gap; a time that exists twice occurs once.
+            retry: a directive or a `Policy` for each job; without it a failure is final, until the next occurrence.
+            overlap: what happens while the previous job has not ended: the occurrence is skipped (``"skip"``), waits
+                for the end of that job, one occurrence at most (``"queue"``), cancels it (``"cancel"``), or runs beside
+                it (``"allow"``).
+            catch_up: which of the occurrences start that were missed while no worker ran: the last (``"one"``), all
+                within ``window`` (``"all"``; only with ``overlap="allow"``), or none (``"none"``).
+            window: a ``timedelta``, seconds, or text.
+            queue: the queue of its jobs.
+            timeout: the time limit of an attempt; by default an hour.
+            name: unique in the app; by default the name of the function.
+            priority: jobs with a smaller one run first.
+            idempotent: as for `task`.
+            soft_timeout: as for `task`.
+            keep_for: as for `task`.
 
         Raises:
-            PolicyError: it cannot be read; the message names the task.
+            ScheduleError: the pattern or the time zone cannot be read, or the pattern never occurs.
+            PolicyError: the directive cannot be read.
+            TaskDefinitionError: the name is taken or has a slash, the function takes arguments or returns something, or
+                there is no pattern.
+
+        Warns:
+            RuntimeWarning: all its occurrences lie in the past.
         """
-        try:
-            policy = Policy.parse(retry) if isinstance(retry, str) else retry or Policy(attempts=1)
-            kept = ("idempotent", "attempt_timeout") if instead_of is not None else ()
-            changes = {name: getattr(instead_of, name) for name in kept if getattr(policy, name) is None}
-            return (policy.with_(**changes) if changes else policy).durable()
-        except PolicyError as error:
-            raise error.within(f"task {where}") from error
+        if not isinstance(pattern, str):
+            message = f'a cron is made by @app.cron("*/5 * * * *") above a function, and {pattern!r} is no text'
+            raise TaskDefinitionError(message)
+        how = member(Overlap, "overlap", overlap)
+        late = member(CatchUp, "catch_up", catch_up)
+        declaration = Declaration(retry, queue, timeout, name, priority, idempotent, soft_timeout, keep_for)
+
+        def register(target: Callable[..., Any]) -> Any:  # noqa: ANN401 - see `CronDecorator`
+            return self._registrar.cron(
+                target, declaration, pattern=pattern, tz=tz, overlap=how, catch_up=late, window=window
+            )
+
+        return register
+
+    def refresh(  # noqa: PLR0913 - the options of a refresh, by keyword
+        self,
+        policy: RefreshPolicy | str,
+        *,
+        on_disabled: Task[Any, Any, Any] | str | None = None,
+        queue: str = "default",
+        name: str | None = None,
+        priority: int = 0,
+        idempotent: bool | None = None,
+        soft_timeout: Span | None = None,
+        keep_for: Span | None = None,
+    ) -> RefreshDecorator:
+        """Register a function that refreshes items on a schedule, with retries between planned times.
+
+        `Refresh.track` adds items. Each attempt is a job. The refresh policy decides when the next one starts, and has
+        the time limit of an attempt.
+
+        Args:
+            policy: in English, such as ``"Refresh every 2 hours; allow 10 minutes; on the first failure retry
+                immediately"``, or as a value.
+            on_disabled: the task that receives a `redrive.Disabled` when an item was given up.
+            queue: the queue of its jobs.
+            name: unique in the app; by default the name of the function.
+            priority: jobs with a smaller one run first.
+            idempotent: as for `task`. With False, an attempt has failed if its worker died, and the next one is another
+                attempt.
+            soft_timeout: as for `task`.
+            keep_for: as for `task`.
+
+        Raises:
+            ScheduleSyntaxError: the policy cannot be parsed; the error has the line and the column.
+            TaskDefinitionError: the name is taken or has a slash, the parameters cannot be stored, ``on_disabled``
+                takes something else, or there is no policy.
+
+        Warns:
+            RuntimeWarning: all its planned refreshes lie in the past.
+        """
+        if not isinstance(policy, RefreshPolicy | str):
+            message = (
+                f'a refresh is made by @app.refresh("Refresh every 2 hours") above a function, and {policy!r} is no '
+                "policy"
+            )
+            raise TaskDefinitionError(message)
+        found = RefreshPolicy.parse(policy) if isinstance(policy, str) else policy
+        declaration = Declaration(None, queue, found.timeout, name, priority, idempotent, soft_timeout, keep_for)
+
+        def register(target: Callable[..., Any]) -> Any:  # noqa: ANN401 - see `RefreshDecorator`
+            return self._registrar.refresh(target, declaration, refresh=found, on_disabled=on_disabled)
+
+        return register
+
+    def queue(  # noqa: PLR0913 - the limits of a queue, by keyword
+        self,
+        name: str,
+        *,
+        concurrency: int | UnsetType | None = UNSET,
+        per_partition: int | UnsetType | None = UNSET,
+        rate: Rate | str | UnsetType | None = UNSET,
+        ordered: bool | UnsetType = UNSET,
+        aging: Span | UnsetType | None = UNSET,
+    ) -> Queue:
+        """Return a handle on a queue, and declare its limits.
+
+        Workers apply the declared limits when they start. As soon as an operator has changed the queue (by
+        `Queue.limit`, `Queue.pause`, or ``redrive queues``), those settings replace the declared ones, until
+        `Queue.forget`.
+
+        Args:
+            name: of the queue.
+            concurrency: see `Queue.limit`, for the others too.
+            per_partition: attempts at once of each partition.
+            rate: starts within any span, such as ``"5/1.8s"``.
+            ordered: run the jobs of each partition strictly one after the other.
+            aging: the time after which a due job counts as one priority higher.
+
+        Raises:
+            ConfigurationError: a limit is not positive, or the rate cannot be read.
+        """
+        change = queue_change(
+            concurrency=concurrency, per_partition=per_partition, rate=rate, ordered=ordered, aging=aging
+        )
+        return self.queues.declare(name, change)
+
+    # ---------------------------------------------------------------- tasks
+
+    @property
+    def tasks(self) -> Mapping[str, Task[Any, Any, Any]]:
+        """The registered tasks by name."""
+        return self._registry.tasks
 
     def find(self, name: str) -> Task[Any, Any, Any] | None:
-        """Find a task by ``task`` or by ``module.task`` (seed 001).
-
-        Args:
-            name: as a job or a policy names it.
-
-        Returns:
-            The task, or None where this app has none of that name.
-        """
+        """Find a task by ``task`` or by ``module.task``, as a job or a policy names it; None if there is none."""
         return self._registry.find(name)
 
     def served(self) -> frozenset[str]:
@@ -259,38 +339,34 @@ class App(Operator, Answers, Queues, Schedules):
         return self._registry.served()
 
     def check(self) -> None:
-        """Check that the app is whole: every included module imports, every catch task exists and fits.
+        """Check that every included module imports, and that every catch task exists and fits.
 
         Runs at the first enqueue and at the start of a worker, and again when tasks were added.
 
         Raises:
-            ConfigurationError: something is missing; the message says what.
+            ConfigurationError: something is missing; the message names it.
         """
         self._registry.check()
 
-    def policies(self) -> Mapping[str, FrozenPolicy]:
-        """The present policy of each task, by the name of the task and by its earlier names."""
-        return {name: freeze(task.policy) for task in self.tasks.values() for name in task.names}
-
-    def keeps(self) -> Mapping[str, RetentionTimes]:
-        """How long the ended jobs of each task are kept, by the name of the task and by its earlier names."""
-        spans = {name: task.traits.keep_for for task in self.tasks.values() for name in task.names}
-        return {
-            name: self.keep if isinstance(span, UnsetType) else RetentionTimes(span, self.keep.dead)
-            for name, span in spans.items()
-        }
-
     def check_policy(self, policy: Policy, signature: Signature) -> None:
-        """Check that what a policy names is there.
-
-        Args:
-            policy: of a task, or of some of its jobs.
-            signature: of the task's function.
+        """Check that the catch task that a policy names exists and fits.
 
         Raises:
             CatchDefinitionError: there is no such catch task, it takes another request, or it returns something.
         """
         self._registry.check_policy(policy, signature)
+
+    def policies(self) -> Mapping[str, FrozenPolicy]:
+        """Return the present policy of each task, by the name of the task and by its earlier names."""
+        return {name: freeze(task.policy) for task in self.tasks.values() for name in task.names}
+
+    def keeps(self) -> Mapping[str, RetentionTimes]:
+        """Return how long the ended jobs of each task are kept, by its name and by its earlier names."""
+        spans = {name: task.traits.keep_for for task in self.tasks.values() for name in task.names}
+        return {
+            name: self.keep if isinstance(span, UnsetType) else RetentionTimes(span, self.keep.dead)
+            for name, span in spans.items()
+        }
 
     # ---------------------------------------------------------------- the database
 
@@ -305,40 +381,34 @@ class App(Operator, Answers, Queues, Schedules):
 
     @property
     def uid(self) -> str:
-        """What names this database and no other; part of every idempotency key."""
+        """The unique id of this database, which is part of every idempotency key."""
         if self._uid is None:
             self._uid = self.store.run(admin.identify("uid"))
         return self._uid
 
-    def idempotency_key(self, number: int) -> str:
-        """Return the key that the handler of a job finds in ``ctx.idempotency_key``.
-
-        Raises:
-            JobNotFound: there is no job of this number.
-        """
-        return idempotency_key(self.uid, number, self.store.run(jobs.salt(number)))
-
     async def auid(self) -> str:
-        """Return what names this database without blocking the event loop; see `uid`."""
+        """Return the unique id of this database without blocking the event loop; see `uid`."""
         if self._uid is None:
             self._uid = await self.store.arun(admin.identify("uid"))
         return self._uid
 
+    @property
+    def actor(self) -> str:
+        """The default actor for the audit log: ``user@host`` of this process."""
+        return default_actor()
+
     def now(self) -> datetime | None:
-        """The instant that operations are told: None in production, where the database's clock rules (law 8)."""
+        """Return the instant of the injected clock; None in production, where the database's clock is used."""
         return None if self.clock is None else self.clock.now()
 
     def open(self) -> App:
-        """Check that the app is whole and open its database now, creating or migrating it.
+        """Check the tasks, open the database now, create or migrate it, and return this app.
 
         Without this the first use does it, which may be in the middle of a transaction of yours; see
         ``docs/how-to/enqueue-in-a-transaction.md``.
 
-        Returns:
-            This app.
-
         Raises:
-            ConfigurationError: the app is not whole.
+            ConfigurationError: a task is not complete.
             StoreError: the database cannot be opened.
         """
         self.check()
@@ -353,47 +423,65 @@ class App(Operator, Answers, Queues, Schedules):
                 self._store = None
                 self._uid = None
 
-    # ---------------------------------------------------------------- questions
+    # ---------------------------------------------------------------- jobs
 
     def job(self, number: int) -> Job[Any]:
-        """Get a handle on a job.
-
-        Args:
-            number: its id.
-
-        Returns:
-            The handle; the job is looked up when something is asked of it.
-        """
+        """Return a handle on a job by its id. It is read when one of its properties is read."""
         return Job(self, number)
 
     def read_result(self, task: str, raw: bytes | None) -> Any:  # noqa: ANN401 - the user's
-        """Read a stored result by the return annotation of its task.
-
-        Args:
-            task: its name; where this app has no such task the result is plain JSON.
-            raw: JSON, or None.
-
-        Returns:
-            The value.
-        """
+        """Read a stored result by the return annotation of its task; as plain JSON if there is no such task."""
         known = self.find(task)
         if known is not None:
             return known.returns.read(raw)
         return None if raw is None else msgspec.json.decode(raw)
 
+    def complete(self, token: str, result: object = None) -> bool:
+        """Report success for an attempt with a handler that returned `Pending`.
 
-def _traits(
-    name: str,
-    retry: Policy | str | None,
-    idempotent: bool | None,  # noqa: FBT001 - as `App.task` was told
-    soft_timeout: timedelta | float | str | None,
-    policy: Policy,
-) -> Traits:
-    said = retry.idempotent if idempotent is None and isinstance(retry, Policy) else idempotent
-    if soft_timeout is None:
-        return Traits(None, said)
-    soft, hard = parse_duration(soft_timeout), limit_of(policy)
-    if not timedelta(0) < soft < hard:
-        message = f"task {name!r}: its soft timeout ({soft}) must be positive, and shorter than its timeout ({hard})"
-        raise TaskDefinitionError(message)
-    return Traits(soft, said)
+        The call may come before the handler has returned. It may be repeated, for example because the reply to the
+        first one was lost: it counts once.
+
+        Args:
+            token: the handler's ``ctx.attempt_uid``.
+            result: the result of the job, checked against the return annotation of the task.
+
+        Returns:
+            True if this call has ended the attempt, False if the same call has done so before.
+
+        Raises:
+            TokenError: the token does not name an attempt.
+            JobNotFound: there is no such job.
+            LeaseLost: the attempt is over: its wait ended, or the job was cancelled or runs again, as the message says.
+            PayloadError: the result does not match the annotation; the attempt goes on waiting.
+            StoreError: the database refused, or its answer was lost (`OutcomeUnknown`); repeat the call.
+        """
+        return run(self.store, completion.complete(self, token, result))
+
+    async def acomplete(self, token: str, result: object = None) -> bool:
+        """Report success for an attempt with a handler that returned `Pending`; see `complete`."""
+        return await arun(self.store, completion.complete(self, token, result))
+
+    def fail(self, token: str, error: Exception | str) -> bool:
+        """Report the failure of an attempt with a handler that returned `Pending`; the job's policy decides.
+
+        Args:
+            token: the handler's ``ctx.attempt_uid``.
+            error: an exception is matched by the policy as if the handler had raised it: its class, and the signals
+                `GiveUp` and `RetryAfter`. A text has no class.
+
+        Returns:
+            True if this call has ended the attempt, False if the same call has done so before.
+
+        Raises:
+            TokenError: the token does not name an attempt.
+            JobNotFound: there is no such job.
+            LeaseLost: the attempt is over, as the message says.
+            PayloadError: the error is none: a `Snooze` or a `Cancel`.
+            StoreError: the database refused, or its answer was lost (`OutcomeUnknown`); repeat the call.
+        """
+        return run(self.store, completion.fail(self, token, error))
+
+    async def afail(self, token: str, error: Exception | str) -> bool:
+        """Report the failure of an attempt with a handler that returned `Pending`; see `fail`."""
+        return await arun(self.store, completion.fail(self, token, error))

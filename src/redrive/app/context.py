@@ -1,37 +1,38 @@
-"""What a handler may know about the attempt that it is, and may say and ask while it runs."""
+"""The objects that a handler receives and returns: its context, and `Pending`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from redrive.app.attempt_handle import AttemptHandle, Stop
 from redrive.app.transaction import Transaction
 from redrive.engine.origin import Kind, read_origin
 from redrive.errors import ConfigurationError
+from redrive.policy import parse_duration
 
-__all__ = ["Context", "Stop"]
+__all__ = ["Context", "Pending", "Stop"]
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Given to a handler that has a parameter annotated with this class.
+    """The attempt that a handler executes, for handlers with a parameter that has this annotation.
 
     Attributes:
-        job_id: the job.
+        job_id: id of the job.
         task: name of the task.
-        attempt: which execution this is, from 1.
-        failures: how many executions have failed before this one.
-        attempt_uid: names this execution and no other: ``<job id>.<lease id>``. Where the handler returns `Pending`,
-            it is the token that `App.complete` and `App.fail` take.
-        idempotency_key: the same for every attempt of this job, and for no other job in any database, also if a
-            backup is restored or a standby takes over that has missed some commits. Send it to services that can
-            recognise a repetition.
-        started_at: when its first attempt started.
-        deadline_at: when the attempt will be cut off; None in a context that you made yourself.
-        link: to the worker; None in a context that you made yourself, for a test: nothing stops it then, and its
-            heartbeats go nowhere.
-        origin: what the job is for, such as ``cron:nightly/2026-01-01T03:00:00Z``; None where it is a task by itself.
+        attempt: number of this execution, from 1.
+        failures: the number of failed executions before this one.
+        attempt_uid: unique id of this execution: ``<job id>.<lease id>``. If the handler returns `Pending`, it is the
+            token for `App.complete` and `App.fail`.
+        idempotency_key: the same for every attempt of this job, and for no other job in any database, also after a
+            backup was restored or a standby that lacks some commits took over. Send it to services that can recognise
+            a repetition.
+        started_at: start of the first attempt.
+        deadline_at: the time limit of this attempt; None in a context that you made yourself.
+        link: the connection to the worker; None in a context that you made yourself, for a test: it never asks the
+            handler to stop, and ignores heartbeats.
+        origin: what the job was created for, such as ``cron:nightly/2026-01-01T03:00:00Z``; None for a plain task.
     """
 
     job_id: int
@@ -47,45 +48,45 @@ class Context:
 
     @property
     def occurs_at(self) -> datetime | None:
-        """The occurrence of the cron that this run is for, however late or however often it is tried; else None."""
+        """The occurrence of a cron, the same in each attempt of its job; None in other jobs."""
         origin = read_origin(self.origin)
         return None if origin is None else origin.occurs_at
 
     @property
     def key(self) -> str | None:
-        """The key of what is refreshed, in an attempt at a refresh; else None."""
+        """The key of the item, in an attempt of a refresh; None in other jobs."""
         origin = read_origin(self.origin)
         return origin.part if origin is not None and origin.kind is Kind.REFRESH else None
 
     @property
     def should_stop(self) -> bool:
-        """Should this handler come to an end?
+        """True if the handler should stop.
 
-        It is told so when the job was cancelled, when the attempt has lost its job, when its soft timeout has passed,
-        and when its worker shuts down. An ``async def`` handler is interrupted besides; a ``def`` handler cannot be,
-        so one that takes long should look here now and then.
+        That is so when the job was cancelled, when the attempt has lost its lease, when its soft timeout has passed,
+        and when its worker shuts down. An ``async def`` handler is interrupted as well. A ``def`` handler cannot be
+        interrupted: if it takes long, it should read this property from time to time.
         """
         return self.stop_reason is not None
 
     @property
     def stop_reason(self) -> Stop | None:
-        """Why it should stop, if it should.
+        """The reason why the handler should stop, if it should.
 
-        After ``LOST`` nothing that it does counts any more. After ``SHUTDOWN`` it may still finish, within the worker's
-        ``shutdown_timeout``, or ``raise Snooze(0)``, which spends nothing.
+        After ``LOST`` nothing that the handler does is stored. After ``SHUTDOWN`` it may still finish, within the
+        worker's ``shutdown_timeout``, or ``raise Snooze(0)``, which does not count as an attempt.
         """
         return None if self.link is None else self.link.reason
 
     def heartbeat(self, details: object = None, *, force: bool = False) -> None:
-        """Say that the attempt goes on, and how far it is; for ``def`` handlers.
+        """Report progress, from a ``def`` handler.
 
-        What is said more often than once a second is put together: the latest is written, a second late at most. A
-        heartbeat is not needed to keep the job, which the worker does; it is for people, who see it in ``redrive jobs
-        show``, and for the handler, which learns here that it has lost its job.
+        Reports within one second are merged: the latest one is written, at most a second late. The lease does not
+        depend on it, because the worker renews that. The details are shown by ``redrive jobs show``, and the handler
+        learns from the error that it has lost its job.
 
         Args:
-            details: anything that JSON can carry; without them, what was said before stays.
-            force: write it at once, and fail where the database is away.
+            details: anything that can be written as JSON; None keeps the earlier details.
+            force: write at once, and raise if the database cannot be reached.
 
         Raises:
             LeaseLost: the attempt is over: the job was cancelled, or given to another worker.
@@ -96,31 +97,28 @@ class Context:
             self.link.heartbeat(details, force=force)
 
     async def aheartbeat(self, details: object = None, *, force: bool = False) -> None:
-        """Say that the attempt goes on, and how far it is; see `heartbeat`."""
+        """Report progress; see `heartbeat`."""
         if self.link is not None:
             await self.link.aheartbeat(details, force=force)
 
     def transaction(self) -> Transaction:
-        """Commit your own writes and the end of this attempt together, or neither.
+        """Return a block that commits your own writes and the end of this attempt together, or neither.
 
         ``with ctx.transaction() as connection:`` in a ``def`` handler, ``async with`` in a coroutine. The connection
-        is the driver's own, in a transaction that has begun, to the database of the app: a `sqlite3.Connection` on
-        SQLite. Do not commit it yourself. When the block ends, the job has succeeded, with what `set_result` was given.
-
-        Returns:
-            The block.
+        is the driver's own, to the database of the app and in a transaction that has begun: a `sqlite3.Connection` on
+        SQLite. Do not commit it yourself. When the block ends, the job has succeeded with the value of `set_result`.
 
         Raises:
-            LeaseLost: on entering or leaving the block: the attempt is over, and what was written is undone.
+            LeaseLost: on entering or leaving the block: the attempt is over, and the writes are rolled back.
             ConfigurationError: the store has no connection to lend, or this is not a job.
             OutcomeUnknown: on leaving the block: the answer to the commit was lost. Let it leave the handler: if the
-                commit took effect, the job has succeeded and is not run again; if not, this attempt has failed.
-            StoreError: the database refused, or is away; what was written is undone.
+                commit took effect, the job has succeeded and does not run again; if not, this attempt has failed.
+            StoreError: the database refused, or cannot be reached; the writes are rolled back.
         """
         return Transaction(self._linked())
 
     def set_result(self, value: object) -> None:
-        """Say what the job's result is, inside the block of `transaction`.
+        """Set the result of the job, inside the block of `transaction`.
 
         Args:
             value: as the handler would return it.
@@ -140,3 +138,27 @@ class Context:
             message = "this Context belongs to no attempt: only a job that a worker runs has a transaction"
             raise ConfigurationError(message)
         return self.link
+
+
+class Pending:
+    """A return value of handlers: the outcome of the attempt will be reported from outside.
+
+    The worker's slot becomes free. The job waits for `App.complete` or `App.fail`, which take the handler's
+    ``ctx.attempt_uid``. If neither comes in time, the attempt has failed with the reason ``TIMEOUT``, and the policy
+    decides.
+
+    Args:
+        timeout: the time to wait: a ``timedelta``, seconds, or text such as ``"1h"``.
+
+    Raises:
+        PolicyError: the timeout cannot be read.
+    """
+
+    __slots__ = ("timeout",)
+
+    def __init__(self, timeout: timedelta | float | str) -> None:
+        self.timeout = parse_duration(timeout)
+
+    def __repr__(self) -> str:
+        """Show the timeout."""
+        return f"Pending({self.timeout!r})"

@@ -6,32 +6,28 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from redrive.app.local_call import Traits
+from redrive.app.enqueue import Options
 from redrive.app.payload import type_name
 from redrive.app.protocol import AppProtocol
-from redrive.app.task import Options, Task
+from redrive.app.schedules import ScheduledTask, Schedules
+from redrive.app.task import Traits
 from redrive.engine.occurrence import Occurrence
 from redrive.engine.recurring import CatchUp, CronDefinition, JobTemplate, Overlap, ScheduleRecord
 from redrive.errors import ConfigurationError, ScheduleError, TaskDefinitionError
 from redrive.policy import parse_duration
-from redrive.schedule.timezone import aware
-from redrive.stores.operations import crons, schedules
-from redrive.stores.query import Operation
-
-__all__ = ["Cron"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C")
 
 
-class Cron(Task[P, R, C], Generic[P, R, C]):
-    """A task whose jobs are made by the clock, one for each occurrence; see `redrive.App.cron`.
+class Cron(ScheduledTask[P, R, C], Generic[P, R, C]):
+    """A task with one job for each occurrence of a cron expression; see `redrive.App.cron`.
 
-    Calling it runs the function here and now, and `enqueue` makes a job that belongs to no occurrence.
+    Calling it runs the function here and now, and `enqueue` inserts a job that belongs to no occurrence.
     """
 
-    def __init__(  # noqa: PLR0913 - a task, and what makes it a cron
+    def __init__(  # noqa: PLR0913 - those of a task, and those of a cron
         self,
         app: AppProtocol,
         name: str,
@@ -46,10 +42,11 @@ class Cron(Task[P, R, C], Generic[P, R, C]):
         window: Any,  # noqa: ANN401 - a span, as `parse_duration` takes it
     ) -> None:
         super().__init__(app, name, function, options, traits=traits)
+        self._schedules = Schedules(app)
         made = JobTemplate(name, options.queue, options.priority, options.policy)
         try:
             span = parse_duration(window)
-            self.definition = CronDefinition(name, pattern, tz, overlap, catch_up, span, made).checked()
+            self._definition = CronDefinition(name, pattern, tz, overlap, catch_up, span, made).checked()
         except ConfigurationError as error:
             message = f"cron {name!r}: {error}"
             raise ScheduleError(message) from error
@@ -60,13 +57,18 @@ class Cron(Task[P, R, C], Generic[P, R, C]):
             )
             raise TaskDefinitionError(message)
 
+    @property
+    def definition(self) -> CronDefinition:
+        """The schedule as workers declare it in the database."""
+        return self._definition
+
     def check(self) -> None:
-        """Check that it is one that the clock can call, and that its catch task is there and fits."""
+        """Check the signature of the function, and that the catch task exists and fits."""
         self.check_signature()
         super().check()
 
     def check_signature(self) -> None:
-        """Check that it takes nothing, and gives nothing.
+        """Check that the function takes no arguments and returns nothing.
 
         Raises:
             TaskDefinitionError: it does, or its annotations cannot be resolved.
@@ -82,27 +84,27 @@ class Cron(Task[P, R, C], Generic[P, R, C]):
             message = f"cron {self.name!r} returns {type_name(returned)}, but nobody waits for it: make it -> None"
             raise TaskDefinitionError(message)
 
-    # ---------------------------------------------------------------- looking
+    # ---------------------------------------------------------------- reading
 
     @property
     def state(self) -> ScheduleRecord:
-        """Where it stands, as the database has it now.
+        """The row of the schedule, read now.
 
         Raises:
             ScheduleNotFound: no worker has declared it yet.
         """
-        return self.app.store.run(schedules.get(self.name))
+        return self._schedules.get(self.name)
 
     async def astate(self) -> ScheduleRecord:
-        """Where it stands; see `state`."""
-        return await self.app.store.arun(schedules.get(self.name))
+        """Read the row of the schedule; see `state`."""
+        return await self._schedules.aget(self.name)
 
     def occurrences(self, *, before: datetime | None = None, limit: int = 100) -> tuple[Occurrence, ...]:
-        """What became of its occurrences, the latest first.
+        """Read the past occurrences, the latest first.
 
         Args:
-            before: only earlier ones, aware.
-            limit: at most so many.
+            before: only earlier ones; an aware instant.
+            limit: the largest number of occurrences.
 
         Returns:
             The occurrences that were started, queued, skipped or missed.
@@ -110,95 +112,87 @@ class Cron(Task[P, R, C], Generic[P, R, C]):
         Raises:
             ScheduleError: the instant is not aware.
         """
-        return self.app.store.run(self._occurrences(before, limit))
+        return self._schedules.occurrences(self.name, before=before, limit=limit)
 
     async def aoccurrences(self, *, before: datetime | None = None, limit: int = 100) -> tuple[Occurrence, ...]:
-        """What became of its occurrences; see `occurrences`."""
-        return await self.app.store.arun(self._occurrences(before, limit))
-
-    def _occurrences(self, before: datetime | None, limit: int) -> Operation[tuple[Occurrence, ...]]:
-        end = None if before is None else aware("before", before)
-        return schedules.occurrences(self.name, before=end, limit=limit)
+        """Read the past occurrences; see `occurrences`."""
+        return await self._schedules.aoccurrences(self.name, before=before, limit=limit)
 
     # ---------------------------------------------------------------- acting
 
     def trigger(self, *, actor: str | None = None) -> Occurrence:
-        """Start it now, due or not, paused or not, and whatever runs.
+        """Start a job now, also before an occurrence is due, during a pause, and while another job runs.
 
         Args:
-            actor: who does it, for the audit log; without it, who runs this process.
+            actor: for the audit log; by default ``user@host`` of this process.
 
         Returns:
-            An occurrence at this very instant, with its job.
+            An occurrence at the present instant, with its job.
 
         Raises:
-            ScheduleNotFound: no worker has declared it yet.
+            ScheduleNotFound: no worker has declared the cron yet.
         """
-        return self.app.store.run(crons.trigger(self.name, actor=actor or self.app.actor, now=self.app.now()))
+        return self._schedules.trigger(self.name, actor=actor)
 
     async def atrigger(self, *, actor: str | None = None) -> Occurrence:
-        """Start it now; see `trigger`."""
-        return await self.app.store.arun(crons.trigger(self.name, actor=actor or self.app.actor, now=self.app.now()))
+        """Start a job now; see `trigger`."""
+        return await self._schedules.atrigger(self.name, actor=actor)
 
     def backfill(self, since: datetime, until: datetime, *, actor: str | None = None) -> tuple[Occurrence, ...]:
-        """Start all occurrences of a span that were not started. Doing it twice is doing it once.
+        """Start all occurrences of a span that were not started. A second call starts nothing.
 
-        That holds as long as occurrences are remembered, which is as long as the app keeps jobs (``keep_for``).
+        That holds as long as occurrences are stored, which is as long as the app keeps jobs (``keep_for``).
 
         Args:
-            since: aware; one at this very instant belongs to them.
-            until: aware, not in the future; one at this very instant belongs to them.
-            actor: who does it, for the audit log; without it, who runs this process.
+            since: the first instant, aware and inclusive.
+            until: the last instant, aware and inclusive; not in the future.
+            actor: for the audit log; by default ``user@host`` of this process.
 
         Returns:
-            Those that were started by this call.
+            The occurrences that this call has started.
 
         Raises:
-            ScheduleNotFound: no worker has declared it yet.
-            ScheduleError: there are more than 10,000, the end is not past, or an instant is not aware.
+            ScheduleNotFound: no worker has declared the cron yet.
+            ScheduleError: there are more than 10,000 occurrences, the end is not past, or an instant is not aware.
         """
-        return self.app.store.run(self._backfill(since, until, actor))
+        return self._schedules.backfill(self.name, since, until, actor=actor)
 
     async def abackfill(self, since: datetime, until: datetime, *, actor: str | None = None) -> tuple[Occurrence, ...]:
         """Start all occurrences of a span that were not started; see `backfill`."""
-        return await self.app.store.arun(self._backfill(since, until, actor))
-
-    def _backfill(self, since: datetime, until: datetime, actor: str | None) -> Operation[tuple[Occurrence, ...]]:
-        begin, end = aware("since", since), aware("until", until)
-        return crons.backfill(self.name, begin, end, actor=actor or self.app.actor, now=self.app.now())
+        return await self._schedules.abackfill(self.name, since, until, actor=actor)
 
     def pause(self, *, actor: str | None = None) -> ScheduleRecord:
-        """Start nothing of it until `resume`; what runs goes on.
+        """Start no job until `resume`. Running jobs go on.
 
         Args:
-            actor: who does it, for the audit log; without it, who runs this process.
+            actor: for the audit log; by default ``user@host`` of this process.
 
         Returns:
-            Where it stands now.
+            The row of the schedule.
 
         Raises:
-            ScheduleNotFound: no worker has declared it yet.
+            ScheduleNotFound: no worker has declared the cron yet.
         """
-        return self.app.store.run(schedules.pause(self.name, actor=actor or self.app.actor, now=self.app.now()))
+        return self._schedules.pause(self.name, actor=actor)
 
     async def apause(self, *, actor: str | None = None) -> ScheduleRecord:
-        """Start nothing of it until `aresume`; see `pause`."""
-        return await self.app.store.arun(schedules.pause(self.name, actor=actor or self.app.actor, now=self.app.now()))
+        """Start no job until `aresume`; see `pause`."""
+        return await self._schedules.apause(self.name, actor=actor)
 
     def resume(self, *, actor: str | None = None) -> ScheduleRecord:
-        """Go on. Occurrences of the time of the pause are left out.
+        """End a pause. The occurrences during the pause are skipped.
 
         Args:
-            actor: who does it, for the audit log; without it, who runs this process.
+            actor: for the audit log; by default ``user@host`` of this process.
 
         Returns:
-            Where it stands now.
+            The row of the schedule.
 
         Raises:
-            ScheduleNotFound: no worker has declared it yet.
+            ScheduleNotFound: no worker has declared the cron yet.
         """
-        return self.app.store.run(schedules.resume(self.name, actor=actor or self.app.actor, now=self.app.now()))
+        return self._schedules.resume(self.name, actor=actor)
 
     async def aresume(self, *, actor: str | None = None) -> ScheduleRecord:
-        """Go on; see `resume`."""
-        return await self.app.store.arun(schedules.resume(self.name, actor=actor or self.app.actor, now=self.app.now()))
+        """End a pause; see `resume`."""
+        return await self._schedules.aresume(self.name, actor=actor)

@@ -19,10 +19,10 @@ from redrive.engine.transition import Transition
 from redrive.stores.operations.jobs import EnqueueResult
 from redrive.stores.operations.leases import Ending, Settled
 
-__all__ = ["Enqueue", "emit_cancelled", "emit_fired", "emit_lost", "emit_moved", "emit_settled"]
+__all__ = ["EnqueueEvents", "emit_cancelled", "emit_fired", "emit_lost", "emit_moved", "emit_settled"]
 
 
-class Enqueue:
+class EnqueueEvents:
     """One enqueue that is watched: around the storing, what sinks want to have around it.
 
     Args:
@@ -51,7 +51,7 @@ class Enqueue:
     ) -> None:
         self._around.__exit__(kind, error, traceback)
 
-    def tell(self, placed: EnqueueResult) -> None:
+    def emit(self, placed: EnqueueResult) -> None:
         """Tell which jobs are new, after they have been stored.
 
         Args:

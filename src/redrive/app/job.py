@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar, cast
 
-from redrive.app.protocol import AppProtocol
+from redrive.app.protocol import AppProtocol, Procedure, arun, run
 from redrive.clock import SystemClock
 from redrive.engine.explain import Circumstances, why_not_running
 from redrive.engine.lifecycle import FINAL, State
@@ -17,31 +18,29 @@ from redrive.policy import parse_duration
 from redrive.stores.operations import admin, attempts, jobs, queues, redriving
 from redrive.stores.query import Operation
 
-__all__ = ["Job"]
-
 R = TypeVar("R")
 S = TypeVar("S")
 
 POLL = 0.005
-"""Seconds between two looks at the store's version while waiting for a result; a look costs microseconds."""
+"""Seconds between two reads of the store's version while waiting for a result; a read costs microseconds."""
 
 LAST_LOOK = 1.0
-"""Seconds that a database server may take to answer when the time to wait for a result is nearly over, or over."""
+"""Seconds that a database server may take to answer when the timeout is over, or nearly over."""
 
 
 class Job(Generic[R]):
-    """A handle on one job: cheap, and read from the database when asked.
+    """A handle on one job. The row is read from the database when it is needed.
 
     Args:
-        app: whose.
+        app: the App of the job.
         number: id of the job.
-        created: was it made by the enqueue that answered this handle?
-        enqueued_at: when it was enqueued, where that was in a transaction that may be rolled back. On SQLite another
-            process can then give its number to another job.
+        created: False if an enqueue has found an existing job with its key.
+        enqueued_at: given if it was enqueued in a transaction that may be rolled back. On SQLite another process can
+            then give the id to another job.
 
     Attributes:
         id: of the job.
-        created: False where an enqueue found that a job with its key was there already.
+        created: False if an enqueue has found an existing job with its key.
     """
 
     def __init__(
@@ -55,27 +54,27 @@ class Job(Generic[R]):
         self._around: Circumstances | None = None
 
     def __repr__(self) -> str:
-        """Name it as people do."""
+        """Return the id for messages."""
         return f"<job {self.id}>"
 
     @property
     def record(self) -> JobRecord:
-        """The row, as last read; see `refresh`."""
+        """The row as it was last read; see `refresh`."""
         return self._record or self.refresh().record
 
     @property
     def state(self) -> State:
-        """What the job was doing when it was last read; see `refresh`."""
+        """The state of the job when it was last read; see `refresh`."""
         return self.record.state
 
     @property
     def caught_at(self) -> datetime | None:
-        """When its catch task took it, as last read."""
+        """When its catch task succeeded, as last read."""
         return self.record.caught_at
 
     @property
     def why(self) -> str:
-        """Why it was not running when it was last read, in one line."""
+        """The reason why it was not running when it was last read, in one line."""
         if self._record is None or self._around is None:
             self.refresh()
         assert self._record is not None  # noqa: S101 - it was read
@@ -84,22 +83,35 @@ class Job(Generic[R]):
 
     @property
     def attempts(self) -> tuple[AttemptRecord, ...]:
-        """Its closed attempts, oldest first, read now."""
-        return self._app.store.run(jobs.history(self._settled()))
+        """The closed attempts, oldest first, read now."""
+        return run(self._app.store, self._attempts())
+
+    async def aattempts(self) -> tuple[AttemptRecord, ...]:
+        """Read the closed attempts; see `attempts`."""
+        return await arun(self._app.store, self._attempts())
+
+    def _attempts(self) -> Procedure[tuple[AttemptRecord, ...]]:
+        found: tuple[AttemptRecord, ...] = yield jobs.history((yield from self._committed_id()))
+        return found
 
     @property
     def progress(self) -> Progress | None:
-        """What its handler last said of itself by ``ctx.heartbeat()``, read now."""
-        return self._app.store.run(attempts.progress(self._settled()))
+        """The latest details of ``ctx.heartbeat()``, read now."""
+        return run(self._app.store, self._progress())
+
+    async def aprogress(self) -> Progress | None:
+        """Read the latest details of ``ctx.heartbeat()``; see `progress`."""
+        return await arun(self._app.store, self._progress())
+
+    def _progress(self) -> Procedure[Progress | None]:
+        found: Progress | None = yield attempts.progress((yield from self._committed_id()))
+        return found
 
     def refresh(self) -> Job[R]:
-        """Read the row again.
-
-        Returns:
-            This handle.
+        """Read the row again, and return this handle.
 
         Raises:
-            JobNotFound: there is none, for example because the transaction that enqueued it has not committed.
+            JobNotFound: there is no such job, for example because the transaction that enqueued it has not committed.
         """
         return self._seen(self._app.store.run(queues.status(self.id, now=self._app.now())))
 
@@ -118,52 +130,74 @@ class Job(Generic[R]):
             raise JobNotFound(message)
         self._enqueued_at = None
 
-    def _settled(self) -> int:
-        """Return the id, after a look whether the transaction that enqueued the job was committed."""
+    def _committed_id(self) -> Procedure[int]:
+        """Return the id, after a check that the transaction that enqueued the job was committed."""
         if self._enqueued_at is not None:
-            self.refresh()
-        return self.id
-
-    async def _asettled(self) -> int:
-        """Return the id; see `_settled`."""
-        if self._enqueued_at is not None:
-            await self.arefresh()
+            self._seen((yield queues.status(self.id, now=self._app.now())))
         return self.id
 
     def result(self, timeout: timedelta | float | str | None = None) -> R:
-        """Wait for the job to end and get what it returned.
+        """Wait for the job to end and return its result.
 
         Args:
-            timeout: how long to wait: a ``timedelta``, seconds, or text such as ``"10s"``; None waits for ever.
+            timeout: the time to wait: a ``timedelta``, seconds, or text such as ``"10s"``; None waits for ever.
 
         Returns:
             The result, read by the return annotation of the task.
 
         Raises:
             JobDead: it gave up; the message has its last error.
-            JobCancelled: somebody ended it.
+            JobCancelled: it was cancelled.
             ResultTimeout: it has not ended in time, or the database has not answered in time (one second later at the
-                latest); it goes on.
+                latest). The job goes on.
         """
-        clock = SystemClock()
-        until = _until(timeout, clock.monotonic())
+        clock, until = SystemClock(), _until(timeout)
+        steps = self._result(timeout, until)
+        answer: Any = None
+        while True:
+            try:
+                operation = steps.send(answer)
+            except StopIteration as end:
+                return cast("R", end.value)
+            if operation is None:
+                clock.sleep(POLL)
+            else:
+                answer = self._ask(operation, until)
+
+    async def aresult(self, timeout: timedelta | float | str | None = None) -> R:  # noqa: ASYNC109 - as `result`
+        """Await the end of the job and return its result; see `result`."""
+        clock, until = SystemClock(), _until(timeout)
+        steps = self._result(timeout, until)
+        answer: Any = None
+        while True:
+            try:
+                operation = steps.send(answer)
+            except StopIteration as end:
+                return cast("R", end.value)
+            if operation is None:
+                await clock.asleep(POLL)
+            else:
+                answer = await self._aask(operation, until)
+
+    def _result(self, timeout: object, until: float) -> Generator[Operation[Any] | None, Any, R]:
+        """Yield operations, and None for a pause, until the job has ended."""
         seen = -1
         while True:
             version = self._app.store.version()
             if version != seen:
                 seen = version
-                found = self._ask(jobs.get(self.id), until)
+                found = yield jobs.get(self.id)
                 self._check_same(found)
                 self._record, self._around = found, None
-                if self._record.state in FINAL:
-                    return self._value(self._ask(jobs.result(self.id), until))
-            if clock.monotonic() >= until:
-                self._seen(self._ask(queues.status(self.id, now=self._app.now()), until))
+                if found.state in FINAL:
+                    return self._value((yield jobs.result(self.id)))
+            if SystemClock.monotonic() >= until:
+                self._seen((yield queues.status(self.id, now=self._app.now())))
                 raise self._late(timeout)
-            clock.sleep(POLL)
+            yield None
 
     def _ask(self, operation: Operation[S], until: float) -> S:
-        """Run an operation, and give up where a database server has not answered by an instant, or soon after it."""
+        """Run an operation, and raise `ResultTimeout` if the database does not answer in time, or soon afterwards."""
         try:
             return self._app.store.run(operation, timeout=max(until - SystemClock.monotonic(), LAST_LOOK))
         except StoreUnreachable as error:
@@ -171,27 +205,8 @@ class Job(Generic[R]):
                 raise
             raise ResultTimeout(self._silence()) from error
 
-    async def aresult(self, timeout: timedelta | float | str | None = None) -> R:  # noqa: ASYNC109 - as `result`
-        """Await the end of the job and get what it returned; see `result`."""
-        clock = SystemClock()
-        until = _until(timeout, clock.monotonic())
-        seen = -1
-        while True:
-            version = self._app.store.version()
-            if version != seen:
-                seen = version
-                found = await self._aask(jobs.get(self.id), until)
-                self._check_same(found)
-                self._record, self._around = found, None
-                if self._record.state in FINAL:
-                    return self._value(await self._aask(jobs.result(self.id), until))
-            if clock.monotonic() >= until:
-                self._seen(await self._aask(queues.status(self.id, now=self._app.now()), until))
-                raise self._late(timeout)
-            await clock.asleep(POLL)
-
     async def _aask(self, operation: Operation[S], until: float) -> S:
-        """Run an operation, and give up where a database server has not answered by an instant; see `_ask`."""
+        """Run an operation with a time limit; see `_ask`."""
         try:
             async with asyncio.timeout(max(until - SystemClock.monotonic(), LAST_LOOK)):
                 return await self._app.store.arun(operation)
@@ -217,76 +232,77 @@ class Job(Generic[R]):
         return cast("R", self._app.read_result(record.task, raw))
 
     def cancel(self, why: str | None = None, *, actor: str | None = None) -> bool:
-        """End the job if it has not ended; a running one loses its lease, and its handler is told.
+        """Cancel the job if it has not ended. A running job loses its lease, and its handler is asked to stop.
 
         Args:
-            why: shown on the job.
-            actor: who does it, for the audit log; without it, who runs this process.
+            why: the reason, shown on the job.
+            actor: for the audit log; by default ``user@host`` of this process.
 
         Returns:
-            Was it cancelled by this call?
+            True if this call has cancelled the job.
 
         Raises:
-            JobNotFound: there is none.
+            JobNotFound: there is no such job.
         """
-        done = self._app.store.run(self._cancel(self._settled(), why, actor))
-        if done and LISTENERS:
-            _tell_cancelled(self._app.store.run(jobs.get(self.id)))
-        return done
+        return run(self._app.store, self._cancel(why, actor))
 
     async def acancel(self, why: str | None = None, *, actor: str | None = None) -> bool:
-        """End the job if it has not ended; see `cancel`."""
-        done = await self._app.store.arun(self._cancel(await self._asettled(), why, actor))
+        """Cancel the job if it has not ended; see `cancel`."""
+        return await arun(self._app.store, self._cancel(why, actor))
+
+    def _cancel(self, why: str | None, actor: str | None) -> Procedure[bool]:
+        number = yield from self._committed_id()
+        done: bool = yield admin.cancel(number, why=why, actor=actor or self._app.actor, now=self._app.now())
         if done and LISTENERS:
-            _tell_cancelled(await self._app.store.arun(jobs.get(self.id)))
+            from redrive.app.events import emit_cancelled
+
+            emit_cancelled([(yield jobs.get(number))])
         return done
 
-    def _cancel(self, number: int, why: str | None, actor: str | None) -> Operation[bool]:
-        return admin.cancel(number, why=why, actor=actor or self._app.actor, now=self._app.now())
-
     def retry(self, *, actor: str | None = None) -> None:
-        """Run the job once more, now: a waiting one is due at once, a dead or cancelled one starts again.
+        """Run the job once more, now: a waiting job is due at once, a dead or cancelled one starts again.
 
         Args:
-            actor: who does it, for the audit log; without it, who runs this process.
+            actor: for the audit log; by default ``user@host`` of this process.
 
         Raises:
-            JobNotFound: there is none.
+            JobNotFound: there is no such job.
             IllegalMove: it runs, has succeeded, was caught, is being caught, or another job holds its unique key.
         """
-        self._app.store.run(redriving.retry(self._settled(), actor=actor or self._app.actor, now=self._app.now()))
+        run(self._app.store, self._retry(actor))
 
     async def aretry(self, *, actor: str | None = None) -> None:
         """Run the job once more, now; see `retry`."""
-        number = await self._asettled()
-        await self._app.store.arun(redriving.retry(number, actor=actor or self._app.actor, now=self._app.now()))
+        await arun(self._app.store, self._retry(actor))
+
+    def _retry(self, actor: str | None) -> Procedure[None]:
+        number = yield from self._committed_id()
+        yield redriving.retry(number, actor=actor or self._app.actor, now=self._app.now())
 
     def skip(self, *, actor: str | None = None) -> bool:
-        """Let those pass that this dead job of an ordered queue holds up; it stays dead.
+        """Let the jobs pass that this dead job of an ordered queue blocks; it stays dead.
 
         Args:
-            actor: who does it, for the audit log; without it, who runs this process.
+            actor: for the audit log; by default ``user@host`` of this process.
 
         Returns:
-            Was it skipped by this call? One that was skipped before, or was caught, holds up nobody.
+            True if this call has skipped the job. A job that was skipped before, or was caught, blocks none.
 
         Raises:
-            JobNotFound: there is none.
+            JobNotFound: there is no such job.
             IllegalMove: it is not dead.
         """
-        return self._app.store.run(admin.skip(self._settled(), actor=actor or self._app.actor, now=self._app.now()))
+        return run(self._app.store, self._skip(actor))
 
     async def askip(self, *, actor: str | None = None) -> bool:
-        """Let those pass that this dead job holds up; see `skip`."""
-        number = await self._asettled()
-        return await self._app.store.arun(admin.skip(number, actor=actor or self._app.actor, now=self._app.now()))
+        """Let the jobs pass that this dead job blocks; see `skip`."""
+        return await arun(self._app.store, self._skip(actor))
+
+    def _skip(self, actor: str | None) -> Procedure[bool]:
+        number = yield from self._committed_id()
+        done: bool = yield admin.skip(number, actor=actor or self._app.actor, now=self._app.now())
+        return done
 
 
-def _tell_cancelled(record: JobRecord) -> None:
-    from redrive.app.events import emit_cancelled
-
-    emit_cancelled([record])
-
-
-def _until(timeout: Any, now: float) -> float:  # noqa: ANN401 - see `Job.result`
-    return float("inf") if timeout is None else now + parse_duration(timeout).total_seconds()
+def _until(timeout: Any) -> float:  # noqa: ANN401 - see `Job.result`
+    return float("inf") if timeout is None else SystemClock.monotonic() + parse_duration(timeout).total_seconds()

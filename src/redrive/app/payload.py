@@ -27,8 +27,7 @@ from typing import Any
 
 import msgspec
 
-from redrive.app.context import Context
-from redrive.app.pending import Pending
+from redrive.app.context import Context, Pending
 from redrive.errors import PayloadError, TaskDefinitionError
 
 __all__ = ["Returns", "Signature", "dec_hook", "enc_hook", "type_name", "write_result"]

@@ -1,47 +1,58 @@
-"""What tasks and job handles need of the App that they belong to.
-
-They import this, and the App imports them: so a reader meets the parts before the whole, and imports go one way.
-"""
+"""The interface of an App for its parts, and the way in which they run store operations."""
 
 from __future__ import annotations
 
+from collections.abc import Generator, Mapping
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from redrive.app.payload import Signature
+from redrive.engine.frozen import FrozenPolicy
 from redrive.policy import Policy
+from redrive.stores.query import Operation
 from redrive.stores.store import Store
 
-__all__ = ["AppProtocol"]
+R = TypeVar("R")
+
+Procedure: TypeAlias = Generator[Operation[Any], Any, R]
+"""A generator that yields store operations, receives their results, and returns its own.
+
+Each operation is a transaction of its own. A procedure is written once; `run` and `arun` execute it in either colour.
+"""
 
 
 class AppProtocol(Protocol):
-    """The App, as its parts see it; each member is described there."""
+    """The App, as tasks, handles and components see it. They import this module, and the App imports them."""
 
     @property
     def store(self) -> Store:
         """The database."""
         ...
 
-    def now(self) -> datetime | None:
-        """The injected instant, in tests."""
+    @property
+    def tasks(self) -> Mapping[str, Any]:
+        """The registered tasks by name."""
         ...
 
     @property
     def actor(self) -> str:
-        """Who operates, where nobody else is named."""
+        """The default actor for the audit log."""
+        ...
+
+    def now(self) -> datetime | None:
+        """Return the present instant of an injected clock."""
+        ...
+
+    def policies(self) -> Mapping[str, FrozenPolicy]:
+        """Return the present policy of each task."""
         ...
 
     def check(self) -> None:
-        """Check that the app is whole."""
-        ...
-
-    def policy(self, retry: Policy | str | None, where: str, *, instead_of: Policy | None = None) -> Policy:
-        """Make a durable policy."""
+        """Check that every task that another one names exists and fits."""
         ...
 
     def check_policy(self, policy: Policy, signature: Signature) -> None:
-        """Check that what a policy names is there."""
+        """Check that the tasks that a policy names exist and fit."""
         ...
 
     def find(self, name: str) -> Any:  # noqa: ANN401 - a task, whose module imports this one
@@ -51,3 +62,25 @@ class AppProtocol(Protocol):
     def read_result(self, task: str, raw: bytes | None) -> Any:  # noqa: ANN401 - the user's
         """Read a stored result."""
         ...
+
+
+def run(store: Store, procedure: Procedure[R]) -> R:
+    """Run the operations of a procedure and return its result. An error of the store ends the procedure."""
+    try:
+        operation = next(procedure)
+        while True:
+            operation = procedure.send(store.run(operation))
+    except StopIteration as end:
+        result: R = end.value
+        return result
+
+
+async def arun(store: Store, procedure: Procedure[R]) -> R:
+    """Run the operations of a procedure without blocking the event loop; see `run`."""
+    try:
+        operation = next(procedure)
+        while True:
+            operation = procedure.send(await store.arun(operation))
+    except StopIteration as end:
+        result: R = end.value
+        return result

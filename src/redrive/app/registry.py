@@ -13,8 +13,6 @@ from redrive.errors import CatchDefinitionError, ConfigurationError, RedriveErro
 from redrive.policy import Policy
 from redrive.stores.urls import cleared
 
-__all__ = ["Registry"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C")

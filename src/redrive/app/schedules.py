@@ -1,278 +1,121 @@
-"""What recurs: the part of an App that makes crons and refreshes, and looks at both."""
+"""Crons and refreshes as schedules: what the code declares, and what the database has."""
 
 from __future__ import annotations
 
-import inspect
-import warnings
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import Any, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, overload
+import abc
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Generic, ParamSpec, TypeVar
 
-from redrive.app.cron import Cron
-from redrive.app.pending import Pending
-from redrive.app.refresh import Refresh
+from redrive.app.protocol import AppProtocol
 from redrive.app.task import Task
-from redrive.clock import SystemClock
-from redrive.engine.recurring import CatchUp, Overlap, ScheduleRecord
-from redrive.errors import TaskDefinitionError
-from redrive.policy import Policy
-from redrive.schedule import RefreshPolicy, Schedule
-from redrive.schedule.member import member
-from redrive.stores.operations import schedules
-from redrive.stores.operations.refresh import read
-from redrive.stores.operations.refresh.read import Counts
-from redrive.stores.store import Store
-
-__all__ = ["Said", "Schedules"]
+from redrive.engine.occurrence import Occurrence
+from redrive.engine.recurring import Definition, ScheduleRecord
+from redrive.schedule.timezone import aware
+from redrive.stores.operations import crons, schedules
+from redrive.stores.query import Operation
 
 P = ParamSpec("P")
 R = TypeVar("R")
-K = TypeVar("K", bound=Task[Any, Any, Any])
-
-Span: TypeAlias = timedelta | float | str
+C = TypeVar("C")
 
 
-@dataclass(frozen=True, slots=True)
-class Said:
-    """What a decorator is told of a task; see `redrive.App.task`."""
+class ScheduledTask(Task[P, R, C], Generic[P, R, C]):
+    """A task with a schedule: a `redrive.Cron` or a `redrive.Refresh`."""
 
-    retry: Policy | str | None = None
-    queue: str = "default"
-    timeout: Span | None = None
-    name: str | None = None
-    priority: int = 0
-    idempotent: bool | None = None
-    soft_timeout: Span | None = None
-    keep_for: Span | None = None
-    aka: str | Iterable[str] = ()
-
-
-class RegisterCron(Protocol):
-    """What ``@app.cron(...)`` is."""
-
-    @overload
-    def __call__(
-        self, function: Callable[P, Coroutine[Any, Any, None]], /
-    ) -> Cron[P, None, Coroutine[Any, Any, None]]: ...
-    @overload
-    def __call__(self, function: Callable[P, None], /) -> Cron[P, None, None]: ...
-
-
-class RegisterRefresh(Protocol):
-    """What ``@app.refresh(...)`` is."""
-
-    @overload
-    def __call__(
-        self, function: Callable[P, Coroutine[Any, Any, R | Pending]], /
-    ) -> Refresh[P, R, Coroutine[Any, Any, R]]: ...
-    @overload
-    def __call__(self, function: Callable[P, R | Pending], /) -> Refresh[P, R, R]: ...
+    @property
+    @abc.abstractmethod
+    def definition(self) -> Definition:
+        """The schedule as workers declare it in the database."""
 
 
 class Schedules:
-    """The part of an App that makes what recurs."""
+    """The schedules of an App, as ``app.schedules``: crons, and refreshes as a whole.
+
+    The methods take the name of a schedule, which may be one that only another version of the code has. The methods of
+    the same names of `redrive.Cron` and `redrive.Refresh` describe arguments, results and errors.
+    """
+
+    def __init__(self, app: AppProtocol) -> None:
+        self._app = app
 
     @property
-    def store(self) -> Store:
-        """The database."""
-        raise NotImplementedError
-
-    @property
-    def tasks(self) -> Mapping[str, Task[Any, Any, Any]]:
-        """The registered tasks by name."""
-        raise NotImplementedError
-
-    def now(self) -> datetime | None:
-        """The injected instant, in tests."""
-        raise NotImplementedError
-
-    def define(self, target: Callable[..., Any], said: Said, kind: Callable[..., K]) -> K:
-        """Register a function as a task of some kind."""
-        raise NotImplementedError
-
-    @property
-    def schedules(self) -> Mapping[str, Cron[Any, Any, Any] | Refresh[Any, Any, Any]]:
+    def declared(self) -> Mapping[str, ScheduledTask[Any, Any, Any]]:
         """The crons and refreshes of the code, by name."""
-        return {name: task for name, task in self.tasks.items() if isinstance(task, Cron | Refresh)}
+        return {name: task for name, task in self._app.tasks.items() if isinstance(task, ScheduledTask)}
 
-    def recurring(self) -> tuple[ScheduleRecord, ...]:
-        """Read the crons and refreshes of the database, by name; also those that the code does not have any more.
+    def select(self) -> tuple[ScheduleRecord, ...]:
+        """Read the crons and refreshes of the database by name, also those that the code no longer has."""
+        return self._app.store.run(schedules.select())
 
-        Returns:
-            Where they stand.
-        """
-        return self.store.run(schedules.select())
+    async def aselect(self) -> tuple[ScheduleRecord, ...]:
+        """Read the crons and refreshes of the database; see `select`."""
+        return await self._app.store.arun(schedules.select())
 
-    def tracked(self) -> tuple[Counts, ...]:
-        """Count the things of each refresh. That walks them all.
+    def get(self, name: str) -> ScheduleRecord:
+        """Read the row of a schedule; see `redrive.Cron.state`."""
+        return self._app.store.run(schedules.get(name))
 
-        Returns:
-            The counts, by name.
-        """
-        return self.store.run(read.counts())
+    async def aget(self, name: str) -> ScheduleRecord:
+        """Read the row of a schedule; see `redrive.Cron.state`."""
+        return await self._app.store.arun(schedules.get(name))
 
-    def cron(  # noqa: PLR0913 - what one may say of a cron, by keyword
-        self,
-        pattern: str,
-        *,
-        tz: str = "UTC",
-        retry: Policy | str | None = None,
-        overlap: Literal["skip", "queue", "cancel", "allow"] = "skip",
-        catch_up: Literal["one", "all", "none"] = "one",
-        window: Span = "1d",
-        queue: str = "default",
-        timeout: Span | None = None,
-        name: str | None = None,
-        priority: int = 0,
-        idempotent: bool | None = None,
-        soft_timeout: Span | None = None,
-        keep_for: Span | None = None,
-    ) -> RegisterCron:
-        """Register a function that runs at the occurrences of a cron expression.
+    def pause(self, name: str, *, actor: str | None = None) -> ScheduleRecord:
+        """Start nothing of a schedule until `resume`; see `redrive.Cron.pause`."""
+        return self._app.store.run(schedules.pause(name, actor=self._by(actor), now=self._app.now()))
 
-        Each occurrence makes one job, whatever the number of workers, with retries of its own. Workers see to that: the
-        occurrences are those of the code that the worker which started last has. A cron that the code does not have any
-        more is not fired.
+    async def apause(self, name: str, *, actor: str | None = None) -> ScheduleRecord:
+        """Start nothing of a schedule until `aresume`; see `redrive.Cron.pause`."""
+        return await self._app.store.arun(schedules.pause(name, actor=self._by(actor), now=self._app.now()))
 
-        Args:
-            pattern: ``"*/5 * * * *"``; six fields begin with seconds, seven end with years; ``@daily`` and its like;
-                FTL's ``30s``, ``12h``, ``Mon``. The reference says what each field may be.
-            tz: whose wall clock that means: ``Europe/Kyiv``. A time that does not exist fires at the first instant
-                after the gap, one that exists twice fires once.
-            retry: a directive or a `Policy` for each job; without it a failure is final, until the next occurrence.
-            overlap: an occurrence whose predecessor has not ended is left out (``"skip"``), waits for it to end, one at
-                most (``"queue"``), cancels it (``"cancel"``), or runs beside it (``"allow"``).
-            catch_up: of the occurrences that no worker was there for, start the last (``"one"``), all that lie within
-                ``window`` (``"all"``; only with ``overlap="allow"``), or none (``"none"``).
-            window: a ``timedelta``, seconds, or text.
-            queue: where its jobs wait.
-            timeout: how long one attempt may take; by default an hour.
-            name: unique in the app; by default the function's own name.
-            priority: smaller runs first.
-            idempotent: as for `task`.
-            soft_timeout: as for `task`.
-            keep_for: as for `task`.
+    def resume(self, name: str, *, actor: str | None = None) -> ScheduleRecord:
+        """End the pause of a schedule; see `redrive.Cron.resume`."""
+        return self._app.store.run(schedules.resume(name, actor=self._by(actor), now=self._app.now()))
 
-        Returns:
-            A decorator; what it makes is a task that can still be called as the function.
+    async def aresume(self, name: str, *, actor: str | None = None) -> ScheduleRecord:
+        """End the pause of a schedule; see `redrive.Cron.resume`."""
+        return await self._app.store.arun(schedules.resume(name, actor=self._by(actor), now=self._app.now()))
 
-        Raises:
-            ScheduleError: the pattern or the place is not understood, or it can never occur.
-            PolicyError: the directive cannot be read.
-            TaskDefinitionError: the name is taken or has a slash, the function takes arguments or returns something, or
-                there is no pattern.
+    def trigger(self, name: str, *, actor: str | None = None) -> Occurrence:
+        """Start a cron now; see `redrive.Cron.trigger`."""
+        return self._app.store.run(crons.trigger(name, actor=self._by(actor), now=self._app.now()))
 
-        Warns:
-            RuntimeWarning: all its occurrences lie in the past.
-        """
-        if not isinstance(pattern, str):
-            message = f'a cron is made by @app.cron("*/5 * * * *") above a function, and {pattern!r} is no text'
-            raise TaskDefinitionError(message)
-        how = member(Overlap, "overlap", overlap)
-        late = member(CatchUp, "catch_up", catch_up)
-        said = Said(retry, queue, timeout, name, priority, idempotent, soft_timeout, keep_for)
+    async def atrigger(self, name: str, *, actor: str | None = None) -> Occurrence:
+        """Start a cron now; see `redrive.Cron.trigger`."""
+        return await self._app.store.arun(crons.trigger(name, actor=self._by(actor), now=self._app.now()))
 
-        def register(target: Callable[..., Any]) -> Any:  # noqa: ANN401 - see `RegisterCron`
-            _check_target(target, "cron", name)
+    def backfill(
+        self, name: str, since: datetime, until: datetime, *, actor: str | None = None
+    ) -> tuple[Occurrence, ...]:
+        """Start all occurrences of a span that were not started; see `redrive.Cron.backfill`."""
+        return self._app.store.run(self._backfill(name, since, until, actor))
 
-            def kind(*args: Any, **kwargs: Any) -> Cron[Any, Any, Any]:  # noqa: ANN401 - as `define` gives them
-                return Cron(*args, **kwargs, pattern=pattern, tz=tz, overlap=how, catch_up=late, window=window)
+    async def abackfill(
+        self, name: str, since: datetime, until: datetime, *, actor: str | None = None
+    ) -> tuple[Occurrence, ...]:
+        """Start all occurrences of a span that were not started; see `redrive.Cron.backfill`."""
+        return await self._app.store.arun(self._backfill(name, since, until, actor))
 
-            cron = _early(self.define(target, said, kind))
-            self._warn_if_over(f"cron {cron.name!r}", cron.definition.schedule)
-            return cron
+    def _backfill(
+        self, name: str, since: datetime, until: datetime, actor: str | None
+    ) -> Operation[tuple[Occurrence, ...]]:
+        begin, end = aware("since", since), aware("until", until)
+        return crons.backfill(name, begin, end, actor=self._by(actor), now=self._app.now())
 
-        return register
+    def occurrences(self, name: str, *, before: datetime | None = None, limit: int = 100) -> tuple[Occurrence, ...]:
+        """Read the past occurrences of a cron, the latest first; see `redrive.Cron.occurrences`."""
+        return self._app.store.run(_occurrences(name, before, limit))
 
-    def refresh(  # noqa: PLR0913 - what one may say of a refresh, by keyword
-        self,
-        policy: RefreshPolicy | str,
-        *,
-        on_disabled: Task[Any, Any, Any] | str | None = None,
-        queue: str = "default",
-        name: str | None = None,
-        priority: int = 0,
-        idempotent: bool | None = None,
-        soft_timeout: Span | None = None,
-        keep_for: Span | None = None,
-    ) -> RegisterRefresh:
-        """Register a function that keeps things fresh: planned refreshes, retries between them, and an end of trying.
+    async def aoccurrences(
+        self, name: str, *, before: datetime | None = None, limit: int = 100
+    ) -> tuple[Occurrence, ...]:
+        """Read the past occurrences of a cron, the latest first; see `redrive.Cron.occurrences`."""
+        return await self._app.store.arun(_occurrences(name, before, limit))
 
-        What is kept fresh, `Refresh.track` says. Each attempt is a job; whether and when another one follows, the
-        refresh policy says, and it is the attempt's timeout too.
-
-        Args:
-            policy: in English, such as ``"Refresh every 2 hours; allow 10 minutes; on the first failure retry
-                immediately"``, or as a value.
-            on_disabled: the task that is told, by a `redrive.Disabled`, when a thing was given up.
-            queue: where its jobs wait.
-            name: unique in the app; by default the function's own name.
-            priority: smaller runs first.
-            idempotent: as for `task`. With False an attempt whose worker vanished has failed; the next one is another
-                attempt.
-            soft_timeout: as for `task`.
-            keep_for: as for `task`.
-
-        Returns:
-            A decorator; what it makes is a task that can still be called as the function.
-
-        Raises:
-            ScheduleSyntaxError: the policy is not understood, with its line and its column.
-            TaskDefinitionError: the name is taken or has a slash, the parameters cannot be stored, or ``on_disabled``
-                takes something else, or there is no policy.
-
-        Warns:
-            RuntimeWarning: all its planned refreshes lie in the past.
-        """
-        if not isinstance(policy, RefreshPolicy | str):
-            message = (
-                f'a refresh is made by @app.refresh("Refresh every 2 hours") above a function, and {policy!r} is no '
-                "policy"
-            )
-            raise TaskDefinitionError(message)
-        found = RefreshPolicy.parse(policy) if isinstance(policy, str) else policy
-        said = Said(None, queue, found.timeout, name, priority, idempotent, soft_timeout, keep_for)
-
-        def register(target: Callable[..., Any]) -> Any:  # noqa: ANN401 - see `RegisterRefresh`
-            _check_target(target, "refresh", name)
-
-            def kind(*args: Any, **kwargs: Any) -> Refresh[Any, Any, Any]:  # noqa: ANN401 - as `define` gives them
-                return Refresh(*args, **kwargs, refresh=found, on_disabled=on_disabled)
-
-            refresh = self.define(target, said, kind)
-            self._warn_if_over(f"refresh {refresh.name!r}", found.schedule)
-            return refresh
-
-        return register
-
-    def _warn_if_over(self, what: str, schedule: Schedule | None) -> None:
-        """Warn of a schedule that has come to its end. An error would stop a program on the day after that."""
-        if schedule is not None and schedule.next(self.now() or SystemClock().now()) is None:
-            message = f"{what} has no occurrence any more: its schedule lies in the past"
-            warnings.warn(message, RuntimeWarning, stacklevel=3)
+    def _by(self, actor: str | None) -> str:
+        return actor or self._app.actor
 
 
-def _check_target(target: object, what: str, name: str | None) -> None:
-    if isinstance(target, Task):
-        message = (
-            f"{target.name!r} is a task already, and one function is one task: make another function for the {what}"
-        )
-        raise TaskDefinitionError(message)
-    if not inspect.isroutine(target):
-        message = f"{target!r} is no function; a {what} is made by @app.{what}(...) above a function"
-        raise TaskDefinitionError(message)
-    label = name or target.__name__
-    if "/" in label:
-        message = f"the {what} {label!r} has a slash in its name, which parts the name from the key of a thing"
-        raise TaskDefinitionError(message)
-
-
-def _early(cron: Cron[Any, Any, Any]) -> Cron[Any, Any, Any]:
-    """Check what can be checked at import already: not annotations that name what comes later."""
-    try:
-        _ = cron.signature.hints
-    except TaskDefinitionError:
-        return cron
-    cron.check_signature()
-    return cron
+def _occurrences(name: str, before: datetime | None, limit: int) -> Operation[tuple[Occurrence, ...]]:
+    end = None if before is None else aware("before", before)
+    return schedules.occurrences(name, before=end, limit=limit)

@@ -60,7 +60,7 @@ def cancel(
     _demand(numbers, {"--task": task, "--queue": queue, "--hold": hold, "--state": state})
     ids = tuple(numbers) if numbers else None
     wanted = Filter(ids=ids, state=state, task=task, queue=queue, hold=hold, limit=limit)
-    done = loaded.cancel(wanted, why=why, actor=actor)
+    done = loaded.jobs.cancel(wanted, why=why, actor=actor)
     say(f"{_count(done)} cancelled")
 
 
@@ -105,7 +105,7 @@ def redrive(
         oldest_first=True,
         limit=limit,
     )
-    done = loaded.redrive(wanted, rate=rate, queue=to, dry_run=dry_run, actor=actor)
+    done = loaded.jobs.redrive(wanted, rate=rate, queue=to, dry_run=dry_run, actor=actor)
     _say_kept(done.kept)
     say(f"{_count(done.ids, dry_run=dry_run)} redriven")
     _check_known(loaded, numbers, [*done.ids, *(number for number, _ in done.kept)])
@@ -136,7 +136,7 @@ def repolicy(
         wanted = Filter(
             ids=tuple(numbers) if numbers else None, state=state, task=task, queue=queue, hold=hold, limit=limit
         )
-        done = loaded.repolicy(wanted, dry_run=dry_run, actor=actor)
+        done = loaded.jobs.repolicy(wanted, dry_run=dry_run, actor=actor)
         _say_kept(done.kept)
         ids += done.ids
     say(f"{_count(ids, dry_run=dry_run)} given the present policy")
@@ -145,7 +145,7 @@ def repolicy(
 @jobs.command()
 def audit(app: Target, *, limit: Limit = 50, json: AsJson = False) -> None:
     """Show what people have done to jobs and queues, newest first."""
-    lines = load_app(app).audit(limit=limit)
+    lines = load_app(app).database.audit(limit=limit)
     if json:
         for line in lines:
             plain = {"id": line.id, "at": line.at, "actor": line.actor, "action": line.action}

@@ -71,7 +71,7 @@ def sql(
 
 def check(app: Target, *, limit: Limit = 100, json: AsJson = False) -> None:
     """Look for what must not be, in all of the database; it only reads. The exit status is 1 if something is found."""
-    found = load_app(app).verify(limit=limit)
+    found = load_app(app).database.verify(limit=limit)
     for each in found:
         if json:
             print_document(each)

@@ -49,7 +49,8 @@ def list_(
 ) -> None:
     """List jobs, newest first, or with --hold by when they are due, each with the reason why it is not running."""
     loaded = load_app(app)
-    found = loaded.jobs(Filter(state=state, task=task, queue=queue, reason=reason, error=error, hold=hold, limit=limit))
+    wanted = Filter(state=state, task=task, queue=queue, reason=reason, error=error, hold=hold, limit=limit)
+    found = loaded.jobs.select(wanted)
     around = loaded.store.run(queues.circumstances(found, now=loaded.now()))
     if json:
         for job in found:

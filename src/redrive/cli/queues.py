@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from msgspec import UNSET, UnsetType
 
-from redrive.app.queue import wanted
+from redrive.app.queues import queue_change
 from redrive.cli.loading import load_app
 from redrive.cli.screen import Grid, print_document, say
 from redrive.engine.queue import QueueSettings
@@ -30,7 +30,7 @@ NONE = "none"
 @queues.command("list")
 def list_(app: Target, *, json: AsJson = False) -> None:
     """List the queues that are not like the others; every other queue runs without limits."""
-    found = load_app(app).queues()
+    found = load_app(app).queues.select()
     if json:
         for each in found:
             print_document(_plain(each))
@@ -83,7 +83,7 @@ def limit(
     ] = None,
 ) -> None:
     """Change the limits of a queue; workers obey from their next claim on. What is not given stays."""
-    change = wanted(
+    change = queue_change(
         concurrency=_number(concurrency, "--concurrency"),
         per_partition=_number(per_partition, "--per-partition"),
         rate=_text(rate),

@@ -128,7 +128,7 @@ class Collector(BaseCollector):
         up = GaugeMetricFamily("redrive_store_up", "Could the database be read?")
         try:
             full = self._app.store.run(depths(now=self._app.now()))
-            alive = [worker for worker in self._app.workers() if worker.expires_at > full.at]
+            alive = [worker for worker in self._app.workers.select() if worker.expires_at > full.at]
             off = self._app.store.run(difference()) if self._app.store.local else timedelta(0)
         except StoreError as error:
             log.warning("the queues cannot be read: %s", error)

@@ -33,10 +33,9 @@ from typing import Any
 from redrive.app.app import App
 from redrive.app.attempt_handle import AttemptHandle, Stop
 from redrive.app.catch import CatchRequest, wanted_request
-from redrive.app.context import Context
+from redrive.app.context import Context, Pending
 from redrive.app.failures import ERROR_TEXT, clean, permanent
 from redrive.app.payload import type_name
-from redrive.app.pending import Pending
 from redrive.app.task import Task
 from redrive.engine.keys import idempotency_key
 from redrive.engine.lease import ATTEMPT_LIMIT, UNKNOWN_TASK_DELAY, limit_of

@@ -52,8 +52,8 @@ class Registration:
             StoreError: the database is unreachable or busy.
         """
         self._loop = asyncio.get_running_loop()
-        if self._app.declared:
-            await self._app.store.arun(queues.declare(self._app.declared, now=self._app.now()))
+        if self._app.queues.declared:
+            await self._app.store.arun(queues.declare(self._app.queues.declared, now=self._app.now()))
         self.id = await self._app.store.arun(
             workers.register(
                 f"{socket.gethostname()}:{os.getpid()}",

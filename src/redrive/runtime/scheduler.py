@@ -113,7 +113,7 @@ def _seconds(made: Turn) -> float:
 
 async def declare(app: App) -> None:
     """Write the definitions of the schedules of an app."""
-    definitions = [each.definition for each in app.schedules.values()]
+    definitions = [each.definition for each in app.schedules.declared.values()]
     await app.store.arun(schedules.declare(definitions, now=app.now()))
 
 
@@ -127,7 +127,7 @@ async def repair(app: App, sample: Callable[[], float], *, seen: bool) -> None:
             earliest of them waits for longer than until the next planned refresh, because that reads all of them.
     """
     for each in await app.store.arun(schedules.status(now=app.now())):
-        task = app.schedules.get(each.name)
+        task = app.schedules.declared.get(each.name)
         if isinstance(task, Refresh):
             if seen or _is_ahead(task.refresh_policy, each):
                 await _repair_items(app, each, sample)
@@ -165,7 +165,7 @@ async def turn(app: App, sample: Callable[[], float], *, budget: int = BUDGET) -
         budget: items of one transaction.
     """
     looks = await app.store.arun(schedules.status(now=app.now()))
-    own = [each for each in looks if each.name in app.schedules]
+    own = [each for each in looks if each.name in app.schedules.declared]
     done = 0
     for each in own:
         if each.is_stale:

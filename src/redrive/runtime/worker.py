@@ -159,7 +159,7 @@ class Worker:
         duties = [Rescuer(self._app).duty, DeadWorkers(self._app, registration).duty, Timeouts(self._app).duty]
         duties += [Pruner(self._app, self._clock, registration).duty]
         duties += [Checkpointer(self._app, self._clock).duty, Timekeeper(self._app).duty]
-        return [*duties, Scheduler(self._app).duty] if self._app.schedules else duties
+        return [*duties, Scheduler(self._app).duty] if self._app.schedules.declared else duties
 
     async def _serve(
         self, supervisor: Supervisor, claimer: Claimer, attempts: Attempts, others: Sequence[Duty]

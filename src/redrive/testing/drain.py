@@ -22,6 +22,7 @@ from datetime import datetime, timedelta
 from redrive.app.app import App
 from redrive.app.cron import Cron
 from redrive.app.events import emit_moved, emit_settled
+from redrive.app.refresh import Refresh
 from redrive.engine.outcome import Outcome
 from redrive.engine.records import Claim
 from redrive.errors import ConfigurationError
@@ -93,8 +94,8 @@ async def adrain(
     await declare(app)
     began = clock.now()
     horizon = None if within is None else began + parse_duration(within)
-    if app.declared:
-        await app.store.arun(queues.declare(app.declared, now=clock.now()))
+    if app.queues.declared:
+        await app.store.arun(queues.declare(app.queues.declared, now=clock.now()))
     worker = await app.store.arun(
         workers.register("drain", concurrency=1, lease_for=FOR_EVER, tasks=app.served(), now=clock.now())
     )
@@ -154,4 +155,7 @@ async def _attempt(app: App, claim: Claim) -> tuple[Outcome, str | None]:
 
 
 def _recurs(app: App) -> bool:
-    return any(isinstance(each, Cron) or each.refresh_policy.schedule is not None for each in app.schedules.values())
+    return any(
+        isinstance(each, Cron) or (isinstance(each, Refresh) and each.refresh_policy.schedule is not None)
+        for each in app.schedules.declared.values()
+    )

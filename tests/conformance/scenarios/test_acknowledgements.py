@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from redrive.app.catch import CatchRequest
-from redrive.app.context import Context
-from redrive.app.pending import Pending
+from redrive.app.context import Context, Pending
 from redrive.engine.lifecycle import State
 from redrive.errors import StoreBusy
 from redrive.runtime.worker import Worker
@@ -82,7 +81,7 @@ def test_a_settle_is_said_again(app, monkeypatch, landed, fails):
         """Run a worker until the job has ended."""
         worker = Worker(app)
         running = asyncio.create_task(worker.run())
-        while app.stats().unfinished:
+        while app.jobs.stats().unfinished:
             await asyncio.to_thread(lambda: None)
         worker.stop()
         await running

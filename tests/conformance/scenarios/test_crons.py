@@ -53,8 +53,8 @@ def nothing() -> None:
 
 def tick(app: App) -> list[Occurrence]:
     """What a scheduler does at this instant: declare, and fire what is due."""
-    app.store.run(schedules.declare([each.definition for each in app.schedules.values()], now=app.now()))
-    return [each for name in app.schedules for each in fire(app, name)]
+    app.store.run(schedules.declare([each.definition for each in app.schedules.declared.values()], now=app.now()))
+    return [each for name in app.schedules.declared for each in fire(app, name)]
 
 
 def fire(app: App, name: str, now: datetime | None = None) -> tuple[Occurrence, ...]:
@@ -87,7 +87,7 @@ def test_a_function_has_one_cron():
     with pytest.raises(TaskDefinitionError, match="'nothing' is a task already"):
         app.cron("12h")(app.cron(SECOND)(nothing))  # type: ignore[call-overload]
 
-    assert [SECOND] == [each.definition.pattern for each in app.schedules.values() if isinstance(each, Cron)]
+    assert [SECOND] == [each.definition.pattern for each in app.schedules.declared.values() if isinstance(each, Cron)]
 
 
 @pytest.mark.case("ftl.retry_placement_validation: cron verb with a request type")
@@ -123,7 +123,7 @@ def test_two_crons_each_second(app: App, clock: VirtualClock):
 
     assert [] == tick(app)
     assert {"one": MIDNIGHT + timedelta(seconds=1), "two": MIDNIGHT + timedelta(seconds=1)} == {
-        each.name: each.next_at for each in app.recurring()
+        each.name: each.next_at for each in app.schedules.select()
     }
 
     clock.advance("600ms")
@@ -132,17 +132,16 @@ def test_two_crons_each_second(app: App, clock: VirtualClock):
         hand.end(claim)
 
     assert [b"{}"] * 2 == [claim.payload for claim in claims]
-    assert ["cron:one/2026-01-01T00:00:01Z", "cron:two/2026-01-01T00:00:01Z"] == [job.origin for job in app.jobs()][
-        ::-1
-    ]
-    assert {MIDNIGHT + timedelta(seconds=2)} == {each.next_at for each in app.recurring()}
+    origins = [job.origin for job in reversed(app.jobs.select())]
+    assert ["cron:one/2026-01-01T00:00:01Z", "cron:two/2026-01-01T00:00:01Z"] == origins
+    assert {MIDNIGHT + timedelta(seconds=2)} == {each.next_at for each in app.schedules.select()}
 
     clock.advance("3300ms")
     second = tick(app)
 
     assert [MIDNIGHT + timedelta(seconds=each) for each in (1, 1, 4, 4)] == [each.occurs_at for each in first + second]
     assert {clock.now()} == {app.job(each.job_id or 0).record.scheduled_at for each in second}
-    assert (4, 2) == (len(app.jobs()), app.stats().due)
+    assert (4, 2) == (len(app.jobs.select()), app.jobs.stats().due)
 
 
 @pytest.mark.case("ftl.cron_service: every-second job runs within 1s of deployment")
@@ -169,7 +168,7 @@ def test_a_cron_that_is_removed_does_not_fire_again(app: App, clock: VirtualCloc
     drain(app, within="2s")
 
     assert [MIDNIGHT + timedelta(seconds=1)] == started(cron)
-    assert (1, ["nothing"]) == (len(app.jobs()), [each.name for each in app.recurring()])
+    assert (1, ["nothing"]) == (len(app.jobs.select()), [each.name for each in app.schedules.select()])
 
 
 @pytest.mark.case("ftl.cron_service: 0/2 and 1/2 jobs both fire once within 5s")
@@ -194,7 +193,7 @@ def test_one_unfinished_job_for_each_cron(app: App, clock: VirtualClock):
         decisions += [each.decision for each in tick(app)]
         claim = hand.take() if moment == 2 else claim
 
-        assert (1, 1) == (app.stats().unfinished, len(app.jobs()))
+        assert (1, 1) == (app.jobs.stats().unfinished, len(app.jobs.select()))
 
     hand.end(claim)
     clock.advance("1s")
@@ -212,7 +211,7 @@ def test_the_last_occurrence_is_started(app: App):
     drain(app, within="90d")
 
     assert [MIDNIGHT + timedelta(seconds=1), MIDNIGHT + timedelta(seconds=59)] == started(cron)
-    assert (State.SUCCEEDED, None) == (app.jobs()[0].state, cron.state.next_at)
+    assert (State.SUCCEEDED, None) == (app.jobs.select()[0].state, cron.state.next_at)
 
 
 # -------------------------------------------------------------------------------------------------------------- durable
@@ -235,7 +234,7 @@ def test_an_occurrence_is_fired_once_whatever_the_clocks_say(nodes: list[App], c
     assert [0, 0, 1] == sorted(len(each) for each in race)
     assert [()] * 6 == back
     assert [due] == started(cron)
-    assert ["cron:report/2026-01-01T04:00:00Z"] == [job.origin for job in app.jobs()]
+    assert ["cron:report/2026-01-01T04:00:00Z"] == [job.origin for job in app.jobs.select()]
     assert due + timedelta(hours=4) == cron.state.next_at
 
 
@@ -257,7 +256,7 @@ def test_missed_occurrences_follow_the_catch_up(nodes: list[App], clock: Virtual
 
     assert [MIDNIGHT + timedelta(hours=each) for each in hours] == caught_up
     assert [3 - len(hours), 0] == filled
-    assert (3, 3) == (len(started(cron)), len(app.jobs()))
+    assert (3, 3) == (len(started(cron)), len(app.jobs.select()))
 
 
 @pytest.mark.case("D55")

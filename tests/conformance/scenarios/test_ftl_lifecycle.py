@@ -59,13 +59,13 @@ def test_a_claimed_job_runs_under_a_new_lease(app, clock, charge):
     record = job.refresh().record
 
     assert (State.RUNNING, claim.lease_id, hand.id) == (record.state, record.lease_id, record.worker_id)
-    assert [clock.now() + seconds(5)] == [worker.expires_at for worker in app.workers()]
+    assert [clock.now() + seconds(5)] == [worker.expires_at for worker in app.workers.select()]
 
     clock.advance("3s")
     hand.beat()
     second = hand.take()
 
-    assert [clock.now() + seconds(5)] == [worker.expires_at for worker in app.workers()]
+    assert [clock.now() + seconds(5)] == [worker.expires_at for worker in app.workers.select()]
     assert claim.lease_id == job.refresh().record.lease_id
     assert (later.id, True) == (second.id, second.lease_id > claim.lease_id)
 
@@ -96,7 +96,7 @@ def test_a_retry_is_the_same_job_once_more(app, clock, hand):
 
     assert clock.now() + seconds(3) == job.refresh().record.scheduled_at
     assert ["E1", "E2"] == [attempt.error for attempt in job.attempts]
-    assert [job.id] == [each.id for each in app.jobs()]
+    assert [job.id] == [each.id for each in app.jobs.select()]
 
 
 @pytest.mark.case("ftl.async_call_lifecycle: catch verb fails")
@@ -116,7 +116,7 @@ def test_a_failing_catch_is_tried_again_without_limit(app):
 
     job = charge.enqueue(1)
     drain(app, within="10s")
-    (catching,) = app.jobs(Filter(task="recover"))
+    (catching,) = app.jobs.select(Filter(task="recover"))
 
     assert (State.READY, "E2") == (catching.state, catching.error)
     assert (State.DEAD, None) == (job.refresh().state, job.caught_at)

@@ -90,7 +90,7 @@ def test_a_job_ends_once(fresh_url, moves):
             assert (job.caught_at is not None) == catches.count(State.SUCCEEDED) <= 1
             assert not catches or job.caught_at is None or job.state is State.DEAD
 
-        assert () == walk.app.verify()
+        assert () == walk.app.database.verify()
 
 
 def _failures(app, number: int) -> int:
@@ -151,7 +151,7 @@ def test_a_redrive_grants_all_attempts(app):
 
     job = work.enqueue()
     drain(app)
-    app.redrive(Filter(task="work"))
+    app.jobs.redrive(Filter(task="work"))
     drain(app)
 
     assert 6 == len(job.attempts)

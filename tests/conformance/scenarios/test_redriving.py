@@ -56,20 +56,20 @@ def dead(app, each):
 def test_a_redrive_keeps_to_what_was_asked(app, clock, dead):
     """Of 10,000 dead jobs exactly 500 move, oldest first, at 100 a second, to another queue; a dry run foretells it."""
     wanted = Filter(state=State.DEAD, caught=False, queue="a", error="E1", limit=500)
-    before = app.stats()
-    dry = app.redrive(wanted, rate="100/s", queue="a2", dry_run=True)
+    before = app.jobs.stats()
+    dry = app.jobs.redrive(wanted, rate="100/s", queue="a2", dry_run=True)
 
-    assert (4 * EACH, 500, before) == (before.dead, len(dry.ids), app.stats())
+    assert (4 * EACH, 500, before) == (before.dead, len(dry.ids), app.jobs.stats())
 
     now = clock.now()
-    done = app.redrive(wanted, rate="100/s", queue="a2", actor="ann@desk")
-    moved = app.jobs(Filter(queue="a2", oldest_first=True, limit=1000))
-    oldest = app.jobs(Filter(ids=tuple(range(1, 501)), oldest_first=True, limit=500))
+    done = app.jobs.redrive(wanted, rate="100/s", queue="a2", actor="ann@desk")
+    moved = app.jobs.select(Filter(queue="a2", oldest_first=True, limit=1000))
+    oldest = app.jobs.select(Filter(ids=tuple(range(1, 501)), oldest_first=True, limit=500))
 
     assert dry.ids == done.ids == tuple(job.id for job in moved) == tuple(job.id for job in oldest)
     assert [now + timedelta(milliseconds=10) * n for n in range(500)] == [job.scheduled_at for job in moved]
-    assert 2 * EACH == len(app.jobs(Filter(queue="b", state=State.DEAD, limit=4 * EACH)))
-    (line, *_) = app.audit()
+    assert 2 * EACH == len(app.jobs.select(Filter(queue="b", state=State.DEAD, limit=4 * EACH)))
+    (line, *_) = app.database.audit()
     told = msgspec.json.decode(line.details)
     assert ("ann@desk", "redrive", 500, "a2") == (line.actor, line.action, len(told["ids"]), told["queue"])
 
@@ -78,8 +78,8 @@ def test_a_redrive_keeps_to_what_was_asked(app, clock, dead):
 def test_a_conflict_keeps_one_job_and_stops_nothing(app, each, dead):
     """The second of two jobs with one key stays dead with the reason, is not counted as moved, and nothing is lost."""
     wanted = Filter(state=State.DEAD, caught=False, queue="a", error="E1", limit=4 * each)
-    dry = app.redrive(wanted, dry_run=True)
-    done = app.redrive(wanted)
+    dry = app.jobs.redrive(wanted, dry_run=True)
+    done = app.jobs.redrive(wanted)
     first, second = each - 1, each
 
     assert (tuple(range(1, each)), ((second, f"stays dead: its key 'k' is held by job {first}"),)) == (
@@ -88,15 +88,15 @@ def test_a_conflict_keeps_one_job_and_stops_nothing(app, each, dead):
     )
     assert (dry.ids, dry.kept) == (done.ids, done.kept)
     assert State.DEAD is app.job(second).state
-    assert 4 * each - (each - 1) == app.stats().dead
-    assert () == app.verify()
+    assert 4 * each - (each - 1) == app.jobs.stats().dead
+    assert () == app.database.verify()
 
 
 @pytest.mark.case("D47")
 def test_the_same_command_again_goes_on(app, each, dead):
     """A redrive with a limit, said again, goes on with those that are still dead, until only the conflict is left."""
     wanted = Filter(state=State.DEAD, caught=False, queue="a", error="E1", limit=100)
-    rounds = [len(app.redrive(wanted).ids) for _ in range(4)]
+    rounds = [len(app.jobs.redrive(wanted).ids) for _ in range(4)]
 
     assert [100, 100, each - 201, 0] == rounds
 
@@ -105,14 +105,14 @@ def test_the_same_command_again_goes_on(app, each, dead):
 def test_what_is_scheduled_can_be_cancelled(app, clock, dead):
     """Those that a redrive at a rate has not started yet are cancelled by one command, which is audited too."""
     wanted = Filter(state=State.DEAD, caught=False, queue="a", error="E1", limit=100)
-    app.redrive(wanted, rate="10/s")
+    app.jobs.redrive(wanted, rate="10/s")
     drain(app, within="5s")
-    ended = app.cancel(Filter(hold=Hold.REDRIVE, limit=1000), why="enough", actor="bob")
-    states = [job.state for job in app.jobs(Filter(ids=tuple(range(1, 101)), oldest_first=True, limit=100))]
+    ended = app.jobs.cancel(Filter(hold=Hold.REDRIVE, limit=1000), why="enough", actor="bob")
+    states = [job.state for job in app.jobs.select(Filter(ids=tuple(range(1, 101)), oldest_first=True, limit=100))]
 
     assert [State.SUCCEEDED] * 51 + [State.CANCELLED] * 49 == states
     assert 49 == len(ended)
-    assert [("bob", "cancel"), (app.actor, "redrive")] == [(line.actor, line.action) for line in app.audit()]
+    assert [("bob", "cancel"), (app.actor, "redrive")] == [(line.actor, line.action) for line in app.database.audit()]
 
 
 @pytest.mark.case("queue-06")
@@ -126,7 +126,7 @@ def test_a_dead_job_is_put_back_as_often_as_asked(app):
     seen = []
     for _ in range(2):
         hand.settle((hand.take(), failed("no")))
-        app.redrive(Filter(ids=(job.id,)))
+        app.jobs.redrive(Filter(ids=(job.id,)))
         record = job.refresh().record
         seen.append((record.state, record.failures, record.redrives))
 

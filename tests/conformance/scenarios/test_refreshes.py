@@ -357,7 +357,7 @@ def test_twice_per_day_where_nobody_ever_answers(begin, clock):
     scene.live("2d")
 
     assert ["06:00", "07:00", "08:01", "09:06", "10:21", "11:51", "13:51"] == [start for start, _ in scene.starts]
-    written = next(job for job in scene.app.jobs() if job.task == "email")
+    written = next(job for job in scene.app.jobs.select() if job.task == "email")
     assert ("14:51", clock.now() - timedelta(days=2) + timedelta(minutes=1)) == (
         f"{written.enqueued_at:%H:%M}", written.enqueued_at,
     )  # fmt: skip
@@ -389,7 +389,7 @@ def test_twice_per_day_and_given_up_after_a_week(begin):
     assert [(98, "No successful refresh for too long")] == [(each.attempts, each.reason) for each in scene.news]
     scene.live("3d")
     assert (98, 1) == (len(scene.starts), len(scene.news))
-    assert () == scene.app.verify()
+    assert () == scene.app.database.verify()
 
 
 @pytest.mark.parametrize("fresh_url", ["memory"], indirect=True)
@@ -473,8 +473,8 @@ def test_a_crash_of_what_must_not_run_twice_is_a_failure(app, clock):
     sweep(app)
     drain(app, within="1s")
 
-    assert (State.DEAD, 2) == (app.job(held.id).state, len(app.jobs()))
-    assert (0, 1) == (table.get("k").attempt_no, app.stats().caught)
+    assert (State.DEAD, 2) == (app.job(held.id).state, len(app.jobs.select()))
+    assert (0, 1) == (table.get("k").attempt_no, app.jobs.stats().caught)
 
 
 def test_a_permanent_failure_after_the_deadline_counts_if_nobody_has_looked(begin):

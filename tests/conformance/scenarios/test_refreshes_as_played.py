@@ -63,7 +63,7 @@ def lived(policy: RefreshPolicy, script: list[SimulatedAnswer]) -> tuple[list[tu
     table.keeping(at_once=policy.schedule is None).track("k")
     drain(app, within="90d")
     left = table.tracked()
-    assert () == app.verify()
+    assert () == app.database.verify()
     app.close()
     return starts, left[0].state if left else None
 

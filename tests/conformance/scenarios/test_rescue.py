@@ -101,7 +101,7 @@ def test_the_work_of_a_pass_depends_on_its_budget_only(app, clock, work):
         assert 2 == living.take().attempt
 
     assert [200] * 3 == changes
-    assert MANY - 301 == app.stats().running - 3
+    assert MANY - 301 == app.jobs.stats().running - 3
 
 
 @pytest.mark.case("D21")
@@ -123,7 +123,7 @@ def test_a_worker_that_was_silent_for_an_hour_is_struck_off(app, other_app, cloc
     silent = Hand(app, "A", lease_for="60s")
     silent.take()
     clock.advance("1h")
-    zombies = [worker.id for worker in other_app.workers() if worker.expires_at <= clock.now()]
+    zombies = [worker.id for worker in other_app.workers.select() if worker.expires_at <= clock.now()]
 
     assert [silent.id] == zombies
     assert [job.id] == [swept.job_id for swept in sweep(other_app)]
@@ -131,5 +131,5 @@ def test_a_worker_that_was_silent_for_an_hour_is_struck_off(app, other_app, cloc
     record = job.refresh().record
 
     assert (State.READY, None, 1) == (record.state, record.worker_id, record.attempt)
-    assert (True, ()) == (worker_row(app, silent.id)[1], app.workers())
+    assert (True, ()) == (worker_row(app, silent.id)[1], app.workers.select())
     assert not silent.beat().alive

@@ -126,7 +126,7 @@ def test_a_stop_between_claim_and_dispatch_strands_nothing(app, monkeypatch, bat
 
     assert (5, []) == (len(claimed), ran)
     assert [(State.READY, 0, ())] * 10 == [(job.refresh().state, job.record.attempt, job.attempts) for job in jobs]
-    assert () == app.workers()
+    assert () == app.workers.select()
 
     drain(app)
 
@@ -149,7 +149,7 @@ def test_a_stop_in_the_middle_of_a_dispatch_strands_nothing(app, monkeypatch, ba
 
 
 def _counts(app) -> tuple[int, int, int]:
-    stats = app.stats()
+    stats = app.jobs.stats()
     return stats.due, stats.running, stats.succeeded
 
 

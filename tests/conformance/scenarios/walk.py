@@ -67,7 +67,7 @@ class Walk:
     @property
     def jobs(self) -> dict[int, JobRecord]:
         """All rows by id."""
-        return {job.id: job for job in self.app.jobs(EVERYBODY)}
+        return {job.id: job for job in self.app.jobs.select(EVERYBODY)}
 
     @property
     def live(self) -> dict[int, int]:
@@ -129,7 +129,7 @@ class Walk:
 
     def _redrive(self, number: int) -> set[int]:
         before = self.jobs
-        started = self.app.redrive(Filter(task=("once", "thrice", "caught")[number % 3])).ids
+        started = self.app.jobs.redrive(Filter(task=("once", "thrice", "caught")[number % 3])).ids
         for each in started:
             self.granted[each] += before[each].failures
         return set(started)

@@ -60,9 +60,9 @@ async def _work(app: App) -> None:
     running = asyncio.create_task(worker.run())
     clock = SystemClock()
     deadline = clock.monotonic() + PATIENCE
-    while app.stats().unfinished and not running.done():
+    while app.jobs.stats().unfinished and not running.done():
         if clock.monotonic() > deadline:
-            raise AssertionError(f"jobs are left after {PATIENCE} s: {app.stats()}")
+            raise AssertionError(f"jobs are left after {PATIENCE} s: {app.jobs.stats()}")
         await clock.asleep(0.002)
     worker.stop()
     await running

@@ -178,7 +178,7 @@ def test_arguments_that_are_no_json_are_refused_where_they_are_given():
 def test_an_enqueue_is_a_part_of_the_transaction():
     """What is enqueued inside `atomic()` is there if and only if it commits; the id is known before."""
     app = task_backends["default"].app
-    before = app.stats().unfinished
+    before = app.jobs.stats().unfinished
     with pytest.raises(LookupError), transaction.atomic():  # noqa: PT012 - what the block leaves is the subject
         Charge.objects.create(cents=1, note="undone")
         undone = tasks.add.enqueue(1, 2)
@@ -189,7 +189,7 @@ def test_an_enqueue_is_a_part_of_the_transaction():
     with transaction.atomic():
         Charge.objects.create(cents=1, note="done")
         done = tasks.add.enqueue(2, 2)
-        assert before == app.stats().unfinished
+        assert before == app.jobs.stats().unfinished
 
     assert 4 == result_of(done).return_value
     assert ["done"] == [each.note for each in Charge.objects.all()]
@@ -254,7 +254,7 @@ def test_a_store_of_its_own_has_no_transaction_of_the_orm(tmp_path):
     with override_settings(TASKS={"default": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": options}}):
         with transaction.atomic():
             done = tasks.charge.enqueue(12)
-            assert 1 == task_backends["default"].app.stats().unfinished
+            assert 1 == task_backends["default"].app.jobs.stats().unfinished
         assert "needs the jobs in one of DATABASES" in result_of(done).errors[0].traceback
 
 

@@ -46,7 +46,7 @@ def test_an_enqueue_is_a_part_of_the_transaction(database):
         raise LookupError
     with transaction.atomic(using="postgres"):
         done = tasks.add.enqueue(2, 2)
-        assert 0 == app.stats().unfinished
+        assert 0 == app.jobs.stats().unfinished
 
     with pytest.raises(TaskResultDoesNotExist):
         tasks.add.get_result(undone.id)

@@ -80,7 +80,7 @@ class Fleet:
 
     def marked(self) -> int:
         """How many jobs have the mark as their argument."""
-        return sum(MARK.encode() in (self._payload(job.id) or b"") for job in self.near.jobs())
+        return sum(MARK.encode() in (self._payload(job.id) or b"") for job in self.near.jobs.select())
 
     def _payload(self, number: int) -> bytes | None:
         return self.near.store.run(jobs.payload(number))
@@ -183,7 +183,7 @@ CASES = {
         enqueued,
     ),
     "cancel many": Case(
-        lambda f: f.far.cancel(Filter(task="note")), None, lambda f: f.state() is State.CANCELLED, enqueued
+        lambda f: f.far.jobs.cancel(Filter(task="note")), None, lambda f: f.state() is State.CANCELLED, enqueued
     ),
     "retry": Case(
         lambda f: f.far.job(f.memory.id).retry(),
@@ -191,7 +191,9 @@ CASES = {
         lambda f: f.state() is State.READY,
         dead,
     ),
-    "redrive": Case(lambda f: f.far.redrive(Filter(task="broken")), None, lambda f: f.state() is State.READY, dead),
+    "redrive": Case(
+        lambda f: f.far.jobs.redrive(Filter(task="broken")), None, lambda f: f.state() is State.READY, dead
+    ),
     "answer": Case(
         lambda f: f.far.fail(token(f), "no"),
         lambda f: f.far.afail(token(f), "no"),

@@ -134,7 +134,7 @@ def test_a_worker_says_in_its_log_that_the_file_is_gone(path: Path, caplog: pyte
     async def run() -> None:
         """Delete the file of a running worker."""
         async with working(app):
-            await until(lambda: bool(app.workers()))
+            await until(lambda: bool(app.workers.select()))
             delete(path)
             await until(lambda: any(line.startswith("the heartbeat waits") for line in caplog.messages))
             logged.extend(caplog.messages)

@@ -39,7 +39,7 @@ class Database:
         self._catch = program.catch
         self.left_over = tuple(sorted(job.id for job in self._unfinished()))
         self.enqueued: list[int] = []
-        before = self._app.stats(task=self._deliver.name)
+        before = self._app.jobs.stats(task=self._deliver.name)
         self._delivered_before = before.succeeded
         self._caught_before = before.caught
 
@@ -54,7 +54,7 @@ class Database:
 
     def counts(self) -> Counts:
         """Where they are."""
-        stats = self._app.stats(task=self._deliver.name)
+        stats = self._app.jobs.stats(task=self._deliver.name)
         return Counts(
             queued=stats.due + stats.scheduled,
             running=stats.running,
@@ -66,12 +66,12 @@ class Database:
     def idle(self) -> bool:
         """Has everything come to an end, catches included?"""
         tasks = (self._deliver.name, self._catch.name)
-        return not any(self._app.stats(task=name).unfinished for name in tasks)
+        return not any(self._app.jobs.stats(task=name).unfinished for name in tasks)
 
     def held_by(self, pid: int) -> frozenset[int]:
         """The deliveries that the worker process is running now."""
-        workers = {worker.id for worker in self._app.workers() if worker.name.rpartition(":")[2] == str(pid)}
-        running = self._app.jobs(Filter(state=State.RUNNING, task=self._deliver.name, limit=_ALL))
+        workers = {worker.id for worker in self._app.workers.select() if worker.name.rpartition(":")[2] == str(pid)}
+        running = self._app.jobs.select(Filter(state=State.RUNNING, task=self._deliver.name, limit=_ALL))
         return frozenset(job.id for job in running if job.worker_id in workers)
 
     def cases(self) -> tuple[Case, ...]:
@@ -79,9 +79,9 @@ class Database:
         owned = {*self.left_over, *self.enqueued}
         after = min(owned, default=1) - 1
         catches: dict[int | None, list[JobRecord]] = defaultdict(list)
-        for job in self._app.jobs(Filter(task=self._catch.name, after_id=after, limit=_ALL)):
+        for job in self._app.jobs.select(Filter(task=self._catch.name, after_id=after, limit=_ALL)):
             catches[job.parent_id].append(job)
-        deliveries = self._app.jobs(Filter(task=self._deliver.name, after_id=after, limit=_ALL))
+        deliveries = self._app.jobs.select(Filter(task=self._deliver.name, after_id=after, limit=_ALL))
         return tuple(self._case(job, catches[job.id]) for job in deliveries if job.id in owned)
 
     def close(self) -> None:
@@ -91,13 +91,13 @@ class Database:
     def _case(self, job: JobRecord, catches: list[JobRecord]) -> Case:
         return Case(
             job,
-            self._app.idempotency_key(job.id),
-            frozenset(self._app.idempotency_key(catch.id) for catch in catches),
+            self._app.jobs.idempotency_key(job.id),
+            frozenset(self._app.jobs.idempotency_key(catch.id) for catch in catches),
             catching=any(catch.state not in FINAL for catch in catches),
         )
 
     def _unfinished(self) -> Iterable[JobRecord]:
         name = self._deliver.name
         for state in (State.READY, State.RUNNING):
-            yield from self._app.jobs(Filter(state=state, task=name, limit=_ALL))
-        yield from self._app.jobs(Filter(state=State.DEAD, task=name, caught=False, limit=_ALL))
+            yield from self._app.jobs.select(Filter(state=state, task=name, limit=_ALL))
+        yield from self._app.jobs.select(Filter(state=State.DEAD, task=name, caught=False, limit=_ALL))

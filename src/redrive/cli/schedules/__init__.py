@@ -25,11 +25,7 @@ from redrive.engine.items import TrackedItem
 from redrive.engine.occurrence import Occurrence
 from redrive.engine.origin import Kind
 from redrive.errors import IllegalMove
-from redrive.retrying import rng
 from redrive.schedule import RefreshOutcome
-from redrive.stores.operations import crons
-from redrive.stores.operations import schedules as operations
-from redrive.stores.operations.refresh import manage, read
 
 __all__ = ["schedules"]
 
@@ -61,7 +57,7 @@ TROUBLED = 20
 def list_(app: Target, *, json: AsJson = False) -> None:
     """List crons and refreshes: when they occur, what is next, and how it went last."""
     loaded = load_app(app)
-    counts = {each.schedule: each for each in loaded.tracked()}
+    counts = {each.schedule: each for each in loaded.refreshes.counts()}
     table = Grid("name", "kind", "when", "next", "state", "last")
     for each in seen(loaded):
         last = _occurrences(loaded, each, 1)
@@ -84,9 +80,9 @@ def show(app: Target, name: Name, key: Key = None, *, json: AsJson = False) -> N
     found = seen_one(loaded, name)
     ahead = [*itertools.islice(found.ahead(_now(loaded)), AHEAD)]
     past = _occurrences(loaded, found, BACK)
-    counted = loaded.tracked() if found.kind is Kind.REFRESH else ()
+    counted = loaded.refreshes.counts() if found.kind is Kind.REFRESH else ()
     counts = next((each for each in counted if each.schedule == name), None)
-    troubled = loaded.store.run(read.select(name, limit=TROUBLED, troubled=True))
+    troubled = loaded.refreshes.select(name, limit=TROUBLED, troubled=True)
     if json:
         more = {"next": ahead, "occurrences": past, "troubled": [plain.thing(each) for each in troubled]}
         print_document(plain.schedule(found) | plain.went((), counts) | more)
@@ -101,7 +97,7 @@ def show(app: Target, name: Name, key: Key = None, *, json: AsJson = False) -> N
 
 
 def _occurrences(app: App, found: Seen, limit: int) -> tuple[Occurrence, ...]:
-    return app.store.run(operations.occurrences(found.name, limit=limit)) if found.kind is Kind.CRON else ()
+    return app.schedules.occurrences(found.name, limit=limit) if found.kind is Kind.CRON else ()
 
 
 # -------------------------------------------------------------------------------------------------------------- acting
@@ -111,14 +107,13 @@ def _occurrences(app: App, found: Seen, limit: int) -> tuple[Occurrence, ...]:
 def trigger(app: Target, name: Name, key: Key = None, *, actor: Actor = None, json: AsJson = False) -> None:
     """Start a cron, or a thing of a refresh, now: due or not, paused or not. What runs of a thing is superseded."""
     loaded = load_app(app)
-    by = actor or loaded.actor
     if key is None:
-        made = loaded.store.run(crons.trigger(name, actor=by, now=loaded.now()))
+        made = loaded.schedules.trigger(name, actor=actor)
         _told(made, [f"cron {name} was started as job {made.job_id}"], json=json)
         return
-    turned = loaded.store.run(manage.trigger(name, key, rng.roll(), actor=by, now=loaded.now()))
+    turned = loaded.refreshes.trigger(name, key, actor=actor)
     if turned.outcome is RefreshOutcome.DISABLED:
-        reason = loaded.store.run(read.get(name, key)).disabled_reason
+        reason = loaded.refreshes.get(name, key).disabled_reason
         message = f"{name}/{key} was given up ({reason}) until somebody updates it: redrive schedules update"
         raise IllegalMove(message)
     _say_thing(loaded, name, key, json=json)
@@ -128,8 +123,7 @@ def trigger(app: Target, name: Name, key: Key = None, *, actor: Actor = None, js
 def update(app: Target, name: Name, key: Thing, *, actor: Actor = None, json: AsJson = False) -> None:
     """Begin anew with a thing of a refresh: what was given up is enabled, what was counted is forgotten."""
     loaded = load_app(app)
-    by = actor or loaded.actor
-    loaded.store.run(manage.update(name, key, rng.roll(), actor=by, now=loaded.now()))
+    loaded.refreshes.update(name, key, actor=actor or loaded.actor)
     _say_thing(loaded, name, key, json=json)
 
 
@@ -137,12 +131,11 @@ def update(app: Target, name: Name, key: Thing, *, actor: Actor = None, json: As
 def pause(app: Target, name: Name, key: Key = None, *, actor: Actor = None, json: AsJson = False) -> None:
     """Start nothing of a schedule, or of one thing of a refresh, until resume; what runs goes on."""
     loaded = load_app(app)
-    by, now = actor or loaded.actor, loaded.now()
     if key is None:
-        loaded.store.run(operations.pause(name, actor=by, now=now))
+        loaded.schedules.pause(name, actor=actor)
         _say_schedule(loaded, name, json=json)
     else:
-        loaded.store.run(manage.pause(name, key, actor=by, now=now))
+        loaded.refreshes.pause(name, key, actor=actor)
         _say_thing(loaded, name, key, json=json)
 
 
@@ -150,12 +143,11 @@ def pause(app: Target, name: Name, key: Key = None, *, actor: Actor = None, json
 def resume(app: Target, name: Name, key: Key = None, *, actor: Actor = None, json: AsJson = False) -> None:
     """Go on. What was planned for the time of the pause is left out; a retry that became due is made."""
     loaded = load_app(app)
-    by, now = actor or loaded.actor, loaded.now()
     if key is None:
-        loaded.store.run(operations.resume(name, actor=by, now=now))
+        loaded.schedules.resume(name, actor=actor)
         _say_schedule(loaded, name, json=json)
     else:
-        loaded.store.run(manage.resume(name, key, rng.roll(), actor=by, now=now))
+        loaded.refreshes.resume(name, key, actor=actor)
         _say_thing(loaded, name, key, json=json)
 
 
@@ -167,8 +159,7 @@ def backfill(
     loaded = load_app(app)
     begin = _instant(since, "--since")
     end = _now(loaded) if until is None else _instant(until, "--until")
-    by = actor or loaded.actor
-    made = loaded.store.run(crons.backfill(name, begin, end, actor=by, now=loaded.now()))
+    made = loaded.schedules.backfill(name, begin, end, actor=actor)
     _told({"started": made}, [f"cron {name}: {len(made)} occurrences were started"], json=json)
 
 
@@ -194,7 +185,7 @@ def _say_schedule(app: App, name: str, *, json: bool) -> None:
 
 
 def _say_thing(app: App, name: str, key: str, *, json: bool, full: bool = False) -> None:
-    thing: TrackedItem = app.store.run(read.get(name, key))
+    thing: TrackedItem = app.refreshes.get(name, key)
     policy = seen_one(app, name).policy(thing)
     page = pages.thing(thing, policy) if full else [pages.standing(thing)]
     _told(plain.thing(thing) | {"policy": None if policy is None else str(policy)}, page, json=json)

@@ -80,9 +80,9 @@ def seen(app: App) -> list[Seen]:
     Returns:
         Those of the code and those of the database, by name.
     """
-    rows = {row.name: row for row in app.recurring()}
+    rows = {row.name: row for row in app.schedules.select()}
     due = {look.name: look.due_at for look in app.store.run(operations.status(now=app.now()))}
-    return [_seen(app, name, rows.get(name), due.get(name)) for name in sorted({*rows, *app.schedules})]
+    return [_seen(app, name, rows.get(name), due.get(name)) for name in sorted({*rows, *app.schedules.declared})]
 
 
 def seen_one(app: App, name: str) -> Seen:
@@ -108,6 +108,6 @@ def seen_one(app: App, name: str) -> Seen:
 
 def _seen(app: App, name: str, row: ScheduleRecord | None, due_at: datetime | None) -> Seen:
     if row is not None:
-        return Seen(name, row.kind, row.document, row.definition, row, name in app.schedules, due_at)
-    definition = app.schedules[name].definition
+        return Seen(name, row.kind, row.document, row.definition, row, name in app.schedules.declared, due_at)
+    definition = app.schedules.declared[name].definition
     return Seen(name, definition.kind, definition.document, definition, None, in_code=True, due_at=None)

@@ -1,10 +1,8 @@
-"""A handle on one queue: what is set for it, changed while workers run."""
+"""Queues: their limits and settings, which change while workers run."""
 
 from __future__ import annotations
 
-import functools
 from datetime import timedelta
-from typing import cast
 
 from msgspec import UNSET, UnsetType
 
@@ -14,14 +12,11 @@ from redrive.errors import ConfigurationError
 from redrive.policy import parse_duration
 from redrive.stores.operations import queues
 from redrive.stores.query import Operation
-from redrive.stores.store import Store
-
-__all__ = ["Queue", "Queues", "wanted"]
 
 Span = timedelta | float | str
 
 
-def wanted(
+def queue_change(
     *,
     concurrency: int | UnsetType | None = UNSET,
     per_partition: int | UnsetType | None = UNSET,
@@ -29,7 +24,7 @@ def wanted(
     ordered: bool | UnsetType = UNSET,
     aging: Span | UnsetType | None = UNSET,
 ) -> QueueChange:
-    """Read what somebody wants of a queue; see `Queue.limit`."""
+    """Read the arguments of `Queue.limit`."""
     return QueueChange(
         concurrency=concurrency,
         per_partition=per_partition,
@@ -123,7 +118,9 @@ class Queue:
         Raises:
             ConfigurationError: a limit is not positive, or the rate cannot be read.
         """
-        change = wanted(concurrency=concurrency, per_partition=per_partition, rate=rate, ordered=ordered, aging=aging)
+        change = queue_change(
+            concurrency=concurrency, per_partition=per_partition, rate=rate, ordered=ordered, aging=aging
+        )
         return self._app.store.run(self._change(change, actor))
 
     async def alimit(  # noqa: PLR0913 - as `limit`
@@ -137,7 +134,9 @@ class Queue:
         actor: str | None = None,
     ) -> QueueSettings:
         """Change its limits; see `limit`."""
-        change = wanted(concurrency=concurrency, per_partition=per_partition, rate=rate, ordered=ordered, aging=aging)
+        change = queue_change(
+            concurrency=concurrency, per_partition=per_partition, rate=rate, ordered=ordered, aging=aging
+        )
         return await self._app.store.arun(self._change(change, actor))
 
     def forget(self, *, actor: str | None = None) -> None:
@@ -160,57 +159,24 @@ class Queue:
 
 
 class Queues:
-    """The part of an App that is about queues."""
+    """The queues of an App, as ``app.queues``; ``app.queue(name)`` is the handle on one of them."""
 
-    @property
-    def store(self) -> Store:
-        """The database."""
-        raise NotImplementedError
+    def __init__(self, app: AppProtocol) -> None:
+        self._app = app
+        self.declared: dict[str, QueueChange] = {}
+        """The limits that the code declares, by the names of the queues."""
 
-    @functools.cached_property
-    def declared(self) -> dict[str, QueueChange]:
-        """What the code says of its queues, by their names."""
-        return {}
+    def select(self) -> tuple[QueueSettings, ...]:
+        """Read the settings of the queues that have any, by name."""
+        return self._app.store.run(queues.queues())
 
-    def queue(  # noqa: PLR0913 - what one may say of a queue, by keyword
-        self,
-        name: str,
-        *,
-        concurrency: int | UnsetType | None = UNSET,
-        per_partition: int | UnsetType | None = UNSET,
-        rate: Rate | str | UnsetType | None = UNSET,
-        ordered: bool | UnsetType = UNSET,
-        aging: Span | UnsetType | None = UNSET,
-    ) -> Queue:
-        """Get a handle on a queue, and say what its limits are unless somebody changes them at run time.
+    async def aselect(self) -> tuple[QueueSettings, ...]:
+        """Read the settings of the queues that have any; see `select`."""
+        return await self._app.store.arun(queues.queues())
 
-        What is said here is applied when a worker starts. As soon as somebody has changed the queue (by `Queue.limit`,
-        `Queue.pause`, or ``redrive queues``), that holds, whatever the code says, until `Queue.forget`.
-
-        Args:
-            name: of the queue.
-            concurrency: see `Queue.limit`, for the others too.
-            per_partition: attempts at once of each partition.
-            rate: starts within any span, such as ``"5/1.8s"``.
-            ordered: of each partition strictly one after the other?
-            aging: a job that has been due for so long counts as one priority higher.
-
-        Returns:
-            The handle.
-
-        Raises:
-            ConfigurationError: a limit is not positive, or the rate cannot be read.
-        """
-        handle = Queue(cast("AppProtocol", self), name)
-        change = wanted(concurrency=concurrency, per_partition=per_partition, rate=rate, ordered=ordered, aging=aging)
+    def declare(self, name: str, change: QueueChange) -> Queue:
+        """Declare the limits of a queue and return its handle; see `redrive.App.queue`."""
+        handle = Queue(self._app, name)
         if change != QueueChange():
             self.declared[name] = change
         return handle
-
-    def queues(self) -> tuple[QueueSettings, ...]:
-        """Read what is set for the queues that are not like the others.
-
-        Returns:
-            Their settings, by name.
-        """
-        return self.store.run(queues.queues())

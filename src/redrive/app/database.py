@@ -1,0 +1,86 @@
+"""The database of an App as a whole: its workers, its audit log, and a check of its invariants."""
+
+from __future__ import annotations
+
+import functools
+import getpass
+import os
+import socket
+
+from redrive.app.protocol import AppProtocol, Procedure, arun, run
+from redrive.engine.records import AuditEntry, Finding, WorkerRecord
+from redrive.stores.operations import audit, checks, workers
+
+
+@functools.cache
+def default_actor() -> str:
+    """Return the user and the host of this process as ``user@host``, for the audit log."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        # In a container, the number of the user may have no name.
+        user = f"uid {os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
+
+
+class Workers:
+    """The workers of an App, as ``app.workers``."""
+
+    def __init__(self, app: AppProtocol) -> None:
+        self._app = app
+
+    def select(self) -> tuple[WorkerRecord, ...]:
+        """Read the workers that have not left, oldest first."""
+        return self._app.store.run(workers.workers())
+
+    async def aselect(self) -> tuple[WorkerRecord, ...]:
+        """Read the workers that have not left; see `select`."""
+        return await self._app.store.arun(workers.workers())
+
+
+class Database:
+    """The database of an App, as ``app.database``."""
+
+    def __init__(self, app: AppProtocol) -> None:
+        self._app = app
+
+    def audit(self, *, before_id: int | None = None, limit: int = 100) -> tuple[AuditEntry, ...]:
+        """Read the audit log, newest line first.
+
+        Args:
+            before_id: read only lines with a smaller id.
+            limit: the largest number of lines.
+        """
+        return self._app.store.run(audit.audit(before_id=before_id, limit=limit))
+
+    async def aaudit(self, *, before_id: int | None = None, limit: int = 100) -> tuple[AuditEntry, ...]:
+        """Read the audit log; see `audit`."""
+        return await self._app.store.arun(audit.audit(before_id=before_id, limit=limit))
+
+    def verify(self, *, limit: int = 100) -> tuple[Finding, ...]:
+        """Check the invariants of the engine over the whole database.
+
+        The check only reads, one stride of jobs at a time, so that it may run in production. A healthy database has no
+        findings, also after crashes.
+
+        Args:
+            limit: stop after so many findings.
+
+        Returns:
+            The violations that were found.
+        """
+        return run(self._app.store, _verify(limit))
+
+    async def averify(self, *, limit: int = 100) -> tuple[Finding, ...]:
+        """Check the invariants of the engine over the whole database; see `verify`."""
+        return await arun(self._app.store, _verify(limit))
+
+
+def _verify(limit: int) -> Procedure[tuple[Finding, ...]]:
+    found: list[Finding] = []
+    after: int | None = 0
+    while after is not None and len(found) < limit:
+        checked = yield checks.check(after)
+        found += checked.findings
+        after = checked.last_id
+    return tuple(found[:limit])

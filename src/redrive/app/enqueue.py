@@ -1,0 +1,316 @@
+"""The options of jobs, and the methods that enqueue them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar, overload
+
+from msgspec import structs
+
+from redrive.app.job import Job
+from redrive.app.payload import Signature
+from redrive.app.protocol import AppProtocol
+from redrive.engine.frozen import FrozenPolicy, freeze
+from redrive.engine.records import KeyUntil, NewJob, OnConflict
+from redrive.errors import ConfigurationError, PayloadError, PolicyError
+from redrive.observe.listeners import LISTENERS
+from redrive.policy import Policy, parse_duration
+from redrive.stores.operations import jobs
+from redrive.stores.operations.jobs import EnqueueResult
+from redrive.stores.query import Operation
+
+if TYPE_CHECKING:
+    from redrive.app.events import EnqueueEvents
+
+P = ParamSpec("P")
+R = TypeVar("R")
+E = TypeVar("E", bound=StrEnum)
+
+
+Name: TypeAlias = str | Callable[..., str]
+"""A text, or a function that makes the text from the arguments of a job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The options of a job; see `Enqueuer.options`.
+
+    Attributes:
+        latest: the longest time from the first debounced call to the due time.
+    """
+
+    queue: str
+    priority: int
+    policy: FrozenPolicy
+    delay: timedelta = timedelta(0)
+    partition: Name | None = None
+    key: Name | None = None
+    key_until: KeyUntil = KeyUntil.END
+    on_conflict: OnConflict = OnConflict.RAISE
+    idempotency_key: Name | None = None
+    latest: timedelta | None = None
+
+
+class Enqueuer(Generic[P, R]):
+    """The enqueueing methods of a task, under some options."""
+
+    def __init__(self, app: AppProtocol, name: str, signature: Signature, options: Options) -> None:
+        self.app = app
+        self.name = name
+        self.signature = signature
+        self._options = options
+
+    def options(  # noqa: PLR0913 - the options of a job, by keyword
+        self,
+        *,
+        delay: timedelta | float | str | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+        retry: Policy | str | None = None,
+        partition: Name | None = None,
+        key: Name | None = None,
+        key_until: Literal["start", "end"] | None = None,
+        on_conflict: Literal["raise", "existing"] | None = None,
+        idempotency_key: Name | None = None,
+    ) -> Enqueuer[P, R]:
+        """Return the enqueueing methods under other options. Options that are not given stay as they are.
+
+        Args:
+            delay: the time until the job is due: a ``timedelta``, seconds, or text such as ``"5m"``.
+            priority: smaller runs first.
+            queue: name of the queue.
+            retry: a policy or directive that replaces the task's as a whole; only ``timeout`` and ``idempotent`` of the
+                task stay where it leaves them open.
+            partition: the partition of the queue, such as a tenant; or a function of the arguments that returns it.
+            key: unique among the unfinished jobs of this task; or a function of the arguments that returns it.
+            key_until: ``"end"`` holds the key until the job has ended (default); ``"start"`` until it starts, so that
+                one job may run while the next one waits.
+            on_conflict: the behaviour if another job holds the key: ``"raise"`` `DuplicateJob` (default), or return a
+                handle on the ``"existing"`` job.
+            idempotency_key: identifies this request in the whole app, as long as the job is kept, also after it has
+                ended: enqueueing it again returns a handle on the same job. A text, or a function of the arguments.
+
+        Raises:
+            PolicyError: the directive or the delay cannot be read.
+            ConfigurationError: a key is empty, or ``key_until`` or ``on_conflict`` is another word.
+        """
+        now = self._options
+        changed = replace(
+            now,
+            delay=now.delay if delay is None else parse_duration(delay),
+            priority=now.priority if priority is None else priority,
+            queue=now.queue if queue is None else queue,
+            policy=now.policy
+            if retry is None
+            else freeze(durable_policy(retry, self.name, instead_of=now.policy.policy)),
+            partition=now.partition if partition is None else partition,
+            key=now.key if key is None else key,
+            key_until=now.key_until if key_until is None else _word(KeyUntil, "key_until", key_until),
+            on_conflict=now.on_conflict if on_conflict is None else _word(OnConflict, "on_conflict", on_conflict),
+            idempotency_key=now.idempotency_key if idempotency_key is None else idempotency_key,
+        )
+        return Enqueuer(self.app, self.name, self.signature, changed)
+
+    def debounce(
+        self, key: Name, *, quiet: timedelta | float | str, at_most: timedelta | float | str
+    ) -> Enqueuer[P, R]:
+        """Return enqueueing methods that make one job from a burst of calls, with the arguments of the last call.
+
+        The job is due ``quiet`` after the last call, at the latest ``at_most`` after the first one. A call after the
+        job has started inserts a new job.
+
+        Args:
+            key: identifies the burst: a text, or a function of the arguments. Do not use it for jobs that are not
+                debounced.
+            quiet: a ``timedelta``, seconds, or text such as ``"2s"``.
+            at_most: likewise.
+
+        Raises:
+            PolicyError: a span cannot be read.
+            ConfigurationError: the key is empty, or ``at_most`` is shorter than ``quiet``.
+        """
+        delay, latest = parse_duration(quiet), parse_duration(at_most)
+        if latest < delay:
+            message = f"{self.name}: debounce(quiet={quiet!r}, at_most={at_most!r}): at_most must not be shorter"
+            raise ConfigurationError(message)
+        changed = replace(
+            self._options,
+            delay=delay,
+            latest=latest,
+            key=key,
+            key_until=KeyUntil.START,
+            on_conflict=OnConflict.BOUNCE,
+        )
+        return Enqueuer(self.app, self.name, self.signature, changed)
+
+    @overload
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]: ...
+    @overload
+    def enqueue(self, *args: Any, using: Any, **kwargs: Any) -> Job[R]: ...  # noqa: ANN401 - P cannot name `using`
+    def enqueue(self, *args: Any, using: Any = None, **kwargs: Any) -> Job[R]:
+        """Enqueue a job.
+
+        Args:
+            *args: the arguments of the function, without its context.
+            using: your own connection to the same database; the job exists if and only if its transaction commits.
+            **kwargs: likewise.
+
+        Returns:
+            A handle on the job, which is stored when this returns (with ``using``: when the transaction commits).
+            Its ``created`` is False if a key has led to an existing job.
+
+        Raises:
+            PayloadError: the arguments do not match the annotations, or cannot be stored.
+            DuplicateJob: another job holds the key; nothing was enqueued, and your transaction goes on.
+            OutcomeUnknown: the answer to the commit was lost, and the job may exist. With an ``idempotency_key`` (or
+                a ``key``), set by `options`, the call can be repeated without a second job.
+            StoreError: the database refused, or cannot be reached; nothing was enqueued.
+        """
+        (job,) = self._put([self._new(args, kwargs)], using)
+        return job
+
+    @overload
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]: ...
+    @overload
+    async def aenqueue(self, *args: Any, using: Any, **kwargs: Any) -> Job[R]: ...  # noqa: ANN401 - P cannot name `using`
+    async def aenqueue(self, *args: Any, using: Any = None, **kwargs: Any) -> Job[R]:
+        """Enqueue a job; see `enqueue`. On PostgreSQL ``using`` takes an asynchronous connection."""
+        (job,) = await self._aput([self._new(args, kwargs)], using)
+        return job
+
+    def enqueue_many(self, calls: Iterable[Any], *, using: Any = None) -> list[Job[R]]:  # noqa: ANN401 - any library
+        """Enqueue many jobs, all or none.
+
+        Args:
+            calls: the argument of each job; tuples of arguments if the task takes several.
+            using: your own connection, as for `enqueue`.
+
+        Returns:
+            Handles on the jobs, in the order of the calls.
+
+        Raises:
+            PayloadError: the arguments of one call do not match; the message names it, and nothing was enqueued.
+            DuplicateJob: another job holds the key of one of them; nothing was enqueued.
+            OutcomeUnknown: the answer to the commit was lost: all jobs exist, or none; see `enqueue`.
+            StoreError: the database refused, or cannot be reached; nothing was enqueued.
+        """
+        return self._put(self._many(calls), using)
+
+    async def aenqueue_many(self, calls: Iterable[Any], *, using: Any = None) -> list[Job[R]]:  # noqa: ANN401 - any library
+        """Enqueue many jobs, all or none; see `enqueue_many`."""
+        return await self._aput(self._many(calls), using)
+
+    def _many(self, calls: Iterable[Any]) -> list[NewJob]:
+        single = len(self.signature.payload) == 1
+        new = []
+        for index, call in enumerate(calls):
+            if not single and not isinstance(call, tuple):
+                message = f"{self.name}: call {index} must be a tuple of {len(self.signature.payload)} arguments"
+                raise PayloadError(message)
+            try:
+                new.append(self._new((call,) if single else call, {}))
+            except PayloadError as error:
+                message = f"call {index}: {error}"
+                raise PayloadError(message) from error
+        return new
+
+    def _new(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewJob:
+        options = self._options
+        new = NewJob(
+            task=self.name,
+            queue=options.queue,
+            priority=options.priority,
+            payload=self.signature.write(args, kwargs),
+            policy=options.policy,
+            delay=options.delay,
+        )
+        if options.key is None and options.idempotency_key is None and options.partition is None:
+            return new
+        key = self._name("key", options.key, args, kwargs)
+        return structs.replace(
+            new,
+            key=key,
+            key_until=None if key is None else options.key_until,
+            on_conflict=options.on_conflict,
+            idempotency_key=self._name("idempotency_key", options.idempotency_key, args, kwargs),
+            partition=self._name("partition", options.partition, args, kwargs),
+            latest=options.latest,
+        )
+
+    def _name(self, what: str, name: Name | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
+        found: object = name(*args, **kwargs) if callable(name) else name
+        if found is None or (isinstance(found, str) and found):
+            return found
+        message = f"{self.name}: {what} must be a text that is not empty, got {found!r}"
+        raise ConfigurationError(message)
+
+    def _operation(self, new: list[NewJob], trace: str | None = None) -> Operation[EnqueueResult]:
+        self.app.check()
+        self.app.check_policy(self._options.policy.policy, self.signature)
+        return jobs.enqueue(new, trace=trace, now=self.app.now())
+
+    def _put(self, new: list[NewJob], using: Any) -> list[Job[R]]:  # noqa: ANN401 - a connection of any library
+        if not LISTENERS:
+            return self._handles(self.app.store.run(self._operation(new), using=using), using)
+        with self._watched(new, using) as watched:
+            placed = self.app.store.run(self._operation(new, watched.trace), using=using)
+        watched.emit(placed)
+        return self._handles(placed, using)
+
+    async def _aput(self, new: list[NewJob], using: Any) -> list[Job[R]]:  # noqa: ANN401 - a connection of any library
+        if not LISTENERS:
+            return self._handles(await self.app.store.arun(self._operation(new), using=using), using)
+        with self._watched(new, using) as watched:
+            placed = await self.app.store.arun(self._operation(new, watched.trace), using=using)
+        watched.emit(placed)
+        return self._handles(placed, using)
+
+    def _watched(self, new: list[NewJob], using: object) -> EnqueueEvents:
+        from redrive.app.events import EnqueueEvents
+
+        return EnqueueEvents(self.name, self._options.queue, new, using)
+
+    def _handles(self, placed: EnqueueResult, using: object) -> list[Job[R]]:
+        at = None if using is None else placed.at
+        if not placed.existing:
+            return [Job(self.app, number, enqueued_at=at) for number in placed.ids]
+        created = [i not in placed.existing for i in range(len(placed.ids))]
+        return [
+            Job(self.app, number, created=new, enqueued_at=at if new else None)
+            for number, new in zip(placed.ids, created, strict=True)
+        ]
+
+
+def durable_policy(retry: Policy | str | None, where: str, *, instead_of: Policy | None = None) -> Policy:
+    """Return the complete policy of a task or of some of its jobs. Open fields get the durable defaults.
+
+    Args:
+        retry: a directive, a policy, or None for one attempt.
+        where: the task, for messages.
+        instead_of: the policy that it replaces, which gives ``idempotent`` and ``attempt_timeout`` if ``retry`` leaves
+            them open.
+
+    Raises:
+        PolicyError: it cannot be read; the message names the task.
+    """
+    try:
+        policy = Policy.parse(retry) if isinstance(retry, str) else retry or Policy(attempts=1)
+        # These two describe the function, not its retries: a job that must run at most once does not lose that to
+        # another number of retries.
+        kept = ("idempotent", "attempt_timeout") if instead_of is not None else ()
+        changes = {name: getattr(instead_of, name) for name in kept if getattr(policy, name) is None}
+        return (policy.with_(**changes) if changes else policy).durable()
+    except PolicyError as error:
+        raise error.within(f"task {where}") from error
+
+
+def _word(kind: type[E], option: str, value: str) -> E:
+    allowed = [each for each in kind if each is not OnConflict.BOUNCE]
+    for each in allowed:
+        if each == value:
+            return each
+    message = f"{option} is {' or '.join(repr(str(each)) for each in allowed)}, not {value!r}"
+    raise ConfigurationError(message)

@@ -1,0 +1,249 @@
+"""Jobs by filter: read, count, cancel, redrive, and give them the present policies of their tasks."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from msgspec.structs import replace
+
+from redrive.app.protocol import AppProtocol, Procedure, arun, run
+from redrive.engine.keys import idempotency_key
+from redrive.engine.queue import Rate
+from redrive.engine.records import JobRecord, Stats
+from redrive.engine.select import Filter
+from redrive.observe.listeners import LISTENERS
+from redrive.stores.operations import admin, jobs, redriving, repolicy
+from redrive.stores.operations.redriving import Redriven
+from redrive.stores.operations.repolicy import Repolicied
+
+BATCH = 500
+"""Jobs that one transaction changes at most."""
+
+
+class Jobs:
+    """The jobs of an App, as ``app.jobs``.
+
+    Methods that change jobs write a line to the audit log with the name of the *actor*, which is ``user@host`` of this
+    process by default. They work in batches, each in a transaction of its own, so that an interrupted call can be
+    repeated.
+    """
+
+    def __init__(self, app: AppProtocol) -> None:
+        self._app = app
+
+    # ---------------------------------------------------------------- reading
+
+    def select(self, where: Filter | None = None) -> tuple[JobRecord, ...]:
+        """Read jobs.
+
+        Args:
+            where: the conditions; by default the newest 100 jobs.
+
+        Returns:
+            Their rows.
+        """
+        return self._app.store.run(admin.select(where or Filter()))
+
+    async def aselect(self, where: Filter | None = None) -> tuple[JobRecord, ...]:
+        """Read jobs; see `select`."""
+        return await self._app.store.arun(admin.select(where or Filter()))
+
+    def stats(self, *, after_id: int = 0, task: str | None = None) -> Stats:
+        """Count jobs by state.
+
+        Args:
+            after_id: count only jobs with a larger id.
+            task: count only jobs of this task.
+
+        Returns:
+            The counts.
+        """
+        return self._app.store.run(admin.stats(after_id=after_id, task=task, now=self._app.now()))
+
+    async def astats(self, *, after_id: int = 0, task: str | None = None) -> Stats:
+        """Count jobs by state; see `stats`."""
+        return await self._app.store.arun(admin.stats(after_id=after_id, task=task, now=self._app.now()))
+
+    def idempotency_key(self, number: int) -> str:
+        """Return the key that the handler of a job finds in ``ctx.idempotency_key``.
+
+        Args:
+            number: the id of the job.
+
+        Raises:
+            JobNotFound: no job has this id.
+        """
+        return run(self._app.store, self._idempotency_key(number))
+
+    async def aidempotency_key(self, number: int) -> str:
+        """Return the idempotency key of a job; see `idempotency_key`."""
+        return await arun(self._app.store, self._idempotency_key(number))
+
+    def _idempotency_key(self, number: int) -> Procedure[str]:
+        salt = yield jobs.salt(number)
+        return idempotency_key((yield admin.identify("uid")), number, salt)
+
+    # ---------------------------------------------------------------- changing
+
+    def cancel(
+        self,
+        where: Filter,
+        *,
+        why: str | None = None,
+        actor: str | None = None,
+    ) -> tuple[int, ...]:
+        """Cancel the unfinished jobs that match. Running jobs lose their leases, and their handlers are asked to stop.
+
+        Args:
+            where: the conditions; the limit counts the jobs that are read.
+            why: the reason, shown on the jobs.
+            actor: for the audit log.
+
+        Returns:
+            The ids of the jobs that this call has cancelled.
+        """
+        return run(self._app.store, self._cancel(where, why, actor))
+
+    async def acancel(
+        self,
+        where: Filter,
+        *,
+        why: str | None = None,
+        actor: str | None = None,
+    ) -> tuple[int, ...]:
+        """Cancel the unfinished jobs that match; see `cancel`."""
+        return await arun(self._app.store, self._cancel(where, why, actor))
+
+    def _cancel(self, where: Filter, why: str | None, actor: str | None) -> Procedure[tuple[int, ...]]:
+        ended: list[int] = []
+        after: int | None = where.after_id
+        left = where.limit
+        while after is not None and left > 0:
+            batch = replace(where, after_id=after, limit=min(BATCH, left))
+            done = yield admin.cancel_all(batch, why=why, actor=actor or self._app.actor, now=self._app.now())
+            if done.ids and LISTENERS:
+                from redrive.app.events import emit_cancelled
+
+                emit_cancelled((yield admin.select(Filter(ids=done.ids, limit=len(done.ids), oldest_first=True))))
+            ended += done.ids
+            after = done.last_id
+            left -= batch.limit
+        return tuple(ended)
+
+    def redrive(
+        self,
+        where: Filter,
+        *,
+        rate: str | None = None,
+        queue: str | None = None,
+        dry_run: bool = False,
+        actor: str | None = None,
+    ) -> Redriven:
+        """Start dead or cancelled jobs again, oldest first, with their failure counts set to zero.
+
+        Jobs stay as they are if another job holds their unique key, or if their catch job has not ended.
+
+        Args:
+            where: the conditions; jobs in other states stay as they are. The limit counts the jobs that are started.
+            rate: the number of jobs that become due per time, such as ``"100/s"``; by default all are due now.
+            queue: the queue to move them to; by default they stay in theirs.
+            dry_run: change nothing, only return the result.
+            actor: for the audit log.
+
+        Returns:
+            The jobs that were started, and those that were not, with the reasons.
+
+        Raises:
+            ConfigurationError: the rate cannot be read.
+        """
+        return run(self._app.store, self._redrive(where, _spacing(rate), queue, actor, dry_run=dry_run))
+
+    async def aredrive(
+        self,
+        where: Filter,
+        *,
+        rate: str | None = None,
+        queue: str | None = None,
+        dry_run: bool = False,
+        actor: str | None = None,
+    ) -> Redriven:
+        """Start dead or cancelled jobs again; see `redrive`."""
+        return await arun(self._app.store, self._redrive(where, _spacing(rate), queue, actor, dry_run=dry_run))
+
+    def _redrive(
+        self, where: Filter, spacing: timedelta, queue: str | None, actor: str | None, *, dry_run: bool
+    ) -> Procedure[Redriven]:
+        if dry_run:
+            rehearsed: Redriven = yield redriving.dry_run(where)
+            return rehearsed
+        ids: list[int] = []
+        kept: list[tuple[int, str]] = []
+        after: int | None = where.after_id
+        while after is not None and len(ids) < where.limit:
+            done = yield redriving.redrive(
+                replace(where, after_id=after, limit=min(BATCH, where.limit - len(ids))),
+                queue=queue,
+                spacing=spacing,
+                first_after=spacing * len(ids),
+                actor=actor or self._app.actor,
+                now=self._app.now(),
+            )
+            ids += done.ids
+            kept += done.kept
+            after = done.last_id
+        return Redriven(tuple(ids), tuple(kept), after)
+
+    def repolicy(
+        self,
+        where: Filter,
+        *,
+        dry_run: bool = False,
+        actor: str | None = None,
+    ) -> Repolicied:
+        """Give unfinished jobs the present policies of their tasks.
+
+        A job keeps the policy under which it was enqueued; this method replaces it. The new policy decides from the
+        next failure on: due times stay as they are.
+
+        Args:
+            where: the conditions; the limit counts the jobs that are read.
+            dry_run: change nothing, only return the result.
+            actor: for the audit log.
+
+        Returns:
+            The jobs with another policy now, and those that were not changed, with the reasons.
+        """
+        return run(self._app.store, self._repolicy(where, actor, dry_run=dry_run))
+
+    async def arepolicy(
+        self,
+        where: Filter,
+        *,
+        dry_run: bool = False,
+        actor: str | None = None,
+    ) -> Repolicied:
+        """Give unfinished jobs the present policies of their tasks; see `repolicy`."""
+        return await arun(self._app.store, self._repolicy(where, actor, dry_run=dry_run))
+
+    def _repolicy(self, where: Filter, actor: str | None, *, dry_run: bool) -> Procedure[Repolicied]:
+        policies, by, now = self._app.policies(), actor or self._app.actor, self._app.now()
+        ids: list[int] = []
+        kept: list[tuple[int, str]] = []
+        after: int | None = where.after_id
+        left = where.limit
+        while after is not None and left > 0:
+            batch = replace(where, after_id=after, limit=min(BATCH, left))
+            done = yield repolicy.repolicy(batch, policies, dry_run=dry_run, actor=by, now=now)
+            ids += done.ids
+            kept += done.kept
+            after = done.last_id
+            left -= batch.limit
+        return Repolicied(tuple(ids), tuple(kept), after)
+
+
+def _spacing(rate: str | None) -> timedelta:
+    if rate is None:
+        return timedelta(0)
+    parsed = Rate.parse(rate)
+    # Rounded up: one microsecond too much keeps the rate, one too little exceeds it.
+    return -(-parsed.span // (parsed.count * timedelta(microseconds=1))) * timedelta(microseconds=1)
