@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -139,3 +142,19 @@ def test_filling_needs_a_number_of_attempts(attempts: object):
     """`filling` takes a whole number of attempts."""
     with pytest.raises(PolicyValueError, match="a whole number from 1 up"):
         Backoff.filling(60, attempts)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "Backoff.constant(1).take(2)",
+        "Policy(deadline=None) & Policy(deadline=None)",
+        "Policy.from_dict(Policy().to_dict())",
+        "Policy().explain()",
+        "Policy.parse('2 1s').directive()",
+        "a = Policy(backoff=Backoff.constant(1).cap(9)); Policy.from_dict((a >> a).to_dict())",
+    ],
+)
+def test_a_fresh_interpreter_imports_what_it_needs(code: str):
+    """In a fresh interpreter, each operation imports its modules at the first use."""
+    subprocess.run([sys.executable, "-c", f"from redrive.policy import Backoff, Policy; {code}"], check=True)

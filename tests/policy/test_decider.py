@@ -519,6 +519,15 @@ def test_there_is_a_quick_answer_for_the_commonest_case(policy: Policy, quick: f
     assert quick == policy.quick(OSError(), 2, 1.0, 0.5)
 
 
+def test_only_the_delays_of_the_first_retries_are_kept():
+    """Policies keep the delays of 64 retries, and compute equal delays for the others."""
+    policy = Policy(on=OSError, attempts=None, deadline="1h", backoff=Backoff.constant(1), jitter="none")
+    for attempts in range(1, 100):
+        assert "backoff" == decide(policy, attempts=attempts).rule
+
+    assert [64] == [len(delays) for delays in policy._memo.delays]
+
+
 @pytest.mark.parametrize("kind", [OSError, ValueError])
 def test_quick_answers_do_not_depend_on_what_was_asked_before(kind: type[Exception]):
     """At any attempt, near or far, asked once or again, there is a quick answer if and only if there is a retry."""
@@ -536,4 +545,4 @@ def test_classes_made_on_the_fly_do_not_fill_the_memory():
         assert "backoff" == decide(policy, Failure.of(kind())).rule
         assert 0.1 == policy.quick(kind(), 1, 0.0, 0.5)
 
-    assert max(len(policy._verdicts), len(policy._kinds)) <= decider._REMEMBERED
+    assert max(len(policy._memo.verdicts), len(policy._memo.waits)) <= decider._REMEMBERED

@@ -215,8 +215,9 @@ class Backoff(Value):
 
 
 def _make(kind: str, *args: object, **options: object) -> Backoff:
-    if kind not in KINDS:  # schedules made of schedules are imported at their first use
-        pass
+    if kind not in KINDS:
+        # Schedules made of schedules are imported at their first use, and register themselves.
+        import redrive.policy.compose  # noqa: F401
     make: Callable[..., Backoff] = KINDS[kind]
     return make(*args, **options)
 

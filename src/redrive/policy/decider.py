@@ -28,7 +28,7 @@ from redrive.policy.fields import FIELDS
 from redrive.policy.jitter import Jitter
 from redrive.policy.reason import Reason
 from redrive.policy.rule import Rule
-from redrive.policy.treatment import NO_WAIT, REMEMBERED, Track, Wait
+from redrive.policy.treatment import NO_WAIT, REMEMBERED, Delay, Memo, Treatment, Wait
 from redrive.policy.value import Value, freeze
 
 __all__ = ["Decider"]
@@ -44,18 +44,7 @@ _new = tuple.__new__
 class Decider(Value):
     """The fields of a policy, and its decisions."""
 
-    __slots__ = (
-        *FIELDS,
-        "deadline_given",
-        "_by_reason",
-        "_full",
-        "_kept",
-        "_kinds",
-        "_names",
-        "_room",
-        "_tracks",
-        "_verdicts",
-    )
+    __slots__ = (*FIELDS, "deadline_given", "_by_reason", "_full", "_kept", "_memo", "_names", "_room", "_treatments")
     on: tuple[str, ...] | Classifier | None
     on_result: Predicate | None
     attempts: int | None
@@ -76,12 +65,11 @@ class Decider(Value):
     breaker: object
     hedge: object
     _names: frozenset[str] | None
-    _tracks: tuple[Track, ...]
-    _verdicts: dict[object, int]
+    _treatments: tuple[Treatment, ...]
+    _memo: Memo
     _by_reason: bool
     _full: bool
     _kept: int
-    _kinds: dict[type, dict[int, Wait]]
     _room: float
 
     def _prepare(self) -> None:
@@ -89,12 +77,11 @@ class Decider(Value):
         freeze(self, "_names", frozenset(self.on) if isinstance(self.on, tuple) else None)
         named = [*(self._names or ()), *(name for rule in self.rules for name in rule.on)]
         freeze(self, "_by_reason", any("." not in name for name in named))
-        freeze(self, "_verdicts", {})
         freeze(self, "_full", self.jitter.kind == "full")
-        freeze(self, "_kinds", {})
         freeze(self, "_room", inf if self.deadline is None else self.deadline.total_seconds())
-        freeze(self, "_tracks", _tracks(self))
-        memories = {track.memory for track in self._tracks} - {None}
+        freeze(self, "_treatments", _treatments(self))
+        freeze(self, "_memo", Memo(self._treatments))
+        memories = {treatment.memory for treatment in self._treatments} - {None}
         freeze(self, "_kept", len(self.rules) + len(memories))
 
     @property
@@ -129,7 +116,7 @@ class Decider(Value):
         if failure.permanent is not None:
             return GiveUp(failure.permanent, "permanent")
         if failure.candidate is None and not failure.leaves:
-            verdict = self._verdicts.get((failure.types, failure.reason) if self._by_reason else failure.types)
+            verdict = self._memo.verdicts.get((failure.types, failure.reason) if self._by_reason else failure.types)
             if verdict is None:
                 verdict = self._remember(failure)
         else:
@@ -138,23 +125,23 @@ class Decider(Value):
             return _unmatched(failure)
         if failure.stage is _IN_FLIGHT and not self.idempotent and not Reason.of(failure.reason)[1]:
             return _UNKNOWN_OUTCOME
-        track = self._tracks[verdict]
+        treatment = self._treatments[verdict]
         count = retry = history.attempts
         if self.rules:
             count, retry = self._counts(verdict, history)
-        if track.limit is not None and count >= track.limit:
-            return track.used_up(count)
-        wait = track.waits.get(retry) or track.look_up(retry)
+        if treatment.limit is not None and count >= treatment.limit:
+            return treatment.used_up(count)
+        wait = self._memo.delays[verdict].get(retry) or self._delay(verdict, retry)
         if wait is None:
-            return track.ended()
+            return treatment.ended()
         nominal, low, whole = wait
         if nominal == low:
             delay = whole
-        elif self._full and not track.draws:
+        elif self._full and not treatment.backoff.draws:
             delay = timedelta(0, low + sample * (nominal - low))
         else:
-            delay = self._draw(track, wait, retry, history, sample)
-        decision: Retry = _new(Retry, (delay, whole, track.name))
+            delay = self._draw(treatment, wait, retry, history, sample)
+        decision: Retry = _new(Retry, (delay, whole, treatment.name))
         if failure.hint is not None:
             hinted = self._apply_hint(failure, failure.hint, decision, sample)
             if isinstance(hinted, GiveUp):
@@ -167,6 +154,13 @@ class Decider(Value):
             if elapsed + decision.delay >= self.deadline:
                 return past_deadline(decision, now, elapsed, self.deadline, self.over_deadline)
         return decision
+
+    def _delay(self, verdict: int, retry: int) -> Delay | None:
+        """Compute the delay of a treatment before a retry, and keep it if it is one of the first."""
+        delay = self._treatments[verdict].delay(retry)
+        if delay is not None and retry <= REMEMBERED:
+            self._memo.delays[verdict][retry] = delay
+        return delay
 
     def quick(self, exception: BaseException, attempts: int, elapsed: float, sample: float) -> float | None:
         """Return the wait in the common case, without building a failure, a history and a decision.
@@ -184,7 +178,7 @@ class Decider(Value):
             The seconds to wait (`decide` would round them to microseconds); None: use `decide`.
         """
         try:
-            low, spread = self._kinds[type(exception)][attempts]
+            low, spread = self._memo.waits[type(exception)][attempts]
         except KeyError:
             low, spread = self._learn(type(exception), attempts)
         if (
@@ -198,12 +192,12 @@ class Decider(Value):
 
     def _learn(self, kind: type[BaseException], attempts: int) -> Wait:
         """Compute the wait after this number of attempts for a class of exceptions, and keep it for `quick`."""
-        waits = self._kinds.get(kind)
+        waits = self._memo.waits.get(kind)
         if waits is None:
-            if len(self._kinds) >= _REMEMBERED:
-                self._kinds.clear()
-            waits = self._kinds[kind] = {}
-        wait = self._tracks[0].wait(attempts) if self._is_simple(kind) else NO_WAIT
+            if len(self._memo.waits) >= _REMEMBERED:
+                self._memo.waits.clear()
+            waits = self._memo.waits[kind] = {}
+        wait = self._treatments[0].wait(attempts) if self._is_simple(kind) else NO_WAIT
         if attempts <= REMEMBERED:
             waits[attempts] = wait
         return wait
@@ -211,18 +205,23 @@ class Decider(Value):
     def _is_simple(self, kind: type[BaseException]) -> bool:
         """Return True if `quick` may answer for a class of exceptions."""
         types, ordinary = names_of_class(kind)
-        track = self._tracks[0]
-        simple = not self.rules and not callable(self.on) and (track.fixed or (self._full and not track.draws))
+        treatment = self._treatments[0]
+        drawn_here = self._full and not treatment.backoff.draws
+        simple = (
+            not self.rules
+            and not callable(self.on)
+            and ((treatment.unchanged and not treatment.backoff.draws) or drawn_here)
+        )
         return ordinary and simple and self._judge(Failure(types)) == _PLAIN
 
     def _draw(
-        self, track: Track, wait: tuple[float, float, timedelta], retry: int, history: History, sample: float
+        self, treatment: Treatment, wait: tuple[float, float, timedelta], retry: int, history: History, sample: float
     ) -> timedelta:
         """Return the delay with jitter, or as drawn by a backoff that draws."""
-        if track.draws:
+        if treatment.backoff.draws:
             previous = None if history.last_delay is None else history.last_delay.total_seconds()
-            kept = 0 if track.memory is None else (*history.by_rule[track.memory :], 0)[0]
-            return span(track.backoff.draw(retry, previous, sample, (kept - 1) / _FINE if kept else None))
+            kept = 0 if treatment.memory is None else (*history.by_rule[treatment.memory :], 0)[0]
+            return span(treatment.backoff.draw(retry, previous, sample, (kept - 1) / _FINE if kept else None))
         return span(self.jitter.apply(wait[0], sample, wait[1]))
 
     def _apply_hint(self, failure: Failure, asked: timedelta, decision: Retry, sample: float) -> Retry | GiveUp:
@@ -242,9 +241,9 @@ class Decider(Value):
 
     def _remember(self, failure: Failure) -> int:
         verdict = self._judge(failure)
-        if len(self._verdicts) >= _REMEMBERED:  # a program that makes classes on the fly must not fill the memory
-            self._verdicts.clear()
-        self._verdicts[(failure.types, failure.reason) if self._by_reason else failure.types] = verdict
+        if len(self._memo.verdicts) >= _REMEMBERED:  # a program that makes classes on the fly must not fill the memory
+            self._memo.verdicts.clear()
+        self._memo.verdicts[(failure.types, failure.reason) if self._by_reason else failure.types] = verdict
         return verdict
 
     def _judge(self, failure: Failure) -> int:
@@ -274,13 +273,13 @@ class Decider(Value):
     def _counts(self, verdict: int, history: History) -> tuple[int, int]:
         """Return the executions that count against the limit, and the number of the next retry of the backoff."""
         earlier = history.by_rule
-        counted_apart = [n for n, track in zip(earlier, self._tracks, strict=False) if track.own_limit]
+        counted_apart = [n for n, treatment in zip(earlier, self._treatments, strict=False) if treatment.own_limit]
         general = max(1, history.attempts - sum(counted_apart))  # counts of another policy may not fit
         if verdict == _PLAIN:
             return general, general
         own = (earlier[verdict] if verdict < len(earlier) else 0) + 1
-        track = self._tracks[verdict]
-        return (own if track.own_limit else general), (own if track.own_backoff else general)
+        treatment = self._treatments[verdict]
+        return (own if treatment.own_limit else general), (own if treatment.own_backoff else general)
 
     def rule_for(self, failure: Failure) -> int | None:
         """Return the index of the rule that a failure matches, or None."""
@@ -323,7 +322,7 @@ class Decider(Value):
         rule = self.rule_for(failure)
         if rule is not None:
             kept[rule] += 1
-        memory = self._tracks[_PLAIN if rule is None else rule].memory
+        memory = self._treatments[_PLAIN if rule is None else rule].memory
         if memory is not None:
             kept[memory] = 1 + int(sample * _FINE)
         return tuple(kept)
@@ -334,15 +333,15 @@ class Decider(Value):
         return (self.on_result,)
 
 
-def _tracks(policy: Decider) -> tuple[Track, ...]:
+def _treatments(policy: Decider) -> tuple[Treatment, ...]:
     """Return one treatment for each rule and one for all other failures."""
     free = count(len(policy.rules))
-    jitter = {"fixed": policy.jitter.kind == "none", "upward": policy.jitter.is_upward}
+    jitter = {"unchanged": policy.jitter.kind == "none", "upward": policy.jitter.is_upward}
     general = next(free) if policy.backoff.remembers else None
-    tracks = []
+    treatments = []
     for position, rule in enumerate(policy.rules, 1):
         own = next(free) if rule.backoff is not None and rule.backoff.remembers else None
-        track = Track(
+        treatment = Treatment(
             rule.name(position),
             rule.backoff or policy.backoff,
             rule.attempts or policy.attempts,
@@ -351,8 +350,8 @@ def _tracks(policy: Decider) -> tuple[Track, ...]:
             memory=general if rule.backoff is None else own,
             **jitter,
         )
-        tracks.append(track)
-    return (*tracks, Track("backoff", policy.backoff, policy.attempts, memory=general, **jitter))
+        treatments.append(treatment)
+    return (*treatments, Treatment("backoff", policy.backoff, policy.attempts, memory=general, **jitter))
 
 
 def _unmatched(failure: Failure) -> GiveUp:

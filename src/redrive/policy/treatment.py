@@ -1,16 +1,16 @@
-"""The treatment of one kind of failure: backoff, limit and name, with computed delays kept for speed."""
+"""The treatment of one kind of failure, and the computed answers that a policy keeps for speed."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from math import inf
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from redrive.policy.backoff import Backoff
 from redrive.policy.decision import GiveUp
 from redrive.policy.duration import span
 
-__all__ = ["NO_WAIT", "REMEMBERED", "Track", "Wait"]
+__all__ = ["NO_WAIT", "REMEMBERED", "Delay", "Memo", "Treatment", "Wait"]
 
 REMEMBERED = 64
 """Number of retries with a kept delay; later delays are computed each time."""
@@ -18,70 +18,51 @@ REMEMBERED = 64
 Wait: TypeAlias = tuple[float, float]
 """The least delay and the range of the jitter above it, in seconds."""
 
+Delay: TypeAlias = tuple[float, float, timedelta]
+"""The nominal delay in seconds, the lower bound of jitter, and the nominal delay as a span."""
+
+# An infinite wait passes every deadline, so `Policy.quick` leaves the failure to `Policy.decide`.
 NO_WAIT: Wait = (inf, 0.0)
-"""The wait before a retry that there is not: it fits before no deadline."""
 
 
-class Track:
-    """The backoff, limit and name of one treatment. A policy has one for each rule and one for all other failures.
+class Treatment(NamedTuple):
+    """The backoff, limit and name for one kind of failure.
 
-    Args:
+    A policy has one treatment for each rule and one for all other failures.
+
+    Attributes:
         name: the value of `Retry.rule` and `GiveUp.rule`.
         backoff: its schedule.
         limit: executions; None for no limit.
         own_limit: the limit is the rule's, not the policy's.
         own_backoff: the schedule is the rule's, not the policy's.
-        fixed: delays have no jitter.
+        unchanged: delays have no jitter.
         upward: jitter only makes delays longer.
         memory: index in `History.by_rule` of the sample that the schedule keeps; None if it keeps none.
     """
 
-    __slots__ = ("backoff", "draws", "fixed", "limit", "memory", "name", "own_backoff", "own_limit", "upward", "waits")
+    name: str
+    backoff: Backoff
+    limit: int | None
+    own_limit: bool = False
+    own_backoff: bool = False
+    unchanged: bool = False
+    upward: bool = False
+    memory: int | None = None
 
-    def __init__(  # noqa: PLR0913 - keyword-only flags, set in one place
-        self,
-        name: str,
-        backoff: Backoff,
-        limit: int | None,
-        *,
-        own_limit: bool = False,
-        own_backoff: bool = False,
-        fixed: bool,
-        upward: bool = False,
-        memory: int | None = None,
-    ) -> None:
-        self.name = name
-        self.backoff = backoff
-        self.limit = limit
-        self.own_limit = own_limit
-        self.own_backoff = own_backoff
-        self.draws = backoff.draws
-        self.fixed = fixed and not backoff.draws
-        self.upward = upward
-        self.memory = memory
-        self.waits: dict[int, tuple[float, float, timedelta]] = {}
-
-    def look_up(self, retry: int) -> tuple[float, float, timedelta] | None:
-        """Return the nominal delay before a retry in seconds, the lower bound of jitter, and the delay as a span.
-
-        Equal numbers mean that no random draw is needed. With upward jitter the lower bound is -1, so that a delay is
-        drawn even if it equals the floor.
-        """
+    def delay(self, retry: int) -> Delay | None:
+        """Return the delay before a retry; None if the schedule has ended."""
         nominal = self.backoff.delay(retry)
         if nominal is None:
             return None
-        low = nominal if self.fixed else self.backoff.lowest(retry)
-        wait = (nominal, -1.0 if self.upward else low, span(nominal))
-        if retry <= REMEMBERED:
-            self.waits[retry] = wait
-        return wait
+        # Equal numbers mean that no sample is drawn. Upward jitter is drawn even if the delay equals its floor.
+        low = nominal if self.unchanged and not self.backoff.draws else self.backoff.lowest(retry)
+        return nominal, -1.0 if self.upward else low, span(nominal)
 
     def wait(self, count: int) -> Wait:
         """Return the wait after ``count`` executions; the jitter of the policy must be full or none."""
-        if self.limit is not None and count >= self.limit:
-            return NO_WAIT
-        wait = self.waits.get(count) or self.look_up(count)
-        return NO_WAIT if wait is None else (wait[1], wait[0] - wait[1])
+        delay = None if self.limit is not None and count >= self.limit else self.delay(count)
+        return NO_WAIT if delay is None else (delay[1], delay[0] - delay[1])
 
     def used_up(self, count: int) -> GiveUp:
         """Return the decision when all executions of this treatment are used."""
@@ -93,3 +74,23 @@ class Track:
         """Return the decision when the schedule has no further delay."""
         length = self.backoff.length
         return GiveUp(f"all {length} retries of the backoff are used", "backoff")
+
+
+class Memo:
+    """Computed answers of one policy. They change no decision and are not part of the policy's value.
+
+    Args:
+        treatments: those of the policy.
+
+    Attributes:
+        verdicts: for the class names of a failure (and its reason), the index of its treatment, or -2 for none.
+        delays: for each treatment, the delays of the first retries.
+        waits: for a class of exceptions, the wait after each number of executions; see `Policy.quick`.
+    """
+
+    __slots__ = ("delays", "verdicts", "waits")
+
+    def __init__(self, treatments: tuple[Treatment, ...]) -> None:
+        self.verdicts: dict[object, int] = {}
+        self.delays: tuple[dict[int, Delay], ...] = tuple([{} for _ in treatments])
+        self.waits: dict[type, dict[int, Wait]] = {}
