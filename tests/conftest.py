@@ -7,6 +7,7 @@ so helpers are imported by their path from the root: ``from tests.architecture.s
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 from collections import Counter
 
@@ -52,7 +53,15 @@ class Times:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the plugins; times are added up in the process that prints the summary."""
-    config.pluginmanager.register(Complete(config))
-    if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Times())
+    """Register the plugins; summaries are made in the process that prints them."""
+    plugins = config.pluginmanager
+    plugins.register(Complete(config))
+    if hasattr(config, "workerinput"):
+        return
+    plugins.register(Times())
+    if config.getoption("numprocesses", None):
+        # The first process of pytest-xdist collects no tests, so it does not load these files by itself.
+        for name in ("conformance", "simulation"):
+            module = importlib.import_module(f"tests.{name}.conftest")
+            if not plugins.is_registered(module):
+                plugins.register(module)

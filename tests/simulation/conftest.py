@@ -11,7 +11,7 @@ import pytest
 from tests.simulation.database import template
 from tests.simulation.replay import memory_folder
 
-_FIGURES: pytest.StashKey[list[str]] = pytest.StashKey()
+_FIGURE = "simulation"
 
 
 @pytest.fixture(scope="session")
@@ -30,10 +30,12 @@ def image(folder: Path) -> bytes:
 @pytest.fixture
 def figure(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Add a line to the summary of the run."""
-    return request.config.stash.setdefault(_FIGURES, []).append
+    return lambda line: request.node.user_properties.append((_FIGURE, line))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the figures of the simulations."""
-    for line in config.stash.get(_FIGURES, []):
-        terminalreporter.write_line(f"simulation: {line}")
+    for report in terminalreporter.stats.get("passed", ()):
+        for key, line in report.user_properties:
+            if key == _FIGURE:
+                terminalreporter.write_line(f"simulation: {line}")
