@@ -30,12 +30,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-class Times:
-    """The time that the tests of each folder take, in all processes together."""
+class Summary:
+    """The seconds of each folder in all processes together, and the properties ``figure`` that tests have recorded."""
 
     def __init__(self) -> None:
         self._seconds: Counter[str] = Counter()
         self._tests: Counter[str] = Counter()
+        self._figures: list[object] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add the duration of a test, or of its set-up or tear-down."""
@@ -43,6 +44,8 @@ class Times:
         folder = "/".join(path.split("/")[:2])
         self._seconds[folder] += report.duration
         self._tests[folder] += report.when == "call"
+        if report.when == "call":
+            self._figures += [value for key, value in report.user_properties if key == "figure"]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the folders, the longest time first."""
@@ -50,6 +53,8 @@ class Times:
         for folder, seconds in self._seconds.most_common():
             terminalreporter.write_line(f"{seconds:8.1f} s {self._tests[folder]:6} tests  {folder}")
         terminalreporter.write_line(f"{self._seconds.total():8.1f} s {self._tests.total():6} tests")
+        for figure in self._figures:
+            terminalreporter.write_line(str(figure))
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -58,10 +63,9 @@ def pytest_configure(config: pytest.Config) -> None:
     plugins.register(Complete(config))
     if hasattr(config, "workerinput"):
         return
-    plugins.register(Times())
+    plugins.register(Summary())
     if config.getoption("numprocesses", None):
-        # The first process of pytest-xdist collects no tests, so it does not load these files by itself.
-        for name in ("conformance", "simulation"):
-            module = importlib.import_module(f"tests.{name}.conftest")
-            if not plugins.is_registered(module):
-                plugins.register(module)
+        # The first process of pytest-xdist collects no tests, so it does not load this file by itself.
+        module = importlib.import_module("tests.conformance.conftest")
+        if not plugins.is_registered(module):
+            plugins.register(module)

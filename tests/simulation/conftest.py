@@ -11,8 +11,6 @@ import pytest
 from tests.simulation.database import template
 from tests.simulation.replay import memory_folder
 
-_FIGURE = "simulation"
-
 
 @pytest.fixture(scope="session")
 def folder() -> Iterator[Path]:
@@ -30,12 +28,4 @@ def image(folder: Path) -> bytes:
 @pytest.fixture
 def figure(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Add a line to the summary of the run."""
-    return lambda line: request.node.user_properties.append((_FIGURE, line))
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the figures of the simulations."""
-    for report in terminalreporter.stats.get("passed", ()):
-        for key, line in report.user_properties:
-            if key == _FIGURE:
-                terminalreporter.write_line(f"simulation: {line}")
+    return lambda line: request.node.user_properties.append(("figure", f"simulation: {line}"))
