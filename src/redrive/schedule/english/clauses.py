@@ -16,8 +16,6 @@ from redrive.schedule.english.spans import some
 from redrive.schedule.english.tokens import Reader
 from redrive.schedule.options import Strategy
 
-__all__ = ["clause", "ended", "nested"]
-
 _START = ("start refresh", "refresh should start", "refresh is configured to run", "refresh", "run")
 _GUARDS = frozenset({"allow", "on", "give", "but", "do", "keep", "ignore", "time", "then"})
 _STRATEGIES = {

@@ -8,8 +8,6 @@ from redrive.schedule.english.spans import number, span
 from redrive.schedule.english.tokens import Reader
 from redrive.schedule.options import Action, Exhausted
 
-__all__ = ["action", "gives_up", "giving_up", "terminal", "waits"]
-
 
 def terminal(reader: Reader, notes: Notes) -> Header | None:
     """Read what the last failure leads to.

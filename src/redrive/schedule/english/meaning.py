@@ -12,8 +12,6 @@ from redrive.schedule.rule import Freq, RecurrenceRule, WeekDay
 from redrive.schedule.schedule import ANCHOR
 from redrive.schedule.timezone import Gap
 
-__all__ = ["FREQS", "Heard", "rules"]
-
 FREQS = {
     "second": Freq.SECONDLY, "minute": Freq.MINUTELY, "hour": Freq.HOURLY, "day": Freq.DAILY, "week": Freq.WEEKLY,
     "month": Freq.MONTHLY,

@@ -9,8 +9,6 @@ from redrive.schedule.english.tokens import TextLine
 from redrive.schedule.options import Action, Exhausted, Strategy
 from redrive.schedule.schedule import Schedule
 
-__all__ = ["Header", "Notes"]
-
 
 @dataclass(frozen=True)
 class Header:

@@ -12,8 +12,6 @@ from redrive.schedule.english.notes import Header, Notes
 from redrive.schedule.english.tokens import Reader, TextLine, lines
 from redrive.schedule.options import Exhausted, Strategy
 
-__all__ = ["parse"]
-
 P = TypeVar("P")
 
 

@@ -23,8 +23,6 @@ from redrive.schedule.rule import RecurrenceRule, WeekDay
 from redrive.schedule.schedule import ANCHOR, Schedule
 from redrive.schedule.timezone import Gap, zone
 
-__all__ = ["DAY_NAMES", "begins", "recurrence"]
-
 T = TypeVar("T")
 
 DAY_NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")

@@ -8,8 +8,6 @@ from datetime import timedelta
 from redrive.schedule.english.tokens import Reader
 from redrive.schedule.options import LONGEST
 
-__all__ = ["UNITS", "number", "ordinal", "some", "span", "written", "written_ordinal"]
-
 _SMALL = [
     "zero",
     "one",

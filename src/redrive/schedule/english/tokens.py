@@ -8,8 +8,6 @@ from typing import NoReturn
 
 from redrive.errors import ScheduleSyntaxError
 
-__all__ = ["Reader", "TextLine", "Token", "lines", "quoted"]
-
 _SAME = str.maketrans({"“": '"', "”": '"', "„": '"', "\u2019": "'", "\u00a0": " ", "`": " ", "\t": " "})
 _BULLET = re.compile(r"(?:[-*•]|\d+[.)])(?=\s)\s*")
 _TOKEN = re.compile(

@@ -16,9 +16,6 @@ from redrive.schedule.rule import Freq, RecurrenceRule, WeekDay
 from redrive.schedule.schedule import ANCHOR, Schedule
 from redrive.schedule.timezone import Gap
 
-__all__ = ["text"]
-
-
 _STRATEGIES = {
     Strategy.UNTIL_SUCCESS: "Keep retrying until it succeeds",
     Strategy.UNTIL_PLANNED: "Retry until the next scheduled refresh",
