@@ -16,19 +16,7 @@ P = TypeVar("P")
 
 
 def parse(text: str, make: Callable[..., P], *, start: datetime | None = None) -> P:
-    """Read a refresh policy; see `redrive.schedule.policy.RefreshPolicy.parse`.
-
-    Args:
-        text: sentences.
-        make: makes a policy of its fields.
-        start: from when a schedule counts that does not say it, naive.
-
-    Returns:
-        The policy.
-
-    Raises:
-        ScheduleSyntaxError: something is not understood, or means nothing, with its line and its column.
-    """
+    """Parse a refresh policy; see `redrive.schedule.RefreshPolicy.parse`. ``make`` builds it from its fields."""
     found = lines(text)
     if not found:
         raise ScheduleSyntaxError.at("not understood: there is nothing; write when it is refreshed", 1, 1)

@@ -179,7 +179,7 @@ def some(reader: Reader) -> timedelta:
 
 
 def _part(reader: Reader) -> tuple[float, timedelta] | None:
-    """A number and a unit of a fixed length."""
+    """Parse a number and a unit of a fixed length."""
     begin = reader.place
     count = number(reader)
     unit = UNITS.get(reader.word)
