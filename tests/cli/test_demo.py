@@ -101,7 +101,7 @@ def test_nothing_is_lost_and_everything_is_told(environment):
     assert (0, "") == (said.status, said.err)
     assert said.sentence.startswith("30 events in: ")
     assert ", 0 lost; " in said.sentence
-    assert said.sentence.endswith("under the same idempotency key.")
+    assert said.sentence.endswith(" by their idempotency key.")
     assert 30 == said.number("events in") == said.number("delivered") + said.number("caught")
     assert said.number("after retries") > 0
     assert said.number("repeats under the same key") > 0

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import signal
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,28 +13,19 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from redrive.cli.demo.audit import Audit, Fate, Finding, Request
-from redrive.cli.demo.events import complaint, take
-from redrive.cli.demo.files import Files, program_folder
-from redrive.cli.demo.progress import Counts, LiveDisplay, PlainDisplay, display_for
-from redrive.cli.demo.report import Rescue, Run, rows, sentence, show_report
-from redrive.cli.demo.signals import Interrupts
+from redrive.cli.demo.audit import Fate, LedgerLine, Result, Verdict, rows, sentence, show_report
+from redrive.cli.demo.run import Demo, Display, Files
 from redrive.errors import ConfigurationError
+
+# The package and its command have the same name.
+_DEMO = importlib.import_module("redrive.cli.demo")
+events_of, program_folder, take = _DEMO._events, _DEMO.program_folder, _DEMO.take
 
 
 class Event(msgspec.Struct):
     """Any event."""
 
     id: str
-
-
-@dataclass
-class Line:
-    """A broken line."""
-
-    number: int
-    text: str
-    why: str
 
 
 @dataclass
@@ -58,17 +51,18 @@ def test_as_many_events_as_asked_for_each_with_its_own_id(count, expected):
     assert expected == [event.id for event in take([Event("a"), Event("b"), Event("c")], count)]
 
 
-def test_a_complaint_names_file_line_reason_and_text():
-    """A person can find the broken line and see what is wrong with it."""
-    said = complaint("in.jsonl", Line(17, "hello", "JSON is malformed"))
-    assert "in.jsonl, line 17 is no event and is left out (JSON is malformed): hello" == said
+def test_broken_lines_are_printed_with_file_number_reason_and_text(tmp_path, capsys):
+    """Readers find the line and see what is wrong with it; of a huge line they see the beginning."""
+    path = tmp_path / "in.jsonl"
+    path.write_text('{"id":"e","type":"t","created_at":"2026-01-01T00:00:00Z","data":{}}\nhello\n' + "x" * 20_000)
+    events, broken = events_of(program_folder(), path, None)
+    first, second = capsys.readouterr().err.splitlines()
 
-
-def test_a_complaint_about_a_huge_line_is_short():
-    """20 KB of text do not land on the terminal."""
-    said = complaint("in.jsonl", Line(1, "x" * 20_000, "cut"))
-    assert "x" * 100 + "... (20000 characters)" in said
-    assert len(said) < 250
+    assert (["e"], 2) == ([event.id for event in events], broken)
+    assert first.startswith("redrive demo: in.jsonl, line 2 is not an event and is left out (JSON is malformed")
+    assert first.endswith("): hello")
+    assert second.endswith("x" * 100 + "... (20000 characters)")
+    assert len(second) < 250
 
 
 # ------------------------------------------------------------------------------------------------------------- files
@@ -106,7 +100,7 @@ def test_no_two_files_of_a_database_coincide():
     """Whatever the database is called, ledger, dead letters and log have other names."""
     for name in ("a.db", "a.log", "a.jsonl", "a"):
         files = Files(Path("/data") / name)
-        assert 4 == len({files.database, files.ledger, files.dead_letters, files.log})
+        assert 4 == len({files.database, *map(files.beside, ("ledger.jsonl", "dead-letters.jsonl", "log"))})
 
 
 def test_the_example_is_found():
@@ -117,77 +111,77 @@ def test_the_example_is_found():
 # ----------------------------------------------------------------------------------------------------------- display
 
 
-def plain() -> tuple[PlainDisplay, Clock, io.StringIO]:
-    """A display that prints lines, its clock, and what it printed."""
-    clock, said = Clock(), io.StringIO()
-    return PlainDisplay(Console(file=said, width=40), clock), clock, said
+def plain() -> tuple[Display, Clock, io.StringIO]:
+    """Return a display that prints lines, its clock, and its output."""
+    clock, output = Clock(), io.StringIO()
+    return Display(Console(file=output, width=40), clock), clock, output
 
 
-def test_without_a_terminal_there_are_plain_lines():
-    """No escape codes, no redrawing."""
-    assert isinstance(display_for(Console(file=io.StringIO()), Clock()), PlainDisplay)
-
-
-def test_a_terminal_that_cannot_redraw_gets_plain_lines(monkeypatch):
+def test_terminals_that_cannot_redraw_get_plain_lines(monkeypatch):
     """TERM=dumb is a terminal without a cursor."""
     monkeypatch.setenv("TERM", "dumb")
-    assert isinstance(display_for(Console(file=io.StringIO(), force_terminal=True), Clock()), PlainDisplay)
+    output = io.StringIO()
+    Display(Console(file=output, force_terminal=True), Clock()).show(Counter(delivered=7), 10)
+
+    assert "  0.0 s  queued 0  running 0  retrying 0  delivered 7  caught 0  of 10\n" == output.getvalue()
 
 
-def test_a_plain_line_has_time_and_all_five_counts_unwrapped():
-    """One line says everything, however narrow the console."""
-    display, clock, said = plain()
+def test_plain_lines_have_the_time_and_all_five_counts_unwrapped():
+    """One line has everything, however narrow the console is."""
+    display, clock, output = plain()
     clock.time = 2.5
-    display.show(Counts(queued=1, running=2, retrying=3, delivered=4, caught=5), 15)
-    assert "  2.5 s  queued 1  running 2  retrying 3  delivered 4  caught 5  of 15\n" == said.getvalue()
+    display.show(Counter(queued=1, running=2, retrying=3, delivered=4, caught=5), 15)
+
+    assert "  2.5 s  queued 1  running 2  retrying 3  delivered 4  caught 5  of 15\n" == output.getvalue()
 
 
-def test_plain_lines_come_once_a_second_and_only_with_news():
-    """Counts that come too early are held back, those that say nothing new are left out."""
-    display, clock, said = plain()
+def test_plain_lines_come_once_a_second_and_only_with_changes():
+    """Counts that come too early are held back, unchanged ones are left out."""
+    display, clock, output = plain()
     for time, delivered in ((0.0, 1), (0.9, 2), (1.0, 3), (2.5, 3), (3.0, 4)):
         clock.time = time
-        display.show(Counts(delivered=delivered), 9)
-    told = [line.split("delivered ")[1][0] for line in said.getvalue().splitlines()]
-    assert ["1", "3", "4"] == told
+        display.show(Counter(delivered=delivered), 9)
+
+    assert ["1", "3", "4"] == [line.split("delivered ")[1][0] for line in output.getvalue().splitlines()]
 
 
-def test_counts_that_were_held_back_are_told_at_the_end():
-    """The last line of counts is the last state."""
-    display, _, said = plain()
-    display.show(Counts(), 9)
-    display.show(Counts(delivered=9), 9)
+def test_counts_that_were_held_back_are_printed_at_the_end():
+    """Closing prints the last state."""
+    display, _, output = plain()
+    display.show(Counter(), 9)
+    display.show(Counter(delivered=9), 9)
     display.close()
-    assert "delivered 9" in said.getvalue().splitlines()[-1]
+
+    assert "delivered 9" in output.getvalue().splitlines()[-1]
 
 
-def test_a_terminal_sees_bar_and_counts():
-    """The live display draws the numbers, and prints notes above them."""
-    said = io.StringIO()
-    display = display_for(Console(file=said, force_terminal=True, width=100), Clock())
-    assert isinstance(display, LiveDisplay)
-    display.show(Counts(running=2, delivered=7), 10)
+def test_terminals_get_a_bar_and_counts():
+    """Notes are printed above them."""
+    output = io.StringIO()
+    display = Display(Console(file=output, force_terminal=True, width=100), Clock())
+    display.show(Counter(running=2, delivered=7), 10)
     display.note("worker 1 [is] killed")
     display.close()
-    assert "7/10" in said.getvalue()
-    assert "worker 1 [is] killed" in said.getvalue()
+
+    assert "7/10" in output.getvalue()
+    assert "worker 1 [is] killed" in output.getvalue()
 
 
 # ------------------------------------------------------------------------------------------------------------ report
 
 FINDINGS = (
-    Finding(1, Fate.DELIVERED, 1),
-    Finding(2, Fate.DELIVERED, 3),
-    Finding(3, Fate.CAUGHT, 7),
-    Finding(4, Fate.GONE, 1),
+    Verdict(1, Fate.DELIVERED, 1),
+    Verdict(2, Fate.DELIVERED, 3),
+    Verdict(3, Fate.CAUGHT, 7),
+    Verdict(4, Fate.GONE, 1),
 )
 REQUESTS = (
-    Request("k2", 1, None, accepted=True, duplicate=False),
-    Request("k2", 2, 200, accepted=False, duplicate=True),
+    LedgerLine("k2", 1, None, accepted=True, duplicate=False),
+    LedgerLine("k2", 2, 200, accepted=False, duplicate=True),
 )
 
 
-def report(run: Run, *, terminal: bool) -> str:
+def report(run: Result, *, terminal: bool) -> str:
     """What is printed about a run."""
     said = io.StringIO()
     show_report(Console(file=said, force_terminal=terminal, width=120), run)
@@ -198,19 +192,19 @@ def test_the_sentence_says_it_all():
     """Events in, delivered, after retries, caught, lost, repeats."""
     expected = (
         "4 events in: 2 delivered, 1 of them after retries, 2 caught, 0 lost; "
-        "1 times the receiver saw a repeat under the same idempotency key."
+        "the receiver recognised 1 repeats by their idempotency key."
     )
-    assert expected == sentence(Run(Audit(FINDINGS, REQUESTS)))
+    assert expected == sentence(Result(FINDINGS, REQUESTS))
 
 
 def test_what_is_still_queued_is_in_the_sentence():
     """After an interruption the sentence says how much is left."""
-    assert "0 lost, 1 still queued;" in sentence(Run(Audit((Finding(1, Fate.UNFINISHED, 0),), ())))
+    assert "0 lost, 1 still queued;" in sentence(Result((Verdict(1, Fate.UNFINISHED, 0),)))
 
 
 def test_the_table_adds_up():
     """Delivered, caught and lost are the events; their parts are they."""
-    table = {name.strip(): number for name, number, _ in rows(Run(Audit(FINDINGS, REQUESTS)))}
+    table = {name.strip(): number for name, number, _ in rows(Result(FINDINGS, REQUESTS))}
     assert table["events in"] == table["delivered"] + table["caught"] + table["lost"]
     assert table["delivered"] == table["at the first attempt"] + table["after retries"]
     assert table["caught"] == table["gone (410), no retry"] + table["retries exhausted"]
@@ -218,32 +212,32 @@ def test_the_table_adds_up():
 
 def test_the_table_fits_into_eighty_columns():
     """Its longest texts, frame included, need no more than 80 columns."""
-    findings = (*FINDINGS, Finding(5, Fate.UNFINISHED, 1))
-    run = Run(Audit(findings, REQUESTS), left_over=9, broken=1, withheld=1, rescue=Rescue("worker 12", frozenset({1})))
+    findings = (*FINDINGS, Verdict(5, Fate.UNFINISHED, 1))
+    run = Result(findings, REQUESTS, left_over=9, broken=1, withheld=1, killed="worker 12", held=frozenset({1}))
     widths = [max(len(str(row[column])) for row in rows(run)) for column in range(3)]
     assert sum(widths[::2]) + len("number") + 10 <= 80
 
 
 def test_lost_events_are_named():
     """A loss is told with the job and with what is missing."""
-    run = Run(Audit((Finding(7, Fate.LOST, 1, "the receiver never answered 2xx under its key"),), ()))
+    run = Result((Verdict(7, Fate.LOST, 1, "the receiver never answered 2xx under its key"),))
     assert "lost: job 7: the receiver never answered 2xx under its key\n" in report(run, terminal=False)
 
 
 def test_a_report_without_a_terminal_is_plain_text():
     """No frames, no escape codes, and the sentence stands last."""
-    said = report(Run(Audit(FINDINGS, REQUESTS)), terminal=False)
+    said = report(Result(FINDINGS, REQUESTS), terminal=False)
     assert said.isascii()
     assert "\x1b" not in said
-    assert sentence(Run(Audit(FINDINGS, REQUESTS))) == said.splitlines()[-1]
+    assert sentence(Result(FINDINGS, REQUESTS)) == said.splitlines()[-1]
 
 
 def test_a_report_in_a_terminal_is_a_table():
     """A frame around the numbers, and the sentence below."""
-    said = report(Run(Audit(FINDINGS, REQUESTS), seconds=12.3), terminal=True)
+    said = report(Result(FINDINGS, REQUESTS, seconds=12.3), terminal=True)
     assert "after 12.3 s" in said
     assert "┃" in said
-    assert sentence(Run(Audit(FINDINGS, REQUESTS))) in said
+    assert sentence(Result(FINDINGS, REQUESTS)) in said
 
 
 @pytest.mark.parametrize(
@@ -251,37 +245,21 @@ def test_a_report_in_a_terminal_is_a_table():
 )
 def test_the_killed_workers_jobs_are_followed_up(jobs, told):
     """The table says how many deliveries the killed worker held and how many of them were finished by others."""
-    findings = (*FINDINGS, Finding(5, Fate.LOST, 1, "gone"))
-    run = Run(Audit(findings, ()), rescue=Rescue("worker 1", frozenset(jobs)))
+    findings = (*FINDINGS, Verdict(5, Fate.LOST, 1, "gone"))
+    run = Result(findings, killed="worker 1", held=frozenset(jobs))
     assert ("held by worker 1 when killed", 2, told) == rows(run)[-1]
 
 
 # ----------------------------------------------------------------------------------------------------------- signals
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_the_first_signal_asks_and_the_second_stops(number):
+def test_the_first_signal_asks_and_the_second_stops():
     """Once sets a flag, twice raises KeyboardInterrupt."""
-    with Interrupts() as interrupts:
-        assert not interrupts.asked
-        signal.raise_signal(number)
-        assert interrupts.asked
-        with pytest.raises(KeyboardInterrupt):
-            signal.raise_signal(number)
+    demo = object.__new__(Demo)
+    demo._asked = False
+    demo._interrupt(signal.SIGINT, None)
+    asked = demo._asked
 
-
-def test_a_third_signal_is_not_heard_while_everything_is_taken_down():
-    """After `ignore` nothing interrupts any more."""
-    with Interrupts() as interrupts:
-        signal.raise_signal(signal.SIGINT)
-        interrupts.ignore()
-        signal.raise_signal(signal.SIGINT)
-        assert interrupts.asked
-
-
-def test_the_handlers_are_given_back():
-    """What handled the signals before handles them again afterwards."""
-    before = signal.getsignal(signal.SIGINT)
-    with Interrupts():
-        assert before != signal.getsignal(signal.SIGINT)
-    assert before == signal.getsignal(signal.SIGINT)
+    assert asked
+    with pytest.raises(KeyboardInterrupt):
+        demo._interrupt(signal.SIGINT, None)

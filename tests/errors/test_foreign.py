@@ -26,12 +26,12 @@ def raised(error: Exception) -> Exception:
 
 
 def test_an_exception_is_described_by_its_class_and_text():
-    """Exceptions are described by class and text, and by the class alone if the text is empty."""
+    """An empty text leaves the class alone."""
     assert ["ValueError: odd", "ValueError"] == [summary(ValueError("odd")), summary(ValueError())]
 
 
 def test_an_exception_without_a_readable_text_is_described_by_its_class():
-    """If the text cannot be read, the description names the class and the error of its method."""
+    """The remark says what its method has raised."""
     assert "Hostile: <no message: SystemExit in Hostile.__str__>" == summary(Hostile())
 
 
@@ -45,7 +45,7 @@ def test_a_traceback_names_the_places():
 
 
 def test_a_traceback_that_cannot_be_formatted_names_the_places_all_the_same():
-    """Tracebacks that cannot be formatted still name the places, read from the frames."""
+    """The frames are read without asking the exception."""
     text = trace(raised(Hostile()))
 
     assert "in raised" in text

@@ -11,6 +11,8 @@ import pytest
 from tests.simulation.database import template
 from tests.simulation.replay import memory_folder
 
+_FIGURES: pytest.StashKey[list[str]] = pytest.StashKey()
+
 
 @pytest.fixture(scope="session")
 def folder() -> Iterator[Path]:
@@ -28,4 +30,10 @@ def image(folder: Path) -> bytes:
 @pytest.fixture
 def figure(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Add a line to the summary of the run."""
-    return lambda line: request.node.user_properties.append(("figure", f"simulation: {line}"))
+    return request.config.stash.setdefault(_FIGURES, []).append
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Print the figures of the simulations."""
+    for line in config.stash.get(_FIGURES, []):
+        terminalreporter.write_line(f"simulation: {line}")

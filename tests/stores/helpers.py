@@ -1,7 +1,8 @@
-"""The harness of the store tests: a store in one colour, with a clock that only tests advance.
+"""The harness of the store tests: a store in one colour, with a clock that moves only when told.
 
 A test of the conformance suite is written once. Its fixture `store` is a `Harness` around each store in each colour:
-`Harness.do` either waits for an operation or awaits it. A new store is one line in `STORES`."""
+`Harness.do` either waits for an operation or awaits it. A new store is one line in `STORES`.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ LONG = timedelta(days=1000)
 
 
 def seconds(count: float) -> timedelta:
-    """Return a timedelta."""
+    """A span of so many seconds."""
     return timedelta(seconds=count)
 
 
@@ -66,14 +67,14 @@ def new(  # what one may say of a job, by keyword
     payload: bytes | None = b"{}",
     **changes: Any,
 ) -> NewJob:
-    """Return a job to be enqueued, with the policy of a directive and other changes."""
+    """A job to be enqueued, under the policy of a directive and changes to it."""
     parsed = Policy.parse(retry)
     policy = (parsed.with_(**changes) if changes else parsed).durable()
     return NewJob(task, queue, priority, payload, freeze(policy), seconds(delay))
 
 
 def failed(message: str = "boom", **changes: Any) -> Failed:
-    """Return an ordinary failure."""
+    """An ordinary failure."""
     return Failed(Failure(("builtins.ValueError", "builtins.Exception"), message, **changes))
 
 
@@ -82,11 +83,12 @@ FATAL = failed("no such user", permanent="no such user", reason="GAVE_UP")
 
 
 class Harness:
-    """A store, one of its colours, and the current instant of its operations.
+    """A store, one of its colours, and the instant that its operations are told.
 
     Args:
-        url: URL of the store.
-        colour: ``sync`` or ``async``."""
+        url: of the store.
+        colour: ``sync`` or ``async``.
+    """
 
     def __init__(self, url: str, colour: str) -> None:
         self.url = url
@@ -98,7 +100,7 @@ class Harness:
 
     @property
     def raw(self) -> Store:
-        """Return the store itself."""
+        """The store itself."""
         return self._stores[0]
 
     def close(self) -> None:
@@ -142,7 +144,7 @@ class Harness:
 
     @property
     def me(self) -> int:
-        """Return a worker for tests that are not about workers."""
+        """A worker for tests that are not about workers."""
         if self._me is None:
             self._me = self.worker(lease_for=LONG)
         return self._me
@@ -199,7 +201,7 @@ class Harness:
         return self.do(leases.settle([Ending(*each, sample) for each in endings], now=self.now))
 
     def end(self, claim: Claim, outcome: Outcome = Succeeded()) -> Transition:  # noqa: B008 - a frozen value
-        """Settle one attempt with a current lease."""
+        """Settle one attempt whose lease is current."""
         (moved,) = self.settle((claim, outcome)).moved
         return moved
 
@@ -222,7 +224,7 @@ class Harness:
         return self.do(attempts.expire_waits(budget, [0.0] * budget, now=self.now))
 
     def report(self, *reports: tuple[Claim, str | None]) -> frozenset[int]:
-        """Write the progress of attempts, and return which are current."""
+        """Say how far attempts are; which of them are current?"""
         said = [attempts.ProgressReport(claim.id, claim.lease_id, details) for claim, details in reports]
         return self.do(attempts.report(said, now=self.now))
 
@@ -261,7 +263,7 @@ class Harness:
         return self.do(jobs.history(number))
 
     def progress(self, number: int) -> Progress | None:
-        """Return the last progress of one job's handler."""
+        """Read what the handler of one job last said."""
         return self.do(attempts.progress(number))
 
     def result(self, number: int) -> bytes | None:

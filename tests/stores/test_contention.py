@@ -1,8 +1,9 @@
-"""Concurrent changes of the same items on PostgreSQL: no deadlocks, and no leftovers.
+"""Whoever moves the same few things at the same time, on PostgreSQL: nobody deadlocks, and nothing is left over.
 
-Two workers settle batches, two sweep, one starts, one tracks all items over and over in changing orders, and three
-update, trigger and untrack. Each does so a number of times; a clock that all of them advance makes items due and
-overdue all the time."""
+Two workers settle batches, two sweep, one starts, one tracks everything over and over in changing orders, and three
+update, trigger and untrack. Each does so a number of times; a clock that all of them advance makes things due and
+overdue all the time.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ EVERYBODY = [_work, _work, _sweep, _sweep, _start, _track, _people, _people, _pe
 
 
 def test_whoever_moves_the_same_things_at_once():
-    """No operation fails by a deadlock, the invariants hold, and each remaining attempt belongs to its item."""
+    """Nobody is refused by a deadlock, the invariants hold, and each attempt that is left is that of its thing."""
     url = postgres.url()
     root = Clockwork(Harness(url, "sync"), DEFINITION)
     root.track(*KEYS)

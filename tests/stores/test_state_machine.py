@@ -1,9 +1,10 @@
-"""Random sequences of operations: the store behaves like the model, and the invariants hold.
+"""Whatever happens to a store, in whatever order: it does what the model says, and the invariants hold.
 
 Enqueues with and without keys, bursts, claims by several workers, endings of every kind, late endings under lost
 leases, heartbeats, crashes, sweeps, operators, pruning, and time that passes; after each step the whole store is
-compared with `tests.stores.model`, so that an unexpected change (I2), or a lost job (I3), appears at once, and the
-invariant checker must find no problem. At the end workers return and finish all jobs."""
+compared with `tests.stores.model`, so that a change that nobody made (I2), or a job that vanished (I3), shows at once,
+and the invariant checker has to find nothing. At the end workers come back and finish everything.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ ENDINGS = ("success", "failure", "fatal", "snooze", "release", "cancel", "expire
 
 
 def outcome(how: str, delay: int) -> Any:
-    """Return the ending of that name."""
+    """The ending of that name."""
     made: dict[str, Outcome] = {
         "success": Succeeded(b"1"),
         "failure": failed(),
@@ -78,7 +79,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.known) < 5)
     @rule()
     def register(self) -> None:
-        """Register a worker."""
+        """A worker arrives."""
         worker = self.store.worker(f"host:{len(self.known)}")
         assert worker not in self.known
         self.known.append(worker)
@@ -91,7 +92,7 @@ class StoreMachine(RuleBasedStateMachine):
         delay=st.sampled_from([0, 0, 1, 5]),
     )
     def enqueue(self, kind: str, queue: str, priority: int, delay: int) -> None:
-        """Enqueue a job."""
+        """Somebody enqueues a job."""
         known = KINDS[kind]
         job = new(retry=known.directive, queue=queue, priority=priority, delay=delay, idempotent=known.idempotent)
 
@@ -104,7 +105,7 @@ class StoreMachine(RuleBasedStateMachine):
         request=st.sampled_from([None, None, "k"]),
     )
     def enqueue_keyed(self, queue: str, key: str, until: str, request: str | None) -> None:
-        """Enqueue a job with a unique key, and perhaps with an idempotency key that was used before."""
+        """Somebody enqueues a job with a unique key, and perhaps under a request that was made before."""
         job = replace(
             new(retry=KINDS["plain"].directive, queue=queue),
             key=key,
@@ -115,7 +116,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(queue=st.sampled_from(QUEUES), key=st.sampled_from(["u", "w"]), payload=st.sampled_from([b"1", b"2"]))
     def debounce(self, queue: str, key: str, payload: bytes) -> None:
-        """Enqueue one more call of a burst."""
+        """Somebody makes one more call of a burst."""
         job = replace(
             new(retry=KINDS["plain"].directive, queue=queue, delay=2, payload=payload),
             key=key,
@@ -148,7 +149,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), count=st.integers(1, 4), queues=st.sampled_from([None, None, ("a",), ("b",)]))
     def claim(self, data: st.DataObject, count: int, queues: tuple[str, ...] | None) -> None:
-        """Claim jobs for a worker, alive or not."""
+        """A worker, alive or not, claims."""
         worker = data.draw(st.sampled_from(self.known))
         expected, known = self.model.claim(worker, count, queues or QUEUES)
         claimed: Claimed = self.store.claimed(count, worker=worker, queues=queues)
@@ -180,7 +181,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.claims)
     @rule(data=st.data(), span=st.sampled_from([1, 5, 40]))
     def suspend(self, data: st.DataObject, span: int) -> None:
-        """Suspend an attempt until it is answered from outside."""
+        """A handler leaves the end of its attempt to somebody else."""
         claim = data.draw(st.sampled_from(self.claims[-3:]))
         settled, lost = self.model.settle([Ending(Held(claim.id, claim.lease_id), "suspend", span)])
         answer = self.store.settle((claim, outcome("suspend", span)))
@@ -190,7 +191,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.claims)
     @rule(data=st.data(), how=st.sampled_from(["success", "failure", "fatal"]))
     def answer(self, data: st.DataObject, how: str) -> None:
-        """Answer an attempt from outside, in any state."""
+        """Somebody outside answers for an attempt, whatever has become of it."""
         claim = data.draw(st.sampled_from(self.claims[-6:]))
         try:
             answered = self.store.answer(claim, outcome(how, 0))
@@ -201,7 +202,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def lapse(self) -> None:
-        """End the expired waits."""
+        """Somebody ends the waits that are over."""
         expected = self.model.overdue()
         moved = [each.job_id for each in self.store.lapse()]
         self.model.lapse(moved)
@@ -210,7 +211,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 3), how=st.sampled_from(["success", "failure", "fatal"]))
     def work(self, count: int, how: str) -> None:
-        """Claim and settle jobs at once by a healthy worker, so that walks are long."""
+        """A healthy worker takes jobs and brings them to their ends at once, so that walks lead far."""
         worker = self.store.worker("healthy:1")
         self.model.workers[worker] = self.model.after(15)
         self._work(worker, count, how)
@@ -229,7 +230,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), life=st.sampled_from([1, 15, 40]))
     def beat(self, data: st.DataObject, life: int) -> None:
-        """Send the heartbeat of a worker, perhaps of one that was swept."""
+        """A worker beats, if only because it is a zombie that has woken up."""
         worker = data.draw(st.sampled_from(self.known))
         pulse = self.store.beat(worker, seconds(life))
 
@@ -237,33 +238,33 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
-        """Stop a worker."""
+        """A worker signs off."""
         worker = data.draw(st.sampled_from(self.known))
 
         assert self.model.leave(worker) == set(self.store.leave(worker))
 
     @rule(budget=st.sampled_from([1, 100]))
     def sweep(self, budget: int) -> None:
-        """Sweep the jobs of dead workers."""
+        """Somebody sweeps up after those that fell silent."""
         assert self.model.sweep(budget) == {each.job_id for each in self.store.sweep(budget)}
 
     @rule(span=st.sampled_from([1, 1, 2, 5, 16]))
     def wait(self, span: int) -> None:
-        """Advance the clock; a worker without a heartbeat counts as crashed."""
+        """Time passes; a worker that does not beat meanwhile has crashed, for all that the others know."""
         self.store.wait(span)
         self.model.now = self.store.now
 
     @precondition(lambda self: self.model.jobs)
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
-        """Cancel a job."""
+        """An operator cancels a job."""
         number = data.draw(st.sampled_from(self._recent()))
 
         assert self.model.cancel(number) == self.store.cancel(number)
 
     @rule(queue=st.sampled_from(QUEUES), most=st.sampled_from([None, 1, 1, 2, 3]))
     def limit(self, queue: str, most: int | None) -> None:
-        """Change the concurrency limit of a queue."""
+        """An operator changes how many jobs of a queue may run at once."""
         self.store.do(queues.change(queue, QueueChange(concurrency=most), now=self.store.now))
         self.model.limits.pop(queue, None)
         if most is not None:
@@ -272,14 +273,14 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(queue=st.sampled_from(QUEUES), paused=st.booleans())
     def pause(self, queue: str, paused: bool) -> None:
-        """Pause a queue, or resume it."""
+        """An operator pauses a queue, or resumes it."""
         self.store.do(queues.change(queue, QueueChange(paused=paused), now=self.store.now))
         (self.model.paused.add if paused else self.model.paused.discard)(queue)
 
     @precondition(lambda self: self._catching())
     @rule()
     def end_a_catch(self) -> None:
-        """End the latest catch job, so that its parent may be started again."""
+        """An operator ends the latest catch job, so that its parent may be started again: the start of odd families."""
         number = self._catching()[-1]
 
         assert self.model.cancel(number) == self.store.cancel(number)
@@ -290,7 +291,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.jobs)
     @rule(data=st.data())
     def retry(self, data: st.DataObject) -> None:
-        """Retry a job."""
+        """An operator runs a job once more."""
         number = data.draw(st.sampled_from(self._recent()))
         try:
             self.store.retry(number)
@@ -303,7 +304,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), dry_first=st.booleans())
     def redrive(self, data: st.DataObject, dry_first: bool) -> None:
-        """Redrive all dead jobs, or a selection."""
+        """An operator redrives everything, or a choice."""
         every = sorted(self.model.jobs)
         some = data.draw(st.none() | st.sets(st.sampled_from(self._recent()))) if every else None
         wanted = Filter(ids=None if some is None else tuple(sorted(some)), limit=1000)
@@ -315,14 +316,14 @@ class StoreMachine(RuleBasedStateMachine):
         assert sorted(every if some is None else some) == sorted([*done.ids, *(number for number, _ in done.kept)])
 
     def _recent(self) -> list[int]:
-        """Return the latest jobs, so that several steps concern one family."""
+        """The latest jobs: what concerns one family should concern it soon."""
         return sorted(self.model.jobs)[-3:]
 
     # ----------------------------------------------------------------------------------------------- invariants
 
     @invariant()
     def it_holds(self) -> None:
-        """Compare the store with the model, and check the invariants."""
+        """The store is as the model says, and so are the invariants."""
         self.rows = self.store.jobs()
         self._is_as_the_model_says()
         self._a_lease_has_one_job()
@@ -367,7 +368,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert job.parent is not None or failures <= allowed
 
     def _one_death_is_caught_once(self) -> None:
-        """Dead jobs have at most one catch job that is not final, and are caught by exactly one (I6)."""
+        """A dead job has at most one catch job that is not final, and is caught by exactly one (I6)."""
         for job in self.model.jobs.values():
             children = [row for row in self.rows if row.parent_id == job.id]
             assert sum(row.state.value not in FINAL for row in children) <= 1
@@ -375,7 +376,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert sum(row.state.value == "succeeded" for row in children) <= (job.caught is not None)
 
     def _what_is_stored_is_what_happens(self) -> None:
-        """Jobs that wait for a retry are due exactly at the time in their history (I7)."""
+        """A job that waits for its retry is due exactly when its history says (I7)."""
         waiting = [row for row in self.rows if row.hold is Hold.RETRY]
         for row in waiting[-2:]:
             line = self.store.history(row.id)[-1]
@@ -383,7 +384,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert row.scheduled_at == line.finished_at + line.delay
 
     def teardown(self) -> None:
-        """Finish every job that is not final (I3), and compare the histories."""
+        """Workers come back, and every job that is not final comes to an end (I3); the histories tell it all."""
         try:
             if self.known:
                 self._finish()
@@ -419,7 +420,7 @@ class FileMachine(StoreMachine):
 
 
 class PostgresMachine(StoreMachine):
-    """The state machine on PostgreSQL, with sequences: a transaction that fails does not give its ids back."""
+    """The same on PostgreSQL, whose numbers come from sequences: a transaction that fails does not give them back."""
 
     kind = "postgres"
     gives_numbers_back = False
@@ -432,7 +433,7 @@ class TursoMachine(StoreMachine):
 
 
 def budget(walks: int) -> settings:
-    """Return settings with the same walks each time, or with deeper ones on request."""
+    """The same walks each time, for as long as one is willing to wait before each push; unless asked to go deep."""
     if settings.get_current_profile_name() == "deep":
         return settings(suppress_health_check=[HealthCheck.too_slow])
     return settings(

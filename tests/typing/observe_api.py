@@ -15,7 +15,7 @@ from redrive.retrying import Adaptive, Limiter, Shedding
 
 @observe.add
 def count(event: Event) -> None:
-    """Receive events."""
+    """A sink that only hears."""
     match event:
         case CallRetryScheduled(name=name, rule=rule, delay=delay):
             assert_type((name, rule, delay), tuple[str, str, timedelta])
@@ -25,13 +25,13 @@ def count(event: Event) -> None:
 
 @contextmanager
 def trace(event: Event) -> Iterator[None]:
-    """Wrap all waits."""
+    """One that is around waits."""
     assert_type((event.name, event.level), tuple[str, int])
     yield
 
 
 def some(event: Event) -> AbstractContextManager[None] | None:
-    """Wrap some of the waits."""
+    """One that is around some of them."""
     return trace(event) if isinstance(event, CallRetryScheduled) else None
 
 
@@ -49,7 +49,7 @@ assert_type(limiter.rejection, float)
 
 @limiter
 def fetch(url: str) -> bytes:
-    """Keep the type of a limited function."""
+    """A limited function keeps its type."""
     return url.encode()
 
 

@@ -40,7 +40,7 @@ class Plain:
 
 
 def function(request: Request, reason: RetryReason) -> RetryAction | None:
-    """Decide as a strategy does, as a plain function."""
+    """A function in place of a strategy."""
     return None
 
 
@@ -53,7 +53,7 @@ async def send(request: Request, attempt: Attempt) -> bytes:
 
 
 def classify(request: Request, error: Exception) -> Failure | Reason | str | None:
-    """Return the reason of a failure."""
+    """Say why it failed."""
     return None
 
 

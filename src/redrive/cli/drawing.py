@@ -1,37 +1,95 @@
-"""What all SVG drawings of the command line are written with. PURE."""
+"""The renderers that all drawings of the command line share: SVG documents and Mermaid gantt diagrams. PURE.
+
+An SVG drawing is self-contained: no scripts, fonts or links, so that it can stand in a page, a mail or a repository.
+Its colours follow the reader's light or dark scheme; shapes and words carry the same information.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from html import escape
 
 from redrive.visible import visible
 
-__all__ = ["rules", "tag"]
+__all__ = ["gantt", "gantt_name", "gantt_task", "svg", "tag"]
+
+_TEXT, _FAINT, _PAGE = "fill: #1f2328", "fill: #59636e", "fill: #ffffff"
+_LIGHT = {"text": _TEXT, ".title": "font-weight: 600", ".faint": _FAINT, ".page": _PAGE}
+_DARK = {"text": "fill: #f0f6fc", ".faint": "fill: #9198a1", ".page": "fill: #0d1117"}
 
 
-def rules(root: str, styles: dict[str, str]) -> str:
-    """Rules of a style sheet that touch nothing else, should the drawing be pasted into a page.
+def svg(
+    root: str,
+    title: str,
+    parts: Iterable[str],
+    *,
+    size: tuple[float, float],
+    light: Mapping[str, str],
+    dark: Mapping[str, str],
+    font: int = 13,
+    description: str = "",
+) -> str:
+    """Return an SVG document, with a line break at its end.
 
     Args:
-        root: selects the drawing.
-        styles: what holds for which selector inside it.
+        root: the class of the document, which restricts its style rules to it when it is pasted into a page.
+        title: its title for screen readers.
+        parts: its elements.
+        size: width and height.
+        light: style rules by selector, beside those of text, page, title and faint text.
+        dark: the rules that differ for readers with a dark scheme.
+        font: the size of its text, in pixels.
+        description: its description for screen readers.
     """
-    return "\n".join(f"{root} {selector} {{ {style}; }}" for selector, style in styles.items())
+    base = _LIGHT | {"text": f"font: {font}px system-ui, sans-serif; {_TEXT}"}
+    base[".title"] += f"; font-size: {font + 4}px"
+    width, height = (_number(round(each)) for each in size)
+    box = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
+    rules = f"{_rules(root, base | dict(light))}\n@media (prefers-color-scheme: dark) {{\n"
+    head = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="{root}" role="img" {box}>',
+        tag("title", title),
+        *([tag("desc", description)] if description else []),
+        f"<style>\n{rules}{_rules(root, _DARK | dict(dark))}\n}}\n</style>",
+        tag("rect", class_="page", width="100%", height="100%"),
+    ]
+    return "\n".join([*head, *parts, "</svg>", ""])
+
+
+def _rules(root: str, styles: Mapping[str, str]) -> str:
+    return "\n".join(f".{root} {selector} {{ {style}; }}" for selector, style in styles.items())
 
 
 def tag(name: str, content: str = "", **attributes: object) -> str:
-    """An element; characters without a meaning in XML, and those that change the direction of writing, are escaped.
+    """Return an element. Characters with a meaning in XML, and those that change the text direction, are escaped.
 
     Args:
-        name: of the element.
+        name: the name of the element.
         content: its text.
-        **attributes: ``_`` stands for a hyphen, and behind a name for nothing; numbers have one digit after the point.
+        **attributes: ``_`` becomes a hyphen, and is removed at the end of a name; numbers get one decimal place.
     """
-    said = "".join(
+    listed = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(visible(_number(value)))}"' for key, value in attributes.items()
     )
-    return f"<{name}{said}>{escape(visible(content))}</{name}>" if content else f"<{name}{said}/>"
+    return f"<{name}{listed}>{escape(visible(content))}</{name}>" if content else f"<{name}{listed}/>"
 
 
 def _number(value: object) -> str:
     return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)
+
+
+def gantt(title: str, head: Iterable[str], tasks: Iterable[str], remarks: Iterable[str]) -> str:
+    """Return a Mermaid gantt diagram, with the remarks as comments and a line break at its end."""
+    lines = ["gantt", f"    title {gantt_name(title)}", *(f"    {line}" for line in (*head, *tasks))]
+    return "\n".join([*(f"%% {visible(remark)}" for remark in remarks), *lines, ""])
+
+
+def gantt_task(name: str, begin: str, end: str, *tags: str) -> str:
+    """Return a bar of a gantt diagram; it is a milestone if it has no length."""
+    tagged = [each for each in (*tags, "milestone" if begin == end else "") if each]
+    return f"{gantt_name(name)} :{', '.join([*tagged, begin, end])}"
+
+
+def gantt_name(text: str) -> str:
+    """Return a text as a name in a gantt diagram, in which ``#``, ``:`` and ``;`` would end it."""
+    return " ".join(visible(text).translate(str.maketrans("#:;", "   ")).split())

@@ -1,4 +1,8 @@
-"""A dry run of a refresh policy: the transitions of `redrive.schedule.refresh` in sequence, in virtual time. PURE."""
+"""What a refresh policy does when its attempts come to this and that: the same moves, made one after the other. PURE.
+
+A picture of a policy cannot differ from what happens, because it is drawn from what would: `dry_run` makes the moves of
+`redrive.schedule.refresh` with a clock that jumps from one to the next.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +16,11 @@ from redrive.schedule.member import member
 from redrive.schedule.policy import RefreshPolicy
 from redrive.schedule.state import RefreshOutcome, RefreshState, RefreshTransition
 
+__all__ = ["AttemptEnd", "DryRun", "SimulatedAnswer", "SimulatedAttempt", "dry_run"]
+
 
 class AttemptEnd(StrEnum):
-    """The end of a simulated attempt."""
+    """What an attempt comes to."""
 
     SUCCESS = "success"
     FAILURE = "failure"
@@ -23,7 +29,12 @@ class AttemptEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SimulatedAnswer:
-    """The end of an attempt, and its time after the start; one after the deadline becomes a timeout."""
+    """What an attempt comes to, and when.
+
+    Attributes:
+        ending: what it comes to.
+        after: how long after its start; an answer that is later than the deadline is a timeout.
+    """
 
     ending: AttemptEnd
     after: timedelta = timedelta(0)
@@ -34,12 +45,15 @@ class SimulatedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedAttempt:
-    """A simulated attempt.
+    """An attempt that was played.
 
     Attributes:
         number: its number in its cycle, from 1.
-        is_planned: True if it started at an occurrence of the schedule.
-        outcome: the outcome of the transition at its end.
+        is_planned: was it started at an occurrence of the schedule?
+        began: when.
+        ended: when.
+        ending: what it came to.
+        outcome: what that led to.
     """
 
     number: int
@@ -52,12 +66,12 @@ class SimulatedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """The result of a dry run.
+    """What a policy did.
 
     Attributes:
         attempts: in their order.
         slots: the occurrences of the schedule from the first attempt to the end.
-        state: the final state.
+        state: where it stands in the end.
     """
 
     attempts: tuple[SimulatedAttempt, ...]
@@ -66,13 +80,16 @@ class DryRun:
 
 
 def dry_run(policy: RefreshPolicy, answers: Iterable[SimulatedAnswer], *, start: datetime) -> DryRun:
-    """Simulate a policy.
+    """Play a policy.
 
     Args:
-        policy: the policy.
-        answers: the end of each attempt in turn. The run ends with them, or when no attempt starts any more.
+        policy: which.
+        answers: what its attempts come to, one after the other. It ends with them, or when nothing is started any more.
         start: the beginning, aware: the first attempt is at the first occurrence from then on, or at once if there is
             no schedule.
+
+    Returns:
+        What it did.
     """
     state = refresh.update(policy, RefreshState(), now=start, at_once=policy.schedule is None).state
     attempts: list[SimulatedAttempt] = []
@@ -117,4 +134,4 @@ def _slots(policy: RefreshPolicy, attempts: list[SimulatedAttempt], state: Refre
 
 
 MOST = 200
-"""Maximum number of occurrences in a result."""
+"""Occurrences that are listed at most."""

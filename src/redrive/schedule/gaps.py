@@ -1,8 +1,9 @@
-"""The gaps between the occurrences of a schedule, and the clock changes of a time zone; for warnings. PURE.
+"""How far the occurrences of a schedule lie apart, and when the clocks of a place leap; for warnings. PURE.
 
-Gaps cannot be computed in general: "every minute between 9 and 5 on weekdays" has gaps of a minute, of a night and of a
-weekend. The first `MOST` occurrences are listed. If they cover a few days only, the next occurrence is also computed
-after each hour of a week and after each day of a year, which finds longer gaps without listing all occurrences between.
+Nobody can say in general how far apart they are: "every minute between 9 and 5 on weekdays" has gaps of a minute, of a
+night and of a weekend. Some hundred occurrences are looked at, one after the other. Where that covers a few days only,
+it is asked what comes next after each hour of a week and after each day of a year: where that is farther off than any
+gap so far, a longer one was found, without a walk through what lies between.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ from zoneinfo import ZoneInfo
 from redrive.schedule.schedule import Schedule
 from redrive.schedule.timezone import wall
 
+__all__ = ["Gaps", "gaps", "leaps"]
+
 MOST = 300
-"""Number of occurrences that are listed."""
+"""Occurrences that are looked at one after the other."""
 
 _HOUR, _DAY, _SECOND = timedelta(hours=1), timedelta(days=1), timedelta(seconds=1)
 _LONG = timedelta(days=800)  # two years and more, so that a yearly rule shows a gap
@@ -26,14 +29,27 @@ _LOOKS = ((_HOUR, timedelta(days=8)), (_DAY, timedelta(days=366)))
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """The shortest and the longest gap that was seen."""
+    """How far occurrences lie apart, as far as was seen.
+
+    Attributes:
+        shortest: the least.
+        longest: the most.
+    """
 
     shortest: timedelta
     longest: timedelta
 
 
 def gaps(schedule: Schedule, begin: datetime) -> Gaps | None:
-    """Return the gaps from an instant on; None if fewer than two occurrences follow."""
+    """Find the shortest and the longest gap.
+
+    Args:
+        schedule: whose occurrences.
+        begin: aware; where to look from.
+
+    Returns:
+        What was seen; None if fewer than two occurrences are to come.
+    """
     listed = list(_first(schedule, begin))
     found = [later - earlier for earlier, later in itertools.pairwise(listed)]
     if not found:
@@ -58,7 +74,7 @@ def _first(schedule: Schedule, begin: datetime) -> Iterator[datetime]:
 
 
 def _around(schedule: Schedule, at: datetime, step: timedelta, known: timedelta) -> timedelta:
-    """Return the gap around an instant, if it is longer than the known one and began within the last step."""
+    """The gap around an instant, if it is longer than what is known, and began within the last step."""
     following = schedule.next(at)
     if following is None or following - at <= known:
         return known
@@ -67,10 +83,15 @@ def _around(schedule: Schedule, at: datetime, step: timedelta, known: timedelta)
 
 
 def leaps(place: ZoneInfo, begin: datetime, years: int) -> Iterator[tuple[datetime, datetime]]:
-    """Yield the nights in which the clocks are advanced.
+    """Find the nights in which clocks are advanced.
+
+    Args:
+        place: whose clocks.
+        begin: aware; where to look from.
+        years: how far.
 
     Yields:
-        The first wall-clock time that does not exist, and the first one after it that does; naive.
+        The first time of the clock that does not exist, and the first one after it that does; naive.
     """
     for number in range(366 * years):
         before, after = begin + number * _DAY, begin + (number + 1) * _DAY
@@ -87,5 +108,5 @@ def leaps(place: ZoneInfo, begin: datetime, years: int) -> Iterator[tuple[dateti
 
 
 def _advance(place: ZoneInfo, before: datetime, after: datetime) -> timedelta:
-    """Return by how much the clocks are advanced between two instants."""
+    """By how much clocks are advanced between two instants."""
     return wall(after, place) - wall(before, place) - (after - before)

@@ -1,4 +1,4 @@
-"""The enumerations and actions of refresh policies. PURE."""
+"""The words in which a refresh policy is said."""
 
 from __future__ import annotations
 
@@ -11,15 +11,24 @@ from redrive.errors import PolicyError, ScheduleError
 from redrive.policy.duration import Duration, parse_duration
 from redrive.schedule.schedule import Schedule
 
+__all__ = ["LONGEST", "Action", "Exhausted", "PolicyFields", "Strategy", "read_span", "usual_ending"]
+
 LONGEST = timedelta(days=36_525)
-"""A hundred years: a longer span is a typing error, and sums of such spans leave the calendar."""
+"""A hundred years: whoever says a longer span has mistyped it, and sums of such spans leave the calendar."""
 
 
 def read_span(name: str, value: Duration) -> timedelta:
-    """Return a span given as a ``timedelta``, as seconds or as text such as ``"1h30m"``; it may be negative.
+    """Read a span of time.
+
+    Args:
+        name: of the argument, for the message.
+        value: a ``timedelta``, seconds as a number, or text such as ``"1h30m"``.
+
+    Returns:
+        The span; a negative ``timedelta`` is left to the caller.
 
     Raises:
-        ScheduleError: the value is not a span.
+        ScheduleError: it is none.
     """
     if isinstance(value, timedelta):
         return value
@@ -30,43 +39,43 @@ def read_span(name: str, value: Duration) -> timedelta:
 
 
 class Strategy(StrEnum):
-    """The treatment of a retry that does not fit before the next planned refresh."""
+    """What becomes of a retry that does not fit before the next planned refresh."""
 
     ALIGN = "retry_align_planned"
-    """The planned refresh serves as the retry: the schedule is kept, and attempts are counted on."""
+    """The planned refresh is the retry: the schedule is kept, and attempts are counted on."""
 
     UNTIL_SUCCESS = "retry_until_success"
-    """The retry starts when it is due; planned refreshes that it passes are skipped."""
+    """It is made when it is due; planned refreshes that it passes are left out."""
 
     UNTIL_PLANNED = "retry_until_planned"
-    """The retry is skipped: the planned refresh counts its attempts from 1."""
+    """It is left out: the planned refresh counts its attempts from the first."""
 
     WHICHEVER_FIRST = "whichever_first"
-    """The earlier of both starts, whether it fits or not."""
+    """The earlier of both, whether it fits or not."""
 
     PLANNED_ONLY = "planned_only"
-    """Planned refreshes serve as the retries, even if a retry would fit between them."""
+    """There are no retries between planned refreshes; these are the retries, also if one would fit."""
 
 
 class Exhausted(StrEnum):
-    """What happens when all retries of a refresh are used."""
+    """What becomes of a refresh whose retries are all used up."""
 
     GIVE_UP = "give_up"
     WAIT_NEXT = "wait_next"
-    """The refresh waits for the next planned one, which counts its attempts from 1."""
+    """It waits for the next planned refresh, which counts its attempts from the first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """An action that a policy asks for when it gives up; the application carries it out.
+    """What a policy wants done when it gives up. redrive hands it on; what it means is the user's affair.
 
     Attributes:
-        name: ``disable``, ``email``, ``mark``, ``notify``, ``panic``.
-        to: the recipient, or what to mark.
-        text: the message.
+        name: ``disable``, ``email``, ``mark``, ``panic``.
+        to: whom to write to, or what to mark.
+        text: what to say.
 
     Raises:
-        ScheduleError: the action is unknown, or a field is missing.
+        ScheduleError: of this name there is no action, or something is missing.
     """
 
     name: str
@@ -88,65 +97,72 @@ class Action:
 
 
 def _is_text(value: object) -> bool:
-    """Return True for a text without lone surrogates, which UTF-8 cannot encode."""
+    """Return whether a value is a text without half surrogate pairs, which UTF-8 does not have."""
     return isinstance(value, str) and value == value.encode("utf-8", "replace").decode()
 
 
 class PolicyFields(Protocol):
-    """The fields of `redrive.schedule.RefreshPolicy`, for the modules that it imports itself."""
+    """What a refresh policy says. `redrive.schedule.RefreshPolicy` does; this is for what it is itself made of."""
 
     @property
     def schedule(self) -> Schedule | None:
-        """Return the planned refreshes."""
+        """The planned refreshes."""
         ...
 
     @property
     def timeout(self) -> timedelta:
-        """Return the time limit of one attempt."""
+        """How long one attempt may take."""
         ...
 
     @property
     def delays(self) -> tuple[timedelta, ...]:
-        """Return the delay before each retry."""
+        """Before each retry."""
         ...
 
     @property
     def repeat_last(self) -> bool:
-        """Return True if the last delay is repeated without end."""
+        """Whether the last delay is repeated for ever."""
         ...
 
     @property
     def strategy(self) -> Strategy:
-        """Return the treatment of a retry that does not fit."""
+        """What becomes of a retry that does not fit."""
         ...
 
     @property
     def on_exhausted(self) -> Exhausted | None:
-        """Return what happens when all retries are used."""
+        """What becomes of it when all retries are used up."""
         ...
 
     @property
     def give_up_after(self) -> timedelta | None:
-        """Return how long the refresh may fail."""
+        """How long it may go on failing."""
         ...
 
     @property
     def catch_up(self) -> timedelta | None:
-        """Return how late a planned refresh may start."""
+        """How late a planned refresh may be started."""
         ...
 
     @property
     def jitter(self) -> timedelta:
-        """Return the maximum random delay of planned refreshes."""
+        """Over how long planned refreshes are spread."""
         ...
 
     @property
     def on_give_up(self) -> tuple[Action, ...]:
-        """Return the actions when it is given up."""
+        """What is wanted done then."""
         ...
 
 
 def usual_ending(policy: PolicyFields) -> Exhausted:
-    """Return the default of ``on_exhausted``: a policy with a time limit and a schedule goes on until that limit."""
+    """Return what becomes of a refresh whose retries are used up if its policy does not name it.
+
+    A limit in time is the end that its author has chosen: until then it waits for the next planned refresh after the
+    last retry.
+
+    Args:
+        policy: its schedule and its limits count.
+    """
     is_limited = policy.give_up_after is not None and policy.schedule is not None and not policy.repeat_last
     return Exhausted.WAIT_NEXT if is_limited else Exhausted.GIVE_UP

@@ -29,12 +29,12 @@ class Table:
 
     @property
     def insert(self) -> str:
-        """Return the statement that adds a row."""
+        """The statement that adds a row."""
         return f"INSERT INTO {self.name} VALUES (1)"
 
     @property
     def rows(self) -> list[int]:
-        """Return the committed rows."""
+        """What was committed."""
         return [row[0] for row in self.ask(f"SELECT n FROM {self.name} ORDER BY n")]
 
     def kill(self) -> None:
@@ -45,7 +45,7 @@ class Table:
 
 @pytest.fixture
 def table() -> Iterator[Table]:
-    """Create a table for one test."""
+    """A table that nobody else knows."""
     with postgres.connect() as connection:
         yield Table(connection)
         connection.execute("SELECT 1")
@@ -53,24 +53,24 @@ def table() -> Iterator[Table]:
 
 @pytest.fixture
 def proxy() -> Iterator[Proxy]:
-    """Start a proxy that cuts connections to the server."""
+    """The server behind a proxy that cuts connections."""
     with Proxy(f"{postgres.server()}/.s.PGSQL.5432") as running:
         yield running
 
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
-    """Return each library, unless a test chooses one."""
+    """Each library, unless a test says which."""
     return request.param
 
 
 @pytest.fixture
 def library(kind: str, table: Table) -> Library:
-    """Return a library with a direct connection to the server."""
+    """A library, directly at the server."""
     return Library(kind, postgres.server(), 5432, table.name)
 
 
 @pytest.fixture
 def far(kind: str, table: Table, proxy: Proxy) -> Library:
-    """Return a library with a connection through the proxy."""
+    """A library, at the server behind the proxy."""
     return Library(kind, proxy.host, proxy.port, table.name)

@@ -13,32 +13,32 @@ RECEIPT = Receipt("742", "7000/00000001")
 
 
 class Oracle:
-    """An adapter with a server that returns prepared answers."""
+    """A adapter whose server answers as it is told."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
         self.asked = 0
 
     def another(self):
-        """Return this adapter."""
+        """The same server."""
         return self
 
     def code_of(self, error):
-        """Return the text of the error."""
+        """The text of an error is its code."""
         return str(error) or None
 
     def open(self):
-        """Do nothing."""
+        """Nothing to do."""
         return
         yield
 
     def begin(self, isolation):
-        """Do nothing."""
+        """Nothing to do."""
         return
         yield
 
     def ask(self, statement, value=None):
-        """Return the next answer, or raise it if it is an exception; the last one is repeated."""
+        """The next answer; an exception is raised, the last one stays."""
         self.asked += 1
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
@@ -47,12 +47,12 @@ class Oracle:
         yield
 
     def rollback(self, error):
-        """Do nothing."""
+        """Nothing to do."""
         return False
         yield
 
     def close(self, *, usable):
-        """Do nothing."""
+        """Nothing to do."""
         return
         yield
 
@@ -70,7 +70,7 @@ class Oracle:
     ],
 )
 def test_the_server_is_asked_until_it_answers(answers, expected, asked):
-    """Repeat the query while the transaction is in progress or the server is away."""
+    """A transaction that is in progress, and a server that is away, are asked again; what is no answer stays none."""
     oracle = Oracle(*answers)
 
     with using(clock=VirtualClock()):
@@ -80,7 +80,7 @@ def test_the_server_is_asked_until_it_answers(answers, expected, asked):
 
 
 def test_patience_ends():
-    """Sessions that hang in their COMMIT leave its outcome unknown."""
+    """A session that hangs in its COMMIT for ever ends_session it unknown."""
     clock = VirtualClock()
 
     with using(clock=clock):
@@ -90,7 +90,7 @@ def test_patience_ends():
 
 
 def test_a_deadline_ends_it_sooner():
-    """Deadlines shorten the wait for the outcome."""
+    """Nobody waits for the answer any more."""
     clock = VirtualClock()
 
     with using(clock=clock):
@@ -104,7 +104,7 @@ def test_a_deadline_ends_it_sooner():
 
 @pytest.mark.parametrize(("receipt", "expected"), [(Receipt(None, "x"), "aborted"), (Receipt("742", None), None)])
 def test_some_receipts_answer_by_themselves(receipt, expected):
-    """Transactions without an id have written nothing; receipts of a standby prove nothing."""
+    """What has written nothing cannot be there twice; a standby's receipt proves nothing."""
     oracle = Oracle("committed")
 
     assert expected == drive(transaction_status(oracle, receipt, is_async=False))

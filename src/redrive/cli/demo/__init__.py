@@ -1,12 +1,15 @@
-"""``redrive demo``: webhooks to a server that misbehaves, and the proof that none was lost.
+"""``redrive demo``: webhooks to an unreliable server, and the proof that none was lost.
 
-Exit status: 0 if database, ledger and dead-letter file agree that every event was delivered or caught; 1 if something
+Exit status: 0 if database, ledger and dead-letter file agree that every event was delivered or caught; 1 if an event
 was lost or could not be finished; 2 if an option or the input is wrong (the good lines of a file with broken ones are
-delivered all the same); 130 after Ctrl-C.
+delivered nevertheless); 130 after Ctrl-C.
 """
 
 from __future__ import annotations
 
+import importlib
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,12 +17,8 @@ import msgspec
 import typer
 from rich.console import Console
 
-from redrive.cli.demo.audit import Fate
-from redrive.cli.demo.events import complaint, take
-from redrive.cli.demo.files import Files, program_folder
-from redrive.cli.demo.program import read_events
-from redrive.cli.demo.report import Run, show_report
-from redrive.cli.demo.stage import Setting, perform
+from redrive.cli.demo.audit import Fate, show_report
+from redrive.cli.demo.run import PACKAGE, Demo, Files
 from redrive.cli.screen import say
 from redrive.errors import ConfigurationError, RedriveError
 
@@ -27,6 +26,19 @@ __all__ = ["demo"]
 
 _LOST, _WRONG, _INTERRUPTED = 1, 2, 130
 _DATABASE = "redrive-demo/webhooks.db"
+_SHOWN = 100  # characters of a broken line; it may have 20,000
+
+
+def program_folder() -> Path:
+    """Return the folder of the webhook example: in the wheel, or in a checkout.
+
+    Raises:
+        ConfigurationError: this installation has none.
+    """
+    for folder in (PACKAGE / "_examples" / "webhooks", PACKAGE.parents[1] / "examples" / "webhooks"):
+        if (folder / "delivery.py").exists():
+            return folder
+    raise ConfigurationError("this installation has no examples: install redrive from its wheel, or run in a checkout")
 
 
 def demo(
@@ -35,38 +47,49 @@ def demo(
         Path | None, typer.Option(help="JSONL file of events. Default: the 300 that ship with redrive.")
     ] = None,
     events: Annotated[
-        int | None, typer.Option(min=0, help="How many. Default: all of the file. 0 only finishes an earlier run.")
+        int | None, typer.Option(min=0, help="Number of events. Default: all of the file. 0 finishes an earlier run.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the receiver's misbehaviour.")] = 7,
-    db: Annotated[str, typer.Option(help="SQLite file; an old one is continued.")] = _DATABASE,
+    seed: Annotated[int, typer.Option(help="Seed of the receiver's faults.")] = 7,
+    db: Annotated[str, typer.Option(help="SQLite file; an existing one is continued.")] = _DATABASE,
     workers: Annotated[int, typer.Option(min=1, max=32, help="Worker processes; one is killed midway.")] = 2,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the receiver; 0 takes any free one.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the receiver; 0 takes any free one.")] = 0,
 ) -> None:
-    """Deliver webhooks to a server that misbehaves, kill a worker midway, and prove that nothing was lost."""
+    """Deliver webhooks to an unreliable server, kill a worker midway, and prove that nothing was lost."""
     console = Console()
     try:
-        folder = program_folder()
-        files = Files.of(db)
+        folder, files = program_folder(), Files.of(db)
         if db == _DATABASE:
             files.database.parent.mkdir(exist_ok=True)
         wanted, broken = _events(folder, input or folder / "events.jsonl", events)
-        run = perform(console, Setting(files, folder, seed, workers, port), wanted, broken)
+        run = Demo(console, files, folder, seed=seed, port=port)
+        result = run.perform(wanted, workers, broken=broken)
     except (RedriveError, OSError, msgspec.DecodeError) as error:
         _say(str(error))
         raise typer.Exit(_WRONG) from error
-    show_report(console, run)
-    _next_steps(run, db)
-    raise typer.Exit(_status(run))
+    show_report(console, result)
+    if result.trouble:
+        _say(result.trouble)
+    unfinished = result.count(Fate.UNFINISHED)
+    if unfinished:
+        _say(f"{unfinished} events are safe in the database; deliver them with: redrive demo --events 0 --db {db}")
+    if result.count(Fate.LOST) or result.accepted_twice:
+        raise typer.Exit(_LOST)
+    if result.interrupted:
+        raise typer.Exit(_INTERRUPTED)
+    raise typer.Exit(_LOST if result.trouble or unfinished else _WRONG if broken else 0)
 
 
 def _events(folder: Path, path: Path, count: int | None) -> tuple[list[Any], int]:
-    """The events to deliver, and how many lines of the file are none; each of those is told."""
+    """Return the events to deliver and the number of broken lines of the file, after printing each of those."""
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
     try:
-        read = read_events(folder, path)
+        read = importlib.import_module("events").read_events(path)
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from error
     for line in read.broken:
-        _say(complaint(path.name, line))
+        text = line.text if len(line.text) <= _SHOWN else f"{line.text[:_SHOWN]}... ({len(line.text)} characters)"
+        _say(f"{path.name}, line {line.number} is not an event and is left out ({line.why}): {text}")
     if not read.good and count != 0:
         raise ConfigurationError(
             f"{path} has no events: it takes one JSON object in a line, as in {folder}/events.jsonl"
@@ -74,21 +97,11 @@ def _events(folder: Path, path: Path, count: int | None) -> tuple[list[Any], int
     return take(read.good, count), len(read.broken)
 
 
-def _next_steps(run: Run, db: str) -> None:
-    if run.trouble:
-        _say(run.trouble)
-    if waiting := run.audit.count(Fate.UNFINISHED):
-        _say(f"{waiting} events are safe in the database; deliver them with: redrive demo --events 0 --db {db}")
-
-
-def _status(run: Run) -> int:
-    if run.audit.lost or run.audit.taken_twice:
-        return _LOST
-    if run.interrupted:
-        return _INTERRUPTED
-    if run.trouble or run.audit.count(Fate.UNFINISHED):
-        return _LOST
-    return _WRONG if run.broken else 0
+def take(events: Sequence[Any], count: int | None) -> list[Any]:
+    """Return so many events. If there are fewer, they are repeated: in the second round ``evt_7`` is ``evt_7#2``."""
+    wanted = len(events) if count is None else count
+    rounds = ((number // len(events) + 1, events[number % len(events)]) for number in range(wanted))
+    return [e if turn == 1 else msgspec.structs.replace(e, id=f"{e.id}#{turn}") for turn, e in rounds]
 
 
 def _say(text: str) -> None:

@@ -1,45 +1,31 @@
-"""The demo's verdict: what the database says, held against what the receiver wrote down. PURE.
+"""The verdict of the demo: the database compared with what the receiver and the catch task have written. PURE.
 
-Two witnesses that know nothing of each other: the sender's database, which says what became of each job, and the
-receiver's ledger, which says what came over the wire. A dead-letter file is a third. An event is accounted for only if
-they agree:
-
-===========  =================================================  ===================================================
-fate         the database says                                  and, independently
-===========  =================================================  ===================================================
-delivered    succeeded                                          the ledger has a 2xx under its idempotency key
-caught       dead, and its catch task took it                   the dead-letter file has it
-gone         the same                                           and the ledger has a 410 under its key
-unfinished   ready or running, or dead with its catch to come   (only a run that was interrupted may leave these)
-lost         anything else                                      or the other witness does not confirm it
-===========  =================================================  ===================================================
-
-So a job that says "succeeded" is *lost* here if the receiver never answered it. That a receiver took an event whose job
-was caught is no loss: after a reset nobody can know better.
+An event is delivered only if its job succeeded and the receiver's ledger has a 2xx under its idempotency key. It is
+caught only if its catch task succeeded and the dead-letter file has it; ``gone`` if the ledger also has a 410. A job
+that can still run is unfinished, which only an interrupted run may leave. Every other event is lost.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
+from rich.console import Console
+from rich.table import Table
 
+from redrive.cli.screen import draw
 from redrive.engine.lifecycle import FINAL, State
 from redrive.engine.records import JobRecord
 
-__all__ = ["Audit", "Case", "DeadLetter", "Fate", "Finding", "Request", "audit", "read_lines"]
-
 T = TypeVar("T")
-
-GONE = 410
 
 
 class Fate(StrEnum):
-    """What became of an event."""
+    """The end of an event."""
 
     DELIVERED = "delivered"
     CAUGHT = "caught"
@@ -48,16 +34,8 @@ class Fate(StrEnum):
     LOST = "lost"
 
 
-class Request(msgspec.Struct, frozen=True):
-    """What matters here of a line of the receiver's ledger.
-
-    Attributes:
-        key: the idempotency key.
-        request: the how-manieth under this key, from 1.
-        status: the HTTP status that was sent, if any.
-        accepted: the receiver took the event now.
-        duplicate: it had taken the event before.
-    """
+class LedgerLine(msgspec.Struct, frozen=True):
+    """A line of the receiver's ledger: the request so many under this key, and whether the event was accepted now."""
 
     key: str
     request: int
@@ -67,25 +45,13 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """What matters here of a line of the dead-letter file.
-
-    Attributes:
-        key: the idempotency key of the catch job that wrote it.
-    """
+    """A line of the dead-letter file: the idempotency key of the catch job that wrote it."""
 
     key: str
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """An event, as the database knows it.
-
-    Attributes:
-        job: its delivery.
-        key: the idempotency key of the delivery.
-        letters: the idempotency keys of its catch jobs, under one of which its dead letter is written.
-        catching: is one of them still to end?
-    """
+class Delivery(NamedTuple):
+    """A delivery in the database: its job, its key, the keys of its catch jobs, and whether one of them is open."""
 
     job: JobRecord
     key: str
@@ -93,16 +59,8 @@ class Case:
     catching: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The verdict on one event.
-
-    Attributes:
-        job_id: its delivery.
-        fate: what became of it.
-        attempts: how often delivery was tried.
-        why: for a lost event, what is missing.
-    """
+class Verdict(NamedTuple):
+    """The verdict on one delivery; for a lost event, ``why`` is what is missing."""
 
     job_id: int
     fate: Fate
@@ -111,100 +69,125 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Audit:
-    """The verdict on a run.
+class Result:
+    """A run that has ended: the verdicts, the ledger, its circumstances, and the killed worker with what it held."""
 
-    Attributes:
-        findings: one for each event.
-        requests: what the receiver saw of these events.
-    """
-
-    findings: tuple[Finding, ...]
-    requests: tuple[Request, ...]
+    verdicts: Sequence[Verdict] = ()
+    requests: Sequence[LedgerLine] = ()
+    left_over: int = 0
+    broken: int = 0
+    withheld: int = 0
+    killed: str = ""
+    held: frozenset[int] = frozenset()
+    interrupted: bool = False
+    trouble: str = ""
+    seconds: float = 0.0
 
     def count(self, *fates: Fate) -> int:
-        """Events with one of these fates."""
-        return sum(finding.fate in fates for finding in self.findings)
+        """Count the events with one of these fates."""
+        return sum(each.fate in fates for each in self.verdicts)
 
     @property
-    def retried(self) -> int:
-        """Events that were delivered, but not by the first attempt."""
-        return sum(finding.fate is Fate.DELIVERED and finding.attempts > 1 for finding in self.findings)
-
-    @property
-    def lost(self) -> tuple[Finding, ...]:
-        """The events that nobody can account for."""
-        return tuple(finding for finding in self.findings if finding.fate is Fate.LOST)
-
-    @property
-    def repeats(self) -> int:
-        """Requests under a key that the receiver had seen before."""
-        return sum(request.request > 1 for request in self.requests)
-
-    @property
-    def duplicates(self) -> int:
-        """Repeats of an event that the receiver had taken before: without the key it would have taken them twice."""
-        return sum(request.duplicate for request in self.requests)
-
-    @property
-    def taken_twice(self) -> int:
-        """Keys whose event the receiver took more than once; anything but 0 is a defect of the receiver."""
-        taken = [request.key for request in self.requests if request.accepted]
-        return len(taken) - len(set(taken))
+    def accepted_twice(self) -> int:
+        """The number of events that the receiver accepted again; anything but 0 is a defect of the receiver."""
+        accepted = [each.key for each in self.requests if each.accepted]
+        return len(accepted) - len(set(accepted))
 
 
-def audit(cases: tuple[Case, ...], ledger: tuple[Request, ...], letters: tuple[DeadLetter, ...]) -> Audit:
-    """Hold the witnesses against each other.
-
-    Args:
-        cases: the events, as the database knows them.
-        ledger: the requests, as the receiver knows them; those of other events are passed over.
-        letters: the dead-letter file.
-
-    Returns:
-        What became of each event.
-    """
-    by_key: dict[str, list[Request]] = defaultdict(list)
-    for request in ledger:
-        by_key[request.key].append(request)
+def audit(
+    cases: Sequence[Delivery], ledger: Sequence[LedgerLine], letters: Sequence[DeadLetter]
+) -> tuple[list[Verdict], list[LedgerLine]]:
+    """Compare deliveries with the ledger and the dead letters. Return the verdicts, and their lines of the ledger."""
+    answered: dict[str, set[int | None]] = {case.key: set() for case in cases}
+    own = [line for line in ledger if line.key in answered]
+    for line in own:
+        answered[line.key].add(line.status)
     written = {letter.key for letter in letters}
-    findings = tuple(_judge(case, by_key[case.key], case.letters & written) for case in cases)
-    return Audit(findings, tuple(request for case in cases for request in by_key[case.key]))
+    return [_judge(case, answered[case.key], written) for case in cases], own
 
 
-def _judge(case: Case, requests: list[Request], written: frozenset[str]) -> Finding:
-    job, answered = case.job, {request.status for request in requests}
-    fate, why = Fate.LOST, ""
+def _judge(case: Delivery, answered: set[int | None], written: set[str]) -> Verdict:
+    job, fate, why = case.job, Fate.LOST, ""
     if job.state is State.SUCCEEDED:
         confirmed = any(status is not None and 200 <= status < 300 for status in answered)  # noqa: PLR2004 - 2xx
         fate, why = (Fate.DELIVERED, "") if confirmed else (fate, "the receiver never answered 2xx under its key")
+    elif job.caught_at is not None and not case.letters & written:
+        why = "it is not in the dead-letter file"
     elif job.caught_at is not None:
-        fate, why = (_caught(answered), "") if written else (fate, "it is not in the dead-letter file")
+        fate = Fate.GONE if 410 in answered else Fate.CAUGHT  # noqa: PLR2004 - HTTP status Gone
     elif job.state not in FINAL or case.catching:
         fate = Fate.UNFINISHED
     else:
         why = f"it is {job.state} and was never caught"
-    return Finding(job.id, fate, job.attempt, why)
-
-
-def _caught(answered: set[int | None]) -> Fate:
-    return Fate.GONE if GONE in answered else Fate.CAUGHT
+    return Verdict(job.id, fate, job.attempt, why)
 
 
 def read_lines(path: Path, kind: type[T]) -> tuple[T, ...]:
-    """Read a JSONL file that another process appends to; a last line without its end is left for later.
-
-    Args:
-        path: the file; if it is not there, it has no lines.
-        kind: what to read each line as; fields that it does not have are passed over.
-
-    Returns:
-        The lines.
+    """Read a JSONL file, which may be missing or lack the end of its last line.
 
     Raises:
         OSError: it cannot be read.
-        msgspec.DecodeError: a line cannot be read as that.
+        msgspec.DecodeError: a line is not a record of this kind.
     """
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
     decoder = msgspec.json.Decoder(kind)
     return tuple(decoder.decode(line) for line in lines)
+
+
+def rows(run: Result) -> list[tuple[str, int, str]]:
+    """Return the rows of the table: subject, number, source. Rows that matter only above 0 are left out at 0."""
+    delivered = run.count(Fate.DELIVERED)
+    retried = sum(each.fate is Fate.DELIVERED and each.attempts > 1 for each in run.verdicts)
+    again = sum(v.job_id in run.held and v.fate not in {Fate.LOST, Fate.UNFINISHED} for v in run.verdicts)
+    table = [
+        ("events in", len(run.verdicts), f"{run.left_over} left by an earlier run" if run.left_over else ""),
+        ("delivered", delivered, "database: succeeded; ledger: 2xx"),
+        ("  at the first attempt", delivered - retried, ""),
+        ("  after retries", retried, ""),
+        ("caught", run.count(Fate.CAUGHT, Fate.GONE), "database; dead-letter file"),
+        ("  gone (410), no retry", run.count(Fate.GONE), "ledger: 410"),
+        ("  retries exhausted", run.count(Fate.CAUGHT), ""),
+        ("lost", run.count(Fate.LOST), ""),
+        ("requests to the receiver", len(run.requests), ""),
+        ("  repeats under the same key", sum(each.request > 1 for each in run.requests), ""),
+        ("  of accepted events", sum(each.duplicate for each in run.requests), "known by key, not accepted again"),
+    ]
+    extra = [
+        ("still queued", run.count(Fate.UNFINISHED), "for the next run on this database"),
+        ("not enqueued", run.withheld, "interrupted before their turn"),
+        ("broken lines of the input", run.broken, "listed above"),
+        ("accepted twice", run.accepted_twice, "a defect of the receiver"),
+        (
+            f"held by {run.killed} when killed",
+            len(run.held),
+            f"{'all' if again == len(run.held) else again} ran again elsewhere",
+        ),
+    ]
+    return table + [row for row in extra if row[1]]
+
+
+def sentence(run: Result) -> str:
+    """Return the result in one sentence."""
+    table = {name.strip(): number for name, number, _ in rows(run)}
+    queued = f", {table['still queued']} still queued" if "still queued" in table else ""
+    return (
+        f"{table['events in']} events in: {table['delivered']} delivered, {table['after retries']} of them after "
+        f"retries, {table['caught']} caught, {table['lost']} lost{queued}; the receiver recognised "
+        f"{table['repeats under the same key']} repeats by their idempotency key."
+    )
+
+
+def show_report(console: Console, run: Result) -> None:
+    """Print table and sentence: framed in a terminal, as plain lines elsewhere."""
+    width = max(len(name) for name, _, _ in rows(run))
+    table = Table("", "number", "source", title=f"Webhooks, after {run.seconds:.1f} s", title_justify="left")
+    for name, number, why in rows(run):
+        if console.is_terminal:
+            table.add_row(name, str(number), why)
+        else:
+            draw(console, f"{name:<{width}}  {number:>6}  {why}".rstrip())
+    if console.is_terminal:
+        console.print(table)
+    for each in [each for each in run.verdicts if each.fate is Fate.LOST][:5]:
+        draw(console, f"lost: job {each.job_id}: {each.why}")
+    draw(console, sentence(run))

@@ -1,137 +1,343 @@
-"""The course of the demo: start, enqueue, watch, kill a worker midway, wait until all is done.
+"""The run of the demo: start the processes, enqueue, kill a worker midway, wait for the end, stop the processes.
 
-Everything that it knows of the deliveries it reads from the database; it never talks to the workers except by signals.
-
-The kill: once two fifths of the events are done, the worker that runs the most is frozen with SIGSTOP, so that what it
-holds cannot change while we look; if it still holds something it is killed with SIGKILL, else it goes on and the next
-round tries again. Nobody tells the database. The other workers find out when the heartbeats stop, as they would if the
-machine had lost power. Where there is only one worker, a new one takes its place.
+The kill: once two fifths of the events are done, the worker that runs the most is stopped with SIGSTOP, so that what it
+holds cannot change while the demo reads it; if it still holds a delivery it is killed with SIGKILL. The other workers
+detect that when its heartbeats stop. Ctrl-C once lets the workers finish what they run; twice kills them.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import importlib
+import importlib.util
+import os
 import signal
-from collections.abc import Sequence
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote, urlsplit
 
-from redrive.cli.demo.database import Database
-from redrive.cli.demo.processes import Child, ChildError, Children
-from redrive.cli.demo.progress import Counts, Display
-from redrive.cli.demo.report import Rescue
-from redrive.cli.demo.signals import Interrupts
-from redrive.clock import Clock
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-__all__ = ["Course"]
+from redrive.app.app import App
+from redrive.cli.demo.audit import DeadLetter, Delivery, LedgerLine, Result, audit, read_lines
+from redrive.cli.screen import draw
+from redrive.clock import SystemClock
+from redrive.engine.lifecycle import FINAL, State
+from redrive.engine.records import JobRecord
+from redrive.engine.select import Filter
+from redrive.errors import ConfigurationError, RedriveError
 
-_BATCH = 25  # events enqueued in one transaction; between two of them the display is drawn and Ctrl-C is heard
+PACKAGE = Path(__file__).parents[2]
+"""The folder of redrive itself."""
+
+_ALL = 2**62  # no limit
+_BATCH = 25  # events of one transaction
 _LOOK_EVERY = 0.1  # seconds
 _MIDWAY = 0.4
-_STALLED_AFTER = 60.0  # seconds without any change; the longest honest pause is a lease that runs out, 3 s
+_STALLED_AFTER = 60.0  # seconds without a change; the longest regular pause is a lease that runs out, 3 s
+_STOPS_WITHIN = 15.0  # seconds until a process that was asked to stop is killed
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+_PR_SET_PDEATHSIG = 1
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Course:
-    """One run of the demo.
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The files of one demo: the database, and beside it what the receiver, the catch task and the processes write."""
 
-    Args:
-        database: to enqueue into and to look at.
-        children: the receiver, which listens already, and the workers to come.
-        display: who shows progress.
-        interrupts: says whether somebody pressed Ctrl-C.
-        clock: to wait by.
+    database: Path
 
-    Attributes:
-        rescue: the kill, once there was one.
-    """
-
-    def __init__(
-        self, database: Database, children: Children, display: Display, interrupts: Interrupts, clock: Clock
-    ) -> None:
-        self._database = database
-        self._children = children
-        self._display = display
-        self._interrupts = interrupts
-        self._clock = clock
-        self._last: tuple[Counts, float] = (Counts(), clock.monotonic())
-        self._known_dead: set[Child] = set()
-        self.rescue: Rescue | None = None
-
-    def run(self, events: Sequence[Any], workers: int) -> None:
-        """Enqueue the events and see them through; returns early after a first Ctrl-C.
-
-        Args:
-            events: to be delivered.
-            workers: processes to start.
+    @classmethod
+    def of(cls, db: str) -> Files:
+        """Return the files of a path or a ``sqlite:///`` URL.
 
         Raises:
-            ChildError: the receiver or all workers have ended, or nothing has moved for a minute.
+            ConfigurationError: it is another URL, or has no file.
         """
-        for _ in range(workers):
-            self._start_worker()
-        if self._database.left_over:
-            self._display.note(f"{len(self._database.left_over)} events are left from an earlier run; they go first")
-        for start in range(0, len(events), _BATCH):
-            if self._interrupts.asked:
-                break
-            self._database.enqueue(events[start : start + _BATCH])
-            self._look()
-        while not self._interrupts.asked and not self._database.idle():
-            counts = self._look()
-            if self.rescue is None and counts.finished >= max(1, _MIDWAY * self._database.total):
-                self._kill_one()
-            self._clock.sleep(_LOOK_EVERY)
-        self._look()
+        parts = urlsplit(db) if "://" in db else None
+        path = db if parts is None else unquote(parts.path.removeprefix("/"))
+        if path in {"", ":memory:"} or (parts is not None and (parts.scheme != "sqlite" or parts.netloc)):
+            raise ConfigurationError(
+                f"the demo needs a SQLite file that several processes can open, not {db!r}: "
+                "give a path (--db demo.db) or a URL (--db sqlite:///demo.db)"
+            )
+        return cls(Path(path).absolute())
 
-    def drain(self) -> None:
-        """Let the workers finish what they run."""
-        self._display.note("finishing what runs now; press Ctrl-C again to stop at once")
-        self._children.stop_workers()
-        self._display.show(self._database.counts(), self._database.total)
+    @property
+    def url(self) -> str:
+        """The URL of the database."""
+        return f"sqlite:///{quote(str(self.database))}"
 
-    def _start_worker(self) -> None:
-        worker = self._children.start_worker()
-        self._display.note(f"{worker.name} is process {worker.pid}")
+    def beside(self, ending: str) -> Path:
+        """Return the path of ``ledger.jsonl``, ``dead-letters.jsonl`` or ``log`` of this database."""
+        return self.database.with_name(f"{self.database.name}.{ending}")
 
-    def _look(self) -> Counts:
-        counts = self._database.counts()
-        self._display.show(counts, self._database.total)
-        if counts != self._last[0]:
-            self._last = (counts, self._clock.monotonic())
-        elif self._clock.monotonic() - self._last[1] > _STALLED_AFTER:
-            raise self._broken(f"nothing has moved for {_STALLED_AFTER:.0f} s")
-        self._check_children()
+
+class Display:
+    """The progress: a bar in a terminal, elsewhere a line a second, and none without a change."""
+
+    def __init__(self, console: Console, clock: type[SystemClock] = SystemClock) -> None:
+        self._console, self._clock = console, clock
+        self._start, self._next, self._text, self._shown = clock.monotonic(), 0.0, "", ""
+        columns = (TimeElapsedColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
+        # Redrawn by show() alone, because a thread that redraws would be alive while processes fork.
+        self._bar = Progress(*columns, console=console, auto_refresh=False)
+        self._live = console.is_terminal and not console.is_dumb_terminal
+        self._task = self._bar.add_task("", total=None)
+        if self._live:
+            self._bar.start()
+
+    def note(self, text: str) -> None:
+        """Print a line."""
+        draw(self._console, f"{self._clock.monotonic() - self._start:5.1f} s  {text}")
+
+    def show(self, counts: Counter[str], total: int) -> None:
+        """Show how many of the events are in which state."""
+        text = "  ".join(f"{name} {counts[name]}" for name in ("queued", "running", "retrying", "delivered", "caught"))
+        self._text = f"{text}  of {total}"
+        if self._live:
+            done = counts["delivered"] + counts["caught"]
+            self._bar.update(self._task, description=text, total=total, completed=done, refresh=True)
+        elif self._clock.monotonic() >= self._next:
+            self._print()
+
+    def close(self) -> None:
+        """Show the last state."""
+        if self._live:
+            self._bar.stop()
+        else:
+            self._print()
+
+    def _print(self) -> None:
+        if self._text != self._shown:
+            self.note(self._text)
+            self._shown, self._next = self._text, self._clock.monotonic() + 1.0
+
+
+class Demo:
+    """One run. It starts the receiver and the workers as a user would, and sends them nothing but signals.
+
+    Raises:
+        ConfigurationError: httpx is not installed.
+        StoreError: the database cannot be opened.
+    """
+
+    def __init__(self, console: Console, files: Files, folder: Path, *, seed: int, port: int) -> None:
+        if importlib.util.find_spec("httpx") is None:
+            raise ConfigurationError('the demo needs httpx, which is not installed: pip install "redrive[httpx]"')
+        self._console, self._files, self._folder = console, files, folder
+        self._environment = {
+            "WEBHOOKS_DB": files.url,
+            "WEBHOOKS_DEAD_LETTERS": str(files.beside("dead-letters.jsonl")),
+            # The processes run this redrive, from any directory.
+            "PYTHONPATH": os.pathsep.join((str(folder), str(PACKAGE.parent))),
+            "PYTHONUNBUFFERED": "1",
+        }
+        os.environ.update(self._environment)
+        program = importlib.import_module("delivery")
+        self._app: App = program.app
+        self._deliver, self._catch = program.deliver, program.to_dead_letters
+        self._ledger, self._log = files.beside("ledger.jsonl"), files.beside("log")
+        self._receiver_options = ["--ledger", str(self._ledger), "--seed", str(seed), "--port", str(port)]
+        self._owned = {each.job.id for each in self._deliveries() if each.job.state not in FINAL or each.catching}
+        self._left_over, self._before = len(self._owned), self._app.jobs.stats(task=self._deliver.name)
+        self._processes: dict[str, subprocess.Popen[str]] = {}
+        self._known_dead: set[str] = set()
+        self._killed, self._held = "", frozenset[int]()
+        self._asked = False
+        self._counts, self._changed_at = Counter[str](), SystemClock.monotonic()
+
+    def perform(self, events: Sequence[Any], workers: int, *, broken: int = 0) -> Result:
+        """Deliver the events, and return what became of them, also after Ctrl-C or a failure.
+
+        Raises:
+            RedriveError: the receiver does not start.
+            OSError: a file beside the database cannot be read or written.
+        """
+        began, enqueued, trouble = SystemClock.monotonic(), 0, ""
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._app.close)
+            self._output = undo.enter_context(self._log.open("ab"))
+            self._output_starts = self._output.tell()
+            undo.callback(self._kill_all)
+            before = {each: signal.signal(each, self._interrupt) for each in _SIGNALS}
+            undo.callback(lambda: [signal.signal(each, handler) for each, handler in before.items()])
+            self._start_receiver()
+            self._display = Display(self._console)
+            undo.callback(self._display.close)
+            try:
+                for _ in range(workers):
+                    self._start_worker()
+                if self._left_over:
+                    self._display.note(f"{self._left_over} events are left from an earlier run; they go first")
+                while enqueued < len(events) and not self._asked:
+                    jobs = self._deliver.enqueue_many(events[enqueued : enqueued + _BATCH])
+                    enqueued += len(jobs)
+                    self._owned.update(job.id for job in jobs)
+                    self._look()
+                self._wait()
+                if self._asked:
+                    self._display.note("finishing what runs now; press Ctrl-C again to stop at once")
+                self._stop([name for name in self._processes if name != "receiver"])
+                self._look(alive=False)
+                self._stop(["receiver"])
+            except RedriveError as error:
+                trouble = str(error)
+            except KeyboardInterrupt:
+                # A third Ctrl-C must not leave half of the processes running.
+                for each in _SIGNALS:
+                    signal.signal(each, signal.SIG_IGN)
+            self._kill_all()
+            cases = tuple(each for each in self._deliveries() if each.job.id in self._owned)
+            letters = read_lines(self._files.beside("dead-letters.jsonl"), DeadLetter)
+            verdicts, requests = audit(cases, read_lines(self._ledger, LedgerLine), letters)
+        return Result(
+            verdicts,
+            requests,
+            left_over=self._left_over,
+            broken=broken,
+            withheld=len(events) - enqueued,
+            killed=self._killed,
+            held=self._held,
+            interrupted=self._asked,
+            trouble=trouble,
+            seconds=SystemClock.monotonic() - began,
+        )
+
+    def _interrupt(self, _number: int, _frame: object) -> None:
+        if self._asked:
+            raise KeyboardInterrupt
+        self._asked = True
+
+    # ---------------------------------------------------------------- the database
+
+    def _deliveries(self) -> Iterable[Delivery]:
+        catches: dict[int | None, list[JobRecord]] = defaultdict(list)
+        for job in self._app.jobs.select(Filter(task=self._catch.name, limit=_ALL)):
+            catches[job.parent_id].append(job)
+        for job in self._app.jobs.select(Filter(task=self._deliver.name, limit=_ALL)):
+            keys = frozenset(self._app.jobs.idempotency_key(each.id) for each in catches[job.id])
+            running = any(each.state not in FINAL for each in catches[job.id])
+            yield Delivery(job, self._app.jobs.idempotency_key(job.id), keys, catching=running)
+
+    def _look(self, *, alive: bool = True) -> Counter[str]:
+        """Show the counts, and raise an error if nothing has changed for a minute or a process has ended."""
+        stats, before = self._app.jobs.stats(task=self._deliver.name), self._before
+        delivered, caught = stats.succeeded - before.succeeded, stats.caught - before.caught
+        counts = Counter(queued=stats.due + stats.scheduled, running=stats.running, retrying=stats.retrying)
+        counts.update(delivered=delivered, caught=caught)
+        self._display.show(counts, len(self._owned))
+        if counts != self._counts:
+            self._counts, self._changed_at = counts, SystemClock.monotonic()
+        if alive:
+            self._check_processes()
         return counts
 
-    def _broken(self, what: str) -> ChildError:
-        return ChildError(f"{what}; the log {self._children.log} ends with: {self._children.last_words()}")
+    def _check_processes(self) -> None:
+        ended = {name: each.poll() for name, each in self._processes.items() if each.poll() is not None}
+        if "receiver" in ended:
+            raise self._broken(f"the receiver has ended with status {ended['receiver']}")
+        if len(ended) == len(self._processes) - 1:
+            raise self._broken(f"all workers have ended, the last with status {list(ended.values())[-1]}")
+        for name in ended.keys() - self._known_dead:
+            self._display.note(f"{name} has ended by itself (status {ended[name]}); the others go on")
+            self._known_dead.add(name)
+        if SystemClock.monotonic() - self._changed_at > _STALLED_AFTER:
+            raise self._broken(f"nothing has moved for {_STALLED_AFTER:.0f} s")
 
-    def _check_children(self) -> None:
-        receiver = self._children.receiver
-        if receiver is not None and not receiver.alive:
-            raise self._broken(f"the receiver has ended with status {receiver.status}")
-        ended = [worker for worker in self._children.workers if not worker.alive]
-        if len(ended) == len(self._children.workers):
-            raise self._broken(f"all workers have ended, the last with status {ended[-1].status}")
-        for worker in set(ended) - self._known_dead:
-            self._known_dead.add(worker)
-            self._display.note(f"{worker.name} has ended by itself (status {worker.status}); the others go on")
+    def _broken(self, what: str) -> RedriveError:
+        return RedriveError(f"{what}; the log {self._log} ends with: {self._last_line()}")
+
+    def _wait(self) -> None:
+        """Wait until everything has ended, catches included, and kill a worker on the way."""
+        tasks = (self._deliver.name, self._catch.name)
+        while not self._asked and any(self._app.jobs.stats(task=name).unfinished for name in tasks):
+            counts = self._look()
+            if not self._killed and counts["delivered"] + counts["caught"] >= max(1, _MIDWAY * len(self._owned)):
+                self._kill_one()
+            SystemClock().sleep(_LOOK_EVERY)
+
+    def _held_by(self, name: str) -> frozenset[int]:
+        pid = str(self._processes[name].pid)
+        ids = {worker.id for worker in self._app.workers.select() if worker.name.rpartition(":")[2] == pid}
+        running = self._app.jobs.select(Filter(state=State.RUNNING, task=self._deliver.name, limit=_ALL))
+        return frozenset(job.id for job in running if job.worker_id in ids)
+
+    # ---------------------------------------------------------------- the processes
+
+    def _start_receiver(self) -> None:
+        receiver = self._start("receiver", str(self._folder / "receiver.py"), *self._receiver_options, pipe=True)
+        assert receiver.stdout is not None  # noqa: S101 - it was started with a pipe
+        with receiver.stdout as output:
+            url = output.readline().strip().removeprefix("listening on ")
+        if not url:
+            raise RedriveError(self._last_line() or f"the receiver did not start; see {self._log}")
+        self._environment["WEBHOOKS_URL"] = url
+
+    def _start_worker(self) -> None:
+        name = f"worker {len(self._processes)}"
+        self._display.note(f"{name} is process {self._start(name, '-m', 'redrive', 'worker', 'delivery:app').pid}")
+
+    def _start(self, name: str, *arguments: str, pipe: bool = False) -> subprocess.Popen[str]:
+        process = self._processes[name] = subprocess.Popen(  # noqa: S603 - our own programs
+            [sys.executable, *arguments],
+            cwd=self._folder,
+            env=os.environ | self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if pipe else self._output,
+            stderr=self._output,
+            # A session of its own, so that a Ctrl-C in the terminal reaches the demo alone.
+            start_new_session=True,
+            # If the demo itself is killed, the kernel ends them.
+            preexec_fn=_die_with_parent if _LIBC else None,  # noqa: PLW1509 - one system call, takes no lock
+            text=True,
+        )
+        return process
+
+    def _last_line(self) -> str:
+        return self._log.read_bytes()[self._output_starts :].decode(errors="replace").strip().rpartition("\n")[2]
+
+    def _stop(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._processes[name].terminate()
+        deadline = SystemClock.monotonic() + _STOPS_WITHIN
+        for name in names:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._processes[name].wait(max(0.0, deadline - SystemClock.monotonic()))
+
+    def _kill_all(self) -> None:
+        for process in self._processes.values():
+            process.kill()
+            process.wait()
 
     def _kill_one(self) -> None:
-        alive = [worker for worker in self._children.workers if worker.alive]
-        victim = max(alive, key=lambda worker: len(self._database.held_by(worker.pid)))
-        held: frozenset[int] = frozenset()
-        victim.signal(signal.SIGSTOP)
+        alive = [name for name, each in self._processes.items() if name != "receiver" and each.poll() is None]
+        name = max(alive, key=lambda each: len(self._held_by(each)))
+        victim = self._processes[name]
+        victim.send_signal(signal.SIGSTOP)
         try:
-            held = self._database.held_by(victim.pid)
+            self._held = self._held_by(name)
         finally:
-            if not held:
-                victim.signal(signal.SIGCONT)
-        if held:
-            self._bury(victim, held)
-
-    def _bury(self, victim: Child, held: frozenset[int]) -> None:
+            if not self._held:
+                victim.send_signal(signal.SIGCONT)
+        if not self._held:
+            return
         victim.kill()
-        self._known_dead.add(victim)
-        self.rescue = Rescue(victim.name, held)
-        self._display.note(f"{victim.name} is killed (SIGKILL) while it runs {len(held)} deliveries")
-        if not any(worker.alive for worker in self._children.workers):
+        victim.wait()
+        self._killed = name
+        self._known_dead.add(name)
+        self._display.note(f"{name} is killed (SIGKILL) while it runs {len(self._held)} deliveries")
+        if len(alive) == 1:
             self._start_worker()
+
+
+def _die_with_parent() -> None:
+    if _LIBC:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

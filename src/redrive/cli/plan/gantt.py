@@ -1,7 +1,7 @@
-"""A refresh policy that was played, as a Gantt chart: for terminals, as SVG, and as Mermaid. PURE.
+"""The dry run of a refresh policy as a Gantt chart: for terminals, as SVG, and as Mermaid. PURE.
 
-Each attempt is a bar from its start to its end, on a line of its own; a stroke through all lines is a planned refresh.
-The charts of seed 004 are of this kind.
+Each attempt is a bar from its start to its end, on a line of its own; a stroke through all lines is a planned refresh,
+as in the charts of the refresh-with-retry-policy document.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from redrive.cli.drawing import rules, tag
+from redrive.cli.drawing import gantt, gantt_task, svg, tag
 from redrive.policy import format_duration
 from redrive.schedule import RefreshPolicy
 from redrive.schedule.dry_run import AttemptEnd, DryRun, SimulatedAttempt
-from redrive.visible import visible
 
 __all__ = ["Chart", "as_mermaid", "as_svg", "as_text"]
 
@@ -22,28 +21,24 @@ _BAR, _SLOT, _DOT = "█", "│", "·"
 _PLAIN = str.maketrans({_BAR: "#", _SLOT: "|", _DOT: "."})
 _MIDNIGHT, _HOUR = timedelta(days=1), timedelta(hours=1)
 _WIDTH, _EDGE, _ROW, _NAMES = 880, 24, 26, 250
-_STYLES = {
-    "text": "font: 13px system-ui, sans-serif; fill: #1f2328",
-    ".title": "font-size: 17px; font-weight: 600",
-    ".faint": "fill: #59636e",
-    ".page": "fill: #ffffff",
+_LIGHT = {
     ".slot": "stroke: #59636e; stroke-dasharray: 3 3",
     ".success": "fill: #1a7f37",
     ".failure": "fill: #9a6700",
     ".timeout": "fill: #cf222e",
 }
-_DARK = {"text": "fill: #f0f6fc", ".faint": "fill: #9198a1", ".page": "fill: #0d1117", ".slot": "stroke: #9198a1"}
+_DARK = {".slot": "stroke: #9198a1"}
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """What is drawn.
+    """A dry run to draw.
 
     Attributes:
-        title: above it.
-        policy: what was played.
-        played: what it did.
-        warnings: what is hardly meant so; the SVG document does not show them.
+        title: the heading.
+        policy: the policy.
+        played: its dry run.
+        warnings: the warnings of `RefreshPolicy.lint`; the SVG document does not show them.
     """
 
     title: str
@@ -58,19 +53,19 @@ class Chart:
 
     @property
     def end(self) -> datetime:
-        """The right edge: the end of the last attempt, or what follows if that is near."""
+        """The right edge: the end of the last attempt, or the next start if that is near."""
         last = self.played.attempts[-1].ended
         following = self.played.state.refresh_at
         is_near = following is not None and following - last <= max(last - self.begin, _HOUR)
         return max(last, following) if is_near and following else last
 
     def place(self, at: datetime, width: float) -> float:
-        """Where an instant lies in a width, from 0."""
+        """Return the position of an instant in a width, from 0."""
         span = max(self.end - self.begin, timedelta(seconds=1))
         return min(max((at - self.begin) / span, 0.0), 1.0) * width
 
     def clock(self, at: datetime) -> str:
-        """An instant, as the clocks of the schedule's place show it."""
+        """Return an instant as text, in the time zone of the schedule."""
         schedule = self.policy.schedule
         local = at if schedule is None else at.astimezone(schedule.place)
         seconds = any(each.began.second or each.ended.second for each in self.played.attempts)
@@ -79,25 +74,25 @@ class Chart:
 
 
 def name(attempt: SimulatedAttempt) -> str:
-    """What an attempt is called."""
+    """Return the name of an attempt."""
     if attempt.number == 1:
         return "Refresh"
     return f"Scheduled refresh (retry {attempt.number - 1})" if attempt.is_planned else f"Retry {attempt.number - 1}"
 
 
-def said(attempt: SimulatedAttempt) -> str:
-    """What it came to."""
+def result(attempt: SimulatedAttempt) -> str:
+    """Return how an attempt ended."""
     length = format_duration(attempt.ended - attempt.began)
     words = {AttemptEnd.SUCCESS: "succeeded", AttemptEnd.FAILURE: "failed", AttemptEnd.TIMEOUT: "timed out"}
     return f"{words[attempt.ending]} after {length}"
 
 
 def ending(chart: Chart) -> str:
-    """What follows the last attempt."""
+    """Return what follows the last attempt."""
     state = chart.played.state
     if state.disabled_until_update:
-        told = ", ".join(" ".join(filter(None, [each.name, each.to, each.text])) for each in chart.policy.on_give_up)
-        return f"then it gives up: {state.disabled_reason}" + (f"; {told}" if told else "")
+        actions = ", ".join(" ".join(filter(None, [each.name, each.to, each.text])) for each in chart.policy.on_give_up)
+        return f"then it gives up: {state.disabled_reason}" + (f"; {actions}" if actions else "")
     if state.refresh_at is None:
         return "then nothing is planned"
     what = "the next refresh" if not state.attempt_no else f"retry {state.attempt_no}"
@@ -105,19 +100,10 @@ def ending(chart: Chart) -> str:
 
 
 def as_text(chart: Chart, *, width: int, plain: bool) -> Iterator[str]:
-    """The chart as lines.
-
-    Args:
-        chart: what is drawn.
-        width: columns.
-        plain: with ASCII only?
-
-    Yields:
-        The lines, without ends.
-    """
+    """Yield the lines of the chart, at most ``width`` columns wide, in ASCII only if ``plain``."""
     attempts = chart.played.attempts
     heads = [f"{chart.clock(each.began)}  {name(each)}" for each in attempts]
-    tails = [said(each) for each in attempts]
+    tails = [result(each) for each in attempts]
     left, right = max(map(len, heads)) + 2, max(map(len, tails)) + 2
     room = max(width - left - right, 16)
     yield chart.title
@@ -136,24 +122,23 @@ def as_text(chart: Chart, *, width: int, plain: bool) -> Iterator[str]:
         mark = _SLOT.translate(_PLAIN) if plain else _SLOT
         yield f"{mark} a planned refresh"
     yield ending(chart)
-    yield from _warned(chart)
+    yield from _warnings(chart)
 
 
 def as_mermaid(chart: Chart) -> str:
-    """The chart as the text of a Mermaid gantt diagram, with a line break at its end."""
-    lines = ["gantt", f"    title {_named(chart.title)}", "    dateFormat YYYY-MM-DD HH:mm:ss", "    axisFormat %H:%M"]
+    """Return the chart as a gantt diagram, with a line break at its end."""
+    tags = {AttemptEnd.SUCCESS: "done", AttemptEnd.FAILURE: "", AttemptEnd.TIMEOUT: "crit"}
+    tasks = []
     for each in chart.played.attempts:
-        tag_ = {AttemptEnd.SUCCESS: "done, ", AttemptEnd.FAILURE: "", AttemptEnd.TIMEOUT: "crit, "}[each.ending]
         begin, end = _instant(chart, each.began), _instant(chart, each.ended)
-        lines.append(f"    {_named(name(each))} :{tag_}{begin}, {end}")
-        lines.append(f"    {_named(said(each))} :milestone, {end}, 0m")
-    lines += [
-        f"    planned :milestone, {_instant(chart, each)}, 0m" for each in chart.played.slots if each <= chart.end
-    ]
-    return "\n".join([*lines, *(f"%% {each}" for each in (ending(chart), *_warned(chart))), ""])
+        tasks += [gantt_task(name(each), begin, end, tags[each.ending]), gantt_task(result(each), end, end)]
+    planned = [_instant(chart, each) for each in chart.played.slots if each <= chart.end]
+    tasks += [gantt_task("planned", each, each) for each in planned]
+    head = ("dateFormat YYYY-MM-DD HH:mm:ss", "axisFormat %H:%M")
+    return gantt(chart.title, head, tasks, (ending(chart), *_warnings(chart)))
 
 
-def _warned(chart: Chart) -> Iterator[str]:
+def _warnings(chart: Chart) -> Iterator[str]:
     return (f"warning: {each}" for each in chart.warnings)
 
 
@@ -163,12 +148,8 @@ def _instant(chart: Chart, at: datetime) -> str:
     return f"{local:%Y-%m-%d %H:%M:%S}"
 
 
-def _named(text: str) -> str:
-    return " ".join(visible(text).translate(str.maketrans("#:;", "   ")).split())
-
-
 def as_svg(chart: Chart) -> str:
-    """The chart as an SVG document, with a line break at its end."""
+    """Return the chart as an SVG document, with a line break at its end."""
     attempts = chart.played.attempts
     top = 3 * _ROW
     height = top + _ROW * (len(attempts) + 2)
@@ -188,16 +169,7 @@ def as_svg(chart: Chart) -> str:
         parts += [
             tag("text", f"{chart.clock(each.began)}  {name(each)}", x=_EDGE, y=y + 14),
             tag("rect", class_=each.ending.value, x=begin, y=y + 3, width=max(end - begin, 2.0), height=14, rx=2),
-            tag("text", said(each), class_="faint", x=max(end, begin + 2) + 6, y=y + 14),
+            tag("text", result(each), class_="faint", x=max(end, begin + 2) + 6, y=y + 14),
         ]
     parts.append(tag("text", ending(chart), class_="faint", x=_EDGE, y=height - _ROW // 2))
-    size = f'width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}"'
-    light, dark = (rules(".redrive-refresh", each) for each in (_STYLES, _DARK))
-    style = f"{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}"
-    head = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="redrive-refresh" role="img" {size}>',
-        tag("title", chart.title),
-        f"<style>\n{style}\n</style>",
-        tag("rect", class_="page", width="100%", height="100%"),
-    ]
-    return "\n".join([*head, *parts, "</svg>", ""])
+    return svg("redrive-refresh", chart.title, parts, size=(_WIDTH, height), light=_LIGHT, dark=_DARK)

@@ -1,8 +1,7 @@
-"""A plan as a Mermaid gantt diagram, which many forges and wikis draw by themselves. PURE.
+"""A plan as a Mermaid gantt diagram, which many forges and wikis render. PURE.
 
-Mermaid knows no time of zero, so the plan starts at an arbitrary midnight, and the axis shows the time since. A name
-must not contain ``#``, ``:`` or ``;``, which end it. A jittered retry is two bars: its wait before jitter, and (tagged
-``active``, which is drawn lighter) where it may come.
+Mermaid has no time of zero, so the plan starts at an arbitrary midnight, and the axis shows the time since. A jittered
+retry is two bars: its wait before jitter, and the range in which it may come (tagged ``active``, drawn lighter).
 """
 
 from __future__ import annotations
@@ -10,17 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from redrive.cli.drawing import gantt, gantt_name, gantt_task
 from redrive.cli.plan.axis import axis_of
 from redrive.cli.plan.rows import Band, Plan, Section
 from redrive.cli.plan.table import titled
 from redrive.cli.plan.words import shown
 from redrive.policy.duration import LONGEST, ZERO
-from redrive.visible import visible
 
 __all__ = ["as_mermaid"]
 
-_START = datetime(2000, 1, 1)  # noqa: DTZ001 - shown in the reader's own zone, whichever that is
-_FORBIDDEN = str.maketrans("#:;", "   ")
+_START = datetime(2000, 1, 1)  # noqa: DTZ001 - Mermaid has no zones
 _AXES = (
     (timedelta(seconds=10), "%S.%Ls"),
     (timedelta(hours=1), "%M:%S"),
@@ -30,25 +28,19 @@ _AXES = (
 
 
 def as_mermaid(plan: Plan) -> str:
-    """The plan as the text of a gantt diagram, with a line break at its end."""
-    lines = ["gantt", *(f"    {line}" for line in _head(plan))]
+    """Return the plan as a gantt diagram, with a line break at its end."""
+    tasks: list[str] = []
     remarks = [plan.sentence, *plan.notes]
     for section in plan.sections:
-        tasks = list(_tasks(plan, section))
-        if tasks:
-            lines += [f"    section {_name(section.name)}", *(f"    {task}" for task in tasks)]
+        bars = list(_tasks(plan, section))
+        if bars:
+            tasks += [f"section {gantt_name(section.name)}", *bars]
         if section.detail:
             remarks.append(titled(section))
-    return "\n".join([*(f"%% {visible(remark)}" for remark in remarks), *lines, ""])
-
-
-def _head(plan: Plan) -> Iterator[str]:
-    ends = [row.at.high for section in plan.sections for row in section.rows]
-    end = max(ends, default=ZERO)
-    yield f"title {_name(plan.title)}"
-    yield "dateFormat YYYY-MM-DD HH:mm:ss.SSS"
-    yield f"axisFormat {next((form for limit, form in _AXES if end <= limit), '%Y-%m-%d')}"
-    yield "todayMarker off"
+    end = max((row.at.high for section in plan.sections for row in section.rows), default=ZERO)
+    axis = next((form for limit, form in _AXES if end <= limit), "%Y-%m-%d")
+    head = ("dateFormat YYYY-MM-DD HH:mm:ss.SSS", f"axisFormat {axis}", "todayMarker off")
+    return gantt(plan.title, head, tasks, remarks)
 
 
 def _tasks(plan: Plan, section: Section) -> Iterator[str]:
@@ -72,13 +64,7 @@ def _tasks(plan: Plan, section: Section) -> Iterator[str]:
 
 
 def _task(name: str, tag: str, start: timedelta, end: timedelta) -> str:
-    """One bar; a milestone where it has no length."""
-    tags = [each for each in (tag, "milestone" if start == end else "") if each]
-    return f"{_name(name)} :{', '.join([*tags, _instant(start), _instant(end)])}"
-
-
-def _name(text: str) -> str:
-    return " ".join(visible(text).translate(_FORBIDDEN).split())
+    return gantt_task(name, _instant(start), _instant(end), tag)
 
 
 def _instant(after: timedelta) -> str:

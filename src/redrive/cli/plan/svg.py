@@ -1,15 +1,11 @@
-"""A plan as an SVG drawing: a table, and beside each retry its bar. PURE.
-
-Written by hand, without scripts, fonts or links, so that it can stand in a page, a mail or a repository. Its colours
-follow the reader's light or dark scheme; what they say is also said by shape or in words.
-"""
+"""A plan as an SVG drawing: a table, and beside each retry its bar. PURE."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
 
-from redrive.cli.drawing import rules, tag
+from redrive.cli.drawing import svg, tag
 from redrive.cli.plan.axis import Axis, axis_of
 from redrive.cli.plan.rows import Band, Plan, Row, Section
 from redrive.cli.plan.table import catching, columns, legend, titled
@@ -26,12 +22,8 @@ _TICKS = 8
 _GAP = 20
 
 _LIGHT = {
-    "text": "font: 13px system-ui, sans-serif; fill: #1f2328",
-    ".title": "font-size: 17px; font-weight: 600",
     ".name": "font-weight: 600",
     ".figure": "font: 12px ui-monospace, monospace",
-    ".faint": "fill: #59636e",
-    ".page": "fill: #ffffff",
     ".grid": "stroke: #d1d9e0",
     ".wait": "fill: #0969da",
     ".band": "fill: #0969da; fill-opacity: 0.22",
@@ -42,9 +34,6 @@ _LIGHT = {
     ".hint": "fill: none; stroke: #59636e; stroke-width: 1.5",
 }
 _DARK = {
-    "text": "fill: #f0f6fc",
-    ".faint": "fill: #9198a1",
-    ".page": "fill: #0d1117",
     ".grid": "stroke: #3d444d",
     ".wait": "fill: #4493f8",
     ".band": "fill: #4493f8; fill-opacity: 0.35",
@@ -57,22 +46,11 @@ _DARK = {
 
 
 def as_svg(plan: Plan) -> str:
-    """The plan as an SVG document, with a line break at its end."""
+    """Return the plan as an SVG document, with a line break at its end."""
     sheet = _Sheet(plan)
     sheet.draw()
-    size = f'width="{_WIDTH}" height="{sheet.y}" viewBox="0 0 {_WIDTH} {sheet.y}"'
-    head = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="redrive-plan" role="img" {size}>',
-        tag("title", plan.title),
-        tag("desc", plan.sentence),
-        f"<style>\n{_rules(_LIGHT)}\n@media (prefers-color-scheme: dark) {{\n{_rules(_DARK)}\n}}\n</style>",
-        tag("rect", class_="page", width="100%", height="100%"),
-    ]
-    return "\n".join([*head, *sheet.parts, "</svg>", ""])
-
-
-def _rules(styles: dict[str, str]) -> str:
-    return rules(".redrive-plan", styles)
+    size = (_WIDTH, sheet.y)
+    return svg("redrive-plan", plan.title, sheet.parts, size=size, light=_LIGHT, dark=_DARK, description=plan.sentence)
 
 
 class _Sheet:

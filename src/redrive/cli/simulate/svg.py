@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import inf, isinf, log10
 
-from redrive.cli.drawing import rules, tag
+from redrive.cli.drawing import svg, tag
 from redrive.cli.plan.words import wrapped
 from redrive.cli.simulate.words import cells, setting
 from redrive.simulate import ScenarioResult
@@ -25,20 +25,13 @@ _FIGURE = 6.2  # of a figure, at 11 px
 _WIDE = 20.0  # from this ratio on, a logarithmic scale
 
 _LIGHT = {
-    "text": "font: 12px system-ui, sans-serif; fill: #1f2328",
-    ".title": "font-size: 16px; font-weight: 600",
-    ".faint": "fill: #59636e",
     ".figure": "font-size: 11px",
-    ".page": "fill: #ffffff",
     ".own": "fill: #0969da",
     ".other": "fill: #8c959f",
     ".never": "fill: none; stroke: #cf222e; stroke-dasharray: 3 2",
     ".yours": "fill: #9a6700",
 }
 _DARK = {
-    "text": "fill: #f0f6fc",
-    ".faint": "fill: #9198a1",
-    ".page": "fill: #0d1117",
     ".own": "fill: #4493f8",
     ".other": "fill: #6e7681",
     ".never": "stroke: #ff7b72",
@@ -66,23 +59,16 @@ def as_svg(finding: ScenarioResult) -> str:
     for number, wide in enumerate(widths):
         parts += _column(finding, number, [row[number + 1] for row in rows], x, top)
         x += wide
-    size = f'width="{width:.0f}" height="{height}" viewBox="0 0 {width:.0f} {height}"'
-    return "\n".join(
-        [
-            f'<svg xmlns="http://www.w3.org/2000/svg" class="redrive-simulation" role="img" {size}>',
-            tag("title", finding.scenario.title),
-            tag("desc", setting(finding)),
-            f"<style>\n{_rules(_LIGHT)}\n@media (prefers-color-scheme: dark) {{\n{_rules(_DARK)}\n}}\n</style>",
-            tag("rect", class_="page", width="100%", height="100%"),
-            *parts,
-            "</svg>",
-            "",
-        ]
+    return svg(
+        "redrive-simulation",
+        finding.scenario.title,
+        parts,
+        size=(width, height),
+        light=_LIGHT,
+        dark=_DARK,
+        font=12,
+        description=setting(finding),
     )
-
-
-def _rules(styles: dict[str, str]) -> str:
-    return rules(".redrive-simulation", styles)
 
 
 def _width(column: list[str]) -> float:

@@ -1,6 +1,7 @@
-"""The clauses of a refresh policy, one parser function for each kind; the results are collected in `Notes`.
+"""Sentences of a refresh policy, one function for each kind; what they say is noted down in a `Notes`.
 
-The reference describes the grammar with examples. It is parsed by recursive descent (ADR 0009 gives the reasons).
+The grammar stands in the reference, with examples. It is read by recursive descent: each function takes what it
+understands, or gives its place back (ADR 0009 says why).
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from redrive.schedule.english.retries import on_failure, retries
 from redrive.schedule.english.spans import some
 from redrive.schedule.english.tokens import Reader
 from redrive.schedule.options import Strategy
+
+__all__ = ["clause", "ended", "nested"]
 
 _START = ("start refresh", "refresh should start", "refresh is configured to run", "refresh", "run")
 _GUARDS = frozenset({"allow", "on", "give", "but", "do", "keep", "ignore", "time", "then"})
@@ -29,7 +32,18 @@ _STRATEGIES = {
 
 
 def clause(reader: Reader, notes: Notes) -> Header | None:
-    """Parse one clause; return its header if lines below can belong to it."""
+    """Read one clause.
+
+    Args:
+        reader: where it begins.
+        notes: what it says goes there.
+
+    Returns:
+        The header that it is, if lines below belong to it.
+
+    Raises:
+        ScheduleSyntaxError: it is not understood.
+    """
     reader.take("but")
     for read in (_heading, _overlap, _timeout, _lateness, _spread, on_failure, retries, _schedule):
         if read(reader, notes):
@@ -44,7 +58,16 @@ def clause(reader: Reader, notes: Notes) -> Header | None:
 
 
 def nested(reader: Reader, notes: Notes, header: Header) -> None:
-    """Parse a clause below a header."""
+    """Read a clause below a header.
+
+    Args:
+        reader: where it begins.
+        notes: what it says goes there.
+        header: what it belongs to.
+
+    Raises:
+        ScheduleSyntaxError: it is not understood there.
+    """
     if header.of_failure is not None and waits(reader, notes):
         return
     if action(reader, notes):
@@ -79,7 +102,7 @@ def ended(reader: Reader) -> bool:
 
 
 def _heading(reader: Reader, notes: Notes) -> bool:
-    """Parse a heading, which only introduces other lines."""
+    """What introduces others and says nothing by itself."""
     del notes
     return bool(reader.take("retry policy :", "retry policy", "do retries"))
 
@@ -113,7 +136,7 @@ def _schedule(reader: Reader, notes: Notes) -> bool:
 
 
 def _task(reader: Reader) -> bool:
-    """Parse the description of the task, which has no effect."""
+    """What is done is the program's affair; a person may say it."""
     if not reader.take("send", "make", "create"):
         return False
     return bool(reader.rest())

@@ -8,9 +8,19 @@ from redrive.schedule.english.spans import number, span
 from redrive.schedule.english.tokens import Reader
 from redrive.schedule.options import Action, Exhausted
 
+__all__ = ["action", "gives_up", "giving_up", "terminal", "waits"]
+
 
 def terminal(reader: Reader, notes: Notes) -> Header | None:
-    """Parse the effect of the last failure; return its header, or None if the text is another clause."""
+    """Read what the last failure leads to.
+
+    Args:
+        reader: where.
+        notes: it goes there.
+
+    Returns:
+        Its header, below which more may be said; None if it is something else.
+    """
     begin = reader.place
     numbers = failures(reader)
     if numbers is None or len(numbers) != 1:
@@ -76,7 +86,15 @@ def _ends(reader: Reader, notes: Notes, how: Exhausted) -> None:
 
 
 def giving_up(reader: Reader, notes: Notes) -> Header | None:
-    """Parse when the refresh is given up; return its header, or None if the text is another clause."""
+    """Read when it gives up.
+
+    Args:
+        reader: where.
+        notes: it goes there.
+
+    Returns:
+        Its header, below which more may be said; None if it is something else.
+    """
     if not reader.take("give up"):
         return None
     header = Header(reader.line, None)

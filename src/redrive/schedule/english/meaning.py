@@ -12,6 +12,8 @@ from redrive.schedule.rule import Freq, RecurrenceRule, WeekDay
 from redrive.schedule.schedule import ANCHOR
 from redrive.schedule.timezone import Gap
 
+__all__ = ["FREQS", "Heard", "rules"]
+
 FREQS = {
     "second": Freq.SECONDLY, "minute": Freq.MINUTELY, "hour": Freq.HOURLY, "day": Freq.DAILY, "week": Freq.WEEKLY,
     "month": Freq.MONTHLY,
@@ -21,17 +23,24 @@ FREQS = {
 
 @dataclass
 class Heard:
-    """The parts of a recurrence parsed so far.
+    """What was heard of a recurrence so far.
 
     Attributes:
-        interval: number of ``unit`` in a period.
-        times_a_day: number of occurrences a day, if given.
+        unit: of its period.
+        interval: every so many of these.
+        times_a_day: how often a day it is said to be.
         clocks: hours and minutes.
-        days: days of the week; 0 is Monday.
-        month_days: days of the month, from the end if negative.
-        month_week_days: days of the week in a month, such as its first Monday.
-        hours: the hours of a window.
-        rules: quoted rules; likewise ``crons``, ``times`` and ``exceptions``.
+        days: of the week; 0 is Monday.
+        month_days: by their number, from the end if negative.
+        month_week_days: by their name.
+        hours: those of a window.
+        tz: the place.
+        start: from when it counts.
+        gap: what becomes of times that do not exist.
+        rules: that were quoted.
+        crons: that were quoted.
+        times: that were quoted.
+        exceptions: that were quoted.
     """
 
     unit: str | None = None
@@ -52,7 +61,18 @@ class Heard:
 
 
 def rules(reader: Reader, heard: Heard) -> tuple[RecurrenceRule, ...]:
-    """Return the rules for a recurrence; raise `ScheduleSyntaxError` if its parts contradict each other."""
+    """Make rules of what was heard.
+
+    Args:
+        reader: to say what is wrong, and where.
+        heard: what was heard.
+
+    Returns:
+        The rules.
+
+    Raises:
+        ScheduleSyntaxError: together it means nothing.
+    """
     unit = heard.unit or "day"
     if FREQS[unit].is_elapsed:
         return (_elapsed(reader, heard, unit),)
