@@ -1,26 +1,26 @@
-"""One attempt of a request: how far it got, and what is known of its outcome.
+"""One attempt of a request: its stage, and whether its effect is known.
 
-RFC 0049 decides by the *stage* in which an attempt failed, and so the stage should be proved and not guessed. The code
-that sends says three things when they happen: `Attempt.dispatch` right before the first byte leaves, `Attempt.answer`
-when a response has come, `Attempt.deliver` when a part of the result has reached the caller. What follows:
+RFC 0049 decides by the *stage* in which an attempt failed, so the stage must be proved. The sending code calls three
+methods: `Attempt.dispatch` right before the first byte is written, `Attempt.answer` when a response has come,
+`Attempt.deliver` when a part of the result has reached the caller. The results:
 
 ================================================  =====================  ==============================
-said                                              stage                  did it take effect?
+calls                                             stage                  did it take effect?
 ================================================  =====================  ==============================
-nothing, or `undispatch`                          client dispatch        no
-nothing, and a reason of `IN_FLIGHT`              network time           nobody knows
-``dispatch``                                      network time           nobody knows
-``dispatch``, ``answer(definite=False)``          response received      nobody knows
-``dispatch``, ``answer()``                        response received      the response says it
+none, or `undispatch`                             client dispatch        no
+none, and a reason of `IN_FLIGHT`                 network time           unknown
+``dispatch``                                      network time           unknown
+``dispatch``, ``answer(definite=False)``          response received      unknown
+``dispatch``, ``answer()``                        response received      known from the response
 ================================================  =====================  ==============================
 
-An answer that is not definite is one that proves nothing, as a proxy's "unavailable". Where the sending code says
-nothing about the answer, the reason of the failure does: RFC 0049 marks the reasons that allow a retry of what is not
-idempotent, and they are those of failures that have changed nothing. Two reasons say the opposite by their name, that
-the request had left (`IN_FLIGHT`); they count as that even if the sending code never called `Attempt.dispatch`.
+An answer that is not definite proves nothing, such as "unavailable" from a proxy. If the sending code does not call
+`Attempt.answer`, the reason of the failure decides: the reasons that allow a retry of non-idempotent requests are those
+of failures without an effect. The two reasons of `IN_FLIGHT` mean by definition that the request had been sent, even if
+the sending code never called `Attempt.dispatch`.
 
-An attempt that is answered after its request has ended is not changed any more. If the request had timed out or was
-cancelled, the answer is an orphan: it is reported once as `redrive.orchestrator.ResponseOrphaned`.
+An attempt that is answered after the end of its request does not change any more. If the request had timed out or was
+cancelled, the answer is an orphan and is reported once as `redrive.orchestrator.ResponseOrphaned`.
 """
 
 from __future__ import annotations
@@ -33,14 +33,12 @@ from redrive.orchestrator.record import AttemptRecord
 from redrive.policy import Reason, Stage
 from redrive.retrying.circuit_breaker import Permit
 
-__all__ = ["IN_FLIGHT", "Attempt"]
-
 IN_FLIGHT = frozenset({"SOCKET_CLOSED_WHILE_IN_FLIGHT", "HTTP_SEND_REQUEST_FAILED"})
 """The reasons, by name, of failures after which the request may have left and no answer came."""
 
 
 class _Owner(Protocol):
-    """What an attempt needs of its request."""
+    """The part of a request that an attempt uses."""
 
     @property
     def remaining(self) -> float | None:
@@ -49,26 +47,26 @@ class _Owner(Protocol):
 
     @property
     def admit(self) -> Callable[[str | None], Permit | None]:
-        """Asks the circuit breaker of an endpoint."""
+        """Ask the circuit breaker of an endpoint."""
         ...
 
 
 class Attempt:
-    """One attempt while it is being made; the function that sends gets it.
+    """One attempt in progress; the sending function gets it.
 
     Attributes:
         number: counted from 1.
-        reason: why it failed; None until then.
-        error: what it raised; None until then.
-        delay: what is waited after it; None if nothing is.
-        hint: when the server wants to be asked again, counted from the failure; no wait is shorter.
-        dispatched: whether it has left.
-        answered: whether a response has come; None if nobody said.
-        definite: whether it is known if it took effect.
-        delivered: whether a part of its result has reached the caller.
+        reason: of its failure; None until then.
+        error: its exception; None until then.
+        delay: the wait after it; None if there is none.
+        hint: the time from the failure until the server wants the next request; a lower bound of the wait.
+        dispatched: True if it was sent.
+        answered: True if a response has come; None if unknown.
+        definite: True if it is known whether it took effect.
+        delivered: True if a part of its result has reached the caller.
         endpoint: where it was sent.
-        local_address: the client's end of the connection that it was sent on; None if that is not known.
-        channel_id: the id of that connection; None if that is not known.
+        local_address: the client's end of its connection; None if unknown.
+        channel_id: the id of its connection; None if unknown.
     """
 
     def __init__(self, number: int, owner: _Owner) -> None:
@@ -92,19 +90,19 @@ class Attempt:
     def remaining(self) -> float | None:
         """Seconds that the attempt may take, not below 0; None without a limit.
 
-        It shrinks from attempt to attempt. Hand it down, so that the server stops working when nobody waits any more.
+        It decreases from attempt to attempt. Pass it to the server, so that the server stops when the client does.
         """
         left = None if self._owner is None else self._owner.remaining
         return None if left is None else max(0.0, left)
 
     @property
     def is_ambiguous(self) -> bool:
-        """Whether nobody knows if it took effect."""
+        """True if it is unknown whether it took effect."""
         return self.dispatched and not self.definite
 
     @property
     def record(self) -> AttemptRecord:
-        """What is known of it now, as a value."""
+        """The present state as a value."""
         return AttemptRecord(
             self.number,
             self.reason,
@@ -119,7 +117,7 @@ class Attempt:
     def dispatch(
         self, endpoint: str | None = None, *, local_address: str | None = None, channel_id: str | None = None
     ) -> None:
-        """Say that it leaves; call this right before the first byte is written.
+        """Record that it is sent; call this right before the first byte is written.
 
         Args:
             endpoint: where it goes; its circuit breaker is asked.
@@ -127,7 +125,7 @@ class Attempt:
             channel_id: the id of the connection, for events and records.
 
         Raises:
-            CircuitOpen: it may not go there now. Let it pass: the orchestrator knows what to do.
+            CircuitOpen: the breaker of the endpoint refuses. Do not catch it; the orchestrator handles it.
         """
         if self._permit is None and self._owner is not None:
             self._permit = self._owner.admit(endpoint)
@@ -136,17 +134,17 @@ class Attempt:
         self.dispatched = True
 
     def undispatch(self) -> None:
-        """Say that it did not leave after all: nothing was written."""
+        """Record that nothing was written after all."""
         self.dispatched = False
         if self._permit is not None:
             self._permit.dropped()
             self._permit = None
 
     def answer(self, *, definite: bool = True) -> None:
-        """Say that a response has come. After the end of the request, report it as an orphan instead.
+        """Record a response. After the end of the request, report it as an orphan instead.
 
         Args:
-            definite: whether it tells if the request took effect; a gateway's "unavailable" does not.
+            definite: True if it shows whether the request took effect; "unavailable" from a gateway does not.
         """
         if self._owner is None:
             orphaned, self._orphaned = self._orphaned, None
@@ -157,15 +155,11 @@ class Attempt:
         self.definite = definite
 
     def deliver(self) -> None:
-        """Say that a part of the result has reached the caller: from now on it must not be sent again."""
+        """Record that a part of the result has reached the caller, so that the request is not sent again."""
         self.delivered = True
 
     def stand(self, stage: Stage) -> None:
-        """Say how far it got, in one word, if `answer` has not been called.
-
-        Args:
-            stage: as a `redrive.policy.Failure` tells it.
-        """
+        """Record the stage of a `redrive.policy.Failure`, unless `answer` was called."""
         if self.answered is not None:
             return
         if stage is Stage.NOT_SENT:
@@ -177,12 +171,7 @@ class Attempt:
             self.answered = False
 
     def fail(self, reason: Reason, error: BaseException | None = None) -> None:
-        """Note why it failed. Where nothing was said about an answer, the reason tells whether there was one.
-
-        Args:
-            reason: why.
-            error: what it raised, if anything.
-        """
+        """Record the failure. If `answer` was not called, the reason decides whether there was a response."""
         self.reason, self.error = reason, error
         if self.answered is None and reason.name in IN_FLIGHT:
             self.dispatched, self.answered = True, False
@@ -191,18 +180,14 @@ class Attempt:
         self.finish(error)
 
     def finish(self, error: BaseException | None) -> None:
-        """Report to the circuit breaker how it ended; only the first report counts.
-
-        Args:
-            error: what it raised, or None if there was an answer.
-        """
+        """Report the end to the circuit breaker, once; ``error`` is None if there was an answer."""
         if self._permit is not None:
             self._permit.settle(error, answered=self.answered is True or error is None)
 
     def release(self, orphaned: Callable[[AttemptRecord], None] | None = None) -> None:
-        """Let go of the request, which has ended: the two should not keep each other in memory.
+        """Drop the reference to the request, which has ended.
 
         Args:
-            orphaned: reports an answer that comes from now on; None if such an answer is not reported.
+            orphaned: reports a later answer; None if it is not reported.
         """
         self._owner, self._orphaned = None, orphaned

@@ -1,9 +1,9 @@
-"""The delays of RFC 0049 and its SDKs: controlled, exponential, from the delay before; and the random jitter of one.
+"""The delays of RFC 0049 and of its SDKs, and the random jitter of the Java SDK.
 
-A *calculator* is what a strategy gets its delays from: a `redrive.policy.Backoff`, or a function from the number of
-retries so far to a delay. RFC 0049 counts from zero, before the retry that is being decided; a `Backoff` counts retries
-from one. Three SDKs are off by one in three different ways about this; here the count before the decision is meant
-everywhere, and the first delay is the shortest.
+A *calculator* gives a strategy its delays: a `redrive.policy.Backoff`, or a function from the number of retries so far
+to a delay. RFC 0049 counts from zero, before the retry that is being decided; a `Backoff` counts retries from one.
+Three SDKs differ from each other by one here; this package always uses the count before the decision, so that the first
+delay is the shortest.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from redrive.policy.backoff import NEVER_MORE
 from redrive.policy.duration import Duration, parse_duration, seconds
 from redrive.policy.value import Value, freeze
 
-__all__ = ["Calculator", "RandomJitter", "controlled_backoff", "exponential_backoff", "previous_backoff"]
-
 Calculator: TypeAlias = Backoff | Callable[[int], Duration]
 """Where delays come from."""
 
@@ -27,7 +25,7 @@ _CONTROLLED = tuple(timedelta(milliseconds=number) for number in (1, 10, 50, 100
 
 
 def controlled_backoff(retry_attempts: int) -> timedelta:
-    """The delay of a request that is always retried: 1, 10, 50, 100, 500, then 1000 ms (RFC 0049).
+    """Return the delay of an always-retry reason: 1, 10, 50, 100, 500, then 1000 ms (RFC 0049).
 
     Args:
         retry_attempts: retries so far.
@@ -36,7 +34,7 @@ def controlled_backoff(retry_attempts: int) -> timedelta:
 
 
 def exponential_backoff(minimum: Duration = "1ms", maximum: Duration | None = "500ms", factor: float = 2) -> Backoff:
-    """Delays that grow by a factor; the defaults are those of RFC 0049's best effort.
+    """Return delays that grow by a factor; the defaults are those of RFC 0049's best effort.
 
     Args:
         minimum: the first delay, more than zero.
@@ -44,8 +42,8 @@ def exponential_backoff(minimum: Duration = "1ms", maximum: Duration | None = "5
         factor: at least 1.
 
     Raises:
-        PolicyValueError: ``minimum`` is zero, ``maximum`` is below it, or there is no such factor. (A delay that starts
-            at zero never grows; two SDKs take zero for "the default" instead.)
+        PolicyValueError: ``minimum`` is zero, ``maximum`` is below it, or ``factor`` is below 1. (A delay of zero never
+            grows; two SDKs take zero for "the default" instead.)
     """
     first = _seconds("minimum", minimum)
     if not first:
@@ -56,17 +54,10 @@ def exponential_backoff(minimum: Duration = "1ms", maximum: Duration | None = "5
 
 
 def previous_backoff(minimum: Duration = "1ms", maximum: Duration | None = "500ms", factor: float = 2) -> Backoff:
-    """The same, counted from the delay before, not from the number of retries (in the Java SDK: basedOnPreviousValue).
+    """Return delays that grow from the delay before (basedOnPreviousValue in the Java SDK).
 
-    The two differ where something else has chosen delays in between, as always-retry reasons do.
-
-    Args:
-        minimum: the first delay, more than zero.
-        maximum: the longest, or None.
-        factor: at least 1.
-
-    Raises:
-        PolicyValueError: as for `exponential_backoff`.
+    They differ from `exponential_backoff` after delays of another origin, such as those of always-retry reasons. The
+    arguments and errors are the same.
     """
     exponential_backoff(minimum, maximum, factor)  # refuses what means nothing
     top = {} if maximum is None else {"maximum": seconds(maximum)}
@@ -96,18 +87,18 @@ Backoff.register("from_previous", _from_previous, draws=True)
 
 
 class RandomJitter(Value):
-    """A delay in the middle of what is drawn from, as in the Java SDK: the fraction goes to both sides of it.
+    """Jitter around the nominal delay, as in the Java SDK: up to a fraction of it in both directions.
 
-    `redrive.policy.Jitter` draws below a delay or above it. This one stays within the bounds of the backoff, so late
-    delays are drawn from below the maximum only.
+    `redrive.policy.Jitter` draws below a delay or above it. This one stays within the bounds of the backoff, so that
+    late delays are drawn below the maximum only.
 
     Args:
         fraction: from 0 to 1.
-        minimum: no delay is shorter. A backoff that says less is refused when it is drawn from.
-        maximum: no delay is longer; None for no bound. A backoff that says more is refused when it is drawn from.
+        minimum: the shortest delay. A shorter nominal delay is an error.
+        maximum: the longest delay; None for no bound. A longer nominal delay is an error.
 
     Raises:
-        PolicyValueError: there is no such fraction, or ``maximum`` is below ``minimum``.
+        PolicyValueError: the fraction is out of range, or ``maximum`` is below ``minimum``.
     """
 
     __slots__ = ("fraction", "maximum", "minimum")
@@ -127,18 +118,18 @@ class RandomJitter(Value):
             raise PolicyValueError(f"maximum={maximum!r} is shorter than minimum={minimum!r}")
 
     def offset(self, nominal: float) -> float:
-        """How far a delay may be moved to either side, in the unit of the delay."""
+        """Return the largest distance from the nominal delay, in the unit of the delay."""
         return nominal * self.fraction
 
     def bounds(self, nominal: float, offset: float) -> tuple[float, float]:
-        """The shortest and the longest delay that can be drawn, in seconds.
+        """Return the shortest and the longest delay that can be drawn, in seconds.
 
         Args:
-            nominal: what the backoff says, in seconds.
+            nominal: the delay of the backoff, in seconds.
             offset: see `offset`, in seconds.
 
         Raises:
-            PolicyValueError: the backoff says less than the minimum, or more than the maximum.
+            PolicyValueError: the nominal delay is below the minimum or above the maximum.
         """
         bottom = self.minimum.total_seconds()
         top = float("inf") if self.maximum is None else self.maximum.total_seconds()
@@ -151,6 +142,6 @@ class RandomJitter(Value):
         return max(bottom, nominal - offset), min(top, nominal + offset)
 
     def apply(self, nominal: float, sample: float, floor: float = 0.0) -> float:
-        """The delay to wait, in seconds; see `redrive.policy.Jitter.apply`."""
+        """Return the delay to wait, in seconds; see `redrive.policy.Jitter.apply`."""
         low, high = self.bounds(nominal, self.offset(nominal))
         return max(floor, low + sample * (high - low))

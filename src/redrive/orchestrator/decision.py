@@ -1,20 +1,31 @@
-"""How long a failed request waits before it is sent again, or why it is not: steps 2 to 4 of the orchestrator."""
+"""The decision on a failed request: its delay, the cap to its deadline, and its errors.
+
+**Capping** (RFC 0049, "Capping the Retry Duration"). A wait never passes the deadline; a longer one is cut, and after
+it the request times out without being sent again. If the deadline has passed already, there is no wait. (Two SDKs then
+wait the whole delay, and two send the request after a cut wait.)
+
+**Ambiguous or not** (RFC 0058). A timeout is ambiguous if the request can change data and some attempt was sent without
+a definite answer. Later attempts do not alter that: an upsert that was lost once and then refused twice may have taken
+effect the first time. A request that was sent is not ambiguous for that alone: "locked" and "temporary failure" are
+definite answers.
+"""
 
 from __future__ import annotations
 
+import logging
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
-from redrive.errors import RequestCancelled
-from redrive.orchestrator.action import RetryAction
+from redrive import observe
+from redrive.errors import AmbiguousTimeout, RequestCancelled, UnambiguousTimeout
 from redrive.orchestrator.backoff import controlled_backoff
-from redrive.orchestrator.events import log_refused
+from redrive.orchestrator.events import RequestNotRetried, RequestRetryScheduled, emit, fields_of
 from redrive.orchestrator.interrupt import Interrupted
 from redrive.orchestrator.reason import RetryReason
-from redrive.orchestrator.request import Request, StrategyLike
+from redrive.orchestrator.request import Request, RetryAction, StrategyLike
+from redrive.policy import Reason, format_duration
+from redrive.policy.duration import Duration, parse_duration, span
 from redrive.retrying.context import SCOPE
-
-__all__ = ["delay_of"]
 
 
 async def delay_of(
@@ -23,42 +34,39 @@ async def delay_of(
     error: Exception | None,
     default: StrategyLike,
 ) -> timedelta:
-    """Decide about one failure.
+    """Return the delay before the next attempt, not yet capped; steps 2 to 4 of the orchestrator.
 
     Args:
-        request: what has failed.
-        reason: why.
-        error: what the attempt raised, if anything.
+        request: the failed request.
+        reason: of the failure.
+        error: the exception of the attempt, if any.
         default: the strategy of a request that has none.
 
-    Returns:
-        How long to wait, not yet capped.
-
     Raises:
-        Interrupted: the strategy's waiting was ended.
-        RequestCancelled: it is not sent again, and no ``error`` was given.
-        Exception: ``error``, if it is not sent again; what the strategy raised, or made of the error.
+        Interrupted: the wait of the strategy was ended.
+        RequestCancelled: it is not retried, and ``error`` is None.
+        Exception: ``error``, if it is not retried; the exception of the strategy, or its translation of ``error``.
     """
     scope = SCOPE.get()
     if request.attempt.delivered or (scope is not None and scope.off):
-        raise _refused(request, reason, error)
+        raise _refusal(request, reason, error)
     if reason.always_retry:
         return controlled_backoff(request.retry_attempts)
     if _is_lost(request):
-        raise _refused(request, reason, error)
-    action = await _asked(request, reason, default if request.retry_strategy is None else request.retry_strategy)
+        raise _refusal(request, reason, error)
+    action = await _ask(request, reason, default if request.retry_strategy is None else request.retry_strategy)
     if action is None or action.duration is None:
-        raise _refused(request, reason, error, action)
+        raise _refusal(request, reason, error, action)
     return action.duration
 
 
 def _is_lost(request: Request) -> bool:
-    """Return True if it may have taken effect and may not be repeated: no strategy is asked then."""
+    """Return True if it may have taken effect and may not be repeated; the strategy is not asked then."""
     return request.attempt.is_ambiguous and not (request.idempotent or request.may_repeat_in_flight)
 
 
-async def _asked(request: Request, reason: RetryReason, strategy: StrategyLike) -> RetryAction | None:
-    """The answer of a strategy, which is an object or a function, and waits or does not."""
+async def _ask(request: Request, reason: RetryReason, strategy: StrategyLike) -> RetryAction | None:
+    """Return the answer of a strategy: an object or a function, with or without ``await``."""
     given: Any = strategy
     ask = getattr(given, "retry_after", given)
     try:
@@ -79,18 +87,105 @@ def _checked(answer: object, strategy: object) -> RetryAction | None:
     raise TypeError(f"{strategy!r} answered {answer!r}: a strategy answers a RetryAction, or None for no retry")
 
 
-def _refused(
+def _refusal(
     request: Request, reason: RetryReason, error: Exception | None, action: RetryAction | None = None
 ) -> Exception:
-    """The error of a request that is not sent again: its own, as far as there is one."""
+    """Return the error of a request that is not retried: its own, if there is one."""
     log_refused(request, reason, error)
-    real = error
-    if real is None:
+    original = error
+    if original is None:
         message = f"{request.operation} is not retried: {reason.name}"
-        real = RequestCancelled(message, cancellation="NO_MORE_RETRIES", reason=reason.name)
+        original = RequestCancelled(message, cancellation="NO_MORE_RETRIES", reason=reason.name)
     if action is None or action.translate is None:
-        return real
-    request.tell(real)
-    translated = action.translate(real)
-    translated.__cause__ = real
+        return original
+    request.attach_record(original)
+    translated = action.translate(original)
+    translated.__cause__ = original
     return translated
+
+
+def log_scheduled(request: Request, reason: Reason, delay: timedelta) -> observe.Wait:
+    """Emit the event of a retry that is recorded already; return the context managers of observers for the wait."""
+    return emit(
+        logging.DEBUG,
+        lambda: RequestRetryScheduled(
+            reason=reason, delay=delay, cause=request.attempt.error, **fields_of(request.record)
+        ),
+    )
+
+
+def log_refused(request: Request, reason: Reason, cause: BaseException | None) -> None:
+    """Emit the event of a request that is not retried, unless it has been completed by other code.
+
+    Args:
+        request: the request.
+        reason: of the failure.
+        cause: the exception of the attempt, or of the orchestrator.
+    """
+    if request.completed:
+        return  # other code has ended it
+    level = logging.DEBUG if request.internal else logging.INFO
+    with emit(level, lambda: RequestNotRetried(reason=reason, cause=cause, **fields_of(request.record))):
+        pass  # no wait follows
+
+
+_FLOOR = timedelta(milliseconds=1500)
+
+
+class Wait(NamedTuple):
+    """A delay under a deadline.
+
+    Attributes:
+        delay: the wait.
+        expires: True if the deadline is at its end, so that the request is not sent again.
+    """
+
+    delay: timedelta
+    expires: bool
+
+
+def cap(delay: timedelta, remaining: float | None) -> Wait:
+    """Return a delay cut to the remaining time.
+
+    Args:
+        delay: the delay of the strategy.
+        remaining: seconds until the deadline, negative after it; None without one.
+    """
+    if remaining is None:
+        return Wait(delay, expires=False)
+    left = span(max(0.0, remaining))
+    return Wait(min(delay, left), expires=delay >= left)
+
+
+def timed_out(request: Request) -> AmbiguousTimeout | UnambiguousTimeout:
+    """Return the timeout error of a request, with its last exception as the cause."""
+    start = f"{request.operation} timed out after {format_duration(_rounded(request.elapsed))}, {_retries(request)}"
+    error: AmbiguousTimeout | UnambiguousTimeout
+    if request.is_ambiguous:
+        error = AmbiguousTimeout(f"{start}; it is unknown whether it took effect")
+    else:
+        error = UnambiguousTimeout(f"{start}; it {'changes nothing' if request.read_only else 'did not take effect'}")
+    error.__cause__ = request.last_error
+    return error
+
+
+def _rounded(elapsed: timedelta) -> timedelta:
+    return timedelta(milliseconds=round(elapsed.total_seconds() * 1000))
+
+
+def _retries(request: Request) -> str:
+    if not request.retry_attempts:
+        return "without a retry"
+    times = f"{request.retry_attempts} retr{'y' if request.retry_attempts == 1 else 'ies'}"
+    return f"after {times} ({', '.join(reason.name for reason in request.retry_reasons)})"
+
+
+def server_timeout(timeout: Duration) -> timedelta:
+    """Return the timeout to send to the server: 90 % of the remaining time, and not less than 1.5 s (as the C++ SDK).
+
+    The rest is for the response: a server that gives up in time can report whether a durable write took effect.
+
+    Args:
+        timeout: the remaining time of the request.
+    """
+    return max(parse_duration(timeout) * 9 // 10, _FLOOR)

@@ -1,36 +1,127 @@
-"""The events of requests. RFC 0049 requires them for each decision, "so it can be debugged after the fact".
+"""The events of requests, which RFC 0049 requires for each decision, "so it can be debugged after the fact".
 
-They go to the logger ``redrive.orchestrator``, as text and, for programs, as ``record.event``. A retry is DEBUG: it is
-what the orchestrator is for. A refusal is INFO, or DEBUG for an internal request, which has no caller. An answer that
-came after its request had timed out or was cancelled, an *orphan*, is INFO: it shows what became of a request that
-ended in doubt.
-
-They are events of `redrive.observe`, and its sinks get them too. What is special is only that `redrive.observe.log`
-gets them without having been added. ``event.to_dict()`` gives an event as plain data, fit for JSON.
+They go to the logger ``redrive.orchestrator``, as text and as ``record.event``, and to the sinks of `redrive.observe`.
+A retry is DEBUG, a refusal INFO, or DEBUG for an internal request. An answer that comes after its request had timed out
+or was cancelled, an *orphan*, is INFO: it shows the result of an ambiguous request. ``event.to_dict()`` returns an
+event as plain data for JSON.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
 from datetime import timedelta
+from typing import Any
 
 from redrive import observe
-from redrive.orchestrator.orphans import RequestEvent, about, emit, fields_of
-from redrive.orchestrator.request import Request
+from redrive.clock import Clock
+from redrive.observe.listeners import LISTENERS
+from redrive.observe.logs import logger
+from redrive.orchestrator.record import AttemptRecord, RequestRecord, milliseconds, plain
 from redrive.policy import Reason, format_duration
+from redrive.policy.duration import span
 
-__all__ = ["RequestNotRetried", "RequestRetryScheduled", "RetryEvent", "log_refused", "log_scheduled"]
+log = logger("redrive.orchestrator")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestEvent(observe.Event):
+    """An event of a request.
+
+    Attributes:
+        attempts: retries so far.
+        id: of the request.
+        operation: its operation.
+        service: its service; None if not given.
+        endpoint: where it was sent last; None if it was not.
+        local_address: the client's end of its last connection; None if unknown.
+        channel_id: the id of that connection; None if unknown.
+        context: the caller's data.
+        timeout: the time for the whole request; None without a limit.
+        idempotent: True if it may be repeated when its effect is unknown.
+    """
+
+    attempts: int
+    id: str
+    operation: str
+    service: str | None = None
+    endpoint: str | None = None
+    local_address: str | None = None
+    channel_id: str | None = None
+    context: Mapping[str, Any]
+    timeout: timedelta | None = None
+    idempotent: bool = False
+
+    channel = "redrive.orchestrator"
+
+    @property
+    def name(self) -> str:
+        """The operation."""
+        return self.operation
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data, fit for JSON.
+
+        The class of the event is ``event``; spans are milliseconds (``timeout_ms``), a reason is its name, and an error
+        an object with ``type`` and ``message``.
+        """
+        return {"event": type(self).__name__} | dict(
+            _exported(each.name, getattr(self, each.name)) for each in fields(self)
+        )
+
+
+def about(event: RequestEvent) -> str:
+    """Return the fields that all events of a request have, as text for a log line."""
+    limit = "none" if event.timeout is None else format_duration(event.timeout)
+    return (
+        f"retries={event.attempts}, id={event.id}, service={event.service}, endpoint={event.endpoint}, "
+        f"local_address={event.local_address}, channel_id={event.channel_id}, timeout={limit}, "
+        f"idempotent={event.idempotent}, context={dict(event.context)}"
+    )
+
+
+def _exported(name: str, value: object) -> tuple[str, object]:
+    match value:
+        case timedelta():
+            return f"{name}_ms", milliseconds(value)
+        case Reason():
+            return name, value.name
+        case BaseException():
+            return name, {"type": type(value).__qualname__, "message": str(value)}
+    return (f"{name}_ms" if name in _SPANS else name), plain(value)
+
+
+_SPANS = frozenset({"delay", "elapsed", "late_by", "timeout"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseOrphaned(RequestEvent):
+    """An answer to a request that had timed out or was cancelled before.
+
+    Attributes:
+        number: of the answered attempt, counted from 1.
+        elapsed: from the start of the request to its end.
+        late_by: from the end of the request to the answer.
+    """
+
+    number: int
+    elapsed: timedelta
+    late_by: timedelta
+
+    def __str__(self) -> str:
+        late = format_duration(timedelta(milliseconds=round(self.late_by.total_seconds() * 1000)))
+        return f"{self.operation} was answered {late} after its end: attempt={self.number}, {about(self)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryEvent(RequestEvent):
-    """What was decided about a request.
+    """A decision on a request.
 
     Attributes:
-        reason: why the attempt failed.
-        delay: how long is waited; None for no retry.
-        cause: what the attempt raised, or what else was in the way; None if nothing is known.
+        reason: of the failed attempt.
+        delay: the wait; None for no retry.
+        cause: the exception of the attempt or of the orchestrator; None if unknown.
     """
 
     reason: Reason
@@ -43,7 +134,7 @@ class RetryEvent(RequestEvent):
 
 
 class RequestRetryScheduled(RetryEvent):
-    """It will be sent again; ``attempts`` includes this retry."""
+    """A request is sent again; ``attempts`` includes this retry."""
 
     __slots__ = ()
     level = logging.DEBUG
@@ -53,7 +144,7 @@ class RequestRetryScheduled(RetryEvent):
 
 
 class RequestNotRetried(RetryEvent):
-    """It will not."""
+    """A request is not sent again."""
 
     __slots__ = ()
 
@@ -61,35 +152,52 @@ class RequestNotRetried(RetryEvent):
         return f"{self.operation} is not retried: {self._details()}"
 
 
-def log_scheduled(request: Request, reason: Reason, delay: timedelta) -> observe.Wait:
-    """Emit the event of a request that will be sent again.
+def orphans_of(record: RequestRecord, clock: Clock) -> Callable[[AttemptRecord], None]:
+    """Return a function that reports an answer to a request that has just ended.
 
-    Args:
-        request: with this retry recorded.
-        reason: why its attempt failed.
-        delay: how long is waited.
-
-    Returns:
-        What sinks want to have around the wait.
+    It refers to values only, so that an attempt that waits for its answer does not keep the request in memory.
     """
-    return emit(
-        logging.DEBUG,
-        lambda: RequestRetryScheduled(
-            reason=reason, delay=delay, cause=request.attempt.error, **fields_of(request.record)
-        ),
-    )
+    ended = clock.monotonic()
+
+    def report(attempt: AttemptRecord) -> None:
+        late_by = span(max(0.0, clock.monotonic() - ended))
+
+        def event() -> ResponseOrphaned:
+            given = fields_of(record) | {
+                "endpoint": attempt.endpoint or record.endpoint,
+                "local_address": attempt.local_address,
+                "channel_id": attempt.channel_id,
+            }
+            return ResponseOrphaned(number=attempt.number, elapsed=record.elapsed, late_by=late_by, **given)
+
+        with emit(logging.INFO, event):
+            pass  # no wait follows
+
+    return report
 
 
-def log_refused(request: Request, reason: Reason, cause: BaseException | None) -> None:
-    """Emit the event of a request that will not be sent again.
+def fields_of(record: RequestRecord) -> dict[str, Any]:
+    """Return the fields that all events of a request have."""
+    return {
+        "attempts": record.retry_attempts,
+        "id": record.id,
+        "operation": record.operation,
+        "service": record.service,
+        "endpoint": record.endpoint,
+        "local_address": record.local_address,
+        "channel_id": record.channel_id,
+        "context": record.context,
+        "timeout": record.timeout,
+        "idempotent": record.idempotent,
+    }
 
-    Args:
-        request: which; of one that has ended nothing is told.
-        reason: why its attempt failed.
-        cause: what the attempt raised, or what else was in the way.
-    """
-    if request.completed:
-        return  # somebody else has ended it in the meantime, so this is no news
-    level = logging.DEBUG if request.internal else logging.INFO
-    with emit(level, lambda: RequestNotRetried(reason=reason, cause=cause, **fields_of(request.record))):
-        """No wait follows."""
+
+def emit(level: int, make: Callable[[], RequestEvent]) -> observe.Wait:
+    """Log an event and pass it to the sinks. The event is created only if it is logged or a sink listens."""
+    is_logged = log.isEnabledFor(level)
+    if not is_logged and not LISTENERS:
+        return observe.Wait()
+    event = make()
+    if is_logged:
+        observe.log(event, level=level)
+    return observe.around(event, but=observe.log)

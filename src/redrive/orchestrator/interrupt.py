@@ -1,8 +1,8 @@
-"""Awaiting what may be ended from outside: by its time, by a close, or because the answer has come from elsewhere.
+"""Awaiting with an end from outside: at a deadline, at a close, or after the answer has come from elsewhere.
 
-Both libraries can do that, under different names. Timers are the library's own, since a `redrive.clock.Clock` has none;
-but when one goes off it asks the clock whether the time is really up, and otherwise waits for what is left. So the two
-may run apart: nothing is cut off early, and a test whose clock jumps is not at the mercy of the machine's.
+Timers are those of asyncio or trio, since a `redrive.clock.Clock` has none. A timer that expires compares the clock,
+and waits again if time is left. So the two clocks may differ: nothing ends early, and tests can jump with their own
+clock.
 """
 
 from __future__ import annotations
@@ -13,21 +13,18 @@ from typing import Any, TypeVar
 
 from redrive.clock import in_trio
 
-__all__ = ["Interrupt", "Interrupted"]
-
 T = TypeVar("T")
 
 _Left = Callable[[], float | None]
-_BREATH = 0.001
-"""Seconds until a clock is asked again at the earliest: one that stands still must not keep the loop busy."""
+_SHORTEST = 0.001  # seconds between two readings of the clock: a stopped clock must not keep the loop busy
 
 
 class Interrupted(Exception):
-    """What was awaited was ended. Never leaves the orchestrator."""
+    """The awaited operation was ended. Raised inside the orchestrator only."""
 
 
 class Interrupt:
-    """Awaits one thing at a time; calling it ends that."""
+    """Awaits one operation at a time; calling the object ends it."""
 
     __slots__ = ("_end",)
 
@@ -35,19 +32,16 @@ class Interrupt:
         self._end: Callable[[], None] | None = None
 
     def __call__(self) -> None:
-        """End what is awaited, if anything is; to be called in the thread of its event loop."""
+        """End the awaited operation, if there is one; call this in the thread of its event loop."""
         if self._end is not None:
             self._end()
 
     async def run(self, awaitable: Awaitable[T], left: _Left | None = None) -> T:
-        """Await something.
+        """Await an operation and return its result.
 
         Args:
-            awaitable: what.
-            left: says how many seconds it may still take, or None for no limit; by default there is none.
-
-        Returns:
-            Its result.
+            awaitable: the operation.
+            left: returns the seconds that are left, or None for no limit; by default there is no limit.
 
         Raises:
             Interrupted: it was ended.
@@ -95,7 +89,7 @@ class Interrupt:
 
 
 class _Timer:
-    """A timer of asyncio that believes the clock."""
+    """A timer of asyncio that compares the clock before it ends the operation."""
 
     def __init__(self, loop: Any, left: _Left, end: Callable[[], None]) -> None:
         self._loop, self._left, self._end = loop, left, end
@@ -106,16 +100,16 @@ class _Timer:
         if remaining <= 0:
             self._end()
         else:
-            self._handle = self._loop.call_later(max(remaining, _BREATH), self._tick)
+            self._handle = self._loop.call_later(max(remaining, _SHORTEST), self._tick)
 
     def cancel(self) -> None:
-        """Not needed any more."""
+        """Stop the timer."""
         self._handle.cancel()
 
 
 async def _count_down(trio: Any, scope: Any, left: _Left, end: Callable[[], None]) -> None:
-    """The same for trio, as a task of its own."""
+    """Run the timer under trio, as a task."""
     with scope:
         while (remaining := left() or 0.0) > 0:
-            await trio.sleep(max(remaining, _BREATH))
+            await trio.sleep(max(remaining, _SHORTEST))
         end()

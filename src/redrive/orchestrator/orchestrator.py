@@ -1,71 +1,66 @@
-"""The orchestrator: every failure of a request goes through `Orchestrator.maybe_retry`, in one order.
+"""The retry orchestrator of RFC 0049.
 
-1.  **Already completed**: nothing is done. (Part of its result delivered: it is not sent again, whatever follows.)
-2.  **Always-retry reason**: controlled backoff, from the count before this retry. It beats every strategy.
-3.  **Stage guard**: what may have taken effect and is not idempotent is refused before any code of the user runs: it
+Each failure of a request passes through `Orchestrator.maybe_retry`, in this order:
+
+1.  **Completed request**: nothing is done. (If a part of its result was delivered, it is not sent again.)
+2.  **Always-retry reason**: controlled backoff by the count before this retry, without the strategy.
+3.  **Stage check**: a request that is not idempotent and may have taken effect is refused before any user code runs: it
     was lost in flight, or its answer proves nothing.
-4.  **Strategy**: the request's, else the orchestrator's. Its waiting is cut by the deadline. One that raises surfaces.
-5.  **Cap** to the deadline, also what is always retried. Before that, a hint of the server is a floor.
+4.  **Strategy**: that of the request, otherwise that of the orchestrator. The deadline limits its own waits. Its
+    exceptions are raised.
+5.  **Cap** to the deadline, also for always-retry reasons. A hint of the server is a lower bound before the cap.
 6.  **Record** the retry.
-7.  **Log** it.
-8.  **Wait**, without blocking. A close ends the wait.
-9.  After a capped wait the request **times out**; it is not sent again.
+7.  **Emit** the event.
+8.  **Wait** without blocking. A close ends the wait.
+9.  After a capped wait the request **times out** and is not sent again.
 
-After each thing that takes time, 1 is asked again: the answer may have come from elsewhere.
+Step 1 is repeated after each step that waits, since the answer may have come from elsewhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TypeAlias, TypeVar
 
 from redrive.errors import CircuitOpen, ClientClosed, RequestCancelled, RequestError, TooManyInRetry
 from redrive.orchestrator.attempt import Attempt
-from redrive.orchestrator.decision import delay_of
-from redrive.orchestrator.events import log_refused, log_scheduled
+from redrive.orchestrator.decision import cap, delay_of, log_refused, log_scheduled, timed_out
 from redrive.orchestrator.interrupt import Interrupted
 from redrive.orchestrator.reason import RetryReason
 from redrive.orchestrator.request import Request, StrategyLike
 from redrive.orchestrator.strategy import BestEffort
-from redrive.orchestrator.timeouts import cap, timed_out
-from redrive.orchestrator.under import published
-from redrive.policy import Failure, Reason
+from redrive.policy import Failure, Policy, Reason
 from redrive.policy.breaker import BreakerSettings
 from redrive.policy.duration import Duration, parse_duration
 from redrive.retrying.circuit_breaker import CircuitBreaker, Permit
-
-__all__ = ["Classified", "Orchestrator", "reason_of"]
+from redrive.retrying.context import SCOPE, Call, Scope
+from redrive.retrying.plan import Plan
 
 T = TypeVar("T")
 
 Classified: TypeAlias = Failure | Reason | str | None
-"""What a classifier makes of an error: a reason or its name, or a failure with a stage; None: none of its business."""
+"""The answer of a classifier: a reason or its name, or a failure with a stage; None for an unknown error."""
 
 
-def reason_of(request: Request, error: Exception) -> Classified:  # noqa: ARG001 - other classifiers look at it
-    """The classifier that applies where none is given: what the error says of itself as ``retry_reason``.
-
-    Args:
-        request: what was sent.
-        error: what sending it raised.
-    """
-    said: Classified = getattr(error, "retry_reason", None)
-    return said
+def reason_of(request: Request, error: Exception) -> Classified:  # noqa: ARG001 - other classifiers use it
+    """Return the attribute ``retry_reason`` of an error; the default classifier."""
+    reason: Classified = getattr(error, "retry_reason", None)
+    return reason
 
 
 class Orchestrator:
-    """Sends requests again, or fails them, as RFC 0049 says.
+    """Retries requests as RFC 0049 describes.
 
     One orchestrator serves any number of requests of one event loop at once.
 
     Args:
-        strategy: for requests that bring none; by default `BestEffort`. A function in place of an object is fine.
-        timeout: for requests that bring none. None: such a request may be retried for ever.
-        classify: says why sending a request failed; see `Classified`. What it does not know surfaces at once.
-        breaker: settings of a circuit breaker for each endpoint; by default there are none.
-        max_in_retry: so many requests may wait for their next attempt at once; one more is refused.
+        strategy: for requests without one; by default `BestEffort`. A function is allowed.
+        timeout: for requests without one. None: such a request may be retried without an end.
+        classify: returns the reason of an error; see `Classified`. An error without a reason is raised at once.
+        breaker: settings of a circuit breaker for each endpoint; by default there is none.
+        max_in_retry: the largest number of requests that wait for their next attempt; one more is refused.
 
     Raises:
         redrive.errors.PolicyError: the timeout cannot be read, or is negative.
@@ -91,38 +86,34 @@ class Orchestrator:
 
     @property
     def closed(self) -> bool:
-        """Whether nothing is retried any more."""
+        """True if requests are no longer retried."""
         return self._closed
 
     @property
     def in_retry(self) -> int:
-        """How many requests are between two attempts."""
+        """The number of requests between two attempts."""
         return len(self._in_retry)
 
     def close(self) -> None:
-        """Retry nothing any more. Requests that wait are answered "closed" at once; those that are out may finish."""
+        """Stop retrying. Waiting requests fail with `ClientClosed` at once; those that are sent may finish."""
         self._closed = True
         for request in tuple(self._in_retry):
             request.interrupt()
 
     def breaker(self, endpoint: str) -> CircuitBreaker | None:
-        """The circuit breaker of an endpoint; None if there are none. Reset it when you have connected anew.
+        """Return the circuit breaker of an endpoint; None if there are none. Reset it after a reconnect.
 
         Args:
-            endpoint: as `Attempt.dispatch` gets it.
+            endpoint: as passed to `Attempt.dispatch`.
         """
         if self._settings is not None and endpoint not in self._breakers:
             self._breakers[endpoint] = CircuitBreaker(self._settings)
         return self._breakers.get(endpoint)
 
     def begin(self, request: Request) -> Attempt:
-        """Take a request on: it gets the default timeout and the circuit breakers.
+        """Bind a new request to the default timeout and the circuit breakers, and return its present attempt.
 
-        Args:
-            request: a new one; `run` and `maybe_retry` do this by themselves.
-
-        Returns:
-            Its present attempt, to be told what happens.
+        `run` and `maybe_retry` do this themselves.
         """
         request.bind(self._admit, self.timeout)
         return request.attempt
@@ -131,38 +122,37 @@ class Orchestrator:
         breaker = None if endpoint is None else self.breaker(endpoint)
         return None if breaker is None else breaker.admit()
 
-    # -------------------------------------------------------------------------------------------------- one whole call
-
     async def run(
         self, request: Request, send: Callable[[Request, Attempt], Awaitable[T]], *, marks: bool = False
     ) -> T:
-        """Send a request until it has an answer, may not be sent again, or its time is up.
+        """Send a request until it has an answer, may not be sent again, or times out.
 
         Args:
             request: a new one.
-            send: sends it once and returns its answer. What it raises is classified. It is cut off by the deadline;
-                ``attempt.remaining`` tells how long it may take.
-            marks: ``send`` calls `Attempt.dispatch` itself, at the right moment. Otherwise an attempt counts as
-                dispatched as soon as ``send`` is called, which is careful: what times out then may have taken effect.
+            send: sends it once and returns its answer. Its exceptions are classified. It is cancelled at the deadline;
+                ``attempt.remaining`` is the time that is left.
+            marks: True if ``send`` calls `Attempt.dispatch` itself. Otherwise an attempt counts as dispatched as soon
+            as
+                ``send`` is called, which is the careful choice: a timeout then may be ambiguous.
 
         Returns:
-            What ``send`` returned; or what somebody else completed the request with in the meantime.
+            The result of ``send``, or the result with which other code completed the request.
 
         Raises:
-            AmbiguousTimeout: the time was up, and nobody knows whether it took effect.
-            UnambiguousTimeout: the time was up, and it did not.
+            AmbiguousTimeout: the time was up, and it is unknown whether the request took effect.
+            UnambiguousTimeout: the time was up, and it did not take effect.
             ClientClosed: the orchestrator was closed.
             RequestCancelled: `Request.cancel` was called.
             TooManyInRetry: too many requests wait already.
-            Exception: what ``send`` raised last, if it is not retried; what a strategy raised.
+            Exception: the last exception of ``send``, if it is not retried; an exception of the strategy.
         """
         self.begin(request)
         try:
-            with published(request, lambda error: self._said(request, error) is not None):
+            with published(request, lambda error: self._classified(request, error) is not None):
                 while not request.completed:
                     try:
                         request.succeed(await self._sent(request, send, marks=marks))
-                    except Exception as error:  # noqa: BLE001 - what is not classified is raised again
+                    except Exception as error:  # noqa: BLE001 - an unclassified error is raised again
                         await self._after(request, error)
         except BaseException as error:
             if not request.completed:
@@ -172,7 +162,7 @@ class Orchestrator:
         return answer
 
     async def _sent(self, request: Request, send: Callable[..., Awaitable[T]], *, marks: bool) -> T:
-        """One attempt."""
+        """Make one attempt."""
         attempt, left = request.attempt, request.remaining
         if left is not None and left <= 0:
             raise timed_out(request)
@@ -184,7 +174,7 @@ class Orchestrator:
             raise timed_out(request) from request.last_error
 
     async def _after(self, request: Request, error: Exception) -> None:
-        """Go through `maybe_retry` if the error is one for it, else end the request with it."""
+        """Pass an error with a reason to `maybe_retry`; raise any other."""
         if request.completed:
             return
         reason = self._reason(request, error)
@@ -192,45 +182,42 @@ class Orchestrator:
             raise error
         await self.maybe_retry(request, reason, error)
 
-    def _said(self, request: Request, error: Exception) -> Classified:
-        """What an error means; None: it ends the request."""
+    def _classified(self, request: Request, error: Exception) -> Classified:
+        """Return the classification of an error; None if it ends the request."""
         if isinstance(error, CircuitOpen):
             return RetryReason.CIRCUIT_BREAKER_OPEN
-        if isinstance(error, RequestError):  # our own: it says that this is the end
+        if isinstance(error, RequestError):  # raised by redrive: it ends the request
             return None
-        said = self.classify(request, error)
-        final = isinstance(said, Failure) and (said.permanent is not None or said.candidate is False)
-        return None if final else said
+        answer = self.classify(request, error)
+        is_final = isinstance(answer, Failure) and (answer.permanent is not None or answer.candidate is False)
+        return None if is_final else answer
 
     def _reason(self, request: Request, error: Exception) -> Reason | None:
-        said = self._said(request, error)
-        if isinstance(said, Failure):
-            request.attempt.stand(said.stage)
-            request.attempt.hint = said.hint
-            return RetryReason.of(said.reason)
-        return RetryReason.parse(said) if isinstance(said, str) else said
-
-    # ----------------------------------------------------------------------------------------------- after one failure
+        answer = self._classified(request, error)
+        if isinstance(answer, Failure):
+            request.attempt.stand(answer.stage)
+            request.attempt.hint = answer.hint
+            return RetryReason.of(answer.reason)
+        return RetryReason.parse(answer) if isinstance(answer, str) else answer
 
     async def maybe_retry(self, request: Request, reason: Reason | str, error: Exception | None = None) -> bool:
-        """Decide what becomes of a failed attempt, and wait for the next one if there is one.
+        """Decide on a failed attempt, and wait for the next one if there is one.
 
         Args:
-            request: what has failed.
-            reason: why, as a reason or its name.
-            error: what the attempt raised; it is what a refused retry raises.
+            request: the failed request.
+            reason: of the failure, or its name.
+            error: the exception of the attempt, which is raised if it is not retried.
 
         Returns:
-            Whether to send it again, as ``request.attempt``. If not, somebody else has completed it, and there is
-            nothing to do.
+            True if the request is to be sent again, as ``request.attempt``. False if other code has completed it.
 
         Raises:
-            AmbiguousTimeout: its time is up, and nobody knows whether it took effect.
-            UnambiguousTimeout: its time is up, and it did not.
+            AmbiguousTimeout: the time is up, and it is unknown whether the request took effect.
+            UnambiguousTimeout: the time is up, and it did not take effect.
             ClientClosed: the orchestrator was closed.
             TooManyInRetry: too many requests wait already.
-            RequestCancelled: it is not retried, and no ``error`` was given.
-            Exception: ``error``, if it is not retried; what the strategy raised, or made of the error.
+            RequestCancelled: it is not retried, and ``error`` is None.
+            Exception: ``error``, if it is not retried; an exception of the strategy, or its translation of ``error``.
         """
         if request.completed:
             return False
@@ -250,7 +237,7 @@ class Orchestrator:
         return not request.completed
 
     async def _retry(self, request: Request, reason: RetryReason, error: Exception | None) -> None:
-        """Steps 2 to 9; raises what ends the request."""
+        """Carry out steps 2 to 9; raise the error that ends the request."""
         self._check_open(request, reason)
         try:
             delay = await delay_of(request, reason, error, self.strategy)
@@ -262,7 +249,9 @@ class Orchestrator:
         self._check_open(request, reason)
         if len(self._in_retry) > self.max_in_retry:
             raise self._logged(request, reason, TooManyInRetry(reason=reason.name))
-        wait = cap(max(delay, request.attempt.hint or delay), request.remaining)  # a hint is a floor (law 9)
+        wait = cap(
+            max(delay, request.attempt.hint or delay), request.remaining
+        )  # never earlier than a hint of the server
         request.record_retry(reason, wait.delay)
         with log_scheduled(request, reason, wait.delay):
             await self._wait(request, wait.delay)
@@ -283,5 +272,63 @@ class Orchestrator:
         return refusal
 
     async def _wait(self, request: Request, delay: timedelta) -> None:
-        with suppress(Interrupted):  # closed or completed: whoever has ended it knows
+        with suppress(Interrupted):  # closed or completed; the caller checks both
             await request.interrupt.run(request.clock.asleep(delay.total_seconds()))
+
+
+_PLAN = Plan(Policy(on=Exception), "the orchestrator")  # only its attribute `retries` is read
+
+
+class _EnclosingRequest:
+    """A request as a `redrive.retrying.context.Call`, so that `redrive.deadline` below it returns its deadline.
+
+    A policy inside the sending function makes one attempt and leaves errors that the orchestrator classifies to the
+    orchestrator, unless it has ``nested="both"``. The strategy is not asked here, since that would run user code.
+    """
+
+    plan = _PLAN
+
+    def __init__(self, request: Request, outer: Call | None, retries: Callable[[Exception], bool]) -> None:
+        self.clock = request.clock
+        self.outer = outer
+        self.live = True
+        self._request = request
+        self._retries = retries
+
+    @property
+    def name(self) -> str:
+        """See `redrive.retrying.context.Call`."""
+        return self._request.operation
+
+    @property
+    def number(self) -> int:
+        """See `redrive.retrying.context.Call`."""
+        return self._request.attempt.number
+
+    @property
+    def ends(self) -> float | None:
+        """See `redrive.retrying.context.Call`."""
+        return self._request.ends
+
+    def repeats(self, error: Exception | None, result: object) -> bool:  # noqa: ARG002 - requests have no result predicates
+        """See `redrive.retrying.context.Call`."""
+        return error is not None and self._retries(error)
+
+
+@contextmanager
+def published(request: Request, retries: Callable[[Exception], bool]) -> Iterator[None]:
+    """Make a request the enclosing call inside a ``with`` block, and in tasks started there.
+
+    Args:
+        request: the request.
+        retries: returns True for an error of the sending function that the orchestrator does not raise at once.
+    """
+    scope = SCOPE.get() or Scope()
+    call = _EnclosingRequest(request, scope.call, retries)
+    token = SCOPE.set(scope.with_(call=call))
+    try:
+        yield
+    finally:
+        call.live = False
+        with suppress(ValueError):  # the garbage collector closes coroutines in another context
+            SCOPE.reset(token)

@@ -1,14 +1,13 @@
-"""Why an attempt failed, as RFC 0049 names it: the reasons of `redrive.policy`, with a tolerant reader.
+"""The reasons of RFC 0049: those of `redrive.policy`, with a parser for the spellings of the SDKs.
 
-One reason has many spellings: ``KV_LOCKED`` in the RFC and in most SDKs, ``KvLocked`` in .NET, ``kv_locked`` in the
-texts of C++ and ``key_value_locked`` in Python; and the RFC itself spells one of them in two ways. They differ in case,
-in underscores and in how they say KV, so that is what `RetryReason.parse` does not look at.
+One reason has many spellings: ``KV_LOCKED`` in the RFC and in most SDKs, ``KvLocked`` in .NET, ``kv_locked`` in texts
+of C++ and ``key_value_locked`` in Python; the RFC itself spells one of them in two ways. `RetryReason.parse` ignores
+case, underscores and the two forms of KV.
 
-Beside the RFC's twenty, the SDKs have added reasons of their own since; the table below has them with the flags that
-the SDK gives them that coined them. One differs: the Rust SDK repeats any request after ``HTTP_SEND_REQUEST_FAILED``,
-but a send that failed may have left, so here only idempotent requests are repeated. .NET always retries a scope or
-collection that is not found; the draft of revision 16 leaves that to the strategy, and so does the table, or
-`FailFastOnTerminalError` would never be asked.
+The table below contains the reasons that SDKs have added to the RFC's twenty, with the flags of that SDK, except for
+two. The Rust SDK repeats any request after ``HTTP_SEND_REQUEST_FAILED``; since the request may have been sent, only
+idempotent ones are repeated here. .NET always retries a scope or collection that is not found; the draft of revision 16
+leaves that to the strategy, as `FailFastOnTerminalError` requires.
 """
 
 from __future__ import annotations
@@ -17,13 +16,11 @@ from typing import ClassVar
 
 from redrive.policy import Reason
 
-__all__ = ["RetryReason"]
-
 
 class RetryReason(Reason):
     """A reason with its two flags; equal to the `redrive.policy.Reason` of the same name.
 
-    The twenty of RFC 0049 are attributes, as in ``RetryReason.KV_LOCKED``; `of` and `parse` lead to all.
+    The twenty reasons of RFC 0049 are attributes, such as ``RetryReason.KV_LOCKED``; `of` and `parse` return all.
     """
 
     __slots__ = ()
@@ -51,20 +48,20 @@ class RetryReason(Reason):
 
     @staticmethod
     def of(name: str) -> RetryReason:
-        """What is known about a name; an unknown one gets the careful default, both flags false."""
+        """Return the reason with this name; an unknown one has both flags false."""
         return RetryReason(*Reason.of(name))
 
     @staticmethod
     def register(name: str, *, allows_non_idempotent_retry: bool = False, always_retry: bool = False) -> RetryReason:
-        """Make a reason known, for the whole process; see `redrive.policy.Reason.register`.
+        """Register a reason for the whole process; see `redrive.policy.Reason.register`.
 
         Args:
             name: upper-case letters, digits and underscores, starting with a letter.
-            allows_non_idempotent_retry: a call that is not idempotent may be repeated for this reason.
-            always_retry: it is repeated whatever the strategy says; includes the other flag.
+            allows_non_idempotent_retry: requests that are not idempotent may be repeated for this reason.
+            always_retry: requests are repeated whatever the strategy is; includes the other flag.
 
         Returns:
-            The reason. Registering the same reason twice is fine.
+            The reason. Registering the same reason again is allowed.
 
         Raises:
             redrive.errors.PolicyValueError: the name has another form, or is registered with other flags.
@@ -77,16 +74,15 @@ class RetryReason(Reason):
 
     @staticmethod
     def parse(text: str) -> RetryReason:
-        """Read a reason in any of the spellings that are in use.
+        """Return the reason in any of its spellings.
 
         Args:
             text: ``KV_LOCKED``, ``KvLocked``, ``kv_locked``, ``key_value_locked``.
 
         Returns:
-            The reason; ``UNKNOWN`` for a text that is none, or that is registered elsewhere with neither flag, which
-            comes to the same.
+            The reason; ``UNKNOWN`` for a text that is not a reason, or one that is registered elsewhere without flags.
         """
-        exact = RetryReason.of(text)  # it may have been registered by somebody who knows nothing of this module
+        exact = RetryReason.of(text)  # it may be registered by `Reason.register`
         if exact.allows_non_idempotent_retry or exact.always_retry:
             return exact
         return RetryReason.of(_BY_LETTERS.get(_letters(text), "UNKNOWN"))
@@ -94,7 +90,7 @@ class RetryReason(Reason):
 
 _RFC_0049 = tuple(name for name in RetryReason.__annotations__ if name.isupper())
 
-_LATER = (  # allowed for what is not idempotent, left to the strategy
+_LATER = (  # allow retries of non-idempotent requests; the strategy decides
     "AUTHENTICATION_ERROR",
     "BUCKET_ACCESS_ERROR",
     "BUCKET_NOT_AVAILABLE",
@@ -114,7 +110,7 @@ _LATER = (  # allowed for what is not idempotent, left to the strategy
     "SEND_QUEUE_FULL",
     "TLS_ERROR",
 )
-_LATER_IN_FLIGHT = ("HTTP_SEND_REQUEST_FAILED",)  # the Rust SDK allows it, but a send that failed may have left
+_LATER_IN_FLIGHT = ("HTTP_SEND_REQUEST_FAILED",)  # may have been sent
 _LATER_ALWAYS = (
     "CREDENTIALS_FETCH_FAILED",
     "KV_INVALID_VBUCKET_MAP",
@@ -131,7 +127,7 @@ _ALIASES = {
 
 
 def _letters(text: str) -> str:
-    """What all spellings of a reason have in common."""
+    """Return the common form of all spellings of a reason."""
     bare = "".join(character for character in text.upper() if character.isalnum())
     return "KV" + bare.removeprefix("KEYVALUE") if bare.startswith("KEYVALUE") else bare
 

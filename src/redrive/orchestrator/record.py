@@ -1,47 +1,36 @@
-"""What is known of a request and its attempts, as values: for errors, logs and strategies; and where it is told."""
+"""A request and its attempts as values, for errors, logs and strategies, and as plain data for JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from math import isfinite
 from typing import Any, Protocol
 
-from redrive.orchestrator.plain import milliseconds, plain
 from redrive.policy import Reason, format_duration
 
-__all__ = ["RETRIES_ATTRIBUTE", "AttemptRecord", "RequestRecord", "Span"]
+_DEEPEST = 20
 
 RETRIES_ATTRIBUTE = "couchbase.retries"
 """The attribute of a span that has the number of retries; 0 is said too (RFC 0067)."""
 
 
 class Span(Protocol):
-    """What is used of a span of OpenTelemetry."""
+    """The methods of an OpenTelemetry span that are used."""
 
     def set_attribute(self, key: str, value: int, /) -> object:
-        """Note something."""
+        """Set an attribute."""
         ...
 
     def end(self) -> object:
-        """It is over."""
+        """End the span."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """What became of one attempt, as a value.
-
-    Attributes:
-        number: counted from 1.
-        reason: why it failed; None if it has not, or not in a way that is known.
-        delay: what was waited after it; None if nothing was.
-        dispatched: whether it left.
-        definite: whether it is known if it took effect.
-        endpoint: where it was sent.
-        local_address: the client's end of the connection that it was sent on.
-        channel_id: the id of that connection.
-    """
+    """An attempt as a value; the fields are those of `redrive.orchestrator.Attempt`."""
 
     number: int
     reason: Reason | None = None
@@ -54,11 +43,11 @@ class AttemptRecord:
 
     @property
     def is_ambiguous(self) -> bool:
-        """Whether nobody knows if it took effect."""
+        """True if it is unknown whether it took effect."""
         return self.dispatched and not self.definite
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data, fit for JSON; the delay as ``delay_ms``."""
+        """Return plain data for JSON; the delay as ``delay_ms``."""
         return {
             "number": self.number,
             "reason": None if self.reason is None else self.reason.name,
@@ -73,23 +62,17 @@ class AttemptRecord:
 
 @dataclass(frozen=True, slots=True)
 class RequestRecord:
-    """What is known of a request, as a value; errors carry it as ``__retry__``.
+    """A request as a value; errors have it as ``__retry__``. The fields are those of `redrive.orchestrator.Request`.
 
     Attributes:
-        id: of the request.
-        operation: what was asked.
-        retry_attempts: how often it was sent again.
-        retry_reasons: why, each reason once, in the order of its first appearance.
+        retry_reasons: each reason once, in the order of its first appearance.
         history: its attempts.
         endpoint: where it was sent last; None if it was not.
-        is_ambiguous: whether it may have changed something, and nobody knows.
-        context: what the caller has given to it.
-        elapsed: from when it was made.
-        timeout: the time that it had in all; None without a limit. See `redrive.orchestrator.Request.timeout`.
-        idempotent: whether it may be repeated when nobody knows if it took effect.
-        service: which service it was for; None if that was not given.
-        local_address: the client's end of the connection that it was last sent on; None if that is not known.
-        channel_id: the id of that connection; None if that is not known.
+        is_ambiguous: True if it may have changed data and that is unknown.
+        elapsed: from its start to its end, or until now.
+        timeout: the time for the whole request; None without a limit.
+        local_address: the client's end of its last connection; None if unknown.
+        channel_id: the id of that connection; None if unknown.
     """
 
     id: str
@@ -108,7 +91,7 @@ class RequestRecord:
     channel_id: str | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain data, fit for JSON; spans as ``elapsed_ms`` and ``timeout_ms``."""
+        """Return plain data for JSON; spans as ``elapsed_ms`` and ``timeout_ms``."""
         return {
             "id": self.id,
             "operation": self.operation,
@@ -128,7 +111,7 @@ class RequestRecord:
 
     @property
     def note(self) -> str:
-        """One line for people: ``upsert (7f3a): sent 3 times in 12ms, retried for KV_LOCKED, last sent to node1``."""
+        """One line of text: ``upsert (7f3a): sent 3 times in 12ms, retried for KV_LOCKED, last sent to node1``."""
         sent = sum(attempt.dispatched for attempt in self.history)
         times = {0: "never sent", 1: "sent once"}.get(sent, f"sent {sent} times")
         reasons = ", ".join(reason.name for reason in self.retry_reasons)
@@ -136,3 +119,22 @@ class RequestRecord:
         where = f", last sent to {self.endpoint}" if self.endpoint else ""
         elapsed = format_duration(timedelta(milliseconds=round(self.elapsed.total_seconds() * 1000)))
         return f"{self.operation} ({self.id}): {times} in {elapsed}{retried}{where}"
+
+
+def milliseconds(span: timedelta | None) -> float | None:
+    """Return a span as a number of milliseconds; None stays None."""
+    return None if span is None else span / timedelta(milliseconds=1)
+
+
+def plain(value: object, depth: int = 0) -> object:
+    """Return a value as text, numbers, booleans, None, lists and dicts with text keys.
+
+    Unsupported values, values nested too deeply and infinite numbers become their ``repr``.
+    """
+    if value is None or isinstance(value, bool | int | str) or (isinstance(value, float) and isfinite(value)):
+        return value
+    if depth < _DEEPEST and isinstance(value, Mapping):
+        return {str(key): plain(each, depth + 1) for key, each in value.items()}
+    if depth < _DEEPEST and isinstance(value, list | tuple):
+        return [plain(each, depth + 1) for each in value]
+    return repr(value)

@@ -1,12 +1,11 @@
-"""A request under RFC 0049: what may be done with it, what has been done, and how it ended.
+"""A request under RFC 0049, and the interface of retry strategies.
 
-Two flags that are easily taken for one. ``idempotent`` says whether it may be *repeated* when nobody knows if it took
-effect. ``read_only`` says whether it *changes* anything, and so whether a timeout leaves a doubt: to lock a document a
-second time does no harm, and yet it is locked. Where nothing is said of ``read_only``, it is what ``idempotent`` is.
+Two flags are often confused. ``idempotent``: the request may be *repeated* when it is unknown if it took effect.
+``read_only``: it *changes* nothing, so that a timeout is unambiguous. Locking a document twice does no harm, and yet it
+is locked. By default ``read_only`` has the value of ``idempotent``.
 
-A request ends exactly once: `succeed`, `fail` and `cancel` say whether they were the first, and whoever comes later
-changes nothing. Its time begins when it is made, and it is one time for all attempts; sending it again does not wind
-the clock up.
+A request ends exactly once: `Request.succeed`, `Request.fail` and `Request.cancel` return True if they ended it; later
+calls change nothing. Its time begins when it is created and is one time for all attempts.
 """
 
 from __future__ import annotations
@@ -17,39 +16,58 @@ from typing import Any, Protocol, TypeAlias
 
 from redrive.clock import Clock
 from redrive.errors import RequestCancelled, RequestError
-from redrive.orchestrator.action import RetryAction
 from redrive.orchestrator.attempt import Attempt
+from redrive.orchestrator.events import orphans_of
 from redrive.orchestrator.interrupt import Interrupt
-from redrive.orchestrator.orphans import orphans_of
 from redrive.orchestrator.reason import RetryReason
 from redrive.orchestrator.record import RETRIES_ATTRIBUTE, AttemptRecord, RequestRecord, Span
 from redrive.policy import Reason
 from redrive.policy.duration import Duration, parse_duration, span
+from redrive.policy.value import Value, freeze
 from redrive.retrying.circuit_breaker import Permit
 from redrive.retrying.context import SCOPE, SYSTEM, deadline
 from redrive.retrying.rng import unique
 
-__all__ = ["Request", "RetryStrategy", "StrategyLike"]
+
+class RetryAction(Value):
+    """The answer of a `RetryStrategy`. None in its place means no retry.
+
+    Args:
+        duration: the delay; zero retries at once. None: do not retry. (Two SDKs take zero for "no", and so cannot retry
+        at
+            once.)
+        translate: returns another error than the one that is raised if the request is not retried. The original error
+            becomes its cause.
+
+    Raises:
+        redrive.errors.PolicyError: the duration cannot be read, or is negative.
+    """
+
+    __slots__ = ("duration", "translate")
+    _fields = ("duration", "translate")
+    duration: timedelta | None
+    translate: Callable[[Exception], Exception] | None
+
+    def __init__(self, duration: Duration | None, translate: Callable[[Exception], Exception] | None = None) -> None:
+        freeze(self, "duration", None if duration is None else parse_duration(duration))
+        freeze(self, "translate", translate)
+
+    @staticmethod
+    def no_retry(translate: Callable[[Exception], Exception] | None = None) -> RetryAction:
+        """Return the answer "do not retry"; the error that is raised may be translated."""
+        return RetryAction(None, translate)
 
 
 class RetryStrategy(Protocol):
-    """Decides whether and when a request is sent again.
+    """The decision on whether and when a request is sent again.
 
-    Instead of an object with this method, a function of the same arguments will do.
+    A function with the arguments of `retry_after` can take its place.
     """
 
     def retry_after(
         self, request: Request, reason: RetryReason, /
     ) -> Awaitable[RetryAction | None] | RetryAction | None:
-        """Decide. It may wait for something (``async def``), within the time of the request.
-
-        Args:
-            request: what has failed.
-            reason: why.
-
-        Returns:
-            How long to wait, or None for no retry.
-        """
+        """Return the delay, or None for no retry. It may be ``async`` and wait, within the time of the request."""
         ...
 
 
@@ -60,40 +78,41 @@ StrategyLike: TypeAlias = (
 
 
 class Request:
-    """One request, and what becomes of it.
+    """One request.
 
     Args:
-        operation: what is asked, for people and logs.
-        service: which service of the server is asked, for people and logs.
-        idempotent: whether it may be repeated when nobody knows if it took effect.
-        read_only: whether it changes nothing; by default the same as ``idempotent``.
-        retry_strategy: its own strategy, or None for that of the orchestrator.
-        timeout: for all attempts and waits together; None leaves it to the orchestrator. The deadline of a retried call
-            around this code bounds it too.
-        context: data of the caller, for strategies and logs. It is copied, and never None.
-        id: for logs; by default one that nobody else has.
+        operation: the operation, for messages and logs.
+        service: the service of the server, for messages and logs.
+        idempotent: True if it may be repeated when it is unknown whether it took effect.
+        read_only: True if it changes nothing; by default the same as ``idempotent``.
+        retry_strategy: its own strategy; None for that of the orchestrator.
+        timeout: for all attempts and waits together; None for that of the orchestrator. The deadline of an enclosing
+            retried call limits it, too.
+        context: data of the caller, for strategies and logs; copied.
+        id: for logs; by default a random one.
         endpoint: where it goes, if that is known before it is sent.
-        internal: nobody waits for it; a refusal is not worth more than a DEBUG line.
-        may_repeat_in_flight: strategies are asked even if it was lost on the way and is not idempotent. Whoever sets it
-            accepts that it may take effect twice.
-        span: gets the number of retries and its end.
+        internal: True if no caller waits for it; a refusal is then logged as DEBUG.
+        may_repeat_in_flight: True to ask strategies also if it was lost in flight and is not idempotent. It may then
+        take
+            effect twice.
+        span: gets the number of retries, and is ended.
         on_completed: called once, with the request.
-        clock: tells the time and waits; by default the clock in force.
+        clock: reads the time and waits; by default the clock in force.
 
-    What is given is kept under the same names, except timeout, span and on_completed.
+    The arguments are attributes of the same names, except timeout, span and on_completed.
 
     Attributes:
         attempt: the present attempt, or the next one.
-        retry_attempts: how often it was sent again.
-        completed: whether it has ended.
-        interrupt: ends what is awaited for it; for the orchestrator.
+        retry_attempts: the number of retries.
+        completed: True if it has ended.
+        interrupt: ends its present wait; for the orchestrator.
         admit: asks the circuit breaker of an endpoint; for the orchestrator.
 
     Raises:
         redrive.errors.PolicyError: the timeout cannot be read, or is negative.
     """
 
-    def __init__(  # noqa: PLR0913 - one parameter for each thing that can be said of a request
+    def __init__(  # noqa: PLR0913 - one parameter for each property of a request
         self,
         operation: str = "request",
         *,
@@ -131,7 +150,7 @@ class Request:
         self._ended: float | None = None
         self._span = span
         self._on_completed = on_completed
-        self.admit: Callable[[str | None], Permit | None] = _always
+        self.admit: Callable[[str | None], Permit | None] = _admit_always
         self._reasons: dict[Reason, None] = {}
         self._value: Any = None
         self._error: BaseException | None = None
@@ -148,8 +167,6 @@ class Request:
         state = "completed" if self.completed else f"attempt {self.attempt.number}"
         return f"<Request {self.operation} {self.id}: {state}>"
 
-    # ------------------------------------------------------------------------------------------------------- its time
-
     @property
     def remaining(self) -> float | None:
         """Seconds until its deadline, negative after it; None without one."""
@@ -157,66 +174,64 @@ class Request:
 
     @property
     def timeout(self) -> timedelta | None:
-        """The time that it has in all: its own timeout or the orchestrator's, or less under a deadline around it."""
+        """The time for the whole request: its own timeout, the orchestrator's, or less under an enclosing deadline."""
         return None if self._ends is None else span(max(0.0, self._ends - self._started))
 
     @property
     def deadline(self) -> datetime | None:
-        """The instant until which it waits for an answer, aware; None without one."""
+        """The deadline, aware; None without one."""
         left = self.remaining
         return None if left is None else self.clock.now() + timedelta(seconds=left)
 
     @property
     def elapsed(self) -> timedelta:
-        """From when it was made to its end, or to now."""
+        """The time from its creation to its end, or until now."""
         until = self.clock.monotonic() if self._ended is None else self._ended
         return span(max(0.0, until - self._started))
 
     @property
     def ends(self) -> float | None:
-        """Its deadline as a reading of its clock; None without one."""
+        """The deadline as a reading of its clock; None without one."""
         return self._ends
-
-    # ---------------------------------------------------------------------------------------------- what has happened
 
     @property
     def retry_reasons(self) -> tuple[Reason, ...]:
-        """Why it was sent again: each reason once, in the order of its first appearance."""
+        """The reasons of its retries, each once, in the order of first appearance."""
         return tuple(self._reasons)
 
     @property
     def history(self) -> tuple[AttemptRecord, ...]:
-        """Its attempts, the present one included, as values."""
+        """Its attempts as values, the present one included."""
         return tuple(attempt.record for attempt in self._attempts)
 
     @property
     def is_ambiguous(self) -> bool:
-        """Whether it may have changed something, and nobody knows. Once true, it stays so."""
+        """True if it is unknown whether it changed data. It does not become False again."""
         return not self.read_only and any(attempt.is_ambiguous for attempt in self._attempts)
 
     @property
     def dispatched_to(self) -> str | None:
-        """Where it was sent last; None if it was not."""
+        """The last endpoint; None if it was not sent."""
         return next((each.endpoint for each in reversed(self._attempts) if each.endpoint is not None), None)
 
     @property
     def dispatched_from(self) -> str | None:
-        """The client's end of the connection that it was last sent on; None if that is not known."""
+        """The client's end of its last connection; None if unknown."""
         return next((each.local_address for each in reversed(self._attempts) if each.dispatched), None)
 
     @property
     def dispatched_on(self) -> str | None:
-        """The id of the connection that it was last sent on; None if that is not known."""
+        """The id of its last connection; None if unknown."""
         return next((each.channel_id for each in reversed(self._attempts) if each.dispatched), None)
 
     @property
     def last_error(self) -> BaseException | None:
-        """What the last attempt that has failed raised; None if none has."""
+        """The exception of the last failed attempt; None if there is none."""
         return next((each.error for each in reversed(self._attempts) if each.error is not None), None)
 
     @property
     def record(self) -> RequestRecord:
-        """All that is known of it now, as a value."""
+        """The present state as a value."""
         return RequestRecord(
             self.id,
             self.operation,
@@ -235,23 +250,13 @@ class Request:
         )
 
     def bind(self, admit: Callable[[str | None], Permit | None], timeout: timedelta | None) -> None:
-        """Take what an orchestrator has for its requests.
-
-        Args:
-            admit: asks the circuit breaker of an endpoint.
-            timeout: for a request that has none.
-        """
+        """Set the breakers and the default timeout of an orchestrator."""
         self.admit = admit
         if self._ends is None and timeout is not None:
             self._ends = self._started + timeout.total_seconds()
 
     def record_retry(self, reason: Reason, delay: timedelta) -> None:
-        """Note that it will be sent again.
-
-        Args:
-            reason: why.
-            delay: what is waited before.
-        """
+        """Record a retry with its reason and its delay."""
         self.attempt.reason, self.attempt.delay = reason, delay
         self.retry_attempts += 1
         self._reasons[reason] = None
@@ -266,13 +271,10 @@ class Request:
         self._attempts.append(attempt)
         return attempt
 
-    # ----------------------------------------------------------------------------------------------------- how it ends
-
     def succeed(self, value: object = None) -> bool:
-        """End it with a result; whether it had not ended before.
+        """End it with a result; return True if it had not ended before.
 
-        If it had timed out or was cancelled, the answer has no receiver: it is reported as an orphan, see
-        `redrive.orchestrator.ResponseOrphaned`.
+        If it had timed out or was cancelled, the answer is reported as `redrive.orchestrator.ResponseOrphaned`.
         """
         if not self.completed:
             self._value = value
@@ -280,37 +282,30 @@ class Request:
         return self._complete(None)
 
     def fail(self, error: BaseException) -> bool:
-        """End it with an error; whether it had not ended before. The error gets what is known as ``__retry__``."""
+        """End it with an error, which gets its record as ``__retry__``; return True if it had not ended before."""
         if not self.completed:
             self._error = error
-            self.tell(error)
+            self.attach_record(error)
         return self._complete(error)
 
     def cancel(self) -> bool:
-        """End it because nobody wants it any more; whether it had not ended before."""
+        """End it without a result; return True if it had not ended before."""
         return self.fail(RequestCancelled(f"{self.operation} was cancelled"))
 
-    def tell(self, error: BaseException) -> None:
-        """Give an error what is known, as ``__retry__`` and as a note, unless nobody asked the orchestrator about it.
-
-        Args:
-            error: what the request fails with, or what that was made of.
-        """
+    def attach_record(self, error: BaseException) -> None:
+        """Attach the record to an error, as ``__retry__`` and as a note, after a decision of the orchestrator."""
         if self.attempt.reason is None and not self.retry_attempts and not isinstance(error, RequestError):
             return
         record, earlier = self.record, getattr(error, "__retry__", None)
         notes: list[str] = list(getattr(error, "__notes__", ()))
         if isinstance(earlier, RequestRecord):  # the same object, raised for an earlier request
             notes = [note for note in notes if note != earlier.note]
-        # An exception may refuse attributes (a frozen dataclass does); this is how Python itself sets them.
+        # An exception may refuse attributes (a frozen dataclass does); Python itself sets them in this way.
         BaseException.__setattr__(error, "__retry__", record)
         BaseException.__setattr__(error, "__notes__", [*notes, record.note])
 
     def result(self) -> Any:
-        """What it ended with.
-
-        Returns:
-            Its result.
+        """Return the result.
 
         Raises:
             BaseException: its error.
@@ -328,8 +323,8 @@ class Request:
         self.completed = True
         self._ended = self.clock.monotonic()
         self.attempt.finish(error)
-        is_gone = isinstance(error, TimeoutError | RequestCancelled)
-        orphaned = orphans_of(self.record, self.clock) if is_gone else None
+        is_abandoned = isinstance(error, TimeoutError | RequestCancelled)
+        orphaned = orphans_of(self.record, self.clock) if is_abandoned else None
         for attempt in self._attempts:
             attempt.release(orphaned)
         if self._span is not None:
@@ -341,5 +336,5 @@ class Request:
         return True
 
 
-def _always(endpoint: str | None) -> None:
-    """The breaker of a request that no orchestrator knows."""
+def _admit_always(endpoint: str | None) -> None:
+    """Admit a request that no orchestrator has bound."""

@@ -1,6 +1,6 @@
-"""The strategies that come with it: best effort, which is the default, and fail fast, which is for internal requests.
+"""The retry strategies: best effort (the default), fail fast (for internal requests), fail fast on terminal errors.
 
-To change one case, take `BestEffort` and override it::
+To change one case, override it::
 
     class Humans(BestEffort):
         async def retry_after(self, request, reason):
@@ -11,31 +11,35 @@ To change one case, take `BestEffort` and override it::
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Mapping
 from datetime import timedelta
 
-from redrive.orchestrator.action import RetryAction
+from redrive.errors import (
+    AuthenticationFailure,
+    CollectionNotFound,
+    PolicyValueError,
+    ScopeNotFound,
+    TerminalFailure,
+)
 from redrive.orchestrator.backoff import Calculator, RandomJitter, exponential_backoff
 from redrive.orchestrator.reason import RetryReason
-from redrive.orchestrator.request import Request
-from redrive.policy import Backoff, Jitter
+from redrive.orchestrator.request import Request, RetryAction
+from redrive.policy import Backoff, Jitter, Reason
 from redrive.policy.duration import parse_duration, span
 from redrive.retrying.context import SCOPE
 from redrive.retrying.rng import roll
 
-__all__ = ["BestEffort", "FailFast"]
-
 
 class BestEffort:
-    """Retries what is idempotent or failed for a reason that allows it, until the request's time is up (RFC 0049).
+    """Retries idempotent requests, and others for reasons that allow it, until their deadline (RFC 0049).
 
     Args:
         backoff: a `redrive.policy.Backoff`, or a function from the number of retries so far to a delay; by default
-            exponential from 1 to 500 ms. One that ends (``.take(5)``) ends the retrying.
-        jitter: how delays are drawn: a `redrive.policy.Jitter` or its name, or a `RandomJitter`; by default not at all,
-            as in the RFC.
+            exponential from 1 to 500 ms. A backoff that ends (``.take(5)``) ends the retrying.
+        jitter: a `redrive.policy.Jitter` or its name, or a `RandomJitter`; by default none, as in the RFC.
 
     Raises:
-        redrive.errors.PolicyError: there is no such jitter.
+        redrive.errors.PolicyError: the jitter is unknown.
     """
 
     def __init__(self, backoff: Calculator | None = None, *, jitter: Jitter | RandomJitter | str = "none") -> None:
@@ -53,7 +57,7 @@ class BestEffort:
         return None if delay is None else RetryAction(delay)
 
     def delay(self, request: Request) -> timedelta | None:
-        """How long to wait before the next attempt of a request; None if there is none."""
+        """Return the delay before the next attempt of a request; None if there is none."""
         if not isinstance(self.backoff, Backoff):
             return self._jittered(parse_duration(self.backoff(request.retry_attempts)).total_seconds())
         retry = request.retry_attempts + 1
@@ -67,9 +71,9 @@ class BestEffort:
 
 
 class FailFast:
-    """Retries nothing but what is always retried. Internal: for a client's own requests that come again anyway.
+    """Retries only always-retry reasons. For a client's internal requests that are repeated anyway.
 
-    RFC 0049 leaves it out of what users are given, on purpose; see "Fail fast" in the reference.
+    RFC 0049 does not offer it to users; see "Fail fast" in the reference.
     """
 
     def __repr__(self) -> str:
@@ -80,8 +84,94 @@ class FailFast:
         return None
 
 
+TERMINAL: Mapping[str, type[TerminalFailure]] = {
+    "AUTHENTICATION_ERROR": AuthenticationFailure,
+    "TLS_ERROR": TerminalFailure,
+    "BUCKET_ACCESS_ERROR": TerminalFailure,
+    "SCOPE_NOT_FOUND": ScopeNotFound,
+    "COLLECTION_NOT_FOUND": CollectionNotFound,
+}
+"""The terminal reasons, in the draft's order, and the errors that they become."""
+
+
+class FailFastOnTerminalError(BestEffort):
+    """Best effort that ends on a terminal reason with an error for that reason.
+
+    The draft of RFC 0049's revision 16 (November 2025, unmerged): best effort retries a wrong password until the
+    timeout; the draft gives causes that do not go away reasons of their own.
+
+    Args:
+        backoff: see `BestEffort`.
+        errors: for each terminal reason by name, a function from the message to the error; by default `TERMINAL`. If
+            several connections fail, the first in this order is used.
+        nth: the terminal failure of a request that ends it, counted from 1; the ones before are retried.
+
+    Raises:
+        PolicyValueError: ``nth`` is below 1.
+    """
+
+    def __init__(
+        self,
+        backoff: Calculator | None = None,
+        *,
+        errors: Mapping[str, Callable[[str], Exception]] = TERMINAL,
+        nth: int = 1,
+    ) -> None:
+        super().__init__(backoff)
+        if nth < 1:
+            message = f"nth={nth!r}: the first terminal failure is the earliest that can end a request"
+            raise PolicyValueError(message)
+        self.errors = errors
+        self.nth = nth
+
+    async def retry_after(self, request: Request, reason: RetryReason, /) -> RetryAction | None:
+        """See `RetryStrategy.retry_after`."""
+        error = self.errors.get(reason.name)
+        if error is None:
+            return await super().retry_after(request, reason)
+        earlier = sum(each.delay is not None and _name(each.reason) in self.errors for each in request.history)
+        if earlier + 1 < self.nth:
+            return await super().retry_after(request, reason)
+        message = f"{request.operation} is not retried: {reason.name}"
+        return RetryAction.no_retry(lambda _: error(message))
+
+
+def _name(reason: Reason | None) -> str:
+    return "" if reason is None else reason.name
+
+
+class TerminalErrors:
+    """The terminal reasons of the connections that watch the cluster.
+
+    The draft's reasons belong to connections, but a request only fails for `NODE_NOT_AVAILABLE`. This table keeps the
+    reason of each failing connection until it succeeds, and returns the one that a request should fail for.
+
+    Args:
+        order: names of the terminal reasons, the most important one first; by default those of `TERMINAL`.
+    """
+
+    def __init__(self, order: Mapping[str, object] = TERMINAL) -> None:
+        self._order = tuple(order)
+        self._failing: dict[Hashable, str] = {}
+
+    def failed(self, connection: Hashable, reason: Reason) -> None:
+        """Record that a connection could not be made or used; ignore reasons that are not terminal."""
+        if reason.name in self._order:
+            self._failing[connection] = reason.name
+
+    def succeeded(self, connection: Hashable) -> None:
+        """Record that a connection works or was removed."""
+        self._failing.pop(connection, None)
+
+    def reason_for(self, reason: Reason) -> RetryReason:
+        """Return the first terminal reason of a failing connection; the given reason if there is none."""
+        failing = set(self._failing.values())
+        first = next((name for name in self._order if name in failing), None)
+        return RetryReason(*reason) if first is None else RetryReason.of(first)
+
+
 def _previous(request: Request) -> float | None:
-    """The last delay of a request, in seconds."""
+    """Return the last delay of a request, in seconds."""
     delays = (each.delay for each in reversed(request.history) if each.delay is not None)
     last = next(delays, None)
     return None if last is None else last.total_seconds()

@@ -46,7 +46,7 @@ def test_law_no_wait_goes_past_the_deadline(delay, remaining):
         (
             {},
             AmbiguousTimeout,
-            "upsert timed out after 2ms, after 1 retry (KV_LOCKED); nobody knows whether it took effect",
+            "upsert timed out after 2ms, after 1 retry (KV_LOCKED); it is unknown whether it took effect",
         ),
         (
             {"read_only": True},

@@ -1,21 +1,21 @@
-"""RFC 0049 for Couchbase: what to retry, as tables; and the official SDK's errors, read rightly.
+"""RFC 0049 for Couchbase: retry rules as tables, and the errors of the official SDK with their true meaning.
 
-The package answers one question, for every service of a Couchbase cluster: *a dispatch has failed in this way; what
-now?* `Verdict` is the answer. It does no I/O and knows no clock; whoever retries is
-`redrive.orchestrator`, or a `redrive.Policy` by way of `Verdict.failure`.
+For every service of a Couchbase cluster the package answers the same question: may a failed dispatch be repeated, and
+which error does the caller get otherwise? `Verdict` is the answer. It does no I/O and reads no clock;
+`redrive.orchestrator` retries by it, or a `redrive.Policy` by way of `Verdict.failure`.
 
 ======================  ==============================================================================
 `kv`                    statuses of the key-value service
 `errormap`              the server's own error map, for statuses that the client does not know
-`query`, `analytics`    services whose errors have codes (`service` reads them)
-`bodies`                search and views: HTTP statuses, and words in the body
+`query`, `analytics`    services with error codes (`service` reads them)
+`bodies`                search and views: HTTP statuses, and texts in the body
 `transport`, `rpc`      connections that fail, exceptions of HTTP clients, gRPC
-`operations`            which operations may be repeated
+`operations`            the idempotent operations
 `sdk`                   the official Python SDK: its errors as verdicts, its operations under an orchestrator
 ======================  ==============================================================================
 
 Sources: RFC 0049 (retry handling, revision 13), RFC 0058 (errors), RFC 0013 and RFC 0069 (error map), and the SDKs
-where the RFCs are silent. `Profile.STRICT` is RFC 0049 and nothing else.
+where the RFCs are silent. `Profile.STRICT` is RFC 0049 without additions.
 """
 
 from __future__ import annotations

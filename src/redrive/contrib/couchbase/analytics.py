@@ -1,11 +1,11 @@
-"""Responses of the analytics service, and of Enterprise Analytics, which has rules of its own.
+"""Responses of the analytics service, and of Enterprise Analytics, which has other rules.
 
-The analytics service of a Couchbase cluster is retried for three codes, which say that nothing has run yet. Its errors
-may carry a ``retriable`` flag; the operational SDKs do not look at it, and so neither do these rows. A timeout that the
-service reports (21002) is ambiguous if the statement writes.
+The analytics service of a Couchbase cluster is retried for three codes, after which no part of the statement has run.
+Its errors may have a ``retriable`` flag, which the operational SDKs and these rows ignore. A timeout of the service
+(21002) is ambiguous if the statement writes.
 
-Enterprise Analytics (the ``couchbase-analytics`` client) is the other way round: the flag decides, and **all** errors
-must have it; codes say nothing. Its HTTP status comes first.
+For Enterprise Analytics (the ``couchbase-analytics`` client) the flag decides, and **all** errors must have it; codes
+are ignored. Its HTTP status is checked first.
 """
 
 from __future__ import annotations
@@ -56,17 +56,16 @@ def classify_analytics(
     rows_delivered: int = 0,
     profile: Profile = Profile.EXTENDED,
 ) -> Verdict:
-    """Judge a response of the analytics service of a Couchbase cluster.
+    """Return the verdict on a response of the analytics service of a Couchbase cluster.
+
+    A timeout of the service has the stage `redrive.policy.Stage.IN_FLIGHT`: the statement may have run.
 
     Args:
-        errors: its errors, as `redrive.contrib.couchbase.service.read_service_errors` reads them.
-        http_status: of the response; only asked where there are no errors.
-        readonly: whether the request said that it only reads.
-        rows_delivered: how many rows of it have reached the caller.
-        profile: whose rules; both have the same.
-
-    Returns:
-        The verdict. A timeout of the service leaves the stage `redrive.policy.Stage.IN_FLIGHT`: it may have run.
+        errors: from `redrive.contrib.couchbase.service.read_service_errors`.
+        http_status: of the response; used only if there are no errors.
+        readonly: True if the request was marked as read-only.
+        rows_delivered: the number of rows that have reached the caller.
+        profile: the set of rules; both have the same.
     """
     if not errors:
         if http_status == _OK:
@@ -87,12 +86,12 @@ def classify_analytics(
 
 @dataclass(frozen=True, slots=True)
 class EnterpriseRow:
-    """What an HTTP status of Enterprise Analytics comes to, whatever its body says.
+    """The rule of an HTTP status of Enterprise Analytics, whatever the body.
 
     Attributes:
         http_status: of the response.
-        error: what the caller gets.
-        reason: under which reason it is retried; None: it is not.
+        error: for the caller.
+        reason: of the retry; None: it is not retried.
     """
 
     http_status: int
@@ -121,14 +120,13 @@ _ENTERPRISE_CODES: tuple[CodeError, ...] = (
 def classify_enterprise_analytics(
     http_status: int, errors: Sequence[ServiceError]
 ) -> tuple[Verdict, ServiceError | None]:
-    """Judge a response of Enterprise Analytics.
+    """Return the verdict on a response of Enterprise Analytics.
+
+    It has the error to report: the first that may not be retried, otherwise the first.
 
     Args:
         http_status: of the response.
         errors: its errors.
-
-    Returns:
-        The verdict, and the error to report, which is the first that may not be retried, or else the first.
     """
     final = next((error for error in errors if error.retry is not True), None)
     reported = final or (errors[0] if errors else None)

@@ -48,7 +48,7 @@ class BodyRow:
     reason: str | None = None
 
     def matches(self, status: int, body: str, profile: Profile) -> bool:
-        """Whether the row is about a response."""
+        """Return True if the row applies to a response."""
         if status not in self.statuses:
             return False
         if profile is Profile.STRICT and self.literals:
@@ -104,25 +104,25 @@ _SUCCESSES = range(200, 300)
 
 
 def classify_search(http_status: int, body: str, *, profile: Profile = Profile.EXTENDED) -> Verdict:
-    """Judge a response of the search service.
+    """Return the verdict on a response of the search service.
 
-    A response that has succeeded in parts (some partitions failed) has succeeded; its body says what is missing.
+    A partial success (some partitions failed) is a success; its body names the missing partitions.
 
     Args:
         http_status: of the response.
         body: of the response.
-        profile: whose rules; both have the same.
+        profile: the set of rules; both have the same.
     """
     return _classify(SEARCH, http_status, body, profile)
 
 
 def classify_views(http_status: int, body: str, *, profile: Profile = Profile.EXTENDED) -> Verdict:
-    """Judge a response of the view service.
+    """Return the verdict on a response of the view service.
 
     Args:
         http_status: of the response.
         body: of the response.
-        profile: whose rules.
+        profile: the set of rules.
     """
     return _classify(VIEWS, http_status, body, profile)
 

@@ -1,15 +1,15 @@
 """The operations of the official SDK's ``acouchbase`` under an orchestrator.
 
-Two kinds of operations, because the SDK treats them differently:
+The SDK treats two kinds of operations differently:
 
-* **Key-value** operations are retried by the SDK itself. `Calls.kv` does not retry them once more; it gives them the
-  deadline of the code around, what is left of it, a circuit breaker, and the right error.
-* **Query, analytics, search and views** are retried by nobody. `Calls.rows` does, by the tables of this package. It
-  reads all rows before it returns: a row that has been handed out cannot be taken back, so a result that streams cannot
-  be asked for again.
+* **Key-value** operations are retried by the SDK itself. `Calls.kv` does not retry them again; it adds the deadline of
+  the enclosing call, a circuit breaker, and the right error.
+* **Query, analytics, search and views** are not retried by the SDK. `Calls.rows` retries them by the tables of this
+  package. It reads all rows before it returns: a streaming result cannot be requested again after its first row has
+  reached the caller.
 
-A timeout is `redrive.errors.AmbiguousTimeout` or `redrive.errors.UnambiguousTimeout`, whoever has noticed it; if it was
-the SDK, its exception is the cause. Any other error is the SDK's, of the class that its error code asks for.
+A timeout is `redrive.errors.AmbiguousTimeout` or `redrive.errors.UnambiguousTimeout`; if the SDK raised it, the SDK's
+exception is the cause. Any other error is the SDK's, of the class that belongs to its error code.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Calls:
     """Calls operations of ``acouchbase``.
 
     Args:
-        orchestrator: retries, waits, breaks circuits; by default one with best effort and 75 s.
-        profile: whose list of idempotent operations and whose rows.
+        orchestrator: retries, waits and has the circuit breakers; by default one with best effort and 75 s.
+        profile: the list of idempotent operations and the rows.
     """
 
     def __init__(self, orchestrator: Orchestrator | None = None, *, profile: Profile = Profile.EXTENDED) -> None:
@@ -69,22 +69,19 @@ class Calls:
         context: Mapping[str, object] | None = None,
         **options: object,
     ) -> T:
-        """Call a key-value operation, once.
+        """Call a key-value operation, once, and return its result.
 
         Args:
             method: of a collection or its ``binary()``, as in ``collection.upsert``.
             *args: its arguments.
-            timeout: for the operation; by default 2.5 s (RFC 0059). Give more for durable writes.
+            timeout: for the operation; by default 2.5 s (RFC 0059). Durable writes need more.
             context: of the request, for logs and strategies.
             **options: of the operation.
 
-        Returns:
-            Its result.
-
         Raises:
-            AmbiguousTimeout: the time was up, and nobody knows whether it took effect.
-            UnambiguousTimeout: the time was up, and it did not.
-            CouchbaseException: what the SDK says, of the right class.
+            AmbiguousTimeout: the time was up, and it is unknown whether the request took effect.
+            UnambiguousTimeout: the time was up, and it did not take effect.
+            CouchbaseException: the error of the SDK, of the right class.
         """
         name = method.__name__
         request = self._request(
@@ -100,25 +97,22 @@ class Calls:
         context: Mapping[str, object] | None = None,
         **options: object,
     ) -> list[Any]:
-        """Ask a service for rows and collect them, again and again where that is safe.
+        """Request rows from a service and collect them; repeat the request where that is safe.
 
         Args:
             method: of a cluster, scope or bucket, as in ``cluster.query``.
-            *args: its arguments. In ``QueryOptions`` or ``AnalyticsOptions`` among them, as in a keyword, ``read_only``
-                decides what may be repeated; a keyword goes before the options.
+            *args: its arguments. ``read_only`` in ``QueryOptions`` or ``AnalyticsOptions``, or as a keyword, decides
+                whether the request may be repeated; a keyword overrides the options.
             timeout: for all attempts together; None for that of the orchestrator.
             context: of the request, for logs and strategies.
             **options: of the request.
 
-        Returns:
-            The rows.
-
         Raises:
-            KeyError: `SERVICE_OF` does not know the method.
-            TypeError: a keyword ``readonly``. The SDK takes it for a parameter of the statement, and lets that write.
-            AmbiguousTimeout: the time was up, and nobody knows whether it took effect.
-            UnambiguousTimeout: the time was up, and it did not.
-            CouchbaseException: what the SDK says, if it is not retried.
+            KeyError: `SERVICE_OF` does not contain the method.
+            TypeError: a keyword ``readonly``. The SDK takes it for a parameter of the statement, which may then write.
+            AmbiguousTimeout: the time was up, and it is unknown whether the request took effect.
+            UnambiguousTimeout: the time was up, and it did not take effect.
+            CouchbaseException: the error of the SDK, if it is not retried.
         """
         name = method.__name__
         service = SERVICE_OF[name]
@@ -165,7 +159,7 @@ class Calls:
     def _translated(
         self, request: Request, attempt: Attempt, error: CouchbaseException, *, is_retried: bool
     ) -> Exception:
-        """The error to raise: the SDK's of the right class, or a timeout."""
+        """Return the error to raise: the SDK's of the right class, or a timeout."""
         verdict = verdict_of(error, read_only=request.read_only, profile=self.profile)
         report = report_of(error)
         if report.last_dispatched_to:
@@ -185,7 +179,7 @@ class Calls:
 
 
 def _read_only(args: tuple[object, ...], options: Mapping[str, object]) -> bool:
-    """Whether a request says that it only reads, as the SDK will understand it."""
+    """Return True if the SDK treats the request as read-only."""
     if "readonly" in options:
         raise TypeError(
             "readonly= would be a parameter of the statement: say read_only=, or give it with named_parameters="

@@ -1,20 +1,19 @@
-"""The error map of a key-value server: what it says about statuses that the client does not know (RFC 0013, RFC 0069).
+"""The error map of a key-value server: the meaning of statuses that the client does not know (RFC 0013, RFC 0069).
 
-A server can send statuses that were invented after the client was written. So it also hands out a JSON document that
-names each of its statuses and tells the client how to behave, by attributes. Three rules keep that harmless:
+A server can send statuses that are newer than the client. It therefore offers a JSON document that names each of its
+statuses and gives the client instructions, by attributes. Rules:
 
-* it is asked for **unknown** statuses only (RFC 0069); `redrive.contrib.couchbase.kv.classify_kv` sees to that;
-* attributes that the client does not know are skipped, the others on the same entry still count;
-* it decides *whether* the retry orchestrator is asked, never how long to wait: that is the strategy's business, so the
-  ``retry`` object of an entry is read (`RetrySpec`) and not used by default (RFC 0049, "KV Error Map Handling").
+* The map is used for **unknown** statuses only (RFC 0069); `redrive.contrib.couchbase.kv.classify_kv` ensures that.
+* Unknown attributes are skipped; the others of the same entry apply.
+* It decides *whether* the retry orchestrator is asked, not the delay, which is the strategy's. The ``retry`` object of
+  an entry is read (`RetrySpec`) but not used by default (RFC 0049, "KV Error Map Handling").
+* A status has sixteen bits: entries above 0x7fff are valid. A key above 0xffff is not a status; truncated it would be
+  another one.
+* An entry that cannot be read is skipped, not the map; a field that cannot be read is skipped, not the entry.
+* ``temp`` means that the failure is temporary, not that it may be retried.
+* An entry with ``no-retry`` is not retried, whatever its other attributes.
 
-And the traps that others fell into. A status has sixteen bits: a map with an entry above 0x7fff is as good as any
-other. A key above 0xffff is no status; cut down to sixteen bits it would hit another one. One entry that cannot be read
-costs that entry, not the map, and one field that cannot be read costs that field, not the entry. ``temp`` says that the
-failure is temporary and not that it may be retried. An entry that says ``no-retry`` is not retried, whatever else it
-says.
-
-A map belongs to the node that sent it, so whoever owns a connection keeps one per node.
+A map belongs to the node that sent it; the owner of the connections keeps one per node.
 """
 
 from __future__ import annotations
@@ -103,18 +102,14 @@ class RetrySpec:
     max_duration: timedelta | None = None
 
     def delay(self, retries: int) -> timedelta:
-        """The delay before the next retry.
-
-        Args:
-            retries: how many there have been.
-        """
+        """Return the delay before the next retry, after the given number of retries."""
         if retries == 0:
             return self.after
         top = _LONGEST_MS if self.ceil is None else self.ceil // _MILLISECOND
         return min(_SHAPES[self.strategy](self.interval // _MILLISECOND, retries, top), top) * _MILLISECOND
 
     def attempts(self) -> Iterator[timedelta]:
-        """When the attempts begin, counted from the first one, until the longest duration has passed."""
+        """Return the starts of the attempts, counted from the first one, until the longest duration has passed."""
         end = timedelta.max if self.max_duration is None else self.max_duration
         at, retries = timedelta(0), 0
         while at < end:
@@ -144,16 +139,16 @@ _SHAPES: Mapping[str, Callable[[int, int, int], int]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class ErrorMapEntry:
-    """What a server says about one status.
+    """The server's description of one status.
 
     Attributes:
         status: 0 to 0xffff.
-        name: the server's name of it.
-        description: a sentence about it.
-        attributes: those that are known.
-        unknown_attributes: those that are not.
-        spec: how the server would like to be asked again, if it says so.
-        problems: what could not be read of it, one sentence for each field.
+        name: the server's name of the status.
+        description: one sentence.
+        attributes: the known ones.
+        unknown_attributes: the others.
+        spec: the server's retry delays, if it has any.
+        problems: one sentence for each field that could not be read.
     """
 
     status: int
@@ -166,7 +161,7 @@ class ErrorMapEntry:
 
     @property
     def indicates_retry(self) -> bool:
-        """Whether the retry orchestrator is asked."""
+        """True if the retry orchestrator is asked."""
         return not RETRY_ATTRIBUTES.isdisjoint(self.attributes) and NO_RETRY not in self.attributes
 
 
@@ -175,10 +170,10 @@ class ErrorMap:
     """The error map of one node.
 
     Attributes:
-        version: of the format; a server may answer with a lower one than it was asked for.
+        version: of the format; a server may answer with a lower one than requested.
         revision: of the content.
-        entries: what it says, by status.
-        ignored: keys that are no status, or whose entry cannot be read.
+        entries: by status.
+        ignored: keys that are not statuses, or with an entry that cannot be read.
     """
 
     version: int
@@ -187,7 +182,7 @@ class ErrorMap:
     ignored: tuple[str, ...] = ()
 
     def supersedes(self, other: ErrorMap) -> bool:
-        """Whether it is newer than another map of the same node."""
+        """Return True if it is newer than another map of the same node."""
         return self.revision > other.revision
 
 
@@ -273,7 +268,7 @@ def _unreadable(problem: str, *more: Remark) -> ErrorMapReading:
 
 
 def _counted(document: Mapping[str, object], name: str, problems: list[str]) -> int:
-    """A version or revision; 0, which is older than any, for one that cannot be read."""
+    """Return a version or revision; 0, which is older than any, for one that cannot be read."""
     given = document.get(name)
     if isinstance(given, int) and not isinstance(given, bool):
         return given

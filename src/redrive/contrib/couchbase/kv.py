@@ -28,15 +28,15 @@ _SCAN_STEPS = frozenset({"range_scan_continue", "range_scan_cancel"})  # the sca
 
 @dataclass(frozen=True, slots=True)
 class RetryRow:
-    """A status that goes to the retry orchestrator.
+    """A status that is passed to the retry orchestrator.
 
     Attributes:
         status: as the server sends it.
-        reason: under which reason.
-        not_for: operations to which it means something else.
-        not_for_extended: more of these, in the extended profile.
-        extended_only: the strict profile has no such row.
-        refreshes: a newer configuration must be fetched first.
+        reason: of the retry.
+        not_for: operations for which it has another meaning.
+        not_for_extended: further ones, in the extended profile.
+        extended_only: True if the strict profile has no such row.
+        refreshes: True if a newer configuration must be fetched first.
     """
 
     status: int
@@ -81,15 +81,15 @@ _NO_RETRY = {
 
 @dataclass(frozen=True, slots=True)
 class ErrorRow:
-    """What the caller gets of a status.
+    """The error of a status.
 
     Attributes:
         status: as the server sends it.
-        error: the error of RFC 0058; None for a status that is no failure of the request.
+        error: the error of RFC 0058; None for a status that is not a failure of the request.
         name: the server's own name of the status, for messages.
         instead: other errors for some operations, in pairs.
-        closes: the connection must be closed.
-        stage: an answer, unless the answer is that nobody knows.
+        closes: True if the connection must be closed.
+        stage: answered, unless the answer leaves the effect open.
     """
 
     status: int
@@ -171,7 +171,7 @@ ERRORS: Mapping[int, ErrorRow] = MappingProxyType(
 
 
 def is_known(status: int) -> bool:
-    """Whether the client knows a status by itself, so that the server's error map is not asked."""
+    """Return True if the client knows a status, so that the server's error map is not used."""
     return status in ERRORS
 
 
@@ -183,18 +183,16 @@ def classify_kv(
     error_map: ErrorMap | None = None,
     profile: Profile = Profile.EXTENDED,
 ) -> Verdict:
-    """Judge a response of the key-value service.
+    """Return the verdict on a response of the key-value service.
+
+    The stage is `redrive.policy.Stage.ANSWERED`; only an ambiguous durable write (0xa3) leaves its effect open.
 
     Args:
         status: of the response, 0 to 0xffff.
-        operation: a name of `redrive.contrib.couchbase.operations.OPERATIONS`; any other is taken for an ordinary one.
-        cas: what the request carried; 0 for none, None if that is not known.
+        operation: a name of `redrive.contrib.couchbase.operations.OPERATIONS`; any other counts as an ordinary one.
+        cas: of the request; 0 for none, None if unknown.
         error_map: the error map of the node that answered, if there is one.
-        profile: whose rules.
-
-    Returns:
-        The verdict. A response is an answer, so that the stage is `redrive.policy.Stage.ANSWERED`; only an ambiguous
-        durable write (0xa3) leaves it open whether it took effect.
+        profile: the set of rules.
     """
     known = ERRORS.get(status)
     if known is None:

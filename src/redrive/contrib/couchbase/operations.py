@@ -1,11 +1,10 @@
-"""Which operations may be repeated: RFC 0049's list of idempotent operations, as rows.
+"""The idempotent operations: RFC 0049's list, as rows.
 
-The RFC calls *idempotent* what is really *read-only*: a key-value upsert has the same effect when it is sent twice, and
-yet it is not in the list, because somebody else may have written in between. Every operation that is not listed is not
-idempotent. A few that only read are missing from the list (``exists`` among them); the extended profile has them.
+The RFC's *idempotent* means *read-only*: a key-value upsert that is sent twice has the same effect and yet is not in
+the list, because another client may have written in between. Operations that are not listed are not idempotent. The
+list omits a few read-only operations (``exists`` among them); the extended profile has them.
 
-Read-only is asked for another purpose too: whether a request that timed out in flight leaves an ambiguity. ``get`` and
-its like never do.
+The list also decides whether a timeout in flight is ambiguous: that of a read-only operation never is.
 """
 
 from __future__ import annotations
@@ -167,19 +166,16 @@ def is_idempotent(
     *,
     profile: Profile = Profile.EXTENDED,
 ) -> bool:
-    """Whether a request may be repeated although nobody knows if it took effect.
+    """Return True if a request may be repeated when it is unknown if it took effect.
 
     Args:
         service: ``kv``, or a name of `SERVICES`.
         operation: for ``kv``, a name of `OPERATIONS`.
         options: for the other services: ``readonly`` or ``method``.
-        profile: whose list.
-
-    Returns:
-        False for whatever RFC 0049's "Idempotent Operation List" does not list.
+        profile: the list.
 
     Raises:
-        PolicyValueError: there is no such service.
+        PolicyValueError: the service is unknown.
     """
     if service == "kv":
         row = OPERATIONS.get(operation)
@@ -195,16 +191,13 @@ def is_idempotent(
 
 
 def payload_timeout(timeout: timedelta, elapsed: timedelta) -> timedelta:
-    """The timeout to write into the body of a query or analytics request, for this dispatch.
+    """Return the timeout to write into the body of a query or analytics request, not below zero.
 
-    The server must not work for somebody who has gone: a request that is sent again gets what is left and not the full
-    time anew (as the Go SDK does).
+    The server must not work longer than the client waits: a repeated request gets the remaining time, not the whole
+    time again (as in the Go SDK).
 
     Args:
         timeout: of the whole request.
         elapsed: since it began.
-
-    Returns:
-        What is left, not below zero.
     """
     return max(timeout - elapsed, timedelta(0))

@@ -1,15 +1,14 @@
 """Responses of the query service.
 
-RFC 0049 lists four codes. A prepared statement that the server has forgotten is a retry of a special kind: the same
-bytes would fail again, so the cached plan is evicted and the statement prepared anew, which is another request. An
-index that is not found counts only with code 5000 *and* the text of the query port.
+RFC 0049 lists four codes. For a prepared statement that the server has forgotten, the same bytes would fail again: the
+cached plan is evicted and the statement prepared anew, which is another request. A missing index counts only with code
+5000 *and* the text of the query port.
 
-Newer servers say themselves whether an error may be retried (``retry: true``); the extended profile believes them,
-except for 12016, which has the flag and never succeeds. A row that has reached the caller forbids every retry: it
-cannot be taken back.
+Newer servers mark errors that may be retried (``retry: true``); the extended profile uses the mark, except for 12016,
+which has it and never succeeds. After a row has reached the caller no retry is possible.
 
-For a timeout that the server reports (1080) the caller gets an unambiguous one, as RFC 0058's SDKs do. Mind that a
-statement that writes may have written by then.
+A timeout of the server (1080) is raised as an unambiguous one, as in RFC 0058's SDKs, although a statement that writes
+may have written by then.
 """
 
 from __future__ import annotations
@@ -86,17 +85,14 @@ def classify_query(
     rows_delivered: int = 0,
     profile: Profile = Profile.EXTENDED,
 ) -> Verdict:
-    """Judge a response of the query service.
+    """Return the verdict on a response of the query service.
 
     Args:
         http_status: of the response.
-        errors: its errors, as `redrive.contrib.couchbase.service.read_service_errors` reads them.
-        readonly: whether the request said that it only reads.
-        rows_delivered: how many rows of it have reached the caller.
-        profile: whose rules.
-
-    Returns:
-        The verdict.
+        errors: from `redrive.contrib.couchbase.service.read_service_errors`.
+        readonly: True if the request was marked as read-only.
+        rows_delivered: the number of rows that have reached the caller.
+        profile: the set of rules.
     """
     if not errors:
         return _without_errors(http_status, profile, readonly=readonly)

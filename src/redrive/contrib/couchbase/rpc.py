@@ -1,10 +1,10 @@
 """Responses of Couchbase's gRPC service (``couchbase2://``), by status code and precondition.
 
-``UNAVAILABLE`` proves nothing: it may come from a proxy after the server has done the work, so its stage is *in
-flight*, and only what reads is sent again (the SDKs replay writes too, and gRPC warns of that). The reason says the
-same: it is ``SERVICE_NOT_AVAILABLE`` for a read and ``SOCKET_CLOSED_WHILE_IN_FLIGHT`` for a write, since the former
-allows to repeat what is not idempotent. A client that can prove that the call was never sent passes
-``dispatched=False``; then every call may be sent again. A precondition that the client does not know is final.
+``UNAVAILABLE`` proves nothing: a proxy may send it after the server has done the work. Its stage is *in flight*, and
+only read-only calls are repeated (the SDKs repeat writes too, of which gRPC warns). Its reason is
+``SERVICE_NOT_AVAILABLE`` for a read and ``SOCKET_CLOSED_WHILE_IN_FLIGHT`` for a write, since the former allows
+non-idempotent retries. A client that can prove that the call was never sent passes ``dispatched=False``; every call may
+then be repeated. An unknown precondition is final.
 """
 
 from __future__ import annotations

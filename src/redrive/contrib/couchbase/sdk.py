@@ -1,20 +1,19 @@
-"""The errors of the official Python SDK (``couchbase`` 4), read rightly.
+"""The errors of the official Python SDK (``couchbase`` 4), by their error codes.
 
-The SDK retries key-value operations by itself until their timeout, in its C++ core; no setting switches that off. It
-retries nothing else. What it raises at the end has an ``error_context`` with the number of retries, their reasons and
-the last node, and here is the trap: the *class* of the exception is chosen from the reasons of **past** retries. An
-upsert that was refused once as locked, sent again, and then lost, ends with error code 13, "ambiguous timeout", and is
-raised as ``DocumentLockedException``: the caller is told that nothing has happened, when nobody knows. If two reasons
-are in the set, the order of the set decides.
+The SDK retries key-value operations until their timeout, in its C++ core; no setting switches that off. It retries no
+other operations. Its exceptions have an ``error_context`` with the number of retries, their reasons and the last node.
+However, the *class* of the exception is chosen from the reasons of **past** retries. An upsert that was refused once as
+locked, sent again, and then lost, ends with error code 13, "ambiguous timeout", and is raised as
+``DocumentLockedException``, as if it had no effect. If two reasons are in the set, the order of the set decides.
 
-The number, ``error_code``, is what really ended the operation. Everything here goes by it: `report_of` says what is
-known, `true_error` gives the exception of the class that it should have had, `verdict_of` what follows from it, and
-`failure_of` the same as data for a `redrive.Policy`::
+The ``error_code`` is the real end of the operation, and this module uses it: `report_of` returns all known data,
+`true_error` the exception of the right class, `verdict_of` the verdict, and `failure_of` a failure for a
+`redrive.Policy`::
 
     @redrive.retry("5 100ms 2s", on=sdk.failure_of)
     async def save(order): ...
 
-The operations themselves go through `redrive.contrib.couchbase.calls.Calls`.
+`redrive.contrib.couchbase.calls.Calls` calls the operations.
 """
 
 from __future__ import annotations
@@ -115,15 +114,15 @@ _CHOSEN_FROM_THE_PAST = (exceptions.DocumentLockedException, exceptions.Temporar
 
 @dataclass(frozen=True, slots=True)
 class SdkReport:
-    """What an exception of the SDK says.
+    """The data of an exception of the SDK.
 
     Attributes:
         code: the error code; None if there is none.
-        error: what it means; `SdkError.COUCHBASE_EXCEPTION` if it is not known.
-        retry_attempts: how often the SDK has sent the operation again by itself.
-        retry_reasons: why, by name.
-        last_dispatched_to: the node that got it last; None if none did, or the SDK does not say.
-        last_dispatched_from: the own end of that connection.
+        error: its meaning; `SdkError.COUCHBASE_EXCEPTION` if unknown.
+        retry_attempts: the number of retries by the SDK.
+        retry_reasons: their reasons, by name.
+        last_dispatched_to: the last node; None if it was not sent, or the SDK does not name it.
+        last_dispatched_from: the client's end of that connection.
     """
 
     code: int | None
@@ -135,21 +134,14 @@ class SdkReport:
 
     @property
     def note(self) -> str:
-        """One line for people."""
+        """One line of text."""
         reasons = ", ".join(reason.name for reason in self.retry_reasons)
         retried = f"the SDK retried {self.retry_attempts} times ({reasons})" if reasons else "the SDK did not retry"
         return f"{self.error}: {retried}, last sent to {self.last_dispatched_to or 'no node that it names'}"
 
 
 def report_of(error: exceptions.CouchbaseException) -> SdkReport:
-    """What an exception says of its operation, by its error code and context.
-
-    Args:
-        error: raised by the SDK.
-
-    Returns:
-        The report; fields that the SDK leaves out are empty.
-    """
+    """Return the error code and the context of an exception of the SDK; missing fields are empty."""
     code = error.error_code
     context = error.error_context
     row = CODES.get(code)
@@ -165,14 +157,14 @@ def report_of(error: exceptions.CouchbaseException) -> SdkReport:
 
 
 def true_error(error: exceptions.CouchbaseException) -> exceptions.CouchbaseException:
-    """The exception of the class that the error code asks for.
+    """Return the exception of the class that belongs to the error code.
 
     Args:
         error: raised by the SDK.
 
     Returns:
-        The same object, unless its class was chosen from past retries. Then it is one of the right class with the same
-        code, message and context, whose cause is the one that was raised.
+        The same object, unless its class was chosen from past retries. Then a new one of the right class with the same
+        code, message and context, and the original as its cause.
     """
     right = exceptions.PYCBC_ERROR_MAP.get(error.error_code)
     if right is None or not isinstance(error, _CHOSEN_FROM_THE_PAST) or isinstance(error, right):
@@ -191,17 +183,17 @@ def verdict_of(
     rows_delivered: int = 0,
     profile: Profile = Profile.EXTENDED,
 ) -> Verdict:
-    """Judge an exception of the SDK.
+    """Return the verdict on an exception of the SDK.
 
     Args:
         error: raised by the SDK.
-        read_only: whether the request changes nothing.
-        rows_delivered: how many rows of its result have reached the caller.
-        profile: whose rules.
+        read_only: True if the request changes nothing.
+        rows_delivered: the number of rows of its result that have reached the caller.
+        profile: the set of rules.
 
     Returns:
-        The verdict of the service that has answered; that of the error code if none has, or the SDK gave up waiting.
-        For the key-value service mind that the SDK has retried already.
+        The verdict of the service that has answered; that of the error code if there is no answer, or the SDK timed
+        out. The SDK has retried key-value operations already.
     """
     by_code = _by_code(error, read_only=read_only)
     if by_code.error in TIMEOUTS:
@@ -261,16 +253,16 @@ def _service_errors(
 
 
 def failure_of(error: BaseException) -> Failure | None:
-    """Describe an exception of the SDK for a policy, as its ``on``.
+    """Return the failure of an exception of the SDK, as the ``on`` of a policy.
 
-    A timeout is a candidate under the reason ``TIMEOUT``; an ambiguous one is *in flight*, so that a policy does not
-    repeat it unless the call is idempotent. Whatever has a reason of RFC 0049 is a candidate under that.
+    A timeout is a candidate with the reason ``TIMEOUT``; an ambiguous one is *in flight*, so that a policy repeats only
+    idempotent calls. An error with a reason of RFC 0049 is a candidate with that reason.
 
     Args:
-        error: what a call raised.
+        error: raised by a call.
 
     Returns:
-        The failure; None for an exception of somebody else, which is then no candidate.
+        The failure; None for an exception that is not the SDK's, which is not a candidate.
     """
     if not isinstance(error, exceptions.CouchbaseException):
         return None

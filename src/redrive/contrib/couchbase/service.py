@@ -1,9 +1,9 @@
-"""What the query and analytics services have in common: errors with a code, and rows that say what a code means.
+"""The error codes of the query and analytics services.
 
-A service answers with a list of errors; each has a code, a message, maybe a flag that says whether to try again, and
-maybe a cause with a code of its own. Only the **first** error decides. A `CodeRow` matches an error by its code and, if
-the row says so, by its message or its cause; the first row that matches wins. There are two tables per service, as for
-key-value: one for the reason to retry, one for what the caller gets.
+A response has a list of errors; each has a code, a message, possibly a retry flag, and possibly a cause with a code of
+its own. Only the **first** error decides. A `CodeRow` matches an error by its code and, if the row has them, by its
+message or its cause; the first matching row applies. As for key-value there are two tables per service: one for the
+reasons of retries, one for the errors of the caller.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ __all__ = ["AllCodes", "CodeError", "CodeReason", "CodeRow", "ServiceError", "fi
 
 @dataclass(frozen=True, slots=True)
 class ServiceError:
-    """One error of a service's answer.
+    """One error of a service's response.
 
     Attributes:
-        code: of the service; 0 if the answer has none.
-        message: what it says.
+        code: of the service; 0 if the response has none.
+        message: its text.
         retry: its flag, ``retry`` or (analytics) ``retriable``; None if it has none.
         cause: its ``reason`` object; empty if it has none.
-        context: its other fields, and a ``reason`` that is no object.
-        problems: what could not be read, one sentence for each field.
+        context: its other fields, and a ``reason`` that is not an object.
+        problems: one sentence for each field that could not be read.
     """
 
     code: int
@@ -42,7 +42,7 @@ class ServiceError:
 
     @property
     def cause_code(self) -> int | None:
-        """The code of the cause; None if there is none, or it is no number."""
+        """The code of the cause; None if there is none or it is not a number."""
         return _number(self.cause.get("code"))
 
     @property
@@ -85,7 +85,7 @@ class CodeRow:
     extended_only: bool = False
 
     def matches(self, error: ServiceError, profile: Profile) -> bool:
-        """Whether the row is about an error."""
+        """Return True if the row applies to an error."""
         return (
             error.code in self.codes
             and (not self.flagged or error.retry is True)
@@ -123,12 +123,12 @@ R = TypeVar("R", bound=CodeRow)
 
 
 def first_match(rows: Iterable[R], error: ServiceError, profile: Profile) -> R | None:
-    """The first row that is about an error; None if no row is.
+    """Return the first row that applies to an error; None if there is none.
 
     Args:
         rows: in order.
         error: the error.
-        profile: whose rules.
+        profile: the set of rules.
     """
     return next((row for row in rows if row.matches(error, profile)), None)
 
@@ -166,7 +166,7 @@ def read_service_errors(body: bytes | str) -> tuple[ServiceError, ...]:
 
 
 def _errors(document: object, text: str) -> Iterator[ServiceError]:
-    """The errors of a document, whatever its form."""
+    """Return the errors of a document of any form."""
     if not isinstance(document, Pairs):
         yield from _listed(document, "")
         return
@@ -186,7 +186,7 @@ def _errors(document: object, text: str) -> Iterator[ServiceError]:
 
 
 def _listed(entries: object, where: str, told: tuple[str, ...] = (), depth: int = 0) -> Iterator[ServiceError]:
-    """The errors of a list. An entry that is null says nothing, so the one after it counts in its place."""
+    """Return the errors of a list. Null entries are skipped."""
     pending = told
     for place, entry in enumerate(entries if isinstance(entries, list) else ()):
         here = f"{where}[{place}]"
@@ -252,7 +252,7 @@ def _flag(pairs: Pairs, name: str, problems: list[str]) -> bool | None:
 
 
 def _number(given: object) -> int | None:
-    """A code that is a whole number, also as a text or with a fraction of zero; None for anything else."""
+    """Return a code that is a whole number, also as a text or with a fraction of zero; None for any other value."""
     match given:
         case bool():
             return None

@@ -1,14 +1,14 @@
-"""Failures below a response: connections that could not be made, that broke, that were full.
+"""Failures without a response: connections that could not be made, broke, or were full.
 
-One question decides: had the request left? RFC 0049 calls the two sides *client dispatch* and *network time*. Before,
-everything may be repeated; after, only what is idempotent. "Had left" means that the first byte may have been written,
-with one exception: a key-value frame that was cut short says in its header how long it is, so the server waits for the
-rest and never executes it.
+The decision depends on whether the request had been sent. RFC 0049 calls the two stages *client dispatch* and *network
+time*. Before, every request may be repeated; after, only idempotent ones. A request counts as sent if its first byte
+may have been written, with one exception: a key-value frame that was cut short has its length in its header, so the
+server waits for the rest and never executes it.
 
-The exceptions of HTTP clients are told by name, over all their base classes, so that no client must be installed. Two
-of them look as if nothing had been sent: a server that disconnects "without sending a response" on a connection that
-was kept alive, and a timeout while writing. Both are in flight. A failed TLS handshake is raised by httpx as a
-connection error like any other; its text tells it apart, because nobody should retry a wrong certificate for ever.
+The exceptions of HTTP clients are recognised by the names of their base classes, so that no client must be installed.
+Two of them look as if the request was not sent: a server that disconnects "without sending a response" on a kept-alive
+connection, and a timeout while writing. Both are in flight. A failed TLS handshake is raised by httpx as a connection
+error; only its text distinguishes it, and a wrong certificate should not be retried.
 """
 
 from __future__ import annotations

@@ -1,17 +1,16 @@
-"""What a response, an exception or a lost connection comes to: the one answer that all tables of this package give.
+"""The result of classifying a response, an exception or a lost connection, for all tables of this package.
 
-RFC 0049 asks a client three questions after a failed dispatch. Shall the retry orchestrator hear of it, and under which
-reason? What does the caller get if there is no retry? And did the server say no, or did it say nothing? A `Verdict` is
-the three answers, and the few duties that some responses bring along. It is data: whoever owns the connection and the
-clock acts on it.
+RFC 0049 requires three decisions after a failed dispatch: whether the retry orchestrator is asked, and with which
+reason; the error of the caller if there is no retry; and whether the server has answered. A `Verdict` contains them,
+and the actions that some responses require of the owner of the connection.
 
-Two profiles read the same tables:
+Two profiles use the same tables:
 
-* **strict**: RFC 0049 to the letter, revision 13. What it does not list is not retried.
-* **extended**: what the SDKs and the later RFCs have learned since: 0x85 and 0x8c of the key-value service, the
-  ``retry`` flag of query errors, texts with other blanks than the RFC's literals.
+* **strict**: RFC 0049, revision 13, to the letter. What it does not list is not retried.
+* **extended**: with additions of the SDKs and of later RFCs: 0x85 and 0x8c of the key-value service, the ``retry`` flag
+  of query errors, texts with other blanks than the RFC's literals.
 
-Rows that name no profile belong to both.
+Rows without a profile belong to both.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ then say that the write may not be repeated.
 
 
 class Profile(Enum):
-    """Whose rules apply."""
+    """The set of rules."""
 
     STRICT = "strict"
     """RFC 0049, revision 13, and nothing else."""
@@ -111,17 +110,17 @@ class SdkError(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a failed dispatch comes to.
+    """The classification of a failed dispatch.
 
     Attributes:
-        reason: the reason under which the retry orchestrator is asked; None: it must not be asked at all.
-        error: what the caller gets if there is no retry; None: nothing has failed.
-        stage: how far the request got. `Stage.ANSWERED` is a definite answer, after which a timeout is unambiguous.
-        detail: what the server said, for the error's message.
-        closes: the connection is in an unknown state and must be closed; whatever else is in flight on it is lost.
+        reason: for the retry orchestrator; None: it must not be asked.
+        error: of the caller if there is no retry; None: the request has not failed.
+        stage: of the request. `Stage.ANSWERED` is a definite answer, after which a timeout is unambiguous.
+        detail: the server's text, for the error's message.
+        closes: the connection is in an unknown state and must be closed; other requests in flight on it are lost.
         refreshes: a newer cluster configuration must be fetched before the next dispatch.
         prepares: the cached plan is void: evict it and prepare anew, which is another request, instead of resending.
-        after: the server asks not to be asked earlier than this; a floor, never jittered down.
+        after: the earliest time of the next request, as a delay; a lower bound that jitter does not shorten.
     """
 
     reason: str | None
@@ -135,24 +134,20 @@ class Verdict:
 
     @property
     def repeats_mutations(self) -> bool | None:
-        """Whether a request that is not idempotent may be sent again; None where nothing may be sent again.
+        """Whether a non-idempotent request may be sent again; None where no request may be sent again.
 
-        Both must hold: the reason allows it (RFC 0049's flag), and the request is known not to have taken effect.
+        It requires that the reason allows it (RFC 0049's flag) and that the request is known not to have taken effect.
         """
         if self.reason is None:
             return None
         return RetryReason.of(self.reason).allows_non_idempotent_retry and self.stage is not Stage.IN_FLIGHT
 
     def permits(self, *, idempotent: bool) -> bool:
-        """Whether a retry is safe, strategies aside.
-
-        Args:
-            idempotent: whether the request is.
-        """
+        """Return True if a retry of an idempotent, or not idempotent, request is safe, before any strategy."""
         return self.reason is not None and (idempotent or bool(self.repeats_mutations))
 
     def failure(self) -> Failure:
-        """The same as data for `redrive.Policy.decide`: reason, stage and hint.
+        """The failure for `redrive.Policy.decide`: reason, stage and hint.
 
         A verdict without a reason is a failure that no policy may retry.
         """
@@ -166,9 +161,9 @@ class Verdict:
         )
 
     def classified(self) -> Failure | None:
-        """The same for `redrive.orchestrator.Orchestrator`, as its classifier or an error's ``retry_reason``.
+        """Return the failure for `redrive.orchestrator.Orchestrator`, as its classifier or an error's ``retry_reason``.
 
-        None tells the orchestrator that this is none of its business.
+        None if the orchestrator must not be asked.
         """
         return None if self.reason is None else self.failure()
 
