@@ -111,7 +111,7 @@ def test_an_option_that_means_nothing_is_refused(app: App, options: dict[str, An
 @pytest.mark.parametrize("overlap", ["skip", "queue", "cancel"])
 def test_to_catch_up_on_all_needs_overlap(app: App, overlap: Any):
     """Several occurrences that start at once overlap; whoever wants that says so twice."""
-    with pytest.raises(TaskDefinitionError, match=r"cron 'nothing': catch_up='all' .* say overlap='allow' too"):
+    with pytest.raises(TaskDefinitionError, match=r"cron 'nothing': catch_up='all' .* add overlap='allow'"):
         app.cron(HOURLY, catch_up="all", overlap=overlap)(nothing)
 
 
@@ -131,7 +131,7 @@ def test_a_cron_takes_no_arguments(app: App):
 
 def test_a_cron_returns_nothing(app: App):
     """Nobody waits for it."""
-    with pytest.raises(TaskDefinitionError, match="cron 'report' returns int, but nobody waits for it"):
+    with pytest.raises(TaskDefinitionError, match="cron 'report' returns int, but nothing reads the result"):
 
         @app.cron(HOURLY)
         def report() -> int:

@@ -180,7 +180,7 @@ def test_nothing_is_wrong_with_a_healthy_database(app: App, fail):
 @pytest.mark.parametrize("wrong", [{"keep_for": 0}, {"keep_dead_for": "0s"}])
 def test_jobs_are_kept_for_some_time(wrong: dict[str, object]):
     """To keep jobs for no time at all is refused, and the message says how to keep them for ever."""
-    with pytest.raises(ConfigurationError, match=f"{next(iter(wrong))} must be longer than nothing"):
+    with pytest.raises(ConfigurationError, match=f"{next(iter(wrong))} must be positive"):
         App("memory://", **wrong)
 
 

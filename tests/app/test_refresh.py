@@ -146,7 +146,7 @@ def test_one_bad_thing_of_many_tracks_none(table: Refresh):
     """Arguments that do not fit and keys that name nothing are found before anything is written."""
     with pytest.raises(PayloadError, match="Expected `str`, got `int`"):
         table.track_many([("a", "1"), ("b", 2)])
-    with pytest.raises(ConfigurationError, match="names nothing"):
+    with pytest.raises(ConfigurationError, match="is invalid: a key is a text"):
         table.track_many([("a", "1"), ("", "2")])
 
     assert () == table.tracked()

@@ -87,13 +87,13 @@ def test_more_than_one_a_second_are_put_together(app: App, link: AttemptHandle, 
     """The first is written at once; of the others the latest, when the second is over."""
     for number in range(3):
         link.heartbeat(number, force=False)
-    at_once, too_early = said(app), link.unsaid()
+    at_once, too_early = said(app), link.due_report()
     time.seconds += EVERY
-    late = link.unsaid()
+    late = link.due_report()
 
     assert (0, None) == (at_once, too_early)
     assert (link.claim.id, link.claim.lease_id, "2") == (late.job_id, late.lease_id, late.details)
-    assert None is link.unsaid()
+    assert None is link.due_report()
 
 
 def test_the_next_heartbeat_after_a_second_is_written(app: App, link: AttemptHandle, time: Time):
@@ -104,7 +104,7 @@ def test_the_next_heartbeat_after_a_second_is_written(app: App, link: AttemptHan
     link.heartbeat(2, force=False)
     time.seconds += EVERY
 
-    assert (2, None) == (said(app), link.unsaid())
+    assert (2, None) == (said(app), link.due_report())
 
 
 def test_a_forced_heartbeat_is_written_at_once(app: App, link: AttemptHandle):
@@ -112,7 +112,7 @@ def test_a_forced_heartbeat_is_written_at_once(app: App, link: AttemptHandle):
     link.heartbeat(0, force=False)
     link.heartbeat(1, force=True)
 
-    assert (1, None) == (said(app), link.unsaid())
+    assert (1, None) == (said(app), link.due_report())
 
 
 def test_a_heartbeat_without_details_leaves_them(app: App, link: AttemptHandle, time: Time):
@@ -122,7 +122,7 @@ def test_a_heartbeat_without_details_leaves_them(app: App, link: AttemptHandle, 
     time.seconds += EVERY
     link.heartbeat(None, force=False)
 
-    assert ("half", None) == (said(app), link.unsaid())
+    assert ("half", None) == (said(app), link.due_report())
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
@@ -171,7 +171,7 @@ def test_a_database_that_is_away_ends_no_attempt(app: App, link: AttemptHandle, 
 
     beat(force=False)
     time.seconds += EVERY
-    report = link.unsaid()
+    report = link.due_report()
 
     assert report is not None
     assert '"half"' == report.details
@@ -186,7 +186,7 @@ def test_the_keeper_writes_what_is_left(app: App, link: AttemptHandle, time: Tim
     time.seconds += EVERY
 
     attempts = Recorded()
-    attempts.waiting = [link.unsaid()]
+    attempts.waiting = [link.due_report()]
     Heartbeat(app, Registered(app), attempts)._report()
 
     assert 1 == said(app)

@@ -1,13 +1,9 @@
-"""What users write against.
+"""The interface for application code: tasks, jobs, queues, crons and refreshes of an App.
 
-Answers: how does a function become a task, a call a job? May import: `redrive.stores`, `redrive.engine`,
-`redrive.policy` and below. Must never: run a handler, or decide what a failure means.
+May import: `redrive.stores`, `redrive.engine`, `redrive.policy` and below. Must never: run the handler of a job, which
+is the worker's task, or decide what a failure means, which is the engine's.
 
-* `app`: the App: one database, its tasks, and the questions one asks of both;
-* `registry`: the tasks of an app, and whether they fit together;
-* `task`: a registered function and its ``enqueue`` forms;
-* `job`: a handle on one job;
-* `payload`: arguments to JSON and back, checked against the annotations;
-* `catch`: what a catch task receives, and the rules it must obey;
-* `context`: what a handler may know about its attempt.
+`app` has the App; `registration` and `registry` its tasks; `task`, `enqueue`, `cron` and `refresh` the kinds of tasks;
+`job` and `queues` the handles; `jobs`, `schedules`, `refreshes` and `database` the other parts of an App; `context`,
+`transaction` and `catch` the objects that handlers receive; `payload` the JSON of arguments and results.
 """

@@ -1,9 +1,4 @@
-"""What ties an attempt to the worker that runs it: signs of life go one way, the wish that it stop goes the other.
-
-One is made for each attempt whose handler asks for its `Context`. It is used from three threads: the event loop's, the
-handler's, and the keeper's. Nothing here needs a lock, because each field has one writer at a time or is a single
-value that may be written twice.
-"""
+"""The connection between a running attempt and its worker: progress reports one way, requests to stop the other."""
 
 from __future__ import annotations
 
@@ -24,19 +19,17 @@ from redrive.stores.operations.attempts import ProgressReport
 if TYPE_CHECKING:
     from redrive.stores.store import Store
 
-__all__ = ["EVERY", "AttemptHandle", "Stop"]
-
 EVERY = 1.0
-"""Seconds between two writes of one attempt's details, at least; what is said more often is put together."""
+"""The shortest time in seconds between two writes of the progress of an attempt; reports in between are merged."""
 
 _monotonic = SystemClock.monotonic
 
 
 class Stop(StrEnum):
-    """Why a handler should stop."""
+    """The reason why a handler should stop."""
 
     LOST = "lost"
-    """The attempt is not its own any more: the job was cancelled, or given to another worker, or its time is over."""
+    """The attempt has lost its lease: the job was cancelled, given to another worker, or the time limit is over."""
     TIMEOUT = "timeout"
     """Its soft timeout has passed."""
     SHUTDOWN = "shutdown"
@@ -44,19 +37,27 @@ class Stop(StrEnum):
 
 
 class AttemptHandle:
-    """What ties one attempt to its worker.
+    """The connection between one attempt and its worker.
 
     Args:
         claim: the attempt.
-        store: where its job is.
-        now: the injected instant, in tests.
-        write: makes JSON of a result.
-        soft_for: seconds after which the handler should stop, from now on.
+        store: the database of the job.
+        now: returns the instant of an injected clock.
+        write: writes a result as JSON.
+        soft_for: seconds from now until the handler should stop.
+
+    Attributes:
+        lent: True while the handler is in its transaction, which may end the attempt and so remove its lease.
+        ended: True if the handler's transaction has ended the attempt.
+        result: the result that the transaction stores.
     """
+
+    # Three threads use an object: the event loop, the handler, and the heartbeat. It needs no lock, because each field
+    # has one writer at a time, or is a single value that may be written twice.
 
     __slots__ = (
         "_pending",
-        "_said_at",
+        "_reported_at",
         "_soft_until",
         "_stop",
         "claim",
@@ -81,45 +82,35 @@ class AttemptHandle:
         self.now = now
         self.write = write
         self.lent = False
-        """Is the handler in its transaction? It may be ending the attempt, so that its lease is rightly gone."""
         self.ended = False
-        """Has the handler's transaction ended the attempt?"""
         self.result: bytes | None = None
-        """What it was given as the result."""
         self._soft_until = None if soft_for is None else _monotonic() + soft_for
         self._stop: Stop | None = None
-        self._said_at: float | None = None
+        self._reported_at: float | None = None
         self._pending: deque[ProgressReport] = deque(maxlen=1)
 
     @property
     def uid(self) -> str:
-        """What names the attempt."""
+        """The unique id of the attempt."""
         return f"{self.claim.id}.{self.claim.lease_id}"
 
-    # ------------------------------------------------------------------------------------------------ from outside
+    # ---------------------------------------------------------------- requests to stop
 
     @property
     def reason(self) -> Stop | None:
-        """Why the handler should stop, if it should."""
+        """The reason why the handler should stop, if it should."""
         if self._stop is None and self._soft_until is not None and _monotonic() >= self._soft_until:
             self._stop = Stop.TIMEOUT
         return self._stop
 
     def stop(self, why: Stop) -> None:
-        """Tell the handler that it should stop. A lost attempt is the last word.
-
-        Args:
-            why: the reason.
-        """
+        """Ask the handler to stop."""
+        # No other reason replaces a lost lease.
         if self._stop is not Stop.LOST:
             self._stop = why
 
     def check(self) -> None:
-        """Check that the attempt is not known to be over.
-
-        Raises:
-            LeaseLost: it is.
-        """
+        """Raise `LeaseLost` if the attempt is known to be over."""
         if self.ended:
             message = f"attempt {self.uid} was completed by its own transaction"
             raise LeaseLost(message)
@@ -127,62 +118,55 @@ class AttemptHandle:
             raise self.lost()
 
     def lost(self) -> LeaseLost:
-        """Note that the store says so, and make the error."""
+        """Record that the lease is lost, and return the error."""
         self._stop = Stop.LOST
         return LeaseLost(f"attempt {self.uid} is over: what it does from now on changes nothing")
 
-    # ------------------------------------------------------------------------------------------------- signs of life
+    # ---------------------------------------------------------------- progress
 
-    def say(self, details: object, *, force: bool) -> ProgressReport | None:
-        """Take what the handler says of itself.
+    def take_report(self, details: object, *, force: bool) -> ProgressReport | None:
+        """Take a report; return it if it must be written now, None if the worker writes it later.
 
         Args:
-            details: anything that JSON can carry; None for nothing new.
+            details: anything that can be written as JSON; None keeps the earlier details.
             force: write it at once.
-
-        Returns:
-            What is to be written now; None where that is left to the worker, because the last write was just now.
-
-        Raises:
-            LeaseLost: the attempt is known to be over.
-            PayloadError: the details cannot be written as JSON.
         """
         self.check()
         report = ProgressReport(self.claim.id, self.claim.lease_id, _json(details))
-        if not force and self._said_at is not None and _monotonic() < self._said_at + EVERY:
+        if not force and self._reported_at is not None and _monotonic() < self._reported_at + EVERY:
             if details is not None:
                 self._pending.append(report)
             return None
-        self._said_at = _monotonic()
+        self._reported_at = _monotonic()
         self._pending.clear()
         return report
 
-    def unsaid(self) -> ProgressReport | None:
-        """Take what is still to be written, if it is time to."""
-        if not self._pending or (self._said_at is not None and _monotonic() < self._said_at + EVERY):
+    def due_report(self) -> ProgressReport | None:
+        """Return the report that is still to be written, if one is due."""
+        if not self._pending or (self._reported_at is not None and _monotonic() < self._reported_at + EVERY):
             return None
-        self._said_at = _monotonic()
+        self._reported_at = _monotonic()
         return self._pending.pop()
 
     def heartbeat(self, details: object, *, force: bool) -> None:
-        """Write what the handler says of itself; see `Context.heartbeat`."""
-        report = self.say(details, force=force)
+        """Report progress; see `Context.heartbeat`."""
+        report = self.take_report(details, force=force)
         if report is not None:
             try:
                 current = self.store.run(attempts.report([report], now=self.now()))
             except StoreError:
-                self._put_off(report, force=force)
+                self._postpone(report, force=force)
             else:
                 self._check_written(current)
 
     async def aheartbeat(self, details: object, *, force: bool) -> None:
-        """Write what the handler says of itself; see `Context.aheartbeat`."""
-        report = self.say(details, force=force)
+        """Report progress; see `Context.aheartbeat`."""
+        report = self.take_report(details, force=force)
         if report is not None:
             try:
                 current = await self.store.arun(attempts.report([report], now=self.now()))
             except StoreError:
-                self._put_off(report, force=force)
+                self._postpone(report, force=force)
             else:
                 self._check_written(current)
 
@@ -190,8 +174,8 @@ class AttemptHandle:
         if self.claim.lease_id not in current:
             raise self.lost()
 
-    def _put_off(self, report: ProgressReport, *, force: bool) -> None:
-        """Leave a report to the worker: that the database is away for a moment must not end a healthy attempt."""
+    def _postpone(self, report: ProgressReport, *, force: bool) -> None:
+        # The worker writes the report later: a database that is briefly unreachable must not end a healthy attempt.
         if force:
             raise  # noqa: PLE0704 - called where a StoreError is handled
         if report.details is not None and not self._pending:

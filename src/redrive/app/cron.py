@@ -53,7 +53,7 @@ class Cron(ScheduledTask[P, R, C], Generic[P, R, C]):
         if catch_up is CatchUp.ALL and overlap is not Overlap.ALLOW:
             message = (
                 f"cron {name!r}: catch_up='all' starts several occurrences at once, and overlap={overlap.value!r} "
-                "forbids that; say overlap='allow' too (a queue with concurrency=1 runs them one after the other)"
+                "forbids that; add overlap='allow' (a queue with concurrency=1 runs them one after the other)"
             )
             raise TaskDefinitionError(message)
 
@@ -81,7 +81,7 @@ class Cron(ScheduledTask[P, R, C], Generic[P, R, C]):
             raise TaskDefinitionError(message)
         returned = self.signature.hints.get("return", type(None))
         if returned is not type(None):
-            message = f"cron {self.name!r} returns {type_name(returned)}, but nobody waits for it: make it -> None"
+            message = f"cron {self.name!r} returns {type_name(returned)}, but nothing reads the result: make it -> None"
             raise TaskDefinitionError(message)
 
     # ---------------------------------------------------------------- reading

@@ -1,7 +1,6 @@
-"""Tells what is decided about jobs: from what the pure code decided to the events of `redrive.observe`.
+"""Events about jobs: from decisions of the engine to the events of `redrive.observe`.
 
-Nothing of this is run, or even imported, while nobody listens: whoever carries a decision out looks at
-`redrive.observe.listeners.LISTENERS` first.
+Callers check `redrive.observe.listeners.LISTENERS` before they import this module.
 """
 
 from __future__ import annotations
@@ -19,20 +18,12 @@ from redrive.engine.transition import Transition
 from redrive.stores.operations.jobs import EnqueueResult
 from redrive.stores.operations.leases import Ending, Settled
 
-__all__ = ["EnqueueEvents", "emit_cancelled", "emit_fired", "emit_lost", "emit_moved", "emit_settled"]
-
 
 class EnqueueEvents:
-    """One enqueue that is watched: around the storing, what sinks want to have around it.
-
-    Args:
-        task: name of the task.
-        queue: name of the queue.
-        new: the jobs.
-        using: the caller's own connection, if it is not None.
+    """A ``with`` block around an enqueue, in which sinks may open a span.
 
     Attributes:
-        trace: inside the ``with`` block, what is to be kept with the jobs.
+        trace: inside the block, the trace context to store with the jobs.
     """
 
     def __init__(self, task: str, queue: str, new: Sequence[NewJob], using: object) -> None:
@@ -52,11 +43,7 @@ class EnqueueEvents:
         self._around.__exit__(kind, error, traceback)
 
     def emit(self, placed: EnqueueResult) -> None:
-        """Tell which jobs are new, after they have been stored.
-
-        Args:
-            placed: what the store answered.
-        """
+        """Emit an event for each new job, after they have been stored."""
         for i, (number, job) in enumerate(zip(placed.ids, self._new, strict=True)):
             if i not in placed.existing:
                 observe.emit(
@@ -71,12 +58,7 @@ class EnqueueEvents:
 
 
 def emit_settled(endings: Sequence[Ending], settled: Settled) -> None:
-    """Tell what became of attempts that a worker has ended.
-
-    Args:
-        endings: how they ended.
-        settled: what the store answered.
-    """
+    """Emit the events of a settle: transitions, and attempts that had lost their lease."""
     emit_moved(settled.moved)
     for ending in endings:
         if ending.claim.lease_id in settled.lost:
@@ -84,11 +66,7 @@ def emit_settled(endings: Sequence[Ending], settled: Settled) -> None:
 
 
 def emit_lost(claim: Claim) -> None:
-    """Tell that an attempt has lost its lease before it ended.
-
-    Args:
-        claim: the attempt.
-    """
+    """Emit the event of an attempt that lost its lease before it ended."""
     observe.emit(
         observe.JobLeaseLost(
             task=claim.task, queue=claim.queue, job_id=claim.id, attempt=claim.attempt, lease_id=claim.lease_id
@@ -97,22 +75,14 @@ def emit_lost(claim: Claim) -> None:
 
 
 def emit_moved(moved: Iterable[Transition]) -> None:
-    """Tell what became of attempts.
-
-    Args:
-        moved: what was decided and written.
-    """
+    """Emit the events of transitions that were written."""
     for each in moved:
         for event in _events(each):
             observe.emit(event)
 
 
 def emit_cancelled(jobs: Iterable[JobRecord]) -> None:
-    """Tell that somebody has ended jobs.
-
-    Args:
-        jobs: as they are now.
-    """
+    """Emit the events of jobs that were cancelled."""
     for job in jobs:
         observe.emit(
             observe.JobCancelled(
@@ -122,14 +92,10 @@ def emit_cancelled(jobs: Iterable[JobRecord]) -> None:
 
 
 def emit_fired(fired: Iterable[Occurrence]) -> None:
-    """Tell what became of occurrences of crons.
-
-    Args:
-        fired: what was decided and written.
-    """
+    """Emit the events of decisions on occurrences that were written."""
     for each in fired:
         observe.emit(
-            _DECIDED[each.decision](
+            _DECISIONS[each.decision](
                 schedule=each.schedule,
                 occurs_at=each.occurs_at,
                 late=each.decided_at - each.occurs_at,
@@ -140,7 +106,7 @@ def emit_fired(fired: Iterable[Occurrence]) -> None:
 
 
 def _events(moved: Transition) -> Iterator[observe.JobEvent]:
-    yield _TELLS[moved.event](moved)
+    yield _EVENTS[moved.event](moved)
     if moved.caught is not None:
         yield observe.JobCaught(task=moved.task, queue=moved.queue, job_id=moved.caught, catch_id=moved.job_id)
 
@@ -150,7 +116,7 @@ def _job(moved: Transition) -> dict[str, Any]:
 
 
 def _attempt(moved: Transition) -> dict[str, Any]:
-    """Which attempt it was. One that was given back is counted no more, and has left no line."""
+    # An attempt that was released does not count any more, and has no record.
     given_back = moved.event is LifecycleEvent.RELEASE or (moved.event is LifecycleEvent.DIE and moved.closed is None)
     number = moved.closed.number if moved.closed is not None else moved.attempt + given_back
     return {**_job(moved), "attempt": number, "lease_id": moved.lease_id}
@@ -165,7 +131,7 @@ def _failed(moved: Transition) -> dict[str, Any]:
     closed = moved.closed
     return {
         **_ended(moved),
-        # One that has left no line was never called: its deadline had passed before.
+        # Without a record the handler was never called: the deadline had passed before.
         "rule": "deadline" if closed is None else closed.rule,
         "reason": moved.reason,
         "error_type": None if closed is None else closed.error_type,
@@ -178,16 +144,16 @@ def _delay(moved: Transition) -> timedelta:
 
 
 def _due(moved: Transition) -> datetime:
-    assert moved.scheduled_at is not None  # noqa: S101 - it waits for its time
+    assert moved.scheduled_at is not None  # noqa: S101 - the job has a due time
     return moved.scheduled_at
 
 
 def _rescued(moved: Transition) -> observe.JobEvent:
-    assert moved.closed is not None  # noqa: S101 - an attempt that was lost leaves a line
+    assert moved.closed is not None  # noqa: S101 - a lost attempt has a record
     return observe.JobRescued(**_failed(moved), worker_id=moved.closed.worker_id)
 
 
-_TELLS: Mapping[LifecycleEvent, Callable[[Transition], observe.JobEvent]] = {
+_EVENTS: Mapping[LifecycleEvent, Callable[[Transition], observe.JobEvent]] = {
     LifecycleEvent.SUCCEED: lambda moved: observe.JobSucceeded(**_ended(moved)),
     LifecycleEvent.RETRY: lambda moved: observe.JobRetryScheduled(**_failed(moved), delay=_delay(moved)),
     LifecycleEvent.DIE: lambda moved: observe.JobDied(**_failed(moved), why=moved.note or "", catch=moved.catch),
@@ -204,9 +170,8 @@ _TELLS: Mapping[LifecycleEvent, Callable[[Transition], observe.JobEvent]] = {
         **_job(moved), attempt=_attempt(moved)["attempt"], why=moved.note or ""
     ),
 }
-"""Every event that ends an attempt; those of operators are told by those who carry them out."""
 
-_DECIDED: Mapping[OccurrenceDecision, type[observe.CronEvent]] = {
+_DECISIONS: Mapping[OccurrenceDecision, type[observe.CronEvent]] = {
     OccurrenceDecision.STARTED: observe.CronStarted,
     OccurrenceDecision.QUEUED: observe.CronQueued,
     OccurrenceDecision.SKIPPED: observe.CronSkipped,

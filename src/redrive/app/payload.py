@@ -1,19 +1,12 @@
-"""Arguments to JSON and back, checked against the annotations on both ways.
+"""Arguments and results as JSON, checked against the annotations of the function.
 
-A job outlives the process and often the code that enqueued it, so its arguments are data: a JSON object with one
-member for each argument. They are checked twice. At enqueue the JSON is read back under the present annotations: what
-cannot arrive is refused where the mistake was made. At execution it is read under the annotations of the code that
-runs *then*. An argument that this code does not know is refused like one that is missing or has another type; one that
-was left out gets its default. Where they do not fit, the job waits for a while for a worker with other code, and is
-then dead with the reason ``BAD_PAYLOAD``; it blocks no other.
+A job stores its arguments as a JSON object with one member for each argument. They are checked twice: at enqueue under
+the present annotations, and at execution under the annotations of the code that runs then. If they do not match at
+execution, the job waits for a worker with other code, and is dead with the reason ``BAD_PAYLOAD`` after a while.
 
-Anything msgspec knows may be annotated: dataclasses, structs, TypedDicts, enums, dates, UUIDs, decimals, unions of
-these; and pydantic models. Where the annotation does not say what arrives (none, ``Any``, ``list``, ``dict[str, Any]``,
-``str``) the argument must survive JSON unchanged: a ``datetime`` that would arrive as a ``str`` is refused, with the
-advice to annotate it.
-
-Reading and writing run the user's code: validators, ``__post_init__``, serialisers. Whatever that raises is a
-`PayloadError` of the one job, so that no exception of the user's can stop a worker between its handlers.
+Annotations may be anything that msgspec supports (dataclasses, structs, TypedDicts, enums, dates, UUIDs, decimals,
+unions of these), and pydantic models. An argument without a precise annotation (none, ``Any``, ``list``,
+``dict[str, Any]``, ``str``) must not be changed by JSON: a ``datetime`` that would become a ``str`` is refused.
 """
 
 from __future__ import annotations
@@ -30,16 +23,14 @@ import msgspec
 from redrive.app.context import Context, Pending
 from redrive.errors import PayloadError, TaskDefinitionError
 
-__all__ = ["Returns", "Signature", "dec_hook", "enc_hook", "type_name", "write_result"]
-
 SHOWN = 60
 """Characters of a value in a message."""
 
 _OPEN = (Any, object, str, dict, list, tuple, set, frozenset)
-"""Annotations under which a value may arrive as another: they do not say what is inside, or JSON writes it as text."""
+"""Annotations under which JSON may change a value: they leave its type open, or JSON writes the type as text."""
 
 _NOTHING = (Pending, typing.NoReturn, typing.Never)
-"""Return annotations that say nothing about a result."""
+"""Return annotations without a type of the result."""
 
 _AWAITABLE = (collections.abc.Awaitable, collections.abc.Coroutine)
 
@@ -47,17 +38,7 @@ _KINDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 def enc_hook(value: Any) -> Any:  # noqa: ANN401 - msgspec's protocol
-    """Write what msgspec does not know: pydantic models.
-
-    Args:
-        value: the object.
-
-    Returns:
-        What to write instead.
-
-    Raises:
-        NotImplementedError: nobody knows how.
-    """
+    """Convert pydantic models for msgspec to write."""
     dump = getattr(value, "model_dump", None)
     if dump is None:
         message = f"{type_name(type(value))} cannot be written as JSON: use a dataclass, a struct, a TypedDict"
@@ -66,18 +47,7 @@ def enc_hook(value: Any) -> Any:  # noqa: ANN401 - msgspec's protocol
 
 
 def dec_hook(kind: type, value: Any) -> Any:  # noqa: ANN401 - msgspec's protocol
-    """Read what msgspec does not know: pydantic models.
-
-    Args:
-        kind: the annotated type.
-        value: what JSON had.
-
-    Returns:
-        An instance of ``kind``.
-
-    Raises:
-        NotImplementedError: nobody knows how.
-    """
+    """Convert JSON to pydantic models for msgspec."""
     validate = getattr(kind, "model_validate", None)
     if validate is None:
         message = f"{type_name(kind)} cannot be read from JSON: use a dataclass, a struct, a TypedDict"
@@ -86,25 +56,18 @@ def dec_hook(kind: type, value: Any) -> Any:  # noqa: ANN401 - msgspec's protoco
 
 
 def type_name(hint: Any) -> str:  # noqa: ANN401 - a type form
-    """Write a type as in source code.
-
-    Args:
-        hint: a type or type form.
-
-    Returns:
-        Its name without module for classes; else its form.
-    """
+    """Return the name of a class without its module, or the text of another type form."""
     return hint.__qualname__ if isinstance(hint, type) and not typing.get_args(hint) else str(hint)
 
 
 def _is_open(hint: Any) -> bool:  # noqa: ANN401 - a type form
-    """Does this annotation leave open what arrives, wholly or in a part?"""
+    """Return True if an annotation, or a part of it, leaves the type open."""
     parts = typing.get_args(hint)
     return any(map(_is_open, parts)) if parts else (typing.get_origin(hint) or hint) in _OPEN
 
 
-def _said(error: Exception) -> str:
-    """The text of an error; with its class where it is not one of those that tell about data."""
+def _text(error: Exception) -> str:
+    """Return the text of an error, with its class unless it is an error about data."""
     known = isinstance(error, (PayloadError, msgspec.MsgspecError, TypeError, ValueError, NotImplementedError))
     return str(error) if known else f"{type(error).__name__}: {error}"
 
@@ -118,15 +81,7 @@ def _cut(text: str) -> str:
 
 
 class Signature:
-    """The parameters of a task's function, and their JSON.
-
-    Args:
-        function: the task's function.
-        name: of the task, for messages.
-
-    Raises:
-        TaskDefinitionError: it has parameters that no JSON object can carry.
-    """
+    """The parameters of a task's function, and their JSON."""
 
     def __init__(self, function: Callable[..., Any], name: str) -> None:
         self.function = function
@@ -142,7 +97,8 @@ class Signature:
 
     @cached_property
     def hints(self) -> dict[str, Any]:
-        """The annotations, resolved; late, since they may name classes that are defined further down."""
+        """The resolved annotations."""
+        # Resolved at the first use, because they may name classes that are defined further down in the module.
         try:
             return typing.get_type_hints(self.function, include_extras=True)
         except (NameError, AttributeError, SyntaxError, TypeError) as error:
@@ -151,25 +107,25 @@ class Signature:
 
     @cached_property
     def context(self) -> str | None:
-        """The name of the parameter that wants the `Context`, if one does."""
+        """The name of the parameter for the `Context`, if there is one."""
         return next((name for name in self.parameters if self.hints.get(name) is Context), None)
 
     @cached_property
     def payload(self) -> tuple[str, ...]:
-        """The names of the parameters that a job carries."""
+        """The names of the parameters that a job stores."""
         return tuple(name for name in self.parameters if name != self.context)
 
     @cached_property
     def request(self) -> Any:  # noqa: ANN401 - a type form
-        """The type that a catch request of this task carries: the one parameter's, else a mapping of names."""
+        """The type of the request in a `CatchRequest`: that of the only parameter, or a mapping of names."""
         if len(self.payload) == 1:
             return self.hints.get(self.payload[0], Any)
         return dict[str, Any]
 
     @cached_property
     def _decoder(self) -> msgspec.json.Decoder[Any]:
-        # A struct, because only a struct refuses members that it does not know. Its fields have names of their own,
-        # because a parameter may have one that no field can have, such as `__x`.
+        # A struct, because msgspec refuses unknown members only for structs. Its fields have names of their own,
+        # because the name of a parameter may be illegal for a field, such as `__x`.
         fields: list[tuple[str, Any, Any]] = []
         for place, name in enumerate(self.payload):
             required = self.parameters[name].default is inspect.Parameter.empty
@@ -183,24 +139,18 @@ class Signature:
         return tuple(name for name in self.payload if _is_open(self.hints.get(name, Any)))
 
     def write(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes:
-        """Write the arguments of a call.
-
-        Args:
-            args: by position, without the context.
-            kwargs: by name, without the context.
-
-        Returns:
-            A JSON object.
+        """Return the arguments of a call, without the context, as a JSON object.
 
         Raises:
-            PayloadError: they do not fit the parameters, cannot be written, or could not be read again.
+            PayloadError: they do not match the parameters, cannot be written, or could not be read again.
         """
         bound = self._bind(args, kwargs)
         try:
             raw = msgspec.json.encode(bound, enc_hook=enc_hook)
             arrived = self.read(raw)
-        except Exception as error:  # serialisers and validators are the user's
-            message = f"{self.name}: {_said(error)}"
+        except Exception as error:
+            # Serialisers and validators are the user's and may raise anything, which must not stop a worker.
+            message = f"{self.name}: {_text(error)}"
             raise PayloadError(message) from error
         for name in self._free:
             if name in bound and arrived[name] != bound[name]:
@@ -225,43 +175,34 @@ class Signature:
         return bound
 
     def read(self, raw: bytes) -> dict[str, Any]:
-        """Read the arguments of a job under the present annotations.
-
-        Args:
-            raw: a JSON object.
-
-        Returns:
-            The arguments by name.
+        """Return the arguments of a job by name, read under the present annotations.
 
         Raises:
-            PayloadError: they do not fit.
+            PayloadError: they do not match.
         """
         try:
             arguments = msgspec.structs.astuple(self._decoder.decode(raw))
         except TaskDefinitionError:
             raise
-        except Exception as error:  # validators are the user's
-            message = f"the arguments do not match the annotations: {_said(error)}"
+        except Exception as error:
+            # As in `write`.
+            message = f"the arguments do not match the annotations: {_text(error)}"
             raise PayloadError(message) from error
-        # What is unset was left out: the function's own default applies.
+        # Unset arguments were left out: the default of the function applies.
         return {name: value for name, value in zip(self.payload, arguments, strict=True) if value is not msgspec.UNSET}
 
-    def read_request(self, raw: bytes, hint: Any) -> tuple[Any, Any]:  # noqa: ANN401 - what the catch task asked for
-        """Read the arguments of a failed job as the one value that its catch task gets.
+    def read_request(self, raw: bytes, hint: Any) -> tuple[Any, Any]:  # noqa: ANN401 - a type form
+        """Return the request of a failed job for its catch task, and the annotation of the request.
 
-        They are those that were stored, also where the parameters of the task have been changed since. A catch task
-        that takes any request then gets the mapping of names that was stored.
+        The request is the only argument, or a mapping of names if the task has several, or had other parameters when
+        the job was enqueued.
 
         Args:
-            raw: the failed job's JSON object.
+            raw: the stored arguments of the failed job.
             hint: the ``T`` of the catch task's ``CatchRequest[T]``.
 
-        Returns:
-            The one argument, or a mapping where the task has several, or had other parameters when it was enqueued;
-            and the annotation of that value.
-
         Raises:
-            PayloadError: it does not fit.
+            PayloadError: it does not match the hint.
         """
         open_hint = hint in (Any, object)
         try:
@@ -279,22 +220,17 @@ class Signature:
                     message = f"task {self.name!r} takes {name!r} now, and the job was stored with {names}"
                     raise PayloadError(message)  # noqa: TRY301 - the text below belongs to it too
             return stored if open_hint else self._converted(stored, hint), dict[str, Any]
-        except Exception as error:  # validators are the user's
-            message = f"the request does not match CatchRequest[{type_name(hint)}]: {_said(error)}"
+        except Exception as error:
+            # As in `write`.
+            message = f"the request does not match CatchRequest[{type_name(hint)}]: {_text(error)}"
             raise PayloadError(message) from error
 
-    def _converted(self, value: object, hint: Any) -> Any:  # noqa: ANN401 - what the catch task asked for
+    def _converted(self, value: object, hint: Any) -> Any:  # noqa: ANN401 - a type form
         return msgspec.convert(value, hint, str_keys=True, dec_hook=dec_hook)
 
 
 def write_result(value: Any) -> bytes | None:  # noqa: ANN401 - the user's
-    """Write a result.
-
-    Args:
-        value: what a handler returned.
-
-    Returns:
-        JSON; None for None.
+    """Return a result as JSON; None for None.
 
     Raises:
         PayloadError: it cannot be written.
@@ -303,28 +239,26 @@ def write_result(value: Any) -> bytes | None:  # noqa: ANN401 - the user's
         return None
     try:
         return msgspec.json.encode(value, enc_hook=enc_hook)
-    except Exception as error:  # serialisers are the user's
-        message = f"the result cannot be stored: {_said(error)}"
+    except Exception as error:
+        # As in `Signature.write`.
+        message = f"the result cannot be stored: {_text(error)}"
         raise PayloadError(message) from error
 
 
 class Returns:
-    """The result of a task's function, and its JSON.
-
-    Args:
-        signature: of the function.
-    """
+    """The return annotation of a task's function, and the JSON of results."""
 
     def __init__(self, signature: Signature) -> None:
         self._signature = signature
 
     @cached_property
     def hint(self) -> Any:  # noqa: ANN401 - a type form
-        """The return annotation, without `Pending`, which is no result; Any without one, and where that was all."""
+        """The return annotation without `Pending`; Any if nothing else is left."""
         hint = self._signature.hints.get("return", Any)
         parts = typing.get_args(hint)
         if typing.get_origin(hint) in _AWAITABLE and parts:
-            hint = parts[-1]  # of a plain function that returns a coroutine, which the worker awaits
+            # A plain function that returns a coroutine, which the worker awaits.
+            hint = parts[-1]
             parts = typing.get_args(hint)
         if hint in _NOTHING:
             return Any
@@ -334,11 +268,7 @@ class Returns:
 
     @cached_property
     def decoder(self) -> msgspec.json.Decoder[Any]:
-        """What reads a result.
-
-        Raises:
-            TaskDefinitionError: the annotation cannot be resolved, or JSON cannot be read as such a type.
-        """
+        """The decoder of results. A `TaskDefinitionError` is raised for annotations that JSON cannot be read as."""
         hint = self.hint
         try:
             return msgspec.json.Decoder(hint, dec_hook=dec_hook)
@@ -352,17 +282,10 @@ class Returns:
         return self.hint in (Any, object, type(None))
 
     def check(self, value: Any) -> bytes | None:  # noqa: ANN401 - the user's
-        """Write a result, after a check that it can be read again by the return annotation.
-
-        Args:
-            value: what the handler returned, or what an answer from outside says.
-
-        Returns:
-            JSON; None for None.
+        """Return a result as JSON, None for None, after a check that it can be read again by the annotation.
 
         Raises:
             PayloadError: it cannot be written, or does not match the annotation.
-            TaskDefinitionError: the annotation cannot be resolved, or JSON cannot be read as such a type.
         """
         if value is None and self._takes_none:
             return None
@@ -372,16 +295,10 @@ class Returns:
         return raw
 
     def read(self, raw: bytes | None) -> Any:  # noqa: ANN401 - the user's
-        """Read a result.
-
-        Args:
-            raw: JSON, or None.
-
-        Returns:
-            The value, by the return annotation.
+        """Read a stored result by the return annotation.
 
         Raises:
-            PayloadError: it does not fit the present annotation.
+            PayloadError: it does not match the present annotation.
         """
         return None if raw is None else self._read(raw, "the stored result")
 
@@ -389,6 +306,7 @@ class Returns:
         decoder = self.decoder
         try:
             return decoder.decode(raw)
-        except Exception as error:  # validators are the user's
-            message = f"{what} does not match -> {type_name(self.hint)}: {_said(error)}"
+        except Exception as error:
+            # As in `Signature.write`.
+            message = f"{what} does not match -> {type_name(self.hint)}: {_text(error)}"
             raise PayloadError(message) from error

@@ -35,12 +35,7 @@ def queue_change(
 
 
 class Queue:
-    """A handle on one queue: cheap, and nothing is read before something is asked.
-
-    Args:
-        app: whose.
-        name: of the queue.
-    """
+    """A handle on one queue. Its settings are read from the database when they are needed."""
 
     def __init__(self, app: AppProtocol, name: str) -> None:
         if not name:
@@ -50,49 +45,49 @@ class Queue:
         self._app = app
 
     def __repr__(self) -> str:
-        """Name it as people do."""
+        """Return the name for messages."""
         return f"<queue {self.name}>"
 
     @property
     def settings(self) -> QueueSettings:
-        """What is set for it, read now."""
+        """The settings, read now."""
         return self._app.store.run(queues.settings(self.name))
 
     async def asettings(self) -> QueueSettings:
-        """Read what is set for it."""
+        """Read the settings; see `settings`."""
         return await self._app.store.arun(queues.settings(self.name))
 
     def pause(self, *, actor: str | None = None) -> QueueSettings:
-        """Start nothing of it any more, until `resume`. What runs goes on; what is enqueued waits.
+        """Start no job until `resume`. Running jobs go on; new jobs wait.
 
         Args:
-            actor: who does it, for the audit log; without it, who runs this process.
+            actor: for the audit log; by default ``user@host`` of this process.
 
         Returns:
-            What is set for it now.
+            The new settings.
         """
         return self._app.store.run(self._change(QueueChange(paused=True), actor))
 
     async def apause(self, *, actor: str | None = None) -> QueueSettings:
-        """Start nothing of it any more; see `pause`."""
+        """Start no job until `aresume`; see `pause`."""
         return await self._app.store.arun(self._change(QueueChange(paused=True), actor))
 
     def resume(self, *, actor: str | None = None) -> QueueSettings:
-        """Take a pause back.
+        """End a pause.
 
         Args:
-            actor: who does it, for the audit log; without it, who runs this process.
+            actor: for the audit log; by default ``user@host`` of this process.
 
         Returns:
-            What is set for it now.
+            The new settings.
         """
         return self._app.store.run(self._change(QueueChange(paused=False), actor))
 
     async def aresume(self, *, actor: str | None = None) -> QueueSettings:
-        """Take a pause back; see `resume`."""
+        """End a pause; see `resume`."""
         return await self._app.store.arun(self._change(QueueChange(paused=False), actor))
 
-    def limit(  # noqa: PLR0913 - what one may say of a queue, by keyword
+    def limit(  # noqa: PLR0913 - the limits of a queue, by keyword
         self,
         *,
         concurrency: int | UnsetType | None = UNSET,
@@ -102,18 +97,18 @@ class Queue:
         aging: Span | UnsetType | None = UNSET,
         actor: str | None = None,
     ) -> QueueSettings:
-        """Change its limits; workers obey from their next claim on. What is not given stays, None takes a limit away.
+        """Change limits, from the next claim of each worker on. None removes a limit; others stay as they are.
 
         Args:
-            concurrency: attempts at once, in all workers together. Exact: what runs already counts.
+            concurrency: attempts at once, in all workers together, including those that run already. Exact.
             per_partition: attempts at once of each partition.
             rate: starts within any span, such as ``"5/1.8s"``. Exact, by the database's clock.
-            ordered: of each partition strictly one job after the other; a job without a partition is then refused.
-            aging: a job that has been due for so long counts as one priority higher, after twice as long as two.
-            actor: who does it, for the audit log; without it, who runs this process.
+            ordered: run the jobs of each partition strictly one after the other; jobs without a partition are refused.
+            aging: the time after which a due job counts as one priority higher, after twice the time as two.
+            actor: for the audit log; by default ``user@host`` of this process.
 
         Returns:
-            What is set for it now.
+            The new settings.
 
         Raises:
             ConfigurationError: a limit is not positive, or the rate cannot be read.
@@ -133,22 +128,22 @@ class Queue:
         aging: Span | UnsetType | None = UNSET,
         actor: str | None = None,
     ) -> QueueSettings:
-        """Change its limits; see `limit`."""
+        """Change limits; see `limit`."""
         change = queue_change(
             concurrency=concurrency, per_partition=per_partition, rate=rate, ordered=ordered, aging=aging
         )
         return await self._app.store.arun(self._change(change, actor))
 
     def forget(self, *, actor: str | None = None) -> None:
-        """Take away everything that is set for it; what the code says of it is applied again when a worker starts.
+        """Delete the settings; a worker applies the declared limits again when it starts.
 
         Args:
-            actor: who does it, for the audit log; without it, who runs this process.
+            actor: for the audit log; by default ``user@host`` of this process.
         """
         self._app.store.run(self._forget(actor))
 
     async def aforget(self, *, actor: str | None = None) -> None:
-        """Take away everything that is set for it; see `forget`."""
+        """Delete the settings; see `forget`."""
         await self._app.store.arun(self._forget(actor))
 
     def _change(self, change: QueueChange, actor: str | None) -> Operation[QueueSettings]:

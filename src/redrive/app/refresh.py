@@ -121,7 +121,7 @@ class Refresh(ScheduledTask[P, R, C], Generic[P, R, C]):
             found = ", ".join(f"{each}: {type_name(task.signature.hints.get(each, Any))}" for each in taken)
             message = (
                 f"refresh {self.name!r}: on_disabled={task.name!r} must take exactly one redrive.Disabled "
-                f"(and a Context, if it likes), but it takes {found or 'nothing'}"
+                f"(and a Context, if needed), but it takes {found or 'nothing'}"
             )
             raise TaskDefinitionError(message)
         options = task.defaults

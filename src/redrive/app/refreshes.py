@@ -141,7 +141,7 @@ def checked_key(key: str) -> str:
         return key
     shown = repr(key) if len(repr(key)) <= SHOWN else f"{repr(key)[:SHOWN]}..."
     message = (
-        f"the key {shown} names nothing: a key is a text that is not empty, has no zero byte, "
+        f"the key {shown} is invalid: a key is a text that is not empty, has no zero byte, "
         f"and is no longer than {KEY_BYTES} bytes"
     )
     raise ConfigurationError(message)

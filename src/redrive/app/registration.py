@@ -201,7 +201,7 @@ def _check_function(function: object, kind: str, name: str | None) -> None:
         raise TaskDefinitionError(message)
     label = name or function.__name__
     if "/" in label:
-        message = f"the {kind} {label!r} has a slash in its name, which parts the name from the key of a thing"
+        message = f"the {kind} {label!r} has a slash in its name, which separates the name from the key of an item"
         raise TaskDefinitionError(message)
 
 
@@ -219,6 +219,6 @@ def retention_time(value: Any, where: str) -> timedelta | None:  # noqa: ANN401 
         return None
     span = parse_duration(value)
     if span <= timedelta(0):
-        message = f"{where} must be longer than nothing, got {value!r}; {FOREVER!r} keeps all"
+        message = f"{where} must be positive, got {value!r}; {FOREVER!r} keeps all"
         raise ConfigurationError(message)
     return span

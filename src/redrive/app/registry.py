@@ -1,4 +1,4 @@
-"""The tasks of an app: names are unique, and what one names of another exists and fits."""
+"""The tasks of an app, with unique names, and the checks that tasks that name each other fit."""
 
 from __future__ import annotations
 
@@ -19,13 +19,10 @@ C = TypeVar("C")
 
 
 class Registry:
-    """The tasks of one app.
+    """The tasks of one app by name.
 
     Args:
         include: modules to import before the tasks are complete.
-
-    Attributes:
-        tasks: by name.
     """
 
     def __init__(self, include: Iterable[str]) -> None:
@@ -36,16 +33,10 @@ class Registry:
         self._served_of: tuple[str, ...] = ()
 
     def add(self, task: Task[P, R, C]) -> Task[P, R, C]:
-        """Register a task, and check what can be checked already.
-
-        Args:
-            task: the task.
-
-        Returns:
-            The same task.
+        """Register a task after the checks that are possible at import, and return it.
 
         Raises:
-            TaskDefinitionError: a name is taken, or a parameter has a name that is not free.
+            TaskDefinitionError: a name is taken, or a parameter has a reserved name.
             CatchDefinitionError: a catch task takes another request, or returns something.
         """
         self._check_names(task)
@@ -68,7 +59,7 @@ class Registry:
                 raise TaskDefinitionError(message)
 
     def find(self, name: str) -> Task[Any, Any, Any] | None:
-        """Find a task by ``task`` or by ``module.task``; see `redrive.app.app.App.find`."""
+        """Find a task by ``task`` or by ``module.task``; see `redrive.App.find`."""
         found = self._named(name)
         if found is None:
             module, _, short = name.rpartition(".")
@@ -81,7 +72,7 @@ class Registry:
         return found or next((task for task in tuple(self.tasks.values()) if name in task.traits.aka), None)
 
     def served(self) -> frozenset[str]:
-        """Return every name under which a job of these tasks may be stored; see `redrive.app.app.App.served`."""
+        """Return every name under which a job of these tasks may be stored; see `redrive.App.served`."""
         known = tuple(self.tasks)
         if self._served_of != known:
             self._served = frozenset(name for task in tuple(self.tasks.values()) for name in _names(task))
@@ -89,7 +80,7 @@ class Registry:
         return self._served
 
     def check(self) -> None:
-        """Check that everything is there and fits; see `redrive.app.app.App.check`."""
+        """Check that all tasks exist and fit; see `redrive.App.check`."""
         if self._checked == len(self.tasks) and self._checked:
             return
         for module in self._include:
@@ -99,7 +90,7 @@ class Registry:
         self._checked = len(self.tasks)
 
     def check_policy(self, policy: Policy, signature: Signature) -> None:
-        """Check that what a policy names is there; see `redrive.app.app.App.check_policy`."""
+        """Check that the catch task of a policy exists and fits; see `redrive.App.check_policy`."""
         if policy.catch is None:
             return
         catch = self.find(policy.catch)
@@ -110,7 +101,7 @@ class Registry:
         check_catch(signature, catch.signature)
 
     def _check_catches_of(self, added: Task[Any, Any, Any]) -> None:
-        """Check what can be checked already at import: both sides known, annotations resolvable."""
+        """Check the catch tasks that are known and have annotations that can be resolved."""
         for task in self.tasks.values():
             catch = None if task.policy.catch is None else self.find(task.policy.catch)
             if catch is not None and added in (task, catch):
@@ -133,8 +124,10 @@ def _import(module: str) -> None:
 def _names(task: Task[Any, Any, Any]) -> Iterator[str]:
     """Yield every name under which a job of a task may be stored."""
     yield from task.names
-    module: str | None = task.function.__module__  # None for code that was run by exec()
-    if module and catches(task.signature):  # a policy may name its catch task with a part of its module
+    # The module is None for code that was run by exec().
+    module: str | None = task.function.__module__
+    if module and catches(task.signature):
+        # A policy may name its catch task with a part of its module.
         parts = module.split(".")
         yield from (".".join([*parts[first:], name]) for first in range(len(parts)) for name in task.names)
 

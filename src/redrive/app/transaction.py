@@ -1,12 +1,10 @@
-"""The handler's writes and the end of its attempt, committed together or not at all.
+"""A transaction that commits the handler's writes and the end of its attempt together, or neither.
 
-What the handler writes in its own database transaction can be there although the attempt is repeated (it crashed
-before its end was written), or can come from an attempt that had lost its job long ago. Here both are one transaction
-in one database: whoever lost the lease cannot commit, and what was committed is never repeated. This is the only way to
-an effect that takes place exactly once (law 11); effects elsewhere still take place at least once.
+An attempt that has lost its lease cannot commit, and a committed attempt is never repeated. This is the only way to an
+effect exactly once; effects elsewhere take place at least once.
 
-The block ends the attempt. Its result is given inside, by ``ctx.set_result()``; what the handler returns afterwards
-comes too late to be stored, and is logged as an error if it says something else.
+The block ends the attempt. ``ctx.set_result()`` sets the result inside it; another return value of the handler is
+logged as an error, because it comes too late to be stored.
 """
 
 from __future__ import annotations
@@ -24,15 +22,9 @@ from redrive.stores.operations.leases import Ending, Settled
 from redrive.stores.query import Operation
 from redrive.stores.transaction import AsyncStoreTransaction, StoreTransaction
 
-__all__ = ["Transaction"]
-
 
 class Transaction:
-    """What ``ctx.transaction()`` answers: enter it with ``with`` in a ``def`` handler, ``async with`` in a coroutine.
-
-    Args:
-        link: the attempt.
-    """
+    """The block of ``ctx.transaction()``: ``with`` in a ``def`` handler, ``async with`` in a coroutine."""
 
     def __init__(self, link: AttemptHandle) -> None:
         self._link = link
@@ -103,19 +95,16 @@ class Transaction:
         try:
             await self._async_loan.commit()
         except asyncio.CancelledError:
-            self._link.ended = True  # the loan sees its commit through, and raises this only afterwards
+            # The loan finishes its commit before it raises this.
+            self._link.ended = True
             raise
         self._link.ended = True
-
-    # ------------------------------------------------------------------------------------------------------ the lender
 
     def _lend(self) -> StoreTransaction:
         return self._link.store.begin()
 
     async def _alend(self) -> AsyncStoreTransaction:
         return await self._link.store.abegin()
-
-    # ------------------------------------------------------------------------------------------------------ the fence
 
     def _begin(self) -> None:
         if self._link.lent:
@@ -127,7 +116,7 @@ class Transaction:
     def _ask(self) -> Operation[bool]:
         return attempts.is_current(self._link.claim.id, self._link.claim.lease_id)
 
-    def _check_current(self, current: bool) -> None:  # noqa: FBT001 - what the store answered
+    def _check_current(self, current: bool) -> None:  # noqa: FBT001 - a result of the store
         if not current:
             raise self._link.lost()
 

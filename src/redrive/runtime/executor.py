@@ -32,7 +32,7 @@ from typing import Any
 
 from redrive.app.app import App
 from redrive.app.attempt_handle import AttemptHandle, Stop
-from redrive.app.catch import CatchRequest, wanted_request
+from redrive.app.catch import CatchRequest, request_hint
 from redrive.app.context import Context, Pending
 from redrive.app.failures import ERROR_TEXT, clean, permanent
 from redrive.app.payload import type_name
@@ -109,7 +109,7 @@ class Executor:
 
     def unwritten(self) -> list[ProgressReport]:
         """Take the reports of handlers that are not written yet. Safe to call from any thread."""
-        reports = (link.unsaid() for link in list(self._links.values()))
+        reports = (link.due_report() for link in list(self._links.values()))
         return [report for report in reports if report is not None]
 
     # ---------------------------------------------------------------- one attempt
@@ -237,7 +237,7 @@ class Executor:
             await self._app.store.arun(workers.prolong(claim.id, claim.lease_id, limit))
 
     async def _catch_request(self, catch: Task[Any, Any, Any], parent_id: int) -> CatchRequest[Any]:
-        wanted = wanted_request(catch.signature)
+        wanted = request_hint(catch.signature)
         dead = await self._app.store.arun(jobs.material(parent_id))
         failed = self._app.find(dead.job.task)
         if failed is None:
