@@ -23,28 +23,28 @@ NOW = T0 + timedelta(seconds=1)
 
 
 def seconds(count: float) -> timedelta:
-    """A span of so many seconds."""
+    """Return a span in seconds."""
     return timedelta(seconds=count)
 
 
 def policy(directive: str = "5 1s", **changes: Any) -> Policy:
-    """A policy as a job carries it: complete, with the durable defaults."""
+    """Return a policy as a job carries it: complete, with the durable defaults."""
     parsed = Policy.parse(directive)
     return (parsed.with_(**changes) if changes else parsed).durable()
 
 
 def failure(message: str = "boom", **changes: Any) -> Failure:
-    """An ordinary failure: the other side said no."""
+    """Return an ordinary failure: the other side refused."""
     return Failure(("builtins.ValueError", "builtins.Exception"), message, **changes)
 
 
 def in_flight(message: str = "no answer") -> Failure:
-    """A failure of which nobody knows how far the call got."""
+    """Return a failure after which it is unknown how far the call got."""
     return failure(message, stage=Stage.IN_FLIGHT)
 
 
 def claim(**changes: Any) -> Claim:
-    """The first attempt of an ordinary job."""
+    """Return the claim of the first attempt of an ordinary job."""
     ordinary = Claim(
         id=7,
         lease_id=41,
@@ -81,19 +81,19 @@ ONCE = structs.replace(LATER, policy=policy(idempotent=False))
 
 
 def settled(of: Claim, outcome: Outcome, sample: float = 0.0) -> Transition:
-    """The transition of an attempt that ended at `NOW`."""
+    """Return the transition of an attempt that ended at `NOW`."""
     return decide(of, outcome, NOW, sample)
 
 
 def closed(of: Claim, outcome: Outcome) -> AttemptRecord:
-    """The history line of an attempt that ended at `NOW`."""
+    """Return the history record of an attempt that ended at `NOW`."""
     line = settled(of, outcome).closed
     assert line is not None
     return line
 
 
 def worker(**changes: Any) -> WorkerRecord:
-    """A worker that is alive and serves all queues."""
+    """Return a live worker that serves all queues."""
     ordinary = WorkerRecord(
         id=9,
         name="host:1",
@@ -114,7 +114,7 @@ def worker(**changes: Any) -> WorkerRecord:
 
 
 def job(**changes: Any) -> JobRecord:
-    """An ordinary job that is ready and due at `T0`."""
+    """Return an ordinary job that is ready and due at `T0`."""
     ordinary = JobRecord(
         id=7,
         task="send",

@@ -14,7 +14,7 @@ ANCHOR = Anchor("boot", 100 * SECOND, T0)
 
 
 def boot(seconds: float) -> tuple[str, int]:
-    """The boot, so many seconds after the anchor."""
+    """Return the boot, this many seconds after the anchor."""
     return "boot", 100 * SECOND + int(seconds * SECOND)
 
 
@@ -27,7 +27,7 @@ def test_small_differences_are_followed_at_once(off: int):
 
 @pytest.mark.parametrize("off", [TOLERANCE + 1, -TOLERANCE - 1, 20 * SECOND, HOUR, -HOUR])
 def test_a_step_is_held_back(off: int):
-    """The time of the database goes on as if the clock had not been set."""
+    """After a step of the clock the time of the database continues unchanged."""
     assert off == difference(ANCHOR, boot(60), T0 + 60 * SECOND + off)
     assert T0 + 60 * SECOND == corrected(ANCHOR, boot(60), T0 + 60 * SECOND + off)
 
@@ -38,23 +38,23 @@ def test_a_step_is_held_back(off: int):
     ids=["no anchor", "unknown boot", "another boot"],
 )
 def test_without_an_anchor_of_this_boot_the_clock_rules(anchor: Anchor | None, now: tuple[str, int] | None):
-    """Where nothing is known of the time since the boot, the clock of the machine is all there is."""
+    """Without a known time since the boot, the database uses the clock of the machine."""
     assert T0 + HOUR == corrected(anchor, now, T0 + HOUR)
 
 
 @pytest.mark.parametrize("before", [None, ANCHOR], ids=["first", "after a boot"])
 def test_the_first_look_sets_the_anchor(before: Anchor | None):
-    """A database without an anchor of this boot gets one, and its time is that of the clock."""
+    """Databases without an anchor of this boot get one, and their time is that of the clock."""
     assert (Anchor("new", 7, T0), 0) == advance(before, ("new", 7), T0)
 
 
 def test_an_anchor_that_fits_stays():
-    """Nothing is written while the clock goes as it should."""
+    """No anchor is written while the clock agrees with it."""
     assert (ANCHOR, 0) == advance(ANCHOR, boot(3600), T0 + HOUR + 90_000)
 
 
 def test_many_small_steps_are_not_added_up():
-    """A small difference moves the anchor, so that three of them are no large one."""
+    """Small differences move the anchor, so that three of them do not add up to a large one."""
     anchor = ANCHOR
     for number in range(1, 10):
         wall = T0 + number * 60 * SECOND + number * 400_000
@@ -80,7 +80,7 @@ def test_a_step_that_lasts_is_followed(off: int):
 
 
 def test_a_step_that_is_undone_is_forgotten():
-    """When the clock is set right, the next step has to last by itself."""
+    """After the clock was set right, the next step has to last by itself."""
     seen, _ = advance(ANCHOR, boot(10), T0 + 10 * SECOND + HOUR)
     undone, moved = advance(seen, boot(20), T0 + 20 * SECOND)
 
@@ -88,7 +88,7 @@ def test_a_step_that_is_undone_is_forgotten():
 
 
 def test_another_step_begins_to_last_anew():
-    """A clock that is set twice is followed when the second step has lasted."""
+    """If the clock is set twice, it is followed once the second step has lasted."""
     seen, _ = advance(ANCHOR, boot(10), T0 + 10 * SECOND + HOUR)
     again, moved = advance(seen, boot(10 + HOLD / SECOND), T0 + 10 * SECOND + HOLD - HOUR)
 
@@ -97,10 +97,10 @@ def test_another_step_begins_to_last_anew():
 
 @pytest.mark.parametrize(("text", "anchor"), [(None, None), ("", None), ("[1]", None), ('{"boot": 1}', None)])
 def test_what_cannot_be_read_is_no_anchor(text: str | None, anchor: Anchor | None):
-    """A text of another program, or of a newer redrive, counts as none."""
+    """Text of another program, or of a newer redrive, counts as no anchor."""
     assert anchor is read(text)
 
 
 def test_an_anchor_is_stored_as_text():
-    """What is written is read again."""
+    """Decoding an encoded anchor returns an equal one."""
     assert ANCHOR == read(msgspec.json.encode(ANCHOR).decode())

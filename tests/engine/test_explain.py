@@ -45,7 +45,7 @@ LATER = job(scheduled_at=T0 + seconds(90))
     ],
 )
 def test_a_job_says_in_one_line_why_it_is_not_running(row: JobRecord, expected: str):
-    """The line says the state, since or until when, and the last decision."""
+    """Each line contains the state, since or until when, and the last decision."""
     actual = why_not_running(row, Circumstances(T0 + seconds(90), (worker(),)))
 
     assert expected == actual
@@ -108,12 +108,12 @@ def test_a_due_job_says_that_no_worker_will_take_it(workers: tuple[WorkerRecord,
     ],
 )
 def test_each_hold_has_its_words(hold: Hold, expected: str):
-    """Each reason to wait is said in its own words."""
+    """Each reason to wait has its own words."""
     assert expected == why_not_running(replace(LATER, hold=hold), Circumstances(T0))
 
 
 def test_a_waiting_job_shows_its_note():
-    """A job that waits shows the sentence of the last decision."""
+    """Jobs that wait show the sentence of the last decision."""
     row = replace(LATER, hold=Hold.SNOOZE, note="the bank is closed")
 
     assert "snoozed: due in 1m 30s (the bank is closed)" == why_not_running(row, Circumstances(T0))
@@ -148,5 +148,5 @@ def test_every_row_is_explained_in_one_line(state: State, hold: Hold | None):
     ],
 )
 def test_a_span_is_written_to_two_units(given_span: timedelta, expected: str):
-    """A span is written for people, to two units, rounded into the unit in which it is written."""
+    """Spans are formatted to two units, rounded into the unit in which they are shown."""
     assert expected == span(given_span)

@@ -23,7 +23,7 @@ HOLDERS = ((1, None), (2, "acme"))
 
 
 def around(standing: QueuePosition) -> Circumstances:
-    """The circumstances of a job that stands so in its queue, where a worker is alive."""
+    """Return the circumstances of a job at this position in its queue, with a live worker."""
     return Circumstances(NOW, (worker(),), standing)
 
 
@@ -58,12 +58,12 @@ def around(standing: QueuePosition) -> Circumstances:
     ],
 )
 def test_a_due_job_says_what_holds_it_up(standing: QueuePosition, expected: str):
-    """The line of a due job names the pause, the head of its line, the holders of places, or the rate."""
+    """Lines of due jobs name the pause, the head of the partition, the holders of slots, or the rate."""
     assert f"due since 1m 30s, {expected}" == why_not_running(DUE, around(standing))
 
 
 def test_a_job_without_a_partition_stands_in_no_line():
-    """In an ordered queue nobody blocks a job that has no partition."""
+    """In an ordered queue no job blocks one without a partition."""
     standing = QueuePosition(
         replace(ORDERED, per_partition=1), head_id=3, head_state=State.RUNNING, holders=((1, None),)
     )
@@ -72,7 +72,7 @@ def test_a_job_without_a_partition_stands_in_no_line():
 
 
 def test_a_job_that_is_not_due_says_so_first():
-    """A job that is due later says when, and that its queue is paused besides."""
+    """Jobs that are due later show when, and also that their queue is paused."""
     later = job(scheduled_at=NOW + seconds(60), hold=Hold.RETRY)
     paused = f"; queue paused since {T0:%Y-%m-%d %H:%M:%S} UTC"
 
@@ -81,14 +81,14 @@ def test_a_job_that_is_not_due_says_so_first():
 
 
 def test_why_it_waited_stays_in_sight():
-    """A due job that is held up still says what it waited for before."""
+    """Due jobs that are blocked still show what they waited for before."""
     held_up = why_not_running(job(hold=Hold.LOST), around(QueuePosition(LIMITED, holders=HOLDERS)))
 
     assert "due since 1m 30s, limit 2/2 held by jobs 1, 2; its worker was lost" == held_up
 
 
 def test_a_job_that_two_things_hold_up_names_both():
-    """A paused queue, and no worker that would take the job when it is resumed."""
+    """If a queue is paused and no worker would take the job, the line names both."""
     expected = f"due since 1m 30s, queue paused since {T0:%Y-%m-%d %H:%M:%S} UTC, no worker is alive"
 
     assert expected == why_not_running(DUE, Circumstances(NOW, (), QueuePosition(PAUSED)))

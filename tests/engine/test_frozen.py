@@ -31,13 +31,13 @@ POLICIES = [
 
 @pytest.mark.parametrize("value", POLICIES, ids=str)
 def test_a_policy_survives_freezing(value: Policy):
-    """What is thawed equals what was frozen."""
+    """Thawing a frozen policy returns an equal one."""
     assert value == thaw(freeze(value).document)
 
 
 @pytest.mark.parametrize("value", POLICIES, ids=str)
 def test_the_digest_is_that_of_the_document(value: Policy):
-    """A digest is 128 bits in hex, and a thawed policy freezes to the very same text and digest."""
+    """Digests are 128 bits in hex, and a thawed policy freezes to the same text and digest."""
     frozen = freeze(value)
     again = freeze(thaw(frozen.document))
 
@@ -59,14 +59,14 @@ def test_different_policies_differ_in_their_digests():
 
 
 def test_the_keys_of_a_document_are_sorted():
-    """The text of a policy does not depend on the order in which its fields were written."""
+    """Texts of policies do not depend on the order in which their fields were written."""
     document = freeze(POLICIES[-1]).document
 
     assert json.dumps(json.loads(document), sort_keys=True, separators=(",", ":")) == document
 
 
 def test_a_function_cannot_be_frozen():
-    """A policy that holds a function cannot be written down, and says which field it is."""
+    """Policies with a function cannot be encoded, and the error names the field."""
     with pytest.raises(PolicyValueError, match="on_result"):
         freeze(Policy(on=ValueError, on_result=bool))
 
@@ -79,14 +79,14 @@ def test_a_text_that_is_no_policy_is_refused(document: str):
 
 
 def test_a_text_that_is_no_json_is_refused():
-    """A text that is not even JSON is refused by its reader."""
+    """Text that is not JSON is refused."""
     with pytest.raises(msgspec.DecodeError):
         thaw("{")
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
 def test_what_ends_the_process_is_no_fault_of_the_policy(error, monkeypatch: pytest.MonkeyPatch):
-    """Where memory is short, or a person presses Ctrl-C, the policy that is being read is not said to be unreadable."""
+    """MemoryError and KeyboardInterrupt while reading a policy are raised; the policy is not reported as unreadable."""
     monkeypatch.setattr(frozen, "thaw", Mock(side_effect=error))
 
     with pytest.raises(error):

@@ -1,4 +1,4 @@
-"""A thing that is kept fresh: its row, what is reported to it, and what people are told of its end."""
+"""Tracked items: their rows, the results reported to them, and the notification when they are given up."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ STARTED = refresh.trigger(POLICY, RefreshState(), now=T0, uid="7").state
 
 
 def thing(**changes: Any) -> TrackedItem:
-    """The row of a thing whose attempt is job 7."""
+    """Return the row of an item with job 7 as its attempt."""
     state = columns(POLICY, STARTED) | {"job_id": 7}
     return replace(TrackedItem("fresh", "a", b"{}", None, DEFINITION.timing, T0, **state), **changes)
 
@@ -62,12 +62,12 @@ REPORTS = {
 
 @pytest.mark.parametrize("outcome", REPORTS, ids=str)
 def test_the_end_of_a_job_is_reported(outcome: Any):
-    """What ends the job tells its schedule whether that was a success, why not, and what is known of it."""
+    """Results contain success or failure, the reason, and all that is known of the failure."""
     assert REPORTS[outcome] == settled(ATTEMPT, outcome, 0.25).report
 
 
 def test_a_job_that_is_poison_is_reported():
-    """The third crash ends the job, and with it the attempt."""
+    """After the third crash the job ends, and the attempt with it."""
     third = replace(ATTEMPT, crashes=2)
 
     assert (
@@ -77,7 +77,7 @@ def test_a_job_that_is_poison_is_reported():
 
 
 def test_the_time_of_an_attempt_that_has_snoozed_began_with_its_first_claim():
-    """A snooze is a part of the attempt; a job that waits in its queue has not begun."""
+    """Snoozes belong to the attempt; a job that waits in its queue has not begun."""
     later = replace(ATTEMPT, claimed_at=T0 + HOUR)
 
     assert [T0 + HOUR, T0, None] == [
@@ -96,31 +96,31 @@ def test_numbers_of_jobs_are_spread_evenly():
 
 @pytest.mark.parametrize("outcome", [Lost("gone"), Snoozed(seconds(1)), Released("x"), Suspended(seconds(1))], ids=str)
 def test_a_job_that_goes_on_reports_nothing(outcome: Any):
-    """As long as the job has not ended, its schedule is told nothing."""
+    """Before the job has ended, no result is reported."""
     assert None is settled(ATTEMPT, outcome).report
 
 
 def test_a_failure_that_is_retried_reports_nothing():
-    """The job of a cron has retries of its own."""
+    """Jobs of a cron are retried by their own policy, and report no result before they end."""
     assert None is settled(replace(ATTEMPT, policy=policy("5 1s")), Failed(failure())).report
 
 
 @pytest.mark.parametrize("origin", [None, "topic:news/7"])
 @pytest.mark.parametrize("outcome", [Succeeded(), Failed(failure())], ids=str)
 def test_a_job_that_nobody_has_made_reports_nothing(origin: str | None, outcome: Any):
-    """A task by itself tells nobody of its end, and what a newer redrive has made, nobody that this one knows."""
+    """Jobs without an origin, or with one of a newer redrive, report no result."""
     moved = settled(replace(ATTEMPT, origin=origin), outcome)
 
     assert (None, True) == (moved.report, moved.state in {State.SUCCEEDED, State.DEAD})
 
 
 def test_the_success_of_a_catch_job_reports_nothing():
-    """A catch job is for the job that it catches, which has reported its own end."""
+    """Catch jobs report no result; the job that they catch has reported its own."""
     assert None is settled(CATCHING, Succeeded()).report
 
 
 def test_arguments_that_cannot_be_read_are_reported_as_a_fault_of_the_program():
-    """A refresh gets the error, and no reason to give up."""
+    """Unreadable arguments are reported with the error, and without a reason to give up."""
     told = settled(ATTEMPT, Unreadable("no such field")).report
 
     assert ("no such field", None, True) == (told.why, told.permanent, told.dead)
@@ -128,7 +128,7 @@ def test_arguments_that_cannot_be_read_are_reported_as_a_fault_of_the_program():
 
 @pytest.mark.parametrize("reason", ["BAD_PAYLOAD", "BAD_RESULT"])
 def test_faults_of_the_program_are_not_permanent(reason: str):
-    """What the code is to blame for says nothing of somebody's data."""
+    """Defects of the code are not permanent failures of the item."""
     told = settled(ATTEMPT, Failed(failure("no such field", permanent="no such field", reason=reason))).report
 
     assert ("no such field", None) == (told.why, told.permanent)
@@ -138,7 +138,7 @@ def test_faults_of_the_program_are_not_permanent(reason: str):
 
 
 def test_a_row_is_read_as_the_state_that_was_written():
-    """The columns of a state, with the number of its job, are that state again."""
+    """Columns of a state, with the id of its job, are read as that state."""
     assert STARTED == thing().state
 
 
@@ -153,12 +153,12 @@ def test_a_row_is_read_as_the_state_that_was_written():
     ],
 )
 def test_a_state_without_an_attempt_has_no_job(state: RefreshState):
-    """What waits, was given up or is paused is read back too."""
+    """States that wait, were given up or are paused are read back, too."""
     assert state == thing(**columns(POLICY, state), job_id=None).state
 
 
 def test_a_thing_may_have_a_policy_of_its_own():
-    """Its own policy counts, else that of its refresh; one that cannot be read is an error for whoever asks."""
+    """Items use their own policy, or that of the refresh; one that cannot be read raises an error."""
     own = RefreshPolicy(timeout=seconds(5))
 
     assert [POLICY, own] == [thing(own=each).policy(DEFINITION) for each in (None, policy_document(own))]
@@ -182,12 +182,12 @@ FAILED = refresh.failure(POLICY, STARTED, now=T0 + seconds(5), uid="7").state
     ids=["runs", "runs in a pause", "fails", "fails in a pause", "given up", "fresh"],
 )
 def test_when_time_alone_makes_a_difference(state: RefreshState, expected: Any):
-    """That is the deadline of what runs, and of what fails the end of trying."""
+    """Sweeps look at the deadline of a running attempt, and at the end of ``give_up_after`` of a failing item."""
     assert expected == sweep_at(POLICY, state)
 
 
 def test_without_an_end_of_trying_there_is_nothing_to_sweep():
-    """A policy that goes on for ever gives nothing up."""
+    """Policies without ``give_up_after`` need no sweep."""
     assert None is sweep_at(RefreshPolicy(delays=(HOUR,)), FAILED)
 
 
@@ -195,14 +195,14 @@ def test_without_an_end_of_trying_there_is_nothing_to_sweep():
 
 
 def test_a_success_is_one():
-    """A report of success plans the next refresh."""
+    """After a success the next refresh is planned."""
     move = ended(POLICY, STARTED, OriginResult(ORIGIN, 7, succeeded=True), T0 + seconds(9))
 
     assert (RefreshOutcome.SUCCEEDED, T0 + HOUR / 2) == (move.outcome, move.state.refresh_at)
 
 
 def test_a_failure_counts_from_the_instant_of_its_report():
-    """A report that says when the attempt ended is about that instant; else it ended now."""
+    """Results with an instant count from it; others count from now."""
     told = OriginResult(ORIGIN, 7, succeeded=False)
     moves = [ended(POLICY, STARTED, each, T0 + seconds(90)) for each in (told, replace(told, at=T0 + seconds(9)))]
 
@@ -210,21 +210,21 @@ def test_a_failure_counts_from_the_instant_of_its_report():
 
 
 def test_a_permanent_failure_gives_up():
-    """What the attempt says of it is the reason."""
+    """After a permanent failure the item is given up with the reason of the attempt."""
     move = ended(POLICY, STARTED, OriginResult(ORIGIN, 7, succeeded=False, permanent="wrong"), T0)
 
     assert (RefreshOutcome.GAVE_UP, "wrong") == (move.outcome, move.state.disabled_reason)
 
 
 def test_a_retry_waits_as_long_as_the_other_side_wants():
-    """The report hands on what the other side has asked for."""
+    """Retries wait as long as the other side has asked for."""
     move = ended(POLICY, STARTED, OriginResult(ORIGIN, 7, succeeded=False, retry_after=seconds(500)), T0)
 
     assert T0 + seconds(500) == move.state.refresh_at
 
 
 def test_what_means_nothing_is_given_up_with_the_error():
-    """A thing whose policy cannot be read waits for nothing until it is updated."""
+    """Items with an unreadable policy wait for no refresh until they are updated."""
     move = unreadable(STARTED, ScheduleError("line 1: not understood"))
     state = move.state
 
@@ -234,7 +234,7 @@ def test_what_means_nothing_is_given_up_with_the_error():
 
 
 def test_who_is_told_hears_all_that_is_known():
-    """The arguments of the task that is told name the thing, the reason, the error, the streak and what is wanted."""
+    """Arguments of the notification contain the item, the reason, the error, the streak and the actions."""
     acting = RefreshPolicy(on_give_up=(Action("email", "customer"),))
     state = unreadable(STARTED, ScheduleError("wrong")).state
 
@@ -252,7 +252,7 @@ def test_who_is_told_hears_all_that_is_known():
 
 
 def test_who_is_told_need_not_be_named():
-    """Without a task that is told, the arguments have no parameter, and nobody reads them."""
+    """Without a task to notify, the arguments have no parameter."""
     silent = replace(DEFINITION, on_disabled=None)
 
     assert [""] == [*json.loads(disabled(silent, "a", POLICY, STARTED, None))]

@@ -1,4 +1,4 @@
-"""Who holds a unique key, and when."""
+"""Holding, taking and dropping unique keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HELD = {
 
 @pytest.mark.parametrize("until", HELD)
 def test_a_key_is_held_as_the_table_says(until: KeyUntil | None):
-    """A key until the start is held while the job is ready, one until the end while it has not ended."""
+    """Keys until the start are held while the job is ready, keys until the end while it has not ended."""
     assert HELD[until] == {state for state in State if holds(until, state)}
 
 
@@ -38,12 +38,12 @@ def test_a_key_is_held_as_the_table_says(until: KeyUntil | None):
     ],
 )
 def test_a_move_takes_or_drops_the_key(until: KeyUntil | None, before: State, after: State, expected: KeyChange):
-    """A move into a state in which the key is held takes it, one out of such a state drops it."""
+    """Transitions into a state in which the key is held take it, those out of such a state drop it."""
     assert expected is key_change(until, before, after)
 
 
 def test_a_job_that_cannot_have_its_key_back_is_cancelled():
-    """A superseded job is cancelled with a note that names the other one; its attempt is closed as it was."""
+    """Superseded jobs are cancelled with a note that names the other job; their attempt is closed unchanged."""
     retry = settled(claim(), Failed(failure()))
     closed = superseded(retry, "u", 9)
 

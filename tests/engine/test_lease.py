@@ -19,7 +19,7 @@ def test_the_default_terms_survive_two_lost_heartbeats():
 
 
 def test_by_default_the_jobs_of_a_dead_worker_run_again_within_20_seconds():
-    """The lease and one sweep interval, which is one heartbeat, together take no more than the promised 20 s."""
+    """By default, the lease and one sweep interval together take at most the promised 20 s."""
     terms = LeaseTerms()
 
     assert seconds(20) >= terms.lease_for + terms.heartbeat_every
@@ -27,7 +27,7 @@ def test_by_default_the_jobs_of_a_dead_worker_run_again_within_20_seconds():
 
 @pytest.mark.parametrize("every", [timedelta(0), seconds(-1)], ids=str)
 def test_a_heartbeat_takes_time(every: timedelta):
-    """A heartbeat interval that is not positive is refused, and the message shows it."""
+    """Heartbeat intervals that are not positive are refused, and the message shows them."""
     with pytest.raises(ConfigurationError) as refusal:
         LeaseTerms(heartbeat_every=every)
 
@@ -46,7 +46,7 @@ def test_a_lease_shorter_than_two_heartbeats_is_refused():
 
 
 def test_a_lease_of_exactly_two_heartbeats_is_accepted():
-    """The shortest lease that is accepted is two heartbeats long."""
+    """Leases of two heartbeats are the shortest that are accepted."""
     assert seconds(10) == LeaseTerms(heartbeat_every=seconds(5), lease_for=seconds(10)).lease_for
 
 

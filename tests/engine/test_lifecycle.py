@@ -43,7 +43,7 @@ BY_OPERATORS = {LifecycleEvent.REDRIVE}
 
 @pytest.mark.parametrize(("state", "event"), list(itertools.product(State, LifecycleEvent)), ids=str)
 def test_each_pair_is_a_documented_move_or_refused(state: State, event: LifecycleEvent):
-    """Every pair of state and event leads where the documentation says, or is refused."""
+    """Every pair of state and event leads to the documented state, or is refused."""
     expected = MOVES.get((state.value, event.value))
     try:
         actual = next_state(state, event).value
@@ -64,7 +64,7 @@ def test_the_table_uses_every_event():
 
 
 def test_an_illegal_move_names_the_legal_ones():
-    """The refusal of a move says what was asked, of what state, and what would be possible."""
+    """Refusals name the event, the state, and the possible events."""
     with pytest.raises(IllegalMove) as refusal:
         next_state(State.DEAD, LifecycleEvent.CLAIM)
 
@@ -72,7 +72,7 @@ def test_an_illegal_move_names_the_legal_ones():
 
 
 def test_nothing_moves_a_succeeded_job():
-    """A succeeded job has no move at all, and the refusal says so."""
+    """Succeeded jobs have no transition, and the refusal says so in its message."""
     with pytest.raises(IllegalMove) as refusal:
         next_state(State.SUCCEEDED, LifecycleEvent.REDRIVE)
 
@@ -80,7 +80,7 @@ def test_nothing_moves_a_succeeded_job():
 
 
 def test_final_states_are_those_where_nothing_happens_by_itself():
-    """A state is final if and only if operators alone can lead out of it."""
+    """States are final if and only if only operators can lead out of them."""
     kept = {
         state
         for state, moves in TABLE.items()
@@ -118,7 +118,7 @@ def test_every_walk_can_still_end(data: st.DataObject):
 
 
 def test_the_diagram_draws_every_move():
-    """The diagram has one arrow for each move of the table, one into ready, and one out of each final state."""
+    """Diagrams have one arrow for each transition, one into ready, and one out of each final state."""
     first, *arrows = diagram().splitlines()
     drawn = {re.fullmatch(r" {4}(\S+) --> (\S+)(?: : (\w+))?", arrow).groups() for arrow in arrows}
 

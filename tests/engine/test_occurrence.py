@@ -27,7 +27,7 @@ STARTED, QUEUED, SKIPPED, MISSED = (
 
 
 def cron(pattern: str = "30 * * * *", **changes: Any) -> CronDefinition:
-    """A cron that occurs at half past each hour, or otherwise."""
+    """Return a cron at half past each hour, or as given."""
     given_: dict[str, Any] = {
         "tz": "Europe/Kyiv",
         "overlap": Overlap.SKIP,
@@ -52,8 +52,7 @@ STEPS = st.lists(
 
 @given(CRONS, STEPS, st.integers(1, 5))
 def test_what_holds_for_every_clock(definition: CronDefinition, steps: list[tuple[timedelta, bool]], most: int):
-    """Nothing is decided before its time; the next occurrence lies ahead, unless there was too much at once; no
-    occurrence is decided on twice, wherever the clock jumps; and each of them is one of the schedule."""
+    """No occurrence is decided before its time or twice, each belongs to the schedule, and the next one lies ahead."""
     now, seen = FIRST - MINUTE, set[datetime]()
     next_at: datetime | None = definition.schedule.next(now)
     queued_at: datetime | None = None
@@ -77,7 +76,7 @@ def test_what_holds_for_every_clock(definition: CronDefinition, steps: list[tupl
 
 @given(CRONS, st.timedeltas(timedelta(0), 9 * HOUR))
 def test_it_is_the_same_whoever_looks_and_when(definition: CronDefinition, late: timedelta):
-    """Where all are caught up in small parts, the same are started as at once."""
+    """Catching up in small parts starts the same occurrences as catching up at once."""
     definition = cron(definition.pattern, catch_up=CatchUp.ALL, overlap=Overlap.ALLOW, window=timedelta(days=2))
     now = FIRST + late
     whole = fire(definition, FIRST, now, most=10_000)
@@ -105,14 +104,14 @@ def test_one_that_comes_in_time_needs_no_note():
 
 
 def test_a_late_one_says_so():
-    """One that is later than a restart of workers takes is started with a note."""
+    """Occurrences later than a restart of workers takes are started with a note."""
     (due,) = fire(cron(), FIRST, FIRST + 90 * MINUTE / 3).due
 
     assert DueOccurrence(FIRST, STARTED, "0:30:00 late") == due
 
 
 def test_of_several_the_last_is_started_and_the_others_are_told():
-    """What is left out stands in the note of the one that is started, also where that one is in time."""
+    """Notes of started occurrences name those that were skipped, also if the started one is on time."""
     (due,) = fire(cron(), FIRST, FIRST + 2 * HOUR).due
 
     assert DueOccurrence(FIRST + 2 * HOUR, STARTED, "those since 2026-03-28 22:30:00 UTC are left out") == due
@@ -137,7 +136,7 @@ def test_all_of_a_window_are_started():
 
 
 def test_a_window_may_hold_none():
-    """Where no occurrence lies within the window, nothing is started, and the next one is waited for."""
+    """If no occurrence lies within the window, none is started, and the next one is planned."""
     result = fire(cron(catch_up=CatchUp.ALL, window=MINUTE), FIRST, FIRST + 30 * MINUTE)
 
     assert ([MISSED], FIRST + HOUR) == ([each.decision for each in result.due], result.next_at)
@@ -164,12 +163,12 @@ OVERLAPS = {
 
 @pytest.mark.parametrize("overlap", Overlap)
 def test_what_becomes_of_one_whose_predecessor_runs(overlap: Overlap):
-    """Each way to see to overlaps says what becomes of the occurrence, and of the job before it."""
+    """Each kind of overlap decides the occurrence and the job before it."""
     assert OVERLAPS[overlap] == fire(cron(overlap=overlap), FIRST, FIRST, running=7)
 
 
 def test_one_waits_at_most():
-    """An occurrence is left out where another one waits already."""
+    """Further occurrences are skipped while one is queued."""
     result = fire(cron(overlap=Overlap.QUEUE), FIRST, FIRST, running=7, queued_at=FIRST - HOUR)
     note = "job 7 before it had not ended, and 2026-03-28 21:30:00 UTC waits"
 
@@ -177,14 +176,14 @@ def test_one_waits_at_most():
 
 
 def test_what_was_missed_overlaps_with_nothing():
-    """An occurrence that is not wanted any more cancels nobody."""
+    """Missed occurrences cancel no running job."""
     result = fire(cron(overlap=Overlap.CANCEL, catch_up=CatchUp.NONE), FIRST, FIRST + 9 * MINUTE, running=7)
 
     assert ([MISSED], False) == ([each.decision for each in result.due], result.cancels)
 
 
 def test_a_predecessor_that_has_ended_releases_one():
-    """What has waited is started, and says how long that was; in a pause it is left out."""
+    """Queued occurrences start with a note of their wait; while the cron is paused they are skipped."""
     now = FIRST + timedelta(seconds=90.5)
 
     assert DueOccurrence(FIRST, STARTED, "waited 0:01:30 for the one before it") == released(FIRST, now)

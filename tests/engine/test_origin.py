@@ -17,7 +17,7 @@ INSTANTS = st.datetimes(*SPAN, timezones=st.sampled_from([UTC, timezone(timedelt
 
 @given(NAMES, INSTANTS)
 def test_an_occurrence_is_read_back(name: str, instant: datetime):
-    """The origin of an occurrence tells the name of its cron, and the instant, to the microsecond."""
+    """Origins of an occurrence contain the name of the cron and the instant, to the microsecond."""
     origin = read_origin(of_cron(name, instant))
 
     assert (Kind.CRON, name, instant) == (origin.kind, origin.schedule, origin.occurs_at)
@@ -25,7 +25,7 @@ def test_an_occurrence_is_read_back(name: str, instant: datetime):
 
 @given(NAMES, st.text())
 def test_a_thing_is_read_back(name: str, key: str):
-    """The origin of an attempt tells the name of its refresh and the key, whatever text that is; it has no instant."""
+    """Origins of an attempt contain the name of the refresh and the key, which may be any text, but no instant."""
     origin = read_origin(of_refresh(name, key))
 
     assert (Origin(Kind.REFRESH, name, key), None) == (origin, origin.occurs_at)
@@ -33,7 +33,7 @@ def test_a_thing_is_read_back(name: str, key: str):
 
 
 def test_an_origin_is_one_that_people_can_read():
-    """The text is the kind, the name, and the instant in UTC or the key."""
+    """Origins are the kind, the name, and the instant in UTC or the key, as readable text."""
     local = datetime(2026, 3, 29, 6, tzinfo=timezone(timedelta(hours=3)))
 
     assert "cron:nightly/2026-03-29T03:00:00Z" == of_cron("nightly", local)
@@ -42,5 +42,5 @@ def test_an_origin_is_one_that_people_can_read():
 
 @pytest.mark.parametrize("text", [None, "", "cron", "cron:nightly", "topic:news/7", "nightly/2026"])
 def test_what_is_no_origin_is_none(text: str | None):
-    """A task by itself has none; what a newer redrive may have written is not guessed at."""
+    """Jobs without an origin have none, and unknown origins are not guessed."""
     assert None is read_origin(text)

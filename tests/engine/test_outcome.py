@@ -14,7 +14,7 @@ from tests.engine.helpers import seconds
 
 
 def test_every_kind_of_outcome_belongs_to_the_union():
-    """The type that `decide` matches on names every outcome of the module, and nothing else."""
+    """Every outcome of the module belongs to the union that `decide` matches on."""
     kinds = {each for each in vars(outcome).values() if inspect.isclass(each) and each.__module__ == outcome.__name__}
 
     assert kinds == set(typing.get_args(Outcome))
@@ -30,5 +30,5 @@ def test_an_outcome_is_a_value():
 
 
 def test_a_release_is_claimable_at_once_unless_said_otherwise():
-    """A job that is given back without further words waits for nothing."""
+    """By default a released job can be claimed at once."""
     assert (seconds(0), Hold.RELEASE) == (Released("shutdown").delay, Released("shutdown").hold)

@@ -17,7 +17,7 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 def seconds(count: float) -> timedelta:
-    """A span of so many seconds."""
+    """Return a span in seconds."""
     return timedelta(seconds=count)
 
 
@@ -36,13 +36,13 @@ def seconds(count: float) -> timedelta:
     ],
 )
 def test_a_rate_is_starts_in_a_span(text: str, count: int, span: float):
-    """A rate is a whole number, a slash, and a span, whose seconds may have decimals."""
+    """Rates are a whole number, a slash, and a span, which may have decimals in seconds."""
     assert Rate(count, seconds(span)) == Rate.parse(text)
 
 
 @pytest.mark.parametrize("text", ["5/1.8s", "100/1m", "10/1s", "3/500ms", "7/1h30m", "1/1.25s"])
 def test_a_rate_is_written_as_it_is_read(text: str):
-    """What a rate is written as is read as the same rate."""
+    """Parsing a formatted rate returns an equal one."""
     assert text == str(Rate.parse(text))
 
 
@@ -50,7 +50,7 @@ def test_a_rate_is_written_as_it_is_read(text: str):
     "text", ["", "5", "5/", "/s", "x/1s", "5/1.8m", "0/1s", "-1/1s", "5/0s", "1.5/s", "5/fortnight"]
 )
 def test_what_is_no_rate_is_refused(text: str):
-    """Everything else is refused with a message that shows how a rate looks."""
+    """Other texts are refused with a message that shows an example of a rate."""
     with pytest.raises(ConfigurationError, match="is no rate"):
         Rate.parse(text)
 
@@ -59,7 +59,7 @@ def test_what_is_no_rate_is_refused(text: str):
 
 
 def test_a_change_that_says_nothing_changes_nothing():
-    """What is not given stays."""
+    """Settings that are not given stay."""
     settings = QueueSettings("q", NOW, 1, 2, 3, seconds(4), ordered=True, aging_for=seconds(5), turn="t")
 
     assert settings == QueueChange().applied(settings, NOW)
@@ -77,7 +77,7 @@ def test_a_change_sets_what_it_names():
 
 
 def test_none_takes_a_limit_away():
-    """A limit that is set to None is gone, and a pause that is taken back too."""
+    """Setting a limit to None removes it; a pause can be ended likewise."""
     settings = QueueSettings("q", NOW, 1, 2, 3, seconds(4), aging_for=seconds(5))
     change = QueueChange(paused=False, concurrency=None, per_partition=None, rate=None, aging_for=None)
     after = change.applied(settings, NOW)
@@ -90,13 +90,13 @@ def test_none_takes_a_limit_away():
     "change", [{"concurrency": 0}, {"per_partition": 0}, {"concurrency": -1}, {"aging_for": timedelta(0)}]
 )
 def test_a_limit_under_which_nothing_runs_is_refused(change):
-    """A limit must be positive: to stop a queue is what a pause is for."""
+    """Limits must be positive; pause a queue to stop it."""
     with pytest.raises(ConfigurationError, match="must be positive"):
         QueueChange(**change)
 
 
 def test_what_is_not_given_is_not_none():
-    """A change tells what was not given from what is to be taken away."""
+    """Settings that are not given differ from settings that are removed."""
     assert UNSET is QueueChange().concurrency
     assert QueueChange() != QueueChange(concurrency=None)
 
@@ -105,12 +105,12 @@ def test_what_is_not_given_is_not_none():
 
 
 def due(number: int, partition: str | None = None, priority: int = 0, since: float = 0, head: int | None = None) -> Due:
-    """A job that is due since so many seconds."""
+    """Return a job that has been due for this many seconds."""
     return Due(number, partition, priority, NOW - seconds(since), head)
 
 
 def served(jobs: list[Due], settings: QueueSettings = QueueSettings("q"), **options) -> list[int]:  # noqa: B008 - frozen
-    """The ids of those that are served."""
+    """Return the ids of the served jobs."""
     given = {"room": 99, "held": {}, "turn": ""} | options
     return [job.id for job in serve(jobs, settings, NOW, **given)]
 
@@ -131,12 +131,12 @@ def test_partitions_take_turns():
 
 @pytest.mark.parametrize(("turn", "order"), [("", [1, 2, 3]), ("a", [2, 3, 1]), ("b", [3, 1, 2]), ("c", [1, 2, 3])])
 def test_a_turn_begins_behind_who_was_served_last(turn: str, order: list[int]):
-    """The first is the partition that follows the one that was served last."""
+    """Turns begin with the partition that follows the one served last."""
     assert order == served([due(1, "a"), due(2, "b"), due(3, "c")], turn=turn)
 
 
 def test_a_partition_gets_no_more_than_its_limit_allows():
-    """What runs already counts for the limit of a partition; jobs without one are not limited by it."""
+    """Running attempts count for the limit of a partition; jobs without a partition are not limited by it."""
     jobs = [due(1, "a"), due(2, "a"), due(3, "a"), due(4, "b"), due(5), due(6), due(7)]
 
     assert [1, 4, 5, 6, 7] == served(jobs, QueueSettings("q", per_partition=2), held={"a": 1, "b": 0})
@@ -151,7 +151,7 @@ def test_of_an_ordered_queue_only_heads_are_served():
 
 
 def test_aging_lifts_by_one_priority_for_each_span():
-    """A job counts as one priority higher for each full span that it has been due."""
+    """Jobs gain one priority for each full span that they have been due."""
     jobs = [
         due(1, priority=0),
         due(2, priority=2, since=119),
@@ -174,8 +174,7 @@ JOBS = st.lists(
 
 @given(JOBS, st.integers(1, 12), st.sampled_from(["", "a", "b", "z"]), st.none() | st.integers(1, 3))
 def test_serving_is_fair_and_exact(jobs: list[Due], room: int, turn: str, most: int | None):
-    """Whoever is due: nobody is served twice, no limit is exceeded, no place stays free that somebody could have, and
-    of two partitions that still wait neither is two places ahead."""
+    """No job is served twice, no limit is exceeded, no usable slot stays free, and turns differ by one at most."""
     settings = QueueSettings("q", per_partition=most)
     chosen = serve(jobs, settings, NOW, room=room, held={}, turn=turn)
     waiting = Counter(job.partition for job in jobs)
@@ -190,7 +189,7 @@ def test_serving_is_fair_and_exact(jobs: list[Due], room: int, turn: str, most: 
 
 @given(JOBS, st.none() | st.integers(1, 100))
 def test_keys_keep_the_order_of_those_who_are_served(jobs: list[Due], aging: int | None):
-    """Whoever is served when, their keys ascend strictly, so that the queue keeps its own order among others."""
+    """Keys of served jobs ascend strictly, so the queue keeps its order among other queues."""
     settings = QueueSettings("q", aging_for=None if aging is None else seconds(aging))
     made = keys(serve(jobs, settings, NOW, room=99, held={}, turn="b"), settings, NOW)
 

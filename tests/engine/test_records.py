@@ -1,4 +1,4 @@
-"""Durable things as they are read from a store."""
+"""Records as they are read from a store."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def test_unfinished_jobs_are_those_that_workers_will_still_end():
 
 
 def test_a_catch_job_is_one_with_a_parent():
-    """A claim is that of a catch job exactly if the job names a parent."""
+    """Claims with a parent are those of catch jobs."""
     assert (False, True) == (LATER.catching, CATCHING.catching)
 
 
 def test_an_attempt_shows_itself_without_its_traceback():
-    """The traceback is long and would hide the rest; everything else is shown."""
+    """Attempts are shown without their long traceback."""
     line = closed(LATER, Failed(failure(), "Traceback (most recent call last)"))
 
     assert "Traceback (most recent call last)" == line.traceback

@@ -74,7 +74,7 @@ REFRESH = RefreshDefinition("fresh", RefreshPolicy(), CRON.job)
 
 @given(CRONS | REFRESHES)
 def test_what_was_declared_is_read_back(definition: CronDefinition | RefreshDefinition):
-    """A document says all of a definition but its name, which the row has; so does the digest of its timing."""
+    """Documents contain all of a definition but its name, and so does the digest of its timing."""
     found = read(definition.name, definition.kind, definition.document)
 
     assert definition == found
@@ -82,7 +82,7 @@ def test_what_was_declared_is_read_back(definition: CronDefinition | RefreshDefi
 
 
 def test_definitions_know_what_they_are():
-    """A cron is a cron and a refresh a refresh."""
+    """Crons and refreshes return their kind."""
     assert [Kind.CRON, Kind.REFRESH] == [CRON.kind, REFRESH.kind]
 
 
@@ -102,14 +102,14 @@ def test_definitions_know_what_they_are():
     ],
 )
 def test_what_a_newer_redrive_has_written_is_none(kind: Kind, document: str):
-    """A document that is not understood, in whatever part of it, is no definition, and no error."""
+    """Documents that cannot be decoded are no definition, and raise no error."""
     row = ScheduleRecord("nightly", kind, document, "t", T0, None, None, None, None, None)
 
     assert None is row.definition
 
 
 def test_a_row_tells_what_was_declared():
-    """The definition of a row is that of its document, under its name."""
+    """Definitions of a row are those of its document, under its name."""
     row = ScheduleRecord("other", Kind.CRON, CRON.document, CRON.timing, T0, None, None, None, None, None)
 
     assert replace(CRON, name="other") == row.definition
@@ -127,14 +127,14 @@ def test_the_timing_is_about_when_and_about_nothing_else():
 
 
 def test_a_cron_that_cannot_occur_is_refused():
-    """A cron is checked where it is declared, not where it should fire."""
+    """Crons are checked when they are declared, not when they fire."""
     assert CRON is CRON.checked()
     with pytest.raises(ScheduleError):
         replace(CRON, pattern="61 * * * *").checked()
 
 
 def test_a_policy_is_read_once():
-    """The same document is the same value, so that a million things of one policy share it."""
+    """Equal documents are decoded to the same value, so that a million items with one policy share it."""
     policy = RefreshPolicy(
         timeout=timedelta(minutes=3), on_give_up=(Action("email", "ops", "no; give up after 1 second"),)
     )
@@ -147,7 +147,7 @@ def test_a_policy_is_read_once():
 
 
 def test_equal_policies_have_one_document_and_one_timing():
-    """A deployment that declares the same policy otherwise, as sentences or as a value, reckons nothing anew."""
+    """Declaring an equal policy as sentences or as a value changes neither document nor timing."""
     said = RefreshPolicy.parse("Allow 3 minutes to complete; retry after 1 minute")
     made = RefreshPolicy(timeout=timedelta(minutes=3), delays=(timedelta(minutes=1),))
     one, other = (replace(REFRESH, policy=each) for each in (said, made))

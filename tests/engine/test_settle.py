@@ -99,7 +99,7 @@ CLAIMS = st.builds(
 
 @given(CLAIMS, OUTCOMES, st.floats(0, 1, exclude_max=True))
 def test_a_transition_is_fenced_and_complete(of: Claim, outcome: Outcome, sample: float):
-    """A transition names its lease, is due exactly if the job is ready, and is held exactly then."""
+    """Transitions name their lease, and are due and held exactly if the job is ready."""
     after = decide(of, outcome, NOW, sample)
 
     assert (of.id, of.lease_id) == (after.job_id, after.lease_id)
@@ -110,7 +110,7 @@ def test_a_transition_is_fenced_and_complete(of: Claim, outcome: Outcome, sample
 
 @given(CLAIMS, OUTCOMES, st.floats(0, 1, exclude_max=True))
 def test_never_early(of: Claim, outcome: Outcome, sample: float):
-    """No job is due again before the attempt ended, nor before its hint, its snooze or its release says."""
+    """No job is due before its attempt ended, nor before its hint, snooze or release allows."""
     after = decide(of, outcome, NOW, sample)
     floor = timedelta(0)
     if isinstance(outcome, Failed):
@@ -123,7 +123,7 @@ def test_never_early(of: Claim, outcome: Outcome, sample: float):
 
 @given(CLAIMS, OUTCOMES, st.floats(0, 1, exclude_max=True))
 def test_what_is_stored_is_what_happens(of: Claim, outcome: Outcome, sample: float):
-    """Where the history notes a delay, the job is due exactly so long after the attempt ended (I7)."""
+    """If the history contains a delay, the job is due exactly that long after the attempt ended."""
     after = decide(of, outcome, NOW, sample)
 
     if after.closed is not None and after.closed.delay is not None:
@@ -132,7 +132,7 @@ def test_what_is_stored_is_what_happens(of: Claim, outcome: Outcome, sample: flo
 
 @given(CLAIMS, OUTCOMES, st.floats(0, 1, exclude_max=True))
 def test_a_job_dies_into_its_catch_once(of: Claim, outcome: Outcome, sample: float):
-    """A catch task is enqueued exactly if a job dies that is not itself a catch job (I6)."""
+    """Catch tasks are enqueued exactly if a job dies that is not a catch job."""
     after = decide(of, outcome, NOW, sample)
     expected = "mend" if after.state is State.DEAD and of.parent_id is None else None
 
@@ -143,7 +143,7 @@ def test_a_job_dies_into_its_catch_once(of: Claim, outcome: Outcome, sample: flo
 
 
 def test_a_success_keeps_its_result():
-    """A success carries the result as it is, and waits for nothing."""
+    """Succeeded jobs keep their result unchanged and have no due time."""
     after = settled(LATER, Succeeded(b"[1]"))
 
     assert b"[1]" == after.result
@@ -151,12 +151,12 @@ def test_a_success_keeps_its_result():
 
 
 def test_the_success_of_a_catch_job_takes_its_parent():
-    """When a catch job succeeds, its dead parent counts as caught."""
+    """After a catch job has succeeded, its dead parent counts as caught."""
     assert 3 == settled(CATCHING, Succeeded()).caught
 
 
 def test_the_history_line_of_a_success_says_who_and_when():
-    """A closed attempt names its job, lease, ordinal and worker, and the two instants."""
+    """Closed attempts name their job, lease, ordinal and worker, and the two instants."""
     expected = AttemptRecord(7, 41, 4, 2, T0, NOW, AttemptOutcome.SUCCEEDED)
 
     assert expected == closed(LATER, Succeeded(b"[1]"))
@@ -166,7 +166,7 @@ def test_the_history_line_of_a_success_says_who_and_when():
 
 
 def test_a_retry_is_due_at_the_failure_plus_the_delay():
-    """A retry waits the policy's delay from the instant of the failure, and says so in its row and its history."""
+    """Retries wait the policy's delay from the instant of the failure, in the row and in the history."""
     after = settled(claim(failures=2), FAILED)
     line = closed(claim(failures=2), FAILED)
 
@@ -179,7 +179,7 @@ def test_a_retry_is_due_at_the_failure_plus_the_delay():
 
 
 def test_the_history_line_of_a_failure_holds_the_error():
-    """A failed attempt keeps the reason, the stage, the type, the text and the traceback of its error."""
+    """Failed attempts keep the reason, the stage, the type, the text and the traceback of the error."""
     line = closed(LATER, Failed(in_flight("no answer"), "Traceback ..."))
 
     assert AttemptOutcome.FAILED == line.outcome
@@ -189,12 +189,12 @@ def test_the_history_line_of_a_failure_holds_the_error():
 
 
 def test_an_empty_traceback_is_none():
-    """A failure without a traceback stores none, rather than an empty text."""
+    """Failures without a traceback store None, not an empty text."""
     assert closed(LATER, FAILED).traceback is None
 
 
 def test_the_durable_decision_is_the_policy_s_own():
-    """A durable retry waits exactly what the same policy decides in process, jitter included (I8)."""
+    """Durable retries wait exactly what the same policy decides in process, jitter included."""
     jittered = Policy(attempts=5, backoff=Backoff.exponential("1s", "1m"), jitter="full").durable()
     of = claim(failures=2, policy=jittered)
     decision = jittered.decide(History(3, T0), failure(), NOW, 0.75)
@@ -221,7 +221,7 @@ def test_a_part_of_a_combination_that_cuts_the_wait_at_its_deadline_ends_the_job
 
 
 def test_a_backoff_that_looks_back_is_told_the_last_delay():
-    """A decorrelated backoff draws from the delay before the failed attempt, as the job carries it (I8)."""
+    """Decorrelated backoffs draw from the delay before the failed attempt, which the job carries."""
     drawing = Policy(attempts=9, backoff=Backoff.decorrelated("1s", "1h")).durable()
     of = claim(failures=1, policy=drawing, last_delay=seconds(40))
     decision = drawing.decide(History(2, T0, seconds(40)), failure(), NOW, 0.5)
@@ -232,14 +232,14 @@ def test_a_backoff_that_looks_back_is_told_the_last_delay():
 
 
 def test_a_hint_overrides_the_backoff_and_both_are_kept():
-    """A server's hint decides the delay; the history keeps what the backoff would have been, and why (D05)."""
+    """Hints of a server decide the delay; the history keeps the delay of the backoff, and the rule."""
     line = closed(claim(), Failed(failure(hint=timedelta(minutes=15))))
 
     assert (seconds(1), timedelta(minutes=15), "hint") == (line.nominal, line.delay, line.rule)
 
 
 def test_after_the_last_attempt_the_job_is_dead():
-    """A failure that uses up the attempts is final: no delay is computed, and the note says how many failed."""
+    """After the last attempt no delay is computed, and the note contains the number of failures."""
     after = settled(claim(failures=5), FAILED)
 
     assert State.DEAD == after.state
@@ -250,7 +250,7 @@ def test_after_the_last_attempt_the_job_is_dead():
 
 
 def test_a_permanent_failure_is_final_at_once():
-    """A handler that gives up ends the job after one attempt, and the rule says why (D06)."""
+    """Handlers that give up end the job after one attempt, and the rule names the reason."""
     after = settled(claim(), FINAL_FAILURE)
 
     assert State.DEAD == after.state
@@ -259,7 +259,7 @@ def test_a_permanent_failure_is_final_at_once():
 
 
 def test_a_deferred_retry_is_due_at_its_instant():
-    """Where the policy defers past the deadline, the job is due at that very instant."""
+    """If the policy defers past the deadline, the job is due at that instant."""
     deferring = Policy(
         attempts=9, deadline="10s", over_deadline="defer", backoff=Backoff.constant("30s"), jitter="none"
     ).durable()
@@ -271,7 +271,7 @@ def test_a_deferred_retry_is_due_at_its_instant():
 
 
 def test_failures_are_counted_for_the_rule_that_they_match():
-    """A retried failure is counted for the rule that it falls under, and only for that one."""
+    """Retried failures are counted for the rule that they match, and for no other one."""
     ruled = Policy(
         attempts=4, backoff=Backoff.constant("1s"), jitter="none", rules=[Rule(OSError, attempts=3), Rule(ValueError)]
     ).durable()
@@ -291,7 +291,7 @@ def test_a_deferred_failure_is_counted_for_its_rule_too():
 
 
 def test_the_count_of_a_rule_ends_the_job():
-    """The earlier failures of a rule, as the job carries them, count against the rule's own limit."""
+    """Earlier failures of a rule, as the job carries them, count against the limit of the rule."""
     ruled = Policy(attempts=9, backoff=Backoff.constant("1s"), rules=[Rule(ValueError, attempts=3)]).durable()
     after = settled(claim(policy=ruled, failures=2, by_rule=(2,)), FAILED)
 
@@ -300,7 +300,7 @@ def test_the_count_of_a_rule_ends_the_job():
 
 
 def test_an_unknown_outcome_is_not_repeated_without_leave():
-    """A failure in flight ends a task that is not idempotent: nobody knows whether it took effect (RFC 0049)."""
+    """Failures in flight end a task that is not idempotent, because their effect is unknown (RFC 0049)."""
     after = settled(claim(policy=policy(idempotent=False)), Failed(in_flight()))
 
     assert State.DEAD == after.state

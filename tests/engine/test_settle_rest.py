@@ -21,7 +21,7 @@ FAILED = Failed(failure())
 
 @pytest.mark.parametrize("failures", [0, 1, 2, 7])
 def test_a_failing_catch_is_tried_again_at_the_last_delay(failures: int):
-    """A catch job is retried at its parent's last delay, however often it has failed (seed 001)."""
+    """Catch jobs are retried at their parent's last delay, however often they have failed."""
     after = settled(replace(CATCHING, failures=failures), FAILED)
 
     assert (State.READY, NOW + seconds(4)) == (after.state, after.scheduled_at)
@@ -33,13 +33,13 @@ def test_a_failing_catch_is_tried_again_at_the_last_delay(failures: int):
     ("hint", "expected"), [(None, 4), (seconds(0), 4), (seconds(3), 4), (seconds(90), 90)], ids=str
 )
 def test_a_hint_is_a_floor_for_a_catch_too(hint: timedelta | None, expected: int):
-    """A hint lengthens the wait of a failed catch job and never shortens it."""
+    """Hints lengthen the wait of a failed catch job and never shorten it."""
     assert NOW + seconds(expected) == settled(CATCHING, Failed(failure(hint=hint))).scheduled_at
 
 
 @pytest.mark.parametrize(("failures", "stuck"), [(3, False), (4, True), (5, True)])
 def test_a_catch_is_stuck_from_the_fifth_failure(failures: int, stuck: bool):
-    """From its fifth failure on, the note of a catch job says that it is stuck."""
+    """From the fifth failure on, the note of a catch job contains "stuck"."""
     note = settled(replace(CATCHING, failures=failures), FAILED).note
     expected = f"catch again in 4s; stuck: {failures + 1} failures" if stuck else "catch again in 4s"
 
@@ -47,7 +47,7 @@ def test_a_catch_is_stuck_from_the_fifth_failure(failures: int, stuck: bool):
 
 
 def test_a_catch_with_a_payload_that_cannot_be_read_is_dead():
-    """A catch job whose request the code cannot read ends: no retry would change that."""
+    """Catch jobs with a request that the code cannot read end, since no retry would change that."""
     bad = Failed(failure("no field 'amount'", reason="BAD_PAYLOAD", permanent="no field 'amount'"))
     after = settled(CATCHING, bad)
 
@@ -59,7 +59,7 @@ def test_a_catch_with_a_payload_that_cannot_be_read_is_dead():
 
 
 def test_a_crash_runs_again_at_once():
-    """A lost attempt of an idempotent task is due at once, and its note counts the crashes left."""
+    """Lost attempts of an idempotent task are due at once, and their note counts the crashes left."""
     after = settled(claim(), Lost("worker 2 vanished"))
 
     assert (NOW, Hold.LOST) == (after.scheduled_at, after.hold)
@@ -68,7 +68,7 @@ def test_a_crash_runs_again_at_once():
 
 
 def test_the_history_line_of_a_crash_says_in_flight():
-    """A crash is RFC 0049's "in flight", and closes its attempt as lost, without an exception's type."""
+    """Crashes are "in flight" in RFC 0049's terms, and close their attempt as lost, without an exception's type."""
     line = closed(claim(), Lost("worker 2 vanished"))
 
     assert (AttemptOutcome.LOST, "WORKER_LOST", "in_flight") == (line.outcome, line.reason, line.stage)
@@ -77,7 +77,7 @@ def test_the_history_line_of_a_crash_says_in_flight():
 
 
 def test_the_third_crash_in_a_row_is_poison():
-    """A job that has lost three workers in a row is dead with the reason POISON (D19)."""
+    """Jobs that have lost three workers in a row are dead with the reason POISON."""
     after = settled(claim(crashes=2, attempt=3), Lost("gone"))
 
     assert (State.DEAD, "POISON") == (after.state, after.reason)
@@ -87,12 +87,12 @@ def test_the_third_crash_in_a_row_is_poison():
 
 
 def test_poison_outranks_lost_in_flight():
-    """A third crash is called POISON for a task that is not idempotent too."""
+    """After a third crash the reason is POISON for tasks that are not idempotent, too."""
     assert "POISON" == settled(replace(ONCE, crashes=2), Lost("gone")).reason
 
 
 def test_a_crash_is_final_for_a_task_that_is_not_idempotent():
-    """A task that may not be repeated is dead after one crash, with the reason LOST_IN_FLIGHT."""
+    """Tasks that may not be repeated are dead after one crash, with the reason LOST_IN_FLIGHT."""
     after = settled(claim(policy=policy("3 1s catch mend", idempotent=False)), Lost("gone"))
 
     assert (State.DEAD, "LOST_IN_FLIGHT", "mend") == (after.state, after.reason, after.catch)
@@ -101,7 +101,7 @@ def test_a_crash_is_final_for_a_task_that_is_not_idempotent():
 
 
 def test_a_catch_job_survives_a_crash_whatever_its_parent_declared():
-    """A catch job runs again after a crash, although it carries the policy of a parent that may not be repeated."""
+    """Catch jobs run again after a crash, although they carry the policy of a parent that may not be repeated."""
     of = replace(CATCHING, crashes=0, policy=policy("2 1s catch mend", idempotent=False))
 
     assert State.READY == settled(of, Lost("gone")).state
@@ -111,8 +111,7 @@ def test_a_catch_job_survives_a_crash_whatever_its_parent_declared():
     ("crashes", "pause"), [(0, 0), (1, 0), (2, 4), (3, 8), (4, 16), (11, 2048), (12, 3600), (500, 3600)]
 )
 def test_a_catch_job_never_dies_of_crashes_but_is_tried_ever_more_slowly(crashes: int, pause: int):
-    """The third crash in a row makes a catch job wait for its policy's last delay, and each further one twice as long,
-    up to an hour."""
+    """From the third crash in a row on, a catch job waits for its policy's last delay, doubled up to an hour."""
     after = settled(replace(CATCHING, crashes=crashes, failures=0), Lost("gone"))
 
     assert (State.READY, "WORKER_LOST", Hold.LOST) == (after.state, after.reason, after.hold)
@@ -127,7 +126,7 @@ def test_a_policy_that_waits_longer_than_an_hour_keeps_its_delay_for_a_catch_job
 
 
 def test_a_catch_job_is_shown_as_stuck_from_the_fifth_failure_on_crashes_included():
-    """Crashes and failures of a catch job are counted together, and so is what its line says."""
+    """Crashes and failures of a catch job are counted together, also in its line."""
     third, fourth = (settled(replace(CATCHING, crashes=1, failures=n), Lost("gone")) for n in (3, 4))
 
     assert (4, 5) == (third.failures, fourth.failures)
@@ -141,7 +140,7 @@ def test_a_catch_job_is_shown_as_stuck_from_the_fifth_failure_on_crashes_include
 
 
 def test_a_snooze_waits_as_asked_and_spends_nothing():
-    """A snoozed job is due after its delay; it keeps no error, and its history says why it waits (D10)."""
+    """Snoozed jobs are due after their delay; they keep no error, and their history contains the reason of the wait."""
     after = settled(LATER, Snoozed(timedelta(minutes=30), "the bank is closed"))
 
     assert (NOW + timedelta(minutes=30), Hold.SNOOZE) == (after.scheduled_at, after.hold)
@@ -156,7 +155,7 @@ def test_a_snooze_waits_as_asked_and_spends_nothing():
 
 @pytest.mark.parametrize("hold", [Hold.RELEASE, Hold.UNKNOWN_TASK, Hold.BREAKER])
 def test_a_release_leaves_no_line_in_the_history(hold: Hold):
-    """A job that was given back was not executed: it waits as asked, and no attempt is closed (D11)."""
+    """Released jobs were not executed: they wait as asked, and no attempt is closed."""
     after = settled(LATER, Released("shutdown", seconds(15), hold))
 
     assert (None, "shutdown", NOW + seconds(15)) == (after.closed, after.note, after.scheduled_at)
@@ -171,7 +170,7 @@ UNREADABLE = Unreadable("no field 'amount'")
     [(None, 15), (0, 15), (14, 15), (15, 15), (40, 40), (60, 60), (600, 60), (839, 60), (880, 20), (899.5, 0.5)],
 )
 def test_arguments_that_cannot_be_read_wait_for_other_code(waited: float | None, look: float):
-    """The job is looked at again after as long as it has waited, 15 s to a minute, and exactly when its time is up."""
+    """Unreadable arguments are tried again after 15 s to a minute, and exactly at the end of the wait."""
     since = None if waited is None else NOW - seconds(waited)
     after = settled(replace(LATER, unreadable_at=since), UNREADABLE)
 
@@ -181,7 +180,7 @@ def test_arguments_that_cannot_be_read_wait_for_other_code(waited: float | None,
 
 
 def test_a_job_that_waits_for_other_code_says_what_does_not_fit_and_how_long_it_waits():
-    """The note has the error and the end of the wait."""
+    """Notes contain the error and the end of the wait."""
     expected = "no field 'amount'; waits until 12:15:01 UTC for a worker that can read them"
 
     assert expected == settled(LATER, UNREADABLE).note
@@ -196,7 +195,7 @@ def test_a_job_that_waits_for_other_code_says_what_does_not_fit_and_how_long_it_
     ids=["job", "catch job"],
 )
 def test_arguments_that_nobody_could_read_for_a_quarter_of_an_hour_end_the_job(of: Claim, catch: str | None):
-    """The job is dead without a retry, with its catch; a catch job has none."""
+    """After a quarter of an hour the job is dead without a retry, with its catch; a catch job has none."""
     after = settled(replace(of, unreadable_at=NOW - timedelta(minutes=15)), UNREADABLE)
 
     assert (State.DEAD, "BAD_PAYLOAD", catch) == (after.state, after.reason, after.catch)
@@ -208,7 +207,7 @@ def test_arguments_that_nobody_could_read_for_a_quarter_of_an_hour_end_the_job(o
     [("refresh:prices/k", State.DEAD), ("cron:nightly/2026-01-01T03:00:00Z", State.READY)],
 )
 def test_an_attempt_at_a_refresh_does_not_wait_for_other_code(origin: str, state: State):
-    """A refresh makes another attempt by its own schedule."""
+    """Refreshes make another attempt by their own schedule."""
     assert state is settled(replace(LATER, origin=origin), UNREADABLE).state
 
 
@@ -216,7 +215,7 @@ def test_an_attempt_at_a_refresh_does_not_wait_for_other_code(origin: str, state
     "outcome", [Released("shutdown"), Snoozed(seconds(9)), Lost("gone"), FAILED], ids=lambda each: type(each).__name__
 )
 def test_only_what_is_given_back_goes_on_with_the_wait_for_other_code(outcome: Outcome):
-    """A handler that was called has read its arguments, so the next time that they cannot be read is the first."""
+    """After a handler was called, the wait for unreadable arguments begins anew."""
     since = NOW - seconds(30)
     after = settled(replace(LATER, crashes=0, unreadable_at=since), outcome)
 
@@ -234,7 +233,7 @@ def test_an_attempt_that_is_not_counted_leaves_the_backoff_as_it_was(outcome: Ou
 
 
 def test_an_attempt_that_was_cut_off_leaves_a_line_and_spends_nothing():
-    """A job whose handler had begun is given back under the same number, and its history says what happened."""
+    """Interrupted jobs are given back under the same number, and their history contains the interruption."""
     after = settled(LATER, Released("worker 1 shut down", started=True))
 
     assert (State.READY, Hold.RELEASE, LATER.attempt - 1) == (after.state, after.hold, after.attempt)
@@ -244,7 +243,7 @@ def test_an_attempt_that_was_cut_off_leaves_a_line_and_spends_nothing():
 
 
 def test_an_attempt_that_was_cut_off_is_the_last_one_of_a_task_that_is_not_idempotent():
-    """Whether it had its effect is unknown, so it is not repeated: the job is dead, and its catch task gets it."""
+    """Interrupted attempts of tasks that are not idempotent end the job, since their effect is unknown."""
     once = claim(policy=policy("3 1s catch mend", idempotent=False))
     after = settled(once, Released("worker 1 shut down", started=True))
 
@@ -259,14 +258,14 @@ def test_an_attempt_that_was_cut_off_is_the_last_one_of_a_task_that_is_not_idemp
 
 
 def test_a_catch_job_that_was_cut_off_is_given_back_whatever_its_parent_declared():
-    """A catch job carries the policy of a parent that may not be repeated, and is repeated itself."""
+    """Catch jobs that were interrupted are repeated, although the policy of their parent forbids it."""
     of = replace(CATCHING, policy=policy("2 1s catch mend", idempotent=False))
 
     assert State.READY == settled(of, Released("shutdown", started=True)).state
 
 
 def test_a_handler_can_cancel_its_job():
-    """A job that its own handler cancels is final, without a catch, and says why."""
+    """Jobs that their own handler cancels are final, without a catch, and keep the reason."""
     after = settled(replace(LATER, policy=policy("2 1s catch mend")), Cancelled("no longer wanted"))
 
     assert (State.CANCELLED, "no longer wanted", None) == (after.state, after.note, after.catch)
@@ -282,7 +281,7 @@ def test_a_handler_can_cancel_its_job():
     ids=["bounded", "unbounded"],
 )
 def test_an_attempt_after_the_deadline_never_starts(of: Claim, expected: str):
-    """A job whose deadline passed while nobody worked is dead without a further execution (D09)."""
+    """Jobs that passed their deadline while no worker was running are dead without a further execution."""
     after = settled(of, Expired())
 
     assert (State.DEAD, "DEADLINE", None) == (after.state, after.reason, after.closed)
@@ -291,7 +290,7 @@ def test_an_attempt_after_the_deadline_never_starts(of: Claim, expected: str):
 
 @pytest.mark.parametrize(("parent", "catch"), [(None, "mend"), (3, None)])
 def test_an_expired_job_is_caught(parent: int | None, catch: str | None):
-    """The catch task hears of an expired job, unless the job is itself a catch job."""
+    """Catch tasks are enqueued for expired jobs, except for catch jobs."""
     of = claim(parent_id=parent, policy=policy("2 1s catch mend", deadline="90s"))
 
     assert catch == settled(of, Expired()).catch
@@ -308,7 +307,7 @@ def memory() -> None:
 
 
 def short_of_memory(retry: int) -> float:
-    """A backoff for which there is no memory any more, once a test has taken it away."""
+    """Return a delay, or raise MemoryError once a test has cleared `MEMORY`."""
     if not MEMORY:
         raise MemoryError
     return retry
@@ -318,7 +317,7 @@ Backoff.register("tests.settle.short_of_memory", short_of_memory)
 
 
 def test_a_lack_of_memory_does_not_end_the_job():
-    """It says nothing about the job; the worker tries again, or ends."""
+    """After a MemoryError no decision is taken about the job."""
     poor = claim(policy=policy(backoff=Backoff.named("tests.settle.short_of_memory")))
 
     MEMORY.clear()
@@ -327,13 +326,13 @@ def test_a_lack_of_memory_does_not_end_the_job():
 
 
 def test_an_end_that_is_no_failure_and_cannot_be_written_is_an_error():
-    """A snooze beyond the last date is no failure of the attempt: nothing is decided."""
+    """Snoozes beyond the last date raise an error, and no decision is taken."""
     with pytest.raises(OverflowError):
         decide(claim(), Snoozed(timedelta.max), NOW, 0.5)
 
 
 def out_of_range(retry: int) -> float:
-    """A backoff that has no delay for this retry, once a test has said so."""
+    """Return a delay, or raise KeyError once a test has cleared `MEMORY`."""
     return {1: 1.0}[retry if MEMORY else 0]
 
 

@@ -47,7 +47,7 @@ def test_what_ends_a_wait_is_decided_as_ever(outcome: Outcome, event: LifecycleE
 
 @pytest.mark.parametrize("outcome", [Released("shutdown"), Snoozed(seconds(1)), Lost("gone"), Suspended(seconds(1))])
 def test_a_waiting_attempt_has_no_worker_to_lose_it(outcome: Outcome):
-    """Nobody can give it back, snooze it, lose it or make it wait once more."""
+    """Waiting attempts cannot be given back, snoozed, lost or suspended again."""
     with pytest.raises(IllegalMove):
         decide(claim(), outcome, NOW, 0.0, state=State.WAITING)
 

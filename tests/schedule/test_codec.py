@@ -61,7 +61,7 @@ DATA = RefreshPolicy.parse(
 
 @given(POLICIES)
 def test_every_policy_is_read_back_from_its_data(policy: RefreshPolicy):
-    """The data survive JSON; spans are exact to the microsecond, and texts to the character."""
+    """Policies survive JSON; spans are exact to the microsecond, and texts to the character."""
     data = json.loads(json.dumps(policy.to_dict()))
 
     assert policy == RefreshPolicy.from_dict(data)
@@ -70,14 +70,14 @@ def test_every_policy_is_read_back_from_its_data(policy: RefreshPolicy):
 
 @given(st.lists(ACTIONS, min_size=1, max_size=3).map(tuple))
 def test_every_action_is_read_back_from_its_sentence(actions: tuple[Action, ...]):
-    """A text that would be read as something else is quoted."""
+    """Texts that would be parsed as another action are quoted."""
     policy = RefreshPolicy(on_give_up=actions)
 
     assert policy == RefreshPolicy.parse(str(policy))
 
 
 def test_a_text_that_looks_like_a_sentence_stays_a_text():
-    """The semicolon in it does not end the sentence."""
+    """Semicolons in a quoted text do not end the sentence."""
     action = Action("email", "customer", "broken; give up after 1 second")
     policy = RefreshPolicy(on_give_up=(action,))
 
@@ -86,7 +86,7 @@ def test_a_text_that_looks_like_a_sentence_stays_a_text():
 
 
 def test_defaults_are_written_too():
-    """A stored policy does not change with the defaults of a later version."""
+    """Defaults are stored, so that a policy does not change with the defaults of a later version."""
     assert {
         "version": 1,
         "schedule": None,
@@ -143,7 +143,7 @@ def changed(path: str, value: object) -> dict[str, Any]:
     ],
 )
 def test_data_that_mean_nothing_are_refused(path: str, value: object, message: str):
-    """The message names the key."""
+    """Errors name the key."""
     with pytest.raises(ScheduleError, match=message):
         RefreshPolicy.from_dict(changed(path, value))
 
@@ -163,13 +163,13 @@ def test_what_is_no_mapping_is_refused():
     ],
 )
 def test_a_word_that_is_not_known_is_refused(fields: dict[str, Any], message: str):
-    """The message lists the words that are."""
+    """Errors for an unknown word list the known ones."""
     with pytest.raises(ScheduleError, match=message):
         RefreshPolicy(**fields)
 
 
 def test_words_are_converted():
-    """A text means what the member of that value means."""
+    """Texts are converted to the member with that value."""
     schedule = Schedule(rules=(RecurrenceRule.parse("FREQ=DAILY"),), gap="skip")  # type: ignore[arg-type]
     policy = RefreshPolicy(schedule=schedule, strategy="planned_only", on_exhausted="wait_next")  # type: ignore[arg-type]
 
@@ -182,7 +182,7 @@ def test_words_are_converted():
 
 
 def test_a_gap_and_a_frequency_that_are_not_known_are_refused():
-    """The message says what would be right."""
+    """Errors list the valid values."""
     with pytest.raises(ScheduleError, match="gap is 'shift', 'skip', not 'jump'"):
         Schedule(rules=(RecurrenceRule.parse("FREQ=DAILY"),), gap="jump")  # type: ignore[arg-type]
     with pytest.raises(ScheduleError, match=r"freq is a redrive.schedule.rule.Freq, not 'DAILY'; Rule.parse reads"):
@@ -199,7 +199,7 @@ def test_a_gap_and_a_frequency_that_are_not_known_are_refused():
     ],
 )
 def test_what_could_not_be_stored_is_refused_at_once(given: dict[str, Any], problem: str):
-    """A policy whose parts have other types is refused when it is made, with what would be right."""
+    """Policies with parts of wrong types are refused when they are made, with a correct example."""
     with pytest.raises(ScheduleError, match=re.escape(problem)):
         RefreshPolicy(**given)
 

@@ -24,7 +24,7 @@ NEW_YORK = zone("America/New_York")
 
 
 def shown(text: str, at: datetime, count: int = 3) -> list[str]:
-    """The next occurrences, as New York's clocks show them."""
+    """Return the next occurrences on the wall clock of New York."""
     found = CronExpression.parse(text).since(at, NEW_YORK)
     return [f"{each.astimezone(NEW_YORK):%d %H:%M%z}" for each in itertools.islice(found, count)]
 
@@ -44,7 +44,7 @@ AUTUMN = datetime(2026, 11, 1, 4, 20, tzinfo=UTC)
     ],
 )
 def test_clock_changes_repeat_and_lose_nothing(text: str, at: datetime, expected: list[str]):
-    """What names its hour and minute fires once a day; what has a star in them counts real time."""
+    """Expressions with fixed minutes and hours fire once a day; those with a star there count elapsed time."""
     assert expected == shown(text, at)
 
 
@@ -89,7 +89,7 @@ def test_short_forms_are_long_ones(text: str, same: str):
     ],
 )
 def test_what_is_no_expression_is_refused(text: str, message: str):
-    """The error shows the expression, the field, and the forms."""
+    """Errors contain the expression, the field, and the valid forms."""
     with pytest.raises(ScheduleError, match=message):
         CronExpression.parse(text)
 
@@ -112,7 +112,7 @@ def test_instants_increase_strictly(text: str, tz: str, at: datetime):
 
 @pytest.mark.parametrize("text", ["1-2-3 * * * *", "Mon Tue", "5 * * * * 0 0"])
 def test_ftl_refuses_in_its_own_words(text: str):
-    """What FTL's parser or its cron library does not know is an error there too."""
+    """Patterns that FTL's parser or its cron library refuses are errors here, too."""
     with pytest.raises(ScheduleError):
         ftl.parse(text)
 
@@ -151,7 +151,7 @@ def test_crons_agree_with_the_minutes_of_the_clock(cron, where):
 
 
 def test_ranges_of_days_have_steps():
-    """A stepped range of days is read by numbers as by names."""
+    """Stepped ranges of days are read alike by number and by name."""
     at = datetime(2026, 1, 1, tzinfo=UTC)
     days, named = (CronExpression.parse(f"0 0 * * {each}").since(at, NEW_YORK) for each in ("1-5/2,0", "MON-FRI/2,SUN"))
     assert list(itertools.islice(days, 9)) == list(itertools.islice(named, 9))
@@ -221,7 +221,7 @@ def test_what_is_nearly_an_expression_is_read_or_refused(text):
     ],
 )
 def test_ftl_has_its_own_texts(text: str, message: str):
-    """The errors of FTL's lexer, parser and cron library, derived from their rules."""
+    """Errors are those of FTL's lexer, parser and cron library, derived from their rules."""
     with pytest.raises(ScheduleError) as refused:
         ftl.parse(text)
     assert message == str(refused.value)
@@ -247,7 +247,7 @@ def test_ftl_has_its_own_texts(text: str, message: str):
     ],
 )
 def test_ftl_has_its_own_meanings(text: str, same: str):
-    """Where FTL reads a pattern otherwise than redrive, its strict reader does so too."""
+    """Patterns that FTL reads differently from redrive are read differently by its strict reader, too."""
     at = datetime(2026, 1, 1, 12, tzinfo=UTC)
     one, other = (each.since(at, zone("UTC")) for each in (ftl.parse(text), CronExpression.parse(same)))
     assert list(itertools.islice(other, 9)) == list(itertools.islice(one, 9))
@@ -255,7 +255,7 @@ def test_ftl_has_its_own_meanings(text: str, same: str):
 
 
 def test_the_second_of_two_equal_times_may_be_the_last_occurrence():
-    """An expression with years ends with the last instant of a time that exists twice."""
+    """Expressions with years end with the last instant of a time that exists twice."""
     found = CronExpression.parse("*/30 1 1 11 * 2026").since(AUTUMN, NEW_YORK)
     assert ["01:00-0400", "01:30-0400", "01:00-0500", "01:30-0500"] == [
         f"{each.astimezone(NEW_YORK):%H:%M%z}" for each in found
@@ -263,6 +263,6 @@ def test_the_second_of_two_equal_times_may_be_the_last_occurrence():
 
 
 def test_an_expression_may_be_asked_about_the_beginning_of_time():
-    """The first year of the calendar has occurrences."""
+    """Occurrences are found in the first year of the calendar, too."""
     begin = datetime(1, 1, 1, 6, tzinfo=UTC)
     assert begin == next(CronExpression.parse("0 * * * *").since(begin, zone("UTC")))

@@ -16,7 +16,7 @@ MINUTE = timedelta(minutes=1)
 
 
 def test_answers_are_given_one_after_the_other():
-    """A failure, an answer that is too late, and a success: each attempt has its start, its end and what it led to."""
+    """Each attempt of a dry run has its start, its end and its outcome: after a failure, a timeout and a success."""
     policy = RefreshPolicy.parse("every 2 hours; allow 30 minutes; retry immediately, then after 10 minutes")
     answers = [
         SimulatedAnswer(AttemptEnd.FAILURE, 5 * MINUTE),
@@ -52,7 +52,7 @@ def test_it_ends_where_nothing_is_started_any_more():
 
 
 def test_a_schedule_that_ends_has_no_more_occurrences():
-    """Those up to its end are listed, although the attempts go on."""
+    """Occurrences are listed up to the end of the schedule, although the attempts go on."""
     policy = RefreshPolicy.parse('by rule "FREQ=HOURLY;COUNT=2" starting "2025-01-01T08:00:00"; retry after 5 hours')
 
     assert (T0, T0 + 60 * MINUTE) == dry_run(
@@ -61,7 +61,7 @@ def test_a_schedule_that_ends_has_no_more_occurrences():
 
 
 def test_occurrences_are_listed_up_to_a_limit():
-    """A refresh each second that takes hours has more of them than anybody wants to see."""
+    """Occurrences are listed up to a limit, even if a schedule of seconds has more."""
     policy = RefreshPolicy.parse("every second; allow 10 hours")
 
     assert MOST + 1 == len(dry_run(policy, [SimulatedAnswer(AttemptEnd.TIMEOUT)], start=T0).slots)

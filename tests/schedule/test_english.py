@@ -17,7 +17,7 @@ START = datetime(2026, 1, 31, 8, 30)  # noqa: DTZ001 - naive is the wall clock
 
 
 def rules(text: str) -> list[str]:
-    """The rules that a text means."""
+    """Return the rules of a text."""
     schedule = RefreshPolicy.parse(text).schedule
     return [] if schedule is None else [str(each) for each in schedule.rules]
 
@@ -146,7 +146,7 @@ def test_what(text: str, fields: dict):
     ],
 )  # fmt: skip
 def test_what_is_not_understood_is_shown_with_its_place(text: str, message: str):
-    """The line, the column, what stands there, and what could."""
+    """Errors contain the line, the column, the word, and the alternatives."""
     with pytest.raises(ScheduleSyntaxError) as refused:
         RefreshPolicy.parse(text)
     assert message in str(refused.value)
@@ -154,7 +154,7 @@ def test_what_is_not_understood_is_shown_with_its_place(text: str, message: str)
 
 
 def test_a_schedule_counts_from_where_it_is_told_to():
-    """What a person typed in counts from the day of saving; what a program says, from a day that never changes."""
+    """Schedules typed by a user count from the given start, those in a program from a fixed day."""
     today = RefreshPolicy.parse("every 2 weeks on Friday at 17:00", start=START)
     told = RefreshPolicy.parse("every 2 weeks on Friday at 17:00 starting on 2026-01-31")
 
@@ -202,7 +202,7 @@ POLICIES = st.builds(
 
 @given(POLICIES)
 def test_every_policy_is_written_and_read_back(policy: RefreshPolicy):
-    """Whatever a policy says, its sentences mean it; what no sentence says is quoted."""
+    """Every policy is written as sentences that are parsed as an equal one; parts without a sentence are quoted."""
     assert policy == RefreshPolicy.parse(str(policy))
 
 
@@ -217,7 +217,7 @@ def test_every_policy_is_written_and_read_back(policy: RefreshPolicy):
     ],
 )
 def test_what_is_rarely_said_is_written_too(text: str):
-    """A yearly rule has no sentence, and there are more failures than words for them."""
+    """Yearly rules, which have no sentence, are written, and so are failures beyond the last ordinal."""
     policy = RefreshPolicy.parse(text)
 
     assert text.splitlines()[-1] == str(policy).splitlines()[-1]
@@ -225,7 +225,7 @@ def test_what_is_rarely_said_is_written_too(text: str):
 
 
 def test_sentences_are_plain_where_there_are_such():
-    """A person reads back words, and not rules."""
+    """Schedules with a sentence are written as words, not as rules."""
     text = (
         "Refresh every month on the first and last day of the month at 00:00\n"
         "Allow 10 minutes to complete\n"
@@ -291,6 +291,6 @@ def test_an_ending_that_is_said_counts_beside_a_limit_in_time(ending: str):
     ],
 )
 def test_what_stands_in_quotes_is_read_strictly(text: str, message: str):
-    """A backslash begins an escape, and a name or a mark is not empty."""
+    """Backslashes begin an escape, and names and marks are not empty."""
     with pytest.raises(ScheduleSyntaxError, match=message):
         RefreshPolicy.parse(text)

@@ -66,7 +66,7 @@ def test_a_chain_of_timeouts_starts_when_the_plan_says(text: str):
 
 
 def test_a_retry_that_fits_exactly_is_made_between_planned_refreshes():
-    """One hour is allowed every two hours: the retry is at 09:00, not at 10:00."""
+    """With one hour allowed every two hours, the retry is at 09:00, not at 10:00."""
     policy = RefreshPolicy.parse("Refresh every 2 hours; allow 1 hour; retry 2 times")
 
     assert [T0, T0 + HOUR, T0 + 2 * HOUR] == [
@@ -76,7 +76,7 @@ def test_a_retry_that_fits_exactly_is_made_between_planned_refreshes():
 
 @pytest.mark.parametrize("sample", [0.0, 0.5, 1.0])
 def test_jitter_moves_the_whole_chain(sample: float):
-    """A planned start that jitter has put off leaves room for the same retries."""
+    """Planned starts that jitter has put off leave room for the same retries."""
     policy = RefreshPolicy.parse("Refresh every 2 hours; allow 1 hour; retry 2 times; spread starts over 10 minutes")
     put_off = 10 * MINUTE * sample
 
@@ -86,7 +86,7 @@ def test_jitter_moves_the_whole_chain(sample: float):
 
 
 def test_beyond_the_tolerance_the_real_start_counts():
-    """A start that is more than a minute late leaves no room for a retry that needs all the time."""
+    """Starts that are more than a minute late leave no room for a retry that needs all the time."""
     policy = RefreshPolicy.parse("Refresh every 2 hours; allow 1 hour; retry immediately")
     state = refresh.update(policy, RefreshState(), now=T0, at_once=False).state
 
@@ -135,7 +135,7 @@ def test_a_delay_counts_from_the_real_failure(
 
 
 def test_the_time_allowed_counts_from_the_moment_at_which_a_worker_begins():
-    """An attempt that has waited in a queue for 20 minutes has all of its time."""
+    """Attempts that have waited in a queue for 20 minutes have all of their time."""
     policy = RefreshPolicy.parse("Refresh every 2 hours; allow 10 minutes; retry after 1 minute; give up after 3 hours")
     queued = refresh.trigger(policy, RefreshState(), now=T0, uid="u").state
     begun = refresh.begun(policy, queued, now=T0 + 20 * MINUTE, uid="u")
@@ -160,7 +160,7 @@ def test_a_streak_of_failures_keeps_its_beginning():
 
 
 def test_an_attempt_that_is_not_the_present_one_does_not_begin():
-    """A superseded job that a worker takes changes nothing."""
+    """Superseded jobs that a worker claims change no state."""
     policy = RefreshPolicy()
     state = refresh.trigger(policy, RefreshState(), now=T0, uid="u").state
 

@@ -1,4 +1,4 @@
-"""Warnings: what a policy may say, but hardly means."""
+"""Warnings about policies that are valid but questionable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 
 
 def warned(text: str, now: datetime | None = NOW) -> tuple[str, ...]:
-    """What is said about a policy in English."""
+    """Return the warnings about a policy in English."""
     return RefreshPolicy.parse(text).lint(now=now)
 
 
@@ -38,7 +38,7 @@ def test_of_a_sound_policy_nothing_is_said(text: str):
 
 
 def test_retries_that_never_fit():
-    """The original of seed 004: two hours are allowed for a refresh every two hours."""
+    """If two hours are allowed for a refresh every two hours, no retry ever fits."""
     (warning,) = warned("Refresh every 2 hours; allow 2 hours; retry immediately, then after 1 minute")
 
     assert warning == (
@@ -57,7 +57,7 @@ def test_retries_that_never_fit():
     ],
 )
 def test_retries_that_take_longer_than_the_gap(strategy: str, consequence: str):
-    """What becomes of them is said too."""
+    """Warnings name the effect on retries that take longer than the gap."""
     first, *_ = warned(f"Refresh every 2 hours; allow 1 hour; retry after 1 minute, 5 minutes; {strategy}")
 
     assert first.startswith(
@@ -101,7 +101,7 @@ def test_a_window_that_ends_before_the_next_planned_refresh(span: str):
     ],
 )
 def test_retries_without_an_end(text: str, why: str):
-    """Unless it is said when to stop."""
+    """Retries without an end cause a warning, unless there is a limit in time."""
     expected = f'Nothing ends it when nothing succeeds: {why}. Say when to stop, such as "Give up after one week".'
 
     assert expected == warned(text)[-1]
@@ -116,7 +116,7 @@ def test_retries_that_are_used_up_before_the_next_planned_refresh_have_an_end():
 
 @pytest.mark.parametrize("text", ["Refresh every 2 hours", "Send a request; allow 1 minute; email ops@example.com"])
 def test_a_first_failure_that_is_final(text: str):
-    """A policy without retries and without a limit in time disables what it refreshes at the first failure."""
+    """Without retries and a limit in time, the first failure disables the refresh."""
     assert (
         (
             "The first failure is final: there are no retries, and it is disabled until an update. Say when to retry, "
@@ -215,7 +215,7 @@ def test_a_schedule_that_ends():
 
 
 def test_without_the_time_nothing_is_said_of_ends_and_nights():
-    """The rest is looked at from the start of the schedule on."""
+    """Without an instant, the end of the schedule and clock changes are not checked."""
     assert () == warned(
         'Refresh by rule "FREQ=DAILY;BYHOUR=2;COUNT=9" in Europe/Berlin starting 2020-03-24; retry after 1 minute', None
     )
@@ -234,7 +234,7 @@ def test_without_the_time_nothing_is_said_of_ends_and_nights():
     ],
 )
 def test_gaps_are_found_without_a_walk(schedule: str, shortest: timedelta, longest: timedelta):
-    """Those of nights, weekends and seasons, of schedules that occur each minute."""
+    """Gaps of nights, weekends and seasons are found in schedules that occur each minute."""
     found = RefreshPolicy.parse(schedule).schedule
 
     assert found is not None
@@ -258,7 +258,7 @@ def test_a_schedule_that_occurs_once_has_no_gaps():
     ],
 )
 def test_leaps_are_found_to_the_second(place: str, expected: tuple[str, str]):
-    """One each year, by an hour or, on Lord Howe Island, by half of one."""
+    """Clock changes are found to the second: one each year, by an hour, or by half of one on Lord Howe Island."""
     found = list(leaps(ZoneInfo(place), NOW, 2))
 
     assert expected == tuple(f"{each:%Y-%m-%d %H:%M}" for each in found[0])

@@ -1,4 +1,4 @@
-"""Every refresh policy in the README, the documentation and the examples ends as its text says."""
+"""Dry runs of every refresh policy in the README, the documentation and the examples."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ FOUND = [
 
 
 def played(policy: RefreshPolicy, ending: AttemptEnd) -> DryRun:
-    """Play a policy whose attempts all fail."""
+    """Return the dry run of a policy with attempts that all fail."""
     return dry_run(policy, itertools.repeat(SimulatedAnswer(ending), MOST), start=T0)
 
 
 def test_policies_are_found():
-    """The README has one, and the how-to pages and the examples have theirs."""
+    """Policies are found in the README, in the how-to pages and in the examples."""
     names = [str(each.id).rpartition(":")[0] for each in FOUND]
 
     assert {"README.md", "docs/how-to/keep-data-fresh.md", "docs/how-to/keep-data-fresh-managed.md"} <= set(names)
@@ -81,7 +81,7 @@ def test_policies_are_found():
 @pytest.mark.parametrize("ending", [AttemptEnd.FAILURE, AttemptEnd.TIMEOUT])
 @pytest.mark.parametrize("text", FOUND)
 def test_a_published_policy_ends_as_its_text_says(text: str, ending: AttemptEnd):
-    """A limit in time ends it when that is over, and not before; without one the last listed retry ends it."""
+    """Policies with a limit in time end with it, and others with the last listed retry."""
     policy = RefreshPolicy.parse(text)
     seen = played(policy, ending)
     assert seen.state.disabled_until_update, f"it has not ended after {MOST} failures"
@@ -107,7 +107,7 @@ def test_the_policy_of_the_readme_goes_on_for_a_week():
 
 
 def test_a_daily_refresh_without_retries_goes_on_for_a_week():
-    """One attempt a day, at 9 AM, until no more than a week has passed."""
+    """Without retries there is one attempt a day, at 9 AM, for at most a week."""
     policy = RefreshPolicy.parse("Refresh every day at 9 AM; Give up after one week without success")
     seen = played(policy, AttemptEnd.FAILURE)
 

@@ -72,7 +72,7 @@ EVENTS = st.lists(
 
 
 def moved(policy: RefreshPolicy, state: RefreshState, event: str, now: datetime, **given: Any) -> RefreshTransition:
-    """What an event leads to; answers are those of the attempt that runs."""
+    """Return the transition for an event; results are those of the running attempt."""
     uid = state.attempt_uid or "none"
     new = f"u{state.attempts_since_success}-{now.isoformat()}"
     if event == "pause":
@@ -129,7 +129,7 @@ def test_what_holds_in_every_history(policy: RefreshPolicy, events: list[tuple[s
 
 @given(POLICIES, st.timedeltas(timedelta(0), timedelta(days=30)))
 def test_a_late_sweep_changes_nothing(policy: RefreshPolicy, late: timedelta):
-    """A timeout happens at its deadline, and what it leads to was written down at the start."""
+    """Timeouts happen at their deadline, with the effect that was written at the start."""
     started = refresh.trigger(policy, RefreshState(), now=T0, uid="u1").state
     swept = refresh.sweep(policy, started, now=started.deadline_at + late)
 
@@ -148,7 +148,7 @@ def test_an_answer_with_another_token_changes_nothing():
 
 
 def test_the_other_side_may_ask_for_more_time_and_not_for_less():
-    """A retry comes after its delay and after what the other side wants, whichever is later."""
+    """Retries start after their delay or after the hint, whichever is later."""
     policy = RefreshPolicy(delays=(HOUR, HOUR))
     running = refresh.trigger(policy, RefreshState(), now=T0, uid="u1").state
 
@@ -164,7 +164,7 @@ HOURLY = Schedule(rules=(RecurrenceRule.parse("FREQ=HOURLY"),))
 @pytest.mark.parametrize("strategy", list(Strategy))
 @pytest.mark.parametrize("delays", [(HOUR / 4,) * 2, ()])
 def test_nothing_is_started_before_the_end_of_a_hint(strategy: Strategy, delays: tuple[timedelta, ...]):
-    """The other side wants to be left alone for five hours: planned refreshes before that are passed over."""
+    """Planned refreshes before the end of a hint are skipped."""
     policy = RefreshPolicy(
         schedule=HOURLY, delays=delays, strategy=strategy, give_up_after=timedelta(days=7), timeout=MINUTE
     )
@@ -187,7 +187,7 @@ def test_a_hint_within_the_delay_changes_nothing():
 
 @pytest.mark.parametrize("delays", [(), (MINUTE, MINUTE)])
 def test_a_limit_in_time_is_the_end_that_counts(delays: tuple[timedelta, ...]):
-    """When the listed retries are used up, it waits for the next planned refresh until the limit is over."""
+    """After the listed retries, a refresh with a limit waits for the next planned one until the limit has passed."""
     policy = RefreshPolicy(schedule=HOURLY, delays=delays, give_up_after=3 * HOUR, timeout=MINUTE)
     state, now, moves = RefreshState(), T0, []
     state = refresh.trigger(policy, state, now=now, uid="u").state
@@ -211,7 +211,7 @@ def test_a_limit_in_time_is_the_end_that_counts(delays: tuple[timedelta, ...]):
     ],
 )
 def test_without_a_limit_or_a_schedule_exhausted_retries_are_the_end(fields: dict[str, Any]):
-    """So they are where that is said, or where retries have no end."""
+    """Exhausted retries end a refresh without a limit or a schedule, or if its policy requires that."""
     assert Exhausted.GIVE_UP is RefreshPolicy(**fields).on_exhausted
 
 
@@ -228,7 +228,7 @@ def test_the_end_of_the_schedule_is_the_reason_where_nothing_is_left_to_wait_for
 
 
 def test_a_trigger_starts_what_is_paused_and_not_what_is_disabled():
-    """A person wants it now; one that was given up wants an update first."""
+    """Triggers start a paused refresh, and not one that was given up."""
     paused = refresh.pause(RefreshState()).state
     disabled = RefreshState(disabled_until_update=True, disabled_reason="no")
 
@@ -248,7 +248,7 @@ def test_a_retry_that_became_due_in_a_pause_is_made_after_it():
 
 
 def test_the_last_refresh_that_was_missed_completes():
-    """Where the one that is too late was the last one of its schedule, nothing is left to wait for."""
+    """After the last occurrence of its schedule was missed, a refresh is completed."""
     policy = RefreshPolicy(schedule=FEW, catch_up=MINUTE)
     state = refresh.update(policy, RefreshState(), now=T0, at_once=False).state
     late = refresh.start(policy, state, now=T0 + timedelta(days=1), uid="u")
@@ -257,7 +257,7 @@ def test_the_last_refresh_that_was_missed_completes():
 
 
 def test_a_start_on_demand_is_not_missed():
-    """An update starts at once, however late the program comes to it."""
+    """Updates start at once, however late the start is carried out."""
     policy = RefreshPolicy(schedule=DAILY, catch_up=MINUTE)
     state = refresh.update(policy, RefreshState(), now=T0).state
 
@@ -309,7 +309,7 @@ def test_what_comes_within_its_jitter_is_not_late():
 
 
 def test_without_jitter_a_late_refresh_starts_at_once():
-    """Who spreads nothing wants nothing put off."""
+    """Without jitter no late refresh is postponed."""
     policy = RefreshPolicy(schedule=DAILY)
     waiting = refresh.update(policy, RefreshState(), now=T0, at_once=False).state
 
@@ -328,7 +328,7 @@ def test_a_retry_that_is_late_and_a_start_on_demand_are_not_put_off():
 
 
 def test_one_that_may_not_be_so_late_is_left_out_and_not_put_off():
-    """What catch_up says comes first; also of one that was put off and is late again."""
+    """Late refreshes beyond ``catch_up`` are skipped, also those that were postponed."""
     policy = RefreshPolicy(schedule=DAILY, jitter=MINUTE, catch_up=HOUR)
     waiting = refresh.update(policy, RefreshState(), now=T0, at_once=False).state
     late = refresh.start(policy, waiting, now=waiting.planned_at + HOUR, uid="u", sample=1.0)
@@ -342,7 +342,7 @@ def test_one_that_may_not_be_so_late_is_left_out_and_not_put_off():
 
 
 def test_a_sweep_of_a_pause_gives_nothing_up():
-    """Nobody could have refreshed it."""
+    """Sweeps give up no paused refresh."""
     policy = RefreshPolicy(schedule=DAILY, give_up_after=MINUTE, delays=(HOUR,))
     state = RefreshState(failing_since=T0, refresh_at=T0 + HOUR, attempt_no=1)
 
@@ -372,7 +372,7 @@ def test_a_sweep_of_a_pause_gives_nothing_up():
     ],
 )
 def test_a_policy_that_contradicts_itself_is_refused(fields: dict, message: str):
-    """The message names the field."""
+    """Errors name the field."""
     with pytest.raises(ScheduleError, match=message):
         RefreshPolicy(**fields)
 
@@ -390,7 +390,7 @@ def test_a_policy_that_contradicts_itself_is_refused(fields: dict, message: str)
     ],
 )
 def test_an_action_that_says_too_little_is_refused(fields: tuple[str, ...], message: str):
-    """It needs somebody to be told, or a text to be marked with."""
+    """Actions need a recipient, or a text for the mark."""
     with pytest.raises(ScheduleError, match=message):
         Action(*fields)
 
@@ -411,7 +411,7 @@ def test_spans_may_be_text_and_numbers():
 
 
 def test_a_hint_may_be_text():
-    """The wait that the other side asks for is read like every duration."""
+    """Hints are parsed like every duration."""
     policy = RefreshPolicy(delays=("1m",))
     started = refresh.trigger(policy, RefreshState(), now=T0, uid="u").state
     assert T0 + HOUR == refresh.failure(policy, started, now=T0, uid="u", retry_after="1h").state.refresh_at
@@ -443,7 +443,7 @@ RUNNING = RefreshState(attempt_uid="u", deadline_at=T0, started_at=T0, attempt_n
     ids=itertools.count(),
 )
 def test_an_instant_has_a_time_zone(name: str, call: Callable[[Any], object]):
-    """A naive datetime, and what is no datetime, is refused by one clear error that names the argument."""
+    """Naive datetimes and other types are refused by an error that names the argument."""
     with pytest.raises(ScheduleError, match=rf"^{name}=datetime\.datetime\(2026, 3, 28, 12, 0\) has no time zone"):
         call(NAIVE)
     with pytest.raises(ScheduleError, match=f"^{name}='today' is no instant"):

@@ -29,24 +29,24 @@ NEW = RefreshState()
 
 
 def clock(hour: int, minute: int = 0) -> datetime:
-    """An instant of the day of `T0`, which is at noon."""
+    """Return an instant on the day of `T0`, which is at noon."""
     return T0.replace(hour=hour, minute=minute)
 
 
 def replanned(policy: RefreshPolicy, state: RefreshState, now: datetime, sample: float = 0.0) -> RefreshState:
-    """The state under another policy."""
+    """Return the state under another policy."""
     move = refresh.replan(policy, state, now=now, sample=sample)
     assert RefreshTransition(move.state, RefreshOutcome.REPLANNED) == move
     return move.state
 
 
 def waiting(policy: RefreshPolicy = EVERY_2, now: datetime = T0) -> RefreshState:
-    """One that waits for its first planned refresh."""
+    """Return a state that waits for its first planned refresh."""
     return refresh.update(policy, NEW, now=now, at_once=False).state
 
 
 def running(policy: RefreshPolicy = EVERY_2, now: datetime = T0) -> RefreshState:
-    """One that runs."""
+    """Return a state with a running attempt."""
     return refresh.trigger(policy, NEW, now=now, uid="u").state
 
 
@@ -67,7 +67,7 @@ def test_a_sweep_gives_what_was_projected_anew():
 
 
 def test_what_runs_may_be_given_up_at_its_deadline_now():
-    """The new policy has no retries: nothing follows a timeout."""
+    """Under a policy without retries, the timeout of the running attempt gives up."""
     once = RefreshPolicy(schedule=EVERY_3.schedule)
     after = replanned(once, running(), T0)
 
@@ -83,7 +83,7 @@ def test_a_retry_keeps_its_time():
 
 
 def test_what_was_asked_for_keeps_its_time():
-    """A person has saved it, and it starts at once under any policy."""
+    """Starts at once after an update keep their time under any policy."""
     wanted = refresh.update(EVERY_2, NEW, now=clock(12, 1)).state
 
     assert replace(wanted, planned_at=clock(15)) == replanned(EVERY_3, wanted, clock(12, 2))
@@ -124,7 +124,7 @@ def test_what_is_disabled_stays_so():
 
 
 def test_what_had_come_to_its_end_is_planned_again():
-    """The new schedule has something to come; one that has not changes nothing."""
+    """Completed refreshes are planned again if the new schedule has an occurrence."""
     completed = waiting(OVER)
 
     assert completed.completed
@@ -143,7 +143,7 @@ def test_what_had_no_schedule_is_planned():
 
 @pytest.mark.parametrize("without", [BY_HAND, OVER])
 def test_what_loses_its_schedule_gets_it_back_with_the_next_one(without: RefreshPolicy):
-    """It counts as completed meanwhile."""
+    """Without a schedule a refresh counts as completed until it gets one again."""
     lost = replanned(without, waiting(now=clock(13)), clock(13))
 
     assert (None, None, True) == (lost.refresh_at, lost.planned_at, lost.completed)
@@ -151,7 +151,7 @@ def test_what_loses_its_schedule_gets_it_back_with_the_next_one(without: Refresh
 
 
 def test_what_was_never_updated_stays_so():
-    """A row that nobody has saved is never due."""
+    """Rows without an update are never due."""
     assert replanned(EVERY_3, NEW, T0) == NEW
 
 
@@ -163,7 +163,7 @@ def test_a_pause_goes_on():
 
 
 def test_a_clock_that_went_back_stands_still():
-    """An occurrence before the last start is none to wait for."""
+    """Occurrences before the last start are not planned again."""
     done = refresh.success(EVERY_2, running(now=clock(15, 30)), now=clock(15, 40), uid="u").state
 
     assert clock(18) == replanned(EVERY_3, done, T0 - 9 * HOUR).refresh_at

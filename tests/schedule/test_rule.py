@@ -20,12 +20,12 @@ from redrive.schedule import RecurrenceRule
     ],
 )
 def test_a_rule_is_written_as_it_was(text: str):
-    """What was read in its usual order comes out again."""
+    """Rules in the usual order are written as they were read."""
     assert text == str(RecurrenceRule.parse(text))
 
 
 def test_case_order_blanks_and_doubles_do_not_matter():
-    """A rule is the same in small letters, with its name, in another order, and with a value said twice."""
+    """Rules are equal in lower case, with their name, in another order, and with a repeated value."""
     assert RecurrenceRule.parse("FREQ=DAILY;BYHOUR=6,16") == RecurrenceRule.parse(" RRULE:byhour=16,6,6;freq=daily; ")
 
 
@@ -56,6 +56,6 @@ def test_an_end_without_a_time_is_the_end_of_that_day():
     ],
 )
 def test_what_a_rule_cannot_say_is_refused(text: str, message: str):
-    """The error shows the rule, the part, and what would be right."""
+    """Errors contain the rule, the part, and the valid values."""
     with pytest.raises(ScheduleError, match=message):
         RecurrenceRule.parse(text)

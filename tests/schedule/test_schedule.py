@@ -25,7 +25,7 @@ DAYS = ["MO", "TU", "WE", "TH", "FR", "SA", "SU"]
 
 
 def first(schedule: Schedule, count: int, at: datetime | None = None) -> list[datetime]:
-    """The first occurrences from an instant on."""
+    """Return the first occurrences from an instant on."""
     return list(itertools.islice(schedule.since(at or datetime(2000, 1, 1, tzinfo=UTC)), count))
 
 
@@ -111,7 +111,7 @@ def test_instants_increase_strictly_wherever_they_are_asked_for(text: str, tz: s
     st.lists(st.integers(0, 3 * 86400), min_size=2, max_size=6),
 )
 def test_what_was_asked_before_changes_no_answer(text: str, tz: str, around: list[datetime], steps: list[int]):
-    """A schedule remembers its last answers; one that was never asked gives the same."""
+    """Schedules with cached answers give the same answers as those without."""
     try:
         schedule = Schedule(start=START, rules=(RecurrenceRule.parse(text),), tz=tz)
     except ScheduleError:
@@ -133,7 +133,7 @@ def test_the_same_hour_that_comes_twice_has_two_answers():
 
 
 def test_what_is_remembered_is_no_part_of_the_value():
-    """A schedule that was asked equals one that was not, looks like it, and travels like it."""
+    """Cached answers do not change equality, representation or pickling."""
     asked, fresh = Schedule.cron("@daily"), Schedule.cron("@daily")
     asked.next(datetime(2026, 1, 1, tzinfo=UTC))
 
@@ -158,7 +158,7 @@ class Asked:
 
 
 def test_the_same_question_is_answered_without_a_search():
-    """A start asks about now and about its deadline; whoever starts the next key asks the same."""
+    """Repeated queries, as for now and for the deadline of each key, are answered without a search."""
     schedule = Schedule.cron("*/30 * * * *")
     asked = Asked(schedule)
     at = datetime(2026, 1, 1, 12, 5, tzinfo=UTC)
@@ -178,7 +178,7 @@ def test_the_same_question_is_answered_without_a_search():
     st.timedeltas(timedelta(0), timedelta(days=40)),
 )
 def test_the_last_occurrence_is_that_of_a_walk(text: str, tz: str, at: datetime, number: int, beyond: timedelta):
-    """Those between two instants are walked, and the last one of them is found without that."""
+    """Bisection finds the last of the occurrences between two instants."""
     try:
         schedule = Schedule(start=START, rules=(RecurrenceRule.parse(text),), tz=tz)
     except ScheduleError:
@@ -283,7 +283,7 @@ def test_a_day_that_is_left_out_altogether_has_its_occurrence_a_day_later():
     ],
 )
 def test_a_schedule_that_means_nothing_is_refused(parts: dict, message: str):
-    """It says what is wrong when it is made, and after a bounded search."""
+    """Errors are raised when the schedule is made, after a bounded search."""
     given_parts = {**parts, "rules": tuple(RecurrenceRule.parse(each) for each in parts.get("rules", ()))}
     with pytest.raises(ScheduleError, match=message):
         Schedule(**given_parts)
@@ -309,7 +309,7 @@ def test_positions_choose_among_what_a_fast_rule_gives():
 
 
 def test_a_schedule_may_be_asked_about_the_beginning_of_time():
-    """The year 1 has no margin before it."""
+    """Queries about the year 1 work, although there is no margin before it."""
     schedule = Schedule(start=datetime(1, 1, 1), rules=(RecurrenceRule.parse("FREQ=DAILY;COUNT=1"),))  # noqa: DTZ001 - the same
     assert [datetime(1, 1, 1, tzinfo=UTC)] == first(schedule, 2, datetime(1, 1, 1, tzinfo=UTC))
 
@@ -380,7 +380,7 @@ def test_steps_of_more_than_a_day_meet_each_half_of_the_year():
 
 
 def test_minutes_may_come_with_a_change_of_the_clock():
-    """What begins at whole hours is at half past when Lord Howe Island's clocks are advanced by half an hour."""
+    """Periods that begin at full hours begin at half past after a clock change of half an hour on Lord Howe Island."""
     schedule = Schedule(
         start=datetime(2026, 6, 1),  # noqa: DTZ001 - naive is the wall clock
         rules=(RecurrenceRule.parse("FREQ=MINUTELY;INTERVAL=60;BYMINUTE=30"),),
@@ -431,7 +431,7 @@ def test_hours_without_a_start_are_counted_from_midnight(text: str, hours: set[i
 @example(("Australia/Lord_Howe", datetime(2026, 10, 3, 12, tzinfo=UTC)), {15, 45}, set())
 @example(("Australia/Lord_Howe", datetime(2026, 4, 4, 12, tzinfo=UTC)), {15, 45}, {1, 2})
 def test_minutes_of_an_hourly_rule_are_those_of_the_clock(where, minutes: set[int], hours: set[int]):
-    """A walk over all minutes finds the same occurrences, whenever the rule began and whatever the clock was before."""
+    """Expanding all minutes finds the same occurrences, whatever the start and the offset before."""
     tz, begin = where
     by_hour = f";BYHOUR={','.join(map(str, sorted(hours)))}" if hours else ""
     rule = RecurrenceRule.parse(f"FREQ=HOURLY;BYMINUTE={','.join(map(str, sorted(minutes)))}{by_hour}")
@@ -457,7 +457,7 @@ def test_minutes_of_an_hourly_rule_are_those_of_the_clock(where, minutes: set[in
     ],
 )
 def test_an_exception_in_a_gap_excludes_what_is_made_up_for_it_alone(parts, excluded: str, expected: list[str]):
-    """A time that does not exist is excluded where it is due, and not the real time that stands for it."""
+    """Exceptions in a gap exclude the shifted occurrence, and not the real one at the same instant."""
     night = datetime(2026, 3, 8)  # noqa: DTZ001 - naive is the wall clock
 
     def local(text: str) -> datetime:
@@ -477,7 +477,7 @@ def test_an_exception_in_a_gap_excludes_what_is_made_up_for_it_alone(parts, excl
 
 
 def test_a_count_counts_what_is_excluded():
-    """An exception in a gap uses up one of the occurrences of a rule with an end."""
+    """Excluded occurrences in a gap count for ``COUNT``."""
     start = datetime(2026, 3, 7, 2, 30)  # noqa: DTZ001 - naive is the wall clock
     gap = start + timedelta(days=1)
     rule = RecurrenceRule.parse("FREQ=DAILY;COUNT=3")
@@ -487,6 +487,6 @@ def test_a_count_counts_what_is_excluded():
 
 @pytest.mark.parametrize("given", [{"start": "2026-01-01"}, {"times": ("16:30",)}])
 def test_text_is_no_time(given: dict[str, object]):
-    """What is no datetime is refused by name, with what would be right."""
+    """Values that are not datetimes are refused by name, with a correct example."""
     with pytest.raises(ScheduleError, match="is no time: write datetime"):
         Schedule(crons=(CronExpression.parse("0 3 * * *"),), **given)

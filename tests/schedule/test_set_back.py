@@ -37,7 +37,7 @@ DISABLED = refresh.failure(POLICY, RUNNING, now=AHEAD, uid="u", permanent="no").
     ],
 )
 def test_what_waits_for_an_instant_far_ahead_is_reckoned_anew(state: RefreshState, fields: dict[str, object]):
-    """A planned refresh is the next one; what runs or has failed goes on as if it had happened just now."""
+    """After the clock was set back, planned refreshes are planned anew, and attempts count as having happened now."""
     move = refresh.set_back(POLICY, state, now=T0)
 
     assert RefreshOutcome.REPLANNED is move.outcome
@@ -61,7 +61,7 @@ def test_what_is_not_ahead_stays(state: RefreshState):
 
 
 def test_without_a_schedule_there_is_nothing_to_plan():
-    """A refresh on demand that has completed nothing waits for the next demand."""
+    """Without a schedule a completed refresh on demand waits for the next demand."""
     assert RefreshOutcome.NOTHING is refresh.set_back(RefreshPolicy(), RefreshState(completed=True), now=T0).outcome
 
 

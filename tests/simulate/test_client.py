@@ -38,7 +38,7 @@ def really(policy: Policy, calls: int) -> list[int]:
 
 
 def simulated(client: PolicyClient, calls: int) -> list[int]:
-    """The same, simulated."""
+    """Return the attempts of the same calls, simulated."""
     fate, seen, now = iter(FATE), [], 0.0
     for _ in range(calls):
         seen.append(0)
@@ -67,7 +67,7 @@ def simulated(client: PolicyClient, calls: int) -> list[int]:
     ids=repr,
 )
 def test_a_simulated_budget_grants_what_a_real_one_grants(shared):
-    """A hundred calls make the same attempts as they do in a program, whatever the kind of the budget."""
+    """For each kind of budget, a hundred calls make the same attempts as in a program."""
     with isolated():
         budget("target", shared)
         real = really(POLICY.with_(budget="target"), 100)
@@ -77,7 +77,7 @@ def test_a_simulated_budget_grants_what_a_real_one_grants(shared):
 
 
 def test_a_simulated_breaker_refuses_what_a_real_one_refuses():
-    """A hundred calls are sent or refused as they are in a program."""
+    """For each breaker, a hundred calls are sent or refused as in a program."""
     settings = BreakerSettings(volume_threshold=10, sleep_window="3s")
     with isolated():
         breaker("target", settings)
@@ -88,7 +88,7 @@ def test_a_simulated_breaker_refuses_what_a_real_one_refuses():
 
 
 def test_a_simulated_stack_is_called_as_often_as_a_real_one():
-    """Three layers in one process make three calls of the innermost function, as the scenario says."""
+    """Three layers in one process make three calls of the innermost function, as in the scenario."""
     calls = 0
 
     @redrive.retry(Policy(on=ConnectionError))
@@ -114,7 +114,7 @@ def test_a_simulated_stack_is_called_as_often_as_a_real_one():
 
 
 def test_a_hedge_is_asked_of_the_budget():
-    """A copy costs what a retry does; without a budget it is free."""
+    """Hedges cost as much as a retry; without a budget they are free."""
     spent = PolicyClient(POLICY, RatioBudget(0, minimum=0.1))
 
     assert [True, False] == [spent.afford(0.0), spent.afford(0.0)]

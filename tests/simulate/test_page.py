@@ -33,7 +33,7 @@ ONE = {
 
 
 def part(name: str) -> str:
-    """What stands on the page for a scenario."""
+    """Return the part of the page for a scenario."""
     return PAGE.read_text().partition(f"<!-- {name}: ")[2].partition("-->\n\n")[2].partition("\n\n<!-- end -->")[0]
 
 
@@ -48,7 +48,7 @@ def test_the_page_and_the_drawing_are_what_the_benchmark_makes(name):
 
 @pytest.mark.parametrize("name", ONE)
 def test_a_row_of_the_page_is_what_the_benchmark_makes(name):
-    """One contender of each scenario that takes long has, with one seed, figures within the spread on the page."""
+    """For each slow scenario, one contender has, with one seed, figures within the spread on the page."""
     whole = scenario(name)
     trouble = replace(whole, contenders=tuple(each for each in whole.contenders if each.name == ONE[name]))
     _, (contender, *row) = cells(run(trouble))
@@ -65,7 +65,7 @@ def _within(value: float, known: list[float]) -> bool:
 
 @pytest.mark.parametrize("each", SCENARIOS, ids=lambda each: each.name)
 def test_no_row_has_changed_since_the_page_was_made(each):
-    """With few clients every row is what it was to six digits; else: ``python -m benchmarks.quality --docs``."""
+    """With few clients every row is unchanged to six digits; otherwise run ``python -m benchmarks.quality --docs``."""
     assert known(each) == rows(each)
 
 
@@ -100,5 +100,5 @@ def test_each_target_is_about_a_figure_that_there_is():
 
 
 def test_the_formulas_of_others_are_checked_where_they_are_installed():
-    """One line for each library says whether it was asked."""
+    """Each library has a line that shows whether it was compared."""
     assert ["tenacity", "stamina"] == [line.split()[0] for line in checked()]

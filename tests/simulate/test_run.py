@@ -39,7 +39,7 @@ def test_a_figure_has_the_spread_of_its_seeds():
 
 
 def test_a_guest_stands_beside_the_others():
-    """The contenders of the scenario come first."""
+    """Contenders of the scenario come first."""
     finding = run(scenario("pushback"), [MINE], clients=3)
 
     assert [*(each.name for each in scenario("pushback").contenders), "mine"] == [row.contender for row in finding.rows]
@@ -56,7 +56,7 @@ def test_each_scenario_measures_a_policy_with_everything(each):
 
 
 def test_an_unknown_scenario_is_named_with_those_that_there_are():
-    """One line says what would be right."""
+    """Errors for unknown scenarios list the known ones."""
     with pytest.raises(ConfigurationError, match="there is no scenario 'storm'; there are contention, outage, "):
         scenario("storm")
 
@@ -69,7 +69,7 @@ def test_nobody_is_not_simulated(clients, seeds):
 
 
 def test_a_figure_that_is_not_there_is_a_key_error_with_the_names():
-    """A misspelt row or column is answered with the right ones."""
+    """Errors for a misspelt row or column list the right ones."""
     with pytest.raises(KeyError, match="the columns"):
         run(scenario("pushback"), [MINE], clients=1, alone=True).figure("mine", "calls to early")
 
@@ -78,12 +78,12 @@ def test_a_figure_that_is_not_there_is_a_key_error_with_the_names():
 
 
 def test_a_policy_takes_the_defaults_of_the_process():
-    """What fails in a simulation is retried, whatever the policy names; the deadline is that of a call."""
+    """Failures in a simulation are retried, whatever the policy names; the deadline is that of a call."""
     assert Policy(on=Exception, attempts=2).in_process() == MINE.policy
 
 
 def test_a_key_stands_for_the_defaults_of_its_kind():
-    """Nothing is registered in a simulation."""
+    """Keys stand for the defaults, since a simulation has no registry."""
     keyed = of_policy("keyed", Policy(on=OSError, idempotent=True, budget="b", breaker="c", hedge="d"))
 
     assert (RatioBudget(), BreakerSettings(), None) == (keyed.budget, keyed.breaker, keyed.hedge)
@@ -109,7 +109,7 @@ def test_who_retries_without_end_keeps_the_delays():
 
 
 def test_things_happen_in_the_order_of_their_instants():
-    """What falls on one instant happens in the order in which it was asked for."""
+    """Events at one instant happen in the order in which they were scheduled."""
     loop, seen = Loop(), []
     for name, after in (("c", 2.0), ("a", 1.0), ("b", 1.0)):
         loop.after(after, lambda name=name: seen.append((name, loop.now)))
@@ -119,7 +119,7 @@ def test_things_happen_in_the_order_of_their_instants():
 
 
 def test_a_run_ends_before_an_instant():
-    """What is later stays for the next run."""
+    """Later events stay for the next run."""
     loop, seen = Loop(), []
     loop.after(1.0, lambda: seen.append(1))
 
@@ -128,7 +128,7 @@ def test_a_run_ends_before_an_instant():
 
 
 def test_a_load_is_counted_by_slices():
-    """A slice holds its beginning and not its end."""
+    """Slices contain their beginning and not their end."""
     load = Load(0.5)
     for at in (0.0, 0.1, 0.5, 1.2):
         load.arrive(at)
@@ -138,5 +138,5 @@ def test_a_load_is_counted_by_slices():
 
 
 def test_a_quantile_is_one_of_the_values():
-    """The largest one is not exceeded by anything."""
+    """Quantiles of 1 are the largest value."""
     assert [1, 3, inf] == [quantile([3, 1, inf], share) for share in (0.0, 0.5, 1.0)]
