@@ -1,18 +1,18 @@
-"""Who takes part: redrive's defaults, those of the two libraries most used in Python, and the textbook. PURE.
+"""The policies that a scenario compares: defaults of redrive and of two other libraries, and the textbook. PURE.
 
 =============  ===================================================================================================
-contender      what it is
+contender      policy
 =============  ===================================================================================================
-no retries     one attempt: what a scenario costs by itself
+no retries     one attempt: the cost of a scenario by itself
 redrive        ``Policy(on=...)``: 3 attempts, 100 ms doubling to 5 s under full jitter, 45 s in all
 tenacity       ``@tenacity.retry``: without end, without a wait
 stamina        ``@stamina.retry(on=...)``: 10 attempts, ``min(5, 0.1 * 2 ** (n - 1) + uniform(0, 1))``, 45 s
 exponential    3 attempts, 100 ms doubling to 5 s without jitter
 =============  ===================================================================================================
 
-The formulas of the others are those that they publish; ``python -m benchmarks.quality`` compares them with the
-installed libraries. A scenario changes what it must change and no more (`Contender.without_end`): a herd that gives up
-after three attempts is no herd.
+The formulas of the libraries are those that they publish; ``python -m benchmarks.quality`` compares them with the
+installed libraries. A scenario changes a policy only where it must (`Contender.without_end`): clients that give up
+after three attempts would not form a herd.
 """
 
 from __future__ import annotations
@@ -54,42 +54,42 @@ class Contender:
     timeout: float | None = None
 
     def open(self) -> SimulatedClient:
-        """One process that has made no call yet."""
+        """Return a client: one process that has made no call yet."""
         if self.policy is not None:
             return PolicyClient(self.policy, self.budget, self.breaker)
         return FormulaClient(self.wait or _no_wait, self.attempts, self.timeout)
 
     @property
     def yields(self) -> bool:
-        """Whether it leaves the retrying to a retrying call above it."""
+        """Return True if the policy leaves retries to a retrying call above it."""
         return self.policy is not None and self.policy.nested == "outer"
 
     def without_end(self) -> Contender:
-        """The same delays, as often as they are needed."""
+        """Return the same delays without a limit of attempts."""
         if self.policy is None:
             return self if self is NONE else replace(self, attempts=None, timeout=None)
         return replace(self, policy=self.policy.with_(attempts=None, deadline="1d"))
 
     def with_budget(self, budget: Budget) -> Contender:
-        """The same behind a budget."""
+        """Return the same policy behind a budget."""
         said = f"{type(budget).__name__}({_numbers(budget)})"
         return replace(self, name=f"{self.name} + {said}", budget=budget)
 
     def with_breaker(self, breaker: BreakerSettings) -> Contender:
-        """The same behind a circuit breaker."""
+        """Return the same policy behind a circuit breaker."""
         return replace(self, name=f"{self.name} + breaker", breaker=breaker)
 
 
 def of_policy(name: str, policy: Policy) -> Contender:
-    """A policy of redrive as a contender.
+    """Return a contender for a policy of redrive.
 
-    What fails in a simulation is whatever the policy retries, so ``on`` is not looked at; all else counts. A budget, a
-    breaker or a hedge that is named by a key is not registered here: a budget is taken as ``RatioBudget()`` and a
-    breaker as ``BreakerSettings()``, and a hedge by key is left out.
+    Failures in a simulation are always those that the policy retries, so ``on`` has no effect. A budget, a breaker or a
+    hedge that is named by a key is not registered here: a budget is taken as ``RatioBudget()``, a breaker as
+    ``BreakerSettings()``, and a hedge by key is left out.
 
     Args:
-        name: as it shall stand in tables.
-        policy: in any form; what it leaves to the place is taken as in process.
+        name: its name in tables.
+        policy: in any form, with the defaults of calls in process.
     """
     shared = {field: getattr(policy, field) for field in ("budget", "breaker", "hedge")}
     plain = policy.with_(on=Exception, on_result=None, **dict.fromkeys(shared)).in_process()
