@@ -11,7 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-__all__ = ["Seam", "in_process"]
+__all__ = ["Seam", "composed_schedules", "in_process", "policy_from_dict", "policy_operators", "policy_to_dict"]
 
 
 class Seam:
@@ -37,3 +37,15 @@ class Seam:
 
 in_process = Seam("redrive.retrying.runner:RUNNER")
 """Carries out calls in this process: `redrive.policy.call_methods.Runner`."""
+
+policy_operators = Seam("redrive.policy.algebra:OPERATORS")
+"""The operators on policies by their sign. Combinations are policies, so their module imports that of the policy."""
+
+policy_to_dict = Seam("redrive.policy.codec:policy_to_dict")
+"""Writes a policy as JSON-able data. The codec imports the policy, because it builds policies."""
+
+policy_from_dict = Seam("redrive.policy.codec:policy_from_dict")
+"""Reads a policy from JSON-able data."""
+
+composed_schedules = Seam("redrive.policy.compose:COMPOSED")
+"""The schedules made of schedules, by their kind. They are backoffs, so their module imports that of the backoff."""

@@ -13,10 +13,14 @@ __all__ = ["hanging", "visible"]
 
 _UNSAFE = re.compile(
     "["
-    "\\x00-\\x1f\\x7f-\\x9f"  # control characters: C0, DEL, C1
-    "\\u2028\\u2029"  # line and paragraph separator
-    "\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069"  # bidirectional controls
-    "\\ud800-\\udfff\\ufffe\\uffff"  # no characters: a stream in UTF-8, or XML, cannot hold them
+    # Control characters: C0, DEL, C1.
+    "\\x00-\\x1f\\x7f-\\x9f"
+    # Line and paragraph separator.
+    "\\u2028\\u2029"
+    # Bidirectional controls.
+    "\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069"
+    # No characters: a stream in UTF-8, or XML, cannot hold them.
+    "\\ud800-\\udfff\\ufffe\\uffff"
     "]"
 )
 

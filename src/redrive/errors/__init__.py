@@ -169,5 +169,6 @@ __all__ = [
 ]
 
 for _name in __all__:
-    globals()[_name].__module__ = __name__  # in tracebacks and in histories they are called by where users find them
+    # Tracebacks and histories show the module from which users import them.
+    globals()[_name].__module__ = __name__
 del _name

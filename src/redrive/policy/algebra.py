@@ -40,6 +40,7 @@ from redrive.policy.compose import Then as ThenBackoff
 from redrive.policy.decision import Decision, Defer, GiveUp, History, Retry
 from redrive.policy.duration import ZERO, Duration
 from redrive.policy.failure import Failure
+from redrive.policy.fields import VERSION
 from redrive.policy.policy import Policy, gate
 from redrive.policy.value import freeze
 
@@ -159,9 +160,7 @@ class Combined(Policy):
 
     def to_dict(self) -> dict[str, Any]:
         """See `redrive.policy.Policy.to_dict`."""
-        from redrive.policy.codec import combined_to_dict
-
-        return combined_to_dict(self.op, self.left.to_dict(), self.right.to_dict())
+        return {"version": VERSION, "op": self.op, "of": [self.left.to_dict(), self.right.to_dict()]}
 
     def _each(self, change: Callable[[Policy], Policy]) -> Self:
         return type(self)(change(self.left), change(self.right))
@@ -250,14 +249,16 @@ class Both(Combined):
             if isinstance(left, GiveUp) and (failure.rejected_by is None or _accepts(left, failure)):
                 return left
             right = self.right.decide(for_right, failure_right, now, sample, least)
-            if isinstance(left, GiveUp):  # a result that the right part accepts is accepted
+            # A result that the right part accepts is accepted.
+            if isinstance(left, GiveUp):
                 return right if isinstance(right, GiveUp) and _accepts(right, failure) else left
             if isinstance(right, GiveUp):
                 return right
             before = chosen
             chosen = right if _rank(right, now) > _rank(left, now) else left
             if before is not None and _rank(before, now) == _rank(chosen, now):
-                return before  # all agree to wait as long as this part wants, and it has the word
+                # Both parts accept the wait of this part.
+                return before
             ends, wait, _ = _rank(chosen, now)
             if ends or wait <= least:
                 return chosen

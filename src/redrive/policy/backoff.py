@@ -14,6 +14,7 @@ from typing import ClassVar
 from redrive.errors import PolicyValueError
 from redrive.policy.duration import LONGEST, Duration, seconds
 from redrive.policy.value import Value
+from redrive.seams import composed_schedules
 
 __all__ = ["KINDS", "NEVER_MORE", "Backoff", "function_named"]
 
@@ -215,10 +216,7 @@ class Backoff(Value):
 
 
 def _make(kind: str, *args: object, **options: object) -> Backoff:
-    if kind not in KINDS:
-        # Schedules made of schedules are imported at their first use, and register themselves.
-        import redrive.policy.compose  # noqa: F401
-    make: Callable[..., Backoff] = KINDS[kind]
+    make: Callable[..., Backoff] = KINDS.get(kind) or composed_schedules()[kind]
     return make(*args, **options)
 
 
@@ -233,7 +231,8 @@ def _decay(retry: int, initial: float = 1.0, rate: float = 1.0) -> float:
     return initial * exp(-rate * (retry - 1))
 
 
-_FIBONACCI_END = 100  # beyond it every sensible base has saturated
+# Beyond it every sensible base has saturated.
+_FIBONACCI_END = 100
 _FUNCTIONS: dict[str, tuple[Callable[..., float], bool]] = {
     "fibonacci": (_fibonacci, False),
     "decay": (_decay, False),

@@ -219,7 +219,8 @@ class Smooth(Backoff):
         return self.initial / 1.4 * (_curve(start + sample) - _curve(start - 1 + before))
 
 
-_SMOOTH_END = 500  # from there on it has saturated, and 2 ** 1024 would overflow
+# From there on it has saturated, and 2 ** 1024 would overflow.
+_SMOOTH_END = 500
 
 
 def _curve(place: float) -> float:
@@ -243,7 +244,8 @@ class Named(Backoff):
         freeze(self, "options", tuple(sorted(dict(options).items())))
         freeze(self, "_function", function)
         freeze(self, "_draws", draws)
-        self.delay(1)  # what cannot be called must fail here, not after the first failure
+        # What cannot be called must fail here, not after the first failure.
+        self.delay(1)
 
     @property
     def draws(self) -> bool:

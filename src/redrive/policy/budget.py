@@ -71,7 +71,8 @@ class Window:
     def __init__(self, seconds: float) -> None:
         self.first = self.second = 0
         self._size = seconds / _SLICES
-        self._slices: deque[list[int]] = deque()  # number of the slice, first, second
+        # Number of the slice, first, second.
+        self._slices: deque[list[int]] = deque()
 
     def add(self, now: float, *, first: int = 0, second: int = 0) -> None:
         """Add to the counters. An instant before the latest slice counts in the latest slice."""

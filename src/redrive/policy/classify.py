@@ -145,9 +145,11 @@ def code_flags(function: object) -> int:
             function = type(function).__call__
             if not isinstance(function, FunctionType):
                 return 0
-    inspect = sys.modules.get("inspect")  # a program that marks a function as a coroutine function has imported it
+    # A program that marks a function as a coroutine function has imported it.
+    inspect = sys.modules.get("inspect")
     marked = inspect is not None and inspect.iscoroutinefunction(function)
-    marked = marked or getattr(function, "_is_coroutine", None) is not None  # the mark of asyncio, before Python 3.12
+    # The mark of asyncio, before Python 3.12.
+    marked = marked or getattr(function, "_is_coroutine", None) is not None
     return function.__code__.co_flags | (_COROUTINE if marked else 0)
 
 
@@ -185,7 +187,8 @@ def answer_of(answer: object, field: str, function: object) -> Any:  # noqa: ANN
     if not hasattr(type(answer), "__await__"):
         return answer
     if hasattr(answer, "close"):
-        answer.close()  # a coroutine that is dropped would be reported as one that was never awaited
+        # A coroutine that is dropped would be reported as one that was never awaited.
+        answer.close()
     raise PolicyValueError(
         f"{field}={function!r} returned an awaitable where nothing awaits it: give the coroutine function itself, and "
         "use a form that awaits it: an async function under @redrive.retry, policy.acall or policy.aoutcome"
@@ -210,7 +213,8 @@ def matches(names: frozenset[str] | None, groups: str, failure: Failure) -> bool
             return not failure.types or "builtins.Exception" in failure.types
         return failure.reason in names or not names.isdisjoint(failure.types) or "builtins.BaseException" in names
     if names is not None and not (names - _ANY).isdisjoint(failure.types):
-        return True  # the group itself is named
+        # The type of the group itself is named.
+        return True
     if groups == "never":
         return False
     each = [matches(names, groups, leaf) for leaf in failure.leaves]

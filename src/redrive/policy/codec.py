@@ -21,20 +21,20 @@ from redrive.policy.algebra import OPERATORS
 from redrive.policy.backoff import KINDS, Backoff
 from redrive.policy.decider import Decider
 from redrive.policy.duration import format_duration, span
-from redrive.policy.fields import FIELDS
+from redrive.policy.fields import FIELDS, VERSION
 from redrive.policy.jitter import Jitter
 from redrive.policy.policy import Policy
 from redrive.policy.rule import Rule
 
-__all__ = ["VERSION", "backoff_from_dict", "backoff_to_dict", "combined_to_dict", "policy_from_dict", "policy_to_dict"]
-
-VERSION = 1
+__all__ = ["backoff_from_dict", "backoff_to_dict", "policy_from_dict", "policy_to_dict"]
 
 _T = TypeVar("_T")
 
 _KEYS = tuple(name for name, field in FIELDS.items() if field.stored)
-_SECONDS = ("value", "initial", "maximum", "step", "limit")  # fields of backoffs that are durations
-_PARTS = ("of", "left", "right")  # fields of backoffs that are backoffs
+# Fields of backoffs that are durations.
+_SECONDS = ("value", "initial", "maximum", "step", "limit")
+# Fields of backoffs that are backoffs.
+_PARTS = ("of", "left", "right")
 
 
 def policy_to_dict(policy: Decider) -> dict[str, Any]:
@@ -66,11 +66,6 @@ def _field_out(policy: Decider, name: str) -> Any:  # noqa: ANN401 - each field 
     return value
 
 
-def combined_to_dict(operator: str, left: dict[str, Any], right: dict[str, Any]) -> dict[str, Any]:
-    """Return two policies and an operator as JSON-able data."""
-    return {"version": VERSION, "op": operator, "of": [left, right]}
-
-
 def policy_from_dict(data: object) -> Policy:
     """See `redrive.policy.Policy.from_dict`."""
     return _policy(data, "policy")
@@ -100,7 +95,8 @@ def _field_in(stored: str | None, value: object, path: str) -> Any:  # noqa: ANN
             return [_rule(rule, f"{path}[{at}]") for at, rule in enumerate(_list(value, path))]
         case "resource":
             return _resource_in(value, path)
-    return value  # plain values and spans are checked by the constructor
+    # Plain values and spans are checked by the constructor.
+    return value
 
 
 def _combined(data: Mapping[str, Any], path: str) -> Policy:

@@ -10,7 +10,9 @@ laws hold for fixed delays only. Its `envelope` can.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import ceil, floor
+from types import MappingProxyType
 from typing import ClassVar, TypeVar
 
 from redrive.errors import PolicyValueError
@@ -18,7 +20,7 @@ from redrive.policy.backoff import NEVER_MORE, Backoff
 from redrive.policy.duration import Duration, seconds
 from redrive.policy.value import freeze
 
-__all__ = ["Cap", "Envelope", "Floor", "GiveUpOver", "Longer", "Shorter", "Sum", "Take", "Then", "UpTo"]
+__all__ = ["COMPOSED", "Cap", "Envelope", "Floor", "GiveUpOver", "Longer", "Shorter", "Sum", "Take", "Then", "UpTo"]
 
 _B = TypeVar("_B", bound=Backoff)
 
@@ -331,7 +333,8 @@ def _until_sum(of: Backoff, limit: float, end: str) -> int | None:
         if end != "past" and (total > limit or (end == "below" and total == limit)):
             return retry - 1
     delay = of.delay(_HORIZON + 1)
-    if not delay:  # ended, or at no delay, which never adds up to anything
+    # Ended, or at no delay, which never adds up to anything.
+    if not delay:
         return of.length
     fitting = min((limit - total) / delay, 1e18)
     more = {"below": ceil(fitting) - 1, "within": floor(fitting), "past": ceil(fitting)}[end]
@@ -342,3 +345,9 @@ def _shorter(a: int | None, b: int | None) -> int | None:
     if a is None:
         return b
     return a if b is None else min(a, b)
+
+
+COMPOSED: Mapping[str, type[Backoff]] = MappingProxyType(
+    {cls.kind: cls for cls in (Cap, Envelope, Floor, GiveUpOver, Longer, Shorter, Sum, Take, Then, UpTo)}
+)
+"""The kinds of this module, which are imported at their first use."""

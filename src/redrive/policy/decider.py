@@ -34,10 +34,12 @@ from redrive.policy.value import Value, freeze
 __all__ = ["Decider"]
 
 _IN_FLIGHT = Stage.IN_FLIGHT
-_NO = -2  # verdicts: not a candidate; a candidate without a rule; otherwise the index of the rule
+# Verdicts: not a candidate; a candidate without a rule; otherwise the index of the rule.
+_NO = -2
 _PLAIN = -1
 _REMEMBERED = 1024
-_FINE = 10**9  # samples are kept as whole numbers of this part, as the other numbers of a history are whole
+# Samples are kept as whole numbers of this part, as the other numbers of a history are whole.
+_FINE = 10**9
 _new = tuple.__new__
 
 
@@ -241,7 +243,8 @@ class Decider(Value):
 
     def _remember(self, failure: Failure) -> int:
         verdict = self._judge(failure)
-        if len(self._memo.verdicts) >= _REMEMBERED:  # a program that makes classes on the fly must not fill the memory
+        # A program that makes classes on the fly must not fill the memory.
+        if len(self._memo.verdicts) >= _REMEMBERED:
             self._memo.verdicts.clear()
         self._memo.verdicts[(failure.types, failure.reason) if self._by_reason else failure.types] = verdict
         return verdict
@@ -274,7 +277,8 @@ class Decider(Value):
         """Return the executions that count against the limit, and the number of the next retry of the backoff."""
         earlier = history.by_rule
         counted_apart = [n for n, treatment in zip(earlier, self._treatments, strict=False) if treatment.own_limit]
-        general = max(1, history.attempts - sum(counted_apart))  # counts of another policy may not fit
+        # Counts of another policy may not fit.
+        general = max(1, history.attempts - sum(counted_apart))
         if verdict == _PLAIN:
             return general, general
         own = (earlier[verdict] if verdict < len(earlier) else 0) + 1

@@ -24,7 +24,8 @@ _syntax_error = PolicySyntaxError.with_caret
 _value_error = PolicyValueError.with_caret
 DEFAULT_RETRIES = 10
 _DOUBLES = 2
-_MOST = 2**63 - 1  # the largest count of FTL: a signed integer of 64 bits
+# The largest count of FTL: a signed integer of 64 bits.
+_MOST = 2**63 - 1
 DEFAULT_MINIMUM = timedelta(seconds=1)
 DEFAULT_MAXIMUM = timedelta(hours=1)
 _FORM = "[<retries>] <min-backoff> [<max-backoff>] [catch <task>], for example: 10 5s 1m catch recover"

@@ -22,7 +22,8 @@ LONGEST = timedelta(days=365_250)
 
 _syntax_error = PolicySyntaxError.with_caret
 _LONGEST_SECONDS = LONGEST.total_seconds()
-_UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}  # in milliseconds, largest first
+# In milliseconds, largest first.
+_UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _NAMES = tuple(_UNITS)
 _VALID = "write whole numbers with the units d, h, m, s, ms, largest first, for example 1h30m or 500ms"
 
@@ -54,7 +55,8 @@ def seconds(value: Duration) -> float:
         message = f"{value!r} is not a duration: give a timedelta, seconds as a number, or text such as '1h30m'"
         raise PolicyValueError(message)
     elif isinstance(value, int):
-        number = float(min(max(value, -1), 10**15))  # an int may be too large for a float
+        # An int may be too large for a float.
+        number = float(min(max(value, -1), 10**15))
     else:
         number = value
     if not isfinite(number) or number < 0:
@@ -85,7 +87,8 @@ def read(word: str, text: str, start: int) -> int:
         if rank <= last:
             problem = f"the unit {unit!r} comes after {_NAMES[last]!r}"
             raise _syntax_error(text, start + number_end, problem, _VALID)
-        total += min(int(word[at:number_end].lstrip("0")[:16] or "0"), 10**15) * _UNITS[unit]  # saturating
+        # Long numbers saturate.
+        total += min(int(word[at:number_end].lstrip("0")[:16] or "0"), 10**15) * _UNITS[unit]
         at, last = unit_end, rank
     return total
 

@@ -31,7 +31,8 @@ __all__ = ["Explanation", "Worst", "explain", "least", "limit_of", "worst"]
 
 
 _N = TypeVar("_N", int, float)
-_HORIZON = 10_000  # retries that are added up one by one; from there on the last delay is taken to repeat
+# Retries that are added up one by one; from there on the last delay is taken to repeat.
+_HORIZON = 10_000
 
 
 class Worst(NamedTuple):
@@ -116,7 +117,8 @@ def _delays(policy: Decider, backoff: Backoff, retries: int | None) -> list[floa
     if backoff.draws:
         if backoff.longest is None:
             return None
-        if policy.rules:  # the delay before, from which it draws, may have been a rule's
+        # The delay before, from which it draws, may have been a rule's.
+        if policy.rules:
             delays = [backoff.longest] * len(delays)
     return [policy.jitter.highest(delay) for delay in delays]
 
@@ -145,7 +147,8 @@ def _ceilings(policy: Decider, retries: int | None) -> list[float] | None:
             count = _HORIZON if retries is None else min(retries, _HORIZON)
             return None if policy.backoff.longest is None or policy.rules else [policy.backoff.longest] * count
         if any(rule.attempts is not None for rule in policy.rules):
-            return None  # its place is not its number
+            # The place of such a retry is not its number.
+            return None
         return _places(policy, retries if policy.retries is None else least(retries, policy.retries))
     sign, left, right = policy.parts
     one, other = _ceilings(left, retries), _ceilings(right, retries)
@@ -264,7 +267,8 @@ def _waits(policy: Decider) -> str:
     if policy.parts is None:
         return _own_waits(policy)
     sign, left, right = policy.parts
-    if sign == "&" and right.backoff == _AT_ONCE:  # it only limits
+    # The right part is a limit only.
+    if sign == "&" and right.backoff == _AT_ONCE:
         return _waits(left)
     return _JOINED[sign].format(_waits(left), _waits(right))
 

@@ -157,7 +157,8 @@ def _hint(exception: BaseException) -> timedelta | None:
         value = getattr(exception, "retry_after", None)
         if value is None:
             return None
-    if isinstance(value, str):  # database drivers have a text for users under the same name
+    # Database drivers have a text for users under the same name.
+    if isinstance(value, str):
         return None
     try:
         return parse_duration(value)

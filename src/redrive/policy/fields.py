@@ -19,7 +19,7 @@ from redrive.policy.jitter import Jitter
 from redrive.policy.rule import Rule
 from redrive.policy.value import check_attempts
 
-__all__ = ["DIRECTIVE_SETS", "FIELDS", "Field", "On", "span"]
+__all__ = ["DIRECTIVE_SETS", "FIELDS", "VERSION", "Field", "On", "span"]
 
 
 def _candidates(on: On | None, on_result: Predicate | None) -> tuple[str, ...] | Classifier | None:
@@ -116,6 +116,9 @@ def _resource(field: str, value: object) -> object:
 
 
 # ----------------------------------------------------------------------------------------------------------- the table
+
+VERSION = 1
+"""The version of the stored form."""
 
 DIRECTIVE_SETS = ("attempts", "backoff", "catch")
 """The fields that the text of a directive sets; all others have the value that `FIELDS` names."""

@@ -27,7 +27,8 @@ __all__ = ["Written", "go_message", "parse", "parse_duration", "read_directive"]
 _SCHEMA_COLUMN = len("+retry ") + 1
 _GO_COLUMN = len("ftl:retry ") + 1
 _LOWEST, _HIGHEST = timedelta(seconds=1), timedelta(days=1)
-_SAMPLE = 16  # characters of an unreadable text that the lexer shows
+# Characters of an unreadable text that the lexer shows.
+_SAMPLE = 16
 _UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 
 _TOKENS = re.compile(

@@ -135,15 +135,19 @@ _LONG_DAY = "(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day"
 _FORMS = tuple(
     re.compile(form, re.ASCII)
     for form in (
-        rf"{_DAY}, (?P<day>\d\d?) {_MONTH} (?P<year>\d{{4}}) {_TIME} (?:GMT|UTC)",  # IMF-fixdate, a little wider
-        rf"{_LONG_DAY}, (?P<day>\d\d)-{_MONTH}-(?P<year>\d\d) {_TIME} GMT",  # RFC 850
-        rf"{_DAY} {_MONTH} (?P<day>[ \d]\d) {_TIME} (?P<year>\d{{4}})",  # asctime, which is UTC in HTTP
+        # IMF-fixdate, a little wider.
+        rf"{_DAY}, (?P<day>\d\d?) {_MONTH} (?P<year>\d{{4}}) {_TIME} (?:GMT|UTC)",
+        # RFC 850.
+        rf"{_LONG_DAY}, (?P<day>\d\d)-{_MONTH}-(?P<year>\d\d) {_TIME} GMT",
+        # asctime, which is UTC in HTTP.
+        rf"{_DAY} {_MONTH} (?P<day>[ \d]\d) {_TIME} (?P<year>\d{{4}})",
     )
 )
 _DIGITS = re.compile(r"\d+", re.ASCII)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _INT32, _INT32_DIGITS = 2**31 - 1, 10
-_COUNTABLE = 15  # digits; a longer number is beyond `LONGEST` in any unit, and Python refuses to read very long ones
+# Digits; a longer number is beyond `LONGEST` in any unit, and Python refuses to read very long ones.
+_COUNTABLE = 15
 _LEAP = 60
 _AHEAD = timedelta(days=50 * 365.2425)
 

@@ -90,7 +90,8 @@ class Record(NamedTuple):
         """A summary in one line: ``gave up after 3 attempts in 1.24 s: 3 of 3 attempts failed (OSError x2, Busy)``."""
         count = f"{self.attempts} attempt{'s' if self.attempts != 1 else ''}"
         inner = f"; {self.inner.function} left the retrying to it" if self.inner and self.inner.rule == "nested" else ""
-        failures = f" ({self._failures()})" if self.timeline else ""  # a breaker refuses before the first attempt
+        # A breaker refuses before the first attempt.
+        failures = f" ({self._failures()})" if self.timeline else ""
         copies = f"; there were {1 + len(self.copies)} copies" if self.copies else ""
         return f"gave up after {count} in {_shown(self.elapsed)}: {self.why}{failures}{inner}{copies}"
 
@@ -235,7 +236,8 @@ def surface(error: Exception) -> NoReturn:
     try:
         raise error
     finally:
-        error.__context__ = context  # `raise` inside an `except` clause would replace it
+        # `raise` inside an `except` clause would replace it.
+        error.__context__ = context
         del error
 
 

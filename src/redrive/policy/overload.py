@@ -146,8 +146,10 @@ class SheddingLedger:
         return max(0.0, (requests - self._multiple * accepts) / (requests + 1))
 
 
-_SMOOTH = 0.8  # weight of the latest measurement
-_HALF = 0.5  # seconds: what is sent is measured twice a second
+# Weight of the latest measurement.
+_SMOOTH = 0.8
+# Seconds: what is sent is measured twice a second.
+_HALF = 0.5
 _LEAST_RATE = 0.5
 _LEAST_ROOM = 1.0
 _ROUNDING = 1e-9

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from redrive.errors import PolicyValueError
 from redrive.policy.backoff import Backoff
@@ -23,6 +23,7 @@ from redrive.policy.fields import span as span_of
 from redrive.policy.jitter import Jitter
 from redrive.policy.rule import Rule
 from redrive.policy.value import freeze
+from redrive.seams import policy_from_dict, policy_operators, policy_to_dict
 
 if TYPE_CHECKING:
     from redrive.policy.explain import Explanation
@@ -31,7 +32,8 @@ __all__ = ["Policy", "gate", "only_limits"]
 
 IN_PROCESS_DEADLINE = timedelta(seconds=45)
 _DEFAULT_BACKOFF = Exponential(0.1, 5.0)
-_FAR = 10_000  # a retry after which every schedule that grows has reached its maximum
+# A retry after which every schedule that grows has reached its maximum.
+_FAR = 10_000
 _SPINNING = timedelta(seconds=1)
 _ALWAYS = (
     10**9
@@ -176,9 +178,7 @@ class Policy(CallMethods, Decider):
         Raises:
             PolicyValueError: a field holds a function or an object without a key.
         """
-        from redrive.policy import codec
-
-        return codec.policy_to_dict(self)
+        return cast("dict[str, Any]", policy_to_dict()(self))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Policy:
@@ -187,9 +187,7 @@ class Policy(CallMethods, Decider):
         Raises:
             PolicyValueError: a key is unknown or missing, or a value is not valid; the message names the key.
         """
-        from redrive.policy import codec
-
-        return codec.policy_from_dict(data)
+        return cast("Policy", policy_from_dict()(data))
 
     # --- what it makes of an exception and of a result (in process)
 
@@ -244,7 +242,8 @@ class Policy(CallMethods, Decider):
         zero becomes one second.
         """
         delay = self.backoff.delay(_FAR if self.attempts is None else self.attempts)
-        if delay is None:  # the schedule has ended before: its last delay
+        # The schedule has ended before: its last delay.
+        if delay is None:
             delay = self.backoff.delay(self.backoff.length or 1)
         return span(delay) if delay else _SPINNING
 
@@ -258,21 +257,15 @@ class Policy(CallMethods, Decider):
 
     def __and__(self, other: Policy) -> Policy:
         """Give up if either policy does; of two retries take the later one."""
-        from redrive.policy.algebra import Both
-
-        return Both(self, other)
+        return _combined("&", self, other)
 
     def __or__(self, other: Policy) -> Policy:
         """Give up if both policies do; of two retries take the earlier one."""
-        from redrive.policy.algebra import Either
-
-        return Either(self, other)
+        return _combined("|", self, other)
 
     def __rshift__(self, other: Policy) -> Policy:
         """Follow this policy until it gives up, then the other."""
-        from redrive.policy.algebra import Then
-
-        return Then(self, other)
+        return _combined(">>", self, other)
 
     def take(self, n: int) -> Policy:
         """Limit the retries to ``n`` in all, including those of rules that have attempts of their own."""
@@ -326,6 +319,10 @@ class Policy(CallMethods, Decider):
         usual = _USUAL.arguments()
         shown = {name: value for name, value in self.arguments().items() if name not in usual or usual[name] != value}
         return f"Policy({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+
+def _combined(sign: str, left: Policy, right: Policy) -> Policy:
+    return cast("Policy", policy_operators()[sign](left, right))
 
 
 def gate(policy: Policy, **limits: Any) -> Policy:  # noqa: ANN401 - each field of a policy has its own type

@@ -61,7 +61,8 @@ def is_reason_name(text: str) -> bool:
     return text[:1].isalpha() and text.isascii() and text.replace("_", "A").isalnum() and text == text.upper()
 
 
-_SAFE_ONLY = (  # the reasons of redrive itself, none of which proves that nothing has happened
+# The reasons of redrive itself, none of which proves that nothing has happened.
+_SAFE_ONLY = (
     "ERROR",
     "TIMEOUT",
     "WORKER_LOST",
@@ -76,7 +77,8 @@ _SAFE_ONLY = (  # the reasons of redrive itself, none of which proves that nothi
     "UNKNOWN",
     "SOCKET_CLOSED_WHILE_IN_FLIGHT",
 )
-_MAY_REPEAT = (  # RFC 0049: "Non-idempotent Retry: true"
+# RFC 0049: "Non-idempotent Retry: true".
+_MAY_REPEAT = (
     "SOCKET_NOT_AVAILABLE",
     "SERVICE_NOT_AVAILABLE",
     "NODE_NOT_AVAILABLE",
@@ -93,7 +95,8 @@ _MAY_REPEAT = (  # RFC 0049: "Non-idempotent Retry: true"
     "SEARCH_TOO_MANY_REQUESTS",
     "VIEWS_TEMPORARY_FAILURE",
 )
-_ALWAYS = ("KV_NOT_MY_VBUCKET", "KV_COLLECTION_OUTDATED", "VIEWS_NO_ACTIVE_PARTITION")  # RFC 0049: both true
+# RFC 0049: both true.
+_ALWAYS = ("KV_NOT_MY_VBUCKET", "KV_COLLECTION_OUTDATED", "VIEWS_NO_ACTIVE_PARTITION")
 
 _REGISTRY: dict[str, Reason] = {
     **{name: Reason(name) for name in _SAFE_ONLY},

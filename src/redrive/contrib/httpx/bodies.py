@@ -27,7 +27,8 @@ __all__ = ["SHORT", "Body", "Part", "aread", "aread_whole", "is_short", "read", 
 SHORT = 64 * 1024
 """Bytes of a body that is read at once: what a connection of httpcore reads in one go."""
 
-_DIGITS = 20  # of a length in 64 bits; Python refuses to read very long numbers
+# Of a length in 64 bits; Python refuses to read very long numbers.
+_DIGITS = 20
 
 _Stream: TypeAlias = Any
 """Of either colour: httpx's types have nothing in common but the name."""
@@ -75,12 +76,15 @@ class Body(httpx.SyncByteStream, httpx.AsyncByteStream):
 def _rewinder(stream: _Stream) -> Callable[[], object] | None:
     """Return a function that resets a body to its present position; None if that is impossible."""
     if not type(stream).__module__.startswith("httpx."):
-        return None  # somebody's own, which may be anything
-    fields = getattr(stream, "fields", None)  # a multipart body goes to the beginning of its files by itself
+        # A user's class may do anything.
+        return None
+    # A multipart body goes to the beginning of its files by itself.
+    fields = getattr(stream, "fields", None)
     if isinstance(fields, list):
         files = [field.file for field in fields if hasattr(field, "file")]
         return _nothing if all(isinstance(file, bytes | str) or _can_seek(file) for file in files) else None
-    source: _File = getattr(stream, "_stream", None)  # what httpx was given as `content`; it has no public name
+    # What httpx was given as `content`; it has no public name.
+    source: _File = getattr(stream, "_stream", None)
     if hasattr(source, "read"):
         if not _can_seek(source):
             return None
@@ -145,7 +149,8 @@ class Part(httpx.SyncByteStream, httpx.AsyncByteStream):
 def is_short(response: httpx.Response, limit: int | None) -> bool:
     """Return True if the body of an answer should be read at once: its length is at most ``limit``, if there is one."""
     if isinstance(response.stream, httpx.ByteStream):
-        return False  # it is in memory
+        # It is in memory.
+        return False
     length = response.headers.get("content-length", "")
     return limit is None or (length.isascii() and length.isdigit() and len(length) < _DIGITS and int(length) <= limit)
 

@@ -30,9 +30,12 @@ EXTENSION = "redrive"
 KeyOption = bool | Callable[[httpx.Request], str | None]
 
 _PHASES = ("connect", "read", "write", "pool")
-_LEAST = 0.001  # seconds; a socket has another meaning for a timeout of zero
-_SOONER = 0.05  # seconds by which httpx ends a step before redrive cancels it; it closes less tidily when cancelled
-_MISDIRECTED = 421  # asks for another connection (RFC 9110, 15.5.20), so this one is not read to be used again
+# Seconds; a socket has another meaning for a timeout of zero.
+_LEAST = 0.001
+# Seconds by which httpx ends a step before redrive cancels it; it closes less tidily when cancelled.
+_SOONER = 0.05
+# Asks for another connection (RFC 9110, 15.5.20), so this one is not read to be used again.
+_MISDIRECTED = 421
 _GOOD = range(100, 400)
 
 
@@ -86,7 +89,8 @@ class RequestCall:
         if self.body is not None:
             copy.stream = self.body
         elif not hasattr(copy, "_content"):
-            copy.read()  # some transports read `request.content`
+            # Some transports read `request.content`.
+            copy.read()
         attempt = RequestAttempt(self, copy, sooner=_SOONER if is_async else 0.0)
         extensions = {**request.extensions, "timeout": attempt.timeout}
         extensions["trace"] = _coroutine(attempt.hear) if is_async else attempt.hear

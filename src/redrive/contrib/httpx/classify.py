@@ -40,7 +40,8 @@ _NO_CONNECTION = (
     httpx.UnsupportedProtocol,
 )
 _HOPELESS = (httpx.UnsupportedProtocol, httpx.LocalProtocolError)
-_REFUSED_STREAM = 7  # RFC 9113, 7
+# The code of RFC 9113, section 7.
+_REFUSED_STREAM = 7
 _SENDING = ".send_request_headers.started"
 _SPENT = "the body of the request is a stream that has been read and cannot be read again"
 
@@ -178,7 +179,8 @@ def _answer(error: httpx.HTTPStatusError) -> Failure:
     request, response = error.request, error.response
     given, sent = response.headers.multi_items(), request.headers.multi_items()
     failure = http.failure_of(request.method, response.status_code, given, sent=sent, error=error)
-    return failure or Failure.of(error)._replace(candidate=False)  # a redirect, of which `raise_for_status` complains
+    # A redirect, of which `raise_for_status` complains.
+    return failure or Failure.of(error)._replace(candidate=False)
 
 
 def _broken(error: BaseException, evidence: Evidence | None) -> Failure:

@@ -22,7 +22,8 @@ from redrive.retrying.plan import Plan
 
 __all__ = ["checked", "plan_for"]
 
-_REMEMBERED = 64  # programs have few policies; those made on the fly must not fill the memory
+# Programs have few policies; those made on the fly must not fill the memory.
+_REMEMBERED = 64
 
 
 def checked(policy: Policy | str | None, name: str, *, hedges: bool) -> Policy:
@@ -43,7 +44,8 @@ def checked(policy: Policy | str | None, name: str, *, hedges: bool) -> Policy:
     meant = Policy.parse(policy) if isinstance(policy, str) else policy or Policy()
     if meant.hedge is not None and not hedges:
         raise PolicyValueError(f"{name}: hedge={meant.hedge!r}: only AsyncRetryTransport makes copies of a request")
-    plan = Plan(_fit(meant, repeatable=True, copyable=True), name)  # raises now, and not at the first request
+    # Raises now, and not at the first request.
+    plan = Plan(_fit(meant, repeatable=True, copyable=True), name)
     if not hedges:
         plan.refuse_await("a plain function")
     return meant
