@@ -28,15 +28,8 @@ _OPEN: dict[Path, Counter[str]] = {}
 
 
 def register(path: Path, library: str) -> None:
-    """Register a file that is about to be opened.
-
-    Args:
-        path: path of the file.
-        library: ``SQLITE``, which may open a file several times, or ``TURSO``, which needs it for itself.
-
-    Raises:
-        StoreOpenError: the process has it open by another library, or by Turso.
-    """
+    """Register a file that is about to be opened; raise `StoreOpenError` if another library, or Turso, has it open."""
+    # SQLite may open a file several times in one process; Turso needs it for itself.
     with _LOCK:
         counts = _OPEN.setdefault(path.resolve(), Counter())
         if counts and (library == TURSO or counts[TURSO]):
@@ -61,12 +54,7 @@ def unregister(path: Path, library: str) -> None:
 
 
 def create(path: Path, like: Path | None = None) -> None:
-    """Create an empty file if it does not exist.
-
-    Args:
-        path: path of the file.
-        like: existing file with the permissions that the new file gets; by default only the owner has access.
-    """
+    """Create an empty file if it does not exist, with the permissions of the file ``like``, or for its owner only."""
     # Errors are ignored: the library that opens the file reports the reason.
     with contextlib.suppress(OSError):
         path = path.resolve()  # a link to a file that does not exist yet

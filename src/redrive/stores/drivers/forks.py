@@ -2,9 +2,7 @@
 
 A fork copies memory, locks included, and only the thread that forks. Locks of other threads stay locked in the child,
 and SQLite's own tables record a writing connection that no thread uses. So an object that owns locks or connections
-registers here: it pauses before the fork, resumes in the parent and starts anew in the child. `os.fork` and its users,
-such as `multiprocessing` and gunicorn, call the handlers. `subprocess` does not need them: its child runs another
-program.
+registers here: it pauses before the fork, resumes in the parent and starts anew in the child.
 """
 
 from __future__ import annotations
@@ -72,11 +70,8 @@ class ForkSafeLock:
 
 
 def hold(lock: threading.Lock) -> threading.Lock:
-    """Register a lock that the fork takes first, so that no other thread holds it in the child.
-
-    Args:
-        lock: a lock that is held for microseconds, and under which no other lock is taken.
-    """
+    """Register a lock that the fork takes first, so that no other thread holds it in the child."""
+    # It must be held for microseconds only, and no other lock may be taken under it.
     _LOCKS.append(lock)
     return lock
 
@@ -108,5 +103,7 @@ def _after_in_child() -> None:
     _GATE.release()
 
 
+# `os.fork` and its users, such as `multiprocessing` and gunicorn, call the handlers. `subprocess` does not need them:
+# its child runs another program.
 if hasattr(os, "register_at_fork"):  # Windows has no fork
     os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)

@@ -1,4 +1,4 @@
-"""The error for a write whose commit was sent and whose answer was lost. PURE."""
+"""The error for a write with a lost answer to its commit. PURE."""
 
 from __future__ import annotations
 
@@ -13,13 +13,7 @@ _WITH_KEY = f"{_ADVICE}; an enqueue with an idempotency_key=, or with a key=, ca
 
 
 def unknown(store: object, operation: str | None, text: str) -> StoreOutcomeUnknown:
-    """Return the error.
-
-    Args:
-        store: name of the database.
-        operation: name of the operation that was to be committed; None where several share the transaction.
-        text: message of the database library.
-    """
+    """Return the error for an operation; None means that several operations share the transaction."""
     advice = _WITH_KEY if operation in {None, _ENQUEUE} else _ADVICE
     return StoreOutcomeUnknown(
         f"{store}: the answer to the commit of {operation or 'this write'} was lost, so it is unknown whether it took "

@@ -112,11 +112,7 @@ async def execute(connection: asyncpg.Connection[Any], text: str, settings: Post
 
 
 class AsyncRunner:
-    """The pools of connections that run operations, one pool for each event loop.
-
-    Args:
-        settings: settings of the database.
-    """
+    """The pools of connections that run operations, one pool for each event loop."""
 
     def __init__(self, settings: PostgresSettings) -> None:
         self._settings = settings

@@ -1,8 +1,7 @@
-"""A fast dumper of lists as binary arrays, for psycopg.
+"""A fast dumper of lists as binary arrays, for psycopg."""
 
-psycopg chooses a dumper for each element of a list and calls it. That takes longer than creating the jobs in the list.
-Most lists of redrive contain only numbers, only texts or only bytes.
-"""
+# psycopg chooses a dumper for each element of a list and calls it. That takes longer than creating the jobs in the
+# list. Most lists of redrive contain only numbers, only texts or only bytes.
 
 from __future__ import annotations
 

@@ -1,11 +1,5 @@
 """The listening connection of a worker process, which receives notifications and holds the lock of a live worker.
 
-Producers do not notify for each job: of the transactions that one process commits within `WINDOW`, only the first one
-notifies, and a listener reports it at once and again after `AGAIN`, when the others are committed.
-
-A dead connection does not always raise an error. So one that has been silent for `PING` gets a statement; without an
-answer within that time it is closed, and the worker opens another one.
-
 The lock is an advisory lock of PostgreSQL and ends with its session, a moment after its process. A live worker that
 has lost its connection takes the lock again as soon as it is connected; until then it seems dead, which is why the
 rescuer checks twice.
@@ -28,13 +22,14 @@ from redrive.stores.drivers.postgres.statements import compiled
 
 __all__ = ["AGAIN", "PING", "WINDOW", "watch"]
 
-# Seconds in which one process notifies once.
+# Seconds in which one process notifies once: of the transactions that it commits within them, only the first one does.
 WINDOW = 0.01
 
-# Seconds between a notification and the second report of it.
+# Seconds between a notification and the second report of it, when the other transactions are committed.
 AGAIN = 0.015
 
-# Seconds of silence after which the connection is checked, and which the answer may take.
+# Seconds of silence after which the connection is checked, and which the answer may take. A dead connection does not
+# always raise an error.
 PING = 10.0
 
 LOCK = "SELECT pg_try_advisory_lock('redrive_meta'::regclass::oid::integer, :lock_id::integer)"

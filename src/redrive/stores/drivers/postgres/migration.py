@@ -21,10 +21,6 @@ class MigrationCursor:
     """A cursor for the statements of migrations, which name no schema: the transaction searches only one.
 
     Until a migration takes its lock, each answer has the deadline of the connection; after that none.
-
-    Args:
-        connection: connection in autocommit mode; `close` closes it.
-        settings: settings of the database.
     """
 
     def __init__(self, connection: Connection, settings: PostgresSettings) -> None:

@@ -39,12 +39,7 @@ _INHERITED: list[object] = []
 
 
 class PostgresStore(Store):
-    """A store on a PostgreSQL database.
-
-    Args:
-        url: the URL that it was opened with.
-        settings: settings of the database.
-    """
+    """A store on a PostgreSQL database."""
 
     dialect = "postgres"
     local = False

@@ -1,9 +1,4 @@
-"""The runner for synchronous callers: psycopg 3, with connections of its own, for any number of threads.
-
-psycopg waits for an answer without limit, and so does a TCP connection to a server process that was stopped: its kernel
-continues to acknowledge. Therefore each wait of these connections has a deadline. A connection with no answer in time
-is closed at once, without a message to the server; whether a write took effect is then unknown.
-"""
+"""The runner for synchronous callers: psycopg 3, with connections of its own, for any number of threads."""
 
 from __future__ import annotations
 
@@ -55,6 +50,8 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         Raises:
             psycopg.OperationalError: there was no answer in time.
         """
+        # psycopg waits for an answer without limit, and so does a TCP connection to a server process that was stopped:
+        # its kernel continues to acknowledge. Whether a write took effect is then unknown.
         now = _monotonic()
         seconds = min(self.patience, self.until - now)
         try:
@@ -158,11 +155,7 @@ def read(rows: list[tuple[Any, ...]], statement: Statement, description: Sequenc
 
 
 class SyncRunner:
-    """A pool of connections that runs operations; each connection is used by one thread at a time.
-
-    Args:
-        settings: settings of the database.
-    """
+    """A pool of connections that runs operations; each connection is used by one thread at a time."""
 
     def __init__(self, settings: PostgresSettings) -> None:
         self._settings = settings

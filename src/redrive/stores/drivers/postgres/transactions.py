@@ -4,14 +4,8 @@ A ``def`` handler gets a connection of psycopg, a coroutine one of asyncpg. It i
 it, so changes of its session do not last. Other work does not wait for the block, except for the rows that it writes;
 but the lease may be lost during it, and then the completion, which is fenced, rolls the handler's writes back.
 
-At most ``pool`` connections of each library are open at once (of asyncpg: for each event loop). They are counted apart
-from the connections that operations use: a worker whose handlers have taken all can still settle.
-
 A process may be stopped inside the block. The server ends a session that is silent for the timeout of the URL; and,
 once the completion is written, which locks the row of the job, after five seconds.
-
-Only redrive ends the transaction. psycopg refuses ``commit()`` and ``rollback()`` inside it; asyncpg has no such
-methods; and a transaction that was ended by a statement is detected.
 """
 
 from __future__ import annotations
@@ -39,6 +33,8 @@ __all__ = ["AsyncPostgresTransaction", "PostgresTransaction", "PostgresTransacti
 
 R = TypeVar("R")
 
+# Only redrive ends the transaction. psycopg refuses commit() and rollback() inside it; asyncpg has no such methods; and
+# a transaction that was ended by a statement is detected.
 _ENDED = "the handler has ended the transaction of ctx.transaction() by a statement of its own: redrive ends it"
 
 _NAME = "ctx.transaction()"
@@ -48,19 +44,14 @@ _ROLLBACK_TIMEOUT = 5
 
 
 class PostgresTransaction:
-    """A `StoreTransaction` on a connection of psycopg.
-
-    Args:
-        connection: connection that only the handler uses.
-        settings: settings of the database.
-        on_close: called once, when the connection has been closed.
-    """
+    """A `StoreTransaction` on a connection of psycopg."""
 
     def __init__(
         self, connection: psycopg.Connection[Any], settings: PostgresSettings, on_close: Callable[[], None]
     ) -> None:
         self.connection = connection
         self._settings = settings
+        # Called once, when the connection has been closed.
         self._on_close = on_close
         self._transaction = connection.transaction()
         self._transaction.__enter__()
@@ -100,14 +91,7 @@ class PostgresTransaction:
 
 
 class AsyncPostgresTransaction:
-    """An `AsyncStoreTransaction` on a connection of asyncpg.
-
-    Args:
-        connection: connection that only the handler uses.
-        transaction: open transaction on it.
-        settings: settings of the database.
-        on_close: called once, when the connection has been closed.
-    """
+    """An `AsyncStoreTransaction` on a connection of asyncpg."""
 
     def __init__(
         self,
@@ -169,14 +153,12 @@ class AsyncPostgresTransaction:
 
 
 class PostgresTransactions:
-    """A source of transactions on one database, at most ``pool`` of each library at once.
-
-    Args:
-        settings: settings of the database.
-    """
+    """A source of transactions on one database, at most ``pool`` of each library at once."""
 
     def __init__(self, settings: PostgresSettings) -> None:
         self._settings = settings
+        # Counted apart from the connections that operations use: a worker can still settle when its handlers have taken
+        # all of these.
         self._free = threading.BoundedSemaphore(settings.pool)
         self._frees: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.BoundedSemaphore] = WeakKeyDictionary()
 

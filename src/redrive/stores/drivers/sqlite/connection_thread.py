@@ -220,11 +220,6 @@ def _roll_back(cursor: sqlite3.Cursor) -> None:
 class WorkItem:
     """An operation, or a function, in the queue of a connection thread.
 
-    Args:
-        steps: generator of the operation.
-        writes: True if it writes.
-        function: function that gets a cursor in autocommit mode, instead of an operation.
-
     Attributes:
         future: future of the result.
     """
@@ -238,6 +233,7 @@ class WorkItem:
     ) -> None:
         self.future: Future[Any] = Future()
         self.writes = writes
+        # Called with a cursor in autocommit mode, instead of an operation.
         self.function = function
         self.error: BaseException | None = None
         self._steps = steps
@@ -283,12 +279,10 @@ class LoopBatches:
     """Operations that coroutines submit in one iteration of their event loop, which are queued together.
 
     A worker that settles jobs and claims others then needs one commit.
-
-    Args:
-        threads: returns the thread that writes and the thread that reads, or raises the error that the callers get.
     """
 
     def __init__(self, threads: Callable[[], tuple[ConnectionThread, ConnectionThread]]) -> None:
+        # Returns the thread that writes and the thread that reads, or raises the error that the callers get.
         self._threads = threads
         self._batches: dict[asyncio.AbstractEventLoop, list[WorkItem]] = {}
 

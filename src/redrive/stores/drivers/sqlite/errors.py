@@ -32,14 +32,7 @@ def translated(settings: SQLiteSettings, *, opening: bool = False, commits: bool
 def translation(
     error: sqlite3.Error, settings: SQLiteSettings, *, opening: bool = False, commits: bool = False
 ) -> StoreError:
-    """Return the error to raise for an error of sqlite3.
-
-    Args:
-        error: error that sqlite3 raised.
-        settings: name and path of the database, for the message.
-        opening: True if the database was being opened.
-        commits: True if a transaction was being committed.
-    """
+    """Return the error to raise for an error of sqlite3 while a database was opened, or a transaction committed."""
     text = str(error)
     if getattr(error, "sqlite_errorname", None) == "SQLITE_BUSY_SNAPSHOT":
         return StoreBusy(

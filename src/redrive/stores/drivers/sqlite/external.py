@@ -1,9 +1,4 @@
-"""Execution of operations in the user's own transaction, on the user's connection.
-
-The user may roll that transaction back. The sequence of job ids is a row, so a rollback takes the drawn ids back: the
-next job would get an id that a handle refers to already. So this process remembers, for each file, the highest id that
-it has given out in a transaction of a user, and continues after it.
-"""
+"""Execution of operations in the user's own transaction, on the user's connection."""
 
 from __future__ import annotations
 
@@ -28,6 +23,9 @@ R = TypeVar("R")
 _READ = "SELECT value FROM redrive_sequences WHERE name = 'job'"
 _ADVANCE = "UPDATE redrive_sequences SET value = :id WHERE name = 'job' AND value < :id"
 
+# The user may roll the transaction back. The sequence of job ids is a row, so a rollback takes the drawn ids back: the
+# next job would get an id that a handle refers to already. So this process remembers, for each file, the highest id
+# that it has given out in a transaction of a user, and continues after it.
 _lock = forks.hold(threading.Lock())
 _highest_ids: dict[Path, int] = {}
 
@@ -68,12 +66,8 @@ def drive_external(cursor: sqlite3.Cursor, operation: Operation[R], settings: SQ
 
 
 def advance_ids(cursor: sqlite3.Cursor, path: Path | None) -> None:
-    """Move the sequence of job ids beyond the ids that were given out in transactions of users.
-
-    Args:
-        cursor: a cursor in a write transaction.
-        path: path of the database; None for one in memory, where no transaction is a user's.
-    """
+    """Move the sequence of job ids beyond the ids that were given out in transactions of users."""
+    # A database in memory, without a path, has no transactions of users.
     last = _highest_ids.get(path) if path is not None else None
     if last is not None:
         cursor.execute(_ADVANCE, {"id": last})

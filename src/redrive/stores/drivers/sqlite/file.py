@@ -3,10 +3,6 @@
 An open file can be deleted or replaced. Its connections do not notice: they write to a file without a name, and the
 data that they acknowledge is lost with the process. Worse, ``-wal`` may then belong to another database. So the path
 is checked before each transaction, and again between a commit and its acknowledgement.
-
-SQLite copies the log into the database every thousand pages and then overwrites it from the beginning, unless a
-transaction still reads it: as long as one does, the log grows. The log file never shrinks by itself. So each connection
-has a ``journal_size_limit``, by which SQLite truncates a log that starts again, and a worker truncates a large one.
 """
 
 from __future__ import annotations
@@ -20,7 +16,10 @@ from redrive.stores.drivers.sqlite.settings import SQLiteSettings
 
 __all__ = ["LOG_LIMIT", "DatabaseFile", "excess_log", "same_file", "truncate_log"]
 
-# Bytes. A thousand pages are four megabytes, and a burst of large jobs some tens of megabytes.
+# SQLite copies the log into the database every thousand pages and then overwrites it from the beginning, unless a
+# transaction still reads it: as long as one does, the log grows. The log file never shrinks by itself. So each
+# connection has a journal_size_limit, by which SQLite truncates a log that starts again, and a worker truncates a large
+# one. The limit is in bytes. A thousand pages are four megabytes, and a burst of large jobs some tens of megabytes.
 LOG_LIMIT = 64 * 1024 * 1024
 
 # Milliseconds that writers wait while the log is truncated.
@@ -28,11 +27,7 @@ LOG_PATIENCE = 200
 
 
 class DatabaseFile:
-    """The file at the path of a database; for a database in memory all checks pass.
-
-    Args:
-        settings: path of the file.
-    """
+    """The file at the path of a database; for a database in memory all checks pass."""
 
     def __init__(self, settings: SQLiteSettings) -> None:
         self._settings = settings
@@ -45,11 +40,7 @@ class DatabaseFile:
             self._id = self._find()
 
     def check(self) -> None:
-        """Compare the file at the path with the file that was opened.
-
-        Raises:
-            StoreError: it was deleted, or another file has its path.
-        """
+        """Raise `StoreError` if the open file was deleted, or another file has its path."""
         if self._path is None:
             return
         if self._find() != self._id:
@@ -87,12 +78,7 @@ def excess_log(settings: SQLiteSettings) -> int:
 
 
 def truncate_log(cursor: sqlite3.Cursor, settings: SQLiteSettings) -> None:
-    """Copy the log into the database and truncate it, as far as no transaction still reads it.
-
-    Args:
-        cursor: a cursor in autocommit mode.
-        settings: the busy timeout to restore.
-    """
+    """Copy the log into the database and truncate it, as far as no transaction still reads it."""
     cursor.execute(f"PRAGMA busy_timeout = {LOG_PATIENCE}")
     try:
         cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

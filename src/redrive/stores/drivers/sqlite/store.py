@@ -49,10 +49,6 @@ _INHERITED: list[object] = []
 class SQLiteStore(Store):
     """A store on an SQLite database.
 
-    Args:
-        url: the URL that it was opened with.
-        settings: settings of the database.
-
     Attributes:
         library: library that opens the file, for `redrive.stores.drivers.files`.
         group: maximum number of operations that share one transaction, each in a savepoint.

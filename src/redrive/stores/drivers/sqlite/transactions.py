@@ -4,11 +4,7 @@ While such a transaction is open, no other connection can write to the file, inc
 block should be short, and calls of redrive inside it, such as an enqueue, must use the same connection.
 
 Handlers of one process wait for each other in the `WriteQueue`, before ``BEGIN IMMEDIATE``: a coroutine that waits
-costs no thread. The coroutine at its head has a thread for its commit, which no other work can occupy.
-
-Only redrive ends the transaction: a handler that committed it would commit its writes without the completion.
-SQLite itself refuses that, by an authorizer, for ``commit()``, ``with connection`` and the statement. Handlers may
-use savepoints.
+costs no thread.
 """
 
 from __future__ import annotations
@@ -42,14 +38,7 @@ _INHERITED: list[sqlite3.Connection] = []
 
 
 class SQLiteTransaction:
-    """A `StoreTransaction` on an SQLite file.
-
-    Args:
-        connection: connection with an open transaction.
-        settings: settings of the database.
-        write_queue: lock that the transaction holds until its end.
-        file: the file of the database.
-    """
+    """A `StoreTransaction` on an SQLite file."""
 
     def __init__(
         self, connection: sqlite3.Connection, settings: SQLiteSettings, write_queue: WriteQueue, file: DatabaseFile
@@ -60,6 +49,8 @@ class SQLiteTransaction:
         self._file = file
         self._open = True
         self._pid = os.getpid()
+        # Only redrive ends the transaction: a handler that committed it would commit its writes without the completion.
+        # SQLite itself refuses that, for commit(), ``with connection`` and the statement. Handlers may use savepoints.
         connection.set_authorizer(_deny_end)
 
     @property
@@ -107,12 +98,7 @@ class SQLiteTransaction:
 
 
 class AsyncSQLiteTransaction:
-    """An `AsyncStoreTransaction` on an SQLite file: a thread waits for the disk.
-
-    Args:
-        transaction: the transaction.
-        thread: executor with one thread.
-    """
+    """An `AsyncStoreTransaction` on an SQLite file: a thread waits for the disk."""
 
     def __init__(self, transaction: SQLiteTransaction, thread: ThreadPoolExecutor) -> None:
         self.connection = transaction.connection
@@ -137,19 +123,14 @@ class AsyncSQLiteTransaction:
 
 
 class SQLiteTransactions:
-    """A source of transactions on one file, one at a time.
-
-    Args:
-        settings: settings of a database in a file.
-        write_queue: lock that each transaction holds.
-        file: the file of the database.
-    """
+    """A source of transactions on one file, one at a time."""
 
     def __init__(self, settings: SQLiteSettings, write_queue: WriteQueue, file: DatabaseFile) -> None:
         self._settings = settings
         self._write_queue = write_queue
         self._file = file
-        # One thread is enough: only the holder of the write lock uses it.
+        # The coroutine at the head of the queue has a thread for its commit, which no other work can occupy. One thread
+        # is enough: only the holder of the write lock uses it.
         self._thread = ThreadPoolExecutor(1, "redrive-transaction")
 
     def begin(self) -> SQLiteTransaction:

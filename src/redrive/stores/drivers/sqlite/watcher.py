@@ -14,14 +14,7 @@ __all__ = ["Watcher"]
 
 
 class Watcher:
-    """A connection from which any thread reads the version of the data.
-
-    Args:
-        settings: name of the database in messages.
-        connection: the first connection.
-        file: the file of the database.
-        connect: opens a connection in place of one that `pause` has closed.
-    """
+    """A connection from which any thread reads the version of the data."""
 
     def __init__(
         self,
@@ -33,6 +26,7 @@ class Watcher:
         self._settings = settings
         self._connection: sqlite3.Connection | None = connection
         self._file = file
+        # Opens a connection in place of one that `pause` has closed.
         self._connect = connect
         self._in_use = threading.Lock()
         self._opened = 1

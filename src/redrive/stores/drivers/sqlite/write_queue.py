@@ -1,11 +1,7 @@
 """A queue for the write lock of one file, for the threads and asyncio tasks of one process.
 
-SQLite lets one connection write at a time. A connection that waits in ``BEGIN IMMEDIATE`` costs a thread, polls the
-lock every 100 ms, and may be overtaken forever. So the connections of a process wait here, first in, first out, and
-only the one at the head asks SQLite.
-
-redrive's own writer (heartbeats, claims, settles, enqueues) alternates with the transactions of handlers: it comes next
-after the transaction that is open now, however many handlers wait, and after it comes one of them.
+A connection that waits in ``BEGIN IMMEDIATE`` costs a thread, polls the lock every 100 ms, and may be overtaken
+forever. So the connections of a process wait here, first in, first out, and only the one at the head asks SQLite.
 """
 
 from __future__ import annotations
@@ -27,9 +23,6 @@ class WriteQueue:
 
     A wait ends with `StoreBusy` when one holder has held the lock for the busy timeout; it lasts longer while the queue
     moves.
-
-    Args:
-        settings: the busy timeout.
     """
 
     def __init__(self, settings: SQLiteSettings) -> None:
@@ -37,10 +30,8 @@ class WriteQueue:
         self._clock = SystemClock()
         self._lock = threading.Lock()
         self._held = False
-        self._since = 0.0
-        """When the present holder got the lock."""
-        self._held_by_writer = False
-        """The present holder is redrive's own writer."""
+        self._since = 0.0  # when the present holder got the lock
+        self._held_by_writer = False  # redrive's own writer
         self._writer: deque[Future[None]] = deque()
         self._handlers: deque[Future[None]] = deque()
 
@@ -93,6 +84,8 @@ class WriteQueue:
         return ticket
 
     def _hand_on(self) -> None:
+        # redrive's own writer (heartbeats, claims, settles, enqueues) alternates with the transactions of handlers: it
+        # comes next after the open transaction, however many handlers wait, and after it comes one of them.
         first, second = (self._handlers, self._writer) if self._held_by_writer else (self._writer, self._handlers)
         queue = first or second
         self._held = bool(queue)

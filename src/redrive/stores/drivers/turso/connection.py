@@ -1,16 +1,4 @@
-"""The interface of the ``sqlite3`` module on ``pyturso``, as far as the SQLite store needs it.
-
-It corrects five differences that would lose data or hide an error:
-
-* pyturso does not write the rows of a ``RETURNING`` that no caller fetches: the statement stops where its reader stops.
-  So every statement is fetched to its end at once.
-* Its ``BusySnapshot`` is not a ``turso.Error``, and a conflict of writers is an error with a text. Both become
-  ``sqlite3.OperationalError`` with the word "locked", like SQLite's own.
-* ``close`` keeps the lock on the file until the object is collected. So the references are dropped.
-* A ``LIMIT`` that is a parameter is counted once for a statement and not once for each execution of a correlated
-  subquery: a claim would find nothing in its second queue. So the number is written into the statement.
-* ``WITHOUT ROWID``, which only saves space, is experimental in Turso: it is left out of the schema.
-"""
+"""The interface of the ``sqlite3`` module on ``pyturso``, without five differences that lose data or hide an error."""
 
 from __future__ import annotations
 
@@ -28,7 +16,9 @@ __all__ = ["TursoConnection", "TursoCursor", "as_sqlite", "connect"]
 
 Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
 
-# Words in the message of an error after which the transaction can be repeated.
+# Words in the message of an error after which the transaction can be repeated. ``BusySnapshot`` is not a
+# ``turso.Error``, and a conflict of writers is an error with a text. Both become ``sqlite3.OperationalError`` with the
+# word "locked", like SQLite's own.
 _LOCKED = ("BusySnapshot", "snapshot is stale", "conflict", "Busy", "locked")
 
 _LIMIT = re.compile(r"\bLIMIT :([a-z_]+)")
@@ -36,9 +26,6 @@ _LIMIT = re.compile(r"\bLIMIT :([a-z_]+)")
 
 class TursoConnection:
     """A connection in autocommit mode.
-
-    Args:
-        inner: connection of pyturso.
 
     Attributes:
         total_changes: grows with every statement that may have written.
@@ -75,6 +62,7 @@ class TursoConnection:
         """Close, and release the lock on the file. Idempotent."""
         if self._inner is not None:
             self._inner.close()
+            # pyturso keeps the lock on the file until the object is collected.
             self._inner = None
             gc.collect()
 
@@ -99,6 +87,8 @@ class TursoCursor:
         try:
             inner.execute(_literal_limits(_plain(statement), parameters), parameters)
             self.description = inner.description
+            # pyturso does not write the rows of a RETURNING that are not fetched: a statement stops where its reader
+            # stops.
             self._rows = inner.fetchall() if inner.description else []
         except Exception as error:
             raise as_sqlite(error) from error
@@ -142,12 +132,15 @@ def connect(settings: SQLiteSettings) -> TursoConnection:
 
 def _literal_limits(statement: str, parameters: Parameters) -> str:
     """Write the values of ``LIMIT`` parameters into the statement."""
+    # Turso counts a LIMIT that is a parameter once for a statement and not once for each execution of a correlated
+    # subquery: a claim would find nothing in its second queue.
     if not isinstance(parameters, Mapping):
         return statement
     return _LIMIT.sub(lambda limit: f"LIMIT {int(parameters[limit[1]])}", statement)
 
 
 def _plain(statement: str) -> str:
+    # WITHOUT ROWID, which only saves space, is experimental in Turso.
     return statement.replace(") STRICT, WITHOUT ROWID", ") STRICT")
 
 

@@ -22,12 +22,7 @@ R = TypeVar("R")
 
 
 class TursoStore(SQLiteStore):
-    """A store on a Turso database; ``busy_timeout`` has no effect, since no other process can write.
-
-    Args:
-        url: the URL that it was opened with.
-        settings: settings of the database.
-    """
+    """A store on a Turso database; ``busy_timeout`` has no effect, since no other process can write."""
 
     library = files.TURSO
     group = 1
