@@ -155,6 +155,9 @@ class RefreshMachine(RuleBasedStateMachine):
             self.store.wait(LEASE.total_seconds() + 1)
             for moved in self.store.sweep():
                 self.began |= {token: at for token, at in began.items() if token == str(moved.job_id) and moved.report}
+                if moved.report is None:
+                    # The job waits in its queue again, and the time limit counts from its next claim.
+                    self.began.pop(str(moved.job_id), None)
                 self._ended(moved.job_id, "failure" if moved.report else "goes on")
         else:
             self.claims += claims

@@ -18,6 +18,29 @@ def test_a_statement_has_the_name_of_its_file():
     assert files == loader.statements("sqlite")
 
 
+def test_included_fragments_are_a_part_of_the_statement():
+    """Statements that share a part include its file, and no include is left in the text."""
+    texts = loader.statements("postgres")
+    fragment = (resources.files(dialects) / "postgres" / "fragments" / "lanes.sql").read_text().rstrip("\n")
+
+    assert all(fragment in texts[name] for name in ("claim", "next_due"))
+    assert not [name for name, text in texts.items() if "-- include" in text]
+
+
+def test_headers_of_a_statement_are_read_from_its_file():
+    """Headers declare how a driver may execute a statement; most statements have none."""
+    assert {"transaction": "own"} == loader.headers("postgres")["claim"]
+    assert {"many": "pairs"} == loader.headers("sqlite")["payload_insert"]
+    assert {} == loader.headers("sqlite")["clock"]
+
+
+def test_each_sqlite_statement_that_returns_rows_for_many_declares_it():
+    """Statements without the header are executed for many parameters at once, and their rows are not read."""
+    kinds = {each["many"] for each in loader.headers("sqlite").values() if "many" in each}
+
+    assert {"rows", "pairs"} == kinds
+
+
 def test_statements_are_read_once():
     """A dialect's statements are kept in memory after the first reading."""
     assert loader.statements("sqlite") is loader.statements("sqlite")

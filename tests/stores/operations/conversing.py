@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from redrive.stores.operations.clock import Instant
-from redrive.stores.query import Operation, Query
+from redrive.stores.query import Batch, Operation, Query
 from tests.stores.helpers import T0
 
 CLOCK = [Instant(T0)]
 """What the query ``clock`` answers first in most conversations."""
 
 
-def converse(operation: Operation[Any], *answers: Sequence[Any]) -> tuple[Any, list[Query]]:
+def converse(operation: Operation[Any], *answers: Sequence[Any]) -> tuple[Any, list[Any]]:
     """Answer an operation's statements one by one; give its result, and what it asked."""
     asked = [next(operation.steps)]
     for number, answer in enumerate(answers, 1):
@@ -26,11 +26,11 @@ def converse(operation: Operation[Any], *answers: Sequence[Any]) -> tuple[Any, l
     raise AssertionError(message)
 
 
-def single(asked: list[Query]) -> list[Query]:
+def single(asked: list[Query | Batch]) -> list[Query]:
     """All statements, each by itself, in an order in which they may run."""
-    return [each for query in asked for each in (*query.also, query)]
+    return [each for query in asked for each in (query.queries if isinstance(query, Batch) else (query,))]
 
 
-def names(asked: list[Query]) -> list[str]:
+def names(asked: list[Query | Batch]) -> list[str]:
     """The names of all statements, in an order in which they may run."""
     return [query.name for query in single(asked)]

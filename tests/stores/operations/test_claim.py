@@ -40,10 +40,10 @@ def test_a_claim_beats_and_takes_its_leases_in_one_go():
 
     assert Claimed((got[1], got[0]), seconds(0)) == answer
     assert ["next_due", "worker_beat", "take", "claim"] == names(asked)
-    beat, block = asked[1].also
+    beat, block, taken = asked[1].queries
     assert {"id": 5, "now": T0, "expires_at": T0 + seconds(15)} == beat.params
     assert {"name": "lease", "count": 3} == block.params
-    assert {**where, "now": T0, "count": 3, "worker_id": 5, "salt": DRAWN} == asked[1].params
+    assert {**where, "now": T0, "count": 3, "worker_id": 5, "salt": DRAWN} == taken.params
     assert {**where, "now": None} == asked[0].params
 
 

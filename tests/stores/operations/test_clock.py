@@ -14,13 +14,12 @@ from tests.stores.operations.conversing import converse, names
 
 @pytest.mark.parametrize("now", [None, T0])
 def test_every_operation_that_writes_asks_for_the_time_first(now: object):
-    """The first question of every operation that writes is the clock, with the injected instant or none; those that
-    run all the time ask for something else in the same breath."""
+    """Operations that write read the clock first, with the injected instant or none; frequent ones combine that with
+    another statement."""
     operations = [
         leases.settle([], now=now),
         leases.sweep(1, now=now),
         workers.register("w", concurrency=1, lease_for=seconds(1), now=now),
-        workers.beat(1, seconds(1), now=now),
         workers.leave(1, now=now),
         admin.cancel(1, now=now),
         admin.cancel_all(Filter(), now=now),
@@ -36,7 +35,11 @@ def test_every_operation_that_writes_asks_for_the_time_first(now: object):
         asked = next(operation.steps)
         assert ("clock", {"now": now}, clock.Instant) == (asked.name, asked.params, asked.into)
         operation.steps.close()
-    for busy in (jobs.enqueue([new()], now=now), leases.claim(1, 1, lease_for=seconds(1), now=now)):
+    for busy in (
+        jobs.enqueue([new()], now=now),
+        leases.claim(1, 1, lease_for=seconds(1), now=now),
+        workers.beat(1, seconds(1), now=now),
+    ):
         assert now == next(busy.steps).params["now"]
         busy.steps.close()
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from redrive.engine.records import AttemptRecord, JobRecord, KeyUntil, NewJob
 from redrive.errors import JobNotFound
+from redrive.stores.dialects import loader
 from redrive.stores.operations import admin, jobs, redriving
 from redrive.stores.query import Query
 from tests.engine.helpers import job
@@ -75,10 +76,20 @@ def test_enqueueing_writes_each_policy_once():
 
 
 def test_enqueueing_asks_one_thing_and_writes_one():
-    """What is asked first may be asked outside of the transaction, and all that is written goes in one, at the end."""
+    """Enqueueing reads one statement outside of the transaction, and writes one batch, which is the transaction."""
     _, asked = converse(jobs.enqueue([new(), new()]), gate(1, 2), [])
 
-    assert [(True, False), (False, True)] == [(query.free, query.last) for query in asked]
+    kinds = loader.headers("postgres")
+    assert ["none", "last"] == [kinds[query.name]["transaction"] for query in (asked[0], asked[1].queries[-1])]
+    assert 2 == len(asked)
+
+
+def test_the_trace_of_new_jobs_is_written_with_them():
+    """A trace costs no further statement, and it is written for new jobs only."""
+    _, asked = converse(jobs.enqueue([new(), new()], trace="t"), gate(1, 2), [])
+
+    assert ["gate", "policy_put", "job_insert_alike", "payload_insert", "trace_put"] == names(asked)
+    assert [{"job_id": 1, "trace": "t"}, {"job_id": 2, "trace": "t"}] == single(asked)[-1].many
 
 
 def test_enqueueing_without_payloads_writes_none():

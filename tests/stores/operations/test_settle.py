@@ -107,7 +107,7 @@ def test_a_death_is_written_with_its_catch_job():
 
     assert ["clock", "settle", "attempt_insert", "take", "policy_put", "job_insert"] == names(asked)
     assert (State.DEAD, T0) == (asked[1].many[0]["state"], asked[1].many[0]["finished_at"])
-    (row,) = asked[4].many
+    (row,) = asked[4].queries[-1].many
     assert (9, "mend", "mail", 3, 7) == tuple(row[each] for each in ("id", "task", "queue", "priority", "parent_id"))
 
 

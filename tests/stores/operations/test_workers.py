@@ -45,10 +45,10 @@ def test_who_is_stuck_is_told_apart_by_his_silence():
 @pytest.mark.parametrize("rows", [[(5,)], []])
 def test_a_heartbeat_answers_life_and_leases(rows: list[Any]):
     """A heartbeat tells a worker whether it is registered, and what it still holds."""
-    pulse, asked = converse(workers.beat(5, seconds(15)), CLOCK, rows, [(11,), (12,)])
+    pulse, asked = converse(workers.beat(5, seconds(15)), rows, [(11,), (12,)])
 
     assert Pulse(bool(rows), frozenset({11, 12})) == pulse
-    assert ["clock", "worker_beat", "leases_of"] == names(asked)
+    assert ["heartbeat", "leases_of"] == names(asked)
 
 
 def test_a_heartbeat_that_promises_nothing_asks_nothing():

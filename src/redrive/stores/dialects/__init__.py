@@ -1,6 +1,6 @@
-"""What differs between databases: the statements, and how values look in rows.
+"""The parts that differ between databases: the statements, and the representation of values in rows.
 
-A dialect is a folder: ``queries/*.sql`` (one statement a file, named like the query), ``migrations/*.sql`` (in order,
-``pre`` or ``post`` the new code), ``schema.sql`` (for readers, proved equal to the sum of the migrations), and
-``values.py`` (encode parameters, decode rows).
+A dialect is a folder: ``queries/*.sql`` (one statement per file, with the name of the query), ``migrations/*.sql`` (in
+order, ``pre`` or ``post`` the new code), ``schema.sql`` (for readers; a test proves it equal to the sum of the
+migrations), and ``values.py`` (encodes parameters, decodes rows).
 """

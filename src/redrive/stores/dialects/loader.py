@@ -1,4 +1,18 @@
-"""Reads the statements of a dialect from its files, once."""
+"""Reads the statements and migrations of a dialect from its files, once.
+
+A query file begins with two comment lines: what it does, and the operations that call it. Lines ``-- key: value`` after
+them are its headers, which the drivers read:
+
+* ``transaction: none``: the statement may run before the transaction, and twice. It only reads or takes numbers.
+* ``transaction: own``: what it writes may stay whatever follows; without a transaction it is one by itself.
+* ``transaction: last``: nothing follows it, and its rows are not used; without a transaction it is one by itself.
+* ``many: rows``: with `Query.many` each execution returns rows.
+* ``many: pairs``: with `Query.many` one execution takes all parameters as a JSON object.
+
+A line ``-- include NAME`` is replaced by a file of the folder ``fragments``. The claim and the look for due jobs share
+their common table expressions in this way. A view cannot take their parameters, and a function would hide its tables
+from the planner and tie the statement to a version of the schema; an included fragment costs nothing when it runs.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +22,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
 
-__all__ = ["Migration", "migrations", "statements"]
-
 _NUMBERED = re.compile(r"(?P<number>\d{4})_(?P<phase>pre|post)_\w+\.sql")
+_HEADER = re.compile(r"^-- (transaction|many): (\w+)$", re.MULTILINE)
+_INCLUDE = re.compile(r"^-- include (\w+\.sql)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """One step of the schema.
+    """A step of the schema.
 
     Attributes:
-        number: the schema version it leads to.
+        number: the schema version after it.
         name: of its file, without the ending.
         phase: ``pre`` (before the new code is deployed) or ``post`` (after it).
         script: the statements.
@@ -32,28 +46,25 @@ class Migration:
 
 @functools.cache
 def statements(dialect: str) -> Mapping[str, str]:
-    """Read all statements of a dialect.
+    """Return the text of each statement of a dialect by its name, which is that of its file."""
+    folder = resources.files(__package__) / dialect
 
-    Args:
-        dialect: the name of its folder.
+    def fragment(match: re.Match[str]) -> str:
+        return (folder / "fragments" / match[1]).read_text().rstrip("\n")
 
-    Returns:
-        The text of each statement by its name.
-    """
-    folder = resources.files(__package__) / dialect / "queries"
-    return {file.name.removesuffix(".sql"): file.read_text() for file in folder.iterdir() if file.name.endswith(".sql")}
+    files = (file for file in (folder / "queries").iterdir() if file.name.endswith(".sql"))
+    return {file.name.removesuffix(".sql"): _INCLUDE.sub(fragment, file.read_text()) for file in files}
+
+
+@functools.cache
+def headers(dialect: str) -> Mapping[str, Mapping[str, str]]:
+    """Return the headers of each statement of a dialect, by its name."""
+    return {name: dict(_HEADER.findall(text)) for name, text in statements(dialect).items()}
 
 
 @functools.cache
 def migrations(dialect: str) -> tuple[Migration, ...]:
-    """Read all migrations of a dialect.
-
-    Args:
-        dialect: the name of its folder.
-
-    Returns:
-        The migrations, first to last.
-    """
+    """Return the migrations of a dialect, first to last."""
     folder = resources.files(__package__) / dialect / "migrations"
     found = [(match, file) for file in folder.iterdir() if (match := _NUMBERED.fullmatch(file.name))]
     steps = (Migration(int(m["number"]), f.name.removesuffix(".sql"), m["phase"], f.read_text()) for m, f in found)

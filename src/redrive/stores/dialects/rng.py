@@ -1,10 +1,8 @@
-"""The random numbers of statements: where a parameter is `redrive.stores.query.DRAWN`, a driver sends one of these."""
+"""Random numbers for the parameters of statements that are `redrive.stores.query.DRAWN`."""
 
 from __future__ import annotations
 
 import random
-
-__all__ = ["number"]
 
 _BITS = 53
 

@@ -1,7 +1,7 @@
-"""Reads rows into records, whatever the dialect.
+"""Reads rows into records, for all dialects.
 
-A row becomes a record by the types of the record's fields: the columns are matched by name, so a statement may list
-them in any order, and one that lacks a column fails at its first use, in the tests.
+A row becomes a record by the types of the record's fields. Columns are matched by name, so a statement may list them in
+any order, and one that lacks a column fails at its first use, in the tests.
 """
 
 from __future__ import annotations
@@ -12,22 +12,17 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-__all__ = ["Decoder", "Reader", "decoder"]
-
 Decoder: TypeAlias = Callable[[Sequence[Sequence[Any]]], list[Any]]
 Reader: TypeAlias = Callable[[Any], Callable[[Any], Any] | None]
 
 
 def decoder(record: type, columns: tuple[str, ...], reader: Reader) -> Decoder:
-    """Make the function that reads rows into records.
+    """Return the function that reads rows into records.
 
     Args:
-        record: a dataclass or struct whose fields are named like the columns.
-        columns: the names of the columns of a row, in order.
-        reader: finds, for the type of a field, what turns a column into such a value; None where nothing is to be done.
-
-    Returns:
-        A function from rows to records.
+        record: a dataclass or struct with fields named like the columns.
+        columns: the names of the columns, in order.
+        reader: returns for the type of a field the function that converts a column; None if it needs no conversion.
     """
     hints = typing.get_type_hints(record)
     fields = [(columns.index(name), reader(_bare(hints[name]))) for name in inspect.signature(record).parameters]
@@ -47,7 +42,7 @@ def _stepped(step: Callable[[Any], Any], column: Sequence[Any]) -> Sequence[Any]
 
 
 def _bare(hint: Any) -> Any:  # noqa: ANN401 - a type form
-    """The type without ``| None``."""
+    """Return the type without ``| None``."""
     if isinstance(hint, types.UnionType):
         (hint,) = (each for each in hint.__args__ if each is not types.NoneType)
     return hint

@@ -6,7 +6,7 @@ an entry into the audit log. `redrive.stores.operations.redriving` starts jobs a
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -22,7 +22,7 @@ from redrive.stores.operations import origins
 from redrive.stores.operations.audit import UNKNOWN, conditions, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.ending import end
-from redrive.stores.query import Query, Rows, Steps, reads, wakes
+from redrive.stores.query import Query, Steps, reads, wakes
 
 FEW = 5_000
 """The number of jobs up to which ids are read from a partial index first. If there are more, the table is scanned."""
@@ -49,7 +49,7 @@ def select(wanted: Filter) -> Steps[tuple[JobRecord, ...]]:
     return tuple((yield from selected(wanted)))
 
 
-def selected(wanted: Filter) -> Generator[Query, Rows, Sequence[JobRecord]]:
+def selected(wanted: Filter) -> Steps[Sequence[JobRecord]]:
     """Return the jobs that match a filter, in its order, as a part of a larger operation.
 
     Each way reads an index in order, so that nothing is sorted. Unfinished and dead jobs have partial indexes: while
@@ -111,7 +111,7 @@ def cancel(job_id: int, *, why: str | None = None, actor: str = UNKNOWN, now: da
     return True
 
 
-def _end(job: JobRecord, at: datetime, why: str | None) -> Generator[Query, Rows, bool]:
+def _end(job: JobRecord, at: datetime, why: str | None) -> Steps[bool]:
     text = why or "cancelled by an operator"
     if not (yield from end(job, at, text)):
         return False
@@ -122,7 +122,7 @@ def _end(job: JobRecord, at: datetime, why: str | None) -> Generator[Query, Rows
     return True
 
 
-def found(job_id: int) -> Generator[Query, Rows, JobRecord]:
+def found(job_id: int) -> Steps[JobRecord]:
     """Lock a job until the transaction ends, and return it; raise `JobNotFound`."""
     rows = yield Query("job_lock", {"id": job_id}, into=JobRecord)
     if not rows:

@@ -16,7 +16,7 @@ the second one succeeds and changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -30,7 +30,7 @@ from redrive.errors import JobNotFound, LeaseLost, StoreError
 from redrive.policy import Failure, Stage
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.origins import write_all
-from redrive.stores.query import Query, Rows, Steps, reads, wakes, writes
+from redrive.stores.query import Query, Steps, reads, wakes, writes
 
 NOT_COMPLETED = Failed(
     Failure(
@@ -125,7 +125,7 @@ def complete(
     return None
 
 
-def _get(job_id: int) -> Generator[Query, Rows, JobRecord]:
+def _get(job_id: int) -> Steps[JobRecord]:
     rows: Sequence[JobRecord] = yield Query("job_get", {"id": job_id}, into=JobRecord)
     if not rows:
         message = f"there is no job {job_id}"
@@ -133,7 +133,7 @@ def _get(job_id: int) -> Generator[Query, Rows, JobRecord]:
     return rows[0]
 
 
-def _check_same(job: JobRecord, lease_id: int, outcome: Succeeded | Failed) -> Generator[Query, Rows, None]:
+def _check_same(job: JobRecord, lease_id: int, outcome: Succeeded | Failed) -> Steps[None]:
     """Raise `LeaseLost` unless the attempt has ended by the same completion."""
     lines: Sequence[AttemptRecord] = yield Query("attempts_of", {"job_id": job.id}, into=AttemptRecord)
     line = next((each for each in lines if each.lease_id == lease_id), None)

@@ -6,14 +6,13 @@ passes the ``actor``; the app uses ``user@host`` by default.
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from datetime import datetime
 
 import msgspec
 
 from redrive.engine.records import AuditEntry
 from redrive.engine.select import Filter
-from redrive.stores.query import Query, Rows, Steps, reads
+from redrive.stores.query import Query, Steps, reads
 
 UNKNOWN = "unknown"
 """The default actor."""
@@ -25,7 +24,7 @@ CLOCK_SET_BACK = "clock_set_back"
 """The action that computes times again after the clock was set back."""
 
 
-def record(at: datetime, actor: str, action: str, **details: object) -> Generator[Query, Rows, None]:
+def record(at: datetime, actor: str, action: str, **details: object) -> Steps[None]:
     """Write an entry as a part of a larger operation; `action` is one word, and details that are None are left out."""
     given = {name: value for name, value in details.items() if value is not None}
     text = msgspec.json.encode(given).decode()

@@ -36,7 +36,6 @@ fleets, which sees each step, looks for these.
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass
 
 from redrive.engine.records import Finding
@@ -73,7 +72,7 @@ def check(after_id: int = 0, *, stride: int = STRIDE) -> Steps[Checked]:
     return Checked(tuple(found), until if until < (newest[0][0] or 0) else None)
 
 
-def _whole() -> Generator[Query, Rows, Rows]:
+def _whole() -> Steps[Rows]:
     """Check the rules that are not about single jobs, or about running ones only."""
     bound = {"count": MOST}
     found = [*(yield Query("check_sequences", bound, into=Finding))]
@@ -85,7 +84,7 @@ def _whole() -> Generator[Query, Rows, Rows]:
     return found
 
 
-def _jobs(after_id: int, until: int) -> Generator[Query, Rows, Rows]:
+def _jobs(after_id: int, until: int) -> Steps[Rows]:
     """Compare the jobs of a stride with their histories."""
     stride = {"after_id": after_id, "until": until, "count": MOST}
     found = [*(yield Query("check_settled", stride, into=Finding))]
@@ -99,7 +98,7 @@ def _jobs(after_id: int, until: int) -> Generator[Query, Rows, Rows]:
     return found
 
 
-def _parts(after_id: int, until: int) -> Generator[Query, Rows, Rows]:
+def _parts(after_id: int, until: int) -> Steps[Rows]:
     """Check the rows that belong to the jobs of a stride."""
     stride = {"after_id": after_id, "until": until, "count": MOST}
     found = [*(yield Query("check_keys_missing", stride, into=Finding))]

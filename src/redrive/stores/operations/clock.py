@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +9,7 @@ import msgspec
 
 from redrive.engine import anchor as anchors
 from redrive.stores.operations.audit import SYSTEM, record
-from redrive.stores.query import Query, Rows, Steps, reads, wakes
+from redrive.stores.query import Query, Steps, reads, wakes
 
 KEY = "clock"
 """The key of the stored anchor; see `redrive.engine.anchor`."""
@@ -26,14 +25,9 @@ class Instant:
     now: datetime
 
 
-def instant(now: datetime | None, *, free: bool = False) -> Generator[Query, Rows, datetime]:
-    """Return the instant for all statements of this transaction.
-
-    Args:
-        now: replaces the instant of the database in tests.
-        free: ask before the transaction begins.
-    """
-    rows = yield Query("clock", {"now": now}, into=Instant, free=free)
+def instant(now: datetime | None) -> Steps[datetime]:
+    """Return the instant for all statements of this transaction; `now` replaces it in tests."""
+    rows = yield Query("clock", {"now": now}, into=Instant)
     answer: Instant = rows[0]
     return answer.now
 
@@ -68,7 +62,7 @@ class ClockState:
     followed: timedelta
 
 
-def _machine_clock() -> Generator[Query, Rows, MachineClock]:
+def _machine_clock() -> Steps[MachineClock]:
     rows = yield Query("wall", {"key": KEY, "boot": None, "ticks": None}, into=MachineClock)
     row: MachineClock = rows[0]
     return row

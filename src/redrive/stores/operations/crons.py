@@ -11,7 +11,7 @@ predecessor.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -30,7 +30,7 @@ from redrive.stores.operations.audit import CLOCK_SET_BACK, SYSTEM, UNKNOWN, rec
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.ending import end
 from redrive.stores.operations.schedules import lock, move, readable
-from redrive.stores.query import Query, Rows, Steps, wakes
+from redrive.stores.query import Query, Steps, wakes
 
 MOST = 10_000
 """The largest number of occurrences in one backfill."""
@@ -70,7 +70,7 @@ def fire(name: str, *, now: datetime | None = None) -> Steps[tuple[Occurrence, .
     return done + more
 
 
-def _running(row: ScheduleRecord) -> Generator[Query, Rows, JobRecord | None]:
+def _running(row: ScheduleRecord) -> Steps[JobRecord | None]:
     """Return the last job of a cron if it has not ended."""
     if row.job_id is None:
         return None
@@ -78,7 +78,7 @@ def _running(row: ScheduleRecord) -> Generator[Query, Rows, JobRecord | None]:
     return next((job for job in rows if job.state not in FINAL), None)
 
 
-def _end(number: int, at: datetime, why: str) -> Generator[Query, Rows, None]:
+def _end(number: int, at: datetime, why: str) -> Steps[None]:
     locked: Sequence[JobRecord] = yield Query("job_lock", {"id": number}, into=JobRecord)
     for job in locked:
         yield from end(job, at, why)
@@ -86,7 +86,7 @@ def _end(number: int, at: datetime, why: str) -> Generator[Query, Rows, None]:
 
 def _apply(
     row: ScheduleRecord, cron: CronDefinition, due: Sequence[DueOccurrence], at: datetime
-) -> Generator[Query, Rows, tuple[ScheduleRecord, tuple[Occurrence, ...]]]:
+) -> Steps[tuple[ScheduleRecord, tuple[Occurrence, ...]]]:
     """Write decisions on occurrences, and create the jobs of those that start; none is started twice."""
     starts = [each for each in due if each.decision is OccurrenceDecision.STARTED]
     ids = dict(zip(starts, (yield from jobs.take("job", len(starts))), strict=True)) if starts else {}
@@ -102,7 +102,7 @@ def _apply(
     return row, tuple(each for each in decided if each in new)
 
 
-def _put(decided: Sequence[Occurrence]) -> Generator[Query, Rows, set[Occurrence]]:
+def _put(decided: Sequence[Occurrence]) -> Steps[set[Occurrence]]:
     """Write decisions, and return those on occurrences that had not been started before."""
     if not decided:
         return set()
@@ -188,7 +188,7 @@ def backfill(
     return done
 
 
-def start_queued(ended: dict[str, set[int]], at: datetime) -> Generator[Query, Rows, None]:
+def start_queued(ended: dict[str, set[int]], at: datetime) -> Steps[None]:
     """Start the occurrences that wait for jobs that have just ended; `ended` has the ids of these jobs by cron."""
     rows: Sequence[ScheduleRecord] = yield Query("schedules_select", {"names": sorted(ended)}, into=ScheduleRecord)
     for row in rows:

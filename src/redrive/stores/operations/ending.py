@@ -7,16 +7,16 @@ stopped, or until the worker is gone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from redrive.engine.lifecycle import State
 from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, JobRecord
 from redrive.stores.operations.keys import drop
-from redrive.stores.query import Query, Rows
+from redrive.stores.query import Query, Steps
 
 
-def end(job: JobRecord, at: datetime, why: str) -> Generator[Query, Rows, bool]:
+def end(job: JobRecord, at: datetime, why: str) -> Steps[bool]:
     """End a job that is not final, and return True if this call ended it.
 
     The worker that runs it loses the lease, so a late completion changes nothing. The schedule that created the job is
@@ -52,7 +52,7 @@ def _cancelled_attempt(job: JobRecord, at: datetime, why: str) -> dict[str, obje
     }
 
 
-def put_unstopped(attempts: Iterable[Claim | JobRecord]) -> Generator[Query, Rows, None]:
+def put_unstopped(attempts: Iterable[Claim | JobRecord]) -> Steps[None]:
     """Record handlers that still run; the attempts are given as they were before they ended."""
     rows = [
         {
@@ -68,7 +68,7 @@ def put_unstopped(attempts: Iterable[Claim | JobRecord]) -> Generator[Query, Row
         yield Query("unstopped_put", many=rows)
 
 
-def drop_unstopped(lease_ids: Collection[int]) -> Generator[Query, Rows, None]:
+def drop_unstopped(lease_ids: Collection[int]) -> Steps[None]:
     """Delete the records of handlers that have stopped; leases without a record are ignored."""
     if lease_ids:
         yield Query("unstopped_drop", {"lease_ids": sorted(lease_ids)})

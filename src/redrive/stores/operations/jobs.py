@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import msgspec
@@ -14,7 +14,7 @@ from redrive.engine.lease import ATTEMPT_LIMIT, limit_of
 from redrive.engine.records import AttemptRecord, Hold, JobRecord, NewJob
 from redrive.errors import ConfigurationError, JobNotFound
 from redrive.stores.operations import keys
-from redrive.stores.query import DRAWN, Query, Rows, Steps, reads, wakes
+from redrive.stores.query import DRAWN, Batch, Query, Rows, Steps, reads, wakes
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +88,15 @@ def enqueue(jobs: Sequence[NewJob], *, trace: str | None = None, now: datetime |
         return EnqueueResult([])
     loose = sorted({job.queue for job in jobs if job.partition is None})
     wanted = {"now": now, "queues": loose, "count": len(jobs)}
-    rows: Sequence[NumberBlock] = yield Query("gate", wanted, into=NumberBlock, free=True)
+    rows: Sequence[NumberBlock] = yield Query("gate", wanted, into=NumberBlock)
     if rows[0].ordered is not None:
         message = f"queue {rows[0].ordered!r} is ordered: say of which partition a job is, by options(partition=...)"
         raise ConfigurationError(message)
     ids = numbers((row.first, row.last) for row in rows)
-    placed = yield from _place(jobs, ids, rows[0].now, last=trace is None)
-    if trace is not None:
-        yield from put_traces((number, trace) for i, number in enumerate(placed.ids) if i not in placed.existing)
-    return placed
+    return (yield from _place(jobs, ids, rows[0].now, trace))
 
 
-def take(name: str, count: int) -> Generator[Query, Rows, list[int]]:
+def take(name: str, count: int) -> Steps[list[int]]:
     """Take numbers of the sequence ``job``, ``lease`` or ``worker``; they are ascending and never taken again."""
     return numbers((yield Query("take", {"name": name, "count": count})))
 
@@ -113,44 +110,44 @@ def numbers(blocks: Iterable[tuple[int, int]]) -> list[int]:
     return sorted(itertools.chain.from_iterable(range(first, last + 1) for first, last in blocks))
 
 
-def insert(jobs: Sequence[NewJob], at: datetime) -> Generator[Query, Rows, EnqueueResult]:
+def insert(jobs: Sequence[NewJob], at: datetime) -> Steps[EnqueueResult]:
     """Insert jobs as a part of a larger operation; raise `DuplicateJob` if another job holds a key."""
     if not jobs:
         return EnqueueResult([])
     return (yield from put((yield from take("job", len(jobs))), jobs, at))
 
 
-def put(ids: list[int], jobs: Sequence[NewJob], at: datetime) -> Generator[Query, Rows, EnqueueResult]:
+def put(ids: list[int], jobs: Sequence[NewJob], at: datetime) -> Steps[EnqueueResult]:
     """Insert jobs under ids that were taken for them; raise `DuplicateJob` if another job holds a key."""
-    return (yield from _place(jobs, ids, at, last=False)) if jobs else EnqueueResult([])
+    return (yield from _place(jobs, ids, at)) if jobs else EnqueueResult([])
 
 
-def _place(
-    jobs: Sequence[NewJob], ids: list[int], at: datetime, *, last: bool
-) -> Generator[Query, Rows, EnqueueResult]:
+def _place(jobs: Sequence[NewJob], ids: list[int], at: datetime, trace: str | None = None) -> Steps[EnqueueResult]:
     new = dict(zip(ids, jobs, strict=True))
     stands: dict[int, int] = {}
     if not _KEYLESS.issuperset(map(_KEYS, jobs)):
         stands = yield from keys.take_for_new(new, at)
     numbered = [(number, job) for number, job in new.items() if number not in stands]
     if numbered:
-        yield from _insert(numbered, at, last=last)
+        yield from _insert(numbered, at, trace)
     if not stands:
         return EnqueueResult(ids, at=at)
     places = frozenset(place for place, number in enumerate(ids) if number in stands)
     return EnqueueResult([stands.get(number, number) for number in ids], places, at)
 
 
-def _insert(numbered: Sequence[tuple[int, NewJob]], at: datetime, *, last: bool) -> Generator[Query, Rows, None]:
-    """Write all rows of new jobs in one round trip."""
+def _insert(numbered: Sequence[tuple[int, NewJob]], at: datetime, trace: str | None) -> Steps[None]:
+    """Write all rows of new jobs in one batch."""
     policies = {job.policy.digest: job.policy for _, job in numbered}
     texts = [{"digest": key, "document": each.document} for key, each in policies.items()]
-    policy_put, rows = Query("policy_put", many=texts), _rows(numbered, at)
+    batch = [Query("policy_put", many=texts)]
+    batch.append(_rows(numbered, at))
     payloads = [{"job_id": number, "payload": job.payload} for number, job in numbered if job.payload is not None]
     if payloads:
-        yield Query("payload_insert", many=payloads, also=(policy_put, rows), last=last)
-    else:
-        yield replace(rows, also=(policy_put,), last=last)
+        batch.append(Query("payload_insert", many=payloads))
+    if trace is not None:
+        batch.append(Query("trace_put", many=[{"job_id": number, "trace": trace} for number, _ in numbered]))
+    yield Batch(tuple(batch))
 
 
 def _rows(numbered: Sequence[tuple[int, NewJob]], at: datetime) -> Query:
@@ -265,7 +262,7 @@ def material(job_id: int) -> Steps[CatchMaterial]:
 # jobs without a trace cost neither a column nor a join in a claim.
 
 
-def put_traces(kept: Iterable[tuple[int, str]]) -> Generator[Query, Rows, None]:
+def put_traces(kept: Iterable[tuple[int, str]]) -> Steps[None]:
     """Write the traces of jobs, given by their ids; a trace replaces the one before."""
     rows = [{"job_id": number, "trace": trace} for number, trace in kept]
     if rows:

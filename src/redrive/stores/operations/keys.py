@@ -12,7 +12,7 @@ If a key is released between the statement that finds it taken and the one that 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -23,7 +23,7 @@ from redrive.engine.lifecycle import State
 from redrive.engine.records import Claim, KeyUntil, NewJob, OnConflict
 from redrive.engine.transition import Transition
 from redrive.errors import DuplicateJob, StoreBusy
-from redrive.stores.query import Query, Rows
+from redrive.stores.query import Query, Steps
 
 TRIES = 5
 """The number of tries for a key that is taken and then has no holder."""
@@ -68,14 +68,14 @@ class Holder:
     debounced: bool
 
 
-def find(kind: str, wanted: Sequence[KeyRequest]) -> Generator[Query, Rows, dict[tuple[str, str], Holder]]:
+def find(kind: str, wanted: Sequence[KeyRequest]) -> Steps[dict[tuple[str, str], Holder]]:
     """Return the holders of keys of a kind, ``unique`` or ``idempotency``, by scope and key."""
     scopes, names = sorted({each.scope for each in wanted}), sorted({each.key for each in wanted})
     rows: Sequence[Holder] = yield Query("keys_find", {"kind": kind, "scopes": scopes, "keys": names}, into=Holder)
     return {(row.scope, row.key): row for row in rows}
 
 
-def take(kind: str, wanted: Iterable[KeyRequest]) -> Generator[Query, Rows, dict[int, Holder]]:
+def take(kind: str, wanted: Iterable[KeyRequest]) -> Steps[dict[int, Holder]]:
     """Take keys; return the holder for each job that did not get its key.
 
     Of two jobs in `wanted` with the same key, the one with the smaller id gets it.
@@ -103,7 +103,7 @@ def _contended(key: str | None) -> StoreBusy:
     return StoreBusy(f"the key {key!r} changes hands too quickly: repeat")
 
 
-def drop(job_ids: Sequence[int]) -> Generator[Query, Rows, None]:
+def drop(job_ids: Sequence[int]) -> Steps[None]:
     """Release the unique keys of jobs; without ids no statement runs."""
     if job_ids:
         yield Query("keys_drop", {"job_ids": list(job_ids)})
@@ -112,7 +112,7 @@ def drop(job_ids: Sequence[int]) -> Generator[Query, Rows, None]:
 # ------------------------------------------------------------------------------------------------------ jobs that move
 
 
-def update(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Generator[Query, Rows, dict[int, Transition]]:
+def update(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Steps[dict[int, Transition]]:
     """Release or take the keys of jobs whose transitions were written.
 
     Returns:
@@ -127,7 +127,7 @@ def update(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Generator
     return {move.lease_id: superseded(move, job.key or "", lost[job.id]) for job, move, _ in moved if job.id in lost}
 
 
-def retake(wanted: Sequence[KeyRequest], at: datetime) -> Generator[Query, Rows, dict[int, int]]:
+def retake(wanted: Sequence[KeyRequest], at: datetime) -> Steps[dict[int, int]]:
     """Take the keys of jobs that are ready again, close those that cannot have theirs, and return the holders."""
     lost = yield from take(UNIQUE, wanted)
     if lost:
@@ -142,7 +142,7 @@ def _closing(number: int, key: str, holder: int, at: datetime) -> dict[str, obje
 # ------------------------------------------------------------------------------------------------------------ new jobs
 
 
-def take_for_new(new: dict[int, NewJob], at: datetime) -> Generator[Query, Rows, dict[int, int]]:
+def take_for_new(new: dict[int, NewJob], at: datetime) -> Steps[dict[int, int]]:
     """Take the keys of new jobs before they are inserted.
 
     Args:
@@ -197,7 +197,7 @@ def _known(new: dict[int, NewJob], holder: Holder) -> int | None:
     return None if holder.job_id in new else holder.job_id
 
 
-def _conflict(new: dict[int, NewJob], number: int, holder: Holder, at: datetime) -> Generator[Query, Rows, int | None]:
+def _conflict(new: dict[int, NewJob], number: int, holder: Holder, at: datetime) -> Steps[int | None]:
     """Return the job that replaces this one; None if this one has the key now."""
     job = new[number]
     if job.on_conflict is OnConflict.EXISTING:
@@ -231,7 +231,7 @@ def _advice(job: NewJob) -> str:
     return "; with on_conflict='existing' you would get that job"
 
 
-def _bounce(job: NewJob, holder: Holder, at: datetime) -> Generator[Query, Rows, bool]:
+def _bounce(job: NewJob, holder: Holder, at: datetime) -> Steps[bool]:
     """Postpone the other job and give it these arguments, if it has not started."""
     put_off = yield Query("bounce", {"id": holder.job_id, "scheduled_at": at + job.delay})
     if not put_off:

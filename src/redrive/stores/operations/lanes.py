@@ -27,12 +27,12 @@ SQLite removes index entries at once; its statements ignore cursors.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from redrive.engine.records import Claim
-from redrive.stores.query import Query, Rows
+from redrive.stores.query import Query, Steps
 
 FULL_SCAN_AFTER = timedelta(seconds=1)
 """The longest time between two scans without cursors."""
@@ -113,7 +113,7 @@ def parameters(cursors: Sequence[LaneCursor]) -> Mapping[str, Sequence[object]]:
     }
 
 
-def next_due(where: Mapping[str, object], now: datetime | None) -> Generator[Query, Rows, NextDue]:
+def next_due(where: Mapping[str, object], now: datetime | None) -> Steps[NextDue]:
     """Return the instant of the transaction and the next due times; `where` has queues, tasks and cursors."""
-    rows: Sequence[NextDue] = yield Query("next_due", {**where, "now": now}, into=NextDue, free=True)
+    rows: Sequence[NextDue] = yield Query("next_due", {**where, "now": now}, into=NextDue)
     return rows[0]

@@ -10,7 +10,7 @@ they would be after a sweep. The history has an entry under such a lease: the at
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from operator import attrgetter
@@ -31,7 +31,7 @@ from redrive.stores.operations.clock import instant
 from redrive.stores.operations.ending import drop_unstopped, put_unstopped
 from redrive.stores.operations.lanes import ClaimFilter, LaneCursor, NextDue, next_due, parameters
 from redrive.stores.operations.limited_queues import Offer, QueueScan
-from redrive.stores.query import DRAWN, Query, Rows, Steps, wakes, writes
+from redrive.stores.query import DRAWN, Batch, Query, Steps, wakes, writes
 
 CONTENDED = timedelta(milliseconds=10)
 """The time that a claimer waits while other claims take all due jobs."""
@@ -140,7 +140,7 @@ def claim(  # noqa: PLR0913 - options of one operation, by keyword
     return Claimed((), None if rest is None else max(rest, CONTENDED), scans=open_scans)
 
 
-def _hold(unreadable: Sequence[Claim], at: datetime) -> Generator[Query, Rows, tuple[tuple[Transition, str], ...]]:
+def _hold(unreadable: Sequence[Claim], at: datetime) -> Steps[tuple[tuple[Transition, str], ...]]:
     """Hold jobs whose policies cannot be read."""
     held = []
     for each in unreadable:
@@ -153,25 +153,25 @@ def _hold(unreadable: Sequence[Claim], at: datetime) -> Generator[Query, Rows, t
 
 def _take(
     beat: Query, count: int, where: Mapping[str, object], at: datetime, offers: Sequence[Offer]
-) -> Generator[Query, Rows, Sequence[Claim]]:
+) -> Steps[Sequence[Claim]]:
     """Take jobs of plain queues in one statement, or of all queues in one order if limited queues have due jobs."""
     params = {"now": at, "worker_id": beat.params["id"], "count": count, "salt": DRAWN}
     # SQLite's claim uses the block of numbers that was taken just before it. PostgreSQL's reads the sequence itself; it
     # does not run a part of a statement that only reads and whose result is not used.
-    also = (beat, Query("take", {"name": "lease", "count": count}))
+    first = (beat, Query("take", {"name": "lease", "count": count}))
     rows: Sequence[Claim]
     if not any(offer.jobs for offer in offers):
-        rows = yield Query("claim", {**params, **where}, into=Claim, also=also, complete=True)
+        rows = yield Batch((*first, Query("claim", {**params, **where}, into=Claim)))
         return rows
     served = {name: where[name] for name in ("queues", "tasks")}
     heads: Sequence[Due] = yield Query("heads", {**served, "now": at, "count": count}, into=Due)
     ids = limited_queues.choose(heads, offers, at, count)
-    rows = yield Query("claim_chosen", {**params, "ids": ids}, into=Claim, also=also)
+    rows = yield Batch((*first, Query("claim_chosen", {**params, "ids": ids}, into=Claim)))
     yield from limited_queues.note_starts(rows, offers, at)
     return rows
 
 
-def _rest(where: ClaimFilter, due: NextDue, offers: Sequence[Offer]) -> Generator[Query, Rows, timedelta | None]:
+def _rest(where: ClaimFilter, due: NextDue, offers: Sequence[Offer]) -> Steps[timedelta | None]:
     """Return the time until the next job can start if nothing changes until then."""
     other = (yield from limited_queues.next_look(where, due.now, offers)) if offers else due.special_at
     earliest = min((each for each in (due.due_at, other) if each is not None), default=None)
@@ -231,7 +231,7 @@ def _is_unfinished(done: Mapping[int, Transition], ending: Ending) -> bool:
     return moved is not None and moved.state is not State.SUCCEEDED
 
 
-def _write_successes(plain: Sequence[Transition], at: datetime) -> Generator[Query, Rows, set[int]]:
+def _write_successes(plain: Sequence[Transition], at: datetime) -> Steps[set[int]]:
     """Write successes without a catch, which differ only in their results, and return the leases that were current."""
     params = {"now": at, "job_ids": [each.job_id for each in plain], "lease_ids": [each.lease_id for each in plain]}
     # By lease and not by job: a batch may hold a job twice, under a lost lease and under the present one.

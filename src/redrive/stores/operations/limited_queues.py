@@ -22,7 +22,7 @@ claimed from when its next job is due.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -30,7 +30,7 @@ from redrive.engine.lifecycle import State
 from redrive.engine.queue import Due, Key, QueueSettings, keys, serve
 from redrive.engine.records import Claim
 from redrive.stores.operations.lanes import ClaimFilter
-from redrive.stores.query import Query, Rows
+from redrive.stores.query import Query, Steps
 
 WINDOW = 100
 """The number of due jobs of each priority that a claim reads before it scans partitions."""
@@ -130,9 +130,7 @@ class Line:
     state: State
 
 
-def offers(
-    where: ClaimFilter, count: int, at: datetime, scans: Iterable[QueueScan] = ()
-) -> Generator[Query, Rows, tuple[Offer, ...]]:
+def offers(where: ClaimFilter, count: int, at: datetime, scans: Iterable[QueueScan] = ()) -> Steps[tuple[Offer, ...]]:
     """Return the offer of each limited queue that has a due job.
 
     Args:
@@ -151,28 +149,26 @@ def offers(
     return tuple(made)
 
 
-def lock(name: str) -> Generator[Query, Rows, QueueSettings]:
+def lock(name: str) -> Steps[QueueSettings]:
     """Return the settings of a queue, and block other claims from it until the transaction ends."""
     rows: Sequence[QueueSettings] = yield Query("queue_lock", {"name": name}, into=QueueSettings)
     return rows[0] if rows else QueueSettings(name)
 
 
-def held(name: str) -> Generator[Query, Rows, dict[str | None, int]]:
+def held(name: str) -> Steps[dict[str | None, int]]:
     """Return the number of running attempts of a limited queue, by partition."""
     rows: Sequence[Held] = yield Query("queue_held", {"queue": name}, into=Held)
     return {row.partition: row.held for row in rows}
 
 
-def starts(settings: QueueSettings, at: datetime) -> Generator[Query, Rows, Starts]:
+def starts(settings: QueueSettings, at: datetime) -> Steps[Starts]:
     """Count the starts of a queue with a rate within its window, which ends at `at`."""
     after = at - (settings.rate_for or timedelta(0))
     rows: Sequence[Starts] = yield Query("queue_starts", {"queue": settings.name, "after": after}, into=Starts)
     return rows[0]
 
 
-def _offer(
-    name: str, count: int, at: datetime, scan: QueueScan | None, where: ClaimFilter
-) -> Generator[Query, Rows, Offer]:
+def _offer(name: str, count: int, at: datetime, scan: QueueScan | None, where: ClaimFilter) -> Steps[Offer]:
     settings = yield from lock(name)
     if settings.paused_at is not None:
         return Offer(settings, full=True)
@@ -203,7 +199,7 @@ def _served(  # noqa: PLR0913 - what the choice depends on
     scan: QueueScan | None,
     *,
     where: ClaimFilter,
-) -> Generator[Query, Rows, Offer]:
+) -> Steps[Offer]:
     params = {"queue": settings.name, "now": at, "count": room, "window": WINDOW, "ordered": settings.ordered}
     params |= {"tasks": where.parameters["tasks"]}
     window: Sequence[Due] = yield Query("queue_window", params, into=Due)
@@ -226,7 +222,7 @@ def _served(  # noqa: PLR0913 - what the choice depends on
 
 def _scan_shares(  # noqa: PLR0913 - what the choice depends on
     settings: QueueSettings, at: datetime, room: int, running: Mapping[str, int], scan: QueueScan, *, where: ClaimFilter
-) -> Generator[Query, Rows, tuple[list[Due], QueueScan | None]]:
+) -> Steps[tuple[list[Due], QueueScan | None]]:
     """Scan the partitions; return due jobs of those that may run one, and where to continue."""
     seen: dict[tuple[str, int, str], Share] = {}
     going: QueueScan | None = scan
@@ -266,7 +262,7 @@ def _scan_shares(  # noqa: PLR0913 - what the choice depends on
 
 def _scan_lines(
     settings: QueueSettings, at: datetime, room: int, scan: QueueScan, where: ClaimFilter
-) -> Generator[Query, Rows, tuple[list[Due], QueueScan | None]]:
+) -> Steps[tuple[list[Due], QueueScan | None]]:
     """Scan the lines of an ordered queue; return the first jobs of those that may run one, and where to continue."""
     found: dict[int, Due] = {}
     going: QueueScan | None = scan
@@ -305,7 +301,7 @@ def choose(heads: Sequence[Due], made: Sequence[Offer], at: datetime, count: int
     return [number for _, number in sorted(ranked)[:count]]
 
 
-def note_starts(claims: Sequence[Claim], made: Sequence[Offer], at: datetime) -> Generator[Query, Rows, None]:
+def note_starts(claims: Sequence[Claim], made: Sequence[Offer], at: datetime) -> Steps[None]:
     """Write what the next claims need: the partition that was served last, and the starts of queues with a rate."""
     leases = {claim.id: claim.lease_id for claim in claims}
     for offer in made:
@@ -322,7 +318,7 @@ def note_starts(claims: Sequence[Claim], made: Sequence[Offer], at: datetime) ->
             yield Query("starts_put", many=begun)
 
 
-def next_look(where: ClaimFilter, at: datetime, made: Sequence[Offer]) -> Generator[Query, Rows, datetime | None]:
+def next_look(where: ClaimFilter, at: datetime, made: Sequence[Offer]) -> Steps[datetime | None]:
     """Return when the limited queues can be claimed from again if nothing changes until then.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from redrive.engine.items import OriginResult
@@ -12,24 +12,24 @@ from redrive.engine.records import Claim
 from redrive.engine.transition import Transition
 from redrive.stores.operations import crons, transitions
 from redrive.stores.operations.refresh import finish
-from redrive.stores.query import Query, Rows
+from redrive.stores.query import Steps
 
 
-def write_all(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Generator[Query, Rows, dict[int, Transition]]:
+def write_all(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Steps[dict[int, Transition]]:
     """Write transitions and notify the schedules of their jobs; see `redrive.stores.operations.transitions.write`."""
     done = yield from transitions.write(pairs, at)
     yield from notify(done.values(), at)
     return done
 
 
-def notify(done: Iterable[Transition], at: datetime) -> Generator[Query, Rows, None]:
+def notify(done: Iterable[Transition], at: datetime) -> Steps[None]:
     """Notify the schedules of the jobs of these transitions; most jobs have none."""
     reports = [each.report for each in done if each.report is not None]
     if reports:
         yield from report(reports, at)
 
 
-def report(reports: Iterable[OriginResult], at: datetime) -> Generator[Query, Rows, None]:
+def report(reports: Iterable[OriginResult], at: datetime) -> Steps[None]:
     """Notify schedules of the ends of their jobs, which are written already.
 
     A caller that ends several jobs reports all of them in one call: their schedules are then locked in one order, and

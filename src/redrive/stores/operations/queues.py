@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -16,7 +16,7 @@ from redrive.errors import JobNotFound
 from redrive.stores.operations.audit import UNKNOWN, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.limited_queues import lock, starts
-from redrive.stores.query import Query, Rows, Steps, reads, wakes
+from redrive.stores.query import Query, Steps, reads, wakes
 
 HOLDERS = 1000
 """The largest number of jobs that are named as holders of slots."""
@@ -51,7 +51,7 @@ def queues() -> Steps[tuple[QueueSettings, ...]]:
     return tuple((yield from _settings(None)).values())
 
 
-def _settings(names: list[str] | None) -> Generator[Query, Rows, dict[str, QueueSettings]]:
+def _settings(names: list[str] | None) -> Steps[dict[str, QueueSettings]]:
     rows: Sequence[QueueSettings] = yield Query("queues_select", {"names": names}, into=QueueSettings)
     return {row.name: row for row in rows}
 
@@ -91,7 +91,7 @@ def forget(name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> S
         yield from record(at, actor, "queue", queue=name, forgotten=True)
 
 
-def _put(after: QueueSettings, at: datetime) -> Generator[Query, Rows, None]:
+def _put(after: QueueSettings, at: datetime) -> Steps[None]:
     fields = (field for field in QueueSettings.__struct_fields__ if field != "turn")
     params: dict[str, object] = {field: getattr(after, field) for field in fields}
     yield Query("queue_put", params | {"set_at": at})
@@ -131,7 +131,7 @@ def circumstances(jobs: Sequence[JobRecord], *, now: datetime | None = None) -> 
     return (yield from _circumstances(jobs, now))
 
 
-def _circumstances(jobs: Sequence[JobRecord], now: datetime | None) -> Generator[Query, Rows, dict[int, Circumstances]]:
+def _circumstances(jobs: Sequence[JobRecord], now: datetime | None) -> Steps[dict[int, Circumstances]]:
     at = yield from instant(now)
     standing = yield from _standings(jobs, at)
     workers: Sequence[WorkerRecord] = ()
@@ -145,7 +145,7 @@ def _circumstances(jobs: Sequence[JobRecord], now: datetime | None) -> Generator
     return {job.id: Circumstances(at, tuple(workers), standing.get(job.id), catching.get(job.id)) for job in jobs}
 
 
-def _standings(jobs: Iterable[JobRecord], at: datetime) -> Generator[Query, Rows, dict[int, QueuePosition]]:
+def _standings(jobs: Iterable[JobRecord], at: datetime) -> Steps[dict[int, QueuePosition]]:
     ready = [job for job in jobs if job.state is State.READY]
     if not ready:
         return {}
@@ -167,7 +167,7 @@ def _standings(jobs: Iterable[JobRecord], at: datetime) -> Generator[Query, Rows
     return found
 
 
-def _general(each: QueueSettings, at: datetime) -> Generator[Query, Rows, QueuePosition]:
+def _general(each: QueueSettings, at: datetime) -> Steps[QueuePosition]:
     holders: Sequence[SlotHolder] = ()
     if each.limited:
         holders = yield Query("queue_holders", {"queue": each.name, "count": HOLDERS}, into=SlotHolder)
@@ -179,6 +179,6 @@ def _general(each: QueueSettings, at: datetime) -> Generator[Query, Rows, QueueP
     return QueuePosition(each, holders=tuple((row.id, row.partition) for row in holders), next_at=next_at)
 
 
-def _in_line(standing: QueuePosition, queue: str, partition: str) -> Generator[Query, Rows, QueuePosition]:
+def _in_line(standing: QueuePosition, queue: str, partition: str) -> Steps[QueuePosition]:
     rows: Sequence[Head] = yield Query("queue_head", {"queue": queue, "partition": partition}, into=Head)
     return replace(standing, head_id=rows[0].id, head_state=rows[0].state) if rows else standing

@@ -11,7 +11,7 @@ jobs of a batch are due one after the other. Jobs that have not started yet can 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -26,7 +26,7 @@ from redrive.stores.operations.admin import found, selected
 from redrive.stores.operations.audit import UNKNOWN, conditions, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.keys import UNIQUE, Holder, KeyRequest, find, take
-from redrive.stores.query import Query, Rows, Steps, reads, wakes
+from redrive.stores.query import Query, Steps, reads, wakes
 
 PAGE = 100
 """The smallest number of jobs that is read at once."""
@@ -126,14 +126,14 @@ def _start(  # noqa: PLR0913 - the parameters of one statement
     forgive: int | None = None,
     spacing: timedelta = timedelta(0),
     queue: str | None = None,
-) -> Generator[Query, Rows, list[int]]:
+) -> Steps[list[int]]:
     """Start jobs again; return those that no other transaction has started, in the order given."""
     params = {"ids": ids, "first_at": first_at, "spacing": spacing, "queue": queue, "forgive": forgive, "note": note}
     started = {row[0] for row in (yield Query("redrive", params))}
     return [number for number in ids if number in started]
 
 
-def _take_keys(jobs: Sequence[JobRecord]) -> Generator[Query, Rows, dict[int, Holder]]:
+def _take_keys(jobs: Sequence[JobRecord]) -> Steps[dict[int, Holder]]:
     """Take the keys of jobs that start again; return the holder for each job that cannot have its key."""
     wanted = [KeyRequest(job.task, job.key, job.id) for job in jobs if job.key is not None]
     return (yield from take(UNIQUE, wanted)) if wanted else {}
@@ -175,7 +175,7 @@ class _Choice:
             self.keys[name] = job.id
 
 
-def _choose(wanted: Filter) -> Generator[Query, Rows, _Choice]:
+def _choose(wanted: Filter) -> Steps[_Choice]:
     """Choose jobs to start, oldest first, up to the limit of the filter."""
     chosen = _Choice(last_id=wanted.after_id)
     while len(chosen.jobs) < wanted.limit and chosen.last_id is not None:
@@ -213,7 +213,7 @@ class JobFamily:
     pointless: bool
 
 
-def _families(jobs: Sequence[JobRecord]) -> Generator[Query, Rows, dict[int, JobFamily]]:
+def _families(jobs: Sequence[JobRecord]) -> Steps[dict[int, JobFamily]]:
     if not jobs:
         return {}
     rows: Sequence[JobFamily] = yield Query("families", {"ids": [job.id for job in jobs]}, into=JobFamily)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -48,7 +48,7 @@ def declare(definitions: Sequence[Definition], *, now: datetime | None = None) -
     yield from _put(definitions, at, replaces=True)
 
 
-def ensure(definition: Definition, at: datetime) -> Generator[Query, Rows, None]:
+def ensure(definition: Definition, at: datetime) -> Steps[None]:
     """Write a definition as a part of a larger operation, unless the schedule exists."""
     yield from _put([definition], at, replaces=False)
 
@@ -56,12 +56,12 @@ def ensure(definition: Definition, at: datetime) -> Generator[Query, Rows, None]
 @writes
 def introduce(definition: Definition, *, now: datetime | None = None) -> Steps[None]:
     """Write a definition in a transaction of its own, unless the schedule exists."""
-    if not (yield Query("schedules_select", {"names": [definition.name]}, into=ScheduleRecord, free=True)):
+    if not (yield Query("schedules_select", {"names": [definition.name]}, into=ScheduleRecord)):
         at = yield from instant(now)
         yield from ensure(definition, at)
 
 
-def _put(definitions: Sequence[Definition], at: datetime, *, replaces: bool) -> Generator[Query, Rows, None]:
+def _put(definitions: Sequence[Definition], at: datetime, *, replaces: bool) -> Steps[None]:
     rows = [
         {
             "name": each.name,
@@ -81,7 +81,7 @@ def _put(definitions: Sequence[Definition], at: datetime, *, replaces: bool) -> 
 @reads
 def status(*, now: datetime | None = None) -> Steps[tuple[ScheduleStatus, ...]]:
     """Return the due time of each schedule."""
-    return tuple((yield Query("schedules_due", {"now": now}, into=ScheduleStatus, free=True)))
+    return tuple((yield Query("schedules_due", {"now": now}, into=ScheduleStatus)))
 
 
 @reads
@@ -97,7 +97,7 @@ def get(name: str) -> Steps[ScheduleRecord]:
     return _only((yield Query("schedules_select", {"names": [name]}, into=ScheduleRecord)), name)
 
 
-def lock(name: str) -> Generator[Query, Rows, ScheduleRecord]:
+def lock(name: str) -> Steps[ScheduleRecord]:
     """Lock a schedule until the transaction ends, and return it; raise `ScheduleNotFound`."""
     return _only((yield Query("schedule_lock", {"name": name}, into=ScheduleRecord)), name)
 
@@ -118,7 +118,7 @@ def readable(row: ScheduleRecord) -> Definition:
     return row.definition
 
 
-def move(row: ScheduleRecord) -> Generator[Query, Rows, None]:
+def move(row: ScheduleRecord) -> Steps[None]:
     """Write the state of a locked schedule."""
     names = ("name", "paused_at", "resumed_at", "next_at", "job_id", "queued_at")
     yield Query("schedule_move", {name: getattr(row, name) for name in names})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 from redrive.engine.frozen import freeze
@@ -11,7 +11,7 @@ from redrive.engine.records import AttemptOutcome, AttemptRecord, Claim, NewJob
 from redrive.engine.transition import Transition
 from redrive.stores.operations import keys
 from redrive.stores.operations.jobs import insert
-from redrive.stores.query import Query, Rows
+from redrive.stores.query import Query, Steps
 
 _OPEN = frozenset({LifecycleEvent.WAIT, LifecycleEvent.SET_ASIDE})
 """The events after which the attempt is still open."""
@@ -19,7 +19,7 @@ _OPEN = frozenset({LifecycleEvent.WAIT, LifecycleEvent.SET_ASIDE})
 _ANSWERS = frozenset({AttemptOutcome.SUCCEEDED, AttemptOutcome.FAILED})
 
 
-def write(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Generator[Query, Rows, dict[int, Transition]]:
+def write(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Steps[dict[int, Transition]]:
     """Write transitions, each entirely or not at all: job, history, result, catch job, caught parent, key.
 
     The schedules that created the jobs are not notified; see `redrive.stores.operations.origins`.
@@ -49,7 +49,7 @@ def write(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Generator[
     return {each.lease_id: each for _, each in written} | (yield from keys.update(written, at))
 
 
-def _write_rest(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Generator[Query, Rows, None]:
+def _write_rest(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Steps[None]:
     """Write the rows that belong to ended attempts besides the job itself."""
     transitions = [transition for _, transition in pairs]
     closed = [
@@ -106,7 +106,7 @@ def _catch_job(claim: Claim, task: str) -> NewJob:
     )
 
 
-def closed_before(missed: Sequence[Transition]) -> Generator[Query, Rows, dict[int, str]]:
+def closed_before(missed: Sequence[Transition]) -> Steps[dict[int, str]]:
     """Return the outcome that the history has for the lease of each transition that could not be written."""
     params = {"job_ids": [each.job_id for each in missed], "lease_ids": [each.lease_id for each in missed]}
     return dict((yield Query("closed_before", params)))

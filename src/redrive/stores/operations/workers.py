@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -11,7 +11,7 @@ from redrive.stores.operations.clock import instant
 from redrive.stores.operations.jobs import take
 from redrive.stores.operations.keys import KeyRequest, retake
 from redrive.stores.operations.lanes import ClaimFilter
-from redrive.stores.query import Query, Rows, Steps, reads, wakes, writes
+from redrive.stores.query import Query, Steps, reads, wakes, writes
 
 STUCK = timedelta(seconds=5)
 """The time after which a process that has sent half of a statement counts as stopped.
@@ -89,9 +89,7 @@ def beat(worker_id: int, lease_for: timedelta, *, now: datetime | None = None) -
     if lease_for <= timedelta(0):
         message = f"a heartbeat must extend the lease by more than nothing, got {lease_for}"
         raise ValueError(message)
-    # No transaction around these: if a reply is lost, the worker's row is not locked when another connection retries.
-    at = yield from instant(now, free=True)
-    alive = yield Query("worker_beat", {"id": worker_id, "now": at, "expires_at": at + lease_for}, complete=True)
+    alive = yield Query("heartbeat", {"id": worker_id, "now": now, "lease_for": lease_for})
     return Pulse(bool(alive), (yield from _held(worker_id)))
 
 
@@ -101,8 +99,8 @@ def held(worker_id: int) -> Steps[frozenset[int]]:
     return (yield from _held(worker_id))
 
 
-def _held(worker_id: int) -> Generator[Query, Rows, frozenset[int]]:
-    rows = yield Query("leases_of", {"worker_id": worker_id}, free=True)
+def _held(worker_id: int) -> Steps[frozenset[int]]:
+    rows = yield Query("leases_of", {"worker_id": worker_id})
     return frozenset(row[0] for row in rows)
 
 
@@ -141,9 +139,7 @@ def give_back(worker_id: int, lease_ids: Collection[int], *, now: datetime | Non
     return (yield from _release(worker_id, sorted(lease_ids), note, at))
 
 
-def _release(
-    worker_id: int, lease_ids: Sequence[int] | None, note: str, at: datetime
-) -> Generator[Query, Rows, list[int]]:
+def _release(worker_id: int, lease_ids: Sequence[int] | None, note: str, at: datetime) -> Steps[list[int]]:
     params = {"worker_id": worker_id, "leases": lease_ids, "now": at, "note": note}
     released: Sequence[ReleasedJob] = yield Query("worker_release", params, into=ReleasedJob)
     keyed = [KeyRequest(job.task, job.key, job.id) for job in released if job.key and job.key_until is KeyUntil.START]

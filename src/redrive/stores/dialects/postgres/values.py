@@ -1,8 +1,8 @@
-"""How values look in PostgreSQL: as themselves. Both drivers give and take instants, spans and lists.
+"""The representation of values in PostgreSQL. Both drivers pass and return instants, spans and lists as they are.
 
-What is left to do are three things that Python has and PostgreSQL has not: texts with a zero byte in them, lists
-within lists (the rows of a statement over arrays are columns, and an array of arrays would be one array), and zones:
-an instant is read in UTC whatever the zone of the session.
+Three kinds of values need a conversion: texts with a zero byte, which PostgreSQL refuses; lists within lists, because
+the parameters of a statement over arrays are columns, and an array of arrays would be one array; and instants, which
+are read in UTC independent of the time zone of the session.
 """
 
 from __future__ import annotations
@@ -20,22 +20,12 @@ from redrive.stores.dialects import rng, rows
 from redrive.stores.dialects.rows import Decoder
 from redrive.stores.query import DRAWN, Query
 
-__all__ = ["Decoder", "arguments", "decoder"]
-
 _PLAIN = frozenset({bool, bytes, datetime, int, timedelta, type(None)})
-"""Types whose values PostgreSQL gets as they are."""
+"""Types with values that are passed as they are."""
 
 
 def arguments(query: Query, names: Sequence[str]) -> list[Any]:
-    """Write the parameters of a statement.
-
-    Args:
-        query: with parameters by name; those of a ``many`` become one list for each name.
-        names: of the parameters, in the order in which the statement wants them.
-
-    Returns:
-        The values in that order.
-    """
+    """Return the parameters of a query in the order of `names`; those of ``many`` become one list for each name."""
     if query.many is None:
         return [_value(query.params[name]) for name in names]
     return [_column(query.many, name) for name in names]
@@ -44,14 +34,14 @@ def arguments(query: Query, names: Sequence[str]) -> list[Any]:
 def _column(many: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
     values = [row[name] for row in many]
     if _PLAIN.issuperset(map(type, values)):
-        # Most columns: thousands of values that are not to be looked at one by one.
+        # Most columns: thousands of values need no conversion one by one.
         return values
     return [_literal(value) if type(value) is list else _value(value) for value in values]
 
 
-def _value(value: Any) -> Any:  # noqa: ANN401 - that is the question
+def _value(value: Any) -> Any:  # noqa: ANN401 - a value of any type
     if isinstance(value, str):
-        # Of a StrEnum too, because drivers look values up by their exact types.
+        # A StrEnum becomes a str, because drivers select the encoder by the exact type.
         return str(value).replace("\0", "\N{REPLACEMENT CHARACTER}") if "\0" in value else str(value)
     if type(value) is list:
         return value if _PLAIN.issuperset(map(type, value)) else [_value(each) for each in value]
@@ -59,26 +49,18 @@ def _value(value: Any) -> Any:  # noqa: ANN401 - that is the question
 
 
 def _literal(numbers: Sequence[int]) -> str:
-    """A list of numbers in the words of PostgreSQL."""
+    """Return a list of numbers as an array literal."""
     return "{" + ",".join(map(str, numbers)) + "}"
 
 
 @functools.cache
 def decoder(record: type, columns: tuple[str, ...]) -> Decoder:
-    """Make the function that reads rows into records.
-
-    Args:
-        record: a dataclass or struct whose fields are named like the columns.
-        columns: the names of the columns of a row, in order.
-
-    Returns:
-        A function from rows to records.
-    """
+    """Return the function that reads rows with these columns into records."""
     return rows.decoder(record, columns, _reader)
 
 
 def _reader(hint: Any) -> Callable[[Any], Any] | None:  # noqa: ANN401 - a type form
-    """Find what turns a column into a value of this type; None where nothing is to be done."""
+    """Return the function that converts a column into values of a type; None if it needs no conversion."""
     if typing.get_origin(hint) is tuple:
         return tuple
     if hint is datetime:

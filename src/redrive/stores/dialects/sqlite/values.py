@@ -1,4 +1,4 @@
-"""How values look in SQLite: instants and spans are whole microseconds, lists are JSON."""
+"""The representation of values in SQLite: instants and spans are whole microseconds, lists are JSON."""
 
 from __future__ import annotations
 
@@ -17,42 +17,26 @@ from redrive.stores.dialects import rng, rows
 from redrive.stores.dialects.rows import Decoder
 from redrive.stores.query import Drawn
 
-__all__ = ["Decoder", "decoder", "encode", "from_micros", "pairs", "to_micros"]
-
 Value: TypeAlias = str | int | float | bytes | None
 
 MOST = 16_000_000
-"""Bytes in one JSON object, roughly. SQLite takes texts of a billion, but nobody has memory to waste."""
+"""The approximate largest size of one JSON object, in bytes. SQLite allows a billion; this limits memory."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
 def to_micros(instant: datetime) -> int:
-    """Write an instant.
-
-    Args:
-        instant: aware.
-
-    Returns:
-        Microseconds since 1970 in UTC.
-    """
+    """Return an aware instant as microseconds since 1970 in UTC."""
     return (instant - _EPOCH) // _MICROSECOND
 
 
 def from_micros(micros: int) -> datetime:
-    """Read an instant.
-
-    Args:
-        micros: microseconds since 1970 in UTC.
-
-    Returns:
-        The instant, aware, in UTC.
-    """
+    """Return microseconds since 1970 as an instant in UTC."""
     return _EPOCH + timedelta(0, 0, micros)
 
 
-# The rows of one claim have the same instants.
+# Cached because the rows of one claim have the same instants.
 _instant = functools.lru_cache(maxsize=1024)(from_micros)
 
 
@@ -78,25 +62,15 @@ _ENCODERS: dict[type, Callable[[Any], Value]] = {
 
 
 def encode(params: Mapping[str, Any]) -> dict[str, Value]:
-    """Write parameters as SQLite wants them.
-
-    Args:
-        params: by name.
-
-    Returns:
-        The same names, with values that sqlite3 can bind.
-    """
+    """Return parameters with values that sqlite3 can bind."""
     return {name: _encode(value) for name, value in params.items()}
 
 
 def pairs(many: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Write the parameters of a statement that takes them all at once: for each row a number, and JSON as bytes.
+    """Yield the parameters of a statement that takes all at once: JSON objects from numbers to texts.
 
     Args:
-        many: such rows, by name.
-
-    Returns:
-        JSON objects, from the numbers to the texts: one, unless it would become very large.
+        many: rows of a number and of JSON as bytes. Large ones are divided into several objects.
     """
     written: dict[int, str] = {}
     size = 0
@@ -111,27 +85,19 @@ def pairs(many: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield _json(written)
 
 
-def _encode(value: Any) -> Value:  # noqa: ANN401 - that is the question
+def _encode(value: Any) -> Value:  # noqa: ANN401 - a value of any type
     convert = _ENCODERS.get(type(value))
     return convert(value) if convert else value
 
 
 @functools.cache
 def decoder(record: type, columns: tuple[str, ...]) -> Decoder:
-    """Make the function that reads rows into records.
-
-    Args:
-        record: a dataclass or struct whose fields are named like the columns.
-        columns: the names of the columns of a row, in order.
-
-    Returns:
-        A function from rows to records.
-    """
+    """Return the function that reads rows with these columns into records."""
     return rows.decoder(record, columns, _reader)
 
 
 def _reader(hint: Any) -> Callable[[Any], Any] | None:  # noqa: ANN401 - a type form
-    """Find what turns a column into a value of this type; None where nothing is to be done."""
+    """Return the function that converts a column into values of a type; None if it needs no conversion."""
     if typing.get_origin(hint) is tuple:
         return _list
     if hint is datetime:

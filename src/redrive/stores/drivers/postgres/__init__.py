@@ -17,8 +17,8 @@ Round trips
 -----------
 
 Most of the time of a short operation is spent on round trips. So writes of one operation that do not need each other's
-results are one statement (`Query.also`); reads that need no transaction run outside it (`Query.free`); and a single
-remaining statement needs no transaction around it (`Query.last`, `Query.complete`). See ADR 0010 and ADR 0011.
+results are one statement (`Batch`). A header of a statement file declares that the statement needs no transaction, or
+is one by itself (``transaction``, see `redrive.stores.dialects.loader`). See ADR 0010 and ADR 0011.
 
 Stopped processes and servers
 -----------------------------

@@ -4,11 +4,12 @@ Each answer is a round trip, and a short operation spends most of its time on ro
 redrive (not behind a pool that gives each transaction another session) these are left out:
 
 * Settings that all transactions share are set once for each session (`statements.session`).
-* A query that is `free` runs before the transaction. A worker that finds no due job needs one round trip.
-* A query that is the `last` one, before which no transaction had to begin, is a transaction by itself. The
+* A statement with the header ``transaction: none`` runs before the transaction. A worker that finds no due job needs
+  one round trip. `redrive.stores.dialects.loader` describes the headers.
+* A statement with ``transaction: last``, before which no transaction had to begin, is a transaction by itself. The
   notification for workers is part of it.
-* A query that is `complete`, before which no transaction had to begin, is a transaction by itself as well. The queries
-  after it, if any, are another transaction.
+* A statement with ``transaction: own``, before which no transaction had to begin, is a transaction by itself as well.
+  The statements after it, if any, are another transaction.
 
 So ``enqueue`` of jobs without keys needs two round trips, one that reads and one that writes:
 
@@ -19,13 +20,13 @@ enqueue                    gate; all writes with the notification
 enqueue with a key         gate; BEGIN; keys_take; all writes; COMMIT
 claim that finds nothing   next_due
 claim of plain queues      next_due; heartbeat and claim
-heartbeat of a worker      clock; worker_beat; leases_of
+heartbeat of a worker      heartbeat; leases_of
 any other operation        BEGIN; ...; COMMIT
 on a user's connection     ...
 ========================== ==============================================================
 
 The first statement may be sent again on another connection, if the first connection has died while it was idle: the
-statement is either BEGIN, or free.
+statement is either BEGIN, or has ``transaction: none``.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
 from redrive.errors import StoreError
+from redrive.stores.dialects import loader
 from redrive.stores.drivers.postgres.settings import PostgresSettings
 from redrive.stores.drivers.postgres.statements import begin, composed
-from redrive.stores.query import Operation, Query, Rows, Steps
+from redrive.stores.query import Batch, Operation, Rows, Steps
 
 __all__ = ["Script", "Statement", "full_script", "inner_script"]
 
@@ -94,27 +96,25 @@ def _script(
     try:
         query = next(steps)
         while True:
-            if own is not None and not began and (settings.pgbouncer or not _stands_alone(query)):
+            final = query.queries[-1] if isinstance(query, Batch) else query
+            kind = loader.headers("postgres")[final.name].get("transaction")
+            if own is not None and not began and (settings.pgbouncer or kind is None):
                 yield Statement(begin(settings, writes=own.writes), commits=committed)
                 began = True
-            alone = query.last and not began
-            commits = name if not began and (query.last or query.complete) else committed
+            alone = kind == "last" and not began
+            commits = name if not began and kind in {"last", "own"} else committed
             notify = channel if alone and channel and should_notify() else None
             try:
-                rows = yield Statement(*composed(query, settings.schema, notify), query.into, commits)
+                rows = yield Statement(*composed(query, settings.schema, notify), final.into, commits)
             except StoreError as error:
                 query = steps.throw(error)
             else:
                 committed = commits
                 query = steps.send(rows or ())
                 if alone:
-                    raise RuntimeError(f"{query.name} follows a query that was declared the last, and is committed")
+                    raise RuntimeError(f"{query} follows a query that was declared the last, and is committed")
     except StopIteration as stop:
         result: R = stop.value
     if own is not None and began:
         yield Statement(f'NOTIFY "{channel}"; COMMIT' if channel and should_notify() else "COMMIT", commits=name)
     return result
-
-
-def _stands_alone(query: Query) -> bool:
-    return query.free or query.last or query.complete

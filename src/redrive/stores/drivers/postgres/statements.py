@@ -11,7 +11,7 @@ from typing import Any
 from redrive.stores.dialects import loader
 from redrive.stores.dialects.postgres.values import arguments
 from redrive.stores.drivers.postgres.settings import PostgresSettings
-from redrive.stores.query import Query
+from redrive.stores.query import Batch, Query
 
 __all__ = [
     "CompiledStatement",
@@ -28,7 +28,6 @@ __all__ = [
 _COMMENT = re.compile(r"--[^\n]*")
 _OURS = re.compile(r"(?<![\w.\"])redrive_\w+")
 _NUMBER = re.compile(r"\$(\d+)")
-_WITH = re.compile(r"WITH (RECURSIVE )?")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 
 _IDLE_TIMEOUT = "idle_in_transaction_session_timeout"
@@ -113,8 +112,8 @@ def prepared(schema: str) -> Mapping[str, CompiledStatement]:
     return {name: compiled(text, schema) for name, text in loader.statements("postgres").items()}
 
 
-def composed(query: Query, schema: str, channel: str | None = None) -> tuple[str, Sequence[Any]]:
-    """Return one statement for a query and the queries in its ``also``, and the values of its parameters.
+def composed(query: Query | Batch, schema: str, channel: str | None = None) -> tuple[str, Sequence[Any]]:
+    """Return one statement for a query or a batch, and the values of its parameters.
 
     Args:
         query: the query.
@@ -122,10 +121,10 @@ def composed(query: Query, schema: str, channel: str | None = None) -> tuple[str
         channel: channel to notify in the same statement; the rows of the query are then not returned.
     """
     every = prepared(schema)
-    if not query.also and channel is None:
-        statement = every[query.name]
-        return statement.text, arguments(query, statement.names)
-    queries = (*query.also, query)
+    queries = query.queries if isinstance(query, Batch) else (query,)
+    if len(queries) == 1 and channel is None:
+        statement = every[queries[0].name]
+        return statement.text, arguments(queries[0], statement.names)
     text = _combined(schema, channel, *(each.name for each in queries))
     return text, [value for each in queries for value in arguments(each, every[each.name].names)]
 
@@ -141,8 +140,11 @@ def _combined(schema: str, channel: str | None, *names: str) -> str:
         count += len(each.names)
     last = texts.pop() if channel is None else f"SELECT pg_notify('{channel}', '')"
     parts = ", ".join(f"part_{i} AS ({text})" for i, text in enumerate(texts, 1))
-    own = _WITH.match(last)
-    return f"{own[0]}{parts}, {last[own.end() :]}" if own else f"WITH {parts} {last}"
+    # A part that writes must stand at the top level, so the parts go before those of the last statement.
+    for keyword in ("WITH RECURSIVE ", "WITH "):
+        if last.startswith(keyword):
+            return f"{keyword}{parts}, {last.removeprefix(keyword)}"
+    return f"WITH {parts} {last}"
 
 
 def _renumbered(text: str, offset: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -15,7 +14,7 @@ from redrive.stores.dialects.sqlite.values import decoder, encode, pairs
 from redrive.stores.drivers.sqlite import file
 from redrive.stores.drivers.sqlite.errors import translated, translation
 from redrive.stores.drivers.sqlite.settings import SQLiteSettings
-from redrive.stores.query import Query, Rows, Steps
+from redrive.stores.query import Batch, Query, Rows, Steps
 
 __all__ = ["connect", "drive", "savepoint"]
 
@@ -29,8 +28,6 @@ CACHE = 16_000
 SWITCHES = 100
 
 _CLOCK = "SELECT now, (SELECT value FROM redrive_meta WHERE key = 'clock') FROM redrive_clock"
-_PAIRS = "(:pairs)"
-_RETURNS = re.compile(r"^RETURNING\b", re.MULTILINE)
 
 
 def connect(settings: SQLiteSettings) -> sqlite3.Connection:
@@ -95,12 +92,12 @@ def drive(cursor: sqlite3.Cursor, steps: Steps[R], settings: SQLiteSettings) -> 
         return result
 
 
-def _execute(cursor: sqlite3.Cursor, query: Query) -> Rows:
-    for other in query.also:
-        _execute(cursor, other)
+def _execute(cursor: sqlite3.Cursor, query: Query | Batch) -> Rows:
+    if isinstance(query, Batch):
+        return [_execute(cursor, each) for each in query.queries][-1]
     statement = loader.statements("sqlite")[query.name]
     if query.many is not None:
-        rows = _execute_many(cursor, statement, query.many)
+        rows = _execute_many(cursor, statement, loader.headers("sqlite")[query.name].get("many"), query.many)
     else:
         params = encode(query.params)
         if params.get("now", 0) is None:
@@ -113,14 +110,16 @@ def _execute(cursor: sqlite3.Cursor, query: Query) -> Rows:
     return decoder(query.into, tuple(column[0] for column in cursor.description))(rows)
 
 
-def _execute_many(cursor: sqlite3.Cursor, statement: str, many: Sequence[Mapping[str, Any]]) -> list[tuple[Any, ...]]:
-    """Execute a statement for each set of parameters."""
+def _execute_many(
+    cursor: sqlite3.Cursor, statement: str, header: str | None, many: Sequence[Mapping[str, Any]]
+) -> list[tuple[Any, ...]]:
+    """Execute a statement for each set of parameters; see ``many`` in `redrive.stores.dialects.loader`."""
     # In as few calls as the statement allows: a call costs as much as a row.
-    if _PAIRS in statement:
+    if header == "pairs":
         for each in pairs(many):
             cursor.execute(statement, {"pairs": each})
         return []
-    if not _RETURNS.search(statement):
+    if header is None:
         cursor.executemany(statement, [encode(params) for params in many])
         return []
     return [row for params in many for row in cursor.execute(statement, encode(params)).fetchall()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -13,7 +13,7 @@ from redrive.schedule import RefreshOutcome, refresh
 from redrive.stores.operations.audit import CLOCK_SET_BACK, SYSTEM, record
 from redrive.stores.operations.clock import instant
 from redrive.stores.operations.refresh.write import ItemMove, lock, write
-from redrive.stores.query import Query, Rows, Steps, wakes, writes
+from redrive.stores.query import Query, Steps, wakes, writes
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class SetBackPage:
     moved: int
 
 
-def schedule(name: str) -> Generator[Query, Rows, ScheduleRecord | None]:
+def schedule(name: str) -> Steps[ScheduleRecord | None]:
     """Return the row of a schedule, or None if it does not exist."""
     rows: Sequence[ScheduleRecord] = yield Query("schedules_select", {"names": [name]}, into=ScheduleRecord)
     return rows[0] if rows else None
@@ -41,7 +41,7 @@ def definition_of(row: ScheduleRecord | None) -> RefreshDefinition | None:
     return definition if isinstance(definition, RefreshDefinition) else None
 
 
-def declared(name: str) -> Generator[Query, Rows, RefreshDefinition | None]:
+def declared(name: str) -> Steps[RefreshDefinition | None]:
     """Return the definition of a refresh that is stored, if this version can read it."""
     return definition_of((yield from schedule(name)))
 

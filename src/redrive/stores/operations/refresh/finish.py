@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -23,7 +23,7 @@ from redrive.stores.operations.clock import instant
 from redrive.stores.operations.ending import end
 from redrive.stores.operations.refresh.declare import declared
 from redrive.stores.operations.refresh.write import ItemMove, lock, with_deadline, write
-from redrive.stores.query import Query, Rows, Steps, wakes
+from redrive.stores.query import Query, Steps, wakes
 
 OVERDUE = Failed(
     Failure(
@@ -36,7 +36,7 @@ OVERDUE = Failed(
 """The outcome of an attempt after its deadline."""
 
 
-def finish_all(reports: Iterable[OriginResult], at: datetime) -> Generator[Query, Rows, int]:
+def finish_all(reports: Iterable[OriginResult], at: datetime) -> Steps[int]:
     """Apply the ends of attempts, and return the number of items that moved."""
     moved = 0
     by_refresh: dict[str, list[OriginResult]] = defaultdict(list)
@@ -51,7 +51,7 @@ def finish_all(reports: Iterable[OriginResult], at: datetime) -> Generator[Query
     return moved
 
 
-def _finish(schedule: str, reports: Sequence[OriginResult], at: datetime) -> Generator[Query, Rows, int]:
+def _finish(schedule: str, reports: Sequence[OriginResult], at: datetime) -> Steps[int]:
     """Move the items of one refresh after the ends of their attempts; an attempt that was superseded moves nothing."""
     definition = yield from declared(schedule)
     if definition is None:
@@ -91,9 +91,7 @@ def _finish(schedule: str, reports: Sequence[OriginResult], at: datetime) -> Gen
     return len(moves) + len(done)
 
 
-def _succeed(
-    definition: RefreshDefinition, reports: Sequence[OriginResult], at: datetime
-) -> Generator[Query, Rows, set[int]]:
+def _succeed(definition: RefreshDefinition, reports: Sequence[OriginResult], at: datetime) -> Steps[set[int]]:
     """Move the items of successful attempts without reading them, and return their jobs.
 
     This is the hot path. The state after a success does not depend on the state before it, for items without a policy
@@ -139,7 +137,7 @@ def end_overdue(budget: int, samples: Iterable[float], *, now: datetime | None =
     return done
 
 
-def _end_running(found: Sequence[TrackedItem], at: datetime, rolls: Iterator[float]) -> Generator[Query, Rows, int]:
+def _end_running(found: Sequence[TrackedItem], at: datetime, rolls: Iterator[float]) -> Steps[int]:
     items = {each.job_id: each for each in found if each.job_id is not None}
     if not items:
         return 0
@@ -160,9 +158,7 @@ def _end_running(found: Sequence[TrackedItem], at: datetime, rolls: Iterator[flo
     return len(moved) + (yield from finish_all(reports, at))
 
 
-def _postpone(
-    jobs: Sequence[JobRecord], items: dict[int, TrackedItem], at: datetime
-) -> Generator[Query, Rows, set[int]]:
+def _postpone(jobs: Sequence[JobRecord], items: dict[int, TrackedItem], at: datetime) -> Steps[set[int]]:
     """Postpone the deadlines of attempts that wait in their queues or were claimed late; return their jobs.
 
     Args:
@@ -201,7 +197,7 @@ def _postponed(definition: RefreshDefinition, item: TrackedItem, job: JobRecord,
 
 def _fail_running(
     running: Sequence[JobRecord], items: dict[int, TrackedItem], at: datetime, rolls: Iterator[float]
-) -> Generator[Query, Rows, list[OriginResult]]:
+) -> Steps[list[OriginResult]]:
     """End the jobs of running attempts; each counts as failed at its deadline, however late this is detected."""
     if not running:
         return []
@@ -220,7 +216,7 @@ def _overdue(item: TrackedItem, number: int, sample: float, job: JobRecord | Non
     return OriginResult(origin, number, succeeded=False, why=why, sample=sample, at=item.deadline_at, began_at=began)
 
 
-def _sweep_idle(name: str, keys: Sequence[str], at: datetime, rolls: Iterator[float]) -> Generator[Query, Rows, int]:
+def _sweep_idle(name: str, keys: Sequence[str], at: datetime, rolls: Iterator[float]) -> Steps[int]:
     definition = yield from declared(name)
     if definition is None:
         return 0

@@ -7,7 +7,7 @@ either before that or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -34,7 +34,7 @@ from redrive.stores.operations.refresh.write import (
     write,
 )
 from redrive.stores.operations.schedules import ensure, readable
-from redrive.stores.query import Query, Rows, Steps, wakes, writes
+from redrive.stores.query import Query, Steps, wakes, writes
 
 TRIES = 20
 """The number of attempts to lock a job that another transaction has locked."""
@@ -108,9 +108,7 @@ def _new(definition: RefreshDefinition, wanted: NewItem, own: str | None, at: da
     )  # fmt: skip
 
 
-def _insert(
-    definition: RefreshDefinition, moves: Sequence[ItemMove], at: datetime
-) -> Generator[Query, Rows, frozenset[str]]:
+def _insert(definition: RefreshDefinition, moves: Sequence[ItemMove], at: datetime) -> Steps[frozenset[str]]:
     names = ("schedule", "key", "payload", "own", "timing", "tracked_at")
     many = [
         {name: getattr(each.item, name) for name in names}
@@ -131,7 +129,7 @@ def _change(  # noqa: PLR0913 - the stored items and the requested ones
     *,
     samples: Iterable[float],
     at: datetime,
-) -> Generator[Query, Rows, None]:
+) -> Steps[None]:
     if not known:
         return
     name = definition.name
@@ -256,7 +254,7 @@ def _move(  # noqa: PLR0913 - one move of one item
     *,
     at: datetime,
     actor: str,
-) -> Generator[Query, Rows, MoveResult]:
+) -> Steps[MoveResult]:
     _, definition = yield from _readable(name)
     items = yield from lock(name, [key])
     if not items:
@@ -268,7 +266,7 @@ def _move(  # noqa: PLR0913 - one move of one item
     return result_of(moved)
 
 
-def _readable(name: str) -> Generator[Query, Rows, tuple[ScheduleRecord, RefreshDefinition]]:
+def _readable(name: str) -> Steps[tuple[ScheduleRecord, RefreshDefinition]]:
     row = yield from schedule(name)
     if row is None:
         message = f"there is no refresh {name!r}, since nothing was ever tracked under it"
@@ -280,7 +278,7 @@ def _readable(name: str) -> Generator[Query, Rows, tuple[ScheduleRecord, Refresh
     return row, definition
 
 
-def _locked(name: str, key: str) -> Generator[Query, Rows, tuple[TrackedItem, Sequence[JobRecord]]]:
+def _locked(name: str, key: str) -> Steps[tuple[TrackedItem, Sequence[JobRecord]]]:
     """Lock the jobs of an item's attempts, then the item; return both."""
     before = yield from found(name, key)
     attempts: Sequence[JobRecord] = ()
@@ -293,7 +291,7 @@ def _locked(name: str, key: str) -> Generator[Query, Rows, tuple[TrackedItem, Se
     return (yield from found(name, key)), attempts
 
 
-def _try_lock(number: int | None) -> Generator[Query, Rows, Sequence[JobRecord]]:
+def _try_lock(number: int | None) -> Steps[Sequence[JobRecord]]:
     """Lock the job of an attempt that began while the item's lock was awaited.
 
     This transaction has locked the item, so it must not wait for a job: the transaction that has locked the job may
@@ -308,7 +306,7 @@ def _try_lock(number: int | None) -> Generator[Query, Rows, Sequence[JobRecord]]
     return locked
 
 
-def _cancel(attempts: Sequence[JobRecord], at: datetime, why: str) -> Generator[Query, Rows, None]:
+def _cancel(attempts: Sequence[JobRecord], at: datetime, why: str) -> Steps[None]:
     for job in attempts:
         if job.state not in FINAL:
             yield from end(job, at, why)

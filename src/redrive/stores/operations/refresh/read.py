@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from redrive.engine.items import TrackedItem
 from redrive.errors import NotTracked
-from redrive.stores.query import Query, Rows, Steps, reads
+from redrive.stores.query import Query, Steps, reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Counts:
     completed: int
 
 
-def found(name: str, key: str) -> Generator[Query, Rows, TrackedItem]:
+def found(name: str, key: str) -> Steps[TrackedItem]:
     """Return an item with its arguments.
 
     Raises:

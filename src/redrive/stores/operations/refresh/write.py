@@ -7,7 +7,7 @@ was given up, in one transaction. For the end of an attempt that is the transact
 from __future__ import annotations
 
 import functools
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -19,7 +19,7 @@ from redrive.engine.records import JobRecord, NewJob
 from redrive.engine.recurring import RefreshDefinition
 from redrive.schedule import Effect, RefreshOutcome, RefreshPolicy, RefreshState, RefreshTransition, refresh
 from redrive.stores.operations import jobs
-from redrive.stores.query import Query, Rows
+from redrive.stores.query import Query, Steps
 
 
 class ItemMove(msgspec.Struct, frozen=True, gc=False):
@@ -79,7 +79,7 @@ def with_deadline(policy: RefreshPolicy, state: RefreshState, job: JobRecord, *,
     return refresh.begun(policy, state, now=began, uid=str(job.id)).state
 
 
-def lock(schedule: str, keys: Sequence[str]) -> Generator[Query, Rows, Sequence[TrackedItem]]:
+def lock(schedule: str, keys: Sequence[str]) -> Steps[Sequence[TrackedItem]]:
     """Lock items until the transaction ends, and return those that exist, without their arguments."""
     found: Sequence[TrackedItem] = yield Query(
         "refresh_rows", {"schedule": schedule, "keys": list(keys)}, into=TrackedItem
@@ -100,7 +100,7 @@ def _with_timeout(policy: FrozenPolicy, timeout: timedelta) -> FrozenPolicy:
     return freeze(policy.policy.with_(attempt_timeout=timeout))
 
 
-def write(definition: RefreshDefinition, moves: Sequence[ItemMove], at: datetime) -> Generator[Query, Rows, None]:
+def write(definition: RefreshDefinition, moves: Sequence[ItemMove], at: datetime) -> Steps[None]:
     """Write moves of locked items of one refresh, and enqueue the ``on_disabled`` task for those that were given up."""
     if not moves:
         return
@@ -131,18 +131,18 @@ def write(definition: RefreshDefinition, moves: Sequence[ItemMove], at: datetime
     yield from jobs.insert([NewJob(task.task, task.queue, task.priority, text, task.policy) for text in payloads], at)
 
 
-def begin(definition: RefreshDefinition, moves: Sequence[ItemMove], at: datetime) -> Generator[Query, Rows, None]:
+def begin(definition: RefreshDefinition, moves: Sequence[ItemMove], at: datetime) -> Steps[None]:
     """Write moves of locked items, and create the jobs of the attempts that begin."""
     yield from put_jobs(definition, [each for each in moves if each.number is not None], at)
     yield from write(definition, moves, at)
 
 
-def put_jobs(definition: RefreshDefinition, begun: Sequence[ItemMove], at: datetime) -> Generator[Query, Rows, None]:
+def put_jobs(definition: RefreshDefinition, begun: Sequence[ItemMove], at: datetime) -> Steps[None]:
     """Create the jobs of attempts that begin, under their numbers."""
     yield from jobs.put([each.number or 0 for each in begun], [attempt(definition, each) for each in begun], at)
 
 
-def numbered(moves: Sequence[ItemMove]) -> Generator[Query, Rows, list[ItemMove]]:
+def numbered(moves: Sequence[ItemMove]) -> Steps[list[ItemMove]]:
     """Take ids for the jobs of attempts that begin; items with the same move get consecutive ids and stand together."""
     begun = [[*each] for each in _grouped(moves) if each[0].move.outcome is RefreshOutcome.STARTED]
     rest = [each for each in moves if each.move.outcome is not RefreshOutcome.STARTED]

@@ -1,4 +1,4 @@
--- Ends a job that is not final; whoever runs it loses its lease.
+-- End a job that is not final; the worker that runs it loses its lease.
 -- Called by cancel.
 UPDATE redrive_jobs SET
     state = 'cancelled',

@@ -1,5 +1,5 @@
--- Answers the crons whose last job was made for something else.
--- Called by check; where that job was pruned nothing is known.
+-- Return the crons whose last job was created for something other than the cron.
+-- Called by check; a job that was pruned cannot be checked.
 SELECT job.id, 'cron ' || known.name || ' has made job ' || job.id || ', which is for ' || coalesce(job.origin, 'nothing')
     AS text, 'crons' AS rule
 FROM redrive_schedules AS known

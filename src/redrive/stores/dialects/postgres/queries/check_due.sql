@@ -1,4 +1,4 @@
--- Answers the jobs that wait for a retry which is due at another time than was decided (I7).
+-- Return the jobs that wait for a retry at another time than was decided.
 -- Called by check.
 SELECT id, 'job ' || id || ' is to be retried at another time than its history says' AS text, 'due' AS rule
 FROM (

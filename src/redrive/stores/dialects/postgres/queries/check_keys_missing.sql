@@ -1,4 +1,4 @@
--- Answers the jobs that should hold their unique key and do not.
+-- Return the jobs that should hold their unique key and do not.
 -- Called by check.
 SELECT job.id, 'job ' || job.id || ' is ' || job.state || ' and does not hold its key ' || job.key AS text,
     'keys' AS rule

@@ -1,5 +1,5 @@
--- Answers the queues of which more attempts have started than their limits allow, since these were set (I5).
--- Called by check. An attempt counts if it takes up a place, and if it runs in the queue without one.
+-- Return the queues in which more attempts have started than their limits allow, since these were set.
+-- Called by check. An attempt counts if it occupies a slot, and if it runs in the queue without one.
 WITH held AS (
     SELECT id, slot AS queue, partition, claimed_at FROM redrive_jobs WHERE slot IS NOT NULL
     UNION

@@ -1,5 +1,5 @@
--- Answers the jobs whose history does not have each attempt that was counted: one of them was not ended by its lease (I2).
--- Called by check. What was given back or snoozed is not counted, and leaves its number to the next attempt.
+-- Return the jobs whose history lacks an attempt that was counted: it was not ended under its lease.
+-- Called by check. An attempt that was given back or snoozed is not counted, and leaves its number to the next one.
 SELECT id, 'job ' || id || ' counts ' || ended || ' attempts that have ended, but its history has ' || told_attempts AS text,
     'attempts' AS rule
 FROM (

@@ -1,5 +1,5 @@
--- Answers the attempts that began more than a minute before one with an earlier lease of the same job had ended (I1).
--- Called by check. The minute is for clocks that were set back.
+-- Return the attempts that began more than a minute before an earlier attempt of the same job had ended.
+-- Called by check. The minute allows for clocks that were set back.
 SELECT one.job_id AS id, 'lease ' || one.lease_id || ' of job ' || one.job_id || ' began before lease ' || other.lease_id
     || ' had ended: two attempts ran at once, or the clock was set back' AS text,
     'overlaps' AS rule

@@ -1,4 +1,4 @@
--- Answers the unfinished jobs that have lost their arguments; catch jobs read those of their parents.
+-- Return the unfinished jobs without arguments; catch jobs use those of their parents.
 -- Called by check.
 SELECT job.id, 'job ' || job.id || ' is ' || job.state || ' and has no arguments' AS text, 'payloads' AS rule
 FROM redrive_jobs AS job

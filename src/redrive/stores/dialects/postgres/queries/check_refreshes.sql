@@ -1,5 +1,5 @@
--- Answers the things that are kept fresh whose attempt has ended without them, or is an attempt at something else.
--- Called by check; it walks the things that run or fail, and no others.
+-- Return the tracked items whose attempt has ended without an update of the item, or belongs to another item.
+-- Called by check; it reads the items that run or fail, and no others.
 SELECT thing.job_id AS id, thing.schedule || '/' || thing.key || ' waits for job ' || thing.job_id || ', which '
     || CASE
         WHEN job.id IS NULL THEN 'is not there'

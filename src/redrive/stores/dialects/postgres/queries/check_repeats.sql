@@ -1,5 +1,5 @@
--- Answers the leases that attempts of several jobs of the stride had, and those that were never handed out (I1).
--- Called by check. The same lease in two jobs that are further apart than a stride is not seen.
+-- Return the leases that attempts of several jobs of the stride had, and those that were never handed out.
+-- Called by check. The same lease in two jobs that are further apart than a stride is not found.
 SELECT min(job_id) AS id, 'lease ' || lease_id || ' was held by ' || count(*) || ' jobs, the first is job ' || min(job_id)
     AS text, 'leases' AS rule
 FROM redrive_attempts

@@ -1,4 +1,4 @@
--- Answers the sequences that would hand out a number for the second time (I1).
+-- Return the sequences that would hand out a number for the second time.
 -- Called by check.
 SELECT newest AS id, name || ' ' || newest || ' is there, but the next one would be ' || (value + 1) AS text,
     'sequences' AS rule

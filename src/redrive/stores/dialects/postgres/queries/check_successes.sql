@@ -1,4 +1,4 @@
--- Answers the jobs that have not succeeded exactly as often as their history says: once, or never (I6).
+-- Return the jobs whose number of successes in the history differs from their state.
 -- Called by check.
 SELECT id, 'job ' || id || ' is ' || state || ', but its history has ' || successes || ' successes' AS text,
     'successes' AS rule

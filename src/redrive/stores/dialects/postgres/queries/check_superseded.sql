@@ -1,4 +1,4 @@
--- Answers the unfinished attempts at things which wait for another one, or for none; not what was run again by hand.
+-- Return the unfinished attempts of items that have another attempt or none, except those that an operator retried.
 -- Called by check.
 SELECT job.id, 'job ' || job.id || ' is ' || job.state || ', but ' || thing.schedule || '/' || thing.key || ' waits for '
     || coalesce('job ' || thing.job_id, 'none') AS text, 'refreshes' AS rule

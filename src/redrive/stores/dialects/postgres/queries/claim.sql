@@ -1,67 +1,11 @@
--- Gives the worker the due jobs of plain queues that come first by priority, due time and id, under new leases.
--- Called by claim; every row it answers is one new attempt. Other tasks than those of the worker are left alone.
-WITH RECURSIVE floor AS MATERIALIZED (
-    SELECT queue COLLATE "C" AS queue, priority, task COLLATE "C" AS task, scheduled_at, id
-    FROM unnest(
-        :cursor_queues::text[], :cursor_priorities::bigint[], :cursor_tasks::text[], :cursor_times::timestamptz[],
-        :cursor_ids::bigint[]
-    ) AS given (queue, priority, task, scheduled_at, id)
-    UNION ALL
-    SELECT '', 0, '', '-infinity', 0
-),
-found AS (
-    -- A loose scan, as the view redrive_lanes, from the last lane to the first. But what stands between two lanes with
-    -- floors is asked for by itself, so that their dead entries are not walked; the empty name is the end.
-    (
-        SELECT queue, priority, task
-        FROM (
-            (
-                SELECT job.queue, job.priority, job.task FROM redrive_jobs AS job
-                WHERE job.state = 'ready' AND job.partition IS NULL AND (job.queue, job.priority, job.task) > (
-                    SELECT queue, priority, task FROM floor ORDER BY queue DESC, priority DESC, task DESC LIMIT 1
-                )
-                ORDER BY job.queue DESC, job.priority DESC, job.task DESC LIMIT 1
-            )
-            UNION ALL
-            SELECT queue, priority, task FROM floor
-        ) AS last
-        ORDER BY queue DESC, priority DESC, task DESC LIMIT 1
-    )
-    UNION ALL
-    SELECT before.queue, before.priority, before.task
-    FROM found
-    CROSS JOIN LATERAL (
-        SELECT queue, priority, task FROM floor
-        WHERE (queue, priority, task) < (found.queue, found.priority, found.task)
-        ORDER BY queue DESC, priority DESC, task DESC LIMIT 1
-    ) AS bound
-    CROSS JOIN LATERAL (
-        (
-            SELECT queue, priority, task FROM redrive_jobs
-            WHERE state = 'ready' AND partition IS NULL
-                AND (queue, priority, task) < (found.queue, found.priority, found.task)
-                AND (queue, priority, task) > (bound.queue, bound.priority, bound.task)
-            ORDER BY queue DESC, priority DESC, task DESC LIMIT 1
-        )
-        UNION ALL
-        SELECT bound.queue, bound.priority, bound.task
-        ORDER BY queue DESC, priority DESC, task DESC LIMIT 1
-    ) AS before
-),
-lane AS MATERIALIZED (
-    SELECT found.queue, found.priority, found.task,
-        coalesce(floor.scheduled_at, '-infinity') AS since, coalesce(floor.id, 0) AS since_id
-    FROM found
-    LEFT JOIN floor
-        ON floor.queue = found.queue AND floor.priority = found.priority AND floor.task = found.task
-    WHERE found.queue <> '' AND (:queues::text[] IS NULL OR found.queue = ANY (:queues))
-        AND (:tasks::text[] IS NULL OR found.task = ANY (:tasks))
-        AND NOT EXISTS (SELECT FROM redrive_queues WHERE name = found.queue)
-        AND EXISTS (SELECT FROM redrive_workers WHERE id = :worker_id::bigint AND stopped_at IS NULL)
-),
+-- Give the worker the due jobs of plain queues that come first by priority, due time and id, under new leases.
+-- Called by claim; each returned row is one new attempt. Jobs of tasks that the worker does not have are left alone.
+-- transaction: own
+-- include lanes.sql
+,
 share AS MATERIALIZED (
-    -- How many of the first due jobs each lane has. Nothing is locked yet: of a hundred lanes no more rows are locked
-    -- than are taken, and of one lane that others work on, later ones are taken and not none.
+    -- The number of the first due jobs in each lane. No row is locked yet, so a claim from a hundred lanes locks only
+    -- the rows that it takes, and a claim from one lane that other claims have locked takes later rows.
     SELECT first.queue, first.priority, first.task, first.since, first.since_id, count(*) AS size
     FROM (
         SELECT head.queue, head.priority, head.task, lane.since, lane.since_id
@@ -74,6 +18,7 @@ share AS MATERIALIZED (
             ORDER BY scheduled_at, id
             LIMIT :count::bigint
         ) AS head
+        WHERE EXISTS (SELECT FROM redrive_workers WHERE id = :worker_id::bigint AND stopped_at IS NULL)
         ORDER BY head.priority, head.scheduled_at, head.id
         LIMIT :count
     ) AS first
@@ -93,8 +38,8 @@ own AS MATERIALIZED (
     ) AS head
 ),
 further AS MATERIALIZED (
-    -- Only where others hold so much of these lanes that too few are left: then what is free, of any lane. Rows are
-    -- locked one by one in the common order, above the sort, until there are enough.
+    -- Used only if other claims have locked so many rows of these lanes that too few are left: then unlocked rows of any
+    -- lane. Rows are locked one by one in the common order, above the sort, until there are enough.
     SELECT job.id, job.priority, job.scheduled_at
     FROM redrive_jobs AS job
     WHERE (SELECT count(*) FROM own) < (SELECT sum(size) FROM share)
@@ -116,14 +61,14 @@ further AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED
 ),
 taken AS MATERIALIZED (
-    -- One array and not many rows, for which the planner might choose to read the whole table.
+    -- One array instead of many rows: for rows the planner might choose to read the whole table.
     SELECT array_agg(id ORDER BY priority, scheduled_at, id) AS ids
     FROM (SELECT * FROM own UNION ALL SELECT * FROM further) AS locked
 ),
 leased AS MATERIALIZED (
     SELECT
         ids,
-        -- The low 20 bits are random: a database that was restored hands out its numbers again, but not its leases.
+        -- The low 20 bits are random, so that a restored database repeats its numbers but not its leases.
         ARRAY(
             SELECT (nextval('redrive_lease_ids') << 20) | (:salt::bigint & 1048575)
             FROM generate_series(1, cardinality(ids))
@@ -149,7 +94,7 @@ claimed AS (
         (SELECT document FROM redrive_policies WHERE digest = job.policy LIMIT 1) AS policy
 ),
 dropped AS (
-    -- As keys_drop does it. But this statement is a transaction by itself, and a key goes when its job starts.
+    -- As in keys_drop. This statement is a transaction by itself, and a key is released when its job starts.
     DELETE FROM redrive_keys
     WHERE kind = 'unique' AND job_id = ANY (ARRAY(SELECT id FROM claimed WHERE key_until = 'start'))
 )

@@ -1,5 +1,5 @@
--- Gives the worker these jobs, each under a new lease, in this order; an attempt of a limited queue takes up a place.
--- Called by claim where jobs of special queues are due; those that others have just taken are left out.
+-- Give the worker these jobs, each under a new lease, in this order; an attempt of a limited queue occupies a slot.
+-- Called by claim if jobs of limited queues are due; jobs that another claim has just taken are left out.
 WITH taken AS MATERIALIZED (
     SELECT array_agg(locked.id ORDER BY array_position(:ids::bigint[], locked.id)) AS ids
     FROM (
@@ -12,7 +12,7 @@ WITH taken AS MATERIALIZED (
 leased AS MATERIALIZED (
     SELECT
         ids,
-        -- The low 20 bits are random: a database that was restored hands out its numbers again, but not its leases.
+        -- The low 20 bits are random, so that a restored database repeats its numbers but not its leases.
         ARRAY(
             SELECT (nextval('redrive_lease_ids') << 20) | (:salt::bigint & 1048575)
             FROM generate_series(1, cardinality(ids))

@@ -1,3 +1,3 @@
--- Moves the starts that count for rates by a span, where the database goes by the clock of a machine that was set.
--- Called by keep. A server has a clock of its own, which redrive does not keep.
+-- Move the starts that count for rates by a time span.
+-- Called by keep, when the time of the database follows a clock that was set. A server's clock is never moved.
 SELECT NULL FROM redrive_meta WHERE :step::interval IS NULL

@@ -1,5 +1,5 @@
--- Answers, for each of these jobs, what its family is about: a dead job and its catch jobs are one family.
--- Called by redrive and retry, to say why a job must stay as it is: one death is caught once.
+-- Return for each of these jobs the state of its family, which is a dead job and its catch jobs.
+-- Called by redrive and retry, to explain why a job must stay as it is: one death is caught once.
 SELECT
     job.id,
     EXISTS (

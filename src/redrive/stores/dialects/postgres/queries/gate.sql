@@ -1,5 +1,6 @@
--- Takes numbers of jobs; answers each block of them, the instant, and one of these queues that is ordered, if any is.
+-- Take ids for jobs; return their blocks, the instant, and one of these queues that is ordered, if there is one.
 -- Called by enqueue, with the queues of the jobs that have no partition.
+-- transaction: none
 WITH taken AS MATERIALIZED (
     SELECT min(number) AS first, max(number) AS last, array_agg(number) AS numbers
     FROM (SELECT nextval('redrive_job_ids') AS number FROM generate_series(1, :count::bigint)) AS single

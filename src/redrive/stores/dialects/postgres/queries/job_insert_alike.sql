@@ -1,5 +1,6 @@
--- Inserts jobs that differ in nothing but their ids, each ready at its due time.
+-- Insert jobs that differ only in their ids, each ready at its due time.
 -- Called by enqueue, for many calls of a task at once.
+-- transaction: last
 INSERT INTO redrive_jobs (
     id, task, queue, priority, state, hold, policy, partition, enqueued_at, scheduled_at, latest_at, timeout_for, salt
 )

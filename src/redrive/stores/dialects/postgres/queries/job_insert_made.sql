@@ -1,5 +1,6 @@
--- Inserts jobs that differ in nothing but their ids and what they are for, each ready at its due time.
--- Called where schedules make many jobs at once.
+-- Insert jobs that differ only in their ids and origins, each ready at its due time.
+-- Called when schedules create many jobs at once.
+-- transaction: last
 INSERT INTO redrive_jobs (
     id, task, queue, priority, state, hold, policy, partition, enqueued_at, scheduled_at, latest_at, timeout_for, origin,
     salt

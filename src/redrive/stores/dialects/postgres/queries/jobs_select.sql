@@ -1,4 +1,4 @@
--- Answers the jobs that fit, newest first, in the order of the table: nothing is sorted.
+-- Return the jobs that match, newest first, in the order of the table, without sorting.
 -- Called by select.
 SELECT
     id, task, queue, priority, state, hold, note, enqueued_at, scheduled_at, started_at, claimed_at, finished_at,

@@ -1,5 +1,5 @@
--- Takes keys for jobs and answers the jobs that got theirs; where another one holds a key, nothing is written.
--- Called by enqueue, and where a job becomes ready again; in one order, so that two of them never wait for each other.
+-- Take keys for jobs, and return the jobs that got theirs; a key that another job holds is not written.
+-- Called by enqueue, and when a job becomes ready again; in the order of the keys, so that two calls cannot deadlock.
 INSERT INTO redrive_keys (kind, scope, key, job_id)
 SELECT kind, scope, key, job_id
 FROM unnest(:kind::text[], :scope::text[], :key::text[], :job_id::bigint[]) AS given (kind, scope, key, job_id)

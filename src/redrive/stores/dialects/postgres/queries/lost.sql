@@ -1,5 +1,5 @@
--- Answers claims whose worker is struck off, or which outlived their hard timeout.
--- Called by sweep, at most a budget of them; leaves those alone that another sweep or a settle has in hand.
+-- Return claims whose worker is dead, or which exceeded their hard timeout.
+-- Called by sweep, up to a budget, without sorting; jobs that another sweep or a settle has locked are left out.
 SELECT
     job.id, job.lease_id, job.task, job.queue, job.priority, job.worker_id, job.attempt, job.failures, job.crashes,
     job.snoozes, coalesce(job.by_rule, '{}') AS by_rule, job.last_delay, job.started_at, job.claimed_at, job.parent_id,
@@ -14,7 +14,7 @@ WHERE job.state = 'running'
         worker.id IS NULL
         OR (
             job.claimed_at + job.timeout_for + :grace::interval <= :now::timestamptz
-            -- One that was cut off from the database has some time to write what has ended meanwhile.
+            -- A worker that was cut off from the database has some time to settle attempts that have ended.
             AND coalesce(worker.resumed_at + :grace <= :now, true)
             AND (:every::interval IS NULL OR worker.heartbeat_at > :now - :every)
         )

@@ -1,3 +1,3 @@
--- Answers what this database says of itself under one key.
--- Called by identify.
+-- Return the value of one key of this database's metadata.
+-- Called by identify and schema.
 SELECT value FROM redrive_meta WHERE key = :key::text

@@ -1,5 +1,5 @@
--- Writes what became of occurrences, and answers them, but not those that were started before.
--- Called by fire, trigger and backfill, and where the job ends that an occurrence waits for.
+-- Insert decisions on occurrences, and return them without those that were started before.
+-- Called by fire, trigger and backfill, and when the predecessor of a queued occurrence ends.
 INSERT INTO redrive_occurrences AS known (schedule, occurs_at, decided_at, decision, job_id, note)
 SELECT schedule, occurs_at, decided_at, decision, job_id, note
 FROM unnest(

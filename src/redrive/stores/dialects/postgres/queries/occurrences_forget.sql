@@ -1,4 +1,4 @@
--- Deletes what became of occurrences long ago, and answers how many these were.
+-- Delete occurrences that were decided long ago, and return a row for each.
 -- Called by forget_occurrences, a batch at a time.
 DELETE FROM redrive_occurrences
 WHERE ctid = ANY (ARRAY(

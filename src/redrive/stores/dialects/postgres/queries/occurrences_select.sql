@@ -1,4 +1,4 @@
--- Answers what became of the occurrences of a cron, the latest first.
+-- Return the decided occurrences of a cron, the latest first.
 -- Called by occurrences.
 SELECT schedule, occurs_at, decided_at, decision, job_id, note
 FROM redrive_occurrences

@@ -1,5 +1,5 @@
--- Answers attempts whose answer from outside has not come in time.
--- Called by lapse, at most a budget of them, in the order of the index; leaves those alone that others have in hand.
+-- Return attempts whose external completion has not come in time.
+-- Called by expire_waits, up to a budget, in the order of the index; locked rows are left out.
 SELECT
     job.id, job.lease_id, job.task, job.queue, job.priority, job.worker_id, job.attempt, job.failures, job.crashes,
     job.snoozes, coalesce(job.by_rule, '{}') AS by_rule, job.last_delay, job.started_at, job.claimed_at, job.parent_id,

@@ -1,3 +1,3 @@
--- Replaces the arguments of one job.
--- Called by enqueue for a debounced job that is there already.
+-- Replace the arguments of one job.
+-- Called by enqueue for a debounced job that exists.
 UPDATE redrive_payloads SET payload = :payload::bytea WHERE job_id = :job_id::bigint

@@ -1,5 +1,5 @@
--- Deletes the rows of a policy that were retired before this instant, unless a job has it; answers its digest for each.
--- Called by forget_policy; an enqueue that has seen such a row before it was retired has committed its job long ago.
+-- Delete the rows of a policy that were retired before this instant, unless a job has it; return a row for each.
+-- Called by forget_policy; an enqueue that read such a row before it was retired has committed its job long ago.
 DELETE FROM redrive_policies AS known
 WHERE digest = :digest AND retired_at <= :before::timestamptz
     AND NOT EXISTS (SELECT FROM redrive_jobs WHERE policy = known.digest)

@@ -1,5 +1,5 @@
--- Keeps the texts of policies under their digests; one that has a row that is not retired gets no other one.
--- Called by enqueue and repolicy; inserts what it does not see, and waits for no other transaction.
+-- Insert the texts of policies under their digests, unless there is a row that is not retired.
+-- Called by enqueue and repolicy; it waits for no other transaction, and may insert a second row on PostgreSQL.
 INSERT INTO redrive_policies (digest, document)
 SELECT digest, document
 FROM unnest(:digest::text[], :document::text[]) AS given (digest, document)

@@ -1,5 +1,5 @@
--- Keeps what handlers say of themselves, each if its lease is still current, and answers these leases.
--- Called by report; a handler that says nothing new leaves what was said.
+-- Write progress reports, each if its lease is still current, and return these leases.
+-- Called by report; a report without details keeps the details of the one before.
 INSERT INTO redrive_progress AS said (job_id, lease_id, details, at)
 SELECT job.id, job.lease_id, coalesce(given.details, old.details, 'null'), given.now
 FROM unnest(

@@ -1,5 +1,5 @@
--- Answers the first job of one line of an ordered queue, which blocks those behind it.
--- Called to say why a job is not running.
+-- Return the first job of one line of an ordered queue, which blocks those behind it.
+-- Called by status and circumstances.
 SELECT id, state
 FROM redrive_jobs
 WHERE queue = :queue AND partition = :partition AND partition IS NOT NULL AND (

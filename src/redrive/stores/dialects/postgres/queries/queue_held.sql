@@ -1,5 +1,5 @@
--- Answers how many handlers of one limited queue run, partition by partition, also those whose attempts have ended.
--- Called by claim under the lock of the queue, and to say why a job is not running.
+-- Return the number of running handlers of one limited queue by partition, including those whose attempts have ended.
+-- Called by claim under the lock of the queue.
 SELECT partition, count(*) AS held
 FROM (
     SELECT partition FROM redrive_jobs WHERE slot = :queue

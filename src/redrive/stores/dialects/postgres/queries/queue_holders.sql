@@ -1,5 +1,5 @@
--- Answers which jobs take up the places of a limited queue, oldest first.
--- Called by the list of queues, and to say why a job is not running.
+-- Return the jobs that occupy slots of a limited queue, oldest first.
+-- Called by holders, status and circumstances.
 SELECT id, partition
 FROM (
     SELECT id, partition FROM redrive_jobs WHERE slot = :queue

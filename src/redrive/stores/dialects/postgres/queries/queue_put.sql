@@ -1,4 +1,4 @@
--- Sets everything of one queue but whose turn it is.
+-- Write all settings of one queue except the partition that was served last.
 -- Called by every change of a queue, under its lock.
 INSERT INTO redrive_queues (
     name, paused_at, concurrency, per_partition, rate_count, rate_for, ordered, aging_for, changed_at, set_at

@@ -1,4 +1,4 @@
--- Answers the due jobs of these shares of one queue, as many of each share as are wanted.
+-- Return the due jobs of these shares of one queue, as many of each share as requested.
 -- Called by claim under the lock of the queue; the three lists belong together.
 SELECT job.id, job.partition, job.priority, job.scheduled_at, NULL::bigint AS head_id
 FROM unnest(:partitions::text[], :priorities::bigint[], :tasks::text[]) AS share (partition, priority, task)

@@ -1,5 +1,5 @@
--- Answers the shares (partition, priority, task) of one queue that come after a partition, each with its due time.
--- Called by claim under the lock of the queue, where more is due than it looks through: by a loose scan, so many probes.
+-- Return the shares (partition, priority, task) of one queue after a partition, each with its due time.
+-- Called by claim under the lock of the queue if more is due than it reads first; a loose scan with as many probes.
 WITH RECURSIVE share AS (
     (
         SELECT partition, priority, task, scheduled_at FROM redrive_jobs

@@ -1,5 +1,5 @@
--- Answers, of each special queue that is not paused, when its earliest ready job after an instant is due.
--- Called by claim, by name, because in that order it locks the queues.
+-- Return for each limited queue that is not paused when its earliest ready job after an instant is due.
+-- Called by claim, sorted by name, because it locks the queues in that order.
 SELECT lane.queue AS name, min(head.scheduled_at) AS due_at
 FROM redrive_special_lanes AS lane
 LEFT JOIN LATERAL (

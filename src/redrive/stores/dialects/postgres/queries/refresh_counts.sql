@@ -1,5 +1,5 @@
--- Counts the things of each refresh, told apart as people do.
--- Called by counts; it walks them all.
+-- Count the items of each refresh by state.
+-- Called by counts; it reads all items.
 SELECT
     schedule,
     count(*) AS tracked,

@@ -1,4 +1,4 @@
--- Answers one thing that is kept fresh.
+-- Return one item.
 -- Called by get, and before its job is locked.
 SELECT
     schedule, key, payload, own, timing, tracked_at, refresh_at, deadline_at, planned_at, started_at,

@@ -1,4 +1,4 @@
--- Writes new things, and answers their keys, but not where there is one of the key.
+-- Insert items, and return their keys without those that existed.
 -- Called by track.
 INSERT INTO redrive_refreshes (
     schedule, key, payload, own, timing, tracked_at, refresh_at, deadline_at, planned_at, started_at, due_at,

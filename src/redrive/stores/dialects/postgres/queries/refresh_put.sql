@@ -1,4 +1,4 @@
--- Writes where things stand.
+-- Write the state of items.
 -- Called by every move.
 UPDATE redrive_refreshes AS thing SET
     timing = given.timing,

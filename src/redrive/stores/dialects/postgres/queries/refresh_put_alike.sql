@@ -1,4 +1,4 @@
--- Writes where things stand that stand alike, but for their jobs.
+-- Write the state of items that differ only in their jobs, which are consecutive in this order.
 -- Called by every move.
 UPDATE redrive_refreshes AS thing SET
     timing = :timing::text,

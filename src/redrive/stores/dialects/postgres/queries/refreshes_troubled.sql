@@ -1,5 +1,5 @@
--- Answers things of a refresh that have failed last time, or were given up, by their keys.
--- Called by tracked.
+-- Return items of a refresh that failed last time or were given up, by key.
+-- Called by select.
 SELECT
     schedule, key, NULL::bytea AS payload, own, timing, tracked_at, refresh_at, deadline_at, planned_at, started_at,
     due_at, failing_since, sweep_at, attempt_no, attempts_since_success, job_id, disabled_until_update, disabled_reason,

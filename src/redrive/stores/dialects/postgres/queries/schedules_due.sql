@@ -1,5 +1,6 @@
--- Answers of each schedule when something of it is due, and whether things of it were reckoned by an older policy.
--- Called by look; a few probes of indexes for each, however many things are tracked.
+-- Return for each schedule when it is due, and whether an older policy has set the times of some of its items.
+-- Called by status; a few index probes for each schedule, independent of the number of items.
+-- transaction: none
 SELECT
     known.name,
     known.kind,
@@ -12,7 +13,7 @@ SELECT
             ORDER BY refresh_at LIMIT 1
         )
     END AS due_at,
-    -- The first and the last one, since the planner may walk all things to find out that none is otherwise.
+    -- The first and the last one: for other conditions the planner may read all items to find that none differs.
     coalesce((
         SELECT timing FROM redrive_refreshes
         WHERE own IS NULL AND schedule = known.name

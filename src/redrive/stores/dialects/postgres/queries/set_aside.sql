@@ -1,5 +1,5 @@
--- Sets attempts aside whose ends cannot be decided, each if its lease is still current, and answers these leases.
--- Called by sweep and lapse; the lease stays, and the next look is when the job is due again.
+-- Set aside attempts whose ends cannot be decided, each if its lease is still current, and return these leases.
+-- Called by sweep and expire_waits; the lease stays, and the next check is when the job is due again.
 UPDATE redrive_jobs AS job SET
     hold = 'bad_policy',
     note = given.note,

@@ -1,5 +1,5 @@
--- Writes the ends of attempts into their jobs, each if its lease is still current, and answers these leases.
--- Called by settle, sweep, answer and lapse for everything but a plain success.
+-- Write the ends of attempts into their jobs, each if its lease is still current, and return these leases.
+-- Called by settle, sweep, complete and expire_waits for everything but a plain success.
 UPDATE redrive_jobs AS job SET
     state = given.state,
     hold = given.hold,

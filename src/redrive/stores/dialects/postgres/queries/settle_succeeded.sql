@@ -1,5 +1,5 @@
--- Finishes each of these jobs whose lease is still current.
--- Called by settle for the successes of a flush.
+-- Finish each of these jobs whose lease is still current.
+-- Called by settle for the successes of a batch.
 UPDATE redrive_jobs SET
     state = 'succeeded',
     finished_at = :now::timestamptz,
@@ -11,6 +11,6 @@ UPDATE redrive_jobs SET
     note = NULL,
     reason = NULL,
     error = NULL
--- What has a lease runs or waits. For state = 'running' the planner might walk the index of running jobs, where the
--- entries of jobs that have ended pile up as long as another session holds a snapshot.
+-- A job with a lease runs or waits. For state = 'running' the planner might scan the index of running jobs, in which the
+-- entries of ended jobs stay as long as another session holds a snapshot.
 WHERE id = ANY (:job_ids::bigint[]) AND lease_id = ANY (:lease_ids::bigint[]) AND state <> 'waiting'

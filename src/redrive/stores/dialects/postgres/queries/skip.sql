@@ -1,4 +1,4 @@
--- Lets those pass that a dead job holds up, and answers the job if it was holding them up.
+-- Unblock the line that a dead job blocks, and return the job if it did.
 -- Called by skip.
 UPDATE redrive_jobs SET skipped_at = :now::timestamptz
 WHERE id = :id::bigint AND state = 'dead' AND caught_at IS NULL AND skipped_at IS NULL

@@ -1,3 +1,3 @@
--- Lets the running attempts of a queue take up places.
--- Called when a limit is set, so that what runs already counts.
+-- Let the running attempts of a queue occupy slots.
+-- Called when a limit is set, so that running attempts count.
 UPDATE redrive_jobs SET slot = :queue WHERE state = 'running' AND queue = :queue AND slot IS NULL

@@ -1,4 +1,4 @@
--- Counts jobs by what they are doing.
+-- Count jobs by state.
 -- Called by stats.
 SELECT
     count(*) FILTER (WHERE state = 'ready' AND scheduled_at <= :now::timestamptz) AS due,

@@ -1,5 +1,5 @@
--- Lets attempts wait for an answer from outside, each if its lease is still current, and answers these leases.
--- Called by settle; the lease stays, because it names the answer. Said twice, the first end of the wait stays.
+-- Let attempts wait for an external completion, each if its lease is still current, and return these leases.
+-- Called by settle; the lease stays, because it names the completion. If repeated, the first end of the wait stays.
 UPDATE redrive_jobs AS job SET
     state = 'waiting',
     note = given.note,

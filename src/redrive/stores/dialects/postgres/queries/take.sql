@@ -1,5 +1,5 @@
--- Takes numbers that are never handed out again: one block where nobody else took any meanwhile, else each by itself.
--- Called by settle for catch jobs (job) and register (worker). Claims name it too; here they take leases by themselves.
+-- Take numbers that are never handed out again, and return them in blocks.
+-- Called by settle for catch jobs (job), register (worker) and claim (lease; PostgreSQL takes leases in the claim).
 WITH taken AS MATERIALIZED (
     SELECT min(number) AS first, max(number) AS last, array_agg(number) AS numbers
     FROM (

@@ -1,5 +1,5 @@
--- Answers what the clock shows, what is stored under a key, and the boot of the machine with the time since then.
--- Called by keep and difference. A server has a clock of its own, and no driver says here of which boot.
+-- Return the time that the clock shows, a stored value, and the boot of the machine with the time since then.
+-- Called by keep and difference. The driver of SQLite passes the boot; a server's clock is never followed.
 SELECT
     now,
     (SELECT value FROM redrive_meta WHERE key = :key::text) AS anchor,

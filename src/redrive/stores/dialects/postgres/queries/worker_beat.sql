@@ -1,5 +1,5 @@
--- Extends the life of a worker; never shortens it. Answers its id if it is registered.
--- Called by beat and claim. After a silence of two thirds of its lease, the worker has resumed.
+-- Extend the lease of a worker, and never shorten it; return its id if it is registered.
+-- Called by claim. After a silence of two thirds of its lease, the worker counts as resumed.
 UPDATE redrive_workers SET
     heartbeat_at = :now::timestamptz,
     expires_at = greatest(expires_at, :expires_at::timestamptz),

@@ -1,5 +1,5 @@
--- Strikes workers off that fell silent or are known to be gone; one that was only asleep registers again.
--- Called by sweep, before it looks for what they held. Who is just beating, or stopped within a beat, stops no sweep.
+-- Delete workers from the registry whose leases have expired or that are known to be dead.
+-- Called by sweep, before it reads their jobs. A worker that was only suspended registers again.
 UPDATE redrive_workers SET stopped_at = :now::timestamptz
 WHERE id IN (
     SELECT id FROM redrive_workers

@@ -1,5 +1,5 @@
--- Prolongs the lives of workers whose heartbeats are late by the time in which no sweep has looked.
--- Called by sweep, which looks at such a worker every so often. Of a longer span only that much counts as silence.
+-- Extend the leases of workers with late heartbeats by the time in which no sweep has run.
+-- Called by sweep. Of a longer gap only the interval of the sweeps counts as silence.
 UPDATE redrive_workers SET
     expires_at = expires_at
         + greatest(interval '0', :now - greatest(heartbeat_at, late_at) - :every),

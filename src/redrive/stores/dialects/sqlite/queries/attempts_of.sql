@@ -1,4 +1,4 @@
--- Answers the history of one job, oldest first.
+-- Return the history of one job, oldest first.
 -- Called by history.
 SELECT
     job_id, lease_id, number, worker_id, started_at, finished_at, outcome, reason, stage, error_type, error, traceback,

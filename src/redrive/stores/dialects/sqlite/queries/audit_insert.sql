@@ -1,3 +1,3 @@
--- Writes a line of the audit log.
--- Called by every operation by which a person changes something.
+-- Insert an entry of the audit log.
+-- Called by every operation by which an operator changes something.
 INSERT INTO redrive_audit (at, actor, action, details) VALUES (:at, :actor, :action, :details)

@@ -1,4 +1,4 @@
--- Answers lines of the audit log, newest first.
+-- Return entries of the audit log, newest first.
 -- Called by audit.
 SELECT id, at, actor, action, details
 FROM redrive_audit

@@ -1,4 +1,4 @@
--- Answers the catch jobs that are not about a death that is to be caught, or was caught by them (I6).
+-- Return the catch jobs whose parent is not dead, or was caught by another job.
 -- Called by check.
 SELECT child.id, 'job ' || child.id || ' is ' || child.state || ', but job ' || parent.id || ', which it catches, is '
     || parent.state || CASE WHEN parent.caught_at IS NULL THEN ' and was not caught' ELSE ' and was caught by another' END

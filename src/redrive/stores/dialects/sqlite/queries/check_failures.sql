@@ -1,4 +1,4 @@
--- Answers the jobs that count more failures than their history tells (I4).
+-- Return the jobs that count more failures than their history has.
 -- Called by check.
 SELECT id, 'job ' || id || ' counts ' || failures || ' failures, but its history has ' || told_failures AS text,
     'failures' AS rule

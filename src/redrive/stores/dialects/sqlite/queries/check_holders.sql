@@ -1,4 +1,4 @@
--- Answers the running jobs whose worker this database does not know.
+-- Return the running jobs whose worker is not in this database.
 -- Called by check.
 SELECT job.id, 'job ' || job.id || ' runs on worker ' || job.worker_id || ', which is unknown' AS text,
     'holders' AS rule

@@ -1,4 +1,4 @@
--- Answers the unique keys that are held for jobs which should not hold them, and keys of jobs that are not there.
+-- Return the unique keys that jobs hold and should not, and the keys of jobs that do not exist.
 -- Called by check.
 SELECT held.job_id AS id, 'the ' || held.kind || ' key ' || held.key || ' is held by job ' || held.job_id || ', which '
     || CASE WHEN job.id IS NULL THEN 'is not there' ELSE 'is ' || job.state END AS text, 'keys' AS rule

@@ -1,4 +1,4 @@
--- Answers the leases that more than one job holds (I1).
+-- Return the leases that more than one job holds.
 -- Called by check.
 SELECT min(id) AS id, 'lease ' || lease_id || ' is held by ' || count(*) || ' jobs, the first is job ' || min(id) AS text,
     'leases' AS rule

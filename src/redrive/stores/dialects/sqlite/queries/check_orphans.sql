@@ -1,4 +1,4 @@
--- Answers what belongs to jobs that are not there.
+-- Return the rows that belong to jobs that do not exist.
 -- Called by check.
 SELECT job_id AS id, 'there is ' || what || ' of job ' || job_id || ', which is not there' AS text, 'orphans' AS rule
 FROM (

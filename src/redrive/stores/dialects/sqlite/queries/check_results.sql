@@ -1,4 +1,4 @@
--- Answers the results of jobs that have not succeeded (I2).
+-- Return the results of jobs that have not succeeded.
 -- Called by check.
 SELECT job.id, 'job ' || job.id || ' is ' || job.state || ' and has a result' AS text, 'results' AS rule
 FROM redrive_results AS kept

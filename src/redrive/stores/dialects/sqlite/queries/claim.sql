@@ -1,5 +1,5 @@
--- Gives the worker the due jobs of plain queues that come first by priority, due time and id, under new leases.
--- Called by claim; every row it answers is one new attempt. Other tasks than those of the worker are left alone.
+-- Give the worker the due jobs of plain queues that come first by priority, due time and id, under new leases.
+-- Called by claim; each returned row is one new attempt. Jobs of tasks that the worker does not have are left alone.
 WITH first_of_all AS (
     SELECT job.id
     FROM redrive_lanes AS lane,
@@ -23,8 +23,8 @@ WITH first_of_all AS (
 UPDATE redrive_jobs SET
     state = 'running',
     hold = NULL,
-    -- The block of numbers has been taken just before. The low 20 bits are random: a database that was restored hands
-    -- out its numbers again, but not its leases.
+    -- The block of numbers was taken by the statement before. The low 20 bits are random, so that a restored database
+    -- repeats its numbers but not its leases.
     lease_id = (((SELECT value FROM redrive_sequences WHERE name = 'lease') - :count + 1 + due.key) << 20)
         | (:salt & 1048575),
     worker_id = :worker_id,
@@ -39,5 +39,5 @@ RETURNING
     last_delay, started_at, claimed_at, parent_id, partition, key, key_until, origin, scheduled_at, unreadable_at,
     salt,
     (SELECT payload FROM redrive_payloads WHERE job_id = redrive_jobs.id) AS payload,
-    -- In RETURNING, SQLite looks a text up in an index only if it is an expression: hence the plus.
+    -- In RETURNING, SQLite uses an index for a text only if it is an expression: hence the plus.
     (SELECT document FROM redrive_policies WHERE digest = +redrive_jobs.policy) AS policy

@@ -1,5 +1,5 @@
--- Gives the worker these jobs, each under a new lease, in this order; an attempt of a limited queue takes up a place.
--- Called by claim where jobs of special queues are due.
+-- Give the worker these jobs, each under a new lease, in this order; an attempt of a limited queue occupies a slot.
+-- Called by claim if jobs of limited queues are due; jobs that another claim has just taken are left out.
 UPDATE redrive_jobs SET
     state = 'running',
     hold = NULL,
@@ -7,7 +7,7 @@ UPDATE redrive_jobs SET
         SELECT known.name FROM redrive_queues AS known
         WHERE known.name = redrive_jobs.queue AND (known.concurrency IS NOT NULL OR known.per_partition IS NOT NULL)
     ),
-    -- As in the claim: a number of the block that was taken just before, and 20 random bits.
+    -- As in claim: a number of the block that was taken before, and 20 random bits.
     lease_id = (((SELECT value FROM redrive_sequences WHERE name = 'lease') - :count + 1 + chosen.key) << 20)
         | (:salt & 1048575),
     worker_id = :worker_id,
@@ -23,5 +23,5 @@ RETURNING
     last_delay, started_at, claimed_at, parent_id, partition, key, key_until, origin, scheduled_at, unreadable_at,
     salt,
     (SELECT payload FROM redrive_payloads WHERE job_id = redrive_jobs.id) AS payload,
-    -- In RETURNING, SQLite looks a text up in an index only if it is an expression: hence the plus.
+    -- In RETURNING, SQLite uses an index for a text only if it is an expression: hence the plus.
     (SELECT document FROM redrive_policies WHERE digest = +redrive_jobs.policy) AS policy

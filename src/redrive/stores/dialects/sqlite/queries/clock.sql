@@ -1,3 +1,3 @@
--- Answers the instant of this transaction: the given one in tests, else the database's (ADR 0001).
+-- Return the instant of this transaction: the given one in tests, otherwise the database's.
 -- Called first by every operation that writes a time or compares with one.
 SELECT coalesce(:now, now) AS now FROM redrive_clock

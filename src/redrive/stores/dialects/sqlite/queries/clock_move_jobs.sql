@@ -1,5 +1,5 @@
--- Moves unfinished jobs by a span: when they began, and until when they wait. What was due stays due.
--- Called by keep, when the time of the database follows a clock that was set.
+-- Move the start and the end of the waits of unfinished jobs by a time span. Jobs that were due stay due.
+-- Called by keep, when the time of the database follows a clock that was set. A server's clock is never moved.
 UPDATE redrive_jobs SET
     scheduled_at = scheduled_at + :step,
     latest_at = latest_at + :step,

@@ -1,4 +1,4 @@
--- Answers which of these leases have a history line already, and what it says.
--- Called by settle for leases that are not current: was it lost, or is this the second try of a commit whose reply got lost?
+-- Return which of these leases have a history entry, and its outcome.
+-- Called by settle for leases that are not current: lost, or settled by an earlier commit whose reply was lost?
 SELECT lease_id, outcome FROM redrive_attempts
 WHERE job_id IN (SELECT value FROM json_each(:job_ids)) AND lease_id IN (SELECT value FROM json_each(:lease_ids))

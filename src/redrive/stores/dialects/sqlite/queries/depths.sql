@@ -1,5 +1,5 @@
--- Answers how many jobs of each queue wait, run, or are dead, and since when the first of them is due.
--- Called by depths; walks partial indexes only, and counts no further than it is told, of so many queues at most.
+-- Return the number of jobs of each queue by state, and since when the first of them is due.
+-- Called by depths; it reads partial indexes only, and counts a bounded number of jobs and queues.
 WITH RECURSIVE loose (queue, number) AS (
     SELECT (
         SELECT queue FROM redrive_jobs WHERE state = 'ready' AND partition IS NULL ORDER BY queue LIMIT 1

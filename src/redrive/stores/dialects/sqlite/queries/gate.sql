@@ -1,4 +1,4 @@
--- Takes numbers of jobs; answers each block of them, the instant, and one of these queues that is ordered, if any is.
+-- Take ids for jobs; return their blocks, the instant, and one of these queues that is ordered, if there is one.
 -- Called by enqueue, with the queues of the jobs that have no partition.
 UPDATE redrive_sequences SET value = value + :count
 WHERE name = 'job'

@@ -1,4 +1,4 @@
--- Makes a ready job due now.
+-- Make a ready job due now.
 -- Called by retry.
 UPDATE redrive_jobs SET scheduled_at = :now, hold = NULL, unreadable_at = NULL
 WHERE id = :id AND state = 'ready' AND scheduled_at > :now

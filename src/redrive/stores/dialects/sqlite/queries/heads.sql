@@ -1,5 +1,5 @@
--- Answers the due jobs of plain queues that come first by priority, due time and id; the claim may take them.
--- Called by claim where jobs of special queues are due as well, so that all stand in one order.
+-- Return the due jobs of plain queues that come first by priority, due time and id; the claim may take them.
+-- Called by claim if jobs of limited queues are due as well, so that all are sorted together.
 SELECT job.id, job.partition, job.priority, job.scheduled_at, NULL AS head_id
 FROM redrive_lanes AS lane,
     json_each((

@@ -1,4 +1,4 @@
--- Answers one job.
+-- Return one job.
 -- Called by get.
 SELECT
     id, task, queue, priority, state, hold, note, enqueued_at, scheduled_at, started_at, claimed_at, finished_at,

@@ -1,5 +1,5 @@
--- Inserts one job, ready at its due time.
--- Called by enqueue, and by settle for a catch job.
+-- Insert jobs, each ready at its due time.
+-- Called by enqueue, and by settle for catch jobs.
 INSERT INTO redrive_jobs (
     id, task, queue, priority, state, hold, policy, partition, key, key_until, parent_id, enqueued_at,
     scheduled_at, latest_at, timeout_for, origin, salt

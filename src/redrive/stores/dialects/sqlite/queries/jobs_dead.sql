@@ -1,4 +1,4 @@
--- Answers the jobs that fit, are dead and were not caught, oldest first, whatever else the table holds.
+-- Return the jobs that match, are dead and were not caught, oldest first, independent of the size of the table.
 -- Called by select, and by redrive to find its jobs.
 SELECT
     id, task, queue, priority, state, hold, note, enqueued_at, scheduled_at, started_at, claimed_at, finished_at,

@@ -1,5 +1,5 @@
--- Answers ids of jobs in one state, or that wait for one reason, from the partial index of each; at most so many.
--- Called by select, to find out whether they are few. What has succeeded or was cancelled has no such index.
+-- Return ids of jobs in one state, or that wait for one reason, from the partial index of each, up to a limit.
+-- Called by select, to find whether they are few. Succeeded and cancelled jobs have no such index.
 SELECT id FROM (
     SELECT id FROM redrive_jobs WHERE hold = :hold
     UNION ALL

@@ -1,4 +1,4 @@
--- Answers the jobs that fit and wait for one reason, by when they are due: nothing is sorted.
+-- Return the jobs that match and wait for one reason, by due time, without sorting.
 -- Called by select.
 SELECT
     id, task, queue, priority, state, hold, note, enqueued_at, scheduled_at, started_at, claimed_at, finished_at,

@@ -1,5 +1,5 @@
--- Answers those of these jobs that fit, in the order of their ids or against it.
--- Called by select where the jobs are few.
+-- Return those of these jobs that match, by id, ascending or descending.
+-- Called by select if the jobs are few.
 SELECT
     id, task, queue, priority, state, hold, note, enqueued_at, scheduled_at, started_at, claimed_at, finished_at,
     caught_at, skipped_at, attempt, failures, crashes, snoozes, redrives, lease_id, worker_id, parent_id, partition,

@@ -1,3 +1,3 @@
--- Hands the keys of one job to another.
--- Called by enqueue for an idempotency key whose request another job stands for.
+-- Move the keys of one job to another.
+-- Called by enqueue for an idempotency key whose request is served by another job.
 UPDATE redrive_keys SET job_id = :to_id WHERE job_id = :from_id

@@ -1,5 +1,5 @@
--- Answers the instant, as the clock does, and when the first wait for an answer from outside is over.
--- Called by until_lapse, by the first entry of an index.
+-- Return the instant, as clock does, and when the first wait for an external completion is over.
+-- Called by until_expiry; it reads the first entry of an index.
 SELECT
     coalesce(:now, (SELECT now FROM redrive_clock)) AS now,
     (SELECT scheduled_at FROM redrive_jobs WHERE state = 'waiting' ORDER BY scheduled_at LIMIT 1) AS over_at

@@ -1,5 +1,6 @@
--- Writes what became of an occurrence, and answers it, unless it was started before.
--- Called by fire, trigger and backfill, and where the job ends that an occurrence waits for.
+-- Insert decisions on occurrences, and return them without those that were started before.
+-- Called by fire, trigger and backfill, and when the predecessor of a queued occurrence ends.
+-- many: rows
 INSERT INTO redrive_occurrences (schedule, occurs_at, decided_at, decision, job_id, note)
 VALUES (:schedule, :occurs_at, :decided_at, :decision, :job_id, :note)
 ON CONFLICT (schedule, occurs_at) DO UPDATE SET

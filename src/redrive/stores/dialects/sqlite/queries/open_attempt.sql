@@ -1,5 +1,5 @@
--- Answers the open attempt of one job, if it has this lease.
--- Called by answer, which ends it.
+-- Return the open attempt of one job, if it has this lease, and lock it.
+-- Called by complete, which ends it. SQLite needs no lock.
 SELECT
     job.id, job.lease_id, job.task, job.queue, job.priority, job.worker_id, job.attempt, job.failures, job.crashes,
     job.snoozes, coalesce(job.by_rule, '[]') AS by_rule, job.last_delay, job.started_at, job.claimed_at, job.parent_id,

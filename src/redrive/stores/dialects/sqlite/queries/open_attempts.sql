@@ -1,5 +1,5 @@
--- Answers the open attempts of these jobs.
--- Called by sweep, which has locked them.
+-- Return the open attempts of these jobs.
+-- Called by end_overdue, which has locked them.
 SELECT
     job.id, job.lease_id, job.task, job.queue, job.priority, job.worker_id, job.attempt, job.failures, job.crashes,
     job.snoozes, coalesce(job.by_rule, '[]') AS by_rule, job.last_delay, job.started_at, job.claimed_at, job.parent_id,

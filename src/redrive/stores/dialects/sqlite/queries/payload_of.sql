@@ -1,3 +1,3 @@
--- Answers the arguments of one job.
--- Called by payload, for catch requests and for people.
+-- Return the arguments of one job.
+-- Called by payload and material.
 SELECT payload FROM redrive_payloads WHERE job_id = :job_id

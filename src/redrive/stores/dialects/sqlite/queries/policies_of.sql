@@ -1,3 +1,3 @@
--- Answers the policies that jobs of a stride have.
--- Called by survey, to find out which ones nobody has.
+-- Return the policies of the jobs of a stride.
+-- Called by survey, to find the policies that no job has.
 SELECT DISTINCT policy FROM redrive_jobs WHERE id > :after_id AND id <= :until

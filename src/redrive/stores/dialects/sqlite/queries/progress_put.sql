@@ -1,5 +1,6 @@
--- Keeps what a handler says of itself if its lease is still current, and answers the lease if so.
--- Called by report; a handler that says nothing new leaves what was said.
+-- Write progress reports, each if its lease is still current, and return these leases.
+-- Called by report; a report without details keeps the details of the one before.
+-- many: rows
 INSERT INTO redrive_progress (job_id, lease_id, details, at)
 SELECT id, lease_id, coalesce(:details, 'null'), :now FROM redrive_jobs WHERE id = :job_id AND lease_id = :lease_id
 ON CONFLICT (job_id) DO UPDATE SET

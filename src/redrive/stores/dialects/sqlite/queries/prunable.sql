@@ -1,5 +1,5 @@
--- Answers the jobs of a stride that ended, were kept as long as their task says, and have no catch jobs any more.
--- Called by survey; what is written down of a task goes before what the caller says, and an empty text means for ever.
+-- Return the jobs of a stride that ended, were kept as long as required, and have no catch jobs any more.
+-- Called by survey; the stored time of a task takes precedence over the caller's, and an empty text means for ever.
 SELECT job.id
 FROM redrive_jobs AS job
 LEFT JOIN redrive_meta AS kept ON kept.key = 'keep:' || job.task

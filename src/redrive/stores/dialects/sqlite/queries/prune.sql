@@ -1,4 +1,4 @@
--- Deletes jobs that had ended when they were looked at, with all that belongs to them, and answers which.
+-- Delete jobs that had ended at the survey, with all their rows, and return them.
 -- Called by prune.
 DELETE FROM redrive_jobs
 WHERE id IN (SELECT value FROM json_each(:ids))

@@ -1,5 +1,5 @@
--- Answers the lines of an ordered queue that wait, those after a partition, each with its first job whatever that does.
--- Called by claim under the lock of the queue, where more is due than it looks through: by a loose scan, so many probes.
+-- Return the lines of an ordered queue that wait, after a partition, each with its first job in whatever state.
+-- Called by claim under the lock of the queue if more is due than it reads first; a loose scan with as many probes.
 WITH RECURSIVE line (partition) AS (
     SELECT (
         SELECT partition FROM redrive_jobs
@@ -17,7 +17,7 @@ WITH RECURSIVE line (partition) AS (
     LIMIT :count
 )
 SELECT head.id, head.partition, head.priority, head.task, head.scheduled_at,
-    -- A handler that has not stopped holds its line up as if its attempt had not ended.
+    -- A handler that has not stopped blocks its line as if its attempt had not ended.
     CASE WHEN EXISTS (
         SELECT 1 FROM redrive_unstopped AS other
         JOIN redrive_workers AS worker ON worker.id = other.worker_id AND worker.stopped_at IS NULL

@@ -1,5 +1,5 @@
--- Answers the due jobs of one special queue, of each priority and task so many without a partition and with one.
--- Called by claim under the lock of the queue; of an ordered queue each comes with the first job of its line, or with 0.
+-- Return the first due jobs of one limited queue, of each priority and task, without a partition and with one.
+-- Called by claim under the lock of the queue; in an ordered queue each has the first job of its line, or 0.
 WITH RECURSIVE loose (id, priority, task) AS (
     SELECT first.id, first.priority, first.task
     FROM (
@@ -63,7 +63,7 @@ FROM loose,
 JOIN redrive_jobs AS job ON job.id = candidate.value
 WHERE :tasks IS NULL OR loose.task IN (SELECT value FROM json_each(:tasks))
 UNION ALL
--- A handler that has not stopped holds its line up: then none of its jobs is the first.
+-- A handler that has not stopped blocks its line: then no job is the first.
 SELECT job.id, job.partition, job.priority, job.scheduled_at, CASE WHEN :ordered AND EXISTS (
     SELECT 1 FROM redrive_unstopped AS other
     JOIN redrive_workers AS worker ON worker.id = other.worker_id AND worker.stopped_at IS NULL

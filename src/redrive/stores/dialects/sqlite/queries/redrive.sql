@@ -1,5 +1,5 @@
--- Starts dead or cancelled jobs again, each so long after the one before, and answers which.
--- Called by redrive (with all failures forgiven) and retry (with the last one forgiven), for what families allows.
+-- Start dead or cancelled jobs again, each a given time after the one before, and return those that started.
+-- Called by redrive, which forgives all failures, and by retry, which forgives the last one.
 UPDATE redrive_jobs SET
     state = 'ready',
     hold = 'redrive',

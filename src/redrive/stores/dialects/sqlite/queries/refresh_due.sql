@@ -1,5 +1,5 @@
--- Answers things of a refresh that are to be started, the earliest first.
--- Called by start. SQLite has one writer at a time.
+-- Return items of a refresh that are due, the earliest first, without those that others have locked.
+-- Called by start_due.
 SELECT
     schedule, key, payload, own, timing, tracked_at, refresh_at, deadline_at, planned_at, started_at,
     due_at, failing_since, sweep_at, attempt_no, attempts_since_success, job_id, disabled_until_update, disabled_reason,

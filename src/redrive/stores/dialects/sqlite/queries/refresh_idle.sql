@@ -1,5 +1,5 @@
--- Answers those of these things that run no attempt; until the end of the transaction nobody else changes them.
--- Called by sweep. SQLite has one writer at a time.
+-- Return those of these items that run no attempt, without those that others have locked, and lock them.
+-- Called by end_overdue, which has locked jobs already and must not wait.
 SELECT
     schedule, key, NULL AS payload, own, timing, tracked_at, refresh_at, deadline_at, planned_at, started_at,
     due_at, failing_since, sweep_at, attempt_no, attempts_since_success, job_id, disabled_until_update, disabled_reason,

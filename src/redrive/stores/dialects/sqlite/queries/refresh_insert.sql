@@ -1,5 +1,6 @@
--- Writes a new thing, and answers its key, unless there is one of this key.
+-- Insert items, and return their keys without those that existed.
 -- Called by track.
+-- many: rows
 INSERT INTO redrive_refreshes (
     schedule, key, payload, own, timing, tracked_at, refresh_at, deadline_at, planned_at, started_at, due_at,
     failing_since, sweep_at, attempt_no, attempts_since_success, job_id, disabled_until_update,

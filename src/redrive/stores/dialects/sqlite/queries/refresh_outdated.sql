@@ -1,4 +1,4 @@
--- Answers things of a refresh whose times were reckoned by another policy than its present one.
+-- Return items of a refresh with times that another policy than its present one has set.
 -- Called by replan.
 SELECT
     schedule, key, NULL AS payload, own, timing, tracked_at, refresh_at, deadline_at, planned_at, started_at,

@@ -1,4 +1,4 @@
--- Writes where a thing stands.
+-- Write the state of items.
 -- Called by every move.
 UPDATE redrive_refreshes SET
     timing = :timing,

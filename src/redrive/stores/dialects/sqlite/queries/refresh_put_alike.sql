@@ -1,4 +1,4 @@
--- Writes where things stand that stand alike; their jobs, if they have any, are neighbours in this order.
+-- Write the state of items that differ only in their jobs, which are consecutive in this order.
 -- Called by every move.
 UPDATE redrive_refreshes SET
     timing = :timing,
@@ -15,10 +15,10 @@ UPDATE redrive_refreshes SET
     disabled_reason = :disabled_reason,
     completed = :completed,
     paused = :paused,
-    -- (To look each one up in the list would walk it from its beginning, for every thing.)
+    -- Finding each one in the list would scan the list from its beginning for every item.
     job_id = (:job_ids ->> 0) + found.key
 FROM json_each((
-    -- From the keys to the things, in this order, and not the other way round.
+    -- The join reads the keys first and then the items, not the other way round.
     SELECT json_group_array(thing.rowid)
     FROM json_each(:keys) AS given
     CROSS JOIN redrive_refreshes AS thing

@@ -1,5 +1,5 @@
--- Writes that things were refreshed by these attempts, if they are the present ones, and answers which things these are.
--- Called where jobs succeed; things without policies of their own stand alike then.
+-- Write the success of these attempts into their items, if they are the present ones, and return these items.
+-- Called when jobs succeed, for items without policies of their own. PostgreSQL locks them in the common order.
 UPDATE redrive_refreshes SET
     timing = :timing,
     refresh_at = :refresh_at,

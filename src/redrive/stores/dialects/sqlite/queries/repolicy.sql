@@ -1,4 +1,4 @@
--- Gives jobs another policy; when they are due stays as it is, unless they are held because theirs cannot be read.
+-- Give jobs another policy; due times stay, except of jobs that are held because their policy cannot be read.
 -- Called by repolicy.
 UPDATE redrive_jobs SET
     policy = :policy,

@@ -1,3 +1,3 @@
--- Answers the random part of a job's idempotency key.
+-- Return the random part of a job's idempotency key.
 -- Called by salt.
 SELECT salt FROM redrive_jobs WHERE id = :id

@@ -1,5 +1,5 @@
--- Writes where a schedule stands.
--- Called by fire, trigger, pause and resume, and where the job ends that an occurrence waits for.
+-- Write the state of a schedule.
+-- Called by fire, trigger, pause and resume, and when the predecessor of a queued occurrence ends.
 UPDATE redrive_schedules SET
     paused_at = :paused_at,
     resumed_at = :resumed_at,

@@ -1,5 +1,5 @@
--- Writes what the code declares of a schedule; one that is there stays unless it is to be replaced by something else.
--- Called by declare, and by track for one that no worker has declared yet. What is planned stays if its timing does.
+-- Write the declarations of schedules; a schedule that exists stays, unless it is to be replaced and differs.
+-- Called by declare, and by track for one that no worker has declared. Planned times stay if the timing stays.
 INSERT INTO redrive_schedules (name, kind, document, timing, declared_at, next_at)
 VALUES (:name, :kind, :document, :timing, :declared_at, :next_at)
 ON CONFLICT (name) DO UPDATE SET

@@ -1,5 +1,6 @@
--- Sets an attempt aside whose end cannot be decided, if its lease is still current, and answers that lease if so.
--- Called by sweep and lapse; the lease stays, and the next look is when the job is due again.
+-- Set aside attempts whose ends cannot be decided, each if its lease is still current, and return these leases.
+-- Called by sweep and expire_waits; the lease stays, and the next check is when the job is due again.
+-- many: rows
 UPDATE redrive_jobs SET
     hold = 'bad_policy',
     note = :note,

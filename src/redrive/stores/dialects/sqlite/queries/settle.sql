@@ -1,5 +1,6 @@
--- Writes the end of one attempt into its job if the lease is still current, and answers that lease if so.
--- Called by settle, sweep, answer and lapse for everything but a plain success.
+-- Write the ends of attempts into their jobs, each if its lease is still current, and return these leases.
+-- Called by settle, sweep, complete and expire_waits for everything but a plain success.
+-- many: rows
 UPDATE redrive_jobs SET
     state = :state,
     hold = :hold,

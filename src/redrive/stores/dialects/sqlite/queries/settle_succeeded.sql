@@ -1,5 +1,5 @@
--- Finishes each of these jobs whose lease is still current.
--- Called by settle for the successes of a flush.
+-- Finish each of these jobs whose lease is still current.
+-- Called by settle for the successes of a batch.
 UPDATE redrive_jobs SET
     state = 'succeeded',
     finished_at = :now,

@@ -1,5 +1,5 @@
--- Closes a ready job whose key another job holds.
--- Called where a job becomes ready again, and by enqueue for a debounced job whose turn is over.
+-- Close ready jobs whose keys other jobs hold.
+-- Called when a job becomes ready again, and by enqueue for a debounced job that has started.
 UPDATE redrive_jobs SET
     state = 'cancelled',
     hold = NULL,

@@ -1,5 +1,6 @@
--- Lets an attempt wait for an answer from outside if its lease is still current, and answers that lease if so.
--- Called by settle; the lease stays, because it names the answer. Said twice, the wait ends when it was first to end.
+-- Let attempts wait for an external completion, each if its lease is still current, and return these leases.
+-- Called by settle; the lease stays, because it names the completion. If repeated, the first end of the wait stays.
+-- many: rows
 UPDATE redrive_jobs SET
     state = 'waiting',
     note = :note,

@@ -1,4 +1,4 @@
--- Keeps what links a job to the traces of whoever watches, instead of what was kept before.
--- Called by enqueue and settle, where somebody traces.
+-- Write the traces of jobs; each replaces the one before.
+-- Called by enqueue and settle, if a tracer listens.
 INSERT INTO redrive_traces (job_id, trace) VALUES (:job_id, :trace)
 ON CONFLICT (job_id) DO UPDATE SET trace = excluded.trace

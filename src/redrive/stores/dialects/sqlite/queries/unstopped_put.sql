@@ -1,4 +1,4 @@
--- Notes handlers that go on although their attempts have ended; those of workers that are gone do not count.
+-- Insert records of handlers that still run after their attempts have ended; dead workers' do not count.
 -- Called by settle, sweep, cancel and fire.
 INSERT INTO redrive_unstopped (lease_id, job_id, queue, partition, worker_id)
 SELECT :lease_id, :job_id, :queue, :partition, :worker_id

@@ -1,5 +1,5 @@
--- Answers what the clock shows, what is stored under a key, and the boot of the machine with the time since then.
--- Called by keep and difference. The driver says which boot it is, at the moment at which it reads the clock.
+-- Return the time that the clock shows, a stored value, and the boot of the machine with the time since then.
+-- Called by keep and difference. The driver of SQLite passes the boot; a server's clock is never followed.
 SELECT
     now,
     (SELECT value FROM redrive_meta WHERE key = :key) AS anchor,

@@ -1,5 +1,5 @@
--- Gives back what a worker still holds, or these leases of it; nothing is spent. Answers the jobs.
--- Called by leave and forsake.
+-- Give back the jobs that a worker still holds, or those under these leases, with no attempt spent; return them.
+-- Called by leave and give_back.
 UPDATE redrive_jobs SET
     state = 'ready',
     hold = 'release',

@@ -1,4 +1,4 @@
--- Deletes workers that left long ago and hold nothing.
+-- Delete workers that left long ago and hold no lease.
 -- Called by forget_workers.
 DELETE FROM redrive_workers
 WHERE stopped_at <= :before
