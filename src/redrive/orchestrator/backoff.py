@@ -59,7 +59,8 @@ def previous_backoff(minimum: Duration = "1ms", maximum: Duration | None = "500m
     They differ from `exponential_backoff` after delays of another origin, such as those of always-retry reasons. The
     arguments and errors are the same.
     """
-    exponential_backoff(minimum, maximum, factor)  # refuses what means nothing
+    # Validates the arguments.
+    exponential_backoff(minimum, maximum, factor)
     top = {} if maximum is None else {"maximum": seconds(maximum)}
     return Backoff.named("from_previous", minimum=seconds(minimum), factor=factor, **top)
 

@@ -123,10 +123,12 @@ def log_refused(request: Request, reason: Reason, cause: BaseException | None) -
         cause: the exception of the attempt, or of the orchestrator.
     """
     if request.completed:
-        return  # other code has ended it
+        # Other code has ended it.
+        return
     level = logging.DEBUG if request.internal else logging.INFO
     with emit(level, lambda: RequestNotRetried(reason=reason, cause=cause, **fields_of(request.record))):
-        pass  # no wait follows
+        # No wait follows.
+        pass
 
 
 _FLOOR = timedelta(milliseconds=1500)

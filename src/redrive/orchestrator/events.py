@@ -171,7 +171,8 @@ def orphans_of(record: RequestRecord, clock: Clock) -> Callable[[AttemptRecord],
             return ResponseOrphaned(number=attempt.number, elapsed=record.elapsed, late_by=late_by, **given)
 
         with emit(logging.INFO, event):
-            pass  # no wait follows
+            # No wait follows.
+            pass
 
     return report
 

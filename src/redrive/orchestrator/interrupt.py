@@ -16,7 +16,8 @@ from redrive.clock import in_trio
 T = TypeVar("T")
 
 _Left = Callable[[], float | None]
-_SHORTEST = 0.001  # seconds between two readings of the clock: a stopped clock must not keep the loop busy
+# Seconds between two readings of the clock: a stopped clock must not keep the loop busy.
+_SHORTEST = 0.001
 
 
 class Interrupted(Exception):

@@ -186,7 +186,8 @@ class Orchestrator:
         """Return the classification of an error; None if it ends the request."""
         if isinstance(error, CircuitOpen):
             return RetryReason.CIRCUIT_BREAKER_OPEN
-        if isinstance(error, RequestError):  # raised by redrive: it ends the request
+        # Raised by redrive: it ends the request.
+        if isinstance(error, RequestError):
             return None
         answer = self.classify(request, error)
         is_final = isinstance(answer, Failure) and (answer.permanent is not None or answer.candidate is False)
@@ -272,11 +273,13 @@ class Orchestrator:
         return refusal
 
     async def _wait(self, request: Request, delay: timedelta) -> None:
-        with suppress(Interrupted):  # closed or completed; the caller checks both
+        # Closed or completed; the caller checks both.
+        with suppress(Interrupted):
             await request.interrupt.run(request.clock.asleep(delay.total_seconds()))
 
 
-_PLAN = Plan(Policy(on=Exception), "the orchestrator")  # only its attribute `retries` is read
+# Only its attribute `retries` is read.
+_PLAN = Plan(Policy(on=Exception), "the orchestrator")
 
 
 class _EnclosingRequest:
@@ -330,5 +333,6 @@ def published(request: Request, retries: Callable[[Exception], bool]) -> Iterato
         yield
     finally:
         call.live = False
-        with suppress(ValueError):  # the garbage collector closes coroutines in another context
+        # The garbage collector closes coroutines in another context.
+        with suppress(ValueError):
             SCOPE.reset(token)

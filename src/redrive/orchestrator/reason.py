@@ -82,7 +82,8 @@ class RetryReason(Reason):
         Returns:
             The reason; ``UNKNOWN`` for a text that is not a reason, or one that is registered elsewhere without flags.
         """
-        exact = RetryReason.of(text)  # it may be registered by `Reason.register`
+        # It may be registered by `Reason.register`.
+        exact = RetryReason.of(text)
         if exact.allows_non_idempotent_retry or exact.always_retry:
             return exact
         return RetryReason.of(_BY_LETTERS.get(_letters(text), "UNKNOWN"))
@@ -90,7 +91,8 @@ class RetryReason(Reason):
 
 _RFC_0049 = tuple(name for name in RetryReason.__annotations__ if name.isupper())
 
-_LATER = (  # allow retries of non-idempotent requests; the strategy decides
+# Allow retries of non-idempotent requests; the strategy decides.
+_LATER = (
     "AUTHENTICATION_ERROR",
     "BUCKET_ACCESS_ERROR",
     "BUCKET_NOT_AVAILABLE",
@@ -110,7 +112,8 @@ _LATER = (  # allow retries of non-idempotent requests; the strategy decides
     "SEND_QUEUE_FULL",
     "TLS_ERROR",
 )
-_LATER_IN_FLIGHT = ("HTTP_SEND_REQUEST_FAILED",)  # may have been sent
+# May have been sent.
+_LATER_IN_FLIGHT = ("HTTP_SEND_REQUEST_FAILED",)
 _LATER_ALWAYS = (
     "CREDENTIALS_FETCH_FAILED",
     "KV_INVALID_VBUCKET_MAP",
@@ -120,9 +123,12 @@ _LATER_ALWAYS = (
     "PIPELINE_OVERLOADED",
 )
 _ALIASES = {
-    "KV_SYNC_RE_COMMIT_IN_PROGRESS": "KV_SYNC_WRITE_RE_COMMIT_IN_PROGRESS",  # the RFC's list of response codes
-    "KV_ERROR_MAP_INDICATED": "KV_ERROR_MAP_RETRY_INDICATED",  # the Java SDK
-    "SOCKET_CLOSE_IN_FLIGHT": "SOCKET_CLOSED_WHILE_IN_FLIGHT",  # the Go and C++ SDKs
+    # The RFC's list of response codes.
+    "KV_SYNC_RE_COMMIT_IN_PROGRESS": "KV_SYNC_WRITE_RE_COMMIT_IN_PROGRESS",
+    # The Java SDK.
+    "KV_ERROR_MAP_INDICATED": "KV_ERROR_MAP_RETRY_INDICATED",
+    # The Go and C++ SDKs.
+    "SOCKET_CLOSE_IN_FLIGHT": "SOCKET_CLOSED_WHILE_IN_FLIGHT",
 }
 
 

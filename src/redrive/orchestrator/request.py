@@ -298,7 +298,8 @@ class Request:
             return
         record, earlier = self.record, getattr(error, "__retry__", None)
         notes: list[str] = list(getattr(error, "__notes__", ()))
-        if isinstance(earlier, RequestRecord):  # the same object, raised for an earlier request
+        # The same object, raised for an earlier request.
+        if isinstance(earlier, RequestRecord):
             notes = [note for note in notes if note != earlier.note]
         # An exception may refuse attributes (a frozen dataclass does); Python itself sets them in this way.
         BaseException.__setattr__(error, "__retry__", record)

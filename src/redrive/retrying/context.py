@@ -189,7 +189,8 @@ def disabled() -> AbstractContextManager[None]:
 
 def override(policy: Policy, changes: dict[str, Any]) -> AbstractContextManager[None]:
     """See `redrive.policy.Policy.override`."""
-    policy.with_(**changes)  # raise here, not in an inner call
+    # Raise here, not in an inner call.
+    policy.with_(**changes)
     return _in_force(overrides=(*(SCOPE.get() or _DEFAULTS).overrides, (policy, changes)))
 
 
@@ -203,7 +204,8 @@ def trial(attempts: int = 1, *, cap: bool = False) -> AbstractContextManager[Non
     Raises:
         PolicyValueError: ``attempts`` is less than 1.
     """
-    Policy(attempts=attempts)  # raise here, not in an inner call
+    # Raise here, not in an inner call.
+    Policy(attempts=attempts)
     return _in_force(trial=(attempts, cap))
 
 
@@ -298,7 +300,8 @@ def enclosing(own: MarkedCall | None, error: BaseException | None) -> tuple[Call
     else:
         frame = traceback.tb_frame
     mark = MARK
-    while frame is not None:  # inlined for speed: each call that has failed once runs this
+    # Inlined for speed: each call that has failed once runs this.
+    while frame is not None:
         if frame.f_globals is mark:
             if skip:
                 skip = False

@@ -79,7 +79,8 @@ def _check(function: Callable[..., Any], plan: Plan, mode: Mode, *, is_async: bo
 
 
 def _signature(function: Callable[..., Any]) -> Signature:
-    import inspect  # slow to import; only `resume` needs it
+    # Slow to import; only `resume` needs it.
+    import inspect
 
     return inspect.signature(function)
 
@@ -155,7 +156,8 @@ def _wrap_sync(  # noqa: C901 - the protocol of generators (PEP 380); `yield fro
                     item = next(source)
                     while True:
                         if stream.passed(item):
-                            _rd_plan = None  # from here on nothing is retried
+                            # From here on nothing is retried.
+                            _rd_plan = None
                         try:
                             sent = yield item
                         except GeneratorExit:
@@ -199,7 +201,8 @@ def _wrap_async(  # noqa: C901 - the same with `await`
                     item = await anext(source)
                     while True:
                         if stream.passed(item):
-                            _rd_plan = None  # from here on nothing is retried
+                            # From here on nothing is retried.
+                            _rd_plan = None
                         try:
                             sent = yield item
                         except GeneratorExit:

@@ -53,9 +53,11 @@ async def hedged_call(
         Exception: the error that decided the call, unchanged.
     """
     hedge = resolve_hedge(state.plan.policy, state.name)
-    if hedge is None:  # an override has removed it
+    # An override has removed it.
+    if hedge is None:
         return await attempts(state, function, args, kwargs)
-    state.above = enclosing(state, None)  # the tasks of the copies do not have those frames on their stacks
+    # The tasks of the copies do not have those frames on their stacks.
+    state.above = enclosing(state, None)
     async with task_group() as group:
         copies = _Copies(state, hedge, group, lambda copy: attempts(copy, function, args, kwargs))
         end = await copies.run()
@@ -83,7 +85,8 @@ class _Copies:
         self._left = hedge.attempts
         self._sent: list[CallState] = []
         self._running = 0
-        self._timer = 0  # the number of the timer that counts; 0 for none. All others are out of date
+        # The number of the timer that counts; 0 for none. All others are out of date.
+        self._timer = 0
         self._timers = 0
 
     async def run(self) -> TaskEnd:
@@ -250,7 +253,8 @@ class _AsyncioTaskGroup:
                     task.cancel()
         for task in self._tasks:
             if not task.cancelled():
-                task.exception()  # reported already; asyncio logs exceptions that are never retrieved
+                # Reported already; asyncio logs exceptions that are never retrieved.
+                task.exception()
         if interrupted is not None and not isinstance(error, self._asyncio.CancelledError):
             raise interrupted
 

@@ -61,8 +61,10 @@ IDEMPOTENT = frozenset(
 )
 """The methods that may be repeated: those of RFC 9110, 9.2.2, and the safe ones of later documents."""
 
-_KEYLESS = frozenset({"CONNECT"})  # a tunnel; no server reads a key before it exists
-_REFUSED = frozenset({408, 421, 425, 429})  # before anything was done
+# A tunnel; no server reads a key before it exists.
+_KEYLESS = frozenset({"CONNECT"})
+# Before anything was done.
+_REFUSED = frozenset({408, 421, 425, 429})
 _FINAL = frozenset({501, 505, 506, 508, 510, 511})
 _CONFLICT, _BAD, _UNPROCESSABLE = 409, 400, 422
 _FINE, _WRONG = range(100, 400), range(400, 500)

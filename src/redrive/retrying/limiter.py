@@ -39,8 +39,10 @@ from redrive.retrying.rng import roll
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_UNKNOWN = object()  # the result of a `with` block
-_GRAIN = 0.001  # the shortest wait, in seconds
+# The result of a `with` block.
+_UNKNOWN = object()
+# The shortest wait, in seconds.
+_GRAIN = 0.001
 
 
 class Limiter:
@@ -218,7 +220,8 @@ class Limiter:
             if waiter is None:
                 self._free += 1
         if waiter is not None and not waiter.wake():
-            self._leave()  # its event loop is closed, and the waiter with it
+            # Its event loop is closed, and the waiter with it.
+            self._leave()
 
     @property
     def _has_turn(self) -> bool:
@@ -267,7 +270,8 @@ class Limiter:
             self._leave()
 
     def _record(self, error: BaseException | None, result: object) -> None:
-        now = _clock().monotonic()  # without the lock, since this calls the user's code
+        # Without the lock, since this calls the user's code.
+        now = _clock().monotonic()
         throttled = self._throttles is not None and _matches(self._throttles, error, result)
         accepted = self._shed is not None and not _matches(self._shed.answers, error, result)
         with self._lock:
@@ -327,7 +331,8 @@ class EvenRate:
         self.rate = rate
         self._gap = 1 / rate
         self._lag = self._gap * (burst - 1)
-        self._next = float("-inf")  # the next turn after the burst is used up
+        # The next turn after the burst is used up.
+        self._next = float("-inf")
 
     def take(self, now: float, room: float, *, is_retry: bool) -> float:  # noqa: ARG002 - all attempts are alike
         """See `Rate.take`."""
@@ -364,7 +369,8 @@ class FollowingRate:
         self._begun(now).report(now, throttled=throttled)
 
     def _begun(self, now: float) -> AdaptiveRate:
-        if self._state is None:  # the measurement begins with the first call
+        # The measurement begins with the first call.
+        if self._state is None:
             self._state = self._adaptive.open(now)
         return self._state
 

@@ -66,7 +66,8 @@ def outcome(
     try:
         result = proceed(state, function, args, kwargs)
     except Exception as error:
-        if state.ended is None:  # a predicate of the policy raised, not the function
+        # A predicate of the policy raised, not the function.
+        if state.ended is None:
             raise
         return state.outcome(None, error)
     return state.outcome(result)
@@ -158,7 +159,8 @@ async def aoutcome(
     try:
         result = await aproceed(state, function, args, kwargs)
     except Exception as error:
-        if state.ended is None:  # a predicate of the policy raised, not the function
+        # A predicate of the policy raised, not the function.
+        if state.ended is None:
             raise
         return state.outcome(None, error)
     return state.outcome(result)

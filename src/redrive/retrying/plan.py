@@ -10,7 +10,8 @@ from redrive.errors import PolicyValueError
 from redrive.policy import History, Policy, Retry
 from redrive.policy.classify import is_coroutine_function
 
-_LONGEST = 1 - 2.0**-53  # the random sample of the longest delay
+# The random sample of the longest delay.
+_LONGEST = 1 - 2.0**-53
 
 
 class Plan:

@@ -85,7 +85,8 @@ def attach(error: Exception, make: Callable[[Record | None], Record]) -> None:
     earlier = getattr(error, "__retry__", None)
     notes: list[str] = list(getattr(error, "__notes__", ()))
     inner = None
-    if isinstance(earlier, Record):  # of an inner call, or of an earlier call if an error object is raised twice
+    # Of an inner call, or of an earlier call if an error object is raised twice.
+    if isinstance(earlier, Record):
         notes = [note for note in notes if note != earlier.note]
         inner = earlier if earlier.rule == "nested" else None
     record = make(inner)

@@ -230,13 +230,15 @@ def _block(policy: Policy) -> Attempts:
 
 
 _PLANS: dict[int, Plan] = {}
-_PLANS_KEPT = 256  # programs have few policies; one that creates them on the fly must not fill the memory
+# Programs have few policies; one that creates them on the fly must not fill the memory.
+_PLANS_KEPT = 256
 
 
 def _plan(policy: Policy, name: str) -> Plan:
     """Return the plan of a policy, cached by identity: hashing a policy costs more than a whole call."""
     plan = _PLANS.get(id(policy))
-    if plan is None or plan.given is not policy:  # the plan refers to its policy, so that no other one can have its id
+    # The plan refers to its policy, so that no other one can have its id.
+    if plan is None or plan.given is not policy:
         plan = Plan(policy, name)
         if len(_PLANS) >= _PLANS_KEPT:
             _PLANS.clear()

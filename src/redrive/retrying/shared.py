@@ -40,7 +40,8 @@ from redrive.retrying.context import SCOPE, SYSTEM
 
 T = TypeVar("T")
 
-_ANSWERED = ("disabled", "not_matched", "permanent")  # rules by which a call ends although its target has answered
+# Rules by which a call ends although its target has answered.
+_ANSWERED = ("disabled", "not_matched", "permanent")
 
 
 class SharedBudget:
@@ -342,8 +343,10 @@ class Guard:
         self._permit: Permit | None = None
         self._price: float | None = None
         self._is_first = not hedging
-        self._in_flight = False  # a retry that the budget has granted is in progress
-        self._asked = False  # the budget has counted the latest failure
+        # A retry that the budget has granted is in progress.
+        self._in_flight = False
+        # The budget has counted the latest failure.
+        self._asked = False
         self._retry_after: timedelta | None = None
 
     @property

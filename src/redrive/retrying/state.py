@@ -237,16 +237,13 @@ class CallState(Scope):
         try:  # noqa: SIM105 - `suppress` would cost more than all the rest
             SCOPE.reset(token)
         except ValueError:
-            pass  # the garbage collector closes coroutines in another context
+            # The garbage collector closes coroutines in another context.
+            pass
 
     def sleep(self) -> bool:
-        """Wait before the next attempt.
+        """Wait before the next attempt; return True if none follows and the last `result` is returned.
 
-        Returns:
-            True if no attempt follows and the last `result` is returned (``over_deadline="truncate"``).
-
-        Raises:
-            Exception: the last one, if no attempt follows.
+        If no attempt follows an error, that error is raised (``over_deadline="truncate"``).
         """
         with self.wait:
             self.clock.sleep(self.delay)
@@ -266,7 +263,8 @@ class CallState(Scope):
         Returns:
             True if it is retried, after `delay`. Otherwise the error has its note and its record.
         """
-        monotonic, dice, quick = self._monotonic, self._dice, self._quick  # CPython 3.11 is slow to call attributes
+        # CPython 3.11 is slow to call attributes.
+        monotonic, dice, quick = self._monotonic, self._dice, self._quick
         at = monotonic()
         number = self.number
         delay = quick(error, number, at - self.started, dice())
@@ -295,7 +293,8 @@ class CallState(Scope):
             self.ended = _OFF
             return False
         if timed_out:
-            at = max(at, self.ends or at)  # the timer may use another clock: the attempt lasted that long at least
+            # The timer may use another clock: the attempt lasted that long at least.
+            at = max(at, self.ends or at)
         stage = Stage.IN_FLIGHT if timed_out else Stage.ANSWERED
         if isinstance(answer, EllipsisType):
             failure = policy.classify(error, stage=stage)
@@ -322,7 +321,8 @@ class CallState(Scope):
         if failure is not None and self._decide(failure, self._monotonic(), None, result):
             self.result = result
             return False
-        if self.ended is not None and self.ended.rule == "not_matched":  # a combination of policies accepts it
+        # A combination of policies accepts it.
+        if self.ended is not None and self.ended.rule == "not_matched":
             self.ended, self.last = None, before
         if failure is not None or self.guard is not None or LISTENERS:
             self._returned()
@@ -414,7 +414,8 @@ class CallState(Scope):
         """Return the record of a copy that is cancelled now, unless it is over."""
         if self.ended is None:
             self.ended = GiveUp("another copy of the call was first", "outrun")
-            if not (self.delay and self.last and self.last[2] == self.began):  # it was not in a wait
+            # It was not in a wait.
+            if not (self.delay and self.last and self.last[2] == self.began):
                 failure = Failure((), self.ended.why, "OUTRUN", Stage.IN_FLIGHT)
                 self.last = (self.last, self.began, self._monotonic(), failure, self.ended)
         return self.record()
@@ -453,7 +454,8 @@ class CallState(Scope):
         self.wait = emit_retry(self.name, self._counted, failure, decision, waited=waited, elapsed=self._elapsed)
         if not decision.delay:
             with self.wait:
-                pass  # observers are called also where the wait is zero
+                # Observers are called also where the wait is zero.
+                pass
 
     def emit_end(self, error: Exception | None = None) -> None:
         """Emit the event of the end, unless the first attempt succeeded or its error is not matched."""
@@ -490,6 +492,7 @@ def start(plan: Plan, name: str | None = None) -> CallState:
     clock = SYSTEM if scope is None else scope.clock
     state = CallState(plan if scope is None else scope.applied(plan), clock.monotonic())
     state.bind(scope, name)
-    if state.plan.shares and not state.hedges:  # each copy of a hedged call takes part by itself
+    # Each copy of a hedged call takes part by itself.
+    if state.plan.shares and not state.hedges:
         state.join_shared()
     return state

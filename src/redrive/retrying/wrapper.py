@@ -115,7 +115,8 @@ def factory(_rd_call, _rd_plan, _rd_scope, _rd_clock, _rd_scoped, _rd_start, _rd
 # attempt is made outside of it, where Python does not set the first error as `__context__` of the second. A coroutine
 # writes to the scope itself, as `CallState.publish` and `retire` would: two calls are 3 % of a recovery.
 
-_VARARGS, _VARKEYWORDS = 0x04, 0x08  # CO_VARARGS and CO_VARKEYWORDS of `inspect`; importing that costs 10 ms
+# CO_VARARGS and CO_VARKEYWORDS of `inspect`; importing that costs 10 ms.
+_VARARGS, _VARKEYWORDS = 0x04, 0x08
 
 
 class Parts(NamedTuple):
@@ -194,7 +195,8 @@ def list_sources() -> None:
     import linecache
 
     for filename in list(UNLISTED):
-        text = UNLISTED.pop(filename, "")  # another thread may have taken it
+        # Another thread may have taken it.
+        text = UNLISTED.pop(filename, "")
         if text:
             linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)
 

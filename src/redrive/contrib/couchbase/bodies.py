@@ -69,7 +69,8 @@ SEARCH: tuple[BodyRow, ...] = (
 )
 """RFC 0049's row and RFC 0058's errors of the search service."""
 
-_BLANKS = r"(?:\s|\\[nrt])*"  # as bytes of the body: a line break inside of a JSON string is a backslash and an n
+# As bytes of the body: a line break inside of a JSON string is a backslash and an n.
+_BLANKS = r"(?:\s|\\[nrt])*"
 _TEMPORARY = "VIEWS_TEMPORARY_FAILURE"
 
 VIEWS: tuple[BodyRow, ...] = (
@@ -130,5 +131,6 @@ def classify_views(http_status: int, body: str, *, profile: Profile = Profile.EX
 def _classify(rows: Iterable[BodyRow], http_status: int, body: str, profile: Profile) -> Verdict:
     if http_status in _SUCCESSES:
         return SUCCESS
-    row = next(row for row in rows if row.matches(http_status, body, profile))  # the last row takes all
+    # The last row takes all.
+    row = next(row for row in rows if row.matches(http_status, body, profile))
     return Verdict(row.reason, row.error, detail=f"HTTP status {http_status}: {body}".rstrip(": "))

@@ -187,4 +187,5 @@ def _read_only(args: tuple[object, ...], options: Mapping[str, object]) -> bool:
     if "read_only" in options:
         return options["read_only"] is True
     objects = [arg for arg in args if isinstance(arg, QueryOptions | AnalyticsOptions)]
-    return bool(objects) and all(each.get("read_only") is True for each in objects)  # which of several counts, varies
+    # Which of several counts, varies.
+    return bool(objects) and all(each.get("read_only") is True for each in objects)

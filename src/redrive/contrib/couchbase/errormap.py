@@ -68,7 +68,8 @@ ATTRIBUTES = RETRY_ATTRIBUTES | {
 }
 """The attributes of both versions."""
 
-_ERRORS = (  # the first attribute that an entry has decides what the caller gets
+# The first attribute that an entry has decides what the caller gets.
+_ERRORS = (
     ("auth", SdkError.AUTHENTICATION_FAILURE),
     ("rate-limit", SdkError.RATE_LIMITED),
     ("item-locked", SdkError.DOCUMENT_LOCKED),
@@ -76,7 +77,8 @@ _ERRORS = (  # the first attribute that an entry has decides what the caller get
     ("temp", SdkError.TEMPORARY_FAILURE),
     ("internal", SdkError.INTERNAL_SERVER_FAILURE),
 )
-_CLOSING = frozenset({"special-handling", "conn-state-invalidated"})  # a client that does not know what to do hangs up
+# A client that cannot handle these attributes closes the connection.
+_CLOSING = frozenset({"special-handling", "conn-state-invalidated"})
 _HIGHEST = 0xFFFF
 _MILLISECOND = timedelta(milliseconds=1)
 _LONGEST_MS = timedelta.max // _MILLISECOND
@@ -119,7 +121,7 @@ class RetrySpec:
 
 
 def _power(base: int, exponent: int, top: int) -> int:
-    # Step by step and no further than the top: nobody needs ten to the fifteen-thousandth.
+    # Step by step up to the maximum, since a power may overflow.
     value = 1
     for _ in range(exponent):
         value *= base

@@ -22,8 +22,10 @@ __all__ = ["ERRORS", "RETRIES", "ErrorRow", "RetryRow", "classify_kv", "is_known
 
 E = SdkError
 _NONE: frozenset[str] = frozenset()
-_COLLECTIONS = frozenset({"get_collection_id"})  # 0x88 is its way to say that there is none
-_SCAN_STEPS = frozenset({"range_scan_continue", "range_scan_cancel"})  # the scan itself begins anew, elsewhere
+# Its answer for a missing collection is 0x88.
+_COLLECTIONS = frozenset({"get_collection_id"})
+# The scan itself is started again on another node.
+_SCAN_STEPS = frozenset({"range_scan_continue", "range_scan_cancel"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,8 @@ ERRORS: Mapping[int, ErrorRow] = MappingProxyType(
             ErrorRow(0xC9, E.PATH_EXISTS, "path exists"),
             ErrorRow(0xCA, E.VALUE_TOO_DEEP, "value is too deep"),
             ErrorRow(0xCB, E.INVALID_ARGUMENT, "invalid combination of paths"),
-            ErrorRow(0xCC, None, "some paths failed"),  # each path has a status of its own
+            # Each path has a status of its own.
+            ErrorRow(0xCC, None, "some paths failed"),
             ErrorRow(0xCD, None, "success, on a deleted document"),
             ErrorRow(0xCE, E.INVALID_ARGUMENT, "invalid combination of extended attributes' flags"),
             ErrorRow(0xCF, E.XATTR_INVALID_KEY_COMBO, "invalid combination of extended attributes"),

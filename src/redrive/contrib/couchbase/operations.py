@@ -148,9 +148,11 @@ SERVICES: Mapping[str, ServiceRow] = MappingProxyType(
         for row in (
             ServiceRow("query", "readonly"),
             ServiceRow("analytics", "readonly"),
-            ServiceRow("search"),  # reads only, although it is a POST
+            # Reads only, although it is a POST.
+            ServiceRow("search"),
             ServiceRow("views"),
-            ServiceRow("manager", "method", "GET"),  # PUT and DELETE are not, whatever HTTP says of them
+            # PUT and DELETE are not idempotent in the RFC, unlike in HTTP.
+            ServiceRow("manager", "method", "GET"),
             ServiceRow("management", "method", "GET"),
             ServiceRow("eventing", "method", "GET"),
         )

@@ -42,7 +42,8 @@ ERRORS: tuple[CodeError, ...] = (
     CodeError(codes=(1065,), error=E.INVALID_ARGUMENT),
     CodeError(codes=(1080,), error=E.UNAMBIGUOUS_TIMEOUT),
     CodeError(codes=range(1191, 1195), error=E.RATE_LIMITED),
-    CodeError(codes=(1197,), error=E.FEATURE_NOT_AVAILABLE),  # the server demands a query context
+    # The server demands a query context.
+    CodeError(codes=(1197,), error=E.FEATURE_NOT_AVAILABLE),
     CodeError(codes=(2120,), error=E.AUTHENTICATION_FAILURE),
     CodeError(codes=(3000,), error=E.PARSING_FAILURE),
     CodeError(codes=(4040, 4050, 4060, 4070, 4080, 4090), error=E.PREPARED_STATEMENT_FAILURE),
@@ -111,7 +112,7 @@ def _without_errors(http_status: int, profile: Profile, *, readonly: bool) -> Ve
     if http_status == _OK:
         return SUCCESS
     if http_status == _UNAVAILABLE and profile is Profile.EXTENDED:
-        # A gateway said so. The statement may have run, so only one that reads may be sent again.
+        # A gateway has answered. The statement may have run, so only one that reads may be sent again.
         return Verdict(
             "SERVICE_NOT_AVAILABLE" if readonly else LOST,
             SdkError.SERVICE_NOT_AVAILABLE,

@@ -203,7 +203,8 @@ def verdict_of(
     if not status:
         return by_code
     verdict = _by_service(context, status, read_only=read_only, rows_delivered=rows_delivered, profile=profile)
-    return by_code if verdict.error is None else verdict  # an answer that is fine, and yet the SDK could not use it
+    # A success that the SDK could not read.
+    return by_code if verdict.error is None else verdict
 
 
 def _by_code(error: exceptions.CouchbaseException, *, read_only: bool) -> Verdict:
@@ -214,7 +215,8 @@ def _by_code(error: exceptions.CouchbaseException, *, read_only: bool) -> Verdic
         return Verdict(None, report.error, detail=detail)
     if row.error is SdkError.AMBIGUOUS_TIMEOUT and read_only:
         return Verdict(None, SdkError.UNAMBIGUOUS_TIMEOUT, row.stage, detail)
-    if row.stage is Stage.NOT_SENT and report.last_dispatched_to:  # a node has it, whatever the code says
+    # The context names a node, so the request was sent, whatever the code.
+    if row.stage is Stage.NOT_SENT and report.last_dispatched_to:
         return Verdict(row.reason if read_only else LOST, row.error, Stage.IN_FLIGHT, detail)
     return Verdict(row.reason, row.error, row.stage, detail)
 

@@ -138,7 +138,8 @@ def first_match(rows: Iterable[R], error: ServiceError, profile: Profile) -> R |
 _PLAIN = re.compile(r"(\d+):(.*)", re.DOTALL | re.ASCII)
 _DIGITS = re.compile(r"-?\d{1,18}", re.ASCII)
 _KNOWN = frozenset({"code", "msg", "retry", "retriable", "reason"})
-_DEEPEST = 8  # lists in lists: more than any service sends
+# Lists in lists: more than any service sends.
+_DEEPEST = 8
 
 
 def read_service_errors(body: bytes | str) -> tuple[ServiceError, ...]:

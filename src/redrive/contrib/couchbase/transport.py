@@ -71,10 +71,12 @@ EVENTS: Mapping[str, EventRow] = MappingProxyType(
             EventRow("no active node", "NODE_NOT_AVAILABLE", Stage.NOT_SENT),
             EventRow("no such service", "SERVICE_NOT_AVAILABLE", Stage.NOT_SENT, SdkError.SERVICE_NOT_AVAILABLE),
             EventRow("circuit open", "CIRCUIT_BREAKER_OPEN", Stage.NOT_SENT),
-            EventRow("unknown opaque", LOST, Stage.IN_FLIGHT, closes=True),  # the stream is out of step
+            # The stream is out of step.
+            EventRow("unknown opaque", LOST, Stage.IN_FLIGHT, closes=True),
             EventRow("authentication failed", "AUTHENTICATION_ERROR", Stage.NOT_SENT, SdkError.AUTHENTICATION_FAILURE),
             EventRow("tls failed", "TLS_ERROR", Stage.NOT_SENT, SdkError.COUCHBASE_EXCEPTION),
-            EventRow("stream not processed", _NONE_AVAILABLE, Stage.NOT_SENT),  # RFC 9113, 6.8 and 8.7
+            # RFC 9113, 6.8 and 8.7.
+            EventRow("stream not processed", _NONE_AVAILABLE, Stage.NOT_SENT),
         )
     }
 )
@@ -119,13 +121,16 @@ EXCEPTIONS: tuple[ExceptionRow, ...] = (
     ExceptionRow("httpx.ConnectError", "connection refused"),
     ExceptionRow("httpx.ConnectTimeout", "connect timeout"),
     ExceptionRow("httpx.PoolTimeout", "connect timeout"),
-    ExceptionRow("httpx.ProxyError", "connection refused"),  # the tunnel was refused, so the request stayed here
+    # The tunnel was refused, so the request stayed here.
+    ExceptionRow("httpx.ProxyError", "connection refused"),
     ExceptionRow("httpx.UnsupportedProtocol", "", error=SdkError.INVALID_ARGUMENT),
     ExceptionRow("httpx.LocalProtocolError", "", error=SdkError.INVALID_ARGUMENT),
     ExceptionRow("httpx.TimeoutException", "timeout in flight"),
-    ExceptionRow("httpx.TransportError", "closed in flight"),  # broken connections, nonsense from the server
+    # Broken connections, invalid responses.
+    ExceptionRow("httpx.TransportError", "closed in flight"),
     ExceptionRow("httpx.InvalidURL", "", error=SdkError.INVALID_ARGUMENT),
-    ExceptionRow("httpx.HTTPError", ""),  # redirects, bodies that cannot be decoded: there was an answer
+    # Redirects and bodies that cannot be decoded: a response has come.
+    ExceptionRow("httpx.HTTPError", ""),
     ExceptionRow("httpx.StreamError", ""),
     ExceptionRow("socket.gaierror", "not resolved"),
     ExceptionRow("builtins.ConnectionRefusedError", "connection refused"),
@@ -172,8 +177,10 @@ HTTP_STATUSES: Mapping[int, HttpStatusRow] = MappingProxyType(
     {
         row.status: row
         for row in (
-            HttpStatusRow(421, Stage.ANSWERED),  # RFC 9110, 15.5.20: sent to the wrong server, which has refused it
-            HttpStatusRow(429, Stage.ANSWERED),  # RFC 6585: refused before any work
+            # RFC 9110, 15.5.20: sent to the wrong server, which has refused it.
+            HttpStatusRow(421, Stage.ANSWERED),
+            # RFC 6585: refused before any work.
+            HttpStatusRow(429, Stage.ANSWERED),
             HttpStatusRow(502, Stage.IN_FLIGHT),
             HttpStatusRow(503, Stage.IN_FLIGHT),
             HttpStatusRow(504, Stage.IN_FLIGHT),
