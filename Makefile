@@ -8,7 +8,15 @@ VENV = .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --quiet --disable-pip-version-check
 ARGS =
-JOBS = auto
+
+# Processes for the tests: one more than there are cores, because tests of real processes mostly wait.
+JOBS = $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+
+# Tests write thousands of small databases. Where the system has a folder in memory, with 4 GB free, they go there.
+MEMORY = $(shell test -w /dev/shm && test $$(df -Pk /dev/shm | awk 'END { print $$4 }') -gt 4000000 && echo /dev/shm)
+
+# Tests start hundreds of Python processes, which compile redrive anew unless compiled files may be written.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL = help
 .PHONY: help venv demo test soak chaos check lint types layers docstrings pages docs bench bench-backlog bench-peers format pins wheel clean
@@ -47,19 +55,19 @@ venv: $(VENV)/check.stamp ## make .venv with redrive (editable) and all pinned t
 demo: $(VENV)/demo.stamp ## see redrive at work: a durable webhook sender against an unreliable server
 	@$(BIN)/python -m redrive demo $(ARGS)
 
-# Tests run in as many processes as there are cores; each process starts a PostgreSQL server of its own.
-PYTEST = -m pytest --numprocesses=$(JOBS) --dist=worksteal
+# Each process starts a PostgreSQL server of its own.
+PYTEST = $(if $(MEMORY),TMPDIR=$(MEMORY)) $(BIN)/python -m pytest --numprocesses=$(JOBS) --dist=worksteal
 
-# With COVER=1 the status file carries pytest's exit code past the pipe, and the closing line is said again at the end.
+# With COVER=1 the status file carries pytest's exit code past the pipe, and the closing line is printed again at the end.
 test: $(VENV)/test.stamp ## run all tests; ARGS="-k backoff" narrows them, JOBS=0 uses one process, COVER=1 demands coverage
 ifdef COVER
 	@mkdir -p build && rm -f build/status .coverage .coverage.*
-	@{ $(BIN)/python $(PYTEST) -p tests.measuring $(ARGS); echo $$? > build/status; } | tee build/test.log
+	@{ $(PYTEST) -p tests.measuring $(ARGS); echo $$? > build/status; } | tee build/test.log
 	@failed=$$(cat build/status); \
 	$(BIN)/python -m coverage combine --quiet && $(BIN)/python -m coverage report --fail-under=100 || failed=1; \
 	tail -n 1 build/test.log; exit $$failed
 else
-	@$(BIN)/python $(PYTEST) $(ARGS)
+	@$(PYTEST) $(ARGS)
 endif
 
 soak: $(VENV)/test.stamp ## walk the store's state machine for minutes, then simulate 100,000 fleets for hours
@@ -69,7 +77,7 @@ soak: $(VENV)/test.stamp ## walk the store's state machine for minutes, then sim
 chaos: $(VENV)/test.stamp ## kill, stop, starve and fill up for an hour what `make test` does for a minute
 	@REDRIVE_CHAOS=long $(BIN)/python -m pytest tests/acceptance -m chaos $(ARGS)
 
-check: lint types layers docstrings pages ## lint, format, types, layers, docstrings, pages; -k shows all failures
+check: pages lint types layers docstrings ## documentation, lint, format, types, layers, docstrings; -k shows all failures
 
 lint: $(VENV)/check.stamp
 	$(BIN)/ruff check

@@ -7,6 +7,7 @@ so helpers are imported by their path from the root: ``from tests.architecture.s
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 from collections import Counter
 
@@ -29,12 +30,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-class Times:
-    """The time that the tests of each folder take, in all processes together."""
+class Summary:
+    """The seconds of each folder in all processes together, and the properties ``figure`` that tests have recorded."""
 
     def __init__(self) -> None:
         self._seconds: Counter[str] = Counter()
         self._tests: Counter[str] = Counter()
+        self._figures: list[object] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add the duration of a test, or of its set-up or tear-down."""
@@ -42,6 +44,8 @@ class Times:
         folder = "/".join(path.split("/")[:2])
         self._seconds[folder] += report.duration
         self._tests[folder] += report.when == "call"
+        if report.when == "call":
+            self._figures += [value for key, value in report.user_properties if key == "figure"]
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the folders, the longest time first."""
@@ -49,10 +53,19 @@ class Times:
         for folder, seconds in self._seconds.most_common():
             terminalreporter.write_line(f"{seconds:8.1f} s {self._tests[folder]:6} tests  {folder}")
         terminalreporter.write_line(f"{self._seconds.total():8.1f} s {self._tests.total():6} tests")
+        for figure in self._figures:
+            terminalreporter.write_line(str(figure))
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the plugins; times are added up in the process that prints the summary."""
-    config.pluginmanager.register(Complete(config))
-    if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Times())
+    """Register the plugins; summaries are made in the process that prints them."""
+    plugins = config.pluginmanager
+    plugins.register(Complete(config))
+    if hasattr(config, "workerinput"):
+        return
+    plugins.register(Summary())
+    if config.getoption("numprocesses", None):
+        # The first process of pytest-xdist collects no tests, so it does not load this file by itself.
+        module = importlib.import_module("tests.conformance.conftest")
+        if not plugins.is_registered(module):
+            plugins.register(module)

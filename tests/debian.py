@@ -1,4 +1,4 @@
-"""Servers that are Debian packages: installed for the tests where that is possible, and named where it is not."""
+"""Servers from Debian packages: tests install them where that is possible and name them where it is not."""
 
 from __future__ import annotations
 
@@ -17,19 +17,14 @@ _QUIET = {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}  # at run level 
 
 
 def program(name: str) -> str | None:
-    """The path of a program, if it is installed."""
+    """Return the path of a program, if it is installed."""
     return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), *_PLACES]))
 
 
 def needed(package: str, find: Callable[[], str | None]) -> str:
-    """Find what a test needs, installing its package first if that is possible.
+    """Return the path that `find` returns, after installing the package if it returns None.
 
-    Args:
-        package: Debian's name of it.
-        find: answers where it is, or None.
-
-    Returns:
-        Where it is. Without it the test says why it cannot run; in CI that is a failure.
+    If the package cannot be installed, the test is skipped with the reason; in CI it fails.
     """
     found = find() or (_install(package) and find())
     if found:

@@ -20,6 +20,15 @@ FOLDERS = re.compile(r"tests/(app|conformance|engine|errors|policy|retrying|sche
 OTHER_STORES = re.compile(r"file|postgres|sqlite|turso", re.IGNORECASE)
 
 
+def is_measured(item: pytest.Item) -> bool:
+    """Return whether the branches that a test takes count."""
+    test = getattr(item, "obj", None)
+    # Examples take every branch once. Tracing the hundreds of runs of a property would take minutes.
+    is_property = getattr(test, "is_hypothesis_test", False) or hasattr(test, "hypothesis")
+    is_other_store = OTHER_STORES.search(item.nodeid.partition("::")[2])
+    return bool(FOLDERS.match(item.nodeid)) and not is_property and not is_other_store
+
+
 class Measurement:
     """Switches coverage on for the import of the pure layers, and for each test that is measured."""
 
@@ -38,7 +47,7 @@ class Measurement:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Measure one test with its fixtures, if it is one of those that are measured."""
-        if not FOLDERS.match(item.nodeid) or OTHER_STORES.search(item.nodeid.partition("::")[2]):
+        if not is_measured(item):
             return (yield)
         self._coverage.start()
         try:

@@ -72,18 +72,18 @@ def _end_with_us(pid: str, folder: Path, *, signal: str) -> None:
 
 
 def url(schema: str | None = None, *, database: str = "postgres", **options: str) -> str:
-    """The URL of a store in a schema that nobody has used."""
+    """Return the URL of a store in a schema that no other test uses."""
     wanted = {"host": server(), "schema": schema or fresh(), **options}
     return f"postgresql://postgres@/{database}?" + "&".join(f"{name}={quote(text)}" for name, text in wanted.items())
 
 
 def fresh() -> str:
-    """The name of a schema that nobody has used."""
+    """Return the name of a schema that no other test uses."""
     return f"t{os.getpid()}_{next(_numbers)}"
 
 
 def connect(*, database: str = "postgres", autocommit: bool = True) -> psycopg.Connection:
-    """A connection of the test's own."""
+    """Open a connection for the test itself."""
     return psycopg.connect(host=server(), user="postgres", dbname=database, autocommit=autocommit)
 
 

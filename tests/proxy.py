@@ -1,7 +1,7 @@
-"""A proxy in front of any TCP server that goes wrong on demand: at which request, how, how many times.
+"""A proxy in front of a TCP server that injects faults into chosen requests.
 
-It knows no protocol. A *request* is what one read from the client brings, which on the loopback interface is one
-message, or one pipeline of them, as long as clients wait for their answers; a fault hits the first request that
+It parses no protocol. A *request* is the bytes of one read from the client, which on the loopback interface is one
+message, or one pipeline of them, as long as clients wait for their answers. A fault hits the first request that
 contains its ``when``. The faults differ in what matters for a retry: whether the server has executed the request.
 
 =================  ====================================================  ==========================
@@ -15,8 +15,8 @@ fault              what the client sees                                  execute
 ``HOLD``           nothing until `Fault.release`, then the answer        yes, `Fault.wait_answered`
 =================  ====================================================  ==========================
 
-Nothing here sleeps: a delay is a ``HOLD`` that the test releases. Threads do the work, so tests of either colour use
-it as it is. ::
+Nothing here sleeps: a delay is a ``HOLD`` that the test releases. The proxy runs in threads, so synchronous and
+asynchronous tests can use it. ::
 
     with Proxy(("127.0.0.1", server.port)) as proxy:
         fault = proxy.on(Kind.CUT_AFTER, when=b"COMMIT")
@@ -38,14 +38,14 @@ from typing import Self
 __all__ = ["PATIENCE", "Fault", "Kind", "Proxy"]
 
 PATIENCE = 60.0
-"""Seconds after which a test that waits for a signal fails; nothing is ever timed by it."""
+"""Seconds after which a test that waits for a signal fails."""
 
 _CHUNK = 1 << 16
 _AT_ONCE = struct.pack("ii", 1, 0)  # for SO_LINGER: a close sends a reset
 
 
 class Kind(Enum):
-    """What goes wrong; see the table at the top."""
+    """The kind of a fault; see the table at the top."""
 
     CUT_BEFORE = auto()
     SWALLOW = auto()
@@ -57,10 +57,10 @@ class Kind(Enum):
 
 @dataclass
 class Fault:
-    """Something that goes wrong.
+    """A fault.
 
     Attributes:
-        kind: what.
+        kind: its kind.
         when: bytes that the request contains; empty for every request.
         times: how many requests are hit.
         size: bytes of the answer that are let through, for ``TRUNCATE``.
@@ -83,27 +83,27 @@ class Fault:
         assert self._hit.wait(PATIENCE), f"no request has met {self}"
 
     def wait_answered(self) -> None:
-        """Wait until the server has answered a request that was hit: it is executed."""
+        """Wait until the server has answered a request that was hit, and so has executed it."""
         assert self._answered.wait(PATIENCE), f"the server has answered no request that met {self}"
 
     def release(self) -> None:
-        """Let through what a ``HOLD`` holds, and whatever it would hold later."""
+        """Let through what a ``HOLD`` holds now and would hold later."""
         self._released.set()
 
 
 class _Connection:
-    """One connection of a client, with the one to the server that belongs to it, and a thread for each direction."""
+    """A client's connection, its connection to the server, and a thread for each direction."""
 
     def __init__(self, proxy: Proxy, client: socket.socket, server: socket.socket) -> None:
         self.sockets = (client, server)
         self._proxy = proxy
         self._client, self._server = client, server
-        self._awaited: Fault | None = None  # whose answer comes next
+        self._awaited: Fault | None = None  # the fault of the request that the server answers next
         self._over = Lock()  # taken once
         self.threads = [Thread(target=self._guarded, args=(each,), daemon=True) for each in (self._up, self._down)]
 
     def _guarded(self, work: object) -> None:
-        with contextlib.suppress(OSError):  # either side has gone; so does the other
+        with contextlib.suppress(OSError):  # one side has ended, so the other is ended too
             work()  # type: ignore[operator]
         self.end()
 
@@ -128,7 +128,7 @@ class _Connection:
                 continue
             fault._answered.set()
             if fault.kind is Kind.DROP:
-                continue  # and all that follows, as a connection that has died without a word
+                continue  # and all that follows, as on a connection that is lost without an error
             if fault.kind is Kind.HOLD:
                 fault._released.wait(PATIENCE)
                 self._awaited = None
@@ -139,21 +139,21 @@ class _Connection:
         return None
 
     def end(self, *, reset: bool = False) -> None:
-        """End both connections; asked again, it changes nothing."""
+        """End both connections. Idempotent."""
         if not self._over.acquire(blocking=False):
             return
         with contextlib.suppress(OSError):
             self._server.shutdown(socket.SHUT_RDWR)
         with contextlib.suppress(OSError):
-            # The other thread may read from the client, and while it does a close has no effect. To end only the
-            # reading wakes it without telling the client, who would see that as a proper end instead of a reset.
+            # While the other thread reads from the client, a close has no effect. Shutting down the reading side alone
+            # wakes that thread; shutting down both would send the client a proper end of stream instead of a reset.
             self._client.shutdown(socket.SHUT_RD if reset else socket.SHUT_RDWR)
         if reset:
             self._client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)
             self._client.close()
 
     def close(self) -> None:
-        """End it, and wait until its threads have ended."""
+        """End both connections, and wait until the threads have ended."""
         self.end()
         for thread in self.threads:
             thread.join(PATIENCE)
@@ -162,16 +162,16 @@ class _Connection:
 
 
 class Proxy:
-    """Listens on the loopback interface and speaks to one server.
+    """A proxy on the loopback interface in front of one server.
 
     Args:
         upstream: host and port of the server, or the path of its Unix socket.
 
     Attributes:
-        host: where it listens.
-        port: where it listens; it stays the same over `refuse` and `accept`.
-        faults: what goes wrong; the first one that hits a request is used.
-        requests: what came from clients, one read each.
+        host: the address that it listens on.
+        port: the port that it listens on; the same after `refuse` and `accept`.
+        faults: the faults to inject; the first one that hits a request is used.
+        requests: the bytes that came from clients, one entry for each read.
         connections: how many clients have connected.
     """
 
@@ -190,17 +190,17 @@ class Proxy:
         self.accept()
 
     def on(self, kind: Kind, when: bytes = b"", *, times: int = 1, size: int = 1, reset: bool = False) -> Fault:
-        """Let something go wrong, from now on; see `Fault`."""
+        """Add a fault; see `Fault`."""
         fault = Fault(kind, when, times, size, reset)
         self.faults.append(fault)
         return fault
 
     def count(self, part: bytes) -> int:
-        """How many requests have contained these bytes."""
+        """Return how many requests have contained these bytes."""
         return sum(part in request for request in self.requests)
 
     def refuse(self) -> None:
-        """Listen no more: who connects is refused. Connections that stand are cut."""
+        """Stop listening, so that clients are refused, and end the open connections."""
         listener, self._listener = self._listener, None
         if listener is not None:
             with contextlib.suppress(OSError):
@@ -219,7 +219,7 @@ class Proxy:
         self._thread.start()
 
     def cut(self) -> None:
-        """End every connection that stands."""
+        """End every open connection."""
         with self._lock:
             standing, self._open = self._open, []
         for fault in self.faults:
@@ -228,7 +228,7 @@ class Proxy:
             connection.close()
 
     def close(self) -> None:
-        """End."""
+        """Stop listening and end all connections."""
         self.refuse()
 
     def __enter__(self) -> Self:
@@ -240,7 +240,7 @@ class Proxy:
         self.close()
 
     def hit_by(self, request: bytes) -> Fault | None:
-        """Write a request down; the fault that it meets, if any."""
+        """Record a request and return the fault that hits it, if any."""
         with self._lock:
             self.requests.append(request)
             for fault in self.faults:
@@ -260,7 +260,7 @@ class Proxy:
     def _connect(self, client: socket.socket) -> None:
         try:
             server = _to(self._upstream)
-        except OSError:  # the client sees the end of the stream, as from a proxy whose server is away
+        except OSError:  # the client sees the end of the stream, as from any proxy without a server
             client.close()
             return
         connection = _Connection(self, client, server)

@@ -27,7 +27,7 @@ from tests import postgres
 
 CHECKOUT = Path(__file__).parents[2]
 
-PATIENCE = 30
+PATIENCE = 60
 """Seconds after which a test that waits for something has failed."""
 
 SHORT, LONG = "1s", "30s"

@@ -15,24 +15,24 @@ DOCS = ROOT / "docs"
 
 
 def modules() -> list[Path]:
-    """All modules of redrive, sorted."""
+    """Return all modules of redrive, sorted."""
     return sorted(PACKAGE.rglob("*.py"))
 
 
 def name(path: Path) -> str:
-    """The path as people say it: relative to the root of the checkout."""
+    """Return the path of a file, relative to the root of the checkout."""
     return path.relative_to(ROOT).as_posix()
 
 
 def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """All functions and methods of a module, nested ones included."""
+    """Return all functions and methods of a module, nested ones included."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
 
 def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
-    """Lines of a function, its decorators and docstring left out."""
+    """Return the number of lines of a function without decorators and docstring."""
     lines = (function.end_lineno or function.lineno) - function.lineno + 1
     if ast.get_docstring(function) is None:
         return lines
@@ -41,11 +41,11 @@ def length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 
 def markdown() -> list[Path]:
-    """The README and all pages of the documentation."""
+    """Return the README and all pages of the documentation."""
     pages = [page for page in DOCS.rglob("*.md") if "_build" not in page.parts]
     return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(pages)]
 
 
 def headings(page: Path) -> set[str]:
-    """The headings of a page, code marks removed."""
+    """Return the headings of a page without code marks."""
     return {line.lstrip("#").strip().replace("`", "") for line in page.read_text().splitlines() if line.startswith("#")}

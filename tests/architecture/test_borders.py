@@ -1,4 +1,4 @@
-"""Texts of others leave the program at few places, which escape them."""
+"""Foreign text reaches terminals and logs through two modules, which escape it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ BORDERS = {
     r"rich\.markup": set(),
     r"logging\.getLogger": {"observe/logs.py"},
 }
-"""What writes to a terminal or a log, and the modules that may do it."""
+"""Patterns of code that writes to a terminal or a log, with the modules that may use it."""
 
 
 @pytest.mark.parametrize("what", BORDERS)
 def test_terminal_and_log_are_written_at_one_place(what: str):
-    """Commands write by `redrive.cli.screen`, loggers are made by `redrive.observe.logs`: both escape texts."""
+    """Commands write through `redrive.cli.screen`, and `redrive.observe.logs` makes the loggers; both escape text."""
     found = {path for path in modules() if re.search(what, _code(path))}
 
     assert set() == {name(path) for path in found} - {f"src/redrive/{each}" for each in BORDERS[what]}

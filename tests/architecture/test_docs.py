@@ -1,4 +1,4 @@
-"""The documentation cannot lag behind the code (the habit of Datasette)."""
+"""Errors, commands and settings without documentation fail a test, as in Datasette."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("error", errors.__all__)
 def test_each_error_is_documented(error: str):
-    """Each exception has a heading in the reference, where it says what to do."""
+    """Exceptions have headings in the reference, with advice on what to do."""
     assert error in headings(DOCS / "reference" / "errors.md")
 
 
@@ -43,7 +43,7 @@ def test_each_setting_of_an_app_is_documented(setting: str):
 
 @pytest.mark.parametrize("setting", [field.name for field in fields(SQLiteSettings) if field.name != "path"])
 def test_each_setting_of_a_database_is_documented(setting: str):
-    """What a database's URL takes after its path has a heading in the reference."""
+    """Each query parameter of a database URL has a heading in the reference."""
     assert setting in headings(DOCS / "reference" / "stores.md")
 
 
@@ -57,7 +57,7 @@ def test_no_example_is_skipped_in_silence():
 
 
 def test_each_fence_names_its_language():
-    """Each fence says what it holds, so that a Python example cannot miss its test by being anonymous."""
+    """Code fences name their language, because an anonymous Python example would not be tested."""
     anonymous = [name(page) for page in markdown() if any(not language for language in _languages(page.read_text()))]
 
     assert [] == anonymous
@@ -91,6 +91,6 @@ def test_decisions_have_all_their_sections():
 
 
 def _languages(text: str) -> list[str]:
-    """The languages of the opening fences of a page."""
+    """Return the languages of the opening fences of a page."""
     marks = re.findall(r"^\s*```(.*)$", text, re.MULTILINE)
     return [mark.strip() for mark in marks[::2]]

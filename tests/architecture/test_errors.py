@@ -1,4 +1,4 @@
-"""The tree at the top of `redrive.errors` is the truth."""
+"""The drawing of the exception tree at the top of `redrive.errors` agrees with the classes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def classes() -> dict[str, type[Exception]]:
 
 
 def test_the_drawing_shows_each_exception():
-    """The drawing, the module and `__all__` name the same classes."""
+    """Drawing, module and `__all__` name the same classes."""
     assert set(drawn()) == set(classes()) == set(errors.__all__)
 
 
@@ -44,7 +44,7 @@ def test_all_is_sorted():
 
 
 def also(name: str) -> list[str]:
-    """The second base of a class, of this module, as the drawing names it behind the class."""
+    """Return the second base of a class, if it is of this module, as the drawing names it behind the class."""
     found = re.search(rf"── {name} +\(also an? (\w+)\)", inspect.getdoc(errors) or "")
     return [found[1]] if found and found[1] in classes() else []
 
@@ -59,14 +59,14 @@ def test_the_drawing_shows_the_inheritance(name: str, parent: str | None):
 
 @pytest.mark.parametrize("name", [name for name in drawn() if issubclass(classes()[name], errors.RedriveError)])
 def test_the_docstring_is_the_default_message(name: str):
-    """An error raised without a message says the first line of its docstring."""
+    """Errors raised without a message show the first line of their docstring."""
     error = classes()[name]
 
     assert (error.__doc__ or "").splitlines()[0] == str(error())
 
 
 def test_a_message_replaces_the_default():
-    """An error raised with a message says that message."""
+    """Errors raised with a message show that message."""
     assert "job 7 is gone" == str(errors.JobNotFound("job 7 is gone"))
 
 

@@ -1,4 +1,4 @@
-"""What is shipped is what is needed, and what is pinned is what is declared."""
+"""Contents of the wheel, and agreement of the pinned versions."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ PINS = sorted((ROOT / "requirements").glob("*.txt"))
 
 @pytest.fixture(scope="module")
 def shipped(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
-    """The names of the files in a wheel built from this checkout."""
+    """Return the names of the files in a wheel built from this checkout."""
     (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path_factory.mktemp("dist")), versions=["standard"])
     with zipfile.ZipFile(wheel) as archive:
         return set(archive.namelist())
 
 
 def test_the_wheel_has_the_whole_package(shipped: set[str]):
-    """The wheel has each module, each SQL file and the typing marker."""
+    """Wheels contain each module, each SQL file and the typing marker."""
     files = {path for path in PACKAGE.rglob("*") if path.is_file() and "__pycache__" not in path.parts}
 
     assert set() == {path.relative_to(PACKAGE.parent).as_posix() for path in files} - shipped
@@ -33,7 +33,7 @@ def test_the_wheel_has_the_whole_package(shipped: set[str]):
 
 
 def test_the_wheel_has_the_demo(shipped: set[str]):
-    """The wheel has the sources of the demo, so that `redrive demo` works without a checkout."""
+    """Wheels contain the sources of the demo, so that `redrive demo` works without a checkout."""
     example = ROOT / "examples" / "webhooks"
     files = {path.relative_to(example).as_posix() for suffix in ("*.py", "*.jsonl") for path in example.rglob(suffix)}
 
@@ -42,7 +42,7 @@ def test_the_wheel_has_the_demo(shipped: set[str]):
 
 
 def test_the_wheel_has_nothing_else(shipped: set[str]):
-    """The wheel has no tests, no caches and no databases."""
+    """Wheels contain no tests, no caches and no databases."""
     strange = {file for file in shipped if not file.startswith(("redrive/", "redrive-"))}
 
     assert set() == strange | {file for file in shipped if re.search(r"__pycache__|\.db|\.pyc", file)}
@@ -58,7 +58,7 @@ def test_pins_name_versions_and_no_places(path: Path):
 
 
 def test_pins_agree():
-    """A package that several requirements files name has the same version in all."""
+    """Packages that several requirements files name have the same version in all of them."""
     versions: dict[str, set[str]] = {}
     for line in (line for path in PINS for line in path.read_text().splitlines()):
         package, _, version = line.partition(" ;")[0].partition("==")
@@ -68,7 +68,7 @@ def test_pins_agree():
 
 
 def test_runtime_pins_cover_the_declared_dependencies():
-    """The runtime requirements are the core dependencies of the package."""
+    """Runtime requirements are the core dependencies of the package."""
     declared = {re.split(r"[\[<>=]", dependency)[0] for dependency in PROJECT["dependencies"]}
     wanted = {
         line for line in (ROOT / "requirements" / "runtime.in").read_text().splitlines() if not line.startswith("#")

@@ -21,7 +21,7 @@ NOT_SENT, IN_FLIGHT, ANSWERED = Stage.NOT_SENT, Stage.IN_FLIGHT, Stage.ANSWERED
 
 @pytest.mark.parametrize("row", [row for row in CONDITIONS.values() if row.code in NAMES], ids=lambda row: row.code)
 def test_a_reason_is_the_name_of_the_condition(row):
-    """The classes of psycopg are named by appendix A, too."""
+    """Reasons are the names of appendix A, which psycopg's classes have too."""
     assert NAMES[row.code].lower() == row.reason.replace("_", "").lower()
 
 
@@ -51,7 +51,7 @@ def test_a_reason_is_the_name_of_the_condition(row):
     ],
 )
 def test_a_code_says_how_far_a_statement_got(code, transient, stage, answers):
-    """An ERROR is an answer; the end of a session is none, also as the answer to a COMMIT."""
+    """ERROR is an answer; the end of a session is none, also as the answer to a COMMIT."""
     row = condition_of(code)
 
     assert (transient, stage, answers) == (row.transient, row.stage, row.answers)
@@ -59,7 +59,7 @@ def test_a_code_says_how_far_a_statement_got(code, transient, stage, answers):
 
 @pytest.mark.parametrize(("code", "reason"), [("23999", "INTEGRITY_CONSTRAINT_VIOLATION"), ("XX000", "SQLSTATE_XX000")])
 def test_a_code_that_is_not_listed_has_a_reason(code, reason):
-    """That of its class, or its own number."""
+    """Unlisted codes have the reason of their class, or one with their number."""
     assert reason == condition_of(code).reason
 
 
@@ -68,7 +68,7 @@ def test_a_code_that_is_not_listed_has_a_reason(code, reason):
     [(None, IN_FLIGHT), (Fate.UNOPENED, ANSWERED), (Fate.ROLLED_BACK, ANSWERED), (Fate.UNKNOWN, IN_FLIGHT)],
 )
 def test_what_is_known_of_the_transaction_beats_the_code(fate, stage):
-    """A lost connection proves nothing, but that COMMIT was not sent does."""
+    """Lost connections prove nothing, unless COMMIT was not sent."""
     error = psycopg.OperationalError("server closed the connection")
     if fate is not None:
         mark(error, fate)
@@ -80,7 +80,7 @@ def test_what_is_known_of_the_transaction_beats_the_code(fate, stage):
 
 @pytest.mark.parametrize(("fate", "stage"), [(Fate.ROLLED_BACK, ANSWERED), (Fate.UNKNOWN, IN_FLIGHT)])
 def test_an_attempt_that_was_cut_off_counts_by_its_transaction(fate, stage):
-    """The note is on the cancellation that the timeout was made of."""
+    """Timeouts count by the mark on the cancellation that caused them."""
     cancelled = BaseException()
     mark(cancelled, fate)
     overrun = TimeoutError("attempt 1 took longer than 1s")
@@ -92,7 +92,7 @@ def test_an_attempt_that_was_cut_off_counts_by_its_transaction(fate, stage):
 
 
 def test_an_unknown_end_further_in_is_not_forgotten():
-    """The rollback of the transaction around it does not undo it."""
+    """Rolling back the outer transaction keeps the mark of the inner one."""
     error = TimeoutError()
     mark(error, Fate.UNKNOWN)
     mark(error, Fate.ROLLED_BACK)
@@ -101,7 +101,7 @@ def test_an_unknown_end_further_in_is_not_forgotten():
 
 
 def test_other_timeouts_are_not_the_databases():
-    """One that the function has raised by itself is retried where the policy names it."""
+    """Timeouts that the function has raised are retried if the policy names them."""
     error = TimeoutError()
     mark(error, Fate.ROLLED_BACK)
 
@@ -110,7 +110,7 @@ def test_other_timeouts_are_not_the_databases():
 
 
 def test_a_connection_that_could_not_be_made_has_stored_nothing():
-    """What asyncpg lets out is the operating system's error."""
+    """For a refused connection asyncpg raises the operating system's error."""
     error = ConnectionRefusedError()
     mark(error, Fate.UNOPENED)
 
@@ -144,14 +144,14 @@ def test_what_is_no_error_of_a_database_is_not_described():
     ],
 )
 def test_errors_without_a_code_are_read_too(describe, error, reason):
-    """What a library says in its own way."""
+    """Classify the errors of libraries that have no code."""
     failure = describe(error)
 
     assert reason == (None if failure is None else failure.reason)
 
 
 def test_the_drivers_error_below_sqlalchemys_is_named():
-    """A policy may name either."""
+    """Policies may name either error."""
     error = exc.IntegrityError("INSERT", {}, psycopg.errors.UniqueViolation())
 
     types = on_sqlalchemy.failure_of(error).types
@@ -161,7 +161,7 @@ def test_the_drivers_error_below_sqlalchemys_is_named():
 
 
 def test_an_exception_that_takes_no_notes_counts_as_it_would_without_them():
-    """It has slots and nothing else."""
+    """Exceptions with slots are classified by their code alone."""
 
     class Slotted(BaseException):
         __slots__ = ("__transaction__x",)
@@ -185,7 +185,7 @@ def test_an_exception_that_takes_no_notes_counts_as_it_would_without_them():
     ],
 )
 def test_a_refusal_is_read_from_its_text(text, code):
-    """Before there is a session libpq tells no code."""
+    """Before there is a session libpq gives no code."""
     assert code == connect_code(text)
 
 
@@ -206,14 +206,14 @@ NAMED = [
 
 @pytest.mark.parametrize(("names", "error", "candidate"), NAMED)
 def test_names_are_about_what_is_transient(names, error, candidate):
-    """What would come again is retried only where it is named exactly."""
+    """Permanent failures are retried only if they are named exactly."""
     failure = classifier(read, names)(error)
 
     assert candidate is (failure.candidate is not False)
 
 
 def test_the_table_is_documented():
-    """The page shows each row as it is."""
+    """Documentation shows each condition."""
     page = (ROOT / "docs" / "reference" / "databases.md").read_text()
     fates = {NOT_SENT: "not sent", IN_FLIGHT: "carried out or not", ANSWERED: "undone"}
     expected = [

@@ -26,12 +26,12 @@ def raised(error: Exception) -> Exception:
 
 
 def test_an_exception_is_described_by_its_class_and_text():
-    """An empty text leaves the class alone."""
+    """Exceptions are described by class and text, and by the class alone if the text is empty."""
     assert ["ValueError: odd", "ValueError"] == [summary(ValueError("odd")), summary(ValueError())]
 
 
 def test_an_exception_without_a_readable_text_is_described_by_its_class():
-    """The remark says what its method has raised."""
+    """If the text cannot be read, the description names the class and the error of its method."""
     assert "Hostile: <no message: SystemExit in Hostile.__str__>" == summary(Hostile())
 
 
@@ -45,7 +45,7 @@ def test_a_traceback_names_the_places():
 
 
 def test_a_traceback_that_cannot_be_formatted_names_the_places_all_the_same():
-    """The frames are read without asking the exception."""
+    """Tracebacks that cannot be formatted still name the places, read from the frames."""
     text = trace(raised(Hostile()))
 
     assert "in raised" in text

@@ -185,7 +185,7 @@ def test_a_gap_and_a_frequency_that_are_not_known_are_refused():
     """Errors list the valid values."""
     with pytest.raises(ScheduleError, match="gap is 'shift', 'skip', not 'jump'"):
         Schedule(rules=(RecurrenceRule.parse("FREQ=DAILY"),), gap="jump")  # type: ignore[arg-type]
-    with pytest.raises(ScheduleError, match=r"freq is a redrive.schedule.rule.Freq, not 'DAILY'; Rule.parse reads"):
+    with pytest.raises(ScheduleError, match="rule.Freq, not 'DAILY'; RecurrenceRule.parse reads"):
         RecurrenceRule(freq="DAILY")  # type: ignore[arg-type]
 
 

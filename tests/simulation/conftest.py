@@ -11,8 +11,6 @@ import pytest
 from tests.simulation.database import template
 from tests.simulation.replay import memory_folder
 
-_FIGURES: pytest.StashKey[list[str]] = pytest.StashKey()
-
 
 @pytest.fixture(scope="session")
 def folder() -> Iterator[Path]:
@@ -30,10 +28,4 @@ def image(folder: Path) -> bytes:
 @pytest.fixture
 def figure(request: pytest.FixtureRequest) -> Callable[[str], None]:
     """Add a line to the summary of the run."""
-    return request.config.stash.setdefault(_FIGURES, []).append
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print the figures of the simulations."""
-    for line in config.stash.get(_FIGURES, []):
-        terminalreporter.write_line(f"simulation: {line}")
+    return lambda line: request.node.user_properties.append(("figure", f"simulation: {line}"))

@@ -1,8 +1,7 @@
 """One of several processes that use a store at the same time: ``python contender.py URL COLOUR ROUNDS``.
 
-It opens the store, says "ready", waits for a line, and then enqueues, claims and settles in turn. At the end it prints
-what it has enqueued and claimed as JSON. It takes more than it puts in, so that the processes have to share.
-"""
+It opens the store, prints "ready", waits for a line, and then enqueues, claims and settles in turn. At the end it
+prints the enqueued and claimed jobs as JSON. It claims more than it enqueues, so that the processes have to share."""
 
 from __future__ import annotations
 

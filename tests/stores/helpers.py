@@ -1,8 +1,7 @@
-"""The harness of the store tests: a store in one colour, with a clock that moves only when told.
+"""The harness of the store tests: a store in one colour, with a clock that only tests advance.
 
 A test of the conformance suite is written once. Its fixture `store` is a `Harness` around each store in each colour:
-`Harness.do` either waits for an operation or awaits it. A new store is one line in `STORES`.
-"""
+`Harness.do` either waits for an operation or awaits it. A new store is one line in `STORES`."""
 
 from __future__ import annotations
 
@@ -53,7 +52,7 @@ LONG = timedelta(days=1000)
 
 
 def seconds(count: float) -> timedelta:
-    """A span of so many seconds."""
+    """Return a timedelta."""
     return timedelta(seconds=count)
 
 
@@ -67,14 +66,14 @@ def new(  # what one may say of a job, by keyword
     payload: bytes | None = b"{}",
     **changes: Any,
 ) -> NewJob:
-    """A job to be enqueued, under the policy of a directive and changes to it."""
+    """Return a job to be enqueued, with the policy of a directive and other changes."""
     parsed = Policy.parse(retry)
     policy = (parsed.with_(**changes) if changes else parsed).durable()
     return NewJob(task, queue, priority, payload, freeze(policy), seconds(delay))
 
 
 def failed(message: str = "boom", **changes: Any) -> Failed:
-    """An ordinary failure."""
+    """Return an ordinary failure."""
     return Failed(Failure(("builtins.ValueError", "builtins.Exception"), message, **changes))
 
 
@@ -83,12 +82,11 @@ FATAL = failed("no such user", permanent="no such user", reason="GAVE_UP")
 
 
 class Harness:
-    """A store, one of its colours, and the instant that its operations are told.
+    """A store, one of its colours, and the current instant of its operations.
 
     Args:
-        url: of the store.
-        colour: ``sync`` or ``async``.
-    """
+        url: URL of the store.
+        colour: ``sync`` or ``async``."""
 
     def __init__(self, url: str, colour: str) -> None:
         self.url = url
@@ -100,7 +98,7 @@ class Harness:
 
     @property
     def raw(self) -> Store:
-        """The store itself."""
+        """Return the store itself."""
         return self._stores[0]
 
     def close(self) -> None:
@@ -144,7 +142,7 @@ class Harness:
 
     @property
     def me(self) -> int:
-        """A worker for tests that are not about workers."""
+        """Return a worker for tests that are not about workers."""
         if self._me is None:
             self._me = self.worker(lease_for=LONG)
         return self._me
@@ -201,7 +199,7 @@ class Harness:
         return self.do(leases.settle([Ending(*each, sample) for each in endings], now=self.now))
 
     def end(self, claim: Claim, outcome: Outcome = Succeeded()) -> Transition:  # noqa: B008 - a frozen value
-        """Settle one attempt whose lease is current."""
+        """Settle one attempt with a current lease."""
         (moved,) = self.settle((claim, outcome)).moved
         return moved
 
@@ -224,7 +222,7 @@ class Harness:
         return self.do(attempts.expire_waits(budget, [0.0] * budget, now=self.now))
 
     def report(self, *reports: tuple[Claim, str | None]) -> frozenset[int]:
-        """Say how far attempts are; which of them are current?"""
+        """Write the progress of attempts, and return which are current."""
         said = [attempts.ProgressReport(claim.id, claim.lease_id, details) for claim, details in reports]
         return self.do(attempts.report(said, now=self.now))
 
@@ -263,7 +261,7 @@ class Harness:
         return self.do(jobs.history(number))
 
     def progress(self, number: int) -> Progress | None:
-        """Read what the handler of one job last said."""
+        """Return the last progress of one job's handler."""
         return self.do(attempts.progress(number))
 
     def result(self, number: int) -> bytes | None:

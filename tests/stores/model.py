@@ -78,7 +78,7 @@ class ModelJob:
 
     @property
     def row(self) -> tuple[object, ...]:
-        """What a store should say of it."""
+        """Return the expected row of the job."""
         return (
             self.state, self.hold, self.due, self.attempt, self.failures, self.crashes, self.snoozes, self.redrives,
             self.lease, self.worker, self.parent, self.caught, self.finished,
@@ -86,7 +86,7 @@ class ModelJob:
 
     @property
     def holds(self) -> bool:
-        """Does it hold its key?"""
+        """Return True if it holds its key."""
         if self.key is None or self.returning:
             return False
         return self.state == "ready" if self.until == "start" else self.state not in FINAL
@@ -134,7 +134,7 @@ class Model:
         return number
 
     def holder(self, key: str | None, but: int = 0) -> int | None:
-        """Who holds a key, other than one job?"""
+        """Return the job that holds a key, other than one job."""
         held = (job.id for job in self.jobs.values() if job.holds and job.key == key and job.id != but)
         return next(held, None)
 
@@ -173,11 +173,11 @@ class Model:
         return number
 
     def after(self, delay: int) -> datetime:
-        """The instant so many seconds from now."""
+        """Return the instant so many seconds from now."""
         return self.now + timedelta(seconds=delay)
 
     def claim(self, worker: int, count: int, queues: Iterable[str]) -> tuple[list[int], bool]:
-        """The jobs that a claim should take, in order, and whether the worker is known."""
+        """Return the jobs that a claim should take, in order, and whether the worker is registered."""
         ready = [job for job in self.jobs.values() if job.state == "ready" and job.queue in queues]
         due = sorted((job for job in ready if job.due <= self.now), key=lambda job: (job.priority, job.due, job.id))
         due = self._with_places(due)
@@ -188,12 +188,12 @@ class Model:
         return [job.id for job in due[:count]], True
 
     def running(self, queue: str) -> int:
-        """How many jobs of a queue run, and how many cancelled handlers go on."""
+        """Return the number of running jobs of a queue, and of cancelled handlers that still run."""
         unstopped = sum(held == queue and worker in self.workers for held, worker in self.unstopped.values())
         return sum(job.state == "running" and job.queue == queue for job in self.jobs.values()) + unstopped
 
     def _with_places(self, due: list[ModelJob]) -> list[ModelJob]:
-        """Those for whom there is a place in their queue."""
+        """Return the jobs with a free slot in their queue."""
         places = {queue: limit - self.running(queue) for queue, limit in self.limits.items()}
         admitted = []
         for job in due:
@@ -293,7 +293,7 @@ class Model:
         job.finished, job.returning = None, job.until == "start"
 
     def _return(self) -> None:
-        """Those that are ready again take their keys, the oldest first, or are superseded."""
+        """Make jobs ready again: they take their keys, the oldest first, or are superseded."""
         for job in sorted(self.jobs.values(), key=lambda job: job.id):
             if job.returning:
                 job.returning = False
@@ -355,7 +355,7 @@ class Model:
         return True
 
     def overdue(self) -> set[int]:
-        """The jobs whose wait for an answer is over."""
+        """Return the jobs with an expired wait for an answer."""
         return {job.id for job in self.jobs.values() if job.state == "waiting" and job.due <= self.now}
 
     def lapse(self, numbers: Iterable[int]) -> None:
@@ -379,7 +379,7 @@ class Model:
         return True
 
     def may_start(self, number: int) -> bool:
-        """May an ended job be started again? One death is caught once."""
+        """Return True if an ended job may be started again; one death is caught once."""
         job = self.jobs[number]
         if job.state not in ("dead", "cancelled") or job.caught is not None:
             return False

@@ -41,18 +41,18 @@ HOURLY = Schedule.cron("30 * * * *")
 
 
 def lucky(sample: float = 0.0) -> Iterator[float]:
-    """As many samples as anybody wants."""
+    """Return any number of samples."""
     return itertools.repeat(sample)
 
 
 def made(task: str = "do", *, retry: str = "0", parameter: str = "", **changes: Any) -> JobTemplate:
-    """What jobs are made."""
+    """Return the jobs that are created."""
     policy = Policy.parse(retry).with_(**changes) if changes else Policy.parse(retry)
     return JobTemplate(task, "default", 0, freeze(policy.durable()), parameter)
 
 
 def cron(pattern: str = "30 * * * *", **changes: Any) -> CronDefinition:
-    """A cron that occurs at half past each hour, or otherwise."""
+    """Return a cron that occurs at half past each hour by default."""
     given: dict[str, Any] = {
         "name": "nightly",
         "tz": "UTC",
@@ -67,19 +67,18 @@ def cron(pattern: str = "30 * * * *", **changes: Any) -> CronDefinition:
 def keeping(
     *, name: str = "fresh", told: bool = True, job: JobTemplate | None = None, **policy: Any
 ) -> RefreshDefinition:
-    """A refresh at half past each hour, of ten minutes, with two retries after five minutes each; or otherwise."""
+    """Return a refresh at half past each hour, of ten minutes, with two retries after five minutes, by default."""
     given: dict[str, Any] = {"schedule": HOURLY, "timeout": 10 * MINUTE, "delays": (5 * MINUTE, 5 * MINUTE)}
     on_disabled = made("mourn", parameter="news") if told else None
     return RefreshDefinition(name, RefreshPolicy(**{**given, **policy}), job or made(), on_disabled)
 
 
 class Clockwork:
-    """What recurs in a store.
+    """The crons and refreshes of a store.
 
     Args:
-        store: in whose colour, at whose instant.
-        definition: what `track` keeps fresh, and how.
-    """
+        store: harness with its colour and instant.
+        definition: the refresh that `track` uses."""
 
     def __init__(self, store: Harness, definition: RefreshDefinition | None = None) -> None:
         self.store = store
@@ -92,7 +91,7 @@ class Clockwork:
 
     @property
     def now(self) -> datetime:
-        """The present instant."""
+        """Return the present instant."""
         return self.store.now
 
     def until(self, instant: datetime) -> None:
@@ -102,11 +101,11 @@ class Clockwork:
     # ---------------------------------------------------------------- crons
 
     def declare(self, *definitions: Definition) -> None:
-        """Write what the code says."""
+        """Write the definitions of the code."""
         self.do(schedules.declare(definitions, now=self.now))
 
     def schedule(self, name: str = "nightly") -> ScheduleRecord:
-        """Where a schedule stands."""
+        """Return the row of a schedule."""
         return self.do(schedules.get(name))
 
     def fire(self, name: str = "nightly") -> tuple[Occurrence, ...]:
@@ -114,7 +113,7 @@ class Clockwork:
         return self.do(crons.fire(name, now=self.now))
 
     def fired(self, name: str = "nightly") -> list[tuple[datetime, OccurrenceDecision]]:
-        """The same, in short."""
+        """Return the state of a schedule in short."""
         return [(each.occurs_at, each.decision) for each in self.fire(name)]
 
     def follows(self, overlap: Overlap, retry: str = "0") -> Claim:
@@ -134,20 +133,20 @@ class Clockwork:
     # ------------------------------------------------------------ refreshes
 
     def track(self, *keys: str, **how: Any) -> frozenset[str]:
-        """Keep things fresh."""
+        """Track items."""
         things = [manage.NewItem(key, b'{"id":1}') for key in keys]
         return self.do(manage.track(self.definition, things, lucky(), now=self.now, **how))
 
     def thing(self, key: str = "a") -> TrackedItem:
-        """Where a thing stands, as its row says."""
+        """Return the row of an item."""
         return self.do(read.get(self.name, key))
 
     def state(self, key: str = "a") -> RefreshState:
-        """Where a thing stands."""
+        """Return the state of an item."""
         return self.thing(key).state
 
     def running(self, key: str = "a", **how: Any) -> Claim:
-        """Track a thing, and claim its first attempt."""
+        """Track an item, and claim its first attempt."""
         self.track(key, **how)
         return self.store.take()
 
@@ -164,19 +163,19 @@ class Clockwork:
         return self.do(declare.replan(self.name, budget, lucky(), now=self.now))
 
     def trigger(self, key: str = "a") -> MoveResult:
-        """Start a thing now."""
+        """Start an item now."""
         return self.do(manage.trigger(self.name, key, 0.0, now=self.now))
 
     def update(self, key: str = "a", **how: Any) -> MoveResult:
-        """A person has changed a thing."""
+        """Record a manual change of an item."""
         return self.do(manage.update(self.name, key, 0.0, now=self.now, **how))
 
     def untrack(self, key: str = "a") -> bool:
-        """Keep a thing fresh no longer."""
+        """Stop tracking an item."""
         return self.do(manage.untrack(self.name, key, now=self.now))
 
     def pause(self, key: str | None = "a") -> None:
-        """Start nothing of a thing, or of all."""
+        """Pause an item, or all."""
         one = manage.pause(self.name, key, now=self.now) if key else schedules.pause(self.name, now=self.now)
         self.do(one)
 
@@ -186,7 +185,7 @@ class Clockwork:
         self.do(one)
 
     def jobs(self, task: str = "do") -> list[JobRecord]:
-        """The jobs of a task, oldest first."""
+        """Return the jobs of a task, oldest first."""
         return [job for job in self.store.jobs() if job.task == task]
 
     def ask(self, *queries: Query) -> None:
@@ -215,16 +214,16 @@ class Clockwork:
         self.ask(Query("schedule_put", many=many))
 
     def rename(self, key: str, *, job_id: int) -> None:
-        """Let the row of a thing name another job."""
+        """Change the job id in the row of an item."""
         thing = self.thing(key)
         names = columns(self.definition.policy, thing.state)
         row = {"schedule": self.name, "key": key, "timing": thing.timing, **names, "job_id": job_id}
         self.ask(Query("refresh_put", many=[row]))
 
     def settling(self, *claims: Claim) -> Operation[leases.Settled]:
-        """The operation that settles attempts as successes."""
+        """Return the operation that settles attempts as successes."""
         return leases.settle([leases.Ending(each, Succeeded(), 0.0) for each in claims], now=self.now)
 
     def spoil_policy(self, key: str = "a", text: str = "Refresh whenever Jupiter is in the mood") -> None:
-        """Let a thing have a policy of its own that means nothing."""
+        """Store an invalid policy for an item."""
         self.ask(Query("refresh_change", many=[{"schedule": self.name, "key": key, "payload": b"{}", "own": text}]))

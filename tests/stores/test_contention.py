@@ -1,9 +1,8 @@
-"""Whoever moves the same few things at the same time, on PostgreSQL: nobody deadlocks, and nothing is left over.
+"""Concurrent changes of the same items on PostgreSQL: no deadlocks, and no leftovers.
 
-Two workers settle batches, two sweep, one starts, one tracks everything over and over in changing orders, and three
-update, trigger and untrack. Each does so a number of times; a clock that all of them advance makes things due and
-overdue all the time.
-"""
+Two workers settle batches, two sweep, one starts, one tracks all items over and over in changing orders, and three
+update, trigger and untrack. Each does so a number of times; a clock that all of them advance makes items due and
+overdue all the time."""
 
 from __future__ import annotations
 
@@ -80,7 +79,7 @@ EVERYBODY = [_work, _work, _sweep, _sweep, _start, _track, _people, _people, _pe
 
 
 def test_whoever_moves_the_same_things_at_once():
-    """Nobody is refused by a deadlock, the invariants hold, and each attempt that is left is that of its thing."""
+    """No operation fails by a deadlock, the invariants hold, and each remaining attempt belongs to its item."""
     url = postgres.url()
     root = Clockwork(Harness(url, "sync"), DEFINITION)
     root.track(*KEYS)

@@ -1,4 +1,4 @@
-"""Migrations: each runs once, in order, whoever comes first; their sum is the schema that readers see."""
+"""Migrations: each runs once, in order, whichever process is first; their sum is the documented schema."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ DIALECTS = sorted(each.name for each in resources.files(dialects).iterdir() if (
 
 @pytest.fixture
 def cursor():
-    """A cursor in autocommit mode, on an empty database."""
+    """Return a cursor in autocommit mode, on an empty database."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
     yield connection.cursor()
     connection.close()
 
 
 def schema(cursor: sqlite3.Cursor) -> dict[tuple[str, str], str]:
-    """The statements that a database was made by, without their layout and comments."""
+    """Return the statements that created a database, without their layout and comments."""
     rows = cursor.execute("SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL").fetchall()
     return {(kind, name): " ".join(_bare(sql).split()) for kind, name, sql in rows}
 
@@ -49,13 +49,13 @@ def _bare(sql: str) -> str:
 
 
 def test_there_is_a_dialect():
-    """The tests of this module have something to read."""
+    """At least one dialect has migrations."""
     assert "sqlite" in DIALECTS
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_migrations_are_numbered_without_gaps(dialect: str):
-    """The migrations of a dialect are numbered from 1, and the last number is the version of the schema."""
+    """Migrations of a dialect are numbered from 1, and the last number is the version of the schema."""
     numbers = [step.number for step in loader.migrations(dialect)]
 
     assert list(range(1, len(numbers) + 1)) == numbers
@@ -79,7 +79,7 @@ def test_every_dialect_has_the_same_migrations(dialect: str):
 
 
 def test_the_schema_for_readers_is_the_sum_of_the_migrations(cursor: sqlite3.Cursor):
-    """A database made by ``schema.sql`` has the same tables, columns, checks, indexes and views as a migrated one."""
+    """Databases made by ``schema.sql`` have the same tables, columns, checks, indexes and views as migrated ones."""
     migrate.migrate(cursor, "sqlite", "a.db")
     read = sqlite3.connect(":memory:")
     read.executescript((resources.files(dialects) / "sqlite" / "schema.sql").read_text())
@@ -91,7 +91,7 @@ def test_the_schema_for_readers_is_the_sum_of_the_migrations(cursor: sqlite3.Cur
 
 
 def test_the_schema_for_readers_is_the_sum_on_postgresql():
-    """A schema made by ``schema.sql`` has the same tables, checks, indexes, views and triggers as a migrated one."""
+    """Schemas made by ``schema.sql`` have the same tables, checks, indexes, views and triggers as migrated ones."""
     open_store(postgres.url(made := postgres.fresh())).close()
     with postgres.connect() as connection:
         connection.execute(f"CREATE SCHEMA {(read := postgres.fresh())}")
@@ -105,7 +105,7 @@ def test_the_schema_for_readers_is_the_sum_on_postgresql():
 
 
 def _described(connection: psycopg.Connection, schema: str) -> list[tuple[str, ...]]:
-    """All that the catalogs say of a schema, without its name."""
+    """Return the catalog entries of a schema, without its name."""
     questions = """
         SELECT 'column', c.relname, a.attname, format_type(a.atttypid, a.atttypmod) || a.attnotnull
             || coalesce(pg_get_expr(d.adbin, d.adrelid), '') || a.attcollation
@@ -133,13 +133,13 @@ def _described(connection: psycopg.Connection, schema: str) -> list[tuple[str, .
 
 
 def test_a_new_database_gets_all_migrations(cursor: sqlite3.Cursor):
-    """A database without redrive's tables gets every migration, in order, and knows its version then."""
+    """Databases without redrive's tables get every migration, in order, and the latest version."""
     assert [step.name for step in loader.migrations("sqlite")] == migrate.migrate(cursor, "sqlite", "a.db")
     assert (str(latest("sqlite")),) == cursor.execute("SELECT value FROM redrive_meta WHERE key = 'schema'").fetchone()
 
 
 def test_a_migrated_database_is_left_alone(cursor: sqlite3.Cursor):
-    """The second time there is nothing to do, and nothing is written."""
+    """Second migrations run no statement and write no row."""
     migrate.migrate(cursor, "sqlite", "a.db")
     before = cursor.connection.total_changes
 
@@ -148,7 +148,7 @@ def test_a_migrated_database_is_left_alone(cursor: sqlite3.Cursor):
 
 
 def test_the_tables_of_others_are_left_alone(cursor: sqlite3.Cursor):
-    """A database that holds tables of an application gets those of redrive beside them."""
+    """Databases with tables of an application get those of redrive beside them."""
     cursor.execute("CREATE TABLE orders (id)")
     cursor.execute("INSERT INTO orders VALUES (7)")
     migrate.migrate(cursor, "sqlite", "a.db")
@@ -157,7 +157,7 @@ def test_the_tables_of_others_are_left_alone(cursor: sqlite3.Cursor):
 
 
 def test_only_missing_migrations_run(cursor: sqlite3.Cursor, monkeypatch: pytest.MonkeyPatch):
-    """A database of an older version gets the later migrations only, in the order of their numbers."""
+    """Databases of an older version get the later migrations only, in the order of their numbers."""
     migrate.migrate(cursor, "sqlite", "a.db")
     later = (
         loader.Migration(2, "0002_pre_more", "pre", "CREATE TABLE more (id);"),
@@ -186,7 +186,7 @@ def test_a_migration_that_fails_leaves_no_trace(cursor: sqlite3.Cursor, monkeypa
 
 
 def test_the_error_of_a_migration_is_not_hidden_by_its_rollback():
-    """Where an error has ended the transaction by itself, the error is told, not the rollback that finds none."""
+    """If an error has ended the transaction by itself, that error is raised, not the one of the rollback."""
 
     class Full:
         """A cursor on a disk that is full."""
@@ -206,7 +206,7 @@ def test_the_error_of_a_migration_is_not_hidden_by_its_rollback():
 
 
 def test_a_newer_schema_is_refused(cursor: sqlite3.Cursor):
-    """A database that a newer redrive has migrated, and that older ones cannot use, is refused with what to install."""
+    """Databases that older versions of redrive cannot use are refused with the version to install."""
     migrate.migrate(cursor, "sqlite", "a.db")
     cursor.execute("UPDATE redrive_meta SET value = '99' WHERE key IN ('schema', 'compatible')")
     with pytest.raises(SchemaTooNew) as refused:
@@ -255,7 +255,7 @@ FOREIGN = [
 @pytest.mark.parametrize("script", FOREIGN)
 @pytest.mark.parametrize("dialect", ["sqlite", "postgres"])
 def test_the_table_of_another_program_is_an_error_of_the_store(dialect: str, script: str, tmp_path: Path):
-    """A table redrive_meta that is not redrive's is named, and nothing is changed; also where it only looks."""
+    """Foreign tables called redrive_meta are named in the error, and no table changes; also without migration."""
     if dialect == "sqlite":
         url = f"sqlite:///{tmp_path}/a.db"
         with sqlite3.connect(tmp_path / "a.db") as database:
@@ -281,10 +281,10 @@ def test_the_table_of_another_program_is_an_error_of_the_store(dialect: str, scr
 
 
 def test_who_waited_for_the_lock_finds_it_done(cursor: sqlite3.Cursor):
-    """A process that saw an old version, and waited for the lock while another one migrated, migrates nothing."""
+    """Processes that waited for the lock while another one migrated migrate nothing."""
 
     class Late:
-        """A cursor before whose BEGIN somebody else has migrated."""
+        """A cursor that finds the database migrated after its BEGIN."""
 
         def execute(self, statement: str, parameters: object = ()) -> sqlite3.Cursor:
             """Be late."""
@@ -293,7 +293,7 @@ def test_who_waited_for_the_lock_finds_it_done(cursor: sqlite3.Cursor):
             return cursor.execute(statement, parameters)
 
         def fetchone(self) -> object:
-            """The next row."""
+            """Return the next row."""
             return cursor.fetchone()
 
     assert [] == migrate.migrate(Late(), "sqlite", "a.db")
@@ -378,13 +378,13 @@ def test_processes_that_open_a_new_file_at_once_all_succeed(tmp_path: Path):
     ],
 )
 def test_a_script_is_cut_where_a_line_ends_with_a_semicolon(script: str, expected: list[str]):
-    """A statement ends where a line, without its remark, ends with a semicolon; a rest that is no statement is left."""
+    """Statements end where a line, without its comment, ends with a semicolon; the rest is ignored."""
     assert expected == [statement.strip("\n") for statement in _split(script)]
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_no_migration_loses_its_last_statement(dialect: str):
-    """The text of every migration ends where a statement ends, so that nothing is left out."""
+    """Every migration ends with a complete statement."""
     for step in loader.migrations(dialect):
         kept = "\n".join(_split(step.script))
         lost = step.script.removeprefix(kept)

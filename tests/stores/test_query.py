@@ -14,7 +14,7 @@ def steps(first: int, *, second: int = 0):
 
 
 def test_an_operation_says_whether_it_writes():
-    """A generator function becomes an operation of its name, that reads or writes as it was marked."""
+    """Generator functions become operations with their name, which read or write as declared."""
     read, write = reads(steps)(1), writes(steps)(1)
 
     assert ("steps", False) == (read.name, read.writes)
@@ -22,7 +22,7 @@ def test_an_operation_says_whether_it_writes():
 
 
 def test_an_operation_is_the_conversation_of_its_function():
-    """The generator of an operation has the arguments that the operation was built with."""
+    """Generators of operations get the arguments that the operation was built with."""
     operation = writes(steps)(7, second=100)
 
     assert Query("one", {"first": 7}) == next(operation.steps)
@@ -32,12 +32,12 @@ def test_an_operation_is_the_conversation_of_its_function():
 
 
 def test_each_call_builds_a_new_operation():
-    """An operation is run once; building it again gives another conversation."""
+    """Operations run once; each call builds another generator."""
     build = reads(steps)
 
     assert build(1).steps is not build(1).steps
 
 
 def test_an_operation_keeps_the_words_of_its_function():
-    """The function that builds an operation has the name and the docstring of the generator function."""
+    """Functions that build operations have the name and the docstring of the generator function."""
     assert ("steps", steps.__doc__) == (reads(steps).__name__, reads(steps).__doc__)

@@ -1,10 +1,9 @@
-"""Whatever happens to a store, in whatever order: it does what the model says, and the invariants hold.
+"""Random sequences of operations: the store behaves like the model, and the invariants hold.
 
 Enqueues with and without keys, bursts, claims by several workers, endings of every kind, late endings under lost
 leases, heartbeats, crashes, sweeps, operators, pruning, and time that passes; after each step the whole store is
-compared with `tests.stores.model`, so that a change that nobody made (I2), or a job that vanished (I3), shows at once,
-and the invariant checker has to find nothing. At the end workers come back and finish everything.
-"""
+compared with `tests.stores.model`, so that an unexpected change (I2), or a lost job (I3), appears at once, and the
+invariant checker must find no problem. At the end workers return and finish all jobs."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ ENDINGS = ("success", "failure", "fatal", "snooze", "release", "cancel", "expire
 
 
 def outcome(how: str, delay: int) -> Any:
-    """The ending of that name."""
+    """Return the ending of that name."""
     made: dict[str, Outcome] = {
         "success": Succeeded(b"1"),
         "failure": failed(),
@@ -79,7 +78,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.known) < 5)
     @rule()
     def register(self) -> None:
-        """A worker arrives."""
+        """Register a worker."""
         worker = self.store.worker(f"host:{len(self.known)}")
         assert worker not in self.known
         self.known.append(worker)
@@ -92,7 +91,7 @@ class StoreMachine(RuleBasedStateMachine):
         delay=st.sampled_from([0, 0, 1, 5]),
     )
     def enqueue(self, kind: str, queue: str, priority: int, delay: int) -> None:
-        """Somebody enqueues a job."""
+        """Enqueue a job."""
         known = KINDS[kind]
         job = new(retry=known.directive, queue=queue, priority=priority, delay=delay, idempotent=known.idempotent)
 
@@ -105,7 +104,7 @@ class StoreMachine(RuleBasedStateMachine):
         request=st.sampled_from([None, None, "k"]),
     )
     def enqueue_keyed(self, queue: str, key: str, until: str, request: str | None) -> None:
-        """Somebody enqueues a job with a unique key, and perhaps under a request that was made before."""
+        """Enqueue a job with a unique key, and perhaps with an idempotency key that was used before."""
         job = replace(
             new(retry=KINDS["plain"].directive, queue=queue),
             key=key,
@@ -116,7 +115,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(queue=st.sampled_from(QUEUES), key=st.sampled_from(["u", "w"]), payload=st.sampled_from([b"1", b"2"]))
     def debounce(self, queue: str, key: str, payload: bytes) -> None:
-        """Somebody makes one more call of a burst."""
+        """Enqueue one more call of a burst."""
         job = replace(
             new(retry=KINDS["plain"].directive, queue=queue, delay=2, payload=payload),
             key=key,
@@ -149,7 +148,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), count=st.integers(1, 4), queues=st.sampled_from([None, None, ("a",), ("b",)]))
     def claim(self, data: st.DataObject, count: int, queues: tuple[str, ...] | None) -> None:
-        """A worker, alive or not, claims."""
+        """Claim jobs for a worker, alive or not."""
         worker = data.draw(st.sampled_from(self.known))
         expected, known = self.model.claim(worker, count, queues or QUEUES)
         claimed: Claimed = self.store.claimed(count, worker=worker, queues=queues)
@@ -181,7 +180,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.claims)
     @rule(data=st.data(), span=st.sampled_from([1, 5, 40]))
     def suspend(self, data: st.DataObject, span: int) -> None:
-        """A handler leaves the end of its attempt to somebody else."""
+        """Suspend an attempt until it is answered from outside."""
         claim = data.draw(st.sampled_from(self.claims[-3:]))
         settled, lost = self.model.settle([Ending(Held(claim.id, claim.lease_id), "suspend", span)])
         answer = self.store.settle((claim, outcome("suspend", span)))
@@ -191,7 +190,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.claims)
     @rule(data=st.data(), how=st.sampled_from(["success", "failure", "fatal"]))
     def answer(self, data: st.DataObject, how: str) -> None:
-        """Somebody outside answers for an attempt, whatever has become of it."""
+        """Answer an attempt from outside, in any state."""
         claim = data.draw(st.sampled_from(self.claims[-6:]))
         try:
             answered = self.store.answer(claim, outcome(how, 0))
@@ -202,7 +201,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def lapse(self) -> None:
-        """Somebody ends the waits that are over."""
+        """End the expired waits."""
         expected = self.model.overdue()
         moved = [each.job_id for each in self.store.lapse()]
         self.model.lapse(moved)
@@ -211,7 +210,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 3), how=st.sampled_from(["success", "failure", "fatal"]))
     def work(self, count: int, how: str) -> None:
-        """A healthy worker takes jobs and brings them to their ends at once, so that walks lead far."""
+        """Claim and settle jobs at once by a healthy worker, so that walks are long."""
         worker = self.store.worker("healthy:1")
         self.model.workers[worker] = self.model.after(15)
         self._work(worker, count, how)
@@ -230,7 +229,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), life=st.sampled_from([1, 15, 40]))
     def beat(self, data: st.DataObject, life: int) -> None:
-        """A worker beats, if only because it is a zombie that has woken up."""
+        """Send the heartbeat of a worker, perhaps of one that was swept."""
         worker = data.draw(st.sampled_from(self.known))
         pulse = self.store.beat(worker, seconds(life))
 
@@ -238,33 +237,33 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def leave(self, data: st.DataObject) -> None:
-        """A worker signs off."""
+        """Stop a worker."""
         worker = data.draw(st.sampled_from(self.known))
 
         assert self.model.leave(worker) == set(self.store.leave(worker))
 
     @rule(budget=st.sampled_from([1, 100]))
     def sweep(self, budget: int) -> None:
-        """Somebody sweeps up after those that fell silent."""
+        """Sweep the jobs of dead workers."""
         assert self.model.sweep(budget) == {each.job_id for each in self.store.sweep(budget)}
 
     @rule(span=st.sampled_from([1, 1, 2, 5, 16]))
     def wait(self, span: int) -> None:
-        """Time passes; a worker that does not beat meanwhile has crashed, for all that the others know."""
+        """Advance the clock; a worker without a heartbeat counts as crashed."""
         self.store.wait(span)
         self.model.now = self.store.now
 
     @precondition(lambda self: self.model.jobs)
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
-        """An operator cancels a job."""
+        """Cancel a job."""
         number = data.draw(st.sampled_from(self._recent()))
 
         assert self.model.cancel(number) == self.store.cancel(number)
 
     @rule(queue=st.sampled_from(QUEUES), most=st.sampled_from([None, 1, 1, 2, 3]))
     def limit(self, queue: str, most: int | None) -> None:
-        """An operator changes how many jobs of a queue may run at once."""
+        """Change the concurrency limit of a queue."""
         self.store.do(queues.change(queue, QueueChange(concurrency=most), now=self.store.now))
         self.model.limits.pop(queue, None)
         if most is not None:
@@ -273,14 +272,14 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(queue=st.sampled_from(QUEUES), paused=st.booleans())
     def pause(self, queue: str, paused: bool) -> None:
-        """An operator pauses a queue, or resumes it."""
+        """Pause a queue, or resume it."""
         self.store.do(queues.change(queue, QueueChange(paused=paused), now=self.store.now))
         (self.model.paused.add if paused else self.model.paused.discard)(queue)
 
     @precondition(lambda self: self._catching())
     @rule()
     def end_a_catch(self) -> None:
-        """An operator ends the latest catch job, so that its parent may be started again: the start of odd families."""
+        """End the latest catch job, so that its parent may be started again."""
         number = self._catching()[-1]
 
         assert self.model.cancel(number) == self.store.cancel(number)
@@ -291,7 +290,7 @@ class StoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model.jobs)
     @rule(data=st.data())
     def retry(self, data: st.DataObject) -> None:
-        """An operator runs a job once more."""
+        """Retry a job."""
         number = data.draw(st.sampled_from(self._recent()))
         try:
             self.store.retry(number)
@@ -304,7 +303,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), dry_first=st.booleans())
     def redrive(self, data: st.DataObject, dry_first: bool) -> None:
-        """An operator redrives everything, or a choice."""
+        """Redrive all dead jobs, or a selection."""
         every = sorted(self.model.jobs)
         some = data.draw(st.none() | st.sets(st.sampled_from(self._recent()))) if every else None
         wanted = Filter(ids=None if some is None else tuple(sorted(some)), limit=1000)
@@ -316,14 +315,14 @@ class StoreMachine(RuleBasedStateMachine):
         assert sorted(every if some is None else some) == sorted([*done.ids, *(number for number, _ in done.kept)])
 
     def _recent(self) -> list[int]:
-        """The latest jobs: what concerns one family should concern it soon."""
+        """Return the latest jobs, so that several steps concern one family."""
         return sorted(self.model.jobs)[-3:]
 
     # ----------------------------------------------------------------------------------------------- invariants
 
     @invariant()
     def it_holds(self) -> None:
-        """The store is as the model says, and so are the invariants."""
+        """Compare the store with the model, and check the invariants."""
         self.rows = self.store.jobs()
         self._is_as_the_model_says()
         self._a_lease_has_one_job()
@@ -368,7 +367,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert job.parent is not None or failures <= allowed
 
     def _one_death_is_caught_once(self) -> None:
-        """A dead job has at most one catch job that is not final, and is caught by exactly one (I6)."""
+        """Dead jobs have at most one catch job that is not final, and are caught by exactly one (I6)."""
         for job in self.model.jobs.values():
             children = [row for row in self.rows if row.parent_id == job.id]
             assert sum(row.state.value not in FINAL for row in children) <= 1
@@ -376,7 +375,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert sum(row.state.value == "succeeded" for row in children) <= (job.caught is not None)
 
     def _what_is_stored_is_what_happens(self) -> None:
-        """A job that waits for its retry is due exactly when its history says (I7)."""
+        """Jobs that wait for a retry are due exactly at the time in their history (I7)."""
         waiting = [row for row in self.rows if row.hold is Hold.RETRY]
         for row in waiting[-2:]:
             line = self.store.history(row.id)[-1]
@@ -384,7 +383,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert row.scheduled_at == line.finished_at + line.delay
 
     def teardown(self) -> None:
-        """Workers come back, and every job that is not final comes to an end (I3); the histories tell it all."""
+        """Finish every job that is not final (I3), and compare the histories."""
         try:
             if self.known:
                 self._finish()
@@ -420,7 +419,7 @@ class FileMachine(StoreMachine):
 
 
 class PostgresMachine(StoreMachine):
-    """The same on PostgreSQL, whose numbers come from sequences: a transaction that fails does not give them back."""
+    """The state machine on PostgreSQL, with sequences: a transaction that fails does not give its ids back."""
 
     kind = "postgres"
     gives_numbers_back = False
@@ -433,7 +432,7 @@ class TursoMachine(StoreMachine):
 
 
 def budget(walks: int) -> settings:
-    """The same walks each time, for as long as one is willing to wait before each push; unless asked to go deep."""
+    """Return settings with the same walks each time, or with deeper ones on request."""
     if settings.get_current_profile_name() == "deep":
         return settings(suppress_health_check=[HealthCheck.too_slow])
     return settings(

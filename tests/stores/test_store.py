@@ -37,7 +37,7 @@ from tests.stores.helpers import new
     ],
 )
 def test_a_url_says_which_database_and_how(url: str, expected: SQLiteSettings):
-    """The path and the settings of a store are read from its URL; by default it is durable and patient."""
+    """URLs contain the path and the settings of a store; by default it is durable and waits for locks."""
     assert expected == parse_url(url)
 
 
@@ -60,7 +60,7 @@ def test_a_url_says_which_database_and_how(url: str, expected: SQLiteSettings):
     ],
 )
 def test_a_url_that_is_not_understood_is_refused(url: str):
-    """A URL of another form is refused, and the message shows it and the forms there are."""
+    """URLs of other forms are refused, with the URL and the valid forms in the message."""
     with pytest.raises(ConfigurationError) as refused:
         open_store(url)
 
@@ -84,7 +84,7 @@ def test_a_url_that_is_not_understood_is_refused(url: str):
     ],
 )
 def test_a_setting_that_is_not_known_is_refused(setting: str, name: str, value: str):
-    """A setting that does not exist, or with a value that it cannot have, is refused rather than passed over."""
+    """Unknown settings and invalid values are refused and not ignored."""
     url = f"sqlite:///app.db?{setting}"
     with pytest.raises(ConfigurationError) as refused:
         open_store(url)
@@ -97,7 +97,7 @@ def test_a_setting_that_is_not_known_is_refused(setting: str, name: str, value: 
 
 
 def test_a_relative_path_is_settled_when_the_store_is_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A store stays with its file, also when the program changes its working directory afterwards."""
+    """Stores keep their file when the program changes its working directory."""
     monkeypatch.chdir(tmp_path)
     store = open_store("sqlite:///jobs.db?synchronous=normal")
     (tmp_path / "elsewhere").mkdir()
@@ -109,7 +109,7 @@ def test_a_relative_path_is_settled_when_the_store_is_opened(tmp_path: Path, mon
 
 
 def test_a_store_keeps_its_url():
-    """A store knows the URL by which it was opened."""
+    """Stores have the URL that they were opened with."""
     store = open_store("memory://")
     store.close()
 
@@ -128,7 +128,7 @@ def test_two_stores_in_memory_are_two():
 
 
 def test_both_colours_are_one_store():
-    """What one colour has enqueued the other one reads."""
+    """Jobs that one colour has enqueued can be read by the other one."""
     store = open_store("memory://")
     store.run(jobs.enqueue([new("sync")]))
     asyncio.run(store.arun(jobs.enqueue([new("async")])))

@@ -66,7 +66,7 @@ def test_a_url_is_shown_without_what_may_be_a_secret(url: str, expected: str):
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg", "mysql", "sqlite", "turso"])
 @given(before=st.text(alphabet="ab1/?#%@:[]&= ", max_size=8), after=st.text(alphabet="ab1/?#%:[]&= ", max_size=8))
 def test_a_password_is_not_shown_however_it_is_written(scheme: str, before: str, after: str):
-    """A password is shown by no message about the URL, with whatever it is written unescaped."""
+    """Passwords are in no message about the URL, whichever characters are not escaped."""
     url = f"{scheme}://user:{before}{SECRET}{after}@h:1/d"
 
     assert SECRET not in redacted(url)
@@ -74,7 +74,7 @@ def test_a_password_is_not_shown_however_it_is_written(scheme: str, before: str,
 
 @pytest.mark.parametrize(("name", "value"), [("password", SECRET), ("sslpassword", SECRET), ("host", f"{SECRET}@h")])
 def test_a_setting_is_shown_without_what_may_be_a_secret(name: str, value: str):
-    """The value of a setting is shown only where it can be no secret."""
+    """Values of settings are shown only if they cannot be secrets."""
     assert f"{name}='***'" == shown(name, value)
     assert "pool='x'" == shown("pool", "x")
 
@@ -116,7 +116,7 @@ REFUSED = [
 
 @pytest.mark.parametrize("url", REFUSED)
 def test_a_url_that_can_be_read_in_two_ways_is_refused(url: str):
-    """A URL in which a character should have been escaped is refused, without its password in any part of the error."""
+    """URLs with characters that should be escaped are refused, without the password in any part of the error."""
     with pytest.raises(ConfigurationError) as refused:
         open_store(url)
 
@@ -164,7 +164,7 @@ def test_no_message_about_a_url_has_its_password(scheme: str, place: str):
 @pytest.mark.parametrize("connect", [psycopg.connect, lambda dsn: asyncio.run(asyncpg.connect(dsn))])
 @pytest.mark.parametrize("place", ["u:{password}@", "u@"])
 def test_no_library_shows_the_password_of_a_url_that_is_understood(connect: Callable, place: str):
-    """What is handed on can be read in one way only: the libraries do not complain about a part of it."""
+    """URLs for the libraries can be parsed in one way only, so the libraries do not complain about a part."""
     for before in PIECES:
         host = f"postgresql://{place}127.0.0.1:1/d?password={{password}}".format(password=f"{before}{SECRET}")
         try:
@@ -178,7 +178,7 @@ def test_no_library_shows_the_password_of_a_url_that_is_understood(connect: Call
 
 
 def test_a_text_is_cleared_of_connection_strings():
-    """What other libraries say of URLs that they could not read is shown without what may be a password."""
+    """Errors of other libraries about URLs are shown without possible passwords."""
     assert "bad: mysql+x://***@h/d and redis://***@h" == cleared(
         "bad: mysql+x://u:can@canary@h/d and redis://:canary@h"
     )
@@ -188,7 +188,7 @@ def test_a_text_is_cleared_of_connection_strings():
 
 
 def test_escaped_characters_reach_the_libraries():
-    """A password with every character escaped that has a meaning in a URL is handed on as it is."""
+    """Passwords with every special character escaped reach the libraries unchanged."""
     password = "%25%2F%3F%23%40%5B%5D%3A"
     read = parse_url(f"postgresql://u:{password}@h:5432/d?password=a%26b&host=/run/pg")
 

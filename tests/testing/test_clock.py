@@ -1,4 +1,4 @@
-"""The virtual clock: time that passes only when told to, or when somebody sleeps."""
+"""Tests of the virtual clock, which advances only by `advance` and by sleeps."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def test_time_stands_still():
-    """It begins with the year 2026, and nothing passes by itself."""
+    """Virtual time starts at the beginning of 2026 and does not advance by itself."""
     clock = VirtualClock()
 
     assert (START, START, 0.0) == (clock.now(), clock.now(), clock.monotonic())
 
 
 def test_any_aware_instant_is_a_start():
-    """It is told in UTC from then on."""
+    """Any aware instant is a start, and the clock returns it in UTC."""
     clock = VirtualClock(datetime(2026, 6, 1, 2, tzinfo=timezone(timedelta(hours=2))))
 
     assert (datetime(2026, 6, 1, tzinfo=UTC), UTC) == (clock.now(), clock.now().tzinfo)
 
 
 def test_a_start_without_a_time_zone_is_refused():
-    """Instants are aware (law 8)."""
+    """Naive instants are refused."""
     with pytest.raises(ValueError, match=r"a clock needs an aware instant, got datetime\.datetime\(2026, 1, 1, 0, 0\)"):
         VirtualClock(datetime(2026, 1, 1))  # noqa: DTZ001 - the subject
 
 
 @pytest.mark.parametrize("by", ["1h30m", 5400, 5400.0, timedelta(hours=1, minutes=30)])
 def test_time_passes_when_told_to(by):
-    """A span is given as for everything else; the answer is the instant after it."""
+    """Advancing takes a span in any form and returns the instant after it."""
     clock = VirtualClock()
     after = clock.advance(by)
 
@@ -48,7 +48,7 @@ def test_time_passes_when_told_to(by):
     ("by", "error"), [(-1, PolicyValueError), ("-1s", PolicySyntaxError), ("soon", PolicySyntaxError)]
 )
 def test_time_does_not_go_back(by, error):
-    """Nor anywhere that cannot be read."""
+    """Negative and unreadable spans are refused, and the time stays."""
     clock = VirtualClock()
 
     with pytest.raises(error):
@@ -67,7 +67,7 @@ def test_sleeping_jumps(seconds, expected):
 
 
 def test_others_run_before_time_jumps():
-    """A task that sleeps lets those run that are ready at the present instant."""
+    """Before time advances, all tasks run that are ready at the present instant."""
     clock = VirtualClock()
     seen: list[float] = []
 
@@ -87,7 +87,7 @@ def test_others_run_before_time_jumps():
 
 
 def test_both_clocks_are_clocks():
-    """The virtual clock has all that the system's has."""
+    """Virtual and system clock have the same public members."""
     members = {name for name in vars(Clock) if not name.startswith("_")}
 
     assert {"asleep", "monotonic", "now", "sleep"} == members
@@ -95,7 +95,7 @@ def test_both_clocks_are_clocks():
 
 
 def test_sleeping_under_trio_jumps_too():
-    """The clock serves both event loops: an hour of sleep under trio passes at once."""
+    """Under trio, too, an hour of sleep passes at once."""
     clock = VirtualClock()
 
     trio.run(clock.asleep, 3600.0)

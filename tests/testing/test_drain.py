@@ -1,4 +1,4 @@
-"""Drain mode: the real engine, with the waiting left out."""
+"""Tests of drain mode, which runs the real engine in virtual time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ JITTERED = Policy(attempts=2, backoff=Backoff.constant("1m"), jitter="full")
 
 @pytest.fixture
 def app() -> Iterator[App]:
-    """An app in memory with time that jumps."""
+    """Yield an app in memory with a virtual clock."""
     app = App("memory://", clock=VirtualClock())
     yield app
     app.close()
@@ -33,12 +33,12 @@ def always() -> None:
 
 
 def test_nothing_to_do(app: App):
-    """An empty app is drained at once."""
+    """Draining an empty app returns at once."""
     assert Drained(0, timedelta(0), None) == drain(app)
 
 
 def test_a_day_of_retries_is_a_jump(app: App):
-    """Each attempt runs at its due time by the clock, and nobody waits for it."""
+    """Each attempt runs at its due time by the virtual clock, without a real wait."""
     job = app.task(retry="26 1m 1h")(always).enqueue()
     drained = drain(app)
     starts = [attempt.started_at for attempt in job.attempts]
@@ -50,7 +50,7 @@ def test_a_day_of_retries_is_a_jump(app: App):
 
 
 def test_jobs_run_in_the_order_of_a_worker(app: App):
-    """By priority, then by due time, then by id."""
+    """Jobs run by priority, then by due time, then by id."""
     order: list[str] = []
     task = app.task(name="send")(lambda name: order.extend([name]))
     task.enqueue("plain")
@@ -64,17 +64,17 @@ def test_jobs_run_in_the_order_of_a_worker(app: App):
 
 
 def test_handlers_run_in_the_calling_thread(app: App):
-    """``def`` and ``async def`` alike, so that a debugger and a mock find them."""
+    """Handlers run in the thread of the test, ``def`` and ``async def`` alike, so that debuggers and mocks work."""
     threads: list[int] = []
 
     @app.task
     def plain() -> None:
-        """Look where it is."""
+        """Note the thread."""
         threads.append(threading.get_ident())
 
     @app.task
     async def coloured() -> None:
-        """Look where it is."""
+        """Note the thread."""
         threads.append(threading.get_ident())
 
     plain.enqueue()
@@ -85,7 +85,7 @@ def test_handlers_run_in_the_calling_thread(app: App):
 
 
 def test_jobs_that_are_enqueued_meanwhile_run_too(app: App):
-    """A drained app has nothing left to do."""
+    """Jobs that are enqueued during a drain run too, so that nothing is left."""
 
     @app.task
     def countdown(number: int) -> None:
@@ -99,7 +99,7 @@ def test_jobs_that_are_enqueued_meanwhile_run_too(app: App):
 
 
 def test_within_stops_before_the_clock_would_pass_it(app: App):
-    """What is due at the very end still runs; the answer says when the next job is due."""
+    """Jobs due at the very end of `within` still run; the result has the time of the next due job."""
     job = app.task(retry="9 1m 1m")(always).enqueue()
     start = app.clock.now()
     drained = drain(app, within="2m")
@@ -117,7 +117,7 @@ def test_within_nothing_runs_what_is_due(app: App):
 
 
 def test_draining_goes_on_where_it_stopped(app: App):
-    """The second drain runs the rest."""
+    """Draining again runs the rest."""
     app.task(retry="2 1m 1m")(always).enqueue()
 
     assert [1, 2] == [drain(app, within="30s").attempts, drain(app).attempts]
@@ -125,7 +125,7 @@ def test_draining_goes_on_where_it_stopped(app: App):
 
 @pytest.mark.parametrize(("sample", "expected"), [(0.0, 0), (0.25, 15), (0.5, 30)])
 def test_a_constant_sample_makes_delays_exact(app: App, sample, expected):
-    """Jitter takes its random numbers from there; the nominal delay is kept beside the one that was drawn."""
+    """Jitter takes its random numbers from `rng`; the history has the nominal delay beside the drawn one."""
     job = app.task(retry=JITTERED)(always).enqueue()
     drain(app, sample=lambda: sample)
     first, _ = job.attempts
@@ -144,7 +144,7 @@ def test_without_a_sample_jitter_is_drawn(app: App):
 
 
 def test_the_catch_task_runs(app: App):
-    """At once after the death; where it fails, again until it succeeds (seed 001)."""
+    """Catch handlers run at once after the death of their job and are retried until they succeed."""
     seen: list[CatchRequest[int]] = []
 
     @app.task(retry="1 1s catch recover")
@@ -168,7 +168,7 @@ def test_the_catch_task_runs(app: App):
 
 
 def test_signals_mean_what_they_mean_to_a_worker(app: App):
-    """Snooze comes back later and Cancel does not; neither spends anything."""
+    """Snoozed jobs run again and cancelled jobs do not; neither spends an attempt."""
     calls: list[int] = []
 
     @app.task
@@ -189,7 +189,7 @@ def test_signals_mean_what_they_mean_to_a_worker(app: App):
 
 
 def test_a_job_that_never_ends_is_an_error(app: App, monkeypatch: pytest.MonkeyPatch):
-    """After very many attempts drain gives up and says how to bound it."""
+    """After very many attempts drain raises an error that names the parameter that bounds it."""
     monkeypatch.setattr(importlib.import_module("redrive.testing.drain"), "ENDLESS", 20)
 
     @app.task
@@ -206,7 +206,7 @@ def test_a_job_that_never_ends_is_an_error(app: App, monkeypatch: pytest.MonkeyP
 
 
 def test_a_job_that_never_ends_can_be_bounded(app: App):
-    """With within= it runs as often as there is time."""
+    """With `within`, a job that never ends runs as often as there is time."""
 
     @app.task
     def send() -> None:
@@ -219,13 +219,13 @@ def test_a_job_that_never_ends_can_be_bounded(app: App):
 
 
 def test_an_app_without_a_virtual_clock_is_refused():
-    """Real time cannot jump; the message shows how to make the app."""
+    """Apps with the system clock are refused, by a message that shows how to make the app."""
     with pytest.raises(ConfigurationError, match=r"make the app with App\(\.\.\., clock=VirtualClock\(\)\)"):
         drain(App("memory://"))
 
 
 def test_an_app_that_is_not_whole_is_refused(app: App):
-    """The same check as at the start of a worker."""
+    """Draining makes the same checks as the start of a worker."""
     app.task(retry="1 1s catch recover")(always)
 
     with pytest.raises(CatchDefinitionError):
@@ -233,13 +233,13 @@ def test_an_app_that_is_not_whole_is_refused(app: App):
 
 
 def test_a_bound_that_cannot_be_read_is_refused(app: App):
-    """A bound is a duration like any other."""
+    """Invalid durations are refused for `within` as everywhere."""
     with pytest.raises(PolicySyntaxError):
         drain(app, within="soon")
 
 
 def test_a_running_event_loop_drains_with_the_other_colour(app: App):
-    """``adrain`` is for tests that are coroutines themselves."""
+    """Tests that are coroutines use `adrain`."""
     job = app.task(name="send")(lambda: 7).enqueue()
 
     async def test() -> tuple[Drained, int]:
@@ -250,7 +250,7 @@ def test_a_running_event_loop_drains_with_the_other_colour(app: App):
 
 
 def test_jobs_of_other_tasks_are_left_alone(app: App):
-    """A drain runs what its app has the code of, and ends."""
+    """Draining runs the jobs of the app's own tasks only, and ends."""
     job, code = app.task(name="send")(lambda: 7).enqueue(), app.tasks.pop("send")
 
     assert Drained(0, timedelta(0), None) == drain(app)
@@ -261,11 +261,11 @@ def test_jobs_of_other_tasks_are_left_alone(app: App):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, asyncio.CancelledError])
 def test_no_exception_of_a_handler_ends_a_drain(app: App, error: type[BaseException]):
-    """As in a worker, whatever a handler raises is a failure of its attempt."""
+    """Exceptions of all kinds that a handler raises are failures of its attempt, as in a worker."""
 
     @app.task
     async def send() -> None:
-        """Try to stop everything."""
+        """Raise an exception that would stop the process."""
         if error is asyncio.CancelledError:
             task = asyncio.current_task()
             assert task is not None
@@ -280,7 +280,7 @@ def test_no_exception_of_a_handler_ends_a_drain(app: App, error: type[BaseExcept
 
 
 def test_an_interrupted_drain_gives_back(app: App):
-    """A drain that is cancelled leaves no job claimed."""
+    """Cancelling a drain leaves no job claimed."""
 
     async def test() -> None:
         """Cancel the drain in the middle of a handler."""

@@ -60,7 +60,7 @@ assert_type(decision, Decision)
 
 
 def said(decision: Decision) -> timedelta | datetime | str:
-    """A match over a decision is exhaustive with these three."""
+    """Match a decision exhaustively over these three classes."""
     match decision:
         case Retry():
             return decision.delay
@@ -112,7 +112,7 @@ policy.call(fetch, "1")  # type: ignore[arg-type]
 
 
 async def calls() -> None:
-    """The asynchronous forms promise the same."""
+    """Call the asynchronous forms, which have the same result types."""
     assert_type(await afetch(1), str)
     assert_type(await policy.acall(afetch, 1), str)
     async for attempt in policy:
@@ -150,13 +150,13 @@ async def charge_slowly(payment: Payment) -> Receipt:
 
 @app.task
 async def ask(payment: Payment) -> Receipt | redrive.Pending:
-    """Leave the end to somebody else: that is no result."""
+    """Suspend the attempt, which returns no result."""
     return redrive.Pending("1h")
 
 
 @app.task(queue="slow")
 def ask_slowly(payment: Payment) -> Receipt | redrive.Pending:
-    """The same, with options."""
+    """Suspend the attempt with options."""
     return redrive.Pending("1h")
 
 
@@ -189,7 +189,7 @@ charge.enqueue("a payment")  # type: ignore[call-overload]
 
 
 async def durable() -> None:
-    """The asynchronous forms promise the same."""
+    """Call the asynchronous forms, which have the same result types."""
     job = await charge.aenqueue(Payment(1))
     assert_type(job, redrive.Job[Receipt])
     assert_type(await job.aresult(), Receipt)
@@ -224,7 +224,7 @@ app.cron("@daily")(charge)  # type: ignore[arg-type]
 
 
 async def crons() -> None:
-    """The asynchronous forms promise the same."""
+    """Call the asynchronous forms, which have the same result types."""
     await nightly_slowly()
     assert_type([each.note for each in await nightly.aoccurrences(limit=1)], list[str | None])
     assert_type((await nightly.aresume()).paused_at, datetime | None)

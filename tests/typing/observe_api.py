@@ -15,7 +15,7 @@ from redrive.retrying import Adaptive, Limiter, Shedding
 
 @observe.add
 def count(event: Event) -> None:
-    """A sink that only hears."""
+    """Receive events."""
     match event:
         case CallRetryScheduled(name=name, rule=rule, delay=delay):
             assert_type((name, rule, delay), tuple[str, str, timedelta])
@@ -25,13 +25,13 @@ def count(event: Event) -> None:
 
 @contextmanager
 def trace(event: Event) -> Iterator[None]:
-    """One that is around waits."""
+    """Wrap all waits."""
     assert_type((event.name, event.level), tuple[str, int])
     yield
 
 
 def some(event: Event) -> AbstractContextManager[None] | None:
-    """One that is around some of them."""
+    """Wrap some of the waits."""
     return trace(event) if isinstance(event, CallRetryScheduled) else None
 
 
@@ -49,7 +49,7 @@ assert_type(limiter.rejection, float)
 
 @limiter
 def fetch(url: str) -> bytes:
-    """A limited function keeps its type."""
+    """Keep the type of a limited function."""
     return url.encode()
 
 

@@ -40,7 +40,7 @@ class Plain:
 
 
 def function(request: Request, reason: RetryReason) -> RetryAction | None:
-    """A function in place of a strategy."""
+    """Decide as a strategy does, as a plain function."""
     return None
 
 
@@ -53,7 +53,7 @@ async def send(request: Request, attempt: Attempt) -> bytes:
 
 
 def classify(request: Request, error: Exception) -> Failure | Reason | str | None:
-    """Say why it failed."""
+    """Return the reason of a failure."""
     return None
 
 

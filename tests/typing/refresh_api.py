@@ -33,7 +33,7 @@ def table(url: str, *, columns: int = 3) -> int:
 
 @app.refresh(redrive.RefreshPolicy.parse("Refresh every hour"), on_disabled="tell", queue="slow", priority=2)
 async def model(name: str) -> str | redrive.Pending:
-    """Be a coroutine, and leave the end to somebody else."""
+    """Suspend the attempt in a coroutine."""
     return redrive.Pending("1h") if name else name
 
 
@@ -69,7 +69,7 @@ assert_type(app.refreshes.counts(), tuple[Counts, ...])
 
 
 async def coroutines() -> None:
-    """The asynchronous forms promise the same."""
+    """Call the asynchronous forms, which have the same result types."""
     assert_type(await model.atrack("k", "weather"), bool)
     await model.atrack("k", 7)  # type: ignore[arg-type]
     assert_type(await model.keeping(at_once=False).atrack_many([("k", "weather")]), frozenset[str])

@@ -33,7 +33,7 @@ fetch("a", slow=True)  # type: ignore[call-arg]
 
 @redrive.retry(policy)
 async def ask(name: str) -> int:
-    """A coroutine function stays one."""
+    """Keep the type of a coroutine function."""
     return len(name)
 
 
@@ -46,13 +46,13 @@ async def use_ask() -> None:
 
 @redrive.retry(policy, generator="restart")
 def rows(after: int = 0) -> Iterator[int]:
-    """A generator stays one."""
+    """Keep the type of a generator."""
     yield after
 
 
 @redrive.retry(policy, generator=redrive.resume(lambda row: row + 1))
 async def arows(after: int = 0) -> AsyncIterator[int]:
-    """An async generator stays one."""
+    """Keep the type of an asynchronous generator."""
     yield after
 
 
@@ -65,29 +65,29 @@ class Client:
 
     @redrive.retry(on=(OSError, "TIMEOUT"), attempts=3, deadline="30s", backoff=Backoff.constant(1))
     def get(self, key: str) -> float:
-        """A method."""
+        """Keep the type of a method."""
         return float(key)
 
     @redrive.retry(policy)
     async def aget(self, key: str) -> float:
-        """An async method."""
+        """Keep the type of an asynchronous method."""
         return float(key)
 
     @classmethod
     @redrive.retry(policy)
     def make(cls, key: str) -> Client:
-        """A classmethod."""
+        """Keep the type of a class method."""
         return cls()
 
     @staticmethod
     @redrive.retry(policy)
     def parse(key: str) -> int:
-        """A staticmethod."""
+        """Keep the type of a static method."""
         return int(key)
 
     @redrive.retry(policy)
     def itself(self) -> Self:
-        """A method whose type depends on what it is bound to."""
+        """Keep the type of a method that depends on the class that it is bound to."""
         return self
 
 
@@ -160,7 +160,7 @@ match policy.outcome(fetch, "a"):
 
 
 def use_block() -> bytes | None:
-    """Attempts tell where they are; code after the block may be reached."""
+    """Read where an attempt is; code after the block may be reached."""
     for attempt in policy:
         with attempt:
             assert_type(attempt.number, int)
@@ -174,7 +174,7 @@ def use_block() -> bytes | None:
 
 
 async def use_ablock() -> None:
-    """The same with `async for`."""
+    """Do the same with `async for`."""
     async for attempt in policy:
         with attempt:
             assert_type(attempt.number, int)
@@ -193,7 +193,7 @@ if (left := redrive.deadline()) is not None:
 
 
 def apply(function: Callable[[str], Awaitable[T]]) -> Coroutine[Any, Any, T]:
-    """A decorated function can be handed on like the plain one."""
+    """Pass a decorated function on like the plain one."""
     return policy.acall(function, "a")
 
 

@@ -1,26 +1,25 @@
-"""When things are due: recurrences, cron expressions, and refreshes with retries between them. PURE.
+"""Schedules: recurrences, cron expressions, and refreshes with retries between planned times. PURE.
 
-Answers: when is the next occurrence; what becomes of a refresh that has failed? May import: `redrive.policy` and below,
-python-dateutil, cronsim. Must never: read a clock, or store anything. Time zones come from the IANA database of the
-system or of the package tzdata.
+May import: `redrive.policy` and below, python-dateutil, cronsim. Must never: read a clock, or store anything. Time
+zones come from the IANA database of the system or of the package tzdata.
 
 ===========  =======================================================================================================
-module       is about
+module       subject
 ===========  =======================================================================================================
-`rule`       recurrence rules of RFC 5545, read strictly
+`rule`       recurrence rules of RFC 5545
 `cron`       cron expressions; `ftl` reads them as FTL does
-`schedule`   the union of both, in one place: instants, strictly increasing
-`calendar`   how rules that are daily or slower are walked
-`elapsed`    how faster ones are counted
-`wall`       wall clocks, and the nights in which they are changed
-`policy`     what is to be done to keep something fresh; `codec` writes it as data
-`state`      where that stands
-`refresh`    the moves from one state to the next (seed 004)
-`starting`   those of them that begin an attempt
-`failing`    what of them decides between a retry, the next planned refresh, and giving up
-`play`       the moves one after the other, with a clock that jumps
-`lint`       warnings about policies that are hardly meant so; `gaps` finds the figures
-`english`    policies as sentences
+`schedule`   the union of both, in one time zone: instants, strictly increasing
+`calendar`   expansion of daily and slower rules
+`elapsed`    expansion of hourly and faster rules
+`timezone`   wall-clock times and instants
+`policy`     the refresh policy; `options` has its enumerations, `codec` its JSON
+`state`      the state of a refresh
+`refresh`    the transitions of that state
+`starting`   those that begin an attempt
+`failing`    the choice between a retry, the next planned refresh, and giving up
+`dry_run`    the transitions in sequence, in virtual time
+`lint`       warnings about questionable policies; `gaps` finds the figures
+`english`    policies as English sentences
 ===========  =======================================================================================================
 """
 

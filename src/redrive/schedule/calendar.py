@@ -1,15 +1,12 @@
-"""The occurrences of rules that follow the wall clock: daily and slower.
+"""The expansion of rules on the wall clock: daily and slower. PURE.
 
-python-dateutil knows the calendar of RFC 5545 better than anybody, but it walks there from the start of the rule: a
-rule that began ten years ago costs a thousand times what a new one costs. A rule repeats itself, though. Moved by a
-whole number of its periods, and with what its start implied written out, it has the same occurrences from there on. So
-the walk begins at the last period before the time in question, however long ago the rule began (*re-anchoring*).
+python-dateutil expands a rule from its start, so a rule that began ten years ago costs a thousand times what a new one
+costs. But a rule is periodic: moved by a whole number of its periods, and with the values that its start implies
+written out, it has the same occurrences from there on. So the expansion begins at the last period before the instant in
+question (*re-anchoring*).
 
-A daily rule needs no calendar, but a look at each day: is it one of those that are allowed? python-dateutil takes many
-times as long for that.
-
-All of it happens on naive wall-clock times, where a day always has 24 hours. Moving a rule by instants would shift it
-by an hour whenever summer time lies between (ansible/awx #15809).
+All of it uses naive wall-clock times, where a day always has 24 hours. Moving a rule by instants would shift it by an
+hour whenever a clock change lies between (ansible/awx #15809).
 """
 
 from __future__ import annotations
@@ -24,11 +21,9 @@ from dateutil import rrule as dateutil
 
 from redrive.schedule.rule import Freq, RecurrenceRule, WeekDay
 
-__all__ = ["HORIZON", "AnchoredRule", "DailyRule", "anchored"]
-
 HORIZON = 100
-"""Years after which a rule that has not occurred never does. The rarest days of the calendar, a leap day on a certain
-day of the week, come within forty years."""
+"""Years after which a rule without an occurrence never has one. The rarest day, a leap day on a certain weekday,
+occurs within forty years."""
 
 _WEEK = timedelta(weeks=1)
 _MONTH = timedelta(days=31)  # from the first of any month into the next one
@@ -37,25 +32,18 @@ _LAST_YEAR = 9998  # of those that a datetime can have
 
 @dataclass(frozen=True, slots=True)
 class AnchoredRule:
-    """A weekly rule or a slower one with its start, ready to be walked from anywhere.
+    """A weekly or slower rule with its start.
 
     Attributes:
-        rule: with everything written out that its start implied, and without an end.
-        start: naive; nothing occurs before it.
+        rule: with the values that its start implies, without ``COUNT`` and ``UNTIL``.
+        start: naive; no occurrence is earlier.
     """
 
     rule: RecurrenceRule
     start: datetime
 
     def since(self, local: datetime) -> Iterator[datetime]:
-        """Walk the occurrences.
-
-        Args:
-            local: naive; where to begin.
-
-        Returns:
-            Those at this time and later, in order, until a horizon; without regard to ``COUNT`` and ``UNTIL``.
-        """
+        """Return the occurrences from a naive time on, in order, up to a horizon."""
         begin = max(local, self.start)
         anchor = _anchor(self.rule, self.start, begin)
         years = max(HORIZON, 2 * self.rule.interval if self.rule.freq is Freq.YEARLY else 0)
@@ -81,27 +69,14 @@ class AnchoredRule:
 
 @dataclass(frozen=True, slots=True)
 class DailyRule:
-    """A daily rule with its start, ready to be walked from anywhere.
-
-    Attributes:
-        rule: with everything written out that its start implied, and without an end.
-        start: naive; nothing occurs before it.
-        times: at which it occurs on a day, in order.
-    """
+    """A daily rule with its start and its times of day; see `AnchoredRule`."""
 
     rule: RecurrenceRule
     start: datetime
     times: tuple[time, ...]
 
     def since(self, local: datetime) -> Iterator[datetime]:
-        """Walk the occurrences; as `AnchoredRule.since`.
-
-        Args:
-            local: naive; where to begin.
-
-        Returns:
-            Those at this time and later, in order, until a horizon; without regard to ``COUNT`` and ``UNTIL``.
-        """
+        """Return the occurrences from a naive time on, in order, up to a horizon."""
         begin = max(local, self.start)
         last = date(min(begin.year + HORIZON, _LAST_YEAR), 12, 31).toordinal()
         number = self._counted(begin.toordinal())
@@ -118,7 +93,7 @@ class DailyRule:
             number += self.rule.interval
 
     def _counted(self, number: int) -> int:
-        """The first day from a day on that the interval does not leave out."""
+        """Return the first day, from this one on, that is a multiple of the interval."""
         return number + (self.start.toordinal() - number) % self.rule.interval
 
     def _allows(self, day: date) -> bool:
@@ -136,16 +111,8 @@ class DailyRule:
 
 
 def anchored(rule: RecurrenceRule, start: datetime) -> AnchoredRule | DailyRule:
-    """Write out what a rule leaves to its start.
-
-    Args:
-        rule: daily or slower.
-        start: naive.
-
-    Returns:
-        What can be walked from anywhere.
-    """
-    told = replace(
+    """Return a daily or slower rule with the values that its naive start implies."""
+    complete = replace(
         rule,
         count=None,
         until=None,
@@ -154,21 +121,21 @@ def anchored(rule: RecurrenceRule, start: datetime) -> AnchoredRule | DailyRule:
         by_second=rule.by_second or (start.second,),
     )
     if rule.freq is Freq.DAILY:
-        return DailyRule(told, start, _times(told))
+        return DailyRule(complete, start, _times(complete))
     if not any((rule.by_week_no, rule.by_year_day, rule.by_month_day, rule.by_day)):
         if rule.freq is Freq.YEARLY:
-            told = replace(told, by_month=rule.by_month or (start.month,), by_month_day=(start.day,))
+            complete = replace(complete, by_month=rule.by_month or (start.month,), by_month_day=(start.day,))
         elif rule.freq is Freq.MONTHLY:
-            told = replace(told, by_month_day=(start.day,))
+            complete = replace(complete, by_month_day=(start.day,))
         else:
-            told = replace(told, by_day=(WeekDay(start.weekday()),))
+            complete = replace(complete, by_day=(WeekDay(start.weekday()),))
     elif rule.by_week_no and not any((rule.by_year_day, rule.by_month_day, rule.by_day)):
-        told = replace(told, by_day=(WeekDay(start.weekday()),))
-    return AnchoredRule(told, start)
+        complete = replace(complete, by_day=(WeekDay(start.weekday()),))
+    return AnchoredRule(complete, start)
 
 
 def _times(rule: RecurrenceRule) -> tuple[time, ...]:
-    """At which a daily rule occurs on a day."""
+    """Return the times of day of a daily rule."""
     moments = itertools.product(rule.by_hour, rule.by_minute, rule.by_second)
     found = tuple(time(*each) for each in sorted(moments))
     places = {each - 1 if each > 0 else len(found) + each for each in rule.by_set_pos}
@@ -176,7 +143,7 @@ def _times(rule: RecurrenceRule) -> tuple[time, ...]:
 
 
 def _anchor(rule: RecurrenceRule, start: datetime, begin: datetime) -> datetime:
-    """The beginning of the last period of a rule that began before a time, or of its first one."""
+    """Return the beginning of the last period before a time, or of the first one."""
     first = _period(rule, start)
     at = _period(rule, begin)
     if rule.freq is Freq.YEARLY:
@@ -191,7 +158,7 @@ def _anchor(rule: RecurrenceRule, start: datetime, begin: datetime) -> datetime:
 
 
 def _period(rule: RecurrenceRule, local: datetime) -> datetime:
-    """The beginning of the period that a time is in."""
+    """Return the beginning of the period that contains a time."""
     day = local.replace(hour=0, minute=0, second=0, microsecond=0)
     if rule.freq is Freq.YEARLY:
         return day.replace(month=1, day=1)

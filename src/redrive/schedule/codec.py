@@ -1,9 +1,8 @@
-"""Refresh policies as JSON-able data, and back. PURE.
+"""Refresh policies as JSON-able data. PURE.
 
-The database keeps this form. Everything is written, defaults included, so that a stored policy means the same after an
+The database keeps this form. All fields are written, defaults included, so that a stored policy means the same after an
 upgrade that changes a default; therefore every key is required when it is read. Spans are seconds, exact to the
-microsecond. Times of a schedule are naive, on the wall clock of its place; rules are RFC 5545 and crons are as they
-were written::
+microsecond. Times of a schedule are naive, on its wall clock; rules are RFC 5545, and crons are as written::
 
     {"version": 1, "schedule": {"start": "2001-01-01T00:00:00", "rules": ["FREQ=HOURLY;INTERVAL=2"], "crons": [],
      "times": [], "except_times": [], "tz": "UTC", "gap": "shift"}, "timeout": 600.0, "delays": [0.0, 60.0], ...,
@@ -21,8 +20,6 @@ from redrive.schedule.cron import CronExpression
 from redrive.schedule.options import Action, PolicyFields
 from redrive.schedule.rule import RecurrenceRule
 from redrive.schedule.schedule import Schedule
-
-__all__ = ["VERSION", "from_dict", "to_dict"]
 
 VERSION = 1
 
@@ -49,12 +46,7 @@ def to_dict(policy: PolicyFields) -> dict[str, Any]:
 
 
 def from_dict(data: object, make: Callable[..., P]) -> P:
-    """See `redrive.schedule.RefreshPolicy.from_dict`.
-
-    Args:
-        data: what was read.
-        make: builds a policy from its fields.
-    """
+    """See `redrive.schedule.RefreshPolicy.from_dict`; ``make`` builds a policy from its fields."""
     version = _mapping(data, "policy").get("version")
     if type(version) is not int or version != VERSION:
         raise ScheduleError(f"policy.version: {version!r} is not {VERSION}, the only version that is known here")

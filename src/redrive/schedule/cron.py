@@ -27,9 +27,10 @@ from __future__ import annotations
 import heapq
 import itertools
 import re
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Final
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
@@ -37,9 +38,7 @@ from cronsim import CronSim, CronSimError
 from redrive.errors import ScheduleError
 from redrive.schedule.timezone import aware, changes, instant, instants, wall
 
-__all__ = ["CronExpression"]
-
-_NAMED = {
+_NAMED: Final[Mapping[str, str]] = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
     "@midnight": "0 0 * * *",
@@ -52,7 +51,11 @@ _DAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 _SHORT = re.compile(r"([0-9]+)\s*([smh])", re.IGNORECASE)
 _MOST_DIGITS = 4
 _LONG_NUMBER = re.compile(r"[0-9]{5}")
-_SHORTHANDS = {"s": ("*/{} * * * * *", 60), "m": ("0 */{} * * * *", 60), "h": ("0 0 */{} * * *", 24)}
+_SHORTHANDS: Final[Mapping[str, tuple[str, int]]] = {
+    "s": ("*/{} * * * * *", 60),
+    "m": ("0 */{} * * * *", 60),
+    "h": ("0 0 */{} * * *", 24),
+}
 _YEARS = range(1970, 2100)
 _YEAR = re.compile(r"[0-9]{4}")
 _YEAR_TERM = re.compile(r"(\*|[0-9]{4}(?:-[0-9]{4})?)(?:/([0-9]+))?")
@@ -65,12 +68,12 @@ _SOME_DAY = datetime(2000, 1, 1)  # noqa: DTZ001 - naive is the wall clock
 
 @dataclass(frozen=True, slots=True)
 class CronExpression:
-    """A cron expression that was read.
+    """A parsed cron expression.
 
     Attributes:
-        text: as it was written.
+        text: as written.
         fields: seconds, minutes, hours, days of the month, months, days of the week.
-        years: in which it occurs; None means in all.
+        years: the years in which it occurs; None means all.
     """
 
     text: str
@@ -79,16 +82,10 @@ class CronExpression:
 
     @classmethod
     def parse(cls, text: str) -> CronExpression:
-        """Read an expression.
-
-        Args:
-            text: in one of the forms above.
-
-        Returns:
-            The expression.
+        """Parse an expression in one of the forms above.
 
         Raises:
-            ScheduleError: it is none, or can never occur.
+            ScheduleError: the text is not valid, or can never occur.
         """
         if _LONG_NUMBER.search(text):
             raise _wrong(text, f"no number has more than {_MOST_DIGITS} digits")
@@ -106,28 +103,28 @@ class CronExpression:
         return found
 
     def __str__(self) -> str:
-        """As it was written."""
+        """Return the expression as written."""
         return self.text
 
     @property
     def is_elapsed(self) -> bool:
-        """Does it count real time when clocks are changed?"""
+        """Return True if it counts elapsed time when clocks are changed."""
         return self.fields[1].startswith("*") or self.fields[2].startswith("*")
 
     def since(
         self, at: datetime, place: ZoneInfo, *, without: frozenset[datetime] = frozenset()
     ) -> Generator[datetime, None, None]:
-        """Yield the occurrences from an instant on.
+        """Yield the occurrences from an instant on, that instant included.
 
         Args:
-            at: aware; one at this very instant belongs to them.
-            place: whose wall clock the fields mean.
-            without: times on the wall clock that do not exist, naive; one that would be made up for is left out.
+            at: aware.
+            place: the time zone of the fields.
+            without: excluded wall-clock times in gaps, naive.
 
         Yields:
             Instants in UTC, strictly increasing.
         """
-        # A change of the clock nearby maps times to instants in another order; so the walk begins as much earlier.
+        # A nearby clock change maps times to instants in another order, so the search begins earlier by as much.
         begin = wall(aware("at", at), place) - changes(at, place) - timedelta.resolution
         found = self._elapsed(begin, place) if self.is_elapsed else self._daily(begin, place, without)
         last = at - timedelta.resolution
@@ -137,7 +134,7 @@ class CronExpression:
                 yield each
 
     def _elapsed(self, begin: datetime, place: ZoneInfo) -> Iterator[datetime]:
-        repeated: list[datetime] = []  # second instants of times that exist twice
+        repeated: list[datetime] = []  # the second instants of times in a fold
         for local in self._walk(begin):
             found = instants(local, place)
             while found and repeated and repeated[0] < found[0]:
@@ -160,7 +157,8 @@ class CronExpression:
             raise _never(self.text)
 
     def _refused(self, message: str) -> ScheduleError:
-        """Cronsim names the field that it cannot read; or that of the days, if no such month has such a day."""
+        """Return the error for a message of cronsim."""
+        # cronsim names the field that it cannot read, or that of the days if no such month has such a day.
         place = next(number for number, name in enumerate(_CALLED) if message.endswith(name))
         alone = ["*"] * len(self.fields)
         alone[place] = self.fields[place]
@@ -171,7 +169,7 @@ class CronExpression:
         return _never(self.text)
 
     def _walk(self, local: datetime) -> Iterator[datetime]:
-        """The occurrences later than a time, in its own kind of time."""
+        """Return the occurrences later than a time, in the same kind of time."""
         if self.years is None:
             return CronSim(" ".join(self.fields), local)
         return itertools.chain.from_iterable(self._walk_year(each, local) for each in sorted(self.years))
@@ -191,7 +189,7 @@ def _wrong(text: str, why: str) -> ScheduleError:
 
 
 def _written_out(text: str) -> str:
-    """The fields that a short form stands for."""
+    """Return the fields that a short form stands for."""
     bare = text.strip()
     if bare.startswith("@"):
         if bare.lower() not in _NAMED:
@@ -227,12 +225,12 @@ def _read_years(field: str, text: str) -> frozenset[int] | None:
 
 
 def _stepped_day(term: str) -> str:
-    """Write the end of a stepped day of the week: cronsim goes on to a Sunday that is 7, FTL to Saturday."""
+    """Write the end of a stepped day of the week, which is Saturday: cronsim would include a Sunday as 7."""
     return _STEPPED_DAY.sub(r"\1-6/\2", term) if _STEPPED_DAY.fullmatch(term) else term
 
 
 def _after_gap(local: datetime, place: ZoneInfo) -> datetime:
-    """The instant of a time on the wall clock; the first one after the gap for one that does not exist."""
+    """Return the instant of a wall-clock time; the first instant after the gap for a time that does not exist."""
     found = instant(local, place)
     assert found is not None  # noqa: S101 - a gap is shifted
     if wall(found, place) == local:

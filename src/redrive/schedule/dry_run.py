@@ -1,8 +1,4 @@
-"""What a refresh policy does when its attempts come to this and that: the same moves, made one after the other. PURE.
-
-A picture of a policy cannot differ from what happens, because it is drawn from what would: `dry_run` makes the moves of
-`redrive.schedule.refresh` with a clock that jumps from one to the next.
-"""
+"""A dry run of a refresh policy: the transitions of `redrive.schedule.refresh` in sequence, in virtual time. PURE."""
 
 from __future__ import annotations
 
@@ -16,11 +12,9 @@ from redrive.schedule.member import member
 from redrive.schedule.policy import RefreshPolicy
 from redrive.schedule.state import RefreshOutcome, RefreshState, RefreshTransition
 
-__all__ = ["AttemptEnd", "DryRun", "SimulatedAnswer", "SimulatedAttempt", "dry_run"]
-
 
 class AttemptEnd(StrEnum):
-    """What an attempt comes to."""
+    """The end of a simulated attempt."""
 
     SUCCESS = "success"
     FAILURE = "failure"
@@ -29,12 +23,7 @@ class AttemptEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SimulatedAnswer:
-    """What an attempt comes to, and when.
-
-    Attributes:
-        ending: what it comes to.
-        after: how long after its start; an answer that is later than the deadline is a timeout.
-    """
+    """The end of an attempt, and its time after the start; one after the deadline becomes a timeout."""
 
     ending: AttemptEnd
     after: timedelta = timedelta(0)
@@ -45,15 +34,12 @@ class SimulatedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedAttempt:
-    """An attempt that was played.
+    """A simulated attempt.
 
     Attributes:
         number: its number in its cycle, from 1.
-        is_planned: was it started at an occurrence of the schedule?
-        began: when.
-        ended: when.
-        ending: what it came to.
-        outcome: what that led to.
+        is_planned: True if it started at an occurrence of the schedule.
+        outcome: the outcome of the transition at its end.
     """
 
     number: int
@@ -66,12 +52,12 @@ class SimulatedAttempt:
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """What a policy did.
+    """The result of a dry run.
 
     Attributes:
         attempts: in their order.
         slots: the occurrences of the schedule from the first attempt to the end.
-        state: where it stands in the end.
+        state: the final state.
     """
 
     attempts: tuple[SimulatedAttempt, ...]
@@ -80,16 +66,13 @@ class DryRun:
 
 
 def dry_run(policy: RefreshPolicy, answers: Iterable[SimulatedAnswer], *, start: datetime) -> DryRun:
-    """Play a policy.
+    """Simulate a policy.
 
     Args:
-        policy: which.
-        answers: what its attempts come to, one after the other. It ends with them, or when nothing is started any more.
+        policy: the policy.
+        answers: the end of each attempt in turn. The run ends with them, or when no attempt starts any more.
         start: the beginning, aware: the first attempt is at the first occurrence from then on, or at once if there is
             no schedule.
-
-    Returns:
-        What it did.
     """
     state = refresh.update(policy, RefreshState(), now=start, at_once=policy.schedule is None).state
     attempts: list[SimulatedAttempt] = []
@@ -134,4 +117,4 @@ def _slots(policy: RefreshPolicy, attempts: list[SimulatedAttempt], state: Refre
 
 
 MOST = 200
-"""Occurrences that are listed at most."""
+"""Maximum number of occurrences in a result."""

@@ -1,7 +1,7 @@
-"""What a refresh waits for: the next planned one, a retry before it, or nothing any more. PURE.
+"""The effect of a failure: a retry, the next planned refresh, or giving up. PURE.
 
-The part of `redrive.schedule.refresh` that decides; the rules and their reasons stand there. Its moves ask here what
-becomes of a state, at an instant that is not always the present: a timeout fails at its deadline.
+The rules are described in `redrive.schedule.refresh`. The instant is not always the present: a timeout fails at its
+deadline.
 """
 
 from __future__ import annotations
@@ -14,43 +14,22 @@ from redrive.schedule.options import Exhausted, Strategy
 from redrive.schedule.policy import RefreshPolicy
 from redrive.schedule.state import Effect, RefreshOutcome, RefreshState, RefreshTransition
 
-__all__ = ["TOO_LONG", "aligned", "failed", "given_up", "is_too_long", "next_planned", "planned"]
-
 TOO_LONG = "No successful refresh for too long"
-"""Why a refresh is given up whose time is over; for the person whose data it is."""
+"""Reason shown to end users when ``give_up_after`` has passed."""
 
 NO_MORE = "No more refreshes are scheduled, and the last one failed after {} attempt(s)"
-"""Why a refresh is given up that would wait for the next planned one, but the schedule has ended."""
+"""Reason shown to end users when the retries are used up and the schedule has ended."""
 
 _NONE = timedelta(0)
 
 
 def next_planned(policy: RefreshPolicy, state: RefreshState, at: datetime) -> datetime | None:
-    """The next occurrence of the schedule.
-
-    Args:
-        policy: whose schedule.
-        state: occurrences until its last start are used up.
-        at: an instant; an occurrence at this one counts.
-
-    Returns:
-        The instant, or None where there is none any more.
-    """
+    """Return the first occurrence at an instant or later that is later than the last start; None if there is none."""
     return None if policy.schedule is None else policy.schedule.next(at, after=state.started_at)
 
 
 def planned(policy: RefreshPolicy, state: RefreshState, at: datetime, sample: float) -> RefreshState:
-    """Wait for the next planned refresh, if there is one.
-
-    Args:
-        policy: whose schedule and jitter.
-        state: where it stands.
-        at: an instant; an occurrence at this one counts.
-        sample: from 0 to 1, for jitter.
-
-    Returns:
-        The state, completed if the schedule has come to its end.
-    """
+    """Return the state waiting for the next planned refresh; completed if the schedule has ended."""
     following = next_planned(policy, state, at)
     if following is None:
         return replace(state, refresh_at=None, planned_at=None, completed=policy.schedule is not None)
@@ -60,24 +39,13 @@ def planned(policy: RefreshPolicy, state: RefreshState, at: datetime, sample: fl
 def failed(
     policy: RefreshPolicy, state: RefreshState, at: datetime, *, retry_after: timedelta | None = None, sample: float
 ) -> RefreshTransition:
-    """What a failure leads to.
-
-    Args:
-        policy: what is to be done.
-        state: of the attempt that has failed.
-        at: when.
-        retry_after: how long the other side wants to be left alone.
-        sample: from 0 to 1, for jitter.
-
-    Returns:
-        RETRY_SCHEDULED, WAITING_NEXT or GAVE_UP.
-    """
+    """Return the transition for a failure at an instant: RETRY_SCHEDULED, WAITING_NEXT or GAVE_UP."""
     if is_too_long(policy, state, at):
         return given_up(policy, state, at, TOO_LONG)
     idle = replace(state, attempt_uid=None, deadline_at=None)
-    reckoned = at - state.lag
-    # A planned refresh before the end of a hint would be too early: it is passed over.
-    begin = reckoned if not retry_after else max(reckoned, at + retry_after)
+    on_time = at - state.lag
+    # A planned refresh before the end of a hint would be too early, so it is skipped.
+    begin = on_time if not retry_after else max(on_time, at + retry_after)
     following = next_planned(policy, state, begin)
     delay = policy.delay(state.attempt_no)
     if delay is None:
@@ -89,7 +57,7 @@ def failed(
             replace(planned(policy, idle, begin, sample), attempt_no=0), RefreshOutcome.WAITING_NEXT
         )
     wait = max(delay, retry_after or _NONE)
-    chosen, is_new = aligned(policy, reckoned + wait, following)
+    chosen, is_new = aligned(policy, on_time + wait, following)
     if chosen == following:
         idle = planned(policy, idle, begin, sample)
     else:
@@ -102,13 +70,8 @@ def failed(
 def aligned(policy: RefreshPolicy, retry_at: datetime, following: datetime | None) -> tuple[datetime, bool]:
     """Choose between a retry and the next planned refresh.
 
-    Args:
-        policy: its strategy and its timeout count.
-        retry_at: when the retry would be due.
-        following: the next planned refresh; None where there is none.
-
     Returns:
-        When it is started, and whether its attempts are counted from the first then.
+        When the next attempt starts, and True if its attempts are counted from 1 then.
     """
     if following is None or policy.strategy is Strategy.UNTIL_SUCCESS:
         return retry_at, False
@@ -122,30 +85,14 @@ def aligned(policy: RefreshPolicy, retry_at: datetime, following: datetime | Non
 
 
 def is_too_long(policy: RefreshPolicy, state: RefreshState, at: datetime) -> bool:
-    """Whether nothing has succeeded for too long.
-
-    Args:
-        policy: says how long is too long.
-        state: where it stands.
-        at: an instant.
-    """
+    """Return True if no attempt has succeeded for ``give_up_after``."""
     if policy.give_up_after is None or state.failing_since is None:
         return False
     return at - state.failing_since >= policy.give_up_after
 
 
 def given_up(policy: RefreshPolicy, state: RefreshState, at: datetime, reason: str) -> RefreshTransition:
-    """Stop until an update.
-
-    Args:
-        policy: whose schedule.
-        state: where it stands.
-        at: when.
-        reason: why, for the person whose data it is.
-
-    Returns:
-        GAVE_UP.
-    """
+    """Return GAVE_UP: disabled until an update, with a reason for end users."""
     stopped = replace(
         state,
         refresh_at=None,

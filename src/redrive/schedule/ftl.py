@@ -1,15 +1,15 @@
-"""FTL's own reading of a cron pattern, error texts word for word.
+"""FTL's own reading of a cron pattern, with its error messages word for word. PURE.
 
 For programs that must agree with FTL schemas, as `redrive.policy.ftl` is for retry directives. FTL reads a pattern in
 four steps, each with errors of its own: a *lexer*; a *parser* that accepts shapes only; a *cron library* that checks
 the values of each field; and a search for an occurrence from 2020 on.
 
-What differs from redrive's own reading (`redrive.schedule.CronExpression`), always in UTC:
+Differences from redrive's own reading (`redrive.schedule.CronExpression`), always in UTC:
 
 - There are neither names nor ``@daily``, ``L`` or ``#``.
 - ``0s``, ``0m`` and ``0h`` mean midnight of each day; redrive refuses them.
 - A number with a leading zero is octal: ``010`` is 8, and ``08`` is an error.
-- A star beside other values in a list makes them all allowed, in a list of minutes even values out of range.
+- A star beside other values in a list allows all values, in a list of minutes even values out of range.
 - ``*/2`` restricts a day field: if both day fields are restricted, one of them is enough.
 - A range of days of the week that ends with Sunday, such as ``5-7``, ends with Saturday (a defect of the library).
 """
@@ -26,8 +26,6 @@ from redrive.errors import PolicyValueError, ScheduleError
 from redrive.policy.ftl import parse_duration
 from redrive.schedule.cron import CronExpression
 from redrive.schedule.timezone import zone
-
-__all__ = ["parse"]
 
 _TOKENS = re.compile(
     r"""(?P<blank>[ \t\r\n\f]+)
@@ -86,14 +84,7 @@ _ZERO: _Component = (_Step(0),)
 
 
 class _Field(NamedTuple):
-    """A field of the cron library.
-
-    Attributes:
-        name: in its messages.
-        low: the least value.
-        high: the greatest value that may be written.
-        last: where a range without an end ends.
-    """
+    """A field of the cron library; ``last`` is the end of a range without an end."""
 
     name: str
     low: int
@@ -148,16 +139,10 @@ _FIELDS = (
 
 
 def parse(text: str) -> CronExpression:
-    """Read a pattern as FTL does.
-
-    Args:
-        text: the pattern.
-
-    Returns:
-        What it means; in UTC, as all patterns of FTL.
+    """Parse a pattern as FTL does, in UTC.
 
     Raises:
-        ScheduleError: FTL refuses it, with FTL's text.
+        ScheduleError: FTL refuses the pattern; the message is FTL's.
     """
     shown, components = _Parser(_lex(text)).pattern()
     if not 5 <= len(components) <= len(_FIELDS):  # noqa: PLR2004 - as in the text

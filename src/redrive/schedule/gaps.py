@@ -1,9 +1,8 @@
-"""How far the occurrences of a schedule lie apart, and when the clocks of a place leap; for warnings. PURE.
+"""The gaps between the occurrences of a schedule, and the clock changes of a time zone; for warnings. PURE.
 
-Nobody can say in general how far apart they are: "every minute between 9 and 5 on weekdays" has gaps of a minute, of a
-night and of a weekend. Some hundred occurrences are looked at, one after the other. Where that covers a few days only,
-it is asked what comes next after each hour of a week and after each day of a year: where that is farther off than any
-gap so far, a longer one was found, without a walk through what lies between.
+Gaps cannot be computed in general: "every minute between 9 and 5 on weekdays" has gaps of a minute, of a night and of a
+weekend. The first `MOST` occurrences are listed. If they cover a few days only, the next occurrence is also computed
+after each hour of a week and after each day of a year, which finds longer gaps without listing all occurrences between.
 """
 
 from __future__ import annotations
@@ -17,10 +16,8 @@ from zoneinfo import ZoneInfo
 from redrive.schedule.schedule import Schedule
 from redrive.schedule.timezone import wall
 
-__all__ = ["Gaps", "gaps", "leaps"]
-
 MOST = 300
-"""Occurrences that are looked at one after the other."""
+"""Number of occurrences that are listed."""
 
 _HOUR, _DAY, _SECOND = timedelta(hours=1), timedelta(days=1), timedelta(seconds=1)
 _LONG = timedelta(days=800)  # two years and more, so that a yearly rule shows a gap
@@ -29,27 +26,14 @@ _LOOKS = ((_HOUR, timedelta(days=8)), (_DAY, timedelta(days=366)))
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """How far occurrences lie apart, as far as was seen.
-
-    Attributes:
-        shortest: the least.
-        longest: the most.
-    """
+    """The shortest and the longest gap that was seen."""
 
     shortest: timedelta
     longest: timedelta
 
 
 def gaps(schedule: Schedule, begin: datetime) -> Gaps | None:
-    """Find the shortest and the longest gap.
-
-    Args:
-        schedule: whose occurrences.
-        begin: aware; where to look from.
-
-    Returns:
-        What was seen; None if fewer than two occurrences are to come.
-    """
+    """Return the gaps from an instant on; None if fewer than two occurrences follow."""
     listed = list(_first(schedule, begin))
     found = [later - earlier for earlier, later in itertools.pairwise(listed)]
     if not found:
@@ -74,7 +58,7 @@ def _first(schedule: Schedule, begin: datetime) -> Iterator[datetime]:
 
 
 def _around(schedule: Schedule, at: datetime, step: timedelta, known: timedelta) -> timedelta:
-    """The gap around an instant, if it is longer than what is known, and began within the last step."""
+    """Return the gap around an instant, if it is longer than the known one and began within the last step."""
     following = schedule.next(at)
     if following is None or following - at <= known:
         return known
@@ -83,15 +67,10 @@ def _around(schedule: Schedule, at: datetime, step: timedelta, known: timedelta)
 
 
 def leaps(place: ZoneInfo, begin: datetime, years: int) -> Iterator[tuple[datetime, datetime]]:
-    """Find the nights in which clocks are advanced.
-
-    Args:
-        place: whose clocks.
-        begin: aware; where to look from.
-        years: how far.
+    """Yield the nights in which the clocks are advanced.
 
     Yields:
-        The first time of the clock that does not exist, and the first one after it that does; naive.
+        The first wall-clock time that does not exist, and the first one after it that does; naive.
     """
     for number in range(366 * years):
         before, after = begin + number * _DAY, begin + (number + 1) * _DAY
@@ -108,5 +87,5 @@ def leaps(place: ZoneInfo, begin: datetime, years: int) -> Iterator[tuple[dateti
 
 
 def _advance(place: ZoneInfo, before: datetime, after: datetime) -> timedelta:
-    """By how much clocks are advanced between two instants."""
+    """Return by how much the clocks are advanced between two instants."""
     return wall(after, place) - wall(before, place) - (after - before)

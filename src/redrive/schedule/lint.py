@@ -1,19 +1,18 @@
-"""What a person should know of a refresh policy before it is used: warnings. PURE.
+"""Warnings about refresh policies that are valid but questionable. PURE.
 
-A policy that contradicts itself is refused when it is made. This is about those that mean something, but hardly what
-was wanted: the policy of the original of seed 004 allows two hours for a refresh every two hours, so that none of its
-retries can ever be made in time.
+A contradictory policy is refused when it is made. These warnings cover policies with an improbable meaning: an example
+of the refresh-with-retry-policy document allows two hours for a refresh every two hours, so that no retry can ever fit.
 
-A warning is a sentence with the figures, and what would help. How far planned refreshes lie apart is found out by
-looking at some of them (see `redrive.schedule.gaps`); of a schedule with rare and odd gaps the figures can be wrong.
-That is why these are warnings.
+A warning is a sentence with the figures and a remedy. The figures are taken from a sample of the occurrences (see
+`redrive.schedule.gaps`) and can be wrong for schedules with rare, irregular gaps.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from redrive.schedule.english.spans import written
 from redrive.schedule.gaps import Gaps, gaps, leaps
@@ -21,35 +20,25 @@ from redrive.schedule.options import Exhausted, PolicyFields, Strategy
 from redrive.schedule.schedule import Schedule
 from redrive.schedule.timezone import Gap, instant, wall
 
-__all__ = ["LEAP_YEARS", "SOON", "lint"]
-
 LEAP_YEARS = 5
-"""Years in which planned refreshes are looked for at times that a clock leaps over. A weekly one may meet none of these
-nights in a single year."""
+"""Years searched for planned refreshes at times that do not exist. A weekly one may meet no such night in one year."""
 
 SOON = timedelta(days=30)
-"""A schedule that ends within this ends soon."""
+"""A schedule that ends within this time causes a warning."""
 
-_ALIGNING = {Strategy.ALIGN, Strategy.UNTIL_PLANNED}  # those that ask whether a retry fits
-_OVER = {
+# The strategies under which a retry has to fit.
+_ALIGNING = frozenset({Strategy.ALIGN, Strategy.UNTIL_PLANNED})
+_OVER: Final[Mapping[Strategy, str]] = {
     Strategy.ALIGN: "later retries wait for a planned refresh",
     Strategy.UNTIL_PLANNED: "the next planned refresh counts its attempts anew before all retries are made",
     Strategy.WHICHEVER_FIRST: "some retries are made at a planned refresh, and sooner",
     Strategy.UNTIL_SUCCESS: "planned refreshes are left out meanwhile",
 }
-"""What becomes of a chain of retries that is longer than the gap between two planned refreshes."""
+"""The effect of a chain of retries that is longer than the gap between two planned refreshes."""
 
 
 def lint(policy: PolicyFields, now: datetime | None) -> tuple[str, ...]:
-    """Find what is hardly meant.
-
-    Args:
-        policy: which.
-        now: the present instant, aware; None leaves out what depends on it.
-
-    Returns:
-        The warnings, each a sentence or two.
-    """
+    """Return the warnings about a policy; without ``now`` those that depend on it are left out."""
     schedule = policy.schedule
     if schedule is None:
         return (*_endless(policy, None), *_contradictory(policy))
@@ -100,7 +89,7 @@ def _is_overlong(policy: PolicyFields, found: Gaps) -> bool:
 
 
 def _chain(policy: PolicyFields) -> timedelta:
-    """How long it takes if each attempt times out."""
+    """Return how long all attempts take if each one times out."""
     return sum(policy.delays, policy.timeout * (len(policy.delays) + 1))
 
 
@@ -119,7 +108,7 @@ def _endless(policy: PolicyFields, found: Gaps | None) -> Iterator[str]:
 
 
 def _contradictory(policy: PolicyFields) -> Iterator[str]:
-    """Endings of which one comes long before the other, or at the first failure."""
+    """Warn about two endings of which one comes long before the other, or at the first failure."""
     if policy.on_exhausted is not Exhausted.GIVE_UP or policy.repeat_last:
         return
     count = len(policy.delays) + 1
@@ -140,7 +129,7 @@ def _contradictory(policy: PolicyFields) -> Iterator[str]:
 
 
 def _leapt_over(schedule: Schedule, now: datetime) -> Iterator[str]:
-    """Planned refreshes at times that do not exist in the nights in which a clock is advanced."""
+    """Warn about planned refreshes at times that do not exist in nights in which the clock is advanced."""
     clock = _by_the_clock(schedule)
     if clock is None:
         return
@@ -161,7 +150,7 @@ def _leapt_over(schedule: Schedule, now: datetime) -> Iterator[str]:
 
 
 def _by_the_clock(schedule: Schedule) -> Schedule | None:
-    """What of a schedule follows the wall clock, on one that never leaps."""
+    """Return the part of a schedule that follows the wall clock, in UTC, where no time is left out."""
     rules = tuple(each for each in schedule.rules if not each.freq.is_elapsed)
     crons = tuple(each for each in schedule.crons if not each.is_elapsed)
     if not (rules or crons or schedule.times):

@@ -1,4 +1,4 @@
-"""The words in which a refresh policy is said."""
+"""The enumerations and actions of refresh policies. PURE."""
 
 from __future__ import annotations
 
@@ -11,24 +11,15 @@ from redrive.errors import PolicyError, ScheduleError
 from redrive.policy.duration import Duration, parse_duration
 from redrive.schedule.schedule import Schedule
 
-__all__ = ["LONGEST", "Action", "Exhausted", "PolicyFields", "Strategy", "read_span", "usual_ending"]
-
 LONGEST = timedelta(days=36_525)
-"""A hundred years: whoever says a longer span has mistyped it, and sums of such spans leave the calendar."""
+"""A hundred years: a longer span is a typing error, and sums of such spans leave the calendar."""
 
 
 def read_span(name: str, value: Duration) -> timedelta:
-    """Read a span of time.
-
-    Args:
-        name: of the argument, for the message.
-        value: a ``timedelta``, seconds as a number, or text such as ``"1h30m"``.
-
-    Returns:
-        The span; a negative ``timedelta`` is left to the caller.
+    """Return a span given as a ``timedelta``, as seconds or as text such as ``"1h30m"``; it may be negative.
 
     Raises:
-        ScheduleError: it is none.
+        ScheduleError: the value is not a span.
     """
     if isinstance(value, timedelta):
         return value
@@ -39,43 +30,43 @@ def read_span(name: str, value: Duration) -> timedelta:
 
 
 class Strategy(StrEnum):
-    """What becomes of a retry that does not fit before the next planned refresh."""
+    """The treatment of a retry that does not fit before the next planned refresh."""
 
     ALIGN = "retry_align_planned"
-    """The planned refresh is the retry: the schedule is kept, and attempts are counted on."""
+    """The planned refresh serves as the retry: the schedule is kept, and attempts are counted on."""
 
     UNTIL_SUCCESS = "retry_until_success"
-    """It is made when it is due; planned refreshes that it passes are left out."""
+    """The retry starts when it is due; planned refreshes that it passes are skipped."""
 
     UNTIL_PLANNED = "retry_until_planned"
-    """It is left out: the planned refresh counts its attempts from the first."""
+    """The retry is skipped: the planned refresh counts its attempts from 1."""
 
     WHICHEVER_FIRST = "whichever_first"
-    """The earlier of both, whether it fits or not."""
+    """The earlier of both starts, whether it fits or not."""
 
     PLANNED_ONLY = "planned_only"
-    """There are no retries between planned refreshes; these are the retries, also if one would fit."""
+    """Planned refreshes serve as the retries, even if a retry would fit between them."""
 
 
 class Exhausted(StrEnum):
-    """What becomes of a refresh whose retries are all used up."""
+    """What happens when all retries of a refresh are used."""
 
     GIVE_UP = "give_up"
     WAIT_NEXT = "wait_next"
-    """It waits for the next planned refresh, which counts its attempts from the first."""
+    """The refresh waits for the next planned one, which counts its attempts from 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What a policy wants done when it gives up. redrive hands it on; what it means is the user's affair.
+    """An action that a policy asks for when it gives up; the application carries it out.
 
     Attributes:
-        name: ``disable``, ``email``, ``mark``, ``panic``.
-        to: whom to write to, or what to mark.
-        text: what to say.
+        name: ``disable``, ``email``, ``mark``, ``notify``, ``panic``.
+        to: the recipient, or what to mark.
+        text: the message.
 
     Raises:
-        ScheduleError: of this name there is no action, or something is missing.
+        ScheduleError: the action is unknown, or a field is missing.
     """
 
     name: str
@@ -97,72 +88,65 @@ class Action:
 
 
 def _is_text(value: object) -> bool:
-    """Return whether a value is a text without half surrogate pairs, which UTF-8 does not have."""
+    """Return True for a text without lone surrogates, which UTF-8 cannot encode."""
     return isinstance(value, str) and value == value.encode("utf-8", "replace").decode()
 
 
 class PolicyFields(Protocol):
-    """What a refresh policy says. `redrive.schedule.RefreshPolicy` does; this is for what it is itself made of."""
+    """The fields of `redrive.schedule.RefreshPolicy`, for the modules that it imports itself."""
 
     @property
     def schedule(self) -> Schedule | None:
-        """The planned refreshes."""
+        """Return the planned refreshes."""
         ...
 
     @property
     def timeout(self) -> timedelta:
-        """How long one attempt may take."""
+        """Return the time limit of one attempt."""
         ...
 
     @property
     def delays(self) -> tuple[timedelta, ...]:
-        """Before each retry."""
+        """Return the delay before each retry."""
         ...
 
     @property
     def repeat_last(self) -> bool:
-        """Whether the last delay is repeated for ever."""
+        """Return True if the last delay is repeated without end."""
         ...
 
     @property
     def strategy(self) -> Strategy:
-        """What becomes of a retry that does not fit."""
+        """Return the treatment of a retry that does not fit."""
         ...
 
     @property
     def on_exhausted(self) -> Exhausted | None:
-        """What becomes of it when all retries are used up."""
+        """Return what happens when all retries are used."""
         ...
 
     @property
     def give_up_after(self) -> timedelta | None:
-        """How long it may go on failing."""
+        """Return how long the refresh may fail."""
         ...
 
     @property
     def catch_up(self) -> timedelta | None:
-        """How late a planned refresh may be started."""
+        """Return how late a planned refresh may start."""
         ...
 
     @property
     def jitter(self) -> timedelta:
-        """Over how long planned refreshes are spread."""
+        """Return the maximum random delay of planned refreshes."""
         ...
 
     @property
     def on_give_up(self) -> tuple[Action, ...]:
-        """What is wanted done then."""
+        """Return the actions when it is given up."""
         ...
 
 
 def usual_ending(policy: PolicyFields) -> Exhausted:
-    """Return what becomes of a refresh whose retries are used up if its policy does not name it.
-
-    A limit in time is the end that its author has chosen: until then it waits for the next planned refresh after the
-    last retry.
-
-    Args:
-        policy: its schedule and its limits count.
-    """
+    """Return the default of ``on_exhausted``: a policy with a time limit and a schedule goes on until that limit."""
     is_limited = policy.give_up_after is not None and policy.schedule is not None and not policy.repeat_last
     return Exhausted.WAIT_NEXT if is_limited else Exhausted.GIVE_UP

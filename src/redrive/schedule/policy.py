@@ -1,4 +1,4 @@
-"""What is to be done to keep something fresh, as a value; see `redrive.schedule.refresh`."""
+"""The refresh policy. PURE."""
 
 from __future__ import annotations
 
@@ -16,30 +16,29 @@ from redrive.schedule.options import LONGEST, Action, Exhausted, Strategy, read_
 from redrive.schedule.schedule import Schedule
 from redrive.schedule.timezone import aware
 
-__all__ = ["RefreshPolicy"]
-
 _NONE = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshPolicy:
-    """When something is refreshed, how often it is tried, and when that ends.
+    """When a refresh runs, how often it is retried, and when it is given up.
 
-    Spans may be given as a ``timedelta``, as seconds, or as text such as ``"1h30m"``; they are kept as a ``timedelta``.
+    Spans may be a ``timedelta``, seconds, or text such as ``"1h30m"``; they are kept as a ``timedelta``.
 
     Attributes:
-        schedule: the planned refreshes; None for one that only people start.
-        timeout: how long one attempt may take.
-        delays: before each retry; so many delays, so many retries.
-        repeat_last: go on with the last delay for ever?
-        strategy: what becomes of a retry that does not fit before the next planned refresh: a `Strategy`, or its value.
-        on_exhausted: what becomes of it when all retries are used up: an `Exhausted`, or its value. By default it waits
-            for the next planned refresh if ``give_up_after`` limits the time and there is a schedule, and gives up
+        schedule: the planned refreshes; None for a refresh that only users start.
+        timeout: time limit of one attempt.
+        delays: the delay before each retry; their number is the number of retries.
+        repeat_last: True to continue with the last delay without end.
+        strategy: the treatment of a retry that does not fit before the next planned refresh: a `Strategy`, or its
+            value.
+        on_exhausted: what happens when all retries are used: an `Exhausted`, or its value. By default the refresh waits
+            for the next planned one if ``give_up_after`` limits the time and there is a schedule, and gives up
             otherwise. After construction the field is never None.
-        give_up_after: how long it may go on failing, from the first start that failed; None means no limit in time.
-        catch_up: how late a planned refresh may be started; None means however late, once.
-        jitter: planned refreshes start up to this much later, so that not all start at once; those that are late, too.
-        on_give_up: what is wanted done then.
+        give_up_after: how long it may fail, from the first start that failed; None means no limit.
+        catch_up: how late a planned refresh may start; None means without limit, once.
+        jitter: maximum random delay of planned refreshes, those that are late included.
+        on_give_up: the actions when it is given up.
 
     Raises:
         ScheduleError: a span is negative or longer than a hundred years, a strategy or an ending is not known, or the
@@ -61,8 +60,8 @@ class RefreshPolicy:
         self._read_spans()
         self._check_types()
         object.__setattr__(self, "strategy", member(Strategy, "strategy", self.strategy))
-        said = usual_ending(self) if self.on_exhausted is None else self.on_exhausted
-        object.__setattr__(self, "on_exhausted", member(Exhausted, "on_exhausted", said))
+        ending = usual_ending(self) if self.on_exhausted is None else self.on_exhausted
+        object.__setattr__(self, "on_exhausted", member(Exhausted, "on_exhausted", ending))
         if self.timeout <= _NONE:
             raise ScheduleError(f"timeout={self.timeout}: the timeout must be positive")
         spans = (*self.delays, self.jitter, self.catch_up or _NONE)
@@ -81,7 +80,7 @@ class RefreshPolicy:
             raise ScheduleError("on_exhausted='wait_next': retries that go on for ever are never exhausted")
 
     def _check_types(self) -> None:
-        """Refuse what would be found out only when the policy is written or stored."""
+        """Refuse wrong types now, not when the policy is written or stored."""
         if not isinstance(self.repeat_last, bool):
             raise ScheduleError(f"repeat_last={self.repeat_last!r}: write True or False")
         if self.schedule is not None and not isinstance(self.schedule, Schedule):
@@ -92,7 +91,7 @@ class RefreshPolicy:
         object.__setattr__(self, "on_give_up", tuple(actions))
 
     def _read_spans(self) -> None:
-        """Read spans that are given as seconds or as text."""
+        """Convert spans that are given as seconds or as text."""
         for name in ("timeout", "give_up_after", "catch_up", "jitter"):
             value = getattr(self, name)
             if value is not None or name in {"timeout", "jitter"}:
@@ -102,71 +101,61 @@ class RefreshPolicy:
         object.__setattr__(self, "delays", tuple(read_span("delays", each) for each in self.delays))
 
     def delay(self, failures: int) -> timedelta | None:
-        """How long to wait after a failure.
+        """Return the delay after a failure.
 
         Args:
-            failures: how many attempts of this cycle have failed, from 1.
+            failures: number of failed attempts in this cycle, from 1.
 
         Returns:
-            The delay before the next attempt, or None if there is none.
+            The delay before the next attempt, or None if there is no retry.
         """
         if failures <= len(self.delays):
             return self.delays[failures - 1]
         return self.delays[-1] if self.repeat_last else None
 
     def lint(self, *, now: datetime | None = None) -> tuple[str, ...]:
-        """Find what is allowed, but hardly meant: that no retry can ever fit, or that nothing ever ends it.
+        """Return warnings about a policy that is valid but questionable, such as retries that can never fit.
 
         Args:
-            now: the present instant, aware. Without it nothing is said of the end of the schedule, and of nights in
-                which clocks are advanced.
+            now: the present instant, aware. Without it the end of the schedule and clock changes are not checked.
 
         Returns:
-            Warnings, each a sentence or two, with the figures and what would help.
+            Warnings, each a sentence or two, with the figures and a remedy.
         """
         return lint(self, None if now is None else aware("now", now))
 
     @classmethod
     def parse(cls, text: str, *, start: datetime | None = None) -> RefreshPolicy:
-        """Read a policy that is written in English; the grammar stands in the reference.
+        """Parse a policy written in English; the reference describes the grammar.
 
         Args:
-            text: sentences, one on each line or with semicolons between them, also as a list.
-            start: from when a schedule counts that does not say it ("every two weeks"), naive; by default from a Monday
-                long ago, so that a program means the same after each deployment. Give the midnight of the day of
-                saving for what a person has typed in.
-
-        Returns:
-            The policy.
+            text: sentences, one on each line or separated by semicolons, also as a list.
+            start: the start of a schedule that does not name one ("every two weeks"), naive; by default a Monday long
+                ago, so that a program means the same after each deployment. For text that a user has typed, pass the
+                midnight of the day on which it is saved.
 
         Raises:
-            ScheduleSyntaxError: something is not understood, with its line and its column.
+            ScheduleSyntaxError: a part is not understood; the error has the line and the column.
         """
         return read.parse(text, cls, start=start)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the policy as JSON-able data, all of it, defaults included.
+        """Return the policy as JSON-able data, defaults included.
 
         Returns:
-            What `from_dict` reads as an equal policy, in every later version too.
+            Data that `from_dict` reads as an equal policy, in every later version too.
         """
         return codec.to_dict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> RefreshPolicy:
-        """Build a policy from what `to_dict` has returned.
-
-        Args:
-            data: as it was decoded from JSON.
-
-        Returns:
-            The policy.
+        """Build a policy from the data that `to_dict` returned.
 
         Raises:
-            ScheduleError: a key is missing or not known, or a value is wrong; the message names the key.
+            ScheduleError: a key is missing or unknown, or a value is wrong; the message names the key.
         """
         return codec.from_dict(data, cls)
 
     def __str__(self) -> str:
-        """Return the policy in English; reading it gives an equal policy."""
+        """Return the policy in English; parsing it gives an equal policy."""
         return write.text(self)

@@ -1,68 +1,64 @@
-"""Things that must stay fresh: planned refreshes, retries between them, and the decision to give up (seed 004). PURE.
+"""The transitions of a refresh: planned refreshes, retries between them, and giving up. PURE.
 
-A *refresh* is started at the occurrences of a schedule. If it fails it is tried again between them, after a list of
-delays, and when it has failed for too long somebody is told and it stops until its subject is changed. The two plans,
-that of the schedule and that of the retries, get in each other's way; how that is settled is the subject of this
-module.
+A *refresh* starts at the occurrences of a schedule. A failed attempt is retried between them, after a list of delays.
+When it has failed for too long it is given up, the user is notified, and it stays disabled until its item is updated.
+This module defines how the two plans, schedule and retries, combine; it follows the refresh-with-retry-policy document.
 
-One small value holds where a refresh stands (`RefreshState`), another what is to be done (`RefreshPolicy`). Each move
-is a function of both and of the present instant, and answers the next state: nothing here waits, stores or sends.
-Whoever carries a move out writes the state, and does what `RefreshTransition.effects` says, in one transaction::
+Each transition is a function of the policy, the state and the present instant, and returns the next state. The caller
+writes the state and carries out `RefreshTransition.effects` in one transaction::
 
-    move = refresh.failure(policy, state, now=now, uid=uid)
+    transition = refresh.failure(policy, state, now=now, uid=uid)
 
 ===========  =======================================================================================================
-move         when
+transition   when
 ===========  =======================================================================================================
-`start`      it is due: nothing else runs, it is neither disabled nor paused
-`trigger`    somebody wants it now; a running attempt is superseded, and the new one takes its number
-`begun`      a worker has taken the attempt from a queue: the time allowed counts from now
-`wait`       the deadline has come, and no worker has taken the attempt yet
-`success`    the attempt has answered
-`failure`    the attempt has answered
-`sweep`      now and then: an attempt whose deadline has passed has failed, at its deadline
-`update`     its subject was changed by a person: it is enabled, and all that was counted is forgotten
-`pause`      nothing is started until `resume`
-`replan`     its policy was replaced by another one
-`set_back`   the clock was set back: what was reckoned from instants that are to come again is reckoned anew
+`start`      the refresh is due, no attempt runs, and it is neither disabled nor paused
+`trigger`    a user starts it now; a running attempt is superseded, and the new one takes its number
+`begun`      a worker has claimed the attempt: the time limit counts from now
+`wait`       the deadline has come, and no worker has claimed the attempt yet
+`success`    the attempt succeeded
+`failure`    the attempt failed
+`sweep`      periodically: an attempt past its deadline has failed, at its deadline
+`update`     a user changed the item: it is enabled, and all counters are reset
+`pause`      no attempt starts until `resume`
+`replan`     the policy was replaced
+`set_back`   the clock was set back: times computed from instants that will come again are computed anew
 ===========  =======================================================================================================
 
-**The attempt's token.** Each start draws a new one; an answer with another one is stale, and changes nothing. So a
-running attempt is cancelled by replacing its token, and late, double and superseded answers are one case.
+**Token.** Each start draws a new token. A result with another token is stale and changes nothing. Replacing the token
+cancels a running attempt, so late, double and superseded results are one case.
 
-**One rule for slots.** The next planned refresh is the first occurrence at this instant or later that is also later
-than the last start: a start uses up what was due until then. With "at or later" alone a refresh that ends in the
-second in which it began would begin again; with "later" alone one that ends just at the next occurrence would lose it.
+**Next planned refresh.** It is the first occurrence at this instant or later that is also later than the last start.
+With "at or later" alone, a refresh that ends in the second in which it started would start again; with "later" alone,
+one that ends exactly at the next occurrence would skip it.
 
-**One rule for timeouts.** Logically a timeout happens at the deadline, however late the sweep comes. And ``refresh_at``
-after a start is what such a timeout would give. So a late sweep, a restart or a crash between both changes nothing. A
-failure without a hint that is answered up to `TOLERANCE` after the deadline is such a timeout too.
+**Timeout.** Logically a timeout happens at the deadline, however late the sweep is. ``refresh_at`` after a start is
+what such a timeout would lead to, so a late sweep or a crash changes nothing. A failure without a hint up to
+`TOLERANCE` after the deadline counts as that timeout.
 
-**Retry or planned refresh.** A retry *fits* if it would end, timeout included, by the next planned refresh; ending just
-then fits. `Strategy` says what becomes of one that does not.
+**Retry or planned refresh.** A retry *fits* if it would end, timeout included, by the next planned refresh. `Strategy`
+decides about one that does not.
 
-**Exhausted is a fact, giving up a decision.** When all retries are used up a policy gives up, or waits for the next
-planned refresh and counts anew. Beside that it gives up when nothing has succeeded for too long, reckoned from the
-first start of the failing streak: a monthly refresh is not given up in its second month before it was tried (a defect
-of the original).
+**Giving up.** When all retries are used, a policy gives up or waits for the next planned refresh and counts anew. It
+also gives up when no attempt has succeeded for too long, counted from the first start of the failing streak, so that a
+monthly refresh is not given up before its second attempt.
 
-**Late, all at once.** After a downtime each refresh that was planned meanwhile is due, once, and all of them at the
-same instant. `RefreshPolicy.catch_up` says how late is too late. The others are spread over the jitter of their policy,
-as they would have been in time: a start that comes later than jitter allows is put off, once. That it was put off can
-be seen from ``refresh_at``, which lies later than jitter could have put it.
+**Catch-up.** After a downtime every refresh that was planned in between is due once, all at the same instant.
+`RefreshPolicy.catch_up` limits how late it may start. The others are spread over the jitter of their policy: a start
+that is later than jitter allows is postponed, once. ``refresh_at`` then lies later than jitter could have put it, which
+marks it as postponed.
 
-**Reckoned from the due time.** Attempts start a little later than they are due: a look for due ones takes up to a
-second, and a queue takes time. If that counted, a retry that fits to the second in the plan would not fit in practice,
-and a timeout would pass the planned refresh that it should meet. So what follows from a failure is reckoned as if each
-start had been on time, as long as a chain of attempts is no more than `TOLERANCE` behind (and its jitter, if it has
-any), and no other planned refresh has passed. Beyond that it is reckoned from the real start. Nothing is started
-earlier for this: a delay counts from the real failure. A success is reckoned from its real end.
+**Lag.** Attempts start a little later than they are due, because of polling and queues. If that counted, a retry that
+fits exactly would not fit in practice. So the consequences of a failure are computed as if each start had been on time,
+as long as a chain of attempts is at most `TOLERANCE` (and its jitter) behind and no other planned refresh has passed;
+beyond that, from the real start. Delays count from the real failure, and success from its real end, so no attempt
+starts early.
 
-**Queued, and begun.** Where a queue lies between the start and the work, the time allowed counts from the moment at
-which a worker begins (`begun`); until then no deadline applies (`wait`).
+**Queue.** If a queue lies between start and work, the time limit counts from the claim (`begun`); until then no
+deadline applies (`wait`).
 
-At one instant answers come first, then sweeps, then starts. A clock that went back is taken to stand still within one
-move; `set_back` says what becomes of a state that waits for an instant far ahead because of it.
+At one instant results come first, then sweeps, then starts. A clock that went back counts as standing still within one
+transition; `set_back` handles states that wait for an instant far ahead because of it.
 """
 
 from __future__ import annotations
@@ -107,23 +103,24 @@ __all__ = [
     "wait",
 ]
 
+
 # ------------------------------------------------------------------------------------------------------------ answering
 
 
 def success(
     policy: RefreshPolicy, state: RefreshState, *, now: datetime, uid: str, sample: float = 0.0
 ) -> RefreshTransition:
-    """The attempt has succeeded.
+    """Return the transition for an attempt that succeeded.
 
     Args:
-        policy: what is to be done.
-        state: where it stands.
+        policy: of the refresh.
+        state: present state.
         now: the present instant, aware.
-        uid: the token of the attempt that answers.
-        sample: from 0 to 1, for jitter.
+        uid: the token of the attempt.
+        sample: from 0 to 1, for jitter; likewise in the other transitions.
 
     Returns:
-        SUCCEEDED, COMPLETED if nothing is planned any more, or STALE.
+        SUCCEEDED, COMPLETED if the schedule has ended, or STALE.
     """
     check(now, sample)
     if state.attempt_uid is None or state.attempt_uid != uid:
@@ -142,15 +139,15 @@ def failure(  # noqa: PLR0913 - what failed, when, and what is known of it
     retry_after: Duration | None = None,
     sample: float = 0.0,
 ) -> RefreshTransition:
-    """The attempt has failed.
+    """Return the transition for an attempt that failed.
 
     Args:
-        policy: what is to be done.
-        state: where it stands.
+        policy: of the refresh.
+        state: present state.
         now: the present instant, aware.
-        uid: the token of the attempt that answers.
-        permanent: why no further attempt can succeed, for the person whose data it is.
-        retry_after: how long the other side wants to be left alone; a retry comes no earlier.
+        uid: the token of the attempt.
+        permanent: why no further attempt can succeed, as a text for end users.
+        retry_after: the delay that the other side asked for; a lower bound for the retry.
         sample: from 0 to 1, for jitter.
 
     Returns:
@@ -164,22 +161,15 @@ def failure(  # noqa: PLR0913 - what failed, when, and what is known of it
         return given_up(policy, state, at, permanent)
     hint = None if retry_after is None else read_span("retry_after", retry_after)
     if state.deadline_at is not None and not hint and at - state.deadline_at <= TOLERANCE:
-        # The answer of a worker that has timed out by itself: it is a timeout, which happens at the deadline.
+        # The worker ended the attempt at its time limit: it is a timeout, which happens at the deadline.
         at = min(at, state.deadline_at)
     return failed(policy, state, at, retry_after=hint, sample=sample)
 
 
 def sweep(policy: RefreshPolicy, state: RefreshState, *, now: datetime, sample: float = 0.0) -> RefreshTransition:
-    """See whether an attempt has timed out, or nothing has succeeded for too long.
+    """Return the transition for an attempt past its deadline, or for a refresh that has failed for too long.
 
-    Args:
-        policy: what is to be done.
-        state: where it stands.
-        now: the present instant, aware.
-        sample: from 0 to 1, for jitter.
-
-    Returns:
-        As `failure` at the deadline; GAVE_UP; or NOTHING.
+    The result is that of `failure` at the deadline, GAVE_UP, or NOTHING.
     """
     check(now, sample)
     if state.attempt_uid is not None:
@@ -197,17 +187,14 @@ def sweep(policy: RefreshPolicy, state: RefreshState, *, now: datetime, sample: 
 def update(
     policy: RefreshPolicy, state: RefreshState, *, now: datetime, at_once: bool = True, sample: float = 0.0
 ) -> RefreshTransition:
-    """A person has changed what is refreshed: it is enabled, and begins anew. A running attempt is cancelled.
+    """Return ENABLED: the item was changed, so all counters are reset and a running attempt is cancelled.
 
     Args:
-        policy: what is to be done.
-        state: where it stands.
+        policy: of the refresh.
+        state: present state.
         now: the present instant, aware.
-        at_once: start now, or at the next planned refresh?
+        at_once: True to start now, False to wait for the next planned refresh.
         sample: from 0 to 1, for jitter.
-
-    Returns:
-        ENABLED.
     """
     check(now, sample)
     at = clamped(state, now)
@@ -219,31 +206,12 @@ def update(
 
 
 def pause(state: RefreshState) -> RefreshTransition:
-    """Start nothing until `resume`; an attempt that runs may finish.
-
-    Args:
-        state: where it stands.
-
-    Returns:
-        PAUSED.
-    """
+    """Return PAUSED: no attempt starts until `resume`; a running attempt may finish."""
     return RefreshTransition(replace(state, paused=True), RefreshOutcome.PAUSED)
 
 
 def resume(policy: RefreshPolicy, state: RefreshState, *, now: datetime, sample: float = 0.0) -> RefreshTransition:
-    """Go on. Planned refreshes that were missed meanwhile are left out; a retry that became due is made.
-
-    So is what somebody has asked for meanwhile.
-
-    Args:
-        policy: what is to be done.
-        state: where it stands.
-        now: the present instant, aware.
-        sample: from 0 to 1, for jitter.
-
-    Returns:
-        RESUMED.
-    """
+    """Return RESUMED: planned refreshes that were missed are skipped; a due retry or trigger starts now."""
     check(now, sample)
     at = clamped(state, now)
     going = replace(state, paused=False)
@@ -254,30 +222,18 @@ def resume(policy: RefreshPolicy, state: RefreshState, *, now: datetime, sample:
 
 
 def replan(policy: RefreshPolicy, state: RefreshState, *, now: datetime, sample: float = 0.0) -> RefreshTransition:
-    """The policy was replaced by another one: the program was deployed anew, or a person has chosen another schedule.
-
-    Nothing is cancelled, and nothing that is owed is lost:
+    """Return REPLANNED: the policy was replaced by a deployment or a user. No attempt and no due start is lost.
 
     =====================================  =============================================================================
-    it                                     and then
+    state                                  effect
     =====================================  =============================================================================
-    runs                                   goes on to its deadline, which stays; what a timeout would give is the new
-                                           policy's
-    waits for a retry, or was asked for    keeps its time: that was decided
-    waits for a planned refresh            waits for the next one of the new schedule
-    the same, and its time has come        keeps it: a deployment in that minute does not cost a day
-    has completed, or had no schedule      is planned again, if the new schedule has something to come
-    is disabled, or was never updated      stays so; an update begins by the new policy
+    running                                the attempt keeps its deadline; its timeout is handled by the new policy
+    waiting for a retry, or triggered      the time stays
+    waiting for a planned refresh          waits for the next one of the new schedule
+    the same, and its time has come        the time stays: a deployment in that minute does not cost a day
+    completed, or without a schedule       planned again, if the new schedule has an occurrence
+    disabled, or never updated             stays; an update begins under the new policy
     =====================================  =============================================================================
-
-    Args:
-        policy: the new one.
-        state: where it stands.
-        now: the present instant, aware.
-        sample: from 0 to 1, for jitter.
-
-    Returns:
-        REPLANNED.
     """
     check(now, sample)
     return RefreshTransition(_replanned(policy, state, clamped(state, now), sample), RefreshOutcome.REPLANNED)
@@ -299,25 +255,16 @@ def _replanned(policy: RefreshPolicy, state: RefreshState, now: datetime, sample
 
 
 def set_back(policy: RefreshPolicy, state: RefreshState, *, now: datetime, sample: float = 0.0) -> RefreshTransition:
-    """Reckon anew what the clock has left ahead of itself when it was set back.
+    """Return REPLANNED or NOTHING, after the clock was set back: compute anew what lies too far ahead.
 
-    Otherwise it would wait until the clock has caught up, perhaps for years. What happened in the meantime is taken to
-    have happened just now; a planned refresh is the next one from now on.
-
-    Args:
-        policy: what is to be done.
-        state: where it stands.
-        now: the present instant, aware, by the clock that was set back.
-        sample: from 0 to 1, for jitter.
-
-    Returns:
-        REPLANNED, or NOTHING.
+    The last start counts as having happened now, and a planned refresh is the next one from now on. Otherwise the
+    refresh would wait until the clock has caught up.
     """
     after = _not_ahead(state, now)
     latest = wait(policy, state, now=now).state.deadline_at
     if after.deadline_at is not None and latest is not None:  # an attempt in a queue has one without a late start
         after = replace(after, deadline_at=min(after.deadline_at, latest + TOLERANCE))
-    if after is not state or not state.attempts_since_success:  # else it may heed a hint, which is a lower bound
+    if after is not state or not state.attempts_since_success:  # otherwise it may follow a hint, which is a lower bound
         after = _set_back(policy, after, now, sample)
     return (
         RefreshTransition(state, RefreshOutcome.NOTHING)
@@ -339,7 +286,7 @@ def _set_back(policy: RefreshPolicy, state: RefreshState, now: datetime, sample:
 
 
 def _not_ahead(state: RefreshState, now: datetime) -> RefreshState:
-    """Return a state whose last start was no later than now; what follows from it is as much earlier."""
+    """Return the state with a last start no later than now, and the times that depend on it as much earlier."""
     if state.started_at is None or state.started_at <= now + TOLERANCE:
         return state
     ahead = state.started_at - now
@@ -354,7 +301,7 @@ def _not_ahead(state: RefreshState, now: datetime) -> RefreshState:
 
 
 def _awaiting(policy: RefreshPolicy, state: RefreshState, now: datetime, sample: float) -> RefreshState:
-    """Waiting for the next planned refresh; completed without one, so that a later schedule finds it again."""
+    """Return the state waiting for the next planned refresh, or completed, so that a later schedule plans it again."""
     waiting = planned(policy, state, now, sample)
     return replace(waiting, completed=waiting.refresh_at is None)
 

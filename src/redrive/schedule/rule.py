@@ -1,11 +1,10 @@
-"""Recurrence rules of RFC 5545 (iCalendar), read strictly.
+"""Recurrence rules of RFC 5545 (iCalendar), parsed strictly. PURE.
 
-A rule comes from a person. So whatever a rule says that could not be obeyed is an error here, with the part that is
-wrong, and not a surprise later: libraries loop for ever over ``INTERVAL=0``, and walk to the year 9999 for a thirtieth
-of February. Whether a rule ever occurs is found out by whoever puts it into a `Schedule`, since that depends on its
-start.
+Users write rules, so a rule that cannot be obeyed is an error that names the wrong part: libraries loop without end
+over ``INTERVAL=0``, and search up to the year 9999 for a thirtieth of February. `Schedule` checks whether a rule ever
+occurs, since that depends on its start.
 
-Read is the ``RRULE`` value alone, with or without its name. A start (``DTSTART``) belongs to the schedule.
+The text is the ``RRULE`` value alone, with or without its name. A start (``DTSTART``) belongs to the schedule.
 """
 
 from __future__ import annotations
@@ -15,17 +14,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
 from redrive.errors import ScheduleError
-
-__all__ = ["Freq", "RecurrenceRule", "WeekDay"]
 
 DAYS = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
 
 
 class Freq(IntEnum):
-    """How often a rule's periods follow one another, rarest first."""
+    """The frequency of a rule, the rarest first."""
 
     YEARLY = 0
     MONTHLY = 1
@@ -37,12 +34,12 @@ class Freq(IntEnum):
 
     @property
     def is_elapsed(self) -> bool:
-        """Is it counted in elapsed time, and not by the wall clock?"""
+        """Return True if the rule counts elapsed time instead of the wall clock."""
         return self >= Freq.HOURLY
 
     @property
     def most(self) -> int:
-        """Periods in a thousand years: an interval of more leaves the calendar."""
+        """Return the number of periods in a thousand years, the maximum interval."""
         return 1000 * (1, 12, 52, 366, 8784, 527_040, 31_622_400)[self]
 
 
@@ -59,7 +56,7 @@ class WeekDay:
     nth: int | None = None
 
     def __str__(self) -> str:
-        """As in a rule: ``MO``, ``-1FR``."""
+        """Return the day as in a rule: ``MO``, ``-1FR``."""
         return f"{self.nth or ''}{DAYS[self.day]}"
 
 
@@ -68,10 +65,10 @@ class RecurrenceRule:
     """A recurrence rule.
 
     Attributes:
-        freq: the kind of its periods.
-        interval: every so many periods.
-        count: how many occurrences it has; None means no end.
-        until: its last possible occurrence: aware, or naive on the wall clock of the schedule.
+        freq: the frequency.
+        interval: every n-th period.
+        count: number of occurrences; None means no end.
+        until: the last possible occurrence: aware, or naive on the wall clock of the schedule.
         by_month: months, from 1.
         by_week_no: weeks of the year, from its end if negative.
         by_year_day: days of the year, from its end if negative.
@@ -101,21 +98,15 @@ class RecurrenceRule:
 
     def __post_init__(self) -> None:
         if not isinstance(self.freq, Freq):
-            message = f"freq is a redrive.schedule.rule.Freq, not {self.freq!r}; Rule.parse reads texts"
+            message = f"freq is a redrive.schedule.rule.Freq, not {self.freq!r}; RecurrenceRule.parse reads texts"
             raise ScheduleError(message)
 
     @classmethod
     def parse(cls, text: str) -> RecurrenceRule:
-        """Read a rule.
-
-        Args:
-            text: as in iCalendar: ``FREQ=DAILY;BYHOUR=6,16``, perhaps with ``RRULE:`` before it.
-
-        Returns:
-            The rule; values that are said twice count once.
+        """Parse a rule such as ``FREQ=DAILY;BYHOUR=6,16``, perhaps after ``RRULE:``; repeated values count once.
 
         Raises:
-            ScheduleError: it is no such rule, or can never mean anything.
+            ScheduleError: the text is not a rule, or can never have a meaning.
         """
         given: dict[str, Any] = {}
         for part in _parts(text):
@@ -137,13 +128,13 @@ class RecurrenceRule:
         return rule
 
     def __str__(self) -> str:
-        """As in iCalendar, in its usual order."""
-        told = [f"FREQ={self.freq.name}"]
+        """Return the rule as in iCalendar, in the usual order."""
+        parts = [f"FREQ={self.freq.name}"]
         for each in fields(self)[1:]:
             value = getattr(self, each.name)
             if value != each.default:
-                told.append(f"{_NAMES[each.name]}={_WRITERS.get(each.name, _list)(value)}")
-        return ";".join(told)
+                parts.append(f"{_NAMES[each.name]}={_WRITERS.get(each.name, _list)(value)}")
+        return ";".join(parts)
 
 
 def _parts(text: str) -> list[str]:
@@ -180,7 +171,7 @@ def _check(rule: RecurrenceRule, text: str) -> None:
 
 
 def _most(rule: RecurrenceRule) -> int:
-    """Occurrences that a period can have."""
+    """Return the maximum number of occurrences in a period."""
     days = {Freq.YEARLY: 366, Freq.MONTHLY: 31, Freq.WEEKLY: len(rule.by_day) or 1}.get(rule.freq, 1)
     finer = (rule.by_hour, rule.by_minute, rule.by_second)[max(rule.freq - Freq.DAILY, 0) :]
     return days * math.prod(len(each) or 1 for each in finer)
@@ -240,9 +231,9 @@ _READERS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "BYSETPOS": ("by_set_pos", _numbers(1, 366, negative=True)),
     "WKST": ("week_start", DAYS.index),
 }
-_NAMES = {field: name for name, (field, _) in _READERS.items()}
+_NAMES: Final[Mapping[str, str]] = {field: name for name, (field, _) in _READERS.items()}
 
-_ALLOWED = {
+_ALLOWED: Final[Mapping[str, str]] = {
     "FREQ": f"a frequency is one of {', '.join(each.name for each in Freq)}",
     "INTERVAL": "an interval is a whole number, at least 1",
     "COUNT": "a count is a whole number, at least 1",

@@ -1,20 +1,14 @@
-"""When something is due: rules, cron expressions and single times together, on the wall clock of one place.
+"""Schedules: recurrence rules, cron expressions and single times together, on the wall clock of one time zone. PURE.
 
-A `Schedule` is the union of its parts without what it excludes. "At 6:30 AM and 4 PM" needs that: hours and minutes of
-one rule multiply, so it is two rules (RFC 5545, 3.3.10). Occurrences are instants, strictly increasing, each once, also
-where two parts meet, and in the nights in which clocks are changed (see `redrive.schedule.timezone`).
+A `Schedule` is the union of its parts less its exceptions. "At 6:30 AM and 4 PM" needs two rules, because the hours and
+minutes of one rule multiply (RFC 5545, 3.3.10). Occurrences are instants, strictly increasing, each once, also where
+two parts meet and when clocks are changed (see `redrive.schedule.timezone`).
 
-The start (``DTSTART``) is stored once, when a person says the schedule. Whoever reckons it anew at each question gets
-schedules that drift, "every two weeks" that means nothing, and counts that never end: all three are defects of the
-original of seed 004.
+The start (``DTSTART``) is stored with the schedule. Computed anew at each query, it would make "every two weeks"
+meaningless and counts endless.
 
-A question costs the same however long ago the start lies; see `redrive.schedule.calendar`. A rule that never occurs is
+A query costs the same however long ago the start lies; see `redrive.schedule.calendar`. A rule that never occurs is
 refused when the schedule is made, after a bounded search.
-
-Thousands of keys share a schedule and ask the same question within a second. So a schedule remembers its last answers:
-between the instant that was asked about and the occurrence that was found nothing occurs, hence whoever asks about an
-instant between them gets the same answer without a search. A schedule is a value nevertheless: what it remembers
-changes no answer, is no part of its comparison, and does not travel with it.
 """
 
 from __future__ import annotations
@@ -35,25 +29,22 @@ from redrive.schedule.member import member
 from redrive.schedule.rule import RecurrenceRule
 from redrive.schedule.timezone import Gap, aware, instant, instants, wall, zone
 
-__all__ = ["ANCHOR", "Schedule"]
-
 MOST = 100_000
-"""How many occurrences a rule with ``COUNT`` may have. They are counted once, when the schedule is made."""
+"""Maximum ``COUNT`` of a rule. The occurrences are counted once, when the schedule is made."""
 
 _MARGIN = timedelta(days=2)
-"""How far the wall clock of a place can be from where it was: a place may even leave out a day."""
+"""Maximum change of the wall clock of a time zone; some have skipped a whole day."""
 
 
 ANCHOR = datetime(2001, 1, 1)  # noqa: DTZ001 - naive is the wall clock
-"""Where schedules begin that say nothing of it: a Monday, at midnight, long ago. What is written in a program must mean
-the same after each deployment."""
+"""The default start: midnight of a Monday long ago, so that a program means the same after each deployment."""
 
 
 class _Source(Protocol):
-    """Something that occurs."""
+    """A source of occurrences."""
 
     def since(self, at: datetime) -> Iterator[datetime]:
-        """Instants at this one and later, in order; perhaps a few before it, or twice."""
+        """Return the occurrences from an instant on, in order; a few before it and duplicates are allowed."""
         ...
 
 
@@ -67,7 +58,7 @@ class _Local:
     without: frozenset[datetime]
 
     def since(self, at: datetime) -> Iterator[datetime]:
-        shifted: list[datetime] = []  # over a gap, and so perhaps past occurrences that follow
+        shifted: list[datetime] = []  # out of a gap, and perhaps past the occurrences that follow
         for local in self.anchored.since(_earlier(wall(at, self.place))):
             if local in self.without:
                 continue
@@ -120,11 +111,12 @@ class _Times:
         return (each for each in self.at if each >= at)
 
 
+# Thousands of keys share a schedule and send the same query within a second. No occurrence lies between a queried
+# instant and the occurrence found, so queries between them get the same answer without a search. The cache changes no
+# answer, and is not compared or pickled. It is replaced by one assignment, so concurrent threads see either the old or
+# the new answers.
 class _Answers:
-    """The last answers of a schedule: pairs of an instant that was asked about, in UTC, and what was found.
-
-    They are replaced together, by one assignment: a thread that reads meanwhile sees the old ones or the new ones.
-    """
+    """The last answers of a schedule: pairs of a queried instant, in UTC, and the occurrence found."""
 
     __slots__ = ("given",)
 
@@ -138,7 +130,7 @@ class _Answers:
         return None
 
     def keep(self, at: datetime, found: datetime) -> None:
-        # In UTC: two times of one zone are compared by the wall clock, which in a fold is wrong.
+        # In UTC, because Python compares two times of one zone by the wall clock, which is wrong in a fold.
         others = [each for each in self.given if each[1] != found]
         self.given = ((at.astimezone(UTC), found), *others[: MEMORY - 1])
 
@@ -147,23 +139,23 @@ class _Answers:
 
 
 MEMORY = 4
-"""Answers that a schedule remembers. A start asks about now and about its deadline, which may be a different answer."""
+"""Answers that a schedule keeps. A start queries now and its deadline, which may have different answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """When something is due.
+    """The times at which a job or a refresh is due.
 
     Attributes:
-        start: the beginning, naive on the wall clock of the place; rules take from it what they leave open, and count
-            every second day or third week from it.
-        rules: of RFC 5545.
-        crons: cron expressions; these have no start, and ``gap`` is not for them.
+        start: the beginning, naive on the wall clock; rules take from it what they leave open, and count intervals from
+            it.
+        rules: rules of RFC 5545.
+        crons: cron expressions; they do not use ``start`` and ``gap``.
         times: more times, naive on the wall clock (``RDATE``).
-        except_times: times at which nothing is due after all, naive on the wall clock (``EXDATE``). One that the clock
-            leaps over excludes what is made up for it, and not what is due anyway at the instant that stands for it.
-        tz: the place, by its name in the IANA database.
-        gap: what becomes of times that its clock leaps over.
+        except_times: excluded times, naive on the wall clock (``EXDATE``). One in a gap excludes the occurrence that is
+            shifted from it, and not another one at the instant to which it is shifted.
+        tz: the time zone, by its name in the IANA database.
+        gap: the treatment of times that do not exist.
 
     Raises:
         ScheduleError: a part can never occur, or there is no part.
@@ -202,33 +194,30 @@ class Schedule:
 
     @classmethod
     def cron(cls, text: str, *, tz: str = "UTC") -> Schedule:
-        """The schedule of one cron expression.
+        """Return the schedule of one cron expression.
 
         Args:
             text: in one of the forms of `redrive.schedule.CronExpression`.
-            tz: the place whose wall clock it means, by its name in the IANA database.
-
-        Returns:
-            The schedule.
+            tz: its time zone, by its name in the IANA database.
 
         Raises:
-            ScheduleError: it is no cron expression, or there is no such place.
+            ScheduleError: the expression or the time zone is not valid.
         """
         return cls(crons=(CronExpression.parse(text),), tz=tz)
 
     @property
     def place(self) -> ZoneInfo:
-        """The time zone of the place."""
+        """Return the time zone."""
         return zone(self.tz)
 
     def since(self, at: datetime) -> Iterator[datetime]:
-        """The occurrences from an instant on.
+        """Return the occurrences from an instant on, that instant included.
 
         Args:
-            at: aware; one at this very instant belongs to them.
+            at: aware.
 
         Returns:
-            Instants in UTC, strictly increasing, perhaps for a hundred years. Take what is needed.
+            Instants in UTC, strictly increasing, perhaps for a hundred years; take only what is needed.
         """
         aware("at", at)
         last: datetime | None = None
@@ -238,14 +227,11 @@ class Schedule:
                 yield each
 
     def next(self, at: datetime, *, after: datetime | None = None) -> datetime | None:
-        """The first occurrence at an instant or later.
+        """Return the first occurrence at an instant or later, in UTC; None if there is none.
 
         Args:
             at: aware.
-            after: it is later than this too; by default nothing more is asked.
-
-        Returns:
-            The instant in UTC, or None where there is none any more.
+            after: if given, the occurrence is later than this, too.
         """
         aware("at", at)
         begin = at if after is None or aware("after", after) < at else after + timedelta.resolution
@@ -253,26 +239,21 @@ class Schedule:
         if known is not None:
             return known
         found = next(self.since(begin), None)
-        if found is not None:  # a search that found nothing has a horizon, and one from later on sees farther
+        if found is not None:  # a search without result has a horizon; one from a later instant sees farther
             self._answers.keep(begin, found)
         return found
 
     def last(self, since: datetime, until: datetime) -> datetime | None:
-        """The last occurrence between two instants, found by halving: some fifty questions for a month of seconds.
+        """Return the last occurrence between two instants, both included, in UTC; None if there is none.
 
-        Args:
-            since: aware; an occurrence at this very instant counts.
-            until: aware; one at this very instant counts too.
-
-        Returns:
-            The instant in UTC, or None where there is none between them.
+        It is found by bisection: about fifty queries for a month of seconds.
         """
         found: datetime | None = None
         low, high = aware("since", since).astimezone(UTC), aware("until", until).astimezone(UTC)
         while low <= high:
             middle = low + (high - low) // 2
             following = self.next(middle)
-            if following is None or following > high:  # from the middle to the end there is none
+            if following is None or following > high:  # none between the middle and the end
                 high = middle - timedelta.resolution
             else:
                 found, low = following, following + timedelta.resolution
@@ -294,12 +275,13 @@ def _source(rule: RecurrenceRule, start: datetime, place: ZoneInfo, gap: Gap, wi
     first = next(iter(whole.since(begin)), None)
     if first is None:
         raise ScheduleError(f"the recurrence rule {str(rule)!r} never occurs after {start}")
-    end = _end(rule, whole, begin, place)  # COUNT counts what is excluded, too
+    end = _end(rule, whole, begin, place)  # COUNT includes excluded occurrences
     return source if end is None else _Ended(source, end)
 
 
 def _end(rule: RecurrenceRule, source: _Source, begin: datetime, place: ZoneInfo) -> datetime | None:
-    """The last instant at which a rule can occur. A count is counted once, here: it cannot be moved with the rule."""
+    """Return the last instant at which a rule can occur."""
+    # COUNT is counted once, here: unlike the other parts it cannot be moved with the rule.
     if rule.until is not None:
         return rule.until.astimezone(UTC) if rule.until.tzinfo else instant(rule.until, place)
     if rule.count is None:

@@ -1,6 +1,6 @@
-"""What begins an attempt: a start, a trigger, and a worker that takes it from a queue. PURE.
+"""The transitions of a refresh that begin an attempt: start, trigger, and the claim by a worker. PURE.
 
-The part of `redrive.schedule.refresh` that starts; the rules and their reasons are described there.
+The rules are described in `redrive.schedule.refresh`.
 """
 
 from __future__ import annotations
@@ -15,22 +15,15 @@ from redrive.schedule.policy import RefreshPolicy
 from redrive.schedule.state import Effect, RefreshOutcome, RefreshState, RefreshTransition
 from redrive.schedule.timezone import aware
 
-__all__ = ["TOLERANCE", "begun", "check", "clamped", "is_due", "is_planned", "projected", "start", "trigger", "wait"]
-
 TOLERANCE = timedelta(minutes=1)
-"""How far a chain of attempts may be behind the plan and still be reckoned by it."""
+"""Lag up to which a chain of attempts counts as on time."""
 
 QUEUE_LOOK = timedelta(minutes=1)
-"""The shortest time after which an attempt that waits in a queue is looked at again."""
+"""Minimum time between two sweeps of an attempt that waits in a queue."""
 
 
 def is_due(state: RefreshState, now: datetime) -> bool:
-    """Whether it is to be started; what a query for due rows asks too.
-
-    Args:
-        state: where it stands.
-        now: the present instant, aware.
-    """
+    """Return True if the refresh is to be started now; the query for due rows has the same condition."""
     aware("now", now)
     waits = not (state.disabled_until_update or state.paused or state.attempt_uid)
     return waits and state.refresh_at is not None and state.refresh_at <= now
@@ -39,18 +32,17 @@ def is_due(state: RefreshState, now: datetime) -> bool:
 def start(
     policy: RefreshPolicy, state: RefreshState, *, now: datetime, uid: str, sample: float = 0.0
 ) -> RefreshTransition:
-    """Start what is due.
+    """Start a refresh that is due.
 
     Args:
-        policy: what is to be done.
-        state: where it stands.
+        policy: of the refresh.
+        state: present state.
         now: the present instant, aware.
-        uid: a new token, unlike any before.
+        uid: a new token, never used before.
         sample: from 0 to 1, for jitter.
 
-    Returns:
-        STARTED; or DISABLED, ON_PAUSE, RUNNING or NOT_DUE; MISSED if it is too late for this one; POSTPONED if it is
-        late, and has to keep apart from the others that are; GAVE_UP if nothing has succeeded for too long.
+    Returns: STARTED; DISABLED, ON_PAUSE, RUNNING or NOT_DUE; MISSED if it is too late for this occurrence; POSTPONED if
+    it is late and has to be spread; GAVE_UP if no attempt has succeeded for too long.
     """
     check(now, sample)
     now = clamped(state, now)
@@ -78,19 +70,9 @@ def start(
 def trigger(
     policy: RefreshPolicy, state: RefreshState, *, now: datetime, uid: str, sample: float = 0.0
 ) -> RefreshTransition:
-    """Start because somebody wants it, due or not, paused or not; a running attempt is superseded.
+    """Start a refresh now, due or not, paused or not; return STARTED, or DISABLED.
 
-    A superseded attempt has neither succeeded nor failed, so it does not count: the new one takes its number.
-
-    Args:
-        policy: what is to be done.
-        state: where it stands.
-        now: the present instant, aware.
-        uid: a new token, unlike any before.
-        sample: from 0 to 1, for jitter.
-
-    Returns:
-        STARTED, or DISABLED.
+    A running attempt is superseded. It has neither succeeded nor failed, so the new attempt takes its number.
     """
     check(now, sample)
     if state.disabled_until_update:
@@ -102,18 +84,7 @@ def trigger(
 def begun(
     policy: RefreshPolicy, state: RefreshState, *, now: datetime, uid: str, sample: float = 0.0
 ) -> RefreshTransition:
-    """Let the time allowed for the running attempt count from now: a worker has taken it from its queue.
-
-    Args:
-        policy: what is to be done.
-        state: where it stands.
-        now: the present instant, aware.
-        uid: the token of the attempt that has begun.
-        sample: from 0 to 1, for jitter.
-
-    Returns:
-        STARTED, or STALE.
-    """
+    """Return STARTED or STALE: a worker has claimed the attempt, and its time limit counts from now."""
     check(now, sample)
     if state.attempt_uid is None or state.attempt_uid != uid:
         return RefreshTransition(state, RefreshOutcome.STALE)
@@ -130,16 +101,7 @@ def begun(
 
 
 def wait(policy: RefreshPolicy, state: RefreshState, *, now: datetime) -> RefreshTransition:
-    """Put the deadline off of an attempt that still waits in a queue: the time allowed has not begun.
-
-    Args:
-        policy: what is to be done.
-        state: where it stands, with a running attempt.
-        now: the present instant, aware.
-
-    Returns:
-        NOTHING, with a deadline at which it is to be looked at again.
-    """
+    """Return NOTHING with a later deadline, for an attempt that still waits in a queue."""
     aware("now", now)
     return RefreshTransition(replace(state, deadline_at=now + max(policy.timeout, QUEUE_LOOK)), RefreshOutcome.NOTHING)
 
@@ -153,7 +115,7 @@ def _due_at(policy: RefreshPolicy, state: RefreshState, now: datetime) -> dateti
 
 
 def _tolerated(policy: RefreshPolicy, due_at: datetime, now: datetime) -> datetime:
-    """Return the due time, or now if that is too late to be reckoned by the plan."""
+    """Return the due time, or now if the start is too late to count as on time."""
     if now - due_at > TOLERANCE + policy.jitter:
         return now
     following = None if policy.schedule is None else policy.schedule.next(due_at, after=due_at)
@@ -180,60 +142,39 @@ def _started(  # noqa: PLR0913 - what starts, when, and when it was due
 
 
 def projected(policy: RefreshPolicy, running: RefreshState, now: datetime, sample: float) -> RefreshState:
-    """Return a state with what a failure at its deadline would give.
-
-    Args:
-        policy: what is to be done.
-        running: with a running attempt.
-        now: the present instant, aware.
-        sample: from 0 to 1, for jitter.
-    """
+    """Return a state with a running attempt, with the ``refresh_at`` that its timeout would lead to."""
     assert running.deadline_at is not None  # noqa: S101 - it is due
     failing = failed(policy, running, running.deadline_at, sample=sample).state
     return replace(running, refresh_at=failing.refresh_at, planned_at=next_planned(policy, running, now))
 
 
 def _late(policy: RefreshPolicy, state: RefreshState, now: datetime) -> RefreshOutcome | None:
-    """What becomes of a planned refresh that comes late; nothing of a retry, or of what a person wants."""
+    """Return MISSED or POSTPONED for a planned refresh that is late; None for others."""
     at = state.refresh_at
     if not is_planned(state) or at is None or state.planned_at is None:
         return None
     if policy.catch_up is not None and now - at > policy.catch_up:
         return RefreshOutcome.MISSED
     latest = state.planned_at + policy.jitter
-    # A look for due ones takes its time too: one that jitter has put to its very end is not put off again for that.
+    # Polling takes time: a start at the very end of the jitter is not postponed again for that.
     grace = min(policy.jitter, TOLERANCE)
     return RefreshOutcome.POSTPONED if policy.jitter and at <= latest < now - grace else None
 
 
 def is_planned(state: RefreshState) -> bool:
-    """Return whether it waits for a planned refresh, and not for a retry, or because a person wants it.
-
-    Args:
-        state: where it stands.
-    """
+    """Return True if the state waits for a planned refresh, not for a retry or a trigger."""
     if state.attempt_no or state.refresh_at is None or state.planned_at is None:
         return False
     return state.refresh_at >= state.planned_at
 
 
 def check(now: datetime, sample: float) -> None:
-    """Raise ScheduleError if an instant has no time zone or a sample lies outside of 0 to 1.
-
-    Args:
-        now: the present instant.
-        sample: the sample.
-    """
+    """Raise ScheduleError if an instant has no time zone or a sample lies outside of 0 to 1."""
     aware("now", now)
     if not isinstance(sample, int | float) or not 0 <= sample <= 1:
         raise ScheduleError(f"sample={sample!r}: a sample lies between 0 and 1")
 
 
 def clamped(state: RefreshState, now: datetime) -> datetime:
-    """Return the present instant, or the last start if the clock was set back behind it.
-
-    Args:
-        state: where it stands.
-        now: the present instant, aware.
-    """
+    """Return the present instant, or the last start if the clock was set back behind it."""
     return now if state.started_at is None else max(now, state.started_at)

@@ -1,8 +1,4 @@
-"""Where a refresh stands, and what a move came to.
-
-Both are made anew by each move, and moves are made a hundred thousand at a time; so they are msgspec's structs, which
-take a tenth of the time of dataclasses. They hold nothing that could hold them (``gc=False``).
-"""
+"""The state of a refresh, and the result of a transition. PURE."""
 
 from __future__ import annotations
 
@@ -11,34 +7,34 @@ from enum import StrEnum
 
 import msgspec
 
-__all__ = ["Effect", "RefreshOutcome", "RefreshState", "RefreshTransition"]
+# Structs, because transitions create a hundred thousand of them at a time: a dataclass takes ten times as long. They
+# contain no cycles, hence gc=False.
 
 
 class RefreshOutcome(StrEnum):
-    """What a move came to."""
+    """The result of a transition."""
 
     STARTED = "started"
     SUCCEEDED = "succeeded"
     COMPLETED = "completed"
-    """It has succeeded, and nothing is planned any more."""
+    """The attempt succeeded, and the schedule has ended."""
 
     RETRY_SCHEDULED = "retry_scheduled"
     WAITING_NEXT = "waiting_next"
-    """It has failed, and the next planned refresh begins anew."""
+    """The attempt failed, and the next planned refresh counts its attempts from 1."""
 
     GAVE_UP = "gave_up"
     MISSED = "missed"
-    """A planned refresh was not started in time, and is left out."""
+    """A planned refresh was not started in time and is skipped."""
 
     POSTPONED = "postponed"
-    """A planned refresh that comes late, as all do after a downtime, starts a little later, so that not all start at
-    once."""
+    """A late planned refresh starts a little later, so that after a downtime not all start at once."""
 
     ENABLED = "enabled"
     PAUSED = "paused"
     RESUMED = "resumed"
     REPLANNED = "replanned"
-    """Its policy was replaced by another one."""
+    """The policy was replaced."""
 
     STALE = "stale_ignored"
     NOTHING = "nothing_to_time_out"
@@ -49,33 +45,32 @@ class RefreshOutcome(StrEnum):
 
 
 class Effect(StrEnum):
-    """What is to be done beside writing the state, once."""
+    """A side effect to carry out once, together with writing the state."""
 
     DISABLE = "disable"
     NOTIFY = "notify"
     MISSED = "missed"
-    """Somebody may want to count refreshes that were left out."""
+    """Count a refresh that was skipped."""
 
 
 class RefreshState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Where a refresh stands.
+    """The state of a refresh.
 
     Attributes:
-        refresh_at: when it is started next, unconditionally: retry or planned, that is decided. While an attempt runs,
-            what a timeout would make of it. None: not by itself.
-        deadline_at: when the running attempt times out; None if nothing runs.
-        attempt_no: attempts started in this cycle; more than 1 means that it is a retry.
-        attempt_uid: the token of the running attempt; None if nothing runs.
+        refresh_at: when the next attempt starts, planned or retry. While an attempt runs, what its timeout would lead
+            to.
+        deadline_at: when the running attempt times out; None if none runs.
+        attempt_no: attempts started in this cycle; more than 1 means a retry.
+        attempt_uid: the token of the running attempt; None if none runs.
         started_at: the last start.
-        due_at: when that start was due by the plan: ``started_at`` less the delays of this start and of those before it
-            in the same chain of retries, if they are small; see `redrive.schedule.refresh`. None before the first one.
-        failing_since: the first start since the last success, if that failed or runs.
-        attempts_since_success: how many starts that were; unlike ``attempt_no`` only a success clears it, or an update.
-        planned_at: the next occurrence of the schedule, for people.
-        disabled_until_update: has it given up?
-        disabled_reason: why, for the person whose data it is.
-        completed: has the schedule come to its end?
-        paused: is nothing started for now?
+        due_at: when that start was due: ``started_at`` less the lag of this start and of those before it in the same
+            chain of retries, if it is within `redrive.schedule.refresh.TOLERANCE`.
+        failing_since: the first start since the last success, if that attempt failed or runs.
+        attempts_since_success: attempts since the last success or update.
+        planned_at: the next occurrence of the schedule.
+        disabled_until_update: True once it was given up.
+        disabled_reason: why, as a text for end users.
+        completed: True once the schedule has ended.
     """
 
     refresh_at: datetime | None = None
@@ -94,18 +89,12 @@ class RefreshState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def lag(self) -> timedelta:
-        """How far the last attempt is behind the plan."""
+        """Return how far the last start is behind the plan."""
         return timedelta(0) if self.started_at is None or self.due_at is None else self.started_at - self.due_at
 
 
 class RefreshTransition(msgspec.Struct, frozen=True, gc=False):
-    """What became of a refresh.
-
-    Attributes:
-        state: the next one.
-        outcome: what the move came to.
-        effects: what is to be done beside writing the state.
-    """
+    """The next state, the outcome, and the side effects to carry out once."""
 
     state: RefreshState
     outcome: RefreshOutcome

@@ -1,13 +1,14 @@
-"""From the wall clock of a place to instants, and back.
+"""Conversion between instants and wall-clock times. PURE.
 
-Instants are aware and in UTC; all arithmetic is done with them (law 8). Python's own arithmetic within one zone is
-that of the wall clock: from 00:30 to 02:30 over the end of summer time it counts two hours, where three go by. So a
-wall-clock time is naive, and this module alone says which instant it is.
+Instants are aware and in UTC, and all arithmetic is done with them. Python's arithmetic within one zone is that of the
+wall
+clock: from 00:30 to 02:30 over the end of summer time it counts two hours although three pass. So a wall-clock time is
+naive, and only this module maps it to an instant.
 
-Twice a year that is a question. A time in the *gap*, which the clocks leap over, does not exist; a time in the *fold*,
-in which they are set back, exists twice. RFC 5545 answers twice for the gap: 3.3.10 leaves such an occurrence out, and
-3.3.5 reads the time by the offset that held before, so that 02:30 becomes 03:30. A daily job must not lose its day:
-the second one is the default here, and the first one the option. In the fold the first of the two counts, once.
+A time in the *gap*, which the clock skips, does not exist; a time in the *fold*, in which the clock is set back, exists
+twice. RFC 5545 has two rules for the gap: 3.3.10 leaves such an occurrence out, and 3.3.5 reads the time by the offset
+before the gap, so that 02:30 becomes 03:30. The second one is the default, because a daily job must not lose a day; the
+first one is the option. In the fold the first of the two instants counts.
 """
 
 from __future__ import annotations
@@ -18,35 +19,23 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from redrive.errors import ScheduleError
 
-__all__ = ["Gap", "aware", "changes", "instant", "instants", "wall", "zone"]
-
 _UTC = ZoneInfo("UTC")
 _NEARBY = timedelta(hours=26)
-"""No clock has been changed by more than a day, a change of the date line included."""
+"""No clock has ever been changed by more than a day, changes of the date line included."""
 
 
 class Gap(StrEnum):
-    """What becomes of an occurrence that the wall clock leaps over."""
+    """The treatment of an occurrence at a wall-clock time that does not exist."""
 
     SHIFT = "shift"
-    """It comes as much later as the clocks were advanced (RFC 5545, 3.3.5)."""
+    """The occurrence is later by as much as the clock is advanced (RFC 5545, 3.3.5)."""
 
     SKIP = "skip"
-    """There is none (RFC 5545, 3.3.10)."""
+    """The occurrence is skipped (RFC 5545, 3.3.10)."""
 
 
 def zone(name: str) -> ZoneInfo:
-    """Find a time zone.
-
-    Args:
-        name: of the IANA database: ``Europe/Kyiv``, ``UTC``.
-
-    Returns:
-        The zone.
-
-    Raises:
-        ScheduleError: there is none of this name.
-    """
+    """Return a time zone by its name in the IANA database; raise `ScheduleError` if there is none."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
@@ -56,18 +45,7 @@ def zone(name: str) -> ZoneInfo:
 
 
 def aware(name: str, at: datetime) -> datetime:
-    """Check that a time is an instant.
-
-    Args:
-        name: of the argument, for the message.
-        at: the time.
-
-    Returns:
-        The same.
-
-    Raises:
-        ScheduleError: it has no time zone.
-    """
+    """Return an instant; raise `ScheduleError` if it has no time zone."""
     if not isinstance(at, datetime):
         raise ScheduleError(f"{name}={at!r} is no instant: write datetime(..., tzinfo=UTC)")
     if at.tzinfo is None:
@@ -76,16 +54,7 @@ def aware(name: str, at: datetime) -> datetime:
 
 
 def instant(local: datetime, place: ZoneInfo, gap: Gap = Gap.SHIFT) -> datetime | None:
-    """Say which instant a time on the wall clock is.
-
-    Args:
-        local: naive.
-        place: whose clock.
-        gap: what a time means that does not exist.
-
-    Returns:
-        The instant in UTC, the first one where there are two; None where there is none.
-    """
+    """Return the instant of a wall-clock time in UTC: the first one in a fold; None in a gap under `Gap.SKIP`."""
     found = local.replace(tzinfo=place, fold=0).astimezone(UTC)
     if gap is Gap.SKIP and wall(found, place) != local:
         return None
@@ -93,15 +62,7 @@ def instant(local: datetime, place: ZoneInfo, gap: Gap = Gap.SHIFT) -> datetime 
 
 
 def instants(local: datetime, place: ZoneInfo) -> list[datetime]:
-    """Return the instants at which the wall clock shows a time.
-
-    Args:
-        local: naive.
-        place: whose clock.
-
-    Returns:
-        Instants in UTC, in order: none in a gap, two in a fold.
-    """
+    """Return the instants of a wall-clock time in UTC, in order: none in a gap, two in a fold."""
     first, second = (local.replace(tzinfo=place, fold=fold).astimezone(UTC) for fold in (0, 1))
     if wall(first, place) != local:
         return []
@@ -109,15 +70,7 @@ def instants(local: datetime, place: ZoneInfo) -> list[datetime]:
 
 
 def changes(at: datetime, place: ZoneInfo) -> timedelta:
-    """Return by how much the wall clock is changed within about a day of an instant, before it or after it.
-
-    Args:
-        at: aware.
-        place: whose clock.
-
-    Returns:
-        The difference, not negative.
-    """
+    """Return by how much the wall clock is changed within about a day of an instant; not negative."""
     if not MINYEAR < at.year < MAXYEAR:
         return timedelta(0)
     offsets = [wall(each, place) - wall(each, _UTC) for each in (at - _NEARBY, at, at + _NEARBY)]
@@ -125,13 +78,5 @@ def changes(at: datetime, place: ZoneInfo) -> timedelta:
 
 
 def wall(at: datetime, place: ZoneInfo) -> datetime:
-    """Say what the wall clock shows.
-
-    Args:
-        at: an instant.
-        place: whose clock.
-
-    Returns:
-        The time there, naive.
-    """
+    """Return the wall-clock time of an instant, naive."""
     return at.astimezone(place).replace(tzinfo=None, fold=0)

@@ -1,13 +1,12 @@
-"""Simulation: what a policy does to those who call and to what they call, before anybody is called.
+"""Simulation of retry policies: their effect on callers and on the called service, in virtual time. PURE.
 
-Answers: how many calls does this policy make in an outage, among a thousand clients, on a target that is nearly full,
-beside other libraries and the textbook? May import: `redrive.policy`, the pure value `redrive.policy.hedge.Hedge`,
-and its own seeded dice. Must never: read a clock, wait, do I/O, or decide anything about a failure by itself.
+May import: `redrive.policy`, the pure value `redrive.retrying.hedging.Hedge`, and its own seeded random numbers. Must
+never: read a clock, wait, do I/O, or decide about a failure by itself.
 
-The ten scenarios replay what the field has published about retries: Amazon's contending writers, the outages and
-stacked layers of Google's SRE book, Brooker's budgets, Bronson's metastable failures, Dean and Barroso's tail. Time
-is a queue of events (`redrive.simulate.loop`), luck is a seed. What a call does after a failure is asked of the policy
-itself, with the ledgers and the breaker that calls in a program use (`redrive.simulate.client`)::
+The ten scenarios reproduce published results about retries: Amazon's contending writers, the outages and stacked layers
+of Google's SRE book, Brooker's budgets, Bronson's metastable failures, Dean and Barroso's tail latency. Time is a queue
+of events (`redrive.simulate.loop`), random numbers are seeded. The policy itself decides what a call does after a
+failure, with the budgets and the breaker that calls in a program use (`redrive.simulate.client`)::
 
     from redrive import Policy
     from redrive.simulate import of_policy, run, scenario
@@ -15,7 +14,7 @@ itself, with the ledgers and the breaker that calls in a program use (`redrive.s
     finding = run(scenario("outage"), [of_policy("mine", Policy(on=OSError, attempts=5))])
     finding.figure("mine", "calls per call").mean
 
-``redrive simulate`` shows the same in a terminal, and ``python -m benchmarks.quality`` writes the figures of the
+``redrive simulate`` prints the same in a terminal, and ``python -m benchmarks.quality`` writes the figures of the
 documentation.
 """
 

@@ -27,14 +27,14 @@ Send: TypeAlias = Callable[[Answered], None]
 
 
 def call(loop: Loop, client: SimulatedClient, dice: SeededRandom, send: Send, done: Answered) -> None:
-    """Begin a call.
+    """Start a call of a client.
 
     Args:
-        loop: the time.
-        client: whose call it is.
-        dice: for the jitter.
-        send: makes an attempt.
-        done: hears how the call has ended, as if it were one attempt; a call below another one is one.
+        loop: the event loop.
+        client: the client.
+        dice: random numbers for the jitter.
+        send: starts an attempt.
+        done: receives the result of the call, like that of an attempt; a layer above treats it as one.
     """
     made = client.begin(loop.now)
     if made is None:

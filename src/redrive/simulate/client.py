@@ -37,31 +37,22 @@ class SimulatedCall(Protocol):
     """One call of a function that is retried."""
 
     def failed(self, failure: Failure, now: float, sample: float) -> float | None:
-        """An attempt has failed.
-
-        Args:
-            failure: why.
-            now: the present instant.
-            sample: a random number from [0, 1).
-
-        Returns:
-            Seconds to wait before the next attempt; None if the call has failed.
-        """
+        """Return the seconds before the next attempt after a failure; None if the call has failed."""
         ...
 
     def succeeded(self, now: float) -> None:
-        """An attempt has succeeded."""
+        """Record the success of an attempt."""
 
 
 class SimulatedClient(Protocol):
     """What the calls of one process share."""
 
     def begin(self, now: float) -> SimulatedCall | None:
-        """A call begins; None: it is refused here, and nothing is sent."""
+        """Start a call; return None if it is refused before an attempt is sent."""
         ...
 
     def afford(self, now: float) -> bool:
-        """A copy of a call is wanted (a hedge); whether the budget grants it."""
+        """Return True if the budget grants a hedge, a copy of a call."""
         ...
 
 
@@ -97,7 +88,7 @@ class PolicyClient:
         return not self.has_budget or self.ledger.spend(now, None) is not None
 
     def report(self, event: Event, now: float) -> None:
-        """Tell the breaker how a call has ended."""
+        """Report the result of a call to the breaker."""
         if self._settings is not None and self._breaker is not None:
             self._breaker, _ = step(self._settings, self._breaker, event, now)
 

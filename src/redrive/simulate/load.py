@@ -23,7 +23,7 @@ class Load:
         self._counts: Counter[int] = Counter()
 
     def arrive(self, now: float) -> None:
-        """An attempt arrives."""
+        """Count the arrival of an attempt."""
         self.total += 1
         self._counts[int(now / self._slice)] += 1
 
@@ -37,6 +37,6 @@ class Load:
 
 
 def quantile(values: list[float], share: float) -> float:
-    """The smallest value that so large a share of the values does not exceed."""
+    """Return the smallest value that this share of the values does not exceed."""
     ranked = sorted(values)
     return ranked[min(len(ranked) - 1, int(share * len(ranked)))]

@@ -11,11 +11,7 @@ __all__ = ["Loop"]
 
 
 class Loop:
-    """A queue of things that will happen.
-
-    Attributes:
-        now: the present instant, in seconds from the start.
-    """
+    """A queue of future events; ``now`` is the present instant, in seconds from the start."""
 
     __slots__ = ("_numbers", "_queue", "now")
 

@@ -1,4 +1,4 @@
-"""The dice of simulations: seeded, so that the same seed tells the same story on every machine."""
+"""Seeded random numbers: the same seed gives the same simulation on every machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs scenarios, and says what came of them as values. PURE."""
+"""The execution of scenarios, and their results as values. PURE."""
 
 from __future__ import annotations
 
@@ -60,11 +60,7 @@ class ScenarioResult:
     rows: tuple[FigureRow, ...]
 
     def figure(self, contender: str, measure: str) -> Figure:
-        """One figure by the names of its row and column.
-
-        Raises:
-            KeyError: there is no such row or column.
-        """
+        """Return one figure by the names of its row and column; raise KeyError if there is none."""
         names = [each.name for each in self.scenario.measures]
         rows = {row.contender: row for row in self.rows}
         if contender not in rows or measure not in names:
@@ -73,11 +69,7 @@ class ScenarioResult:
 
 
 def scenario(name: str) -> Scenario:
-    """A scenario by its name.
-
-    Raises:
-        ConfigurationError: there is none of that name.
-    """
+    """Return a scenario by its name; raise `ConfigurationError` if there is none."""
     for each in SCENARIOS:
         if each.name == name:
             return each
@@ -92,17 +84,17 @@ def run(
     clients: int | None = None,
     alone: bool = False,
 ) -> ScenarioResult:
-    """Put all contenders into a scenario.
+    """Run a scenario with all its contenders.
 
     Args:
         trouble: the scenario.
-        guests: who takes part besides those of the scenario.
-        seeds: it is run once for each; all contenders meet the same luck.
-        clients: how many; by default as many as the scenario says.
-        alone: leave those of the scenario out.
+        guests: contenders besides those of the scenario.
+        seeds: the scenario runs once for each; all contenders get the same random numbers.
+        clients: number of clients; by default that of the scenario.
+        alone: True to leave out the contenders of the scenario.
 
     Raises:
-        ConfigurationError: the number of clients or of seeds is none.
+        ConfigurationError: the number of clients or of seeds is zero.
     """
     count = trouble.clients if clients is None else clients
     numbers = tuple(seeds)

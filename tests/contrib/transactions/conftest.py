@@ -29,12 +29,12 @@ class Table:
 
     @property
     def insert(self) -> str:
-        """The statement that adds a row."""
+        """Return the statement that adds a row."""
         return f"INSERT INTO {self.name} VALUES (1)"
 
     @property
     def rows(self) -> list[int]:
-        """What was committed."""
+        """Return the committed rows."""
         return [row[0] for row in self.ask(f"SELECT n FROM {self.name} ORDER BY n")]
 
     def kill(self) -> None:
@@ -45,7 +45,7 @@ class Table:
 
 @pytest.fixture
 def table() -> Iterator[Table]:
-    """A table that nobody else knows."""
+    """Create a table for one test."""
     with postgres.connect() as connection:
         yield Table(connection)
         connection.execute("SELECT 1")
@@ -53,24 +53,24 @@ def table() -> Iterator[Table]:
 
 @pytest.fixture
 def proxy() -> Iterator[Proxy]:
-    """The server behind a proxy that cuts connections."""
+    """Start a proxy that cuts connections to the server."""
     with Proxy(f"{postgres.server()}/.s.PGSQL.5432") as running:
         yield running
 
 
 @pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
-    """Each library, unless a test says which."""
+    """Return each library, unless a test chooses one."""
     return request.param
 
 
 @pytest.fixture
 def library(kind: str, table: Table) -> Library:
-    """A library, directly at the server."""
+    """Return a library with a direct connection to the server."""
     return Library(kind, postgres.server(), 5432, table.name)
 
 
 @pytest.fixture
 def far(kind: str, table: Table, proxy: Proxy) -> Library:
-    """A library, at the server behind the proxy."""
+    """Return a library with a connection through the proxy."""
     return Library(kind, proxy.host, proxy.port, table.name)

@@ -1,7 +1,6 @@
-"""Every library and colour behind one face: a transaction is a list of steps, whoever carries it out.
+"""One interface to every library and colour: a transaction is a list of steps.
 
-A step is SQL text, or a function of the test's own. Text after ``try:`` has its error caught inside the transaction.
-"""
+A step is SQL text, or a function of the test. Errors of text after ``try:`` are caught inside the transaction."""
 
 from __future__ import annotations
 
@@ -60,7 +59,7 @@ class Library:
         self.libpq["user"] = self.wire["user"] = role
 
     def source(self) -> Any:
-        """What connects, anew each time."""
+        """Return a function that opens a new connection."""
         if self.kind == "psycopg":
             return lambda: psycopg.connect(**self.libpq)
         if self.kind == "psycopg async":

@@ -17,13 +17,13 @@ from tests.proxy import Kind
 
 
 def test_a_transaction_that_succeeds_is_run_once(library, table):
-    """Nothing to be repeated."""
+    """Transactions that succeed are not repeated."""
     assert "done" == library.call(table.insert)
     assert (1, [1]) == (library.attempts, table.rows)
 
 
 def test_a_serialization_failure_repeats_the_reads_too(library, table):
-    """The number that is written is counted anew in the second attempt."""
+    """Second attempts read the number again."""
 
     def interfere():
         table.ask("BEGIN ISOLATION LEVEL SERIALIZABLE")
@@ -61,13 +61,13 @@ def test_the_victim_of_a_deadlock_is_repeated(library, table):
 
 
 def test_a_session_that_was_killed_before_commit_is_repeated_on_another(library, table):
-    """The server has rolled back what it had; nobody needs to be idempotent for that."""
+    """Killed sessions are rolled back by the server, so the policy need not be idempotent."""
     assert "done" == library.call(table.insert, Once(table.kill), table.insert)
     assert (2, [1, 1]) == (library.attempts, table.rows)
 
 
 def test_a_connection_that_is_cut_before_commit_is_repeated(far, proxy, table):
-    """Nobody knows what became of the statement, but nothing can have become of its transaction."""
+    """Connections that are cut before COMMIT have stored nothing, whatever their last statement did."""
     proxy.on(Kind.CUT_AFTER, when=b"INSERT")
 
     assert "done" == far.call(table.insert)
@@ -76,7 +76,7 @@ def test_a_connection_that_is_cut_before_commit_is_repeated(far, proxy, table):
 
 @some
 def test_a_server_that_cannot_be_reached_is_tried_again(far, proxy, table):
-    """A connection that was cut while it was made costs an attempt and nothing else."""
+    """Connections that are cut while they open cost one attempt."""
     proxy.on(Kind.CUT_BEFORE, when=b"postgres", times=2)
 
     assert "done" == far.call(table.insert)
@@ -113,7 +113,7 @@ def test_a_server_that_has_become_read_only_is_left(library, table):
 @some
 @pytest.mark.parametrize("statement", ["SELECT 1 / 0", "SELEC", "SELECT * FROM nowhere"])
 def test_what_would_come_again_is_not_repeated(library, statement):
-    """A statement that is wrong stays wrong."""
+    """Statements with a syntax error are not repeated."""
     with pytest.raises(Exception, match=r"division by zero|syntax error|does not exist"):
         library.call(statement)
 
@@ -122,7 +122,7 @@ def test_what_would_come_again_is_not_repeated(library, statement):
 
 @some
 def test_an_error_of_the_function_itself_is_rolled_back_and_surfaces(library, table):
-    """It is none of the policy's business, and ends_session as it came."""
+    """Exceptions that are not retried are raised unchanged."""
 
     def fail():
         raise KeyError("mine")
@@ -135,7 +135,7 @@ def test_an_error_of_the_function_itself_is_rolled_back_and_surfaces(library, ta
 
 @some
 def test_a_session_that_ends_with_an_error_of_the_function_is_not_used_again(library, table):
-    """The rollback cannot be sent, and need not be."""
+    """Dead sessions need no ROLLBACK."""
 
     def fail():
         table.kill()
@@ -156,7 +156,7 @@ def test_a_lost_connection_whose_error_was_caught_inside_is_not_committed_in_sil
 
 @some
 def test_what_the_policy_names_is_repeated(library, table):
-    """A name may be an exception of the function's own."""
+    """Names may be exceptions of the function's own."""
 
     def fail():
         raise KeyError("mine")
@@ -169,7 +169,7 @@ def test_what_the_policy_names_is_repeated(library, table):
 
 @some
 def test_a_policy_with_names_retries_only_these(library, table):
-    """A deadlock is not a serialisation failure."""
+    """Deadlocks are not retried by a policy for serialisation failures."""
     policy = Policy.parse(PATIENT).with_(on="DEADLOCK_DETECTED")
 
     with pytest.raises(Exception, match="mine"):
@@ -192,7 +192,7 @@ def test_an_integrity_error_is_repeated_only_if_it_is_named(library, table):
 
 @some
 def test_the_time_that_is_left_bounds_the_statements(library, table):
-    """A deadline that was given becomes the server's statement_timeout, and never loosens it."""
+    """Explicit deadlines become the server's statement_timeout, unless that is lower."""
     limit = f"INSERT INTO {table.name} SELECT EXTRACT(EPOCH FROM current_setting('statement_timeout')\\:\\:interval)"
     limit = limit if "engine" in library.kind or "session" in library.kind else limit.replace("\\", "")
     strict = Library(library.kind, postgres.server(), 5432, table.name, statement_timeout="7000")
@@ -225,7 +225,7 @@ def test_an_attempt_that_took_too_long_is_repeated(library, table):
 
 @pytest.mark.parametrize("kind", ["asyncpg", "psycopg async", "async session"])
 def test_a_cancelled_transaction_is_rolled_back(library, table):
-    """Whoever is cancelled ends_session nothing behind, and is not repeated."""
+    """Cancelled transactions are rolled back and not repeated."""
 
     async def work():
         inside = asyncio.Event()
@@ -249,7 +249,7 @@ def test_a_cancelled_transaction_is_rolled_back(library, table):
 
 @pytest.mark.parametrize("kind", ["asyncpg"])
 def test_an_attempt_that_is_cut_off_in_its_commit_is_ambiguous(far, proxy, table):
-    """The server has committed, and its answer does not come in time: nothing is repeated."""
+    """Attempts without an answer to their COMMIT in time are not repeated."""
     fault = proxy.on(Kind.HOLD, when=b"COMMIT")
     policy = Policy.parse(PATIENT).with_(attempt_timeout="500ms")
 

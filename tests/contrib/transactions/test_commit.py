@@ -1,4 +1,4 @@
-"""What becomes of a COMMIT whose answer is lost, and of one that is answered with an error."""
+"""COMMITs with a lost answer, or with an error as their answer."""
 
 # ruff: noqa: S608 - the names in the statements are those of the tests' own tables
 
@@ -16,7 +16,7 @@ from tests.proxy import Kind
 @pytest.mark.case("python_clients/psycopg/commit_lost")
 @pytest.mark.parametrize(("cut", "rows"), [(Kind.CUT_BEFORE, []), (Kind.CUT_AFTER, [1])])
 def test_a_lost_commit_is_ambiguous(far, proxy, table, cut, rows):
-    """Whether COMMIT came through or not: it is not repeated, and the error says that nobody knows."""
+    """Lost COMMITs are not repeated, and the error calls their outcome unknown."""
     fault = proxy.on(cut, when=b"COMMIT")
 
     with pytest.raises(OutcomeUnknown, match="it is unknown whether the transaction was committed") as caught:
@@ -38,7 +38,7 @@ def test_a_proof_settles_a_lost_commit(far, proxy, table, cut, attempts):
 
 @some
 def test_an_idempotent_transaction_is_repeated_after_a_lost_commit(far, proxy, table):
-    """Under a policy with idempotent=True nobody needs to know: here it takes effect twice."""
+    """Under a policy with idempotent=True a lost COMMIT is repeated, and takes effect twice here."""
     proxy.on(Kind.CUT_AFTER, when=b"COMMIT")
 
     assert "done" == far.call(table.insert, policy=Policy.parse(PATIENT).with_(idempotent=True))
@@ -56,7 +56,7 @@ def test_a_lost_commit_of_what_has_written_nothing_is_repeated(far, proxy, table
 
 @some
 def test_a_proof_that_does_not_come_leaves_it_ambiguous(far, proxy, table, monkeypatch):
-    """Where nobody can be asked in time, nobody knows."""
+    """Without an answer in time, the outcome is unknown."""
     monkeypatch.setattr(commit_status, "PATIENCE", 0 * commit_status.PATIENCE)
     proxy.on(Kind.CUT_BEFORE, when=b"COMMIT")
     proxy.on(Kind.CUT_BEFORE, when=b"pg_xact_status", times=9)
@@ -69,7 +69,7 @@ def test_a_proof_that_does_not_come_leaves_it_ambiguous(far, proxy, table, monke
 
 @some
 def test_another_timeline_proves_nothing(far, proxy, table, monkeypatch):
-    """A standby that was promoted may have given the number to another transaction."""
+    """Standbys that were promoted may have given the id to another transaction."""
     monkeypatch.setattr(
         commit_status, "_STATUS", commit_status._STATUS.replace("= '{timeline}'", "= '{timeline}' || 'F'")
     )
@@ -83,7 +83,7 @@ def test_another_timeline_proves_nothing(far, proxy, table, monkeypatch):
 
 @some
 def test_a_role_without_rights_can_prove(library, table):
-    """The receipt needs no privilege."""
+    """Reading the receipt needs no privilege."""
     role = f"{table.name}_role"
     table.ask(f"CREATE ROLE {role}")
     table.ask(f"GRANT INSERT ON {table.name} TO {role}")
@@ -93,7 +93,7 @@ def test_a_role_without_rights_can_prove(library, table):
 
 
 def test_a_commit_that_is_answered_with_an_error_has_stored_nothing(library, table):
-    """A deferred constraint fails in COMMIT: that is the library's own error, and not an unknown outcome."""
+    """Deferred constraints that fail in COMMIT raise the library's own error, not an unknown outcome."""
     table.ask(f"ALTER TABLE {table.name} ADD UNIQUE (n) DEFERRABLE INITIALLY DEFERRED")
 
     with pytest.raises(Exception, match="duplicate key") as caught:
@@ -105,7 +105,7 @@ def test_a_commit_that_is_answered_with_an_error_has_stored_nothing(library, tab
 
 
 def test_a_commit_that_cannot_be_serialised_is_repeated(library, table):
-    """The serialisability check may fail in COMMIT; the whole transaction is run again."""
+    """Serialisation failures in COMMIT repeat the whole transaction."""
 
     def interfere():
         table.ask("BEGIN ISOLATION LEVEL SERIALIZABLE")
@@ -128,7 +128,7 @@ def test_an_error_that_was_caught_inside_is_not_committed_in_silence(library, ta
 
 @some
 def test_an_error_that_was_caught_inside_is_not_proved_either(library, table):
-    """The question for the receipt fails in such a transaction, and that is no news of the database."""
+    """Failed transactions raise, also if the query for the receipt fails in them."""
     with pytest.raises(RuntimeError, match="its error was caught inside"):
         library.call(table.insert, "try:SELECT 1 / 0", prove=True)
 

@@ -13,32 +13,32 @@ RECEIPT = Receipt("742", "7000/00000001")
 
 
 class Oracle:
-    """A adapter whose server answers as it is told."""
+    """An adapter with a server that returns prepared answers."""
 
     def __init__(self, *answers):
         self.answers = list(answers)
         self.asked = 0
 
     def another(self):
-        """The same server."""
+        """Return this adapter."""
         return self
 
     def code_of(self, error):
-        """The text of an error is its code."""
+        """Return the text of the error."""
         return str(error) or None
 
     def open(self):
-        """Nothing to do."""
+        """Do nothing."""
         return
         yield
 
     def begin(self, isolation):
-        """Nothing to do."""
+        """Do nothing."""
         return
         yield
 
     def ask(self, statement, value=None):
-        """The next answer; an exception is raised, the last one stays."""
+        """Return the next answer, or raise it if it is an exception; the last one is repeated."""
         self.asked += 1
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
@@ -47,12 +47,12 @@ class Oracle:
         yield
 
     def rollback(self, error):
-        """Nothing to do."""
+        """Do nothing."""
         return False
         yield
 
     def close(self, *, usable):
-        """Nothing to do."""
+        """Do nothing."""
         return
         yield
 
@@ -70,7 +70,7 @@ class Oracle:
     ],
 )
 def test_the_server_is_asked_until_it_answers(answers, expected, asked):
-    """A transaction that is in progress, and a server that is away, are asked again; what is no answer stays none."""
+    """Repeat the query while the transaction is in progress or the server is away."""
     oracle = Oracle(*answers)
 
     with using(clock=VirtualClock()):
@@ -80,7 +80,7 @@ def test_the_server_is_asked_until_it_answers(answers, expected, asked):
 
 
 def test_patience_ends():
-    """A session that hangs in its COMMIT for ever ends_session it unknown."""
+    """Sessions that hang in their COMMIT leave its outcome unknown."""
     clock = VirtualClock()
 
     with using(clock=clock):
@@ -90,7 +90,7 @@ def test_patience_ends():
 
 
 def test_a_deadline_ends_it_sooner():
-    """Nobody waits for the answer any more."""
+    """Deadlines shorten the wait for the outcome."""
     clock = VirtualClock()
 
     with using(clock=clock):
@@ -104,7 +104,7 @@ def test_a_deadline_ends_it_sooner():
 
 @pytest.mark.parametrize(("receipt", "expected"), [(Receipt(None, "x"), "aborted"), (Receipt("742", None), None)])
 def test_some_receipts_answer_by_themselves(receipt, expected):
-    """What has written nothing cannot be there twice; a standby's receipt proves nothing."""
+    """Transactions without an id have written nothing; receipts of a standby prove nothing."""
     oracle = Oracle("committed")
 
     assert expected == drive(transaction_status(oracle, receipt, is_async=False))

@@ -23,7 +23,7 @@ from tests.proxy import Kind
 
 
 def connect(**options):
-    """A connection of psycopg."""
+    """Open a connection of psycopg."""
     return psycopg.connect(host=postgres.server(), user="postgres", dbname="postgres", **options)
 
 
@@ -46,7 +46,7 @@ def test_a_block_is_repeated_as_a_whole(table):
 
 
 def test_an_async_block_is_repeated_as_a_whole(table):
-    """The same in async code."""
+    """Repeat an asynchronous block as a whole."""
     kill = Once(table.kill)
     source = Library("asyncpg", postgres.server(), 5432, table.name).source()
 
@@ -64,7 +64,7 @@ def test_an_async_block_is_repeated_as_a_whole(table):
 
 @pytest.mark.parametrize("autocommit", [False, True])
 def test_a_connection_of_ones_own_stays_open(table, autocommit):
-    """A block on it is a transaction, and it can be used afterwards."""
+    """Connections of the user stay open after a block."""
     with connect(autocommit=autocommit) as connection:
         with pytest.raises(psycopg.errors.DivisionByZero), on_psycopg.transaction(connection):
             connection.execute(f"{table.insert}; SELECT 1 / 0")
@@ -94,7 +94,7 @@ def test_a_connection_of_ones_own_that_is_lost_is_told(table):
 
 
 def test_an_open_transaction_is_refused_and_left_alone(table):
-    """A retry inside of it could only repeat what fails again."""
+    """Retries inside an open transaction are refused: they would fail again."""
     with connect() as connection:
         connection.execute(table.insert)
         with pytest.raises(RuntimeError, match="put the retry around the whole transaction"):
@@ -104,7 +104,7 @@ def test_an_open_transaction_is_refused_and_left_alone(table):
 
 
 def test_an_open_transaction_of_asyncpg_is_refused_and_left_alone(table):
-    """The same for asyncpg."""
+    """Retries inside an open transaction of asyncpg are refused too."""
 
     async def work():
         connection = await asyncpg.connect(host=postgres.server(), user="postgres", database="postgres")
@@ -119,7 +119,7 @@ def test_an_open_transaction_of_asyncpg_is_refused_and_left_alone(table):
 
 
 def test_a_connection_of_asyncpg_of_ones_own_stays_open(table):
-    """The same for asyncpg."""
+    """Connections of asyncpg stay open after a block too."""
 
     async def work():
         connection = await asyncpg.connect(host=postgres.server(), user="postgres", database="postgres")
@@ -135,7 +135,7 @@ def test_a_connection_of_asyncpg_of_ones_own_stays_open(table):
 
 
 def test_a_rollback_that_was_asked_for_ends_the_block(table):
-    """A psycopg.Rollback is no failure, as in psycopg's own blocks."""
+    """Raising psycopg.Rollback is no failure, as in psycopg's own blocks."""
     with on_psycopg.transaction(connect) as connection:
         connection.execute(table.insert)
         raise psycopg.Rollback
@@ -144,7 +144,7 @@ def test_a_rollback_that_was_asked_for_ends_the_block(table):
 
 
 def test_a_commit_inside_is_refused(table):
-    """With psycopg nobody can end the transaction of a block but the block."""
+    """With psycopg only the block can end its transaction."""
     with on_psycopg.transaction(connect) as connection:
         connection.execute(table.insert)
         with pytest.raises(psycopg.ProgrammingError, match="forbidden"):
@@ -168,7 +168,7 @@ def test_a_transaction_is_entered_once():
 
 
 def test_a_single_statement_whose_answer_is_lost_is_not_repeated(table, proxy):
-    """Without a transaction around it nobody knows whether it was carried out."""
+    """Without a transaction the outcome of a lost statement is unknown."""
     proxy.on(Kind.CUT_AFTER, when=b"INSERT")
     attempts = []
 
@@ -186,7 +186,7 @@ def test_a_single_statement_whose_answer_is_lost_is_not_repeated(table, proxy):
 
 
 def test_a_single_statement_that_could_not_be_sent_is_repeated(table, proxy):
-    """A connection that was refused has carried out nothing."""
+    """Refused connections have executed no statement."""
     proxy.on(Kind.CUT_BEFORE)
 
     @redrive.retry(PATIENT, on=on_psycopg.failure_of)
@@ -199,7 +199,7 @@ def test_a_single_statement_that_could_not_be_sent_is_repeated(table, proxy):
 
 
 def test_a_statement_that_is_repeated_inside_a_failed_transaction_is_given_up(table):
-    """The field's classical mistake is told by its name."""
+    """Retries of a statement inside a failed transaction end with a message that names the error."""
     with connect() as connection:
 
         @redrive.retry(PATIENT, on=on_psycopg.failure_of)
@@ -326,7 +326,7 @@ class Account(Base):
 
 @pytest.fixture
 def maker():
-    """A sessionmaker on an engine with the table of accounts, and one account in it."""
+    """Return a sessionmaker on an engine with the table of accounts, and one account in it."""
     address = {"host": postgres.server(), "user": "postgres"}
     engine = sqlalchemy.create_engine("postgresql+psycopg://", connect_args=address)
     Base.metadata.drop_all(engine)
@@ -339,7 +339,7 @@ def maker():
 
 
 def test_optimistic_locking_is_retried(maker):
-    """StaleDataError says that another transaction was quicker: the row is read and written anew."""
+    """After StaleDataError the row is read and written again."""
 
     def interfere():
         with maker.begin() as session:
@@ -358,7 +358,7 @@ def test_optimistic_locking_is_retried(maker):
 
 
 def test_each_attempt_has_a_session_of_its_own(maker):
-    """What an attempt that failed has added is not added by the next."""
+    """Objects that a failed attempt has added are not added by the next."""
     fail = iter([True, False])
 
     @on_sqlalchemy.transactional(maker, Policy.parse(PATIENT).with_(on=KeyError))
@@ -402,7 +402,7 @@ def test_a_generator_is_refused():
 
 
 def test_a_connection_is_no_source_of_connections():
-    """One that has broken could not be replaced."""
+    """Connections are refused: a broken one could not be replaced."""
     with connect() as connection:
         with pytest.raises(TypeError, match="a pool or a function that connects"):
             on_psycopg.transactional(connection, PATIENT)
@@ -411,7 +411,7 @@ def test_a_connection_is_no_source_of_connections():
 
 
 def test_a_connection_of_asyncpg_is_no_source_of_connections():
-    """The same for asyncpg."""
+    """Connections of asyncpg are refused too."""
 
     async def work():
         connection = await asyncpg.connect(host=postgres.server(), user="postgres", database="postgres")
@@ -424,13 +424,13 @@ def test_a_connection_of_asyncpg_is_no_source_of_connections():
 
 @pytest.mark.parametrize("module", [on_psycopg, on_asyncpg, on_sqlalchemy])
 def test_something_else_is_refused(module):
-    """What is no source is told at once."""
+    """Objects that are no sources are refused at once."""
     with pytest.raises(TypeError, match="42 is neither"):
         module.transactional(42, PATIENT)
 
 
 def test_the_wrong_colour_is_told():
-    """An asynchronous library cannot be used from plain code."""
+    """Asynchronous libraries cannot be used from synchronous code."""
     source = Library("psycopg async", postgres.server(), 5432, "colour").source()
 
     @on_psycopg.transactional(source, PATIENT)
@@ -442,7 +442,7 @@ def test_the_wrong_colour_is_told():
 
 
 def test_an_unknown_isolation_level_is_refused():
-    """The levels are named."""
+    """Unknown levels are refused with the known ones."""
     with pytest.raises(ValueError, match="read committed, repeatable read, serializable"):
         on_psycopg.transaction(connect, isolation="dirty")
 

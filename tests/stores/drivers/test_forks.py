@@ -91,12 +91,12 @@ def run(path: Path, script: str) -> str:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where the database is."""
+    """Return the path of the database."""
     return tmp_path / "jobs.db"
 
 
 def test_children_that_are_forked_while_threads_enqueue_can_write(path: Path):
-    """Twelve children enqueue two jobs each, and what the parent's threads enqueue meanwhile is all there."""
+    """Twelve children enqueue two jobs each; no job of the children or of the parent's threads is lost."""
     script = """
 def work():
     put("child")
@@ -115,7 +115,7 @@ print([ended(each) for each in children] == [0] * 12, joined(), due("child"))
 
 
 def test_a_pool_of_multiprocessing_that_forks_can_write(path: Path):
-    """The same with a pool of processes that `multiprocessing` forks."""
+    """Processes that `multiprocessing` forks can write too."""
     script = """
 with multiprocessing.get_context("fork").Pool(3) as pool:
     numbers = pool.map_async(put, ["child"] * 12).get(30)
@@ -148,7 +148,7 @@ print(log_is_there, code, due("child"))
 
 
 def test_a_fork_inside_of_a_transaction_refuses_the_child_and_spares_the_parent(path: Path):
-    """A child that is forked in ctx.transaction() is refused with the reason, and the parent can commit."""
+    """Refuse a child that is forked in ctx.transaction(), with the reason; the parent can commit."""
     script = """
 def work():
     try:
@@ -175,7 +175,7 @@ print(code, due("parent"), due("child"), ended(forked(lambda: put("child"))), du
 
 
 def test_a_child_opens_a_store_that_another_thread_was_opening(path: Path):
-    """A lock of the app that a thread of the parent held stays behind in the parent."""
+    """Locks of the app that a thread of the parent held are free in the child."""
     script = """
 app = App(url)
 
@@ -224,7 +224,7 @@ def test_the_parent_has_new_connections_after_a_fork_and_sees_changes(path: Path
 
 
 def test_a_fork_waits_for_what_is_being_written(path: Path):
-    """A transaction that another thread has begun is ended before the process forks."""
+    """Another thread's open transaction ends before the process forks."""
     store = open_store(f"sqlite:///{path}")
     loan = store.begin()
     loan.run(jobs.enqueue([new()]))
@@ -244,7 +244,7 @@ def test_a_fork_waits_for_what_is_being_written(path: Path):
 
 @pytest.fixture
 def server() -> Store:
-    """A store on PostgreSQL."""
+    """Open a store on PostgreSQL."""
     opened = open_store(postgres.url())
     yield opened
     opened.close()
@@ -291,7 +291,7 @@ def test_a_child_on_postgres_waits_for_no_lock_of_its_parent_and_uses_no_socket_
 
 
 def test_a_mutex_excludes_other_threads():
-    """The lock of an app is a lock."""
+    """Only one thread holds the lock of an app."""
     app = App("memory://")
     with app._lock:
         assert not app._lock._lock.acquire(blocking=False)

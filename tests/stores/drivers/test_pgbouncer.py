@@ -20,14 +20,14 @@ from tests.stores.helpers import LONG, new
 
 @pytest.fixture
 def url() -> str:
-    """The URL of a store behind pgbouncer."""
+    """Return the URL of a store behind pgbouncer."""
     program = needed("pgbouncer", lambda: debian.program("pgbouncer"))
     return postgres.url(host=postgres.pool(program), port="6432", pgbouncer="on")
 
 
 @pytest.fixture(params=["sync", "async"])
 def store(request: pytest.FixtureRequest, url: str) -> Iterator[Store]:
-    """A store behind pgbouncer, whose `run` has one of the colours."""
+    """Open a store behind pgbouncer, with one colour for `run`."""
     opened = open_store(url)
     with asyncio.Runner() as runner:
         if request.param == "async":

@@ -1,4 +1,4 @@
-"""The driver for PostgreSQL: connections that die are replaced, and errors say what to do."""
+"""PostgreSQL stores: connections that die are replaced, and errors name a remedy."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.stores.helpers import LONG, T0, new
 
 @pytest.fixture
 def store() -> Iterator[Store]:
-    """A store in a schema of its own."""
+    """Open a store in a schema of its own."""
     opened = open_store(postgres.url())
     yield opened
     opened.close()
@@ -39,14 +39,14 @@ def store() -> Iterator[Store]:
 
 @pytest.fixture(params=["sync", "async"])
 def both(request: pytest.FixtureRequest, store: Store) -> Iterator[Any]:
-    """What runs an operation of the store, in each colour, always on the same loop."""
+    """Return functions that run an operation of the store, one for each colour, always on the same loop."""
     with asyncio.Runner() as runner:
         yield store.run if request.param == "sync" else lambda operation: runner.run(store.arun(operation))
         store.close()
 
 
 def schema(store: Store) -> str:
-    """The schema of a store."""
+    """Return the schema of a store."""
     return store.url.partition("schema=")[2].partition("&")[0]
 
 
@@ -110,7 +110,7 @@ def test_a_url_says_which_database_and_how(url: str, expected: PostgresSettings)
     ],
 )
 def test_a_setting_that_is_not_known_is_refused(setting: str):
-    """A setting that does not exist, or with a value that it cannot have, is refused; the password is not shown."""
+    """Unknown settings and invalid values are refused, without the password in the message."""
     with pytest.raises(ConfigurationError, match=r"the store URL of PostgreSQL h/d has a setting") as refused:
         open_store(f"postgresql://u:secret@h/d?{setting}")
 
@@ -121,7 +121,7 @@ def test_a_setting_that_is_not_known_is_refused(setting: str):
     ("url", "listens"), [("pgbouncer=on", False), ("pgbouncer=on&direct=h", True), ("notify=off", True)]
 )
 def test_through_a_pool_of_sessions_nobody_listens(url: str, listens: bool):
-    """A session that changes with every transaction can neither listen nor hold a lock."""
+    """Sessions that change with every transaction can neither listen nor hold a lock."""
     assert listens == parse_url(f"postgresql://u@h/d?{url}").listens
 
 
@@ -148,7 +148,7 @@ def test_a_statement_is_written_as_the_libraries_want_it(text: str, expected: tu
 
 
 def test_a_server_that_is_not_there_is_told():
-    """The message says which database, and nothing of the password."""
+    """Errors name the database, without its password."""
     with pytest.raises(StoreUnreachable, match="PostgreSQL 127.0.0.1:1/d .* cannot be reached") as refused:
         open_store("postgresql://u:secret@127.0.0.1:1/d")
 
@@ -156,7 +156,7 @@ def test_a_server_that_is_not_there_is_told():
 
 
 def test_a_database_that_is_not_there_is_told():
-    """A database that does not exist is not made."""
+    """Opening a missing database does not create it."""
     with pytest.raises(StoreOpenError, match='database "nowhere" does not exist'):
         open_store(postgres.url(database="nowhere"))
 
@@ -183,7 +183,7 @@ def test_a_role_that_may_not_make_tables_is_told():
 
 
 def test_many_that_open_a_new_schema_at_once_all_succeed():
-    """One makes the tables, the others find them made."""
+    """One process creates the tables, and the others find them."""
     url, errors = postgres.url(), []
     start = threading.Barrier(6)
 
@@ -227,7 +227,7 @@ def _nap(number: int):
 
 
 def test_an_operation_that_raises_undoes_itself(store: Store, both: Any):
-    """What it wrote is not there, and the connection serves the next one."""
+    """Operations that fail are rolled back, and their connections serve the next operation."""
     (number,) = store.run(jobs.enqueue([new(delay=60)], now=T0)).ids
     with pytest.raises(RuntimeError, match="the operation itself"):
         both(_nap(number))
@@ -251,7 +251,7 @@ def _killed():
 
 
 def test_a_connection_that_dies_in_the_middle_is_told(both: Any):
-    """An operation that loses its connection is not repeated by itself; the next one has a new connection."""
+    """Operations that lose their connection are not repeated; the next one has a new connection."""
     with pytest.raises(StoreUnreachable):
         both(_killed())
 
@@ -259,7 +259,7 @@ def test_a_connection_that_dies_in_the_middle_is_told(both: Any):
 
 
 def stopped(store: Store, number: int, text: str) -> psycopg.Connection:
-    """A process that has locked a job, and stops after it has said the first half of a statement."""
+    """Start a process that has locked a job, and stops after the first half of a statement."""
     connection = psycopg.connect(host=postgres.server(), user="postgres", dbname="postgres")
     connection.execute(f'SELECT FROM "{schema(store)}".redrive_jobs WHERE id = {number} FOR UPDATE')
     connection.pgconn.enter_pipeline_mode()
@@ -274,14 +274,14 @@ def stopped(store: Store, number: int, text: str) -> psycopg.Connection:
 
 
 def lock_of(store: Store, number: int) -> bool:
-    """Is the row of a job locked?"""
+    """Return True if the row of a job is locked."""
     with postgres.connect() as connection:
         text = f'SELECT FROM "{schema(store)}".redrive_jobs WHERE id = {number} FOR UPDATE SKIP LOCKED'
         return not connection.execute(text).fetchall()
 
 
 def test_who_stops_in_the_middle_of_a_statement_keeps_no_job(store: Store, both: Any):
-    """The session is ended although the server calls it active, and the rows that it held are free."""
+    """Sessions that the server calls active are ended as well, and their rows are unlocked."""
     (number,) = both(jobs.enqueue([new()])).ids
     with contextlib.closing(stopped(store, number, prepared(schema(store))["close_succeeded"].text)) as connection:
         assert 0 == both(workers.end_stuck())
@@ -294,21 +294,21 @@ def test_who_stops_in_the_middle_of_a_statement_keeps_no_job(store: Store, both:
 
 
 def test_a_statement_of_others_is_left_alone(store: Store, both: Any):
-    """What a session of the user's own says half is none of our business, whatever it has locked."""
+    """Sessions of other programs are not ended, whatever they have locked."""
     (number,) = both(jobs.enqueue([new()])).ids
     with contextlib.closing(stopped(store, number, "SELECT 1")):
         assert 0 == both(workers.end_stuck(silent_for=timedelta(0)))
 
 
 def test_every_statement_is_known_by_its_beginning():
-    """PostgreSQL shows the first kilobyte of what a session says: each statement names our schema within that."""
+    """Every statement names its schema within the first kilobyte, which PostgreSQL shows of it."""
     late = {name for name, each in prepared("jobs").items() if '"jobs".redrive_' not in each.text[:1000]}
 
     assert set() == late
 
 
 def test_a_text_may_hold_anything(both: Any):
-    """PostgreSQL has no place for a zero byte; what a handler says of its error must not be lost for that."""
+    """Zero bytes, which PostgreSQL cannot store, do not prevent the storage of an error message."""
     (number,) = both(jobs.enqueue([new()])).ids
     both(admin.cancel(number, why="a\0b"))
 
@@ -316,7 +316,7 @@ def test_a_text_may_hold_anything(both: Any):
 
 
 def test_a_value_that_does_not_fit_is_told(both: Any):
-    """A number that no column holds is an error of that operation, not of the connection."""
+    """Numbers that are too large raise an error of the operation, and the connection stays usable."""
     with pytest.raises(StoreError) as refused:
         both(jobs.enqueue([new(priority=2**63)]))
 
@@ -324,7 +324,7 @@ def test_a_value_that_does_not_fit_is_told(both: Any):
 
 
 def test_a_closed_store_is_closed(store: Store):
-    """It says so, in both colours, however often it is closed."""
+    """Operations on a closed store fail in both colours, and `close` is idempotent."""
     store.run(admin.stats())
     store.close()
     store.close()
@@ -335,7 +335,7 @@ def test_a_closed_store_is_closed(store: Store):
 
 
 def test_each_loop_has_its_own_connections(store: Store):
-    """A store serves loops that come and go, and closes the connections of each with it."""
+    """Each event loop has its own connections, which are closed with it."""
     for _ in range(3):
         asyncio.run(store.arun(jobs.enqueue([new()])))
     with postgres.connect() as connection:
@@ -346,7 +346,7 @@ def test_each_loop_has_its_own_connections(store: Store):
 
 
 def test_no_more_connections_than_the_pool():
-    """Operations wait for each other's connections; one that waits for too long says what to set."""
+    """Operations wait for free connections; after the timeout the error names the setting."""
     store = open_store(postgres.url(pool="1", timeout="100ms"))
     held = threading.Event()
     leave = threading.Event()
@@ -372,7 +372,7 @@ def test_no_more_connections_than_the_pool():
 
 
 def test_after_a_fork_the_child_has_connections_of_its_own(store: Store):
-    """The child uses and ends its own session; that of the parent lives on."""
+    """Children use and end their own sessions; those of the parent stay open."""
     store.run(jobs.enqueue([new()]))
     child = os.fork()
     if not child:
@@ -391,13 +391,13 @@ def test_after_a_fork_the_child_has_connections_of_its_own(store: Store):
 
 
 class Watching:
-    """What a store tells who watches it."""
+    """An iteration over `Store.watch`."""
 
     def __init__(self, store: Store, lock_id: int | None = None) -> None:
         self.news = store.watch(SystemClock(), lock_id=lock_id)
 
     async def next(self) -> bool:
-        """Are there any news within two seconds?"""
+        """Return True if the store reports a change within two seconds."""
         try:
             async with asyncio.timeout(2):
                 await anext(self.news)
@@ -408,7 +408,7 @@ class Watching:
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_an_enqueue_is_news(store: Store, colour: str):
-    """Who watches hears at once of an enqueue of anybody, and looks once more shortly after."""
+    """Watchers are notified at once of an enqueue by any process, and again shortly after."""
 
     async def run() -> list[bool]:
         """Watch, and enqueue from elsewhere."""
@@ -444,7 +444,7 @@ def test_a_burst_is_one_notification(store: Store, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_lost_listener_is_told(store: Store):
-    """The connection that listens was ended: who watches hears so at once."""
+    """Watchers get an error at once when the listening connection ends."""
 
     async def run() -> None:
         """Watch until the connection is lost."""
@@ -458,7 +458,7 @@ def test_a_lost_listener_is_told(store: Store):
 
 
 def test_a_silent_listener_is_asked(store: Store, monkeypatch: pytest.MonkeyPatch):
-    """A connection that says nothing is asked whether it lives, again and again, without news being made of it."""
+    """Silent listening connections are pinged again and again, without reporting a change."""
     monkeypatch.setattr(listener, "PING", 0.01)
     asked = []
     ask = listener._ping
@@ -515,7 +515,7 @@ def test_a_claim_uses_up_no_more_leases_than_it_takes_jobs(store: Store):
 
 
 def test_a_job_that_cannot_be_read_is_released_though_its_claim_is_committed(both: Any):
-    """The claim of plain queues is a transaction by itself; what is released after it is another one."""
+    """Claims of plain queues are a transaction; the release of an unreadable job is another one."""
     worker = both(workers.register("h:1", concurrency=1, lease_for=LONG, now=T0))
     newer = FrozenPolicy(Policy(), '{"version": 2}', "f00d")
     both(jobs.enqueue([replace(new(), policy=newer)], now=T0))

@@ -19,7 +19,7 @@ from tests import postgres
 
 @pytest.fixture(name="cursor", scope="module")
 def _cursor() -> Iterator[psycopg.RawCursor[Any]]:
-    """A cursor on a connection of the driver's."""
+    """Return a cursor on a connection of the store."""
     with connect(parse_url(postgres.url())) as connection:
         yield psycopg.RawCursor(connection)
 
@@ -48,7 +48,7 @@ def test_a_list_arrives_as_it_was(cursor: psycopg.RawCursor[Any], kind: str, val
 
 
 def test_a_number_that_does_not_fit_is_told():
-    """A number in a list that no column holds is an error of the operation that brought it."""
+    """Numbers in a list that are too large raise an error of their operation."""
     store = open_store(postgres.url())
     with pytest.raises(StoreError, match="bigint out of range"):
         store.run(workers.give_back(1, [2**63]))

@@ -36,7 +36,7 @@ NAME = "stopped"
 
 @pytest.fixture(name="halt")
 def _halt() -> Iterator[Callable[[str], list[int]]]:
-    """What stops the server processes of the store with this name; they go on at the end of the test."""
+    """Return a function that stops the server processes of a store; they continue after the test."""
     stopped: list[int] = []
 
     def halt(name: str) -> list[int]:
@@ -61,7 +61,7 @@ def migration(url: str) -> MigrationCursor:
 
 @pytest.fixture(name="store")
 def _store() -> Iterator[Store]:
-    """A store whose sessions can be found."""
+    """Open a store with a recognisable application name."""
     opened = open_store(postgres.url(timeout=TIMEOUT, application_name=NAME))
     yield opened
     opened.close()
@@ -69,7 +69,7 @@ def _store() -> Iterator[Store]:
 
 @pytest.fixture(name="both", params=["sync", "async"])
 def _both(request: pytest.FixtureRequest, store: Store) -> Iterator[Any]:
-    """What runs an operation of the store, in each colour, always on the same loop."""
+    """Return functions that run an operation of the store, one for each colour, always on the same loop."""
     with asyncio.Runner() as runner:
         yield store.run if request.param == "sync" else lambda operation: runner.run(store.arun(operation))
         store.close()
@@ -92,7 +92,7 @@ def in_time(call: Callable[[], Any]) -> Any:
 
 
 def test_an_idle_connection_that_does_not_answer_is_given_up(store: Store, both: Any, halt: Any):
-    """The call fails when its time is up, the connection is closed, and the next call has another one."""
+    """Calls fail after the timeout and close the connection; the next call has another one."""
     both(admin.stats())
     halted = halt(NAME)
     with pytest.raises(StoreUnreachable, match="no answer"):
@@ -118,7 +118,7 @@ def test_a_transaction_whose_connection_does_not_answer_is_given_up(store: Store
 
 
 def test_idle_connections_that_do_not_answer_cost_one_timeout_in_all(store: Store, halt: Any):
-    """A call does not try one connection after the other when its time is up."""
+    """Calls do not try one connection after the other when their time is up."""
     barrier = threading.Barrier(4)
 
     @writes
@@ -138,7 +138,7 @@ def test_idle_connections_that_do_not_answer_cost_one_timeout_in_all(store: Stor
 
 
 def test_a_call_may_have_less_time_than_the_store(halt: Any):
-    """The caller of one operation can shorten the wait."""
+    """Callers of one operation can shorten the wait."""
     store = open_store(postgres.url(timeout="1h", application_name=f"{NAME} for long"))
     store.run(admin.stats())
     halt(f"{NAME} for long")
@@ -149,7 +149,7 @@ def test_a_call_may_have_less_time_than_the_store(halt: Any):
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_a_lent_connection_has_the_same_deadline(store: Store, halt: Any, colour: str):
-    """What redrive says on it, its COMMIT and its rollback included."""
+    """Statements of redrive on a handler's connection have it, including COMMIT and ROLLBACK."""
 
     def sync() -> None:
         loan = store.begin()
@@ -189,7 +189,7 @@ def test_the_timeout_of_a_result_holds_where_the_database_does_not_answer(halt: 
 
 
 def test_what_looks_for_the_version_of_the_schema_has_a_deadline(halt: Any):
-    """Else a worker that starts would wait for ever."""
+    """Otherwise a worker that starts would wait forever."""
     script = migration(postgres.url(timeout=TIMEOUT, application_name=NAME))
     halt(NAME)
     with pytest.raises(StoreUnreachable, match="no answer"):

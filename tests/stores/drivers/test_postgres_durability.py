@@ -38,7 +38,7 @@ CREATE TRIGGER see AFTER INSERT OR UPDATE ON "{0}".redrive_jobs EXECUTE FUNCTION
 
 
 def pooled(**options: str) -> str:
-    """The URL of a store behind pgbouncer."""
+    """Return the URL of a store behind pgbouncer."""
     program = needed("pgbouncer", lambda: debian.program("pgbouncer"))
     return postgres.url(host=postgres.pool(program), port="6432", pgbouncer="on", **options)
 
@@ -53,7 +53,7 @@ def url(request: pytest.FixtureRequest) -> Callable[..., str]:
 
 
 def seen(schema: str, *, database: str = "postgres") -> list[str]:
-    """How the transactions were committed."""
+    """Return the values of synchronous_commit at the commits."""
     with postgres.connect(database=database) as connection:
         return [row[0] for row in connection.execute(f'SELECT setting FROM "{schema}".seen')]  # type: ignore[call-overload]
 
@@ -79,7 +79,7 @@ def everything(run: Callable[[Any], Any]) -> None:
 @pytest.mark.parametrize(("option", "expected"), [({}, {"on"}), ({"synchronous_commit": "off"}, {"off"})])
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_every_commit_waits_for_the_disk(url: Callable[..., str], colour: str, option: dict[str, str], expected: set):
-    """The server acknowledges without the disk; redrive's transactions wait for it, unless the URL says not."""
+    """Transactions of redrive wait for the disk although the server's default is off, unless the URL turns it off."""
     store, schema = watched(url(**option))
     with asyncio.Runner() as runner:
         everything(store.run if colour == "sync" else lambda operation: runner.run(store.arun(operation)))
@@ -91,7 +91,7 @@ def test_every_commit_waits_for_the_disk(url: Callable[..., str], colour: str, o
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_the_handlers_transaction_waits_for_the_disk(url: Callable[..., str], colour: str):
-    """The end of an attempt is acknowledged by ``ctx.transaction()`` as it is by a settle."""
+    """Commits of ``ctx.transaction()`` wait for the disk like a settle."""
     store, schema = watched(url())
 
     def borrow() -> None:
@@ -125,7 +125,7 @@ def test_a_users_transaction_is_committed_as_the_user_has_it():
 
 @pytest.fixture
 def strict() -> Iterator[str]:
-    """A database in which commits wait for the standbys as well."""
+    """Create a database in which commits wait for the standbys as well."""
     name = postgres.fresh()
     with postgres.connect() as connection:
         connection.execute(f"CREATE DATABASE {name}")
@@ -136,7 +136,7 @@ def strict() -> Iterator[str]:
 
 
 def test_what_is_stricter_stays(strict: str):
-    """Where commits wait for standbys, they go on doing so."""
+    """Stricter settings of the server are kept."""
     store, schema = watched(postgres.url(database=strict), database=strict)
     everything(store.run)
     store.close()
@@ -145,7 +145,7 @@ def test_what_is_stricter_stays(strict: str):
 
 
 def test_a_migration_waits_for_the_disk():
-    """What makes the tables is committed like everything else."""
+    """Migrations are committed like every other operation."""
     url = postgres.url()
     store = open_store(url)
     script = store.migration_cursor()
@@ -160,7 +160,7 @@ def test_a_migration_waits_for_the_disk():
 
 
 def test_the_setting_is_on_or_off():
-    """Anything else is refused, with what would be right."""
+    """Other values are refused with the valid ones."""
     with pytest.raises(ConfigurationError, match=re.escape("synchronous_commit='local'; settings:")):
         parse_url("postgresql:///d?synchronous_commit=local")
     with pytest.raises(ConfigurationError, match=re.escape("synchronous_commit=on|off")):
@@ -168,7 +168,7 @@ def test_the_setting_is_on_or_off():
 
 
 def test_it_costs_no_round_trip(monkeypatch: pytest.MonkeyPatch):
-    """A session that is open already is said nothing more for it."""
+    """Open sessions need no further statement for it."""
     store = open_store(postgres.url())
     store.run(jobs.enqueue([new()]))
     said = []

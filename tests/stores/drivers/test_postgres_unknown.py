@@ -1,4 +1,4 @@
-"""A write on PostgreSQL whose connection is cut: what is certain, and what is unknown."""
+"""Writes on PostgreSQL with a lost connection: which outcomes are certain, and which are unknown."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MARK = "a-mark-in-the-arguments"
 
 @pytest.fixture
 def proxy() -> Iterator[Proxy]:
-    """The server behind a proxy that cuts connections."""
+    """Start a proxy that cuts connections to the server."""
     with Proxy(f"{postgres.server()}/.s.PGSQL.5432") as running:
         yield running
 
@@ -75,11 +75,11 @@ class Fleet:
     memory: Any = field(default=None)
 
     def state(self) -> State:
-        """The state of the job that was prepared, as it is stored."""
+        """Return the stored state of the prepared job."""
         return self.near.job(self.memory.id).record.state
 
     def marked(self) -> int:
-        """How many jobs have the mark as their argument."""
+        """Return the number of jobs with the mark as their argument."""
         return sum(MARK.encode() in (self._payload(job.id) or b"") for job in self.near.jobs.select())
 
     def _payload(self, number: int) -> bytes | None:
@@ -126,12 +126,12 @@ def running(fleet: Fleet) -> None:
 
 
 def token(fleet: Fleet) -> str:
-    """The token of the attempt that waits."""
+    """Return the token of the waiting attempt."""
     return f"{fleet.memory.id}.{fleet.near.job(fleet.memory.id).record.lease_id}"
 
 
 def settle(fleet: Fleet) -> Any:
-    """The operation by which a worker ends an attempt."""
+    """Return the operation by which a worker ends an attempt."""
     return leases.settle([Ending(fleet.memory.claim, Succeeded(b"1"), 0.0)])
 
 
@@ -230,7 +230,7 @@ def write(case: Case, fleet: Fleet, colour: str) -> Any:
 
 @pytest.mark.parametrize(("name", "colour"), BOTH)
 def test_a_lost_answer_to_a_commit_is_an_unknown_outcome(fleet: Fleet, proxy: Proxy, name: str, colour: str):
-    """The server has committed and its answer is cut off: the write is there, and the error does not deny it."""
+    """After a commit with a lost answer the write is stored, and the error does not deny it."""
     case = CASES[name]
     case.prepare(fleet)
     fault = proxy.on(Kind.CUT_AFTER, case.commits)
@@ -248,7 +248,7 @@ def test_a_lost_answer_to_a_commit_is_an_unknown_outcome(fleet: Fleet, proxy: Pr
 def test_a_connection_that_is_lost_before_the_commit_has_written_nothing(
     fleet: Fleet, proxy: Proxy, name: str, colour: str
 ):
-    """What was not sent, or was in a transaction that never ended, is not there, and the error says so."""
+    """Transactions that did not end are not stored, and the error states that."""
     case = CASES[name]
     case.prepare(fleet)
     proxy.on(Kind.CUT_AFTER, b"nextval" if case.commits != COMMIT else b"BEGIN", times=99)
@@ -261,7 +261,7 @@ def test_a_connection_that_is_lost_before_the_commit_has_written_nothing(
 @pytest.mark.parametrize("colour", ["sync", "async"])
 @pytest.mark.parametrize("name", ["enqueue", "enqueue with a key", "cancel"])
 def test_a_server_that_refuses_connections_has_got_nothing(fleet: Fleet, proxy: Proxy, name: str, colour: str):
-    """Where nothing was sent the outcome is certain: nothing was enqueued, and nothing was changed."""
+    """If no statement was sent, no job was enqueued or changed."""
     case = CASES[name]
     case.prepare(fleet)
     proxy.refuse()
@@ -273,7 +273,7 @@ def test_a_server_that_refuses_connections_has_got_nothing(fleet: Fleet, proxy: 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_a_read_has_no_outcome(fleet: Fleet, proxy: Proxy, colour: str):
-    """A lost answer to a read leaves nothing in doubt, whatever it was."""
+    """Lost answers to reads leave no unknown outcome."""
     proxy.on(Kind.CUT_AFTER, COMMIT, times=99)
     enqueued(fleet)
     job = fleet.far.job(fleet.memory.id)
@@ -282,7 +282,7 @@ def test_a_read_has_no_outcome(fleet: Fleet, proxy: Proxy, colour: str):
 
 
 def test_a_settle_may_be_repeated(fleet: Fleet, proxy: Proxy):
-    """A worker writes an ending again whose outcome is unknown: the lease settles once, and is not called lost."""
+    """Workers repeat a settle with an unknown outcome: the lease settles once, and is not reported as lost."""
     running(fleet)
     proxy.on(Kind.CUT_AFTER, COMMIT)
     with pytest.raises(OutcomeUnknown):
@@ -303,7 +303,7 @@ def test_an_enqueue_with_an_idempotency_key_may_be_repeated(fleet: Fleet, proxy:
 
 
 def test_a_migration_whose_commit_is_lost(proxy: Proxy):
-    """The tables may be there or not; opening the app again finds them, or makes them."""
+    """Opening the app again finds the tables, or creates them."""
     url = postgres.url(host=proxy.host, port=str(proxy.port))
     proxy.on(Kind.CUT_AFTER, COMMIT)
     with pytest.raises(OutcomeUnknown, match="commit of the migration"):
@@ -314,7 +314,7 @@ def test_a_migration_whose_commit_is_lost(proxy: Proxy):
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_a_lost_commit_of_the_handlers_transaction(fleet: Fleet, proxy: Proxy, colour: str):
-    """The connection of ``ctx.transaction()`` is cut: the block raises that its outcome is unknown."""
+    """If the connection of ``ctx.transaction()`` is cut, the block raises that its outcome is unknown."""
     running(fleet)
 
     def borrow() -> None:
@@ -324,7 +324,7 @@ def test_a_lost_commit_of_the_handlers_transaction(fleet: Fleet, proxy: Proxy, c
         loan.commit()
 
     async def aborrow() -> None:
-        """The same with asyncpg."""
+        """Write on asyncpg."""
         loan = await fleet.far.store.abegin()
         await loan.run(settle(fleet))
         await loan.commit()
@@ -382,7 +382,7 @@ def test_a_users_transaction_that_is_cut_has_enqueued_nothing(fleet: Fleet, prox
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_what_follows_a_part_that_was_committed_is_in_doubt_too(fleet: Fleet, proxy: Proxy, colour: str):
-    """A claim whose first statement is committed and whose second is cut has not written nothing."""
+    """Claims with a committed first statement and a cut second one are of unknown outcome."""
     enqueued(fleet)
     claim = leases.claim(999, 1, lease_for=LONG)  # of a worker that is not registered
     fault = proxy.on(Kind.CUT_AFTER, b"BEGIN", times=99)

@@ -25,19 +25,19 @@ ROOT = Path(__file__).parents[3]
 
 
 def url(path: Path, options: str = "") -> str:
-    """The URL of a file."""
+    """Return the URL of a file."""
     return f"sqlite:///{path}{options}"
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where a database may be."""
+    """Return the path of the database."""
     return tmp_path / "jobs.db"
 
 
 @pytest.fixture
 def store(path: Path):
-    """An open store."""
+    """Open a store."""
     opened = open_store(url(path))
     yield opened
     opened.close()
@@ -45,7 +45,7 @@ def store(path: Path):
 
 @pytest.fixture
 def foreign(path: Path, store: Store):
-    """A connection of somebody else to the same file, in autocommit mode."""
+    """Open another connection to the same file, in autocommit mode."""
     connection = sqlite3.connect(path, isolation_level=None)
     yield connection
     connection.close()
@@ -56,7 +56,7 @@ def foreign(path: Path, store: Store):
 
 @pytest.mark.parametrize(("options", "level"), [("", 2), ("?synchronous=full", 2), ("?synchronous=normal", 1)])
 def test_the_promised_durability_is_set(path: Path, options: str, level: int):
-    """The writing connection has the level of ``synchronous`` that the URL asks for, FULL by default, and the log."""
+    """Writing connections use WAL and the URL's level of ``synchronous``, FULL by default."""
     opened = open_store(url(path, options))
     pragmas = opened.script(lambda cursor: [_pragma(cursor, name) for name in ("synchronous", "journal_mode")])
     opened.close()
@@ -69,7 +69,7 @@ def _pragma(cursor: sqlite3.Cursor, name: str) -> object:
 
 
 def test_references_are_enforced(store: Store):
-    """A job cannot name a policy that is not there: the writing connection enforces foreign keys."""
+    """Jobs cannot name a missing policy: the writing connection enforces foreign keys."""
     assert 1 == store.script(lambda cursor: _pragma(cursor, "foreign_keys"))
 
 
@@ -90,7 +90,7 @@ def test_a_closed_store_says_so(path: Path, store: Store):
 
 
 def test_closing_twice_is_closing(store: Store):
-    """A store can be closed again."""
+    """Closing a store is idempotent."""
     store.close()
     store.close()
     with pytest.raises(StoreClosed):
@@ -98,7 +98,7 @@ def test_closing_twice_is_closing(store: Store):
 
 
 def test_a_driver_that_was_never_used_can_be_closed(path: Path):
-    """A driver opens nothing before its first use, and can be closed without one."""
+    """Stores open no connection before their first use, and can be closed without one."""
     unused = SQLiteStore(f"sqlite:///{path}", SQLiteSettings(path))
     unused.close()
 
@@ -114,7 +114,7 @@ def test_what_was_queued_before_the_close_is_finished(store: Store):
 
 
 def test_who_comes_during_the_close_is_refused(store: Store):
-    """A caller who had a lane in hand when it was closed is refused, rather than left to wait for ever."""
+    """Callers with a reference to a closed connection thread are refused and do not wait forever."""
     writer, _ = store._threads()
     store.close()
     with pytest.raises(StoreClosed):
@@ -124,7 +124,7 @@ def test_who_comes_during_the_close_is_refused(store: Store):
 
 
 def test_after_the_last_close_there_is_one_file(path: Path, store: Store):
-    """When the last opening is closed its log is written back: one file holds everything, and can be copied."""
+    """Closing the last connection writes the log back, so that one file has all data and can be copied."""
     store.run(jobs.enqueue([new()]))
     store.close()
 
@@ -135,7 +135,7 @@ def test_after_the_last_close_there_is_one_file(path: Path, store: Store):
 
 
 def test_a_foreign_writer_makes_the_store_busy(path: Path, foreign: sqlite3.Connection):
-    """While somebody else writes for longer than the busy timeout, writing is refused and reading goes on."""
+    """While another program writes for longer than the busy timeout, writes are refused and reads succeed."""
     impatient = open_store(url(path, "?busy_timeout=30ms"))
     foreign.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreBusy) as refused:
@@ -151,7 +151,7 @@ def test_a_foreign_writer_makes_the_store_busy(path: Path, foreign: sqlite3.Conn
 
 
 def test_tables_that_vanished_are_missed(store: Store, foreign: sqlite3.Connection, path: Path):
-    """Where somebody has dropped redrive's tables, the error says what is missing."""
+    """If redrive's tables were dropped, the error names them."""
     foreign.execute("DROP TABLE redrive_results")
     with pytest.raises(StoreOpenError) as refused:
         store.run(jobs.result(1))
@@ -160,7 +160,7 @@ def test_tables_that_vanished_are_missed(store: Store, foreign: sqlite3.Connecti
 
 
 def test_the_version_changes_when_anybody_commits(store: Store, foreign: sqlite3.Connection):
-    """The version of a store changes with a commit of its own, and with one of another connection."""
+    """Commits of the store and of other connections change the version."""
     versions = [store.version(), store.version()]
     store.run(jobs.enqueue([new()]))
     versions += [store.version(), store.version()]
@@ -230,7 +230,7 @@ def test_a_forked_child_has_its_own_connections(path: Path, child: str, said: st
 
 
 def test_an_enqueue_survives_a_new_opening(path: Path):
-    """What was acknowledged is there when the file is opened again, the uid of the database included."""
+    """Acknowledged jobs exist when the file is opened again, and so does the uid of the database."""
     first = open_store(url(path))
     first.run(jobs.enqueue([new("send")], now=T0))
     uid = first.run(admin.identify("uid"))
@@ -243,7 +243,7 @@ def test_an_enqueue_survives_a_new_opening(path: Path):
 
 
 def test_two_databases_have_two_names(tmp_path: Path):
-    """The uid of a database is its own, since it is part of every idempotency key."""
+    """Each database has its own uid, since it is part of every idempotency key."""
     stores = [open_store(url(tmp_path / name)) for name in ("a.db", "b.db")]
     uids = {each.run(admin.identify("uid")) for each in stores}
     for each in stores:
@@ -253,7 +253,7 @@ def test_two_databases_have_two_names(tmp_path: Path):
 
 
 def test_an_error_that_sqlite3_does_not_know_reaches_its_caller(store: Store):
-    """A value that SQLite cannot hold is the caller's error alone, and the store goes on."""
+    """Values that SQLite cannot store raise an error for their caller only."""
     with pytest.raises(OverflowError):
         store.run(jobs.enqueue([new(priority=2**70)]))
 
@@ -270,12 +270,12 @@ def test_instants_of_all_ages_are_kept(store: Store):
 
 
 def test_nobody_looks_at_the_file_while_nobody_waits_for_news(tmp_path: Path):
-    """A busy worker spends nothing on looking; when it has a free slot again it is told what has changed meanwhile."""
+    """Busy workers do not poll; with a free slot they are notified of the changes since then."""
     store = open_store(f"sqlite:///{tmp_path / 'jobs.db'}?synchronous=normal")
     idle, told = asyncio.Event(), []
 
     async def run() -> None:
-        """Commit while nobody waits, and wait then."""
+        """Commit while no caller waits, and wait then."""
         news = store.watch(VirtualClock(), idle=idle)
         await anext(news)
         second = asyncio.ensure_future(anext(news))

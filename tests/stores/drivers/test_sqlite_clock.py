@@ -66,11 +66,11 @@ class Machine:
         self.store.script(show)
 
     def time(self) -> datetime:
-        """The time of the database."""
+        """Return the time of the database."""
         return self.store.run(_time())
 
     def follow(self) -> ClockState:
-        """Let a step last, and answer what the look after that says."""
+        """Let a step last, and return the result of the next check."""
         self.store.run(keep())
         self.passes(HOLD)
         return self.store.run(keep())
@@ -83,7 +83,7 @@ def _time() -> Steps[datetime]:
 
 @pytest.fixture(params=["sqlite:///{}/jobs.db?synchronous=normal", "memory://", "turso:///{}/jobs.db"])
 def machine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
-    """A machine with an empty store, which has an anchor."""
+    """Create a machine with an empty store, which has an anchor."""
     store = open_store(request.param.format(tmp_path))
     made = Machine(store)
     monkeypatch.setattr(clock, "boot_time", made.boot_time)
@@ -104,7 +104,7 @@ def take(store: Store, who: int) -> list[leases.Claim]:
 
 @pytest.mark.parametrize("step", [seconds(20), HOUR, -HOUR])
 def test_a_step_does_not_change_the_time_of_the_database(machine: Machine, step: timedelta):
-    """The time goes on; a look sees the difference, and sees when it is gone."""
+    """Steps of the clock do not change the time of the database; the difference is reported until it is gone."""
     machine.passes(seconds(10))
     machine.set(step)
     first = machine.store.run(keep())
@@ -131,7 +131,7 @@ def test_a_step_makes_nothing_due_and_takes_no_lease(machine: Machine):
 
 
 def test_a_step_back_lets_no_job_wait(machine: Machine):
-    """What was enqueued before the clock was set back is due."""
+    """Jobs that were enqueued before the clock was set back are due."""
     store = machine.store
     store.run(jobs.enqueue([new()]))
     machine.set(-HOUR)
@@ -142,7 +142,7 @@ def test_a_step_back_lets_no_job_wait(machine: Machine):
 
 @pytest.mark.parametrize("step", [HOUR, -HOUR])
 def test_a_step_that_lasts_is_followed(machine: Machine, step: timedelta):
-    """After five minutes the time of the database is that of the clock, and the audit log says so."""
+    """After five minutes the time of the database is that of the clock, with an entry in the audit log."""
     machine.set(step)
     kept = machine.follow()
     (line,) = machine.store.run(audit.audit())
@@ -154,8 +154,7 @@ def test_a_step_that_lasts_is_followed(machine: Machine, step: timedelta):
 
 @pytest.mark.parametrize("step", [HOUR, -HOUR])
 def test_what_waits_for_a_span_moves_with_the_time(machine: Machine, step: timedelta):
-    """When a step is followed, delays, snoozes, hard timeouts and leases have as much left as before, and what was due
-    is due."""
+    """Following a step keeps the rest of delays, snoozes, hard timeouts and leases; due jobs stay due."""
     store = machine.store
     me = worker(store)
     store.run(jobs.enqueue([new(attempt_timeout="30m"), new(), new(), new(delay=1000)]))
@@ -183,7 +182,7 @@ def test_what_waits_for_a_span_moves_with_the_time(machine: Machine, step: timed
 
 
 def test_a_rate_is_neither_used_up_nor_renewed_by_a_step(machine: Machine):
-    """The starts of the last minute count as before when the time is set back by an hour."""
+    """Starts of the last minute count as before when the time is set back by an hour."""
     store = machine.store
     store.run(queues.change("default", QueueChange(rate=Rate(1, seconds(600)))))
     store.run(jobs.enqueue([new(), new()]))
@@ -198,7 +197,7 @@ def test_a_rate_is_neither_used_up_nor_renewed_by_a_step(machine: Machine):
 
 
 def test_after_a_restart_of_the_machine_its_clock_rules(machine: Machine, monkeypatch: pytest.MonkeyPatch):
-    """The anchor of another boot means nothing."""
+    """Anchors of another boot are ignored."""
     monkeypatch.setattr(clock, "boot_time", lambda: ("another boot", 1))
     machine.set(HOUR)
     before = machine.time()
@@ -210,7 +209,7 @@ def test_after_a_restart_of_the_machine_its_clock_rules(machine: Machine, monkey
 def test_where_the_system_does_not_say_how_long_it_is_up_its_clock_rules(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ):
-    """Only Linux says so; elsewhere nothing is kept."""
+    """Without the uptime, which only Linux provides, there is no anchor."""
     monkeypatch.setattr(clock, "boot_time", lambda: None)
     machine.set(HOUR)
 
@@ -218,7 +217,7 @@ def test_where_the_system_does_not_say_how_long_it_is_up_its_clock_rules(
 
 
 def test_a_process_that_starts_during_a_step_has_the_same_time(machine: Machine):
-    """The anchor is in the database, so that a new process does not begin with the wrong clock."""
+    """New processes read the anchor from the database, not the wrong clock."""
     if not machine.store.url.startswith("sqlite"):
         pytest.skip("one process at a time")
     machine.set(HOUR)

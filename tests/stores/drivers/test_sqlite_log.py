@@ -22,13 +22,13 @@ SMALL = 1_000_000
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where the database is."""
+    """Return the path of the database."""
     return tmp_path / "jobs.db"
 
 
 @pytest.fixture
 def store(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    """A store whose log may have a megabyte."""
+    """Open a store with a log limit of a megabyte."""
     monkeypatch.setattr(file, "LOG_LIMIT", SMALL)
     monkeypatch.setattr(file, "LOG_PATIENCE", 1)
     opened = open_store(f"sqlite:///{path}?synchronous=normal")
@@ -38,7 +38,7 @@ def store(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 
 @contextlib.contextmanager
 def reading(path: Path) -> Iterator[None]:
-    """A transaction of another program that reads for long, as a backup does."""
+    """Open a long read transaction of another program, such as a backup."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN")
         connection.execute("SELECT count(*) FROM redrive_jobs").fetchall()
@@ -52,7 +52,7 @@ def fill(store: Store) -> None:
 
 
 def size(path: Path) -> int:
-    """The size of the log."""
+    """Return the size of the log."""
     return Path(f"{path}-wal").stat().st_size
 
 
@@ -62,7 +62,7 @@ def trim(store: Store) -> int:
 
 
 def test_a_log_that_starts_again_is_cut_to_its_limit(store: Store, path: Path):
-    """Without any worker, the writes after a long transaction cut the log that had grown meanwhile."""
+    """Without a worker, writes after a long transaction truncate the log that has grown."""
     with reading(path):
         fill(store)
     grown = size(path)
@@ -74,7 +74,7 @@ def test_a_log_that_starts_again_is_cut_to_its_limit(store: Store, path: Path):
 
 
 def test_a_large_log_is_emptied(store: Store, path: Path):
-    """The duty cuts the log off, and has nothing left to report."""
+    """Truncate a large log, and report nothing."""
     with reading(path):
         fill(store)
 
@@ -94,7 +94,7 @@ def test_a_log_that_a_transaction_reads_from_is_reported(store: Store, path: Pat
 
 
 def test_a_small_log_is_left_alone(store: Store, path: Path):
-    """The duty does not touch a log that is not too large: a commit would have to make it again."""
+    """Small logs are not truncated: a commit would have to create them again."""
     store.run(jobs.enqueue([new()]))
     before = size(path)
 
@@ -103,7 +103,7 @@ def test_a_small_log_is_left_alone(store: Store, path: Path):
 
 
 def test_the_busy_timeout_is_as_before_afterwards(store: Store, path: Path):
-    """Emptying the log waits for a moment only; the connection waits as long as the URL says again."""
+    """After a truncation the connection has the busy timeout of the URL again."""
     with reading(path):
         fill(store)
         trim(store)

@@ -1,4 +1,4 @@
-"""SQLite: what it says when it cannot be opened, and what it leaves behind then: nothing."""
+"""SQLite files that cannot be opened: the errors, and the absence of leftovers."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from tests.stores.helpers import new
 
 
 def url(path: Path, options: str = "") -> str:
-    """The URL of a file."""
+    """Return the URL of a file."""
     return f"sqlite:///{path}{options}"
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where a database may be."""
+    """Return the path of the database."""
     return tmp_path / "jobs.db"
 
 
 def refusal(path: Path, error: type[StoreError] = StoreOpenError) -> str:
-    """What opening this path is refused with."""
+    """Return the error of opening this path."""
     with pytest.raises(error) as refused:
         open_store(url(path)).close()
     return str(refused.value)
 
 
 def test_a_missing_directory_is_named(tmp_path: Path):
-    """A path in a directory that does not exist is refused, and the directory is named; nothing is made."""
+    """Paths in a missing directory are refused with its name, and no file is created."""
     path = tmp_path / "no" / "jobs.db"
 
     assert f"{path} cannot be opened: the directory {path.parent} does not exist; make it first" == refusal(path)
@@ -46,12 +46,12 @@ def test_a_missing_directory_is_named(tmp_path: Path):
 
 
 def test_a_directory_is_not_a_database(tmp_path: Path):
-    """The path of a directory is refused as such."""
+    """Paths of directories are refused as such."""
     assert f"{tmp_path} cannot be opened: it is a directory; give the path of a file" == refusal(tmp_path)
 
 
 def test_another_file_is_not_a_database(path: Path):
-    """A file that is not an SQLite database is refused, and left as it is."""
+    """Files that are not SQLite databases are refused and not changed."""
     path.write_text("Dear Sir or Madam, " * 100)
 
     assert f"{path} exists but is not an SQLite database: give another path" == refusal(path)
@@ -59,7 +59,7 @@ def test_another_file_is_not_a_database(path: Path):
 
 
 def test_an_empty_file_becomes_a_database(path: Path):
-    """An empty file, as ``mktemp`` leaves one, is a database without tables."""
+    """Empty files, as ``mktemp`` creates them, are databases without tables."""
     path.touch()
     opened = open_store(url(path))
 
@@ -68,10 +68,9 @@ def test_an_empty_file_becomes_a_database(path: Path):
 
 
 def test_a_read_only_file_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A database that SQLite may only read cannot be a store.
+    """Databases that SQLite can only read cannot be stores.
 
-    Permissions do not bind the administrator, who may run this test; so SQLite is told to open the file for reading.
-    """
+    Permissions do not bind the administrator, who may run this test; so SQLite opens the file for reading."""
     sqlite3.connect(path).close()
     connect = sqlite3.connect
     monkeypatch.setattr(
@@ -83,10 +82,9 @@ def test_a_read_only_file_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("exists", [False, True])
 def test_a_user_without_permission_is_told_where(path: Path, exists: bool, monkeypatch: pytest.MonkeyPatch):
-    """Where the operating system forbids writing, the message names the file, or the directory of a new one.
+    """Without write permission, the message names the file, or the directory of a new one.
 
-    The refusal is built from SQLite's error and the answer of `os.access`, which is faked for the same reason.
-    """
+    The error is built from SQLite's error and the result of `os.access`, which is faked for the same reason."""
     if exists:
         path.touch()
     monkeypatch.setattr(os, "access", lambda *_: False)
@@ -97,7 +95,7 @@ def test_a_user_without_permission_is_told_where(path: Path, exists: bool, monke
 
 
 def test_a_refusal_without_a_visible_cause_asks_about_permissions(path: Path):
-    """Where the cause cannot be seen, the message says where to look."""
+    """Errors without a visible cause name the permissions to check."""
     refused = errors.translation(sqlite3.OperationalError("attempt to write a readonly database"), SQLiteSettings(path))
 
     expected = f"{path} cannot be written: the operating system refused; are the permissions of the directory right?"
@@ -105,7 +103,7 @@ def test_a_refusal_without_a_visible_cause_asks_about_permissions(path: Path):
 
 
 def test_a_database_in_memory_can_fail_too():
-    """A database in memory that cannot be opened is refused without talk of files."""
+    """Errors of a database in memory do not mention files."""
     refused = errors.translation(sqlite3.OperationalError("unable to open database file"), SQLiteSettings(None))
 
     assert "the database in memory cannot be opened: there is no memory for it" == str(refused)
@@ -113,7 +111,7 @@ def test_a_database_in_memory_can_fail_too():
 
 @pytest.mark.parametrize(("opening", "expected"), [(True, StoreOpenError), (False, StoreError)])
 def test_other_errors_are_told_as_they_are(opening: bool, expected: type[StoreError]):
-    """An error that is not foreseen is told in SQLite's words, with the name of the database."""
+    """Unforeseen errors have SQLite's text and the name of the database."""
     error = errors.translation(
         sqlite3.OperationalError("disk I/O error"), SQLiteSettings(Path("a.db")), opening=opening
     )
@@ -122,7 +120,7 @@ def test_other_errors_are_told_as_they_are(opening: bool, expected: type[StoreEr
 
 
 def test_a_newer_schema_is_not_touched(path: Path):
-    """A database that a newer redrive has migrated is refused, and stays as it is."""
+    """Databases that a newer redrive has migrated are refused and not changed."""
     open_store(url(path)).close()
     newer = migrate.latest("sqlite") + 1
     with sqlite3.connect(path) as connection:
@@ -134,7 +132,7 @@ def test_a_newer_schema_is_not_touched(path: Path):
 
 @pytest.mark.parametrize("exists", [False, True])
 def test_a_file_that_is_locked_for_good_cannot_be_opened(path: Path, exists: bool):
-    """Where somebody holds the file longer than the busy timeout, opening is refused as busy."""
+    """If another program holds the lock for longer than the busy timeout, opening raises `StoreBusy`."""
     if exists:
         open_store(url(path)).close()
     holder = sqlite3.connect(path, isolation_level=None)
@@ -152,7 +150,7 @@ def test_a_file_that_is_locked_for_good_cannot_be_opened(path: Path, exists: boo
 
 
 def test_a_refused_opening_leaves_no_thread(tmp_path: Path):
-    """A store that cannot be opened leaves no thread behind."""
+    """Stores that cannot be opened leave no thread."""
     before = threading.active_count()
     for _ in range(3):
         refusal(tmp_path)
@@ -161,7 +159,7 @@ def test_a_refused_opening_leaves_no_thread(tmp_path: Path):
 
 
 def test_an_opening_that_fails_halfway_leaves_nothing(path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Where the last of several connections cannot be opened, the others are closed, and the next call tries anew."""
+    """If one of several connections cannot be opened, the others are closed, and the next call tries again."""
     connect, made = store.connect, []
 
     def failing(settings: SQLiteSettings) -> sqlite3.Connection:
@@ -191,14 +189,14 @@ def test_an_opening_that_fails_halfway_leaves_nothing(path: Path, monkeypatch: p
 
 @pytest.fixture
 def lavish() -> Iterator[None]:
-    """A umask that lets every user read and write what is created."""
+    """Set a umask that lets every user read and write new files."""
     before = os.umask(0)
     yield
     os.umask(before)
 
 
 def modes(scheme: str, path: Path) -> dict[str, int]:
-    """The permissions of the files of a database while it is open."""
+    """Return the permissions of the files of an open database."""
     store = open_store(f"{scheme}:///{path}")
     store.run(jobs.enqueue([new()]))
     found = {each.name: stat.S_IMODE(each.stat().st_mode) for each in path.parent.iterdir()}
@@ -220,7 +218,7 @@ def test_a_new_database_belongs_to_its_owner_alone(path: Path, scheme: str):
 @pytest.mark.parametrize("scheme", FILES)
 @pytest.mark.parametrize("mode", [0o660, 0o644])
 def test_the_permissions_of_an_existing_file_are_kept(path: Path, scheme: str, mode: int):
-    """A file that was created for a group stays what it is, and the files beside it get its permissions."""
+    """Existing files keep their permissions, and the files beside them get the same."""
     path.touch()
     path.chmod(mode)
 
@@ -229,7 +227,7 @@ def test_the_permissions_of_an_existing_file_are_kept(path: Path, scheme: str, m
 
 @pytest.mark.usefixtures("lavish")
 def test_a_link_to_a_file_that_does_not_exist_leads_to_a_private_one(tmp_path: Path):
-    """The file that is created is the one behind the link."""
+    """Opening a link creates the file behind it."""
     link, target = tmp_path / "link.db", tmp_path / "target.db"
     link.symlink_to(target)
     open_store(url(link)).close()

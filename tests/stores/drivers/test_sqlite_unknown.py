@@ -21,7 +21,7 @@ from tests.stores.helpers import new
 
 
 class Unconfirmed(sqlite3.Cursor):
-    """A cursor whose disk refuses to sync the end of a transaction."""
+    """A cursor on a disk that refuses to sync the end of a transaction."""
 
     ends = ("COMMIT", "RELEASE")
 
@@ -43,13 +43,13 @@ class Connection(sqlite3.Connection):
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """The file."""
+    """Return the path of the file."""
     return tmp_path / "jobs.db"
 
 
 @pytest.fixture
 def store(path: Path) -> Iterator[Store]:
-    """A store whose disk syncs nothing from now on."""
+    """Open a store on a disk that refuses to sync."""
     opened = open_store(f"sqlite:///{path}")
     writer = opened._writer
     writer._cursor = Unconfirmed(writer._cursor.connection)
@@ -99,7 +99,7 @@ def test_an_enqueue_on_a_users_connection_in_autocommit_mode(path: Path):
     ],
 )
 def test_a_commit_that_sqlite_refuses_is_certain(path: Path, error: sqlite3.Error, expected: type[StoreError]):
-    """What SQLite refuses before it has written the end of the transaction has not taken effect."""
+    """Commits that SQLite refuses before it writes the end of the transaction have no effect."""
     found = translation(error, SQLiteSettings(path), commits=True)
 
     assert isinstance(found, expected)
@@ -107,7 +107,7 @@ def test_a_commit_that_sqlite_refuses_is_certain(path: Path, error: sqlite3.Erro
 
 
 def test_a_statement_that_the_disk_refuses_is_certain(path: Path):
-    """An I/O error before the commit undoes the transaction, of which the log has no end."""
+    """I/O errors before the commit roll back the transaction."""
     found = translation(sqlite3.OperationalError("disk I/O error"), SQLiteSettings(path))
 
     assert not isinstance(found, OutcomeUnknown)

@@ -26,12 +26,12 @@ OPEN = "from redrive.stores.opening import open_store; open_store({url!r}).close
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A file that does not exist yet."""
+    """Return the path of a file that does not exist yet."""
     return tmp_path / "jobs.db"
 
 
 def opened(path: Path) -> Store:
-    """A Turso store on a file."""
+    """Open a Turso store on a file."""
     return open_store(f"turso:///{path}")
 
 
@@ -41,7 +41,7 @@ def in_another_process(url: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_rows_that_nobody_fetches_are_written(path: Path):
-    """A statement with RETURNING writes all its rows, even if nobody looks at what it answers."""
+    """Statements with RETURNING write all rows, even if no caller fetches them."""
     connection = adapter.connect(SQLiteSettings(path))
     connection.execute("CREATE TABLE t (a INTEGER)")
     connection.execute("INSERT INTO t VALUES (1), (2), (3) RETURNING a")
@@ -75,7 +75,7 @@ class BusySnapshot(Exception):
     ids=str,
 )
 def test_every_form_of_being_busy_is_store_busy(error: Exception):
-    """Whatever pyturso calls it, somebody else's write becomes `StoreBusy`."""
+    """All errors of pyturso about another writer become `StoreBusy`."""
     seen = adapter.as_sqlite(error)
 
     assert isinstance(seen, sqlite3.Error)
@@ -83,12 +83,12 @@ def test_every_form_of_being_busy_is_store_busy(error: Exception):
 
 
 def test_a_broken_constraint_is_an_integrity_error():
-    """A broken constraint stays what it is."""
+    """Constraint violations are integrity errors."""
     assert isinstance(adapter.as_sqlite(turso.IntegrityError("UNIQUE")), sqlite3.IntegrityError)
 
 
 def test_what_is_not_of_the_database_stays_as_it_is():
-    """An error that has nothing to do with the database is not dressed up as one."""
+    """Errors that are not the database's are not translated."""
     error = TypeError("not a mapping")
 
     assert error is adapter.as_sqlite(error)
@@ -147,7 +147,7 @@ def test_closing_frees_the_file_at_once(path: Path):
 
 
 def test_closing_twice_is_closing_once(path: Path):
-    """A second `close` does nothing, and does not let go of what somebody else has opened since."""
+    """Second calls of `close` do not release a file that was opened since."""
     first = opened(path)
     first.close()
     second = opened(path)
@@ -159,7 +159,7 @@ def test_closing_twice_is_closing_once(path: Path):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
 def test_the_child_of_a_fork_is_refused(path: Path):
-    """A forked child that uses its parent's store is refused instead of corrupting the file."""
+    """Forked children that use their parent's store are refused."""
     store = opened(path)
     read, write = os.pipe()
     child = os.fork()
@@ -179,7 +179,7 @@ def test_the_child_of_a_fork_is_refused(path: Path):
 
 
 def test_an_enqueue_joins_a_transaction_of_the_user(path: Path):
-    """A job that is enqueued on a user's connection is there if and only if it commits; no number is given twice."""
+    """Jobs on a user's connection exist if and only if it commits; no id is given twice."""
     store = opened(path)
     users = turso.connect(str(path))
     users.execute("CREATE TABLE orders (id INTEGER)")
@@ -198,7 +198,7 @@ def test_an_enqueue_joins_a_transaction_of_the_user(path: Path):
 
 
 def test_a_connection_of_another_library_is_refused(path: Path):
-    """A sqlite3 connection does not join Turso's transactions."""
+    """Connections of sqlite3 do not join Turso's transactions."""
     store = opened(path)
     with pytest.raises(StoreMismatch, match=r"takes a turso\.Connection"):
         store.run(jobs.enqueue([new()]), using=sqlite3.connect(":memory:"))
@@ -206,7 +206,7 @@ def test_a_connection_of_another_library_is_refused(path: Path):
 
 
 def test_a_connection_to_another_file_is_refused(path: Path, tmp_path: Path):
-    """A connection to another file does not get the jobs of this one."""
+    """Connections to another file are refused."""
     store = opened(path)
     with pytest.raises(StoreMismatch, match="only a connection to the same file"):
         store.run(jobs.enqueue([new()]), using=turso.connect(str(tmp_path / "other.db"), isolation_level=None))
@@ -222,7 +222,7 @@ def test_the_connection_is_not_lent(path: Path):
 
 
 def test_a_closed_connection_says_so(path: Path):
-    """What is asked of a closed connection is refused as sqlite3 refuses it."""
+    """Closed connections raise the same error as those of sqlite3."""
     connection = adapter.connect(SQLiteSettings(path))
     connection.close()
     connection.close()

@@ -1,7 +1,6 @@
-"""Sentences of a refresh policy, one function for each kind; what they say is noted down in a `Notes`.
+"""The clauses of a refresh policy, one parser function for each kind; the results are collected in `Notes`.
 
-The grammar stands in the reference, with examples. It is read by recursive descent: each function takes what it
-understands, or gives its place back (ADR 0009 says why).
+The reference describes the grammar with examples. It is parsed by recursive descent (ADR 0009 gives the reasons).
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ from redrive.schedule.english.retries import on_failure, retries
 from redrive.schedule.english.spans import some
 from redrive.schedule.english.tokens import Reader
 from redrive.schedule.options import Strategy
-
-__all__ = ["clause", "ended", "nested"]
 
 _START = ("start refresh", "refresh should start", "refresh is configured to run", "refresh", "run")
 _GUARDS = frozenset({"allow", "on", "give", "but", "do", "keep", "ignore", "time", "then"})
@@ -32,18 +29,7 @@ _STRATEGIES = {
 
 
 def clause(reader: Reader, notes: Notes) -> Header | None:
-    """Read one clause.
-
-    Args:
-        reader: where it begins.
-        notes: what it says goes there.
-
-    Returns:
-        The header that it is, if lines below belong to it.
-
-    Raises:
-        ScheduleSyntaxError: it is not understood.
-    """
+    """Parse one clause; return its header if lines below can belong to it."""
     reader.take("but")
     for read in (_heading, _overlap, _timeout, _lateness, _spread, on_failure, retries, _schedule):
         if read(reader, notes):
@@ -58,16 +44,7 @@ def clause(reader: Reader, notes: Notes) -> Header | None:
 
 
 def nested(reader: Reader, notes: Notes, header: Header) -> None:
-    """Read a clause below a header.
-
-    Args:
-        reader: where it begins.
-        notes: what it says goes there.
-        header: what it belongs to.
-
-    Raises:
-        ScheduleSyntaxError: it is not understood there.
-    """
+    """Parse a clause below a header."""
     if header.of_failure is not None and waits(reader, notes):
         return
     if action(reader, notes):
@@ -102,7 +79,7 @@ def ended(reader: Reader) -> bool:
 
 
 def _heading(reader: Reader, notes: Notes) -> bool:
-    """What introduces others and says nothing by itself."""
+    """Parse a heading, which only introduces other lines."""
     del notes
     return bool(reader.take("retry policy :", "retry policy", "do retries"))
 
@@ -136,7 +113,7 @@ def _schedule(reader: Reader, notes: Notes) -> bool:
 
 
 def _task(reader: Reader) -> bool:
-    """What is done is the program's affair; a person may say it."""
+    """Parse the description of the task, which has no effect."""
     if not reader.take("send", "make", "create"):
         return False
     return bool(reader.rest())

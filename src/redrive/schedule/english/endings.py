@@ -8,19 +8,9 @@ from redrive.schedule.english.spans import number, span
 from redrive.schedule.english.tokens import Reader
 from redrive.schedule.options import Action, Exhausted
 
-__all__ = ["action", "gives_up", "giving_up", "terminal", "waits"]
-
 
 def terminal(reader: Reader, notes: Notes) -> Header | None:
-    """Read what the last failure leads to.
-
-    Args:
-        reader: where.
-        notes: it goes there.
-
-    Returns:
-        Its header, below which more may be said; None if it is something else.
-    """
+    """Parse the effect of the last failure; return its header, or None if the text is another clause."""
     begin = reader.place
     numbers = failures(reader)
     if numbers is None or len(numbers) != 1:
@@ -86,15 +76,7 @@ def _ends(reader: Reader, notes: Notes, how: Exhausted) -> None:
 
 
 def giving_up(reader: Reader, notes: Notes) -> Header | None:
-    """Read when it gives up.
-
-    Args:
-        reader: where.
-        notes: it goes there.
-
-    Returns:
-        Its header, below which more may be said; None if it is something else.
-    """
+    """Parse when the refresh is given up; return its header, or None if the text is another clause."""
     if not reader.take("give up"):
         return None
     header = Header(reader.line, None)

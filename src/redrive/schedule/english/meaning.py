@@ -12,8 +12,6 @@ from redrive.schedule.rule import Freq, RecurrenceRule, WeekDay
 from redrive.schedule.schedule import ANCHOR
 from redrive.schedule.timezone import Gap
 
-__all__ = ["FREQS", "Heard", "rules"]
-
 FREQS = {
     "second": Freq.SECONDLY, "minute": Freq.MINUTELY, "hour": Freq.HOURLY, "day": Freq.DAILY, "week": Freq.WEEKLY,
     "month": Freq.MONTHLY,
@@ -23,24 +21,17 @@ FREQS = {
 
 @dataclass
 class Heard:
-    """What was heard of a recurrence so far.
+    """The parts of a recurrence parsed so far.
 
     Attributes:
-        unit: of its period.
-        interval: every so many of these.
-        times_a_day: how often a day it is said to be.
+        interval: number of ``unit`` in a period.
+        times_a_day: number of occurrences a day, if given.
         clocks: hours and minutes.
-        days: of the week; 0 is Monday.
-        month_days: by their number, from the end if negative.
-        month_week_days: by their name.
-        hours: those of a window.
-        tz: the place.
-        start: from when it counts.
-        gap: what becomes of times that do not exist.
-        rules: that were quoted.
-        crons: that were quoted.
-        times: that were quoted.
-        exceptions: that were quoted.
+        days: days of the week; 0 is Monday.
+        month_days: days of the month, from the end if negative.
+        month_week_days: days of the week in a month, such as its first Monday.
+        hours: the hours of a window.
+        rules: quoted rules; likewise ``crons``, ``times`` and ``exceptions``.
     """
 
     unit: str | None = None
@@ -61,18 +52,7 @@ class Heard:
 
 
 def rules(reader: Reader, heard: Heard) -> tuple[RecurrenceRule, ...]:
-    """Make rules of what was heard.
-
-    Args:
-        reader: to say what is wrong, and where.
-        heard: what was heard.
-
-    Returns:
-        The rules.
-
-    Raises:
-        ScheduleSyntaxError: together it means nothing.
-    """
+    """Return the rules for a recurrence; raise `ScheduleSyntaxError` if its parts contradict each other."""
     unit = heard.unit or "day"
     if FREQS[unit].is_elapsed:
         return (_elapsed(reader, heard, unit),)

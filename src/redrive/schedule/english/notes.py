@@ -1,4 +1,4 @@
-"""What a text has said so far."""
+"""The parts of a refresh policy parsed so far."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from datetime import datetime, timedelta
 from redrive.schedule.english.tokens import TextLine
 from redrive.schedule.options import Action, Exhausted, Strategy
 from redrive.schedule.schedule import Schedule
-
-__all__ = ["Header", "Notes"]
 
 
 @dataclass(frozen=True)
@@ -27,22 +25,21 @@ class Header:
 
 @dataclass
 class Notes:
-    """What a text has said so far.
+    """The parts of a refresh policy parsed so far.
 
     Attributes:
-        start: the start of schedules that do not say their own.
-        schedule: when.
-        timeout: of one attempt.
+        start: the start of schedules that do not name one.
+        timeout: time limit of one attempt.
         delays: by the number of the failure.
         further: the delay after any further failure.
-        strategy: what becomes of retries that do not fit.
-        exhausted: what the last failure leads to.
-        last_failure: which one that is said to be.
-        give_up_after: how long it may fail.
-        attempts: after how many attempts it is said to give up.
-        actions: what is done then.
-        catch_up: how late a refresh may be started.
-        jitter: over how long starts are spread.
+        strategy: the treatment of retries that do not fit.
+        exhausted: the effect of the last failure.
+        last_failure: the number given for the last failure.
+        give_up_after: how long the refresh may fail.
+        attempts: the number of attempts after which it is given up.
+        actions: the actions when it is given up.
+        catch_up: how late a refresh may start.
+        jitter: maximum random delay of starts.
     """
 
     start: datetime | None = None

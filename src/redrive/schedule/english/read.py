@@ -12,25 +12,11 @@ from redrive.schedule.english.notes import Header, Notes
 from redrive.schedule.english.tokens import Reader, TextLine, lines
 from redrive.schedule.options import Exhausted, Strategy
 
-__all__ = ["parse"]
-
 P = TypeVar("P")
 
 
 def parse(text: str, make: Callable[..., P], *, start: datetime | None = None) -> P:
-    """Read a refresh policy; see `redrive.schedule.policy.RefreshPolicy.parse`.
-
-    Args:
-        text: sentences.
-        make: makes a policy of its fields.
-        start: from when a schedule counts that does not say it, naive.
-
-    Returns:
-        The policy.
-
-    Raises:
-        ScheduleSyntaxError: something is not understood, or means nothing, with its line and its column.
-    """
+    """Parse a refresh policy; see `redrive.schedule.RefreshPolicy.parse`. ``make`` builds it from its fields."""
     found = lines(text)
     if not found:
         raise ScheduleSyntaxError.at("not understood: there is nothing; write when it is refreshed", 1, 1)

@@ -23,8 +23,6 @@ from redrive.schedule.rule import RecurrenceRule, WeekDay
 from redrive.schedule.schedule import ANCHOR, Schedule
 from redrive.schedule.timezone import Gap, zone
 
-__all__ = ["DAY_NAMES", "begins", "recurrence"]
-
 T = TypeVar("T")
 
 DAY_NAMES = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
@@ -39,11 +37,7 @@ _NOON, _DAY = 12, 24
 
 
 def begins(reader: Reader) -> bool:
-    """Whether a recurrence begins here.
-
-    Args:
-        reader: where.
-    """
+    """Return True if a recurrence begins here."""
     word = reader.word
     if word in {"every", "each", "once", "twice", "by", *_ADVERBS, *_SETS, *_DAYS}:
         return True
@@ -57,18 +51,7 @@ def begins(reader: Reader) -> bool:
 
 
 def recurrence(reader: Reader, start: datetime | None) -> Schedule:
-    """Read when something is due.
-
-    Args:
-        reader: where a recurrence begins.
-        start: the start of what does not say its own, naive; None means the anchor of all.
-
-    Returns:
-        The schedule.
-
-    Raises:
-        ScheduleSyntaxError: it is not understood, or means nothing.
-    """
+    """Parse a recurrence; ``start`` is the start of one that does not name its own, naive."""
     heard = Heard(start=ANCHOR if start is None else start)
     is_exact = reader.take("by") is not None
     sentences = (_exceptions,) if is_exact else (_clocks, _month_days, _week_days, _window)
@@ -190,7 +173,7 @@ def _unit(reader: Reader) -> str:
 
 
 def _listed(reader: Reader, first: T, read: Callable[[Reader], T | None]) -> list[T]:
-    """Some things with commas and "and" between them; the second and later ones are tried, and given back."""
+    """Parse items separated by commas and "and"; the position is restored if a further one fails."""
     found = [first]
     while True:
         begin = reader.place

@@ -9,8 +9,6 @@ from redrive.schedule.english.spans import number, ordinal, some, span
 from redrive.schedule.english.tokens import Reader
 from redrive.schedule.options import LONGEST
 
-__all__ = ["failures", "on_failure", "retries"]
-
 MOST = 10_000
 """Retries that can be counted. Each has its delay in the policy; who wants more wants them for ever."""
 

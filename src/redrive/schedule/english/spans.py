@@ -8,8 +8,6 @@ from datetime import timedelta
 from redrive.schedule.english.tokens import Reader
 from redrive.schedule.options import LONGEST
 
-__all__ = ["UNITS", "number", "ordinal", "some", "span", "written", "written_ordinal"]
-
 _SMALL = [
     "zero",
     "one",
@@ -181,7 +179,7 @@ def some(reader: Reader) -> timedelta:
 
 
 def _part(reader: Reader) -> tuple[float, timedelta] | None:
-    """A number and a unit of a fixed length."""
+    """Parse a number and a unit of a fixed length."""
     begin = reader.place
     count = number(reader)
     unit = UNITS.get(reader.word)

@@ -8,8 +8,6 @@ from typing import NoReturn
 
 from redrive.errors import ScheduleSyntaxError
 
-__all__ = ["Reader", "TextLine", "Token", "lines", "quoted"]
-
 _SAME = str.maketrans({"“": '"', "”": '"', "„": '"', "\u2019": "'", "\u00a0": " ", "`": " ", "\t": " "})
 _BULLET = re.compile(r"(?:[-*•]|\d+[.)])(?=\s)\s*")
 _TOKEN = re.compile(
@@ -47,13 +45,13 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class TextLine:
-    """A line that says something.
+    """A line with at least one token.
 
     Attributes:
         number: from 1.
-        indent: how deep it stands, its bullet included.
-        text: as it was written, without Markdown's marks.
-        tokens: its words, without its bullet and its full stop.
+        indent: its indentation, the bullet included.
+        text: as written, without Markdown marks.
+        tokens: its words, without the bullet and the full stop.
     """
 
     number: int
@@ -121,12 +119,12 @@ class Reader:
 
     @property
     def next(self) -> Token | None:
-        """The next token, if there is one."""
+        """Return the next token, if there is one."""
         return self.line.tokens[self.place] if self.place < len(self.line.tokens) else None
 
     @property
     def word(self) -> str:
-        """The next word in small letters; empty at the end."""
+        """Return the next word in lower case; empty at the end."""
         return self.next.word if self.next else ""
 
     def take(self, *phrases: str) -> str | None:
@@ -183,16 +181,10 @@ class Reader:
             self._wanted.update(dict.fromkeys(names))
 
     def unquoted(self, token: Token) -> str:
-        """Read a text that is quoted; see `quoted`.
-
-        Args:
-            token: a quoted one, which was just taken.
-
-        Returns:
-            The text, without a full stop at its end.
+        """Return the text of a quoted token that was just taken, without a full stop at its end; see `quoted`.
 
         Raises:
-            ScheduleSyntaxError: a backslash in it stands before something else than a quote, a backslash or ``u{...}``.
+            ScheduleSyntaxError: a backslash in it is not followed by a quote, a backslash or ``u{...}``.
         """
         body = token.text[1:-1].rstrip(".")
         if _ESCAPE.sub("", body).count("\\"):
@@ -211,14 +203,7 @@ class Reader:
         return " ".join(text.split()).rstrip(".")
 
     def fail(self, problem: str | None = None) -> NoReturn:
-        """Say that this is not understood, or what is wrong with it.
-
-        Args:
-            problem: what is wrong; by default, that the word is not understood at which reading stopped.
-
-        Raises:
-            ScheduleSyntaxError: always.
-        """
+        """Raise `ScheduleSyntaxError`; by default for the word at the deepest position, which is not understood."""
         place = self._furthest if problem is None else max(self.place - 1, 0)
         tokens = self.line.tokens
         here = tokens[min(place, len(tokens) - 1)]

@@ -16,9 +16,6 @@ from redrive.schedule.rule import Freq, RecurrenceRule, WeekDay
 from redrive.schedule.schedule import ANCHOR, Schedule
 from redrive.schedule.timezone import Gap
 
-__all__ = ["text"]
-
-
 _STRATEGIES = {
     Strategy.UNTIL_SUCCESS: "Keep retrying until it succeeds",
     Strategy.UNTIL_PLANNED: "Retry until the next scheduled refresh",
@@ -125,7 +122,7 @@ def _recurrence(schedule: Schedule) -> str:
 
 
 def _exact(schedule: Schedule) -> str:
-    """What no sentence says is quoted."""
+    """Write a schedule that has no sentence as quoted parts."""
     parts = [f'rule "{each}"' for each in schedule.rules]
     parts += [f"cron {quoted(str(each))}" for each in schedule.crons]
     parts += [f'time "{each.isoformat()}"' for each in schedule.times]
@@ -136,7 +133,7 @@ def _exact(schedule: Schedule) -> str:
 
 
 def _plain(schedule: Schedule) -> str | None:
-    """A sentence for a schedule of rules, if there is one: it must be read back as these."""
+    """Write a sentence for a schedule of rules, if there is one that parses to these rules."""
     if schedule.crons or schedule.times or schedule.except_times:
         return None
     said = _sentence(schedule.rules)

@@ -1,8 +1,8 @@
 """Writers that contend for one record, as in Amazon's "Exponential backoff and jitter" (2015). PURE.
 
-Each writer reads the version, writes with it, and begins anew if somebody else was faster. The network takes 10 ms a
-way, with a deviation of 2 ms. All begin at once, and each tries until it has succeeded. The published simulation has a
-base of 5 ms that is doubled before the first delay is drawn: ``Backoff.exponential("10ms", "2s")`` is the same.
+Each writer reads the version, writes with it, and starts again if another writer was faster. The network takes 10 ms
+each way, with a deviation of 2 ms. All start at once, and each tries until it has succeeded. The published simulation
+doubles a base of 5 ms before the first delay is drawn: ``Backoff.exponential("10ms", "2s")`` is the same.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class _Cut(Contender):
 
 
 def _given(contender: Contender) -> Contender:
-    """The deadline of the scenario, where there is a parameter for it, and no other limit."""
+    """Return the contender with the deadline of the scenario, if it has such a parameter, and no other limit."""
     if contender.policy is not None:
         return replace(contender, policy=contender.policy.with_(attempts=None, deadline=_WHOLE))
     if contender.timeout is not None or contender.name == "tenacity":
@@ -34,7 +34,7 @@ def _given(contender: Contender) -> Contender:
 
 
 def _ends(contender: Contender, dice: SeededRandom) -> float:
-    """When one call has ended, whose attempts all fail; none of the others has a say in it, so time is a number."""
+    """Return when a call ends if all its attempts fail; calls do not interact, so no event loop is needed."""
     now, cuts = 0.0, isinstance(contender, _Cut)
     made = contender.open().begin(now)
     while made is not None and now < _HORIZON:
@@ -69,12 +69,12 @@ DEADLINE = Scenario(
 
 def _isolation(contender: Contender, dice: SeededRandom, clients: int) -> tuple[float, ...]:
     seeds = [dice.getrandbits(64) for _ in range(clients)]
-    alone = [_Story(contender.open().begin(0.0), SeededRandom(seed)) for seed in seeds]
+    alone = [_FailingCall(contender.open().begin(0.0), SeededRandom(seed)) for seed in seeds]
     for story in alone:
         for _ in range(_LONGEST):
             story.go_on()
     client = contender.open()
-    together = [_Story(client.begin(0.0), SeededRandom(seed)) for seed in seeds]
+    together = [_FailingCall(client.begin(0.0), SeededRandom(seed)) for seed in seeds]
     turns = together * _LONGEST
     dice.shuffle(turns)
     for story in turns:
@@ -83,8 +83,8 @@ def _isolation(contender: Contender, dice: SeededRandom, clients: int) -> tuple[
     return differing, sum(len(story.waits) for story in together)
 
 
-class _Story:
-    """One call that always fails, told turn by turn."""
+class _FailingCall:
+    """One call that always fails."""
 
     def __init__(self, made: SimulatedCall | None, dice: SeededRandom) -> None:
         self.waits: list[float | None] = []
@@ -92,7 +92,7 @@ class _Story:
         self._dice = dice
 
     def go_on(self) -> None:
-        """The next attempt fails, unless the call has ended."""
+        """Let the next attempt fail, unless the call has ended."""
         if self._made is not None and None not in self.waits[-1:]:
             self.waits.append(self._made.failed(DOWN, float(len(self.waits)), self._dice.random()))
 

@@ -94,7 +94,7 @@ _TICK = timedelta(microseconds=1)  # a hint is rounded up, to the next whole sec
 
 
 class _Throttled:
-    """A target that refuses everybody until an instant, and says so."""
+    """A service that refuses all calls until an instant, and sends that instant as a hint."""
 
     def __init__(self, loop: Loop) -> None:
         self.load = Load(_SLICE)

@@ -1,8 +1,8 @@
-"""Trouble that outlives its cause: Bronson and others, "Metastable Failures in Distributed Systems" (2021). PURE.
+"""A failure that outlives its cause: Bronson and others, "Metastable Failures in Distributed Systems" (2021). PURE.
 
-A server works off one queue and does not see that a caller has gone. Its load is 95 % of what it can bear. For ten
+A server processes one queue and does not notice that a caller has gone. Its load is 95 % of its capacity. For ten
 seconds it works at half its speed; the queue grows until every answer comes too late. Calls that have timed out are
-sent again, and what is sent again is work for nobody. The question is whether that ends.
+sent again, and the server works on requests that no caller waits for. The question is whether it recovers.
 """
 
 from __future__ import annotations

@@ -147,7 +147,7 @@ _LEAF_IN = 0.05
 
 
 def _layered(loop: Loop, dice: SeededRandom, layers: list[SimulatedClient], leaf: Send) -> Send:
-    """An attempt of the outermost layer: each layer's attempt is a call of the layer below."""
+    """Send an attempt of the outermost layer: each layer's attempt is a call of the layer below."""
     send = leaf
     for client in reversed(layers):
         send = partial(call, loop, client, dice, send)

@@ -30,23 +30,23 @@ class Quantity:
 
     @property
     def heading(self) -> str:
-        """The name, and the unit where there is one."""
+        """Return the name, with the unit if there is one."""
         return f"{self.name} [{self.unit}]" if self.unit else self.name
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A trouble that policies are put into.
+    """A situation in which policies are compared.
 
     Attributes:
         name: one word.
-        title: what it asks, as a sentence.
-        setting: what happens, with its sizes.
-        measures: what is counted.
+        title: its question, as a sentence.
+        setting: the situation, with its sizes.
+        measures: the measured quantities.
         trial: runs it once.
-        clients: how many there are unless somebody says otherwise.
-        contenders: who takes part.
-        prepare: what the scenario must change about a policy.
+        clients: default number of clients.
+        contenders: the compared policies.
+        prepare: the change that the scenario needs in each policy.
     """
 
     name: str
