@@ -1,10 +1,9 @@
-"""Whatever happens to things that are kept fresh, in whatever order: their rows are where the pure moves lead.
+"""Random sequences of events for tracked items: their rows are in the state of the pure transitions.
 
-Two things of one refresh, a worker that crashes now and then, sweeps, people, another policy that is deployed, and time
-that passes. The model holds nothing but a `RefreshState` for each thing, and asks `redrive.schedule.refresh`; what it
-has to know beside is which job is whose attempt, and when a worker has taken it. After each step both are compared, and
-the invariant checker has to find nothing.
-"""
+Two items of one refresh, a worker that crashes now and then, sweeps, operators, another policy that is deployed, and
+time that passes. The model holds only a `RefreshState` for each item, and uses `redrive.schedule.refresh`; it also
+stores the job of each attempt, and the time when a worker claimed it. After each step both are compared, and the
+invariant checker must find no problem."""
 
 from __future__ import annotations
 
@@ -59,7 +58,7 @@ class RefreshMachine(RuleBasedStateMachine):
 
     @property
     def policy(self) -> RefreshPolicy:
-        """By which things move now."""
+        """Return the present policy of the items."""
         return self.clockwork.definition.policy
 
     def teardown(self) -> None:
@@ -73,12 +72,12 @@ class RefreshMachine(RuleBasedStateMachine):
         return move.outcome
 
     def newest(self, key: str) -> str:
-        """The token of the attempt that has just begun: its job, which the model cannot know."""
+        """Return the token of the attempt that has just begun, which the model reads from the store."""
         return str(self.clockwork.thing(key).job_id)
 
     @initialize()
     def arrive(self) -> None:
-        """Things are there from the start."""
+        """Track items at the start."""
         for key in KEYS:
             self.track(key, at_once=True)
 
@@ -86,7 +85,7 @@ class RefreshMachine(RuleBasedStateMachine):
 
     @rule(key=st.sampled_from(KEYS), at_once=st.booleans())
     def track(self, key: str, at_once: bool) -> None:
-        """Somebody tracks a thing, which may be known."""
+        """Track an item, which may be tracked already."""
         fresh = self.clockwork.track(key, at_once=at_once)
         assert (key not in self.model) == (key in fresh)
         if key in fresh:
@@ -101,7 +100,7 @@ class RefreshMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model)
     @rule(data=st.data(), at_once=st.booleans())
     def update(self, data: st.DataObject, at_once: bool) -> None:
-        """A person changes a thing."""
+        """Record a manual change of an item."""
         key = data.draw(st.sampled_from(sorted(self.model)))
         self.clockwork.update(key, at_once=at_once)
         self._update(key, at_once=at_once)
@@ -109,7 +108,7 @@ class RefreshMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model)
     @rule(data=st.data())
     def trigger(self, data: st.DataObject) -> None:
-        """A person wants a thing now."""
+        """Trigger an item."""
         key = data.draw(st.sampled_from(sorted(self.model)))
         turned = self.clockwork.trigger(key)
         self.model[key] = self._timed(self.model[key])
@@ -119,7 +118,7 @@ class RefreshMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model)
     @rule(data=st.data())
     def switch(self, data: st.DataObject) -> None:
-        """A person pauses a thing, or resumes it."""
+        """Pause an item, or resume it."""
         key = data.draw(st.sampled_from(sorted(self.model)))
         if self.model[key].paused:
             self.clockwork.resume(key)
@@ -131,7 +130,7 @@ class RefreshMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model)
     @rule(data=st.data())
     def untrack(self, data: st.DataObject) -> None:
-        """A thing is not kept fresh any more."""
+        """Stop tracking an item."""
         key = data.draw(st.sampled_from(sorted(self.model)))
         del self.model[key]
 
@@ -139,7 +138,7 @@ class RefreshMachine(RuleBasedStateMachine):
 
     @rule(late=LATE)
     def start(self, late: int) -> None:
-        """Somebody starts what is due."""
+        """Start the items that are due."""
         self.store.wait(late)
         turned = {each.key: each.outcome for each in self.clockwork.start()}
         due = [key for key, state in self.model.items() if refresh.is_due(state, self.store.now)]
@@ -148,7 +147,7 @@ class RefreshMachine(RuleBasedStateMachine):
 
     @rule(crashes=st.booleans())
     def claim(self, crashes: bool) -> None:
-        """A worker takes what there is; one that crashes right away loses it to the next sweep."""
+        """Claim jobs; a worker that crashes loses them to the next sweep."""
         claims = self.store.claim(5, worker=self.store.worker() if crashes else None)
         if crashes:
             began = {str(each.id): self.store.now for each in claims}
@@ -166,7 +165,7 @@ class RefreshMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.claims)
     @rule(data=st.data(), how=st.sampled_from(sorted(OUTCOMES)))
     def settle(self, data: st.DataObject, how: str) -> None:
-        """An attempt answers, perhaps one that was superseded or swept, or for the second time."""
+        """Settle an attempt, perhaps a superseded or swept one, or for the second time."""
         claim = data.draw(st.sampled_from(self.claims))
         if claim.lease_id not in self.store.settle((claim, OUTCOMES[how])).lost:
             self._ended(claim.id, how)
@@ -183,14 +182,14 @@ class RefreshMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.model)
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
-        """An operator cancels the job of an attempt."""
+        """Cancel the job of an attempt."""
         state = self.model[data.draw(st.sampled_from(sorted(self.model)))]
         if state.attempt_uid is not None and self.store.cancel(int(state.attempt_uid)):
             self._ended(int(state.attempt_uid), "failure")
 
     @rule(late=LATE)
     def sweep(self, late: int) -> None:
-        """Somebody sweeps."""
+        """Sweep expired leases."""
         self.store.wait(late)
         done = self.clockwork.sweep()
         before = dict(self.model)
@@ -220,7 +219,7 @@ class RefreshMachine(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(sorted(POLICIES)))
     def deploy(self, name: str) -> None:
-        """The code is deployed with another policy, and the things are reckoned anew."""
+        """Deploy another policy, and compute the states of the items again."""
         changed = POLICIES[name].timing != self.clockwork.definition.timing
         self.clockwork.definition = POLICIES[name]
         self.clockwork.declare(POLICIES[name])
@@ -233,7 +232,7 @@ class RefreshMachine(RuleBasedStateMachine):
 
     @invariant()
     def it_holds(self) -> None:
-        """The rows are as the model says, and so are the invariants."""
+        """Compare the rows with the model, and check the invariants."""
         rows = {each.key: each.state for each in self.store.do(read.select("fresh"))}
 
         assert self.model == rows
@@ -241,7 +240,7 @@ class RefreshMachine(RuleBasedStateMachine):
 
 
 class PostgresMachine(RefreshMachine):
-    """The same on PostgreSQL, whose statements are others."""
+    """The state machine on PostgreSQL, which has other statements."""
 
     kind = "postgres"
 
