@@ -12,7 +12,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from redrive.clock import Clock, SystemClock
-from redrive.contrib.refresh import Moved, Refreshes
+from redrive.contrib.refresh import MovedRow, Refreshes
 from redrive.contrib.refresh.sqlalchemy import RefreshColumns, refreshes
 from redrive.schedule import Effect, RefreshOutcome
 
@@ -79,7 +79,7 @@ def settle(session: Session, answer: Answer) -> None:
     tell(session, [moved])
 
 
-def tell(session: Session, moved: Iterable[Moved[BigTable]]) -> None:
+def tell(session: Session, moved: Iterable[MovedRow[BigTable]]) -> None:
     """Write to the customers of those that were given up, in the transaction that gives them up: once."""
     for each in moved:
         if Effect.NOTIFY in each.effects:

@@ -1,7 +1,6 @@
-"""Refreshes in a model of Django: the fields, what is due, and the moves.
+"""Refreshes in a model of Django: the fields, the criteria for due rows, and the moves.
 
-Answers: which fields does a model need, and which queries move its rows? May import: Django, and what `redrive.contrib`
-may. Must never: commit. Where the database locks rows, ask within ``transaction.atomic()``; Django insists.
+The module never commits. If the database locks rows, call it within ``transaction.atomic()``; Django requires it.
 
 ::
 
@@ -11,16 +10,16 @@ may. Must never: commit. Where the database locks rows, ask within ``transaction
 
     with transaction.atomic():
         for moved in refreshes(BigTable, policy).start_due():
-            if moved.outcome is Outcome.STARTED:
+            if moved.outcome is RefreshOutcome.STARTED:
                 transaction.on_commit(partial(send, moved.row.pk, moved.state.attempt_uid))
 
 The fields have the names of those of `redrive.schedule.RefreshState`, and one more, ``sweep_at``. Do not assign to
-them: ``save()`` writes all fields of an object as they were read, and undoes a move that came in between. A form that
-changes a row names what it changes, ``save(update_fields=["input_url"])``, and then calls `Refreshes.update`.
+them: ``save()`` writes all fields of an object as they were read, and undoes a move that was written in between. A form
+that changes a row names its fields, ``save(update_fields=["input_url"])``, and then calls `Refreshes.update`.
 
-No app has to be installed for this: ``makemigrations`` finds the fields and the indexes in your models. Their names are
-``<app>_<model>_due`` and ``<app>_<model>_overdue``, and Django allows 30 characters: for longer ones give the model a
-``Meta`` with indexes of its own, from `refresh_indexes`.
+No app has to be installed: ``makemigrations`` finds the fields and the indexes in your models. The indexes are named
+``<app>_<model>_due`` and ``<app>_<model>_overdue``, and Django allows 30 characters. For longer names, give the model a
+``Meta`` with indexes from `refresh_indexes`.
 """
 
 from __future__ import annotations
@@ -45,13 +44,10 @@ _WAITS = models.Q(attempt_uid__isnull=True, disabled_until_update=False, paused=
 
 
 def refresh_indexes(prefix: str) -> list[Any]:
-    """The indexes for what is due, for a model with a ``Meta`` of its own.
+    """Return the indexes for due rows, for a model with a ``Meta`` of its own.
 
     Args:
-        prefix: what their names begin with.
-
-    Returns:
-        What to put into ``Meta.indexes``.
+        prefix: the beginning of their names.
     """
     return [
         models.Index(fields=["refresh_at"], condition=_WAITS, name=f"{prefix}_due"),
@@ -60,7 +56,7 @@ def refresh_indexes(prefix: str) -> list[Any]:
 
 
 class RefreshFields(models.Model):  # type: ignore[misc] # Django has no type information
-    """An abstract model: where the refresh of a row stands; see `redrive.schedule.RefreshState`."""
+    """An abstract model with the refresh state of a row; see `redrive.schedule.RefreshState`."""
 
     refresh_at = models.DateTimeField(null=True, editable=False)
     deadline_at = models.DateTimeField(null=True, editable=False)
@@ -78,32 +74,24 @@ class RefreshFields(models.Model):  # type: ignore[misc] # Django has no type in
     sweep_at = models.DateTimeField(null=True, editable=False)
 
     class Meta:
-        """Django's options; a ``Meta`` of the model's own inherits from this one."""
+        """Django's options; a ``Meta`` of the model inherits from this one."""
 
         abstract = True
         indexes = refresh_indexes("%(app_label)s_%(class)s")
 
     @property
     def refresh_state(self) -> RefreshState:
-        """Where the refresh stands, as it was read."""
+        """The state of the refresh, as it was read."""
         return RefreshState(**{each: getattr(self, each) for each in _FIELDS})
 
 
 def due(now: datetime) -> Any:  # noqa: ANN401 - Django has no type information
-    """Whether a row is to be started, as a ``Q`` for queries of your own.
-
-    Args:
-        now: the present instant, aware.
-    """
+    """Return a ``Q`` for rows that are due at `now`, an aware instant."""
     return models.Q(refresh_at__lte=now) & _WAITS
 
 
 def overdue(now: datetime) -> Any:  # noqa: ANN401 - Django has no type information
-    """Whether a sweep has something to do with a row, as a ``Q`` for queries of your own.
-
-    Args:
-        now: the present instant, aware.
-    """
+    """Return a ``Q`` for rows that a sweep moves at `now`, an aware instant."""
     return models.Q(sweep_at__lte=now)
 
 
@@ -114,19 +102,16 @@ def refreshes(
     using: str = "default",
     clock: Clock | None = None,
 ) -> Refreshes[Any]:
-    """The refreshes of a model.
+    """Return the moves of a model; each is made in the transaction that is open at the call.
 
     Args:
         model: with `RefreshFields`.
-        policy: what is to be done; or what says so for each row.
-        using: alias of its database.
-        clock: the time; by default this machine's.
-
-    Returns:
-        The moves. Each is made in the transaction that is open then.
+        policy: the refresh policy; or a function that returns it for a row.
+        using: alias of the database.
+        clock: by default the clock of this machine.
 
     Raises:
-        ConfigurationError: the project keeps times without their zone.
+        ConfigurationError: the project stores times without time zones.
     """
     if not settings.USE_TZ:
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""What the moves need of a table, and what they give back."""
+"""The interface of a table with refreshes, and the result of a move."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from redrive.schedule import Effect, RefreshOutcome, RefreshState, RefreshTransition
 
-__all__ = ["Moved", "Rows"]
+__all__ = ["MovedRow", "Rows"]
 
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class Moved(Generic[R]):
+class MovedRow(Generic[R]):
     """A row that has moved.
 
     Attributes:
         row: as it is now.
-        move: what became of it.
+        move: the change of its state.
     """
 
     row: R
@@ -27,17 +27,17 @@ class Moved(Generic[R]):
 
     @property
     def outcome(self) -> RefreshOutcome:
-        """What the move came to."""
+        """The outcome of the move."""
         return self.move.outcome
 
     @property
     def effects(self) -> tuple[Effect, ...]:
-        """What is to be done beside, in the same transaction."""
+        """The effects that the caller carries out in the same transaction."""
         return self.move.effects
 
     @property
     def state(self) -> RefreshState:
-        """Where it stands now."""
+        """The state after the move."""
         return self.move.state
 
 
@@ -45,21 +45,21 @@ class Rows(Protocol[R]):
     """A table, in a transaction that the caller ends."""
 
     def due(self, now: datetime, limit: int) -> list[R]:
-        """Rows to be started, the earliest first: see `redrive.schedule.refresh.is_due`."""
+        """Return due rows, the earliest first: see `redrive.schedule.refresh.is_due`."""
         ...
 
     def overdue(self, now: datetime, limit: int) -> list[R]:
-        """Rows whose ``sweep_at`` is no later than now, the earliest first."""
+        """Return rows with a ``sweep_at`` no later than now, the earliest first."""
         ...
 
     def find(self, key: Any) -> R | None:  # noqa: ANN401 - whatever the table is keyed by
-        """One row, read anew; None if it is gone."""
+        """Read a row again; return None if it is gone."""
         ...
 
     def state(self, row: R) -> RefreshState:
-        """Where it stood when it was read."""
+        """Return the state of a row as it was read."""
         ...
 
     def swap(self, row: R, before: RefreshState, after: RefreshState, sweep_at: datetime | None) -> bool:
-        """Write a state if the row is still in the one that was read; answer whether it was, and change the object."""
+        """Write a state if the row is unchanged since it was read; return True if so, and change the object."""
         ...

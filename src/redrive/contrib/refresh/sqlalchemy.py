@@ -1,7 +1,6 @@
-"""Refreshes in a table of SQLAlchemy 2: the columns, what is due, and the moves.
+"""Refreshes in a table of SQLAlchemy 2: the columns, the criteria for due rows, and the moves.
 
-Answers: which columns does a model need, and which statements move its rows? May import: SQLAlchemy, and what
-`redrive.contrib` may. Must never: commit, or name a driver. Tested on SQLite and PostgreSQL.
+The module never commits and names no driver. It is tested on SQLite and PostgreSQL.
 
 ::
 
@@ -14,13 +13,13 @@ Answers: which columns does a model need, and which statements move its rows? Ma
     with Session.begin() as session:
         started = refreshes(session, BigTable, policy).start_due()
 
-The columns have the names of the fields of `redrive.schedule.RefreshState`, and one more, ``sweep_at``. Where a table
-has a column of such a name already, give this one another, as in
+The columns have the names of the fields of `redrive.schedule.RefreshState`, and one more, ``sweep_at``. If a table has
+a column of such a name already, give this one another name, as in
 ``started_at: Mapped[datetime | None] = mapped_column("refresh_started_at", Instant)``, or keep the refreshes in a table
 of their own.
 
-A session knows its objects as it has read them. The moves read anew, and put what they have written into the object, so
-that it is current until the end of the transaction. Do not assign to these columns: an assignment has no condition.
+A session caches its objects. The moves read the row again and update the object, so it is current until the end of the
+transaction. Do not assign to these columns: an assignment has no condition.
 """
 
 from __future__ import annotations
@@ -61,13 +60,13 @@ _UID = 32  # hexadecimal digits
 
 
 class Instant(TypeDecorator[datetime]):
-    """An aware instant, in UTC on the way in and out; on SQLite too, which knows no time zones."""
+    """An aware instant, in UTC on the way in and out; also on SQLite, which has no time zones."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
-        """To the database."""
+        """Convert a value for the database."""
         if value is None:
             return None
         if value.tzinfo is None:
@@ -75,22 +74,19 @@ class Instant(TypeDecorator[datetime]):
         return value.astimezone(UTC)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:  # noqa: ARG002
-        """And back."""
+        """Convert a value from the database."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
 def refresh_indexes(table: str) -> tuple[Index, ...]:
-    """The indexes for what is due, for a model with a ``__table_args__`` of its own.
+    """Return the indexes for due rows, for a model with a ``__table_args__`` of its own.
 
     They name the columns as the mixin does; if you have renamed one, write them yourself.
 
     Args:
-        table: its name, which theirs begin with.
-
-    Returns:
-        What to put into ``__table_args__``.
+        table: its name, with which theirs begin.
     """
     return (
         Index(
@@ -109,7 +105,7 @@ def refresh_indexes(table: str) -> tuple[Index, ...]:
 
 
 class RefreshColumns:
-    """A mixin for declarative models: where the refresh of a row stands; see `redrive.schedule.RefreshState`."""
+    """A mixin for declarative models with the refresh state of a row; see `redrive.schedule.RefreshState`."""
 
     refresh_at: Mapped[datetime | None] = mapped_column(Instant)
     deadline_at: Mapped[datetime | None] = mapped_column(Instant)
@@ -133,27 +129,17 @@ class RefreshColumns:
 
     @property
     def refresh_state(self) -> RefreshState:
-        """Where the refresh stands, as it was read."""
+        """The state of the refresh, as it was read."""
         return RefreshState(**{each: getattr(self, each) for each in _FIELDS})
 
 
 def due(model: type[RefreshColumns], now: datetime) -> ColumnElement[bool]:
-    """Whether a row is to be started, as a criterion for statements of your own.
-
-    Args:
-        model: with `RefreshColumns`.
-        now: the present instant, aware.
-    """
+    """Return a criterion for rows of `model` that are due at `now`, an aware instant."""
     return and_(model.refresh_at <= now, model.attempt_uid.is_(None), ~model.disabled_until_update, ~model.paused)
 
 
 def overdue(model: type[RefreshColumns], now: datetime) -> ColumnElement[bool]:
-    """Whether a sweep has something to do with a row, as a criterion for statements of your own.
-
-    Args:
-        model: with `RefreshColumns`.
-        now: the present instant, aware.
-    """
+    """Return a criterion for rows of `model` that a sweep moves at `now`, an aware instant."""
     return model.sweep_at <= now
 
 
@@ -164,16 +150,13 @@ def refreshes(
     *,
     clock: Clock | None = None,
 ) -> Refreshes[M]:
-    """The refreshes of a model, within the transaction of a session.
+    """Return the moves of a model, within the transaction of a session.
 
     Args:
-        session: who begins and commits. In async code: ``await session.run_sync(lambda sync: refreshes(sync, ...))``.
+        session: the caller begins and commits. In async code: ``await session.run_sync(lambda s: refreshes(s, ...))``.
         model: with `RefreshColumns`.
-        policy: what is to be done; or what says so for each row.
-        clock: the time; by default this machine's.
-
-    Returns:
-        The moves.
+        policy: the refresh policy; or a function that returns it for a row.
+        clock: by default the clock of this machine.
     """
     return Refreshes(_Table(session, model), policy, clock=clock)
 

@@ -10,7 +10,7 @@ then settled already.
 A completion after the end of the wait is refused by the clock of the database, whether or not a worker has ended the
 attempt by then.
 
-A caller whose reply was lost may send the same completion twice. The history and the result show that it is the same:
+A caller that received no reply may send the same completion twice. The history and the result show that it is the same:
 the second one succeeds and changes nothing.
 """
 
@@ -40,7 +40,7 @@ NOT_COMPLETED = Failed(
         Stage.IN_FLIGHT,
     )
 )
-"""The outcome of an attempt whose wait is over; the external work may have happened or not."""
+"""The outcome of an attempt after the end of its wait; the external work may have happened or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class ProgressReport:
 
 @writes
 def report(reports: Sequence[ProgressReport], *, now: datetime | None = None) -> Steps[frozenset[int]]:
-    """Write reports of handlers whose leases are current, and return these leases."""
+    """Write the reports of handlers with current leases, and return these leases."""
     at = yield from instant(now)
     rows = [{"job_id": each.job_id, "lease_id": each.lease_id, "details": each.details, "now": at} for each in reports]
     return frozenset(row[0] for row in (yield Query("progress_put", many=rows)))
@@ -167,7 +167,7 @@ def until_expiry(*, now: datetime | None = None) -> Steps[timedelta | None]:
 def expire_waits(
     budget: int, samples: Iterable[float], *, now: datetime | None = None
 ) -> Steps[tuple[Transition, ...]]:
-    """End attempts whose waits are over; their policies decide what follows.
+    """End attempts after the end of their waits; their policies decide what follows.
 
     Returns:
         The transitions; none are left if these are fewer than the budget.

@@ -14,8 +14,8 @@ rule           is broken where
 ``limits``     more attempts run now than the limit of their queue or partition allowed when they began
 ``attempts``   an attempt was counted and its end is not in the history: a job was handed out while it had a lease
 ``overlaps``   an attempt began more than a minute before the one before had ended
-``settled``    a job is still under a lease whose end is in the history
-``successes``  a job has succeeded and its history says otherwise, or says so twice
+``settled``    a job is still under a lease that has ended in the history
+``successes``  a job has succeeded and its history has no success, or two
 ``failures``   a job counts more failures than its history has
 ``due``        a retry is due at another time than was decided
 ``catches``    a catch job is not about a dead job that it catches
@@ -30,7 +30,7 @@ rule           is broken where
 A check sees rows, so it cannot see: that a limit or a rate was exceeded by attempts that have ended (history does not
 say which places they took); that a stale completion was accepted as the one of the present lease, since nothing but the
 present lease is then in the row and in the history; that a handler ran without a claim, or longer than its lease; that
-one lease was held by two jobs whose ids are more than a stride apart; and whatever was pruned. The simulation of whole
+one lease was held by two jobs with ids more than a stride apart; and whatever was pruned. The simulation of whole
 fleets, which sees each step, looks for these.
 """
 

@@ -73,7 +73,7 @@ def enqueue(jobs: Sequence[NewJob], *, trace: str | None = None, now: datetime |
     """Insert jobs, all or none.
 
     Args:
-        jobs: what to insert. A job whose key another job holds may be replaced by that job.
+        jobs: what to insert. If another job holds the key of one, that job may take its place.
         trace: the trace of the new jobs.
         now: the instant, in tests.
 

@@ -113,7 +113,7 @@ def drop(job_ids: Sequence[int]) -> Steps[None]:
 
 
 def update(pairs: Sequence[tuple[Claim, Transition]], at: datetime) -> Steps[dict[int, Transition]]:
-    """Release or take the keys of jobs whose transitions were written.
+    """Release or take the keys of jobs after their transitions were written.
 
     Returns:
         The transitions of jobs that were closed because another job has their key, by lease.

@@ -11,7 +11,7 @@ locked by another claim, or not committed. No job is inserted before a cursor la
 redriven jobs become due no earlier than the start of the transaction that writes them, and a cursor is the due time of
 a job that was due already. Three kinds of jobs remain:
 
-- a job whose transaction began before the cursor was set and committed afterwards;
+- a job of a transaction that began before the cursor was set and committed afterwards;
 - a job that another claim locked and released, because its transaction was rolled back;
 - the old jobs of a queue that was limited and no longer is.
 

@@ -4,7 +4,7 @@ A claim takes lease ids from a sequence that never repeats, and writes one into 
 lease id, and its statement matches the row by it. If another claim, a sweep, a cancel or a settle came first, the row
 has another lease id or none, and the statement changes nothing. This protects against zombie workers without a clock.
 
-A caller repeats a settle whose reply was lost. If the first one was committed, its leases are no longer current, as
+A caller repeats a settle if its reply was lost. If the first one was committed, its leases are no longer current, as
 they would be after a sweep. The history has an entry under such a lease: the attempt is then settled, not lost.
 """
 
@@ -47,7 +47,7 @@ class Claimed:
             jobs: the worker should claim again while these run.
         known: False if the worker is not registered. It must register again; nothing was claimed.
         scans: to be passed to the worker's next claim, which continues them.
-        held: the transitions of jobs whose policies cannot be read, each with a traceback.
+        held: the transitions of jobs with unreadable policies, each with a traceback.
     """
 
     claims: tuple[Claim, ...]
@@ -82,7 +82,7 @@ class Settled:
     Attributes:
         moved: the transitions of the attempts that were settled.
         lost: lease ids that were not current: nothing was written for them.
-        cancelled: those of the lost whose job was cancelled while they ran.
+        cancelled: those of the lost that were cancelled while they ran.
     """
 
     moved: tuple[Transition, ...]
@@ -105,7 +105,7 @@ def claim(  # noqa: PLR0913 - options of one operation, by keyword
     """Take up to `count` due jobs, each under a new lease.
 
     A claim is also a heartbeat: a worker that claims before its next heartbeat must not lose these jobs to a sweep. A
-    job whose policy cannot be read is held until a worker that can read it claims it, like a job of an unknown task.
+    job with an unreadable policy is held until a worker that can read it claims it, like a job of an unknown task.
 
     Args:
         worker_id: the worker that takes them.
@@ -141,7 +141,7 @@ def claim(  # noqa: PLR0913 - options of one operation, by keyword
 
 
 def _hold(unreadable: Sequence[Claim], at: datetime) -> Steps[tuple[tuple[Transition, str], ...]]:
-    """Hold jobs whose policies cannot be read."""
+    """Hold jobs with unreadable policies."""
     held = []
     for each in unreadable:
         assert isinstance(each.policy, UnreadablePolicy)  # noqa: S101 - the caller has checked
@@ -188,7 +188,7 @@ def settle(endings: Sequence[Ending], *, stopped: Collection[int] = (), now: dat
 
     Args:
         endings: the attempts and how they ended.
-        stopped: leases of attempts that ended before, and whose handlers have stopped now.
+        stopped: leases of attempts that ended before, with handlers that have stopped now.
         now: the instant, in tests.
     """
     at = yield from instant(now)
@@ -263,8 +263,8 @@ def sweep(
     the leases, once, in the rows of the workers. Each sweep counts for at most `every`, so a dead worker is detected
     in the end.
 
-    Each row is guarded by the lease id that was read, so one bad row stops no other. A job whose policy cannot be
-    read is set aside for a worker that can read it or for an operator, because the policy says whether the task may
+    Each row is guarded by the lease id that was read, so one bad row stops no other. A job with an unreadable
+    policy is set aside for a worker that can read it or for an operator, because the policy decides whether the task may
     run again.
 
     Args:

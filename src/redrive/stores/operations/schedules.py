@@ -42,7 +42,7 @@ class ScheduleStatus:
 def declare(definitions: Sequence[Definition], *, now: datetime | None = None) -> Steps[None]:
     """Write the definitions in the code; they replace those of an earlier deployment.
 
-    A schedule whose timing stays the same keeps its planned instants, so a deployment loses no occurrence.
+    A schedule with an unchanged timing keeps its planned instants, so a deployment loses no occurrence.
     """
     at = yield from instant(now)
     yield from _put(definitions, at, replaces=True)

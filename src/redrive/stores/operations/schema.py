@@ -1,6 +1,6 @@
 """The schema version of a database, and whether this version of redrive can work with it. PURE.
 
-The table ``redrive_meta`` has the version of the schema, and under ``compatible`` the oldest version whose code can
+The table ``redrive_meta`` has the version of the schema, and under ``compatible`` the oldest version of redrive that can
 still work with it. A migration of the phase ``pre`` leaves that value as it is: old and new workers run side by side
 during a rolling deployment. A migration of the phase ``post`` raises it to its own number.
 """
@@ -19,7 +19,7 @@ class Schema:
 
     Attributes:
         version: the number of the last migration.
-        compatible: the oldest version whose code can work with it.
+        compatible: the oldest version of redrive that can work with it.
     """
 
     version: int

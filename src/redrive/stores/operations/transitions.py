@@ -1,4 +1,4 @@
-"""Writes the transitions of jobs whose attempts end. PURE."""
+"""Writes the transitions of jobs at the ends of their attempts. PURE."""
 
 from __future__ import annotations
 
@@ -113,11 +113,11 @@ def closed_before(missed: Sequence[Transition]) -> Steps[dict[int, str]]:
 
 
 def is_settled(transition: Transition, outcome: str | None) -> bool:
-    """Return True if an earlier commit, whose reply was lost, settled this end under its lease.
+    """Return True if an earlier commit with a lost reply settled this end under its lease.
 
     Args:
         transition: what could not be written.
-        outcome: how the history says that the attempt ended, if it does.
+        outcome: the outcome of the attempt in the history, if there is one.
     """
     if transition.event is LifecycleEvent.WAIT:
         # The external completion may arrive before the handler has returned `Pending`.

@@ -1,6 +1,6 @@
 """Operations on refreshes, which keep tracked items up to date. PURE.
 
-* `declare`: the declaration of a refresh, and items whose times must be computed again;
+* `declare`: the declaration of a refresh, and items with times that must be computed again;
 * `start`: start the items that are due;
 * `finish`: apply the ends of attempts, and end attempts after their deadlines;
 * `manage`: track, change, trigger and pause items;

@@ -95,7 +95,7 @@ def _succeed(definition: RefreshDefinition, reports: Sequence[OriginResult], at:
     """Move the items of successful attempts without reading them, and return their jobs.
 
     This is the hot path. The state after a success does not depend on the state before it, for items without a policy
-    of their own whose attempts began before this instant. The items of all `reports` are locked.
+    of their own and with attempts that began before this instant. The items of all `reports` are locked.
     """
     successes = [each for each in reports if each.succeeded]
     jobs_of: dict[str, int] = {each.origin.part: each.job_id for each in successes}

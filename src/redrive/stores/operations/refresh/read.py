@@ -18,10 +18,10 @@ class Counts:
         schedule: the name of the refresh.
         tracked: all items.
         running: items with a running attempt.
-        failing: items whose last attempt has failed, or that are being retried.
+        failing: items with a failed last attempt, or that are being retried.
         disabled: items that were given up until the next update.
         paused: items that are not started.
-        completed: items whose schedules have ended.
+        completed: items with schedules that have ended.
     """
 
     schedule: str
@@ -60,7 +60,7 @@ def get(name: str, key: str) -> Steps[TrackedItem]:
 def select(name: str, *, after: str = "", limit: int = 100, troubled: bool = False) -> Steps[tuple[TrackedItem, ...]]:
     """Return the items of a refresh with keys larger than `after`, by key and without their arguments.
 
-    With `troubled`, only items whose last attempt has failed and items that were given up.
+    With `troubled`, only items with a failed last attempt and items that were given up.
     """
     params = {"schedule": name, "after": after, "count": limit}
     if troubled:
