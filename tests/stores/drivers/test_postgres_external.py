@@ -24,14 +24,14 @@ from tests.stores.helpers import new
 
 @pytest.fixture
 def store() -> Iterator[Store]:
-    """A store in a schema of its own."""
+    """Open a store in a schema of its own."""
     opened = open_store(postgres.url())
     yield opened
     opened.close()
 
 
 def count(store: Store) -> int:
-    """How many jobs others can see."""
+    """Return the number of jobs that other connections see."""
     return store.run(admin.stats()).unfinished
 
 
@@ -65,14 +65,14 @@ SYNC = {"psycopg": _psycopg, "sqlalchemy connection": _alchemy_connection, "sqla
 
 @pytest.fixture(params=list(SYNC))
 def mine(request: pytest.FixtureRequest) -> Iterator[Any]:
-    """A connection of each library, on which nothing has been done yet, with ``commit`` and ``rollback``."""
+    """Return an unused connection of each library, with ``commit`` and ``rollback``."""
     with SYNC[request.param]() as (connection, _):
         yield connection
 
 
 @pytest.mark.case("D27")
 def test_the_job_is_there_after_the_commit(store: Store, mine: Any):
-    """Before the commit nobody else sees the job, after it everybody; also if the enqueue was the first statement."""
+    """Other connections see the job after the commit, also if the enqueue was the first statement."""
     store.run(jobs.enqueue([new()]), using=mine)
     before = count(store)
     mine.commit()
@@ -82,7 +82,7 @@ def test_the_job_is_there_after_the_commit(store: Store, mine: Any):
 
 @pytest.mark.case("D27")
 def test_the_job_is_gone_with_the_rollback(store: Store, mine: Any):
-    """What is rolled back was never enqueued."""
+    """Enqueues that are rolled back leave no job."""
     store.run(jobs.enqueue([new()]), using=mine)
     mine.rollback()
 
@@ -90,7 +90,7 @@ def test_the_job_is_gone_with_the_rollback(store: Store, mine: Any):
 
 
 def test_an_error_does_not_poison_the_transaction(store: Store, mine: Any):
-    """Where the enqueue is refused, the user's transaction goes on, with what it had done before."""
+    """If the enqueue is refused, the user's transaction continues with its earlier writes."""
     store.run(jobs.enqueue([new()]), using=mine)
     with pytest.raises(StoreError):
         store.run(jobs.enqueue([new(queue="")]), using=mine)
@@ -114,7 +114,7 @@ def test_a_connection_in_autocommit_mode_stores_at_once(store: Store):
 
 
 def test_rows_of_the_user_stay_as_the_user_wants_them(store: Store):
-    """A connection with a row factory and a cursor factory of its own serves as well, and keeps them."""
+    """Connections with a row factory and a cursor factory can be used, and keep them."""
     with postgres.connect() as connection:
         connection.row_factory = psycopg.rows.dict_row
         connection.cursor_factory = psycopg.ClientCursor
@@ -125,7 +125,7 @@ def test_rows_of_the_user_stay_as_the_user_wants_them(store: Store):
 
 
 def test_another_database_is_refused(store: Store):
-    """A connection to a database without these tables, or with those of another app, enqueues nothing."""
+    """Connections to a database without these tables, or with those of another app, enqueue no job."""
     with postgres.connect() as connection:
         connection.execute(f"CREATE DATABASE {(name := postgres.fresh())}")
     other = open_store(postgres.url(schema="same", database=name))
@@ -145,7 +145,7 @@ def test_another_database_is_refused(store: Store):
 
 @pytest.mark.parametrize(("given", "what"), [({}, "builtins.dict"), (object(), "builtins.object")])
 def test_what_is_no_connection_is_refused(store: Store, given: object, what: str):
-    """The message says what was given, and what is wanted."""
+    """Errors name the type of the argument and the accepted types."""
     with pytest.raises(StoreMismatch, match=f"not a {what}; enqueue takes synchronous connections"):
         store.run(jobs.enqueue([new()]), using=given)
     with pytest.raises(StoreMismatch, match=f"not a {what}; enqueue takes synchronous connections"):
@@ -154,7 +154,7 @@ def test_what_is_no_connection_is_refused(store: Store, given: object, what: str
 
 @pytest.mark.case("D27")
 def test_nobody_is_woken_by_what_is_rolled_back(store: Store):
-    """A listener hears of the committed enqueue, and of nothing else."""
+    """Listeners are notified of committed enqueues only."""
     with postgres.connect() as listener, postgres.connect(autocommit=False) as connection:
         listener.execute(f'LISTEN "redrive.{_schema(store)}"')
         store.run(jobs.enqueue([new()]), using=connection)
@@ -271,7 +271,7 @@ ASYNC: dict[str, Callable[[], Any]] = {
 @pytest.mark.case("D27")
 @pytest.mark.parametrize("library", list(ASYNC))
 def test_an_asynchronous_connection_serves(store: Store, library: str):
-    """The job is there after the commit, not before it and not after a rollback; an error undoes only itself."""
+    """Jobs exist after the commit only; an error rolls back only its own enqueue."""
     seen = []
 
     async def enqueue(*, commit: bool) -> None:

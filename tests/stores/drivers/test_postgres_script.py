@@ -1,4 +1,4 @@
-"""What is said to PostgreSQL for an operation, told by hand: how many times, and in which order."""
+"""Scripts of operations on PostgreSQL, executed by hand: the number and order of their statements."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NEVER, DUE = lanes.NextDue(T0, None, None), lanes.NextDue(T0, T0, None)
 
 
 def told(script: Script[Any], *answers: Sequence[Any]) -> tuple[Any, list[str]]:
-    """Answer one thing after the other; give the result, and in short what was said."""
+    """Execute a script with prepared answers; return its result and its statements in short."""
     heard = []
     rows: Sequence[Any] | None = None
     left = list(answers)
@@ -41,7 +41,7 @@ def told(script: Script[Any], *answers: Sequence[Any]) -> tuple[Any, list[str]]:
 
 
 def short(each: Statement) -> str:
-    """The first word, and which tables are written; with the news."""
+    """Return "ask" or the tables that a statement writes, and "tell" if it notifies."""
     if each.values is None:
         return each.text.partition(" ISOLATION")[0]
     written = [
@@ -78,12 +78,12 @@ def yes() -> bool:
 def test_an_operation_is_said_in_few_words(
     build: Any, answers: list[Any], settings: PostgresSettings, expected: list[str]
 ):
-    """What need not be in the transaction goes before it, and what is alone in it needs none around it."""
+    """Free statements precede the transaction, and a single statement needs none."""
     assert expected == told(full_script(build(), settings, yes), *answers)[1]
 
 
 def test_workers_that_were_just_told_are_not_told_again():
-    """Where there are no news the statement is said as it is."""
+    """Without a notification the statement is sent unchanged."""
     assert ["ask", "jobs payloads policies"] == told(full_script(jobs.enqueue([new()]), OURS, bool), GATE, [])[1]
 
 
@@ -104,7 +104,7 @@ def _forgiving() -> Steps[str]:
 
 
 def test_an_operation_may_answer_an_error():
-    """What the database refuses is thrown into the operation, and its answer is said next."""
+    """Errors of the database are thrown into the operation, which may send another statement."""
     script = full_script(_forgiving(), OURS, bool)
     heard = [next(script), script.send([]), script.throw(StoreBusy("no")), script.send([])]
 
@@ -114,7 +114,7 @@ def test_an_operation_may_answer_an_error():
 
 
 def test_an_error_that_nobody_answers_ends_the_conversation():
-    """Nothing more is said; the runner undoes what there is."""
+    """No more statements follow an error that the operation does not handle."""
     script = full_script(jobs.enqueue([new()]), OURS, bool)
     next(script)
     with pytest.raises(StoreError, match="no"):
@@ -135,7 +135,7 @@ def test_several_statements_are_said_as_one():
 
 
 def test_the_last_of_several_statements_answers():
-    """Where nobody is to be told, the rows are those of the query itself."""
+    """Without a notification the rows are those of the query itself."""
     query = Batch((Query("keys_drop", {"job_ids": [7]}), Query("worker_stop", {"id": 8, "now": T0})))
 
     assert ") UPDATE " in composed(query, "s")[0]
@@ -143,7 +143,7 @@ def test_the_last_of_several_statements_answers():
 
 @writes
 def two_lasts() -> Steps[None]:
-    """Says of its first query that it is the last."""
+    """Declare the first of two queries the last."""
     yield Query("payload_insert", many=[])
     yield Query("payload_insert", many=[])
 
@@ -161,6 +161,6 @@ def test_a_statement_keeps_the_parts_that_it_has(name: str, begin: str):
 
 
 def test_nothing_may_follow_the_last():
-    """It is committed by then: whoever says more has a mistake in it that must not pass in silence."""
+    """Queries after the last one raise, because the transaction is committed already."""
     with pytest.raises(RuntimeError, match="payload_insert.* follows a query that was declared the last"):
         told(full_script(two_lasts(), OURS, bool), [], [])

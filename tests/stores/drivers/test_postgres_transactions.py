@@ -29,13 +29,13 @@ from tests.stores.helpers import T0, new
 
 @pytest.fixture
 def url() -> str:
-    """A schema of its own, with a table of the borrower's beside."""
+    """Create a schema with a table of the user, and return its URL."""
     return postgres.url()
 
 
 @pytest.fixture
 def table(url: str) -> Iterator[str]:
-    """A table of the user's."""
+    """Return the name of the user's table."""
     name = f"orders_{url.partition('schema=')[2].partition('&')[0]}"
     with postgres.connect() as connection:
         connection.execute(f"CREATE TABLE {name} (number INTEGER)")
@@ -46,7 +46,7 @@ def table(url: str) -> Iterator[str]:
 
 @pytest.fixture
 def store(url: str) -> Iterator[Store]:
-    """The store."""
+    """Open the store."""
     store = open_store(url)
     yield store
     store.close()
@@ -54,20 +54,20 @@ def store(url: str) -> Iterator[Store]:
 
 @pytest.fixture
 def app(url: str) -> Iterator[App]:
-    """An app, whose time stands still until told otherwise."""
+    """Create an app with a clock that stands still."""
     app = App(url, clock=VirtualClock())
     yield app
     app.close()
 
 
 def rows(table: str) -> list[int]:
-    """What is in the user's table."""
+    """Return the rows of the user's table."""
     with postgres.connect() as connection:
         return [row[0] for row in connection.execute(f"SELECT number FROM {table} ORDER BY number")]  # type: ignore[call-overload]
 
 
 def enqueued(store: Store) -> int:
-    """How many jobs there are."""
+    """Return the number of jobs."""
     return store.run(admin.stats(now=T0)).due
 
 
@@ -76,7 +76,7 @@ def enqueued(store: Store) -> int:
 
 @pytest.mark.parametrize(("end", "expected"), [("commit", ([1], 1)), ("rollback", ([], 0))])
 def test_both_or_neither(store: Store, table: str, end: str, expected: object):
-    """What was written on the connection of psycopg and what the operation wrote is there together, or not at all."""
+    """Writes on psycopg's connection and the operation are committed together, or not at all."""
     loan = store.begin()
     assert isinstance(loan.connection, psycopg.Connection)
     loan.connection.execute(f"INSERT INTO {table} VALUES (1)")
@@ -88,7 +88,7 @@ def test_both_or_neither(store: Store, table: str, end: str, expected: object):
 
 @pytest.mark.parametrize(("end", "expected"), [("commit", ([1], 1)), ("rollback", ([], 0))])
 def test_both_or_neither_in_a_coroutine(store: Store, table: str, end: str, expected: object):
-    """The same on a connection of asyncpg."""
+    """Writes on asyncpg's connection and the operation are committed together, or not at all."""
 
     async def borrow() -> bool:
         """Write in one transaction."""
@@ -106,7 +106,7 @@ def test_both_or_neither_in_a_coroutine(store: Store, table: str, end: str, expe
 
 @pytest.mark.parametrize("leave", [psycopg.Connection.commit, psycopg.Connection.rollback])
 def test_the_borrower_cannot_end_the_transaction(store: Store, table: str, leave: Callable[[object], None]):
-    """It is refused: else the writes would be there without what they belong to."""
+    """Handlers cannot commit: their writes would be stored without the end of the attempt."""
     loan = store.begin()
     loan.connection.execute(f"INSERT INTO {table} VALUES (1)")
     with pytest.raises(psycopg.ProgrammingError, match="forbidden"):
@@ -117,7 +117,7 @@ def test_the_borrower_cannot_end_the_transaction(store: Store, table: str, leave
 
 
 def test_a_transaction_that_a_statement_has_ended_is_noticed(store: Store):
-    """Nothing more is written then: the completion would stand alone."""
+    """After the handler has ended the transaction, the completion is not written."""
     loan = store.begin()
     loan.connection.execute("COMMIT")
     with pytest.raises(StoreError, match="ended the transaction"):
@@ -125,7 +125,7 @@ def test_a_transaction_that_a_statement_has_ended_is_noticed(store: Store):
     loan.rollback()
 
     async def borrow() -> None:
-        """The same with asyncpg."""
+        """End the transaction on asyncpg."""
         loan = await store.abegin()
         await loan.connection.execute("COMMIT")
         with pytest.raises(StoreError, match="ended the transaction"):
@@ -138,7 +138,7 @@ def test_a_transaction_that_a_statement_has_ended_is_noticed(store: Store):
 
 
 def test_a_transaction_that_has_failed_cannot_be_committed(store: Store, table: str):
-    """An error that the borrower has swallowed is found by the next statement."""
+    """Errors that the handler has suppressed appear at the next statement."""
     loan = store.begin()
     with pytest.raises(psycopg.Error):
         loan.connection.execute("SELECT nothing")
@@ -159,7 +159,7 @@ def test_a_closed_store_lends_nothing(store: Store):
 
 
 def test_a_commit_that_fails_is_an_error(store: Store, table: str):
-    """A constraint that is checked at the commit refuses everything."""
+    """Constraints that are checked at the commit reject all writes."""
     with postgres.connect() as connection:
         connection.execute(f"ALTER TABLE {table} ADD UNIQUE (number) DEFERRABLE INITIALLY DEFERRED")
     loan = store.begin()
@@ -169,7 +169,7 @@ def test_a_commit_that_fails_is_an_error(store: Store, table: str):
         loan.commit()
 
     async def borrow() -> None:
-        """The same with asyncpg."""
+        """Fail a commit on asyncpg."""
         loan = await store.abegin()
         await loan.connection.execute(f"INSERT INTO {table} VALUES (1), (1)")
         await loan.run(jobs.enqueue([new()], now=T0))
@@ -206,7 +206,7 @@ async def gone(loan: Any) -> None:
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_a_block_that_is_silent_for_too_long_is_ended(table: str, url: str, colour: str):
-    """The server ends the session of a handler that has stopped inside of its block: its locks are free."""
+    """Sessions of handlers that have stopped inside the block are ended by the server, with their locks."""
     store = open_store(f"{url}&timeout=500ms")
 
     async def borrow() -> None:
@@ -252,7 +252,7 @@ def test_who_stops_before_the_commit_keeps_no_job(app: App, monkeypatch: pytest.
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_no_more_are_lent_than_the_pool_has(url: str, colour: str):
-    """``?pool=`` counts lent connections too, apart from those of operations; who is given none hears what to do."""
+    """``?pool=`` limits the transactions of handlers too, apart from operations; the error names the remedy."""
     store = open_store(f"{url}&pool=2&timeout=300ms")
 
     async def borrow() -> None:
@@ -279,7 +279,7 @@ def test_no_more_are_lent_than_the_pool_has(url: str, colour: str):
 def test_a_loan_that_fails_to_open_gives_its_place_back(
     url: str, store: Store, monkeypatch: pytest.MonkeyPatch, colour: str
 ):
-    """What could not begin its transaction is not counted."""
+    """Transactions that could not begin are not counted."""
     small = open_store(f"{url}&pool=1&timeout=300ms")
 
     async def borrow() -> None:
@@ -330,7 +330,7 @@ def test_the_completion_is_in_the_handlers_transaction(app: App, table: str, col
 
     @app.task(name="awork", retry="1 1s")
     async def awork(context: Context) -> str:
-        """The same with asyncpg."""
+        """Write on asyncpg."""
         async with context.transaction() as connection:
             await connection.execute(f"INSERT INTO {table} VALUES ($1)", context.attempt)
             context.set_result("done")
@@ -358,7 +358,7 @@ def test_a_lease_that_is_lost_in_the_block_undoes_everything(app: App, table: st
 
     @app.task(name="awork")
     async def awork(context: Context) -> None:
-        """The same with asyncpg."""
+        """Write on asyncpg."""
         async with context.transaction() as connection:
             await connection.execute(f"INSERT INTO {table} VALUES (1)")
             await app.job(context.job_id).acancel()
@@ -372,7 +372,7 @@ def test_a_lease_that_is_lost_in_the_block_undoes_everything(app: App, table: st
 
 
 def test_a_cancelled_coroutine_leaves_nothing(app: App, table: str):
-    """The hard timeout interrupts a statement of the handler's: nothing stays, and nothing stays locked."""
+    """Cancelling a statement by the hard timeout leaves no writes and no locks."""
 
     @app.task(timeout="50ms")
     async def work(context: Context) -> None:

@@ -29,7 +29,7 @@ NONE = timedelta(0)
 
 
 class Machine:
-    """A machine whose clock can be set.
+    """A machine with a clock that tests set.
 
     Args:
         store: that goes by its clock.

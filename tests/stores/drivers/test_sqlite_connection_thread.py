@@ -22,7 +22,7 @@ from tests.stores.helpers import new
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    """An open store in a file, with a lane for writing and one for reading."""
+    """Open a store in a file, with a thread that writes and one that reads."""
     opened = open_store(f"sqlite:///{tmp_path / 'jobs.db'}?synchronous=normal")
     yield opened
     opened.close()
@@ -54,7 +54,7 @@ class Gate:
         connection.set_trace_callback(self.statements.append)
 
     def count(self, word: str) -> int:
-        """How many statements begin with a word."""
+        """Return the number of statements that begin with a word."""
         return sum(statement.startswith(word) for statement in self.statements)
 
 
@@ -64,7 +64,7 @@ def submit(store: Store, *operations: Operation[Any]) -> list[Future[Any]]:
 
 
 def put(**options: Any) -> Operation[list[int]]:
-    """The operation that enqueues one job, and answers its id."""
+    """Return the operation that enqueues one job and returns its id."""
     placing = jobs.enqueue([new(**options)])
 
     def steps():
@@ -85,7 +85,7 @@ def test_what_has_gathered_shares_one_transaction(store: Store):
 
 
 def test_an_operation_alone_needs_no_savepoint(store: Store):
-    """An operation that came alone is its own transaction, without a savepoint."""
+    """Operations without others in the queue have a transaction without a savepoint."""
     with Gate(store) as gate:
         futures = submit(store, put())
     futures[0].result(30)
@@ -105,7 +105,7 @@ def test_a_failing_operation_undoes_only_itself(store: Store):
 
 
 def test_a_group_that_fails_as_a_whole_leaves_nothing(store: Store):
-    """Where every operation of a group fails, each gets its own error and nothing is committed."""
+    """If every operation of a group fails, each gets its own error and no write is committed."""
     with Gate(store) as gate:
         futures = submit(store, put(queue=""), put(task=""))
     errors = [str(future.exception(30)) for future in futures]
@@ -117,7 +117,7 @@ def test_a_group_that_fails_as_a_whole_leaves_nothing(store: Store):
 
 
 def test_a_transaction_that_ends_under_a_group_fails_it_all(store: Store):
-    """Where an error ends the transaction itself, nobody in the group is told that he was written."""
+    """If an error ends the transaction, every operation of the group fails."""
 
     def ends_it():
         store._writer._cursor.connection.rollback()
@@ -134,7 +134,7 @@ def test_a_transaction_that_ends_under_a_group_fails_it_all(store: Store):
 
 
 def test_what_is_cancelled_while_it_waits_never_runs(store: Store):
-    """A future that was cancelled before its turn is left out; its neighbours are not."""
+    """Futures that were cancelled in the queue do not run; the other operations do."""
     with Gate(store):
         first, second, third = submit(store, put(), put(), put())
         assert second.cancel()
@@ -145,7 +145,7 @@ def test_what_is_cancelled_while_it_waits_never_runs(store: Store):
 
 
 def test_a_group_of_cancelled_operations_is_no_transaction(store: Store):
-    """Where all that gathered was cancelled, no transaction is begun."""
+    """If all queued operations were cancelled, no transaction begins."""
     with Gate(store) as gate:
         (only,) = submit(store, put())
         assert only.cancel()
@@ -155,7 +155,7 @@ def test_a_group_of_cancelled_operations_is_no_transaction(store: Store):
 
 
 def test_a_task_that_is_cancelled_while_it_waits_never_writes(store: Store):
-    """The cancellation of an awaiting task reaches its operation, if that has not begun."""
+    """Cancelling a waiting task cancels its operation, if that has not begun."""
 
     async def cancelled() -> None:
         """Cancel a task that waits behind the gate."""
@@ -172,7 +172,7 @@ def test_a_task_that_is_cancelled_while_it_waits_never_writes(store: Store):
 
 
 def test_free_work_is_no_part_of_a_group(store: Store):
-    """A migration or other free work runs between transactions, in its place in the line."""
+    """Migrations and other functions run between transactions, in the order of the queue."""
     with Gate(store) as gate:
         before, work, after = (
             *submit(store, put()),
@@ -185,7 +185,7 @@ def test_free_work_is_no_part_of_a_group(store: Store):
 
 
 def test_free_work_that_fails_is_its_caller_s(store: Store):
-    """Free work that fails hands its error to who asked for it, in our words where it is SQLite's."""
+    """Functions that fail raise their error for their caller, translated if it is SQLite's."""
     with pytest.raises(StoreError, match="no such function: nonsense"):
         store.script(lambda cursor: cursor.execute("SELECT nonsense()"))
     with pytest.raises(ZeroDivisionError):
@@ -202,7 +202,7 @@ def test_readers_do_not_wait_for_the_writer(store: Store):
 
 
 def test_in_memory_reads_and_writes_take_turns():
-    """A database in memory has one connection: what was asked first is answered first, reading or writing."""
+    """Databases in memory have one connection, which reads and writes in the order of the queue."""
     store = open_store("memory://")
     with Gate(store) as gate:
         answers = submit(store, put(), admin.stats(), put(), put(), admin.stats())
@@ -213,7 +213,7 @@ def test_in_memory_reads_and_writes_take_turns():
 
 
 def test_what_coroutines_ask_in_one_turn_travels_together(store: Store):
-    """Operations that coroutines of a loop await at the same moment share one commit, even if nothing else gathered."""
+    """Operations that coroutines await in one iteration of the loop share one commit."""
     statements: list[str] = []
     store.run(admin.stats())
     store._writer._cursor.connection.set_trace_callback(statements.append)
@@ -228,7 +228,7 @@ def test_what_coroutines_ask_in_one_turn_travels_together(store: Store):
 
 
 def test_a_closed_store_answers_every_coroutine(store: Store):
-    """Whoever awaits an operation of a closed store is told so, and does not wait for ever."""
+    """Coroutines that await an operation of a closed store get an error and do not wait forever."""
     store.close()
 
     async def ask():
@@ -248,7 +248,7 @@ def test_a_group_is_bounded(store: Store, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_an_operation_can_answer_an_error(store: Store):
-    """An error of the database is thrown into the operation, which may answer it and go on."""
+    """Errors of the database are thrown into the operation, which may handle them."""
 
     def forgiving():
         try:
@@ -264,7 +264,7 @@ def test_an_operation_can_answer_an_error(store: Store):
 
 
 def test_an_operation_that_asks_nothing_is_answered(store: Store):
-    """An operation without a single statement has its result all the same."""
+    """Operations without a statement return their result."""
 
     def silent():
         return 7

@@ -22,13 +22,13 @@ BEGUN = {"deferred": "", "begin": None, "immediate": "IMMEDIATE", "exclusive": "
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where the database is."""
+    """Return the path of the database."""
     return tmp_path / "app.db"
 
 
 @pytest.fixture
 def store(path: Path) -> Iterator[Store]:
-    """An open store, beside a table of the user's."""
+    """Open a store beside a table of the user."""
     opened = open_store(f"sqlite:///{path}?synchronous=normal")
     connection = sqlite3.connect(path)
     connection.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY)")
@@ -53,7 +53,7 @@ def connect(path: Path, store: Store):
 
 
 def seen(store: Store) -> tuple[int, int]:
-    """How many jobs and orders others can see."""
+    """Return the numbers of jobs and orders that other connections see."""
 
     def count(cursor: sqlite3.Cursor) -> int:
         return cursor.execute("SELECT count(*) FROM orders").fetchone()[0]
@@ -100,10 +100,10 @@ def test_without_a_transaction_in_autocommit_the_job_is_there_at_once(store: Sto
 
 
 def test_the_autocommit_mode_of_python_3_12_is_respected(store: Store, path: Path):
-    """On a connection with ``autocommit=True``, whose commit() does nothing, no transaction is left open."""
+    """With ``autocommit=True``, which makes commit() a no-op, no transaction is left open."""
 
     class Autocommit(sqlite3.Connection):
-        """A connection that says of itself what one of Python 3.12 says."""
+        """A connection with the autocommit attribute of Python 3.12."""
 
         autocommit = True
 
@@ -134,7 +134,7 @@ def test_a_context_manager_commits_both(store: Store, connect):
 
 
 def test_a_number_that_was_rolled_back_is_not_given_again(store: Store, connect, path: Path):
-    """A job gets no number that another one had in a transaction that was rolled back, whichever way either came."""
+    """Jobs do not get the id of a job that was rolled back, whichever way either was enqueued."""
     connection = connect()
     beside = open_store(f"sqlite:///{path}")
     given: list[int] = []
@@ -149,7 +149,7 @@ def test_a_number_that_was_rolled_back_is_not_given_again(store: Store, connect,
 
 
 def test_a_savepoint_of_the_user_s_takes_the_job_back(store: Store, connect):
-    """A job that was enqueued inside a nested savepoint goes with it, and leaves those before it."""
+    """Rolling back a nested savepoint removes its job and keeps the earlier ones."""
     connection = connect(isolation_level=None)
     connection.execute("BEGIN")
     store.run(jobs.enqueue([new("first")]), using=connection)
@@ -164,7 +164,7 @@ def test_a_savepoint_of_the_user_s_takes_the_job_back(store: Store, connect):
 
 
 def test_a_refused_enqueue_leaves_the_transaction_usable(store: Store, connect):
-    """An enqueue that fails undoes itself only: the user's transaction goes on and can commit (D27)."""
+    """Failed enqueues roll back only their own writes, and the user's transaction can commit."""
     connection = connect()
     connection.execute("INSERT INTO orders VALUES (1)")
     with pytest.raises(StoreError):
@@ -181,7 +181,7 @@ def test_a_refused_enqueue_leaves_the_transaction_usable(store: Store, connect):
     ids=["Row", "dict"],
 )
 def test_the_user_s_row_factory_is_no_concern(store: Store, connect, factory):
-    """A row factory of the user's neither disturbs the enqueue nor is disturbed by it."""
+    """Row factories of the user do not affect an enqueue, and are kept."""
     connection = connect()
     connection.row_factory = factory
     assert [1] == store.run(jobs.enqueue([new()]), using=connection).ids
@@ -192,7 +192,7 @@ def test_the_user_s_row_factory_is_no_concern(store: Store, connect, factory):
 
 
 def test_the_user_s_text_factory_is_no_concern(store: Store, connect):
-    """A connection that reads text as bytes can enqueue."""
+    """Connections that read text as bytes can enqueue."""
     connection = connect()
     connection.text_factory = bytes
     assert [1] == store.run(jobs.enqueue([new()]), using=connection).ids
@@ -202,7 +202,7 @@ def test_the_user_s_text_factory_is_no_concern(store: Store, connect):
 
 
 def test_a_settle_can_share_the_user_s_transaction_too(path: Path, connect):
-    """The end of an attempt can be written together with the user's own rows: both, or neither (D26)."""
+    """Settles can be committed together with the user's rows, or not at all."""
     store = Harness(f"sqlite:///{path}", "sync")
     claim = store.take(new())
     connection = connect()
@@ -221,14 +221,14 @@ def test_a_settle_can_share_the_user_s_transaction_too(path: Path, connect):
 
 
 def refusal(store: Store, connection: object, error: type[StoreError] = StoreMismatch) -> str:
-    """What an enqueue with this connection is refused with."""
+    """Return the error of an enqueue with this connection."""
     with pytest.raises(error) as refused:
         store.run(jobs.enqueue([new()]), using=connection)
     return str(refused.value)
 
 
 def test_a_connection_to_another_file_is_refused(store: Store, path: Path, tmp_path: Path):
-    """A connection to another database is refused, and both are named; nothing is begun on it."""
+    """Connections to another database are refused with both names, and no transaction begins on them."""
     other = sqlite3.connect(tmp_path / "other.db")
     text = refusal(store, other)
 
@@ -241,7 +241,7 @@ def test_a_connection_to_another_file_is_refused(store: Store, path: Path, tmp_p
 
 
 def test_a_connection_to_memory_is_refused(store: Store):
-    """A connection to a database in memory is refused."""
+    """Connections to a database in memory are refused."""
     other = sqlite3.connect(":memory:")
 
     assert refusal(store, other).startswith(
@@ -251,7 +251,7 @@ def test_a_connection_to_memory_is_refused(store: Store):
 
 
 def test_a_store_in_memory_has_no_connections_but_its_own(path: Path):
-    """The jobs of a store in memory cannot be enqueued by any connection of the user's."""
+    """Stores in memory refuse every connection of the user."""
     store, other = open_store("memory://"), sqlite3.connect(path)
     text = refusal(store, other)
 
@@ -261,7 +261,7 @@ def test_a_store_in_memory_has_no_connections_but_its_own(path: Path):
 
 
 def test_a_store_whose_file_is_gone_is_another_database(store: Store, path: Path, tmp_path: Path):
-    """Where the file of the store was removed, a connection to any file is one to another database."""
+    """After the file of the store was removed, every connection belongs to another database."""
     other = sqlite3.connect(tmp_path / "other.db")
     path.unlink()
 
@@ -270,7 +270,7 @@ def test_a_store_whose_file_is_gone_is_another_database(store: Store, path: Path
 
 
 def test_a_link_to_the_file_is_the_file(store: Store, path: Path, tmp_path: Path):
-    """A connection by another name of the same file is one to the same database."""
+    """Connections by another name of the same file belong to the same database."""
     (tmp_path / "link").symlink_to(path.parent)
     connection = sqlite3.connect(tmp_path / "link" / path.name)
     store.run(jobs.enqueue([new()]), using=connection)
@@ -286,7 +286,7 @@ def test_what_is_no_connection_is_refused(store: Store, path: Path):
 
 
 def test_a_closed_connection_is_an_error_of_the_store(store: Store, connect):
-    """A connection that the user has closed is refused in our words, under our error."""
+    """Closed connections raise a `StoreError`."""
     connection = connect()
     connection.close()
 
@@ -294,7 +294,7 @@ def test_a_closed_connection_is_an_error_of_the_store(store: Store, connect):
 
 
 def test_a_transaction_that_read_an_older_state_is_told_what_to_do(store: Store, connect):
-    """Where somebody wrote after the user's transaction had begun to read, SQLite refuses; the message says why."""
+    """If another connection wrote after the user's transaction had begun to read, the message names the remedy."""
     connection = connect(isolation_level=None)
     connection.execute("BEGIN")
     connection.execute("SELECT * FROM orders").fetchall()

@@ -23,13 +23,13 @@ from tests.stores.helpers import new
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where the database is."""
+    """Return the path of the database."""
     return tmp_path / "jobs.db"
 
 
 @pytest.fixture(params=["sqlite", "turso"])
 def store(path: Path, request: pytest.FixtureRequest) -> Iterator[Store]:
-    """An open store with a job."""
+    """Open a store with a job."""
     opened = open_store(f"{request.param}:///{path}")
     opened.run(jobs.enqueue([new()]))
     yield opened
@@ -53,7 +53,7 @@ CHANGES = {"was deleted or moved": delete, "was replaced by another file": repla
 
 @pytest.mark.parametrize("said", CHANGES)
 def test_nothing_is_acknowledged_after_the_file_is_gone(store: Store, path: Path, said: str):
-    """Writing, reading and watching fail with an error that says what has happened and what to do."""
+    """Writing, reading and watching fail with an error that names the cause and the remedy."""
     CHANGES[said](path)
     calls: list[Callable[[], object]] = [
         lambda: store.run(jobs.enqueue([new()])),
@@ -69,7 +69,7 @@ def test_nothing_is_acknowledged_after_the_file_is_gone(store: Store, path: Path
 
 @pytest.mark.parametrize("said", CHANGES)
 def test_a_commit_to_a_file_that_has_just_gone_is_not_acknowledged(store: Store, path: Path, said: str):
-    """The file is looked at once more when the transaction has ended."""
+    """Check the file again after the transaction has ended."""
     enqueuing = jobs.enqueue([new()])
 
     def steps():
@@ -82,7 +82,7 @@ def test_a_commit_to_a_file_that_has_just_gone_is_not_acknowledged(store: Store,
 
 
 def test_a_lent_transaction_of_a_file_that_has_gone_is_not_acknowledged(path: Path):
-    """The commit of a lent connection fails, and so does an operation on the user's own connection."""
+    """Commits of handlers' transactions fail, and so do operations on the user's connection."""
     store = open_store(f"sqlite:///{path}")
     with contextlib.closing(sqlite3.connect(path)) as own:
         loan = store.begin()
@@ -96,7 +96,7 @@ def test_a_lent_transaction_of_a_file_that_has_gone_is_not_acknowledged(path: Pa
 
 
 def test_a_file_that_is_moved_back_is_used_again(store: Store, path: Path):
-    """The file is the same one: what was refused meanwhile may be repeated."""
+    """Files that are moved back are the same files, so refused operations may be repeated."""
     path.rename(path.with_name("elsewhere.db"))
     with pytest.raises(StoreError, match="was deleted or moved"):
         store.run(jobs.enqueue([new()]))
@@ -127,7 +127,7 @@ def iter_of(name: str):
 
 
 def test_a_worker_says_in_its_log_that_the_file_is_gone(path: Path, caplog: pytest.LogCaptureFixture):
-    """A worker without jobs notices: its heartbeat says why it waits, and how the worker ends says it too."""
+    """Workers without jobs log the error at their heartbeat and when they end."""
     app = App(f"sqlite:///{path}", heartbeat_every="50ms", lease_for="200ms")
     logged: list[str] = []
 

@@ -27,13 +27,13 @@ PATIENCE = 30
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    """Where the database is; nobody waits long for its lock."""
+    """Return the URL of the database, with a short busy timeout."""
     return f"sqlite:///{tmp_path / 'jobs.db'}?synchronous=normal&busy_timeout=50ms"
 
 
 @pytest.fixture
 def store(url: str) -> Iterator[Store]:
-    """A store, and a table of the borrower's."""
+    """Open a store with a table of the user."""
     store = open_store(url)
     loan = store.begin()
     loan.connection.execute("CREATE TABLE orders (id INTEGER)")
@@ -44,14 +44,14 @@ def store(url: str) -> Iterator[Store]:
 
 @pytest.fixture
 def patient(tmp_path: Path) -> Iterator[Store]:
-    """A store whose lock may be waited for longer than any test takes."""
+    """Open a store with a busy timeout longer than any test."""
     store = open_store(f"sqlite:///{tmp_path / 'jobs.db'}?synchronous=normal&busy_timeout={2 * PATIENCE}s")
     yield store
     store.close()
 
 
 def orders(store: Store) -> int:
-    """How many rows the borrower's table has."""
+    """Return the number of rows in the user's table."""
     loan = store.begin()
     try:
         return loan.connection.execute("SELECT count(*) FROM orders").fetchone()[0]
@@ -60,13 +60,13 @@ def orders(store: Store) -> int:
 
 
 def enqueued(store: Store) -> int:
-    """How many jobs there are."""
+    """Return the number of jobs."""
     return store.run(admin.stats(now=T0)).due
 
 
 @pytest.mark.parametrize(("end", "expected"), [("commit", (1, 1)), ("rollback", (0, 0))])
 def test_both_or_neither(store: Store, end: str, expected: tuple[int, int]):
-    """What the borrower wrote and what the operation wrote is there together, or not at all."""
+    """Writes of the handler and the operation are committed together, or not at all."""
     loan = store.begin()
     loan.connection.execute("INSERT INTO orders VALUES (1)")
     loan.run(jobs.enqueue([new()], now=T0))
@@ -77,7 +77,7 @@ def test_both_or_neither(store: Store, end: str, expected: tuple[int, int]):
 
 @pytest.mark.parametrize(("end", "expected"), [("commit", (1, 1)), ("rollback", (0, 0))])
 def test_both_or_neither_in_a_coroutine(store: Store, end: str, expected: tuple[int, int]):
-    """The same, awaited."""
+    """Writes of a coroutine and the operation are committed together, or not at all."""
 
     async def borrow() -> None:
         """Write in one transaction."""
@@ -114,7 +114,7 @@ def leave_by_statement(connection: sqlite3.Connection) -> None:
 
 @pytest.mark.parametrize("leave", [leave_by_commit, leave_by_rollback, leave_by_block, leave_by_statement])
 def test_the_borrower_cannot_end_the_transaction(store: Store, leave):
-    """SQLite refuses: else the writes would be there without what they belong to."""
+    """SQLite refuses: the writes would be stored without the end of the attempt."""
     loan = store.begin()
     loan.connection.execute("INSERT INTO orders VALUES (1)")
     with pytest.raises(sqlite3.DatabaseError, match="not authorized"):
@@ -125,7 +125,7 @@ def test_the_borrower_cannot_end_the_transaction(store: Store, leave):
 
 
 def test_savepoints_are_the_borrowers(store: Store):
-    """A part may be undone without the rest."""
+    """Handlers can roll back to savepoints."""
     loan = store.begin()
     loan.connection.execute("INSERT INTO orders VALUES (1)")
     loan.connection.execute("SAVEPOINT mine")
@@ -148,7 +148,7 @@ def test_a_row_factory_of_the_borrowers_is_no_trouble(store: Store):
 
 
 def test_a_loan_waits_for_other_writers_and_then_says_so(store: Store, url: str):
-    """The lock is taken at the beginning, so that nothing is refused halfway; no connection stays behind."""
+    """Transactions take the lock at their beginning; if that fails, no connection stays open."""
     loan = store.begin()
     with pytest.raises(StoreBusy):
         store.begin()
@@ -159,7 +159,7 @@ def test_a_loan_waits_for_other_writers_and_then_says_so(store: Store, url: str)
 
 
 def test_a_database_in_memory_has_nothing_to_lend():
-    """Its one connection is the one that redrive works on; the message says what to use instead."""
+    """Databases in memory have one connection; the message names the alternatives."""
     store = open_store("memory://")
     with pytest.raises(ConfigurationError, match=r"one connection.*sqlite:///app\.db"):
         store.begin()
@@ -169,14 +169,14 @@ def test_a_database_in_memory_has_nothing_to_lend():
 
 
 def test_a_closed_store_lends_nothing(store: Store):
-    """It would be opened again behind everybody's back."""
+    """Beginning a transaction does not open a closed store again."""
     store.close()
     with pytest.raises(StoreError, match="closed"):
         store.begin()
 
 
 def test_a_task_that_is_cancelled_while_it_waits_leaves_no_lock(patient: Store, monkeypatch: pytest.MonkeyPatch):
-    """The thread that opens the connection gives it back when nobody wants it any more."""
+    """Threads close the connection that they have opened for a cancelled task."""
     opening, go, given = threading.Event(), threading.Event(), []
     real = SQLiteTransactions._begin
 
@@ -205,7 +205,7 @@ def test_a_task_that_is_cancelled_while_it_waits_leaves_no_lock(patient: Store, 
 
 
 def test_a_commit_is_seen_through(store: Store, monkeypatch: pytest.MonkeyPatch):
-    """A task that is cancelled in the middle of its commit has committed when it hears of the cancellation."""
+    """Tasks that are cancelled during their commit have committed when ``CancelledError`` is raised."""
     committing, go = threading.Event(), threading.Event()
     real = SQLiteTransaction.commit
 
@@ -233,7 +233,7 @@ def test_a_commit_is_seen_through(store: Store, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_sqlite_has_rolled_back_cannot_be_committed(store: Store):
-    """Where SQLite itself has ended the transaction, as on a full disk, the commit is an error and not a lie."""
+    """If SQLite itself has ended the transaction, as on a full disk, the commit raises."""
     loan = store.begin()
     loan.connection.execute("INSERT INTO orders VALUES (1)")
     loan.connection.set_authorizer(None)
@@ -321,7 +321,7 @@ def noting(order: list[str]) -> Steps[None]:
 
 
 def test_redrive_s_own_writes_come_next_however_many_transactions_wait(patient: Store):
-    """A heartbeat or a settle waits for the transaction that is open, and for none of those that wait behind it."""
+    """Heartbeats and settles wait for the open transaction, and for none in the queue."""
     order: list[str] = []
 
     async def take(number: int) -> None:
@@ -372,10 +372,10 @@ def test_a_handler_comes_next_however_much_redrive_writes(patient: Store):
 
 
 def test_a_task_that_is_cancelled_in_the_queue_leaves_it(patient: Store):
-    """The transaction goes to the next one, whether or not the turn had come when the task was cancelled."""
+    """Cancelled tasks leave the queue, whether or not they have just got the lock."""
 
     async def run() -> None:
-        """Cancel one task that waits, and one whose turn has just come."""
+        """Cancel one task that waits, and one that has just got the lock."""
         loan = await patient.abegin()
         waits, comes, last = [asyncio.ensure_future(patient.abegin()) for _ in range(3)]
         await asyncio.sleep(0)  # noqa: TID251 - not a sleep: lets the tasks ask
@@ -393,7 +393,7 @@ def test_a_task_that_is_cancelled_in_the_queue_leaves_it(patient: Store):
 
 
 def test_a_queue_that_moves_is_waited_for_longer_than_the_busy_timeout(store: Store):
-    """The busy timeout bounds how long one transaction may keep the others waiting, and not how long the queue is."""
+    """Only one transaction at a time counts for the busy timeout, not the whole queue."""
     store.close()
     clock = Stepped()
     queue = WriteQueue(store.settings)
@@ -415,7 +415,7 @@ def test_a_queue_that_moves_is_waited_for_longer_than_the_busy_timeout(store: St
 
 
 class Stepped(SystemClock):
-    """A monotonic clock that goes on when it is told to."""
+    """A monotonic clock that tests advance."""
 
     now = 0.0
 
