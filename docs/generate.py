@@ -1,6 +1,6 @@
-"""The parts of the reference that are generated from the code, so that page and behaviour cannot part.
+"""The parts of the reference that are generated from the code, so that they describe its present behaviour.
 
-Read by conf.py, which makes them MyST substitutions: ``{{ lifecycle }}`` is the table of states,
+conf.py makes them MyST substitutions: ``{{ lifecycle }}`` is the table of states,
 ``{{ redrive_jobs_list }}`` the usage of the command ``redrive jobs list``.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def lifecycle() -> str:
-    """The table of states and events, in Markdown (the habit of h11, which draws its diagrams from its table)."""
+    """Write the table of states and events in Markdown."""
     head = ["event", *(f"`{state}`" for state in TABLE)]
     cells = {
         event: [f"`{moves[event]}`" if event in moves else "" for moves in TABLE.values()] for event in LifecycleEvent
@@ -31,12 +31,12 @@ def lifecycle() -> str:
 
 
 def commands() -> dict[str, str]:
-    """The usage of each command, in Markdown, by the words of the command joined with ``_``."""
+    """Return the usage of each command in Markdown, by the words of the command joined with ``_``."""
     return {"_".join(words): _usage(words, command) for words, command in leaves(get_command(cli), ("redrive",))}
 
 
 def leaves(command: TyperCommand, words: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], TyperCommand]]:
-    """The commands that do something, each with the words that call it."""
+    """Yield the commands without subcommands, each with the words that call it."""
     children = getattr(command, "commands", {})
     if not children:
         yield words, command
