@@ -14,7 +14,7 @@ from tests.retrying.helpers import JumpingClock, JumpingLoop, LoopClock
 
 @pytest.fixture
 def clock():
-    """A clock that jumps, in force for all calls of the test."""
+    """Use a clock that jumps in all calls of the test."""
     jumping = JumpingClock()
     with using(clock=jumping):
         yield jumping
@@ -31,7 +31,7 @@ _RUNNERS = {"asyncio": lambda main, *args: asyncio.run(main(*args)), "trio": tri
 
 @pytest.fixture(params=["asyncio", "trio"])
 def jump(request):
-    """The same with time that jumps: timers of the library need none, and retried calls use its time."""
+    """Run the test with jumping time: timers of the library fire at once, and retried calls use its time."""
     return _JUMPERS[request.param]
 
 

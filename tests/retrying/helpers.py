@@ -1,4 +1,4 @@
-"""What the tests of retried calls share: a clock that jumps, and functions that fail as they are told."""
+"""Helpers for the tests of retried calls: a clock that jumps, and functions with scripted results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class JumpingClock:
         self._time = 0.0
 
     def now(self) -> datetime:
-        """The present instant."""
+        """Return the present instant."""
         return START + timedelta(seconds=self._time)
 
     def monotonic(self) -> float:
@@ -79,7 +79,7 @@ class Script:
         return step
 
     def as_async(self) -> Any:
-        """The same as a coroutine function, which lets other tasks run first."""
+        """Return a coroutine function with the same script, which lets other tasks run first."""
 
         async def call(*args: Any, **kwargs: Any) -> Any:
             await checkpoint()
@@ -102,7 +102,7 @@ class _JumpingSelector(selectors.DefaultSelector):
     jumped = 0.0
 
     def select(self, timeout: float | None = None) -> Any:
-        """What is ready now; if nothing is, the timer that is next."""
+        """Return the ready events; without any, jump to the next timer."""
         ready = super().select(0)
         if not ready and timeout:
             self.jumped += timeout
@@ -125,7 +125,7 @@ class LoopClock:
     """The time of the loop that runs, which jumps."""
 
     def now(self) -> datetime:
-        """The present instant."""
+        """Return the present instant."""
         return START + timedelta(seconds=self.monotonic())
 
     def monotonic(self) -> float:
@@ -134,7 +134,7 @@ class LoopClock:
         return float(trio.current_time()) if in_trio() else asyncio.get_running_loop().time()
 
     def sleep(self, seconds: float) -> None:
-        """Nobody blocks a loop."""
+        """Do nothing: no test blocks a loop."""
         raise AssertionError(f"blocked for {seconds} s")
 
     async def asleep(self, seconds: float) -> None:

@@ -40,7 +40,7 @@ def test_the_system_clock_waits_under_both_libraries(jump):
 
 
 def test_waits_let_other_tasks_run(jump):
-    """A retried call waits without blocking its loop, and its waits are the policy's."""
+    """Waits of a retried call let other tasks run and are those of the policy."""
     times = []
 
     async def call():
@@ -56,7 +56,7 @@ def test_waits_let_other_tasks_run(jump):
 
 
 def test_trio_is_not_imported_for_nothing():
-    """Whether trio runs is answered without importing it."""
+    """`in_trio` does not import trio."""
     assert in_trio() is False
     kept = sys.modules.pop("trio")
     try:
@@ -81,7 +81,7 @@ def test_aoutcome_is_never_raised(jump):
 
 
 def test_a_predicate_that_raises_is_heard(run):
-    """An error in `on_result` surfaces from `aoutcome`, too."""
+    """Errors in `on_result` are raised by `aoutcome`, too."""
 
     def broken(_):
         raise ZeroDivisionError
@@ -116,7 +116,7 @@ def test_results_are_judged(jump):
     ids=["all", "all but one", "with a timeout"],
 )
 def test_a_cancellation_during_an_attempt_passes(jump, policy):
-    """A call that is cancelled while its function runs ends as cancelled, after that one attempt."""
+    """Calls that are cancelled during an attempt end as cancelled after that attempt."""
     calls = []
 
     async def call():
@@ -147,7 +147,7 @@ async def cancelled_after(seconds, function):
 
 @pytest.mark.parametrize("policy", [SECONDS, CUT], ids=["without a timeout", "with one"])
 def test_a_cancellation_during_a_wait_passes(jump, policy):
-    """A call that is cancelled while it waits ends as cancelled, and its function is not called again."""
+    """Calls that are cancelled during a wait end as cancelled, without another attempt."""
     script = Script(Busy())
 
     async def main():
@@ -160,7 +160,7 @@ def test_a_cancellation_during_a_wait_passes(jump, policy):
 
 @pytest.mark.parametrize("kind", [asyncio.CancelledError, GeneratorExit, KeyboardInterrupt])
 def test_control_flow_passes(kind):
-    """What ends a task or a program passes at once out of an awaited call, and gets no note."""
+    """Control-flow exceptions pass an awaited call at once, without a note."""
     script = Script(kind())
 
     async def main():
@@ -206,7 +206,7 @@ def test_an_attempt_that_takes_too_long_is_cut_off(jump, form):
 
 
 def test_an_attempt_that_was_cut_off_was_in_flight(jump):
-    """Nobody knows whether a cut attempt took effect: it is repeated only if the policy says `idempotent=True`."""
+    """Cancelled attempts are in flight: they are repeated only with `idempotent=True`."""
 
     async def main():
         return await CUT.with_(idempotent=None).aoutcome(wait, 60)
@@ -221,7 +221,7 @@ def test_an_attempt_that_was_cut_off_was_in_flight(jump):
 
 @pytest.mark.parametrize(("on", "rule"), [(Busy, "not_matched"), ("TIMEOUT", "attempts"), (TimeoutError, "attempts")])
 def test_on_decides_over_a_cut_attempt(jump, on, rule):
-    """A timeout is a candidate if `on` names its type or its reason, like any other failure."""
+    """Timeouts are candidates if `on` names their type or their reason."""
 
     async def main():
         return await CUT.with_(on=on).aoutcome(wait, 60)
@@ -230,7 +230,7 @@ def test_on_decides_over_a_cut_attempt(jump, on, rule):
 
 
 def test_the_functions_own_timeout_error_is_its_own(jump):
-    """A TimeoutError that the function raises is answered, not cut off: it needs no idempotence."""
+    """TimeoutErrors of the function count as answered: they need no idempotence."""
 
     async def main():
         return await CUT.with_(idempotent=False).aoutcome(Script(TimeoutError("mine"), 42).as_async())
@@ -243,7 +243,7 @@ def test_the_functions_own_timeout_error_is_its_own(jump):
 
 @pytest.mark.parametrize("form", ["retry", "block"])
 def test_a_deadline_that_was_given_cuts_off(jump, form):
-    """A deadline of the policy's own ends the attempt that is running when it comes."""
+    """Deadlines of the policy cancel the running attempt."""
     policy = SECONDS.with_(deadline=10, idempotent=True, attempts=9)
     calls = []
 
@@ -271,7 +271,7 @@ def test_a_deadline_that_was_given_cuts_off(jump, form):
 
 
 def test_a_cut_counts_its_whole_time():
-    """Where the loop's timers and the clock in force disagree, a cut attempt has lasted as long as it was allowed."""
+    """Cancelled attempts count their whole time, also where timers and clock differ."""
     policy = SECONDS.with_(deadline=10, idempotent=True, attempts=9)
     with using(clock=JumpingClock()), asyncio.Runner(loop_factory=JumpingLoop) as runner:
         outcome = runner.run(policy.aoutcome(wait, 60))
@@ -280,7 +280,7 @@ def test_a_cut_counts_its_whole_time():
 
 
 def test_the_net_of_45_seconds_cuts_nothing_off(jump):
-    """Where no deadline was given an attempt may take its time; only no retry follows."""
+    """Without a given deadline no attempt is cancelled; only no retry follows."""
     policy = Policy(on=Busy, attempts=3, backoff=Backoff.constant(0))
 
     async def call():
@@ -294,7 +294,7 @@ def test_the_net_of_45_seconds_cuts_nothing_off(jump):
 
 
 def test_a_cancellation_from_outside_goes_before_the_timeout():
-    """Where a cancellation comes while the timeout goes off, the call ends as cancelled."""
+    """If a cancellation coincides with the timeout, the call ends as cancelled."""
 
     async def call():
         try:
@@ -316,7 +316,7 @@ def test_a_cancellation_from_outside_goes_before_the_timeout():
 
 
 def test_a_task_is_not_cancelled_after_its_call(jump):
-    """A call that ends in time takes its timer back, and the task goes on undisturbed."""
+    """Calls that end in time stop their timer, and the task continues."""
 
     async def main():
         assert 42 == await CUT.acall(Script(42).as_async())
@@ -342,7 +342,7 @@ def test_a_cut_leaves_no_request_to_cancel(jump):
 
 
 def test_cutting_off_needs_a_task():
-    """A coroutine that is driven by hand, in no task, is told that a timeout cannot work there."""
+    """Coroutines without a task get an error that a timeout cannot work there."""
 
     async def main():
         loop = asyncio.get_running_loop()

@@ -68,7 +68,7 @@ def drive(calls, clock, requests, *, gap="20ms"):
 
 
 def caller(policy, target):
-    """A client that calls a target under a policy and never raises."""
+    """Return a client that calls a target under a policy and never raises."""
     return lambda: policy.outcome(target)
 
 
@@ -102,7 +102,7 @@ def test_a_budget_of_a_tenth_adds_a_tenth(clock):
 
 
 def stack(layers, policy, target):
-    """A service that calls a service that calls ... the target, each under the policy."""
+    """Return a chain of services in front of a target, each under the policy."""
     function = target
     for _ in range(layers):
         function = redrive.retry(policy)(_passing_on(function))
@@ -117,7 +117,7 @@ def _passing_on(function):
 
 
 def astack(layers, policy, target, *, begin=lambda work: work):
-    """The same as coroutine functions; `begin` may make tasks of them."""
+    """Return the chain as coroutine functions; `begin` may start tasks of them."""
 
     async def last():
         return target()
@@ -136,7 +136,7 @@ def _apassing_on(function, begin):
 
 
 def arriving(layers, policy, *, colour="def"):
-    """How many calls arrive at a target that is down when one is made at the top."""
+    """Return the number of calls at a failing target for one call at the top."""
     target = Target()
     with contextlib.suppress(ConnectionError):
         if colour == "def":
@@ -149,7 +149,7 @@ def arriving(layers, policy, *, colour="def"):
 @pytest.mark.case("budget.invariants.03")
 @pytest.mark.parametrize("colour", ["def", "async def"])
 def test_three_layers_of_four_attempts_multiply(clock, colour):
-    """Where three layers each retry by themselves (`nested="both"`), one call becomes 64; by default it becomes 4."""
+    """With `nested="both"` three layers make 64 calls; by default 4."""
     four = ANY.with_(attempts=4)
 
     assert 64 == arriving(3, four.with_(nested="both"), colour=colour)
@@ -159,14 +159,14 @@ def test_three_layers_of_four_attempts_multiply(clock, colour):
 @pytest.mark.case("budget.invariants.04")
 @pytest.mark.parametrize("colour", ["def", "async def"])
 def test_five_layers_of_three_attempts_multiply(clock, colour):
-    """Where five layers each retry by themselves (`nested="both"`), one call becomes 243; by default it becomes 3."""
+    """With `nested="both"` five layers make 243 calls; by default 3."""
     assert 243 == arriving(5, ANY.with_(nested="both"), colour=colour)
     assert 3 == arriving(5, ANY, colour=colour)
 
 
 @pytest.mark.parametrize("colour", ["def", "async def"])
 def test_layers_without_anything_in_force_do_not_multiply(colour):
-    """Where no clock or other scope is in force, and functions are called directly, the default is the same."""
+    """Without any scope in force, direct calls do not multiply either."""
     at_once = ANY.with_(attempts=4, backoff=Backoff.constant(0))
 
     assert 64 == arriving(3, at_once.with_(nested="both"), colour=colour)
@@ -174,7 +174,7 @@ def test_layers_without_anything_in_force_do_not_multiply(colour):
 
 
 def test_layers_of_tasks_add_up_and_do_not_multiply():
-    """A task that the first attempt of a decorated function starts cannot see it: there 4 attempts and twice 3 more."""
+    """Tasks of a first attempt do not see the call: 4 attempts and twice 3 more."""
     at_once = ANY.with_(attempts=4, backoff=Backoff.constant(0))
     target, bounded = Target(), Target()
 
@@ -245,7 +245,7 @@ def test_tokens_bound_retries(clock):
 
 
 def test_tokens_of_first_attempts_bound_retries(clock):
-    """Where each call adds a tenth, and 5 more are granted in a while, the same bound holds within that while."""
+    """Budgets with a tenth for each call, and 5 in each window, bound retries within the window."""
     target = Target()
     buckets = [SharedBudget(RatioBudget(0.1, minimum=0.5, ttl="10s")) for _ in range(20)]
     at_once = ANY.with_(backoff=Backoff.constant(0))
@@ -256,7 +256,7 @@ def test_tokens_of_first_attempts_bound_retries(clock):
 
 
 def test_tokens_that_are_lent_bound_retries(clock):
-    """Where a retry that helped returns its token, those that did not are bounded: 5 each, and a tenth per success."""
+    """Budgets with returned tokens bound failed retries: 5 each, and a tenth for each success."""
     target = Target()
     buckets = [SharedBudget(TokenBudget(capacity=5, cost=1, throttle_cost=1, increment=0.1)) for _ in range(20)]
     clients = [caller(ANY.with_(budget=bucket), target) for bucket in buckets]
@@ -267,7 +267,7 @@ def test_tokens_that_are_lent_bound_retries(clock):
 
 
 def test_without_a_budget_the_same_weather_brings_many_more(clock):
-    """The bound says something: the same clients without budgets exceed it many times over."""
+    """Without budgets the same clients exceed the bound many times over."""
     target = Target()
     requests, first, later = through_the_weather([caller(ANY, target)] * 20, clock, target)
 

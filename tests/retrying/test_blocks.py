@@ -22,7 +22,7 @@ def in_block(policy, function):
 
 
 async def in_ablock(policy, function):
-    """The same with `async for`."""
+    """Use a block with `async for`."""
     async for attempt in policy:
         with attempt:
             return await function()
@@ -47,7 +47,7 @@ def block(request):
 
 
 def test_a_block_is_run_until_it_succeeds(block, clock):
-    """A block that fails twice is run three times, with the policy's waits between."""
+    """Blocks that fail twice run three times, with the policy's waits between."""
     script = Script(Busy(), Busy(), 42)
 
     assert 42 == block(SECONDS, script)
@@ -67,7 +67,7 @@ def test_the_last_error_surfaces(block, clock):
 
 
 def test_another_error_passes(block, clock):
-    """An error that `on` does not name ends the loop at once."""
+    """Errors that `on` does not name end the loop at once."""
     script = Script(Other())
     with pytest.raises(Other):
         block(SECONDS, script)
@@ -77,7 +77,7 @@ def test_another_error_passes(block, clock):
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, GeneratorExit])
 def test_control_flow_passes(clock, kind):
-    """What ends a program passes through a block at once."""
+    """Control-flow exceptions pass a block at once."""
     script = Script(kind())
     with pytest.raises(kind):
         in_block(SECONDS.with_(on=BaseException), script)
@@ -86,7 +86,7 @@ def test_control_flow_passes(clock, kind):
 
 
 def test_an_attempt_knows_where_it_is(clock):
-    """An attempt tells its number, what is left, the deadline, the failure before it and the call's own name."""
+    """Attempts have their number, remaining time, deadline, previous failure and the uid of the call."""
     seen = []
     for attempt in SECONDS.with_(deadline=60):
         with attempt:
@@ -145,7 +145,7 @@ def test_the_deadline_is_read_in_a_block(clock):
 
 
 def test_a_result_is_judged(clock):
-    """With `on_result` a block that says what it came to is run again while that is rejected."""
+    """With `on_result` a block is run again while its result is rejected."""
     results = iter([None, None, 42])
     for attempt in SECONDS.with_(on_result=lambda value: value is None):
         with attempt:
@@ -155,7 +155,7 @@ def test_a_result_is_judged(clock):
 
 
 def test_a_result_that_stays_bad_ends_the_loop(clock):
-    """When all attempts are used the loop ends with the last result, without an error."""
+    """After all attempts the loop ends with the last result, without an error."""
     for attempt in SECONDS.with_(on_result=lambda value: value is None):
         with attempt:
             attempt.result = None
@@ -202,7 +202,7 @@ def test_break_and_continue_are_successes(clock):
 
 
 def test_a_loop_without_with_is_refused():
-    """A loop whose body does not enter the attempt would never end; its second turn says what is missing."""
+    """Loops that do not enter the attempt get an error in their second iteration."""
     with pytest.raises(RuntimeError, match="with attempt"):
         for _ in SECONDS:
             pass
@@ -225,7 +225,7 @@ def test_an_attempt_is_entered_once():
 
 
 def test_blocks_nest_in_functions_and_loops(clock):
-    """A block in a block leaves the retrying to the outer one."""
+    """Inner blocks leave the retrying to the outer one."""
     script = Script(Busy())
     with pytest.raises(Busy):
         in_block(SECONDS, lambda: in_block(SECONDS, script))
@@ -234,7 +234,7 @@ def test_blocks_nest_in_functions_and_loops(clock):
 
 
 def test_a_loop_is_its_own_iterator():
-    """A loop can be asked for its iterator again, in either colour, and is the same loop."""
+    """Loops return themselves as iterators, sync and async."""
     loop = iter(SECONDS)
 
     assert loop is iter(loop)

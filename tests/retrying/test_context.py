@@ -1,4 +1,4 @@
-"""Scopes and calls above: overrides, switching off, tests, deadlines, and who retries where calls nest."""
+"""Scopes and enclosing calls: overrides, switching off, tests, deadlines, and nested calls."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_an_override_is_for_its_policy_only(clock):
 
 
 def test_overrides_add_up(clock):
-    """An inner override keeps what the outer one changed, and wins where both change the same."""
+    """Inner overrides keep the changes of outer ones, and replace the same fields."""
     script = Script(Busy())
     with SECONDS.override(attempts=2, backoff=Backoff.constant(5)), SECONDS.override(attempts=4):
         SECONDS.outcome(script)
@@ -79,13 +79,13 @@ def test_overrides_add_up(clock):
 
 @pytest.mark.parametrize(("changes", "error"), [({"attempts": 0}, PolicyValueError), ({"tries": 1}, TypeError)])
 def test_a_wrong_override_fails_where_it_stands(changes, error):
-    """An override that means nothing is refused at the `with`, not in a call below."""
+    """Invalid overrides are refused at the `with`, not in an inner call."""
     with pytest.raises(error):
         SECONDS.override(**changes)
 
 
 def test_an_override_of_the_deadline_is_in_force_from_the_start(clock):
-    """A call whose deadline is overridden sees it in its first attempt."""
+    """Calls with an overridden deadline see it in their first attempt."""
     with SECONDS.override(deadline=5):
         assert 5.0 == redrive.retry(SECONDS)(redrive.deadline)().remaining
 
@@ -96,7 +96,7 @@ def test_an_override_of_the_deadline_is_in_force_from_the_start(clock):
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 @pytest.mark.parametrize("step", [42, Busy()], ids=["success", "failure"])
 def test_disabled_calls_are_plain_calls(form, step):
-    """Where retries are disabled a function is called once, and its error has neither note nor record."""
+    """Where retries are disabled a function is called once, without note and record."""
     script = Script(step)
     call = form(AT_ONCE)(script)
     with redrive.disabled():
@@ -112,7 +112,7 @@ def test_disabled_calls_are_plain_calls(form, step):
 
 
 def test_disabled_turns_all_of_a_policy_off(clock):
-    """Where retries are disabled results are not judged and there is no deadline."""
+    """Where retries are disabled results are not checked and there is no deadline."""
     judged = AT_ONCE.with_(on_result=lambda _: True, deadline=5)
     with redrive.disabled():
         assert redrive.retry(judged)(redrive.deadline)() is None
@@ -123,7 +123,7 @@ def test_disabled_turns_all_of_a_policy_off(clock):
 
 
 def test_disabled_blocks_run_once():
-    """A block runs once where retries are disabled, whether it succeeds or not."""
+    """Where retries are disabled blocks run once."""
     for step in (42, Busy()):
         script = Script(step)
         with redrive.disabled(), suppress(Busy):
@@ -132,7 +132,7 @@ def test_disabled_blocks_run_once():
 
 
 def test_scopes_are_of_one_task(run):
-    """A scope is in force in its task and in those started there, and in no other."""
+    """Scopes are in force in their task and in those started there, and in no other."""
     script = Script(Busy())
     retried = redrive.retry(AT_ONCE)(script.as_async())
 
@@ -150,7 +150,7 @@ def test_scopes_are_of_one_task(run):
 
 
 def test_scopes_are_of_one_thread():
-    """A scope in one thread is not in force in another."""
+    """Scopes of one thread are not in force in another."""
     script = Script(Busy())
 
     def other():
@@ -203,13 +203,13 @@ def test_a_trial_does_not_wait_for_the_deadline_either(clock):
 
 
 def test_a_trial_needs_an_attempt():
-    """A scope for tests with less than one attempt is refused."""
+    """Trials with less than one attempt are refused."""
     with pytest.raises(PolicyValueError):
         trial(0)
 
 
 def test_trials_nest(clock):
-    """The inner scope for tests counts, and the outer one is back after it."""
+    """Inner trials replace outer ones, which are restored afterwards."""
     script = Script(Busy())
     with trial(4):
         with trial(2):
@@ -264,7 +264,7 @@ def test_a_deadline_is_read_below(form, clock):
 
 
 def test_a_deadline_that_has_passed_leaves_nothing(clock):
-    """What is left of a deadline is never negative."""
+    """Deadlines in the past have zero seconds left."""
 
     def late():
         clock.advance(100)
@@ -296,7 +296,7 @@ def test_a_timeout_of_an_attempt_is_a_deadline(clock):
 
 
 def test_a_deadline_shows_itself(clock):
-    """The representation of a deadline tells its instant and what is left."""
+    """Deadlines show their instant and the remaining time in their repr."""
     assert "Deadline(at=2026-01-01T00:00:05+00:00, remaining=5.000)" == repr(
         SECONDS.with_(deadline=5).call(redrive.deadline)
     )
@@ -317,7 +317,7 @@ def test_a_deadline_is_read_in_tasks_and_threads(run):
 
 
 async def in_a_task_and_a_thread(look):
-    """What a coroutine function gives in another task, and in a worker thread."""
+    """Return the result of a coroutine function in another task, and in a worker thread."""
     import trio
 
     from redrive.clock import in_trio
@@ -353,7 +353,7 @@ def test_the_outer_call_retries(outer, inner):
 
 
 def test_the_inner_call_says_so():
-    """What the inner call raises carries the note that a call above retries, and its name."""
+    """Errors of the inner call have a note that an enclosing call retries, with its name."""
     seen = []
 
     @redrive.retry(AT_ONCE)
@@ -417,7 +417,7 @@ RULED = AT_ONCE.with_(rules=[Rule(Busy, attempts=9)])
     "above", [AT_ONCE.with_(attempts=1, rules=[Rule(Busy, backoff=Backoff.constant(1))]), RULED.take(0)], ids=["1", "0"]
 )
 def test_rules_without_a_retry_make_no_layer(above):
-    """A policy whose rules cannot retry either, or of which no retry is taken, leaves the retrying to one below."""
+    """Policies without any retry leave the retrying to an inner call."""
     script = Script(Busy())
     with pytest.raises(Busy):
         redrive.retry(above)(redrive.retry(AT_ONCE)(script))()
@@ -436,7 +436,7 @@ def test_take_bounds_what_is_called(clock):
 
 
 def test_a_recursive_call_is_nested():
-    """A retried function that calls itself retries at the outermost call only."""
+    """Retried functions that call themselves retry at the outermost call only."""
     calls = []
 
     @redrive.retry(AT_ONCE)
@@ -453,7 +453,7 @@ def test_a_recursive_call_is_nested():
 
 
 def test_blocks_are_layers(run):
-    """A block is a layer like a call, sync and async, outside and inside."""
+    """Blocks are layers like calls, sync and async, outside and inside."""
     script = Script(Busy())
 
     async def main():
@@ -471,7 +471,7 @@ def test_blocks_are_layers(run):
 
 
 def test_an_awaited_call_is_below(run):
-    """A coroutine that a retried coroutine awaits is below it, from the first attempt on."""
+    """Awaited coroutines are below the call from the first attempt on."""
     script = Script(Busy())
     inner = redrive.retry(AT_ONCE)(script.as_async())
 
@@ -487,7 +487,7 @@ def test_an_awaited_call_is_below(run):
 
 
 def in_a_task(function):
-    """A coroutine function that runs another one in a task of its own."""
+    """Return a coroutine function that runs another one in a task."""
 
     async def call():
         await asyncio.create_task(function())
@@ -509,7 +509,7 @@ def test_in_tasks_attempts_add_up_and_never_multiply(deadline, calls):
 
 
 def test_a_task_that_outlives_its_call_is_not_below_it():
-    """A task started by a retried call retries by itself once that call has ended."""
+    """Tasks that outlive their call retry by themselves."""
     script = Script(Busy())
     inner = redrive.retry(AT_ONCE)(script.as_async())
 
@@ -561,7 +561,7 @@ def test_calls_side_by_side_are_not_nested(run):
 
 
 def test_the_scope_is_clean_after_a_call(clock):
-    """A call leaves nothing in the scope, however it ends."""
+    """Calls leave nothing in the scope, however they end."""
     before = SCOPE.get()
     SECONDS.call(Script(1))
     assert before is SCOPE.get()
@@ -572,7 +572,7 @@ def test_the_scope_is_clean_after_a_call(clock):
 
 
 def test_a_coroutine_that_is_thrown_away_does_not_complain(recwarn):
-    """A retried coroutine that is closed in another context than it ran in closes without an error."""
+    """Retried coroutines may be closed in another context than they ran in."""
     started = JumpingClock()
 
     async def hang():

@@ -26,7 +26,7 @@ def test_a_function_is_called_until_it_succeeds():
 
 
 def test_a_success_is_one_call():
-    """A call that succeeds is made once."""
+    """Successful calls are made once."""
     script = Script(42)
 
     assert 42 == redrive.retry(**AT_ONCE)(script)()
@@ -45,7 +45,7 @@ def test_the_number_of_a_directive_counts_retries(clock):
 
 
 def test_keywords_replace_fields_of_the_policy(clock):
-    """A policy given with further fields is used with those fields."""
+    """Fields given with a policy replace those of the policy."""
     script = Script(Busy())
 
     with pytest.raises(Busy):
@@ -55,7 +55,7 @@ def test_keywords_replace_fields_of_the_policy(clock):
 
 
 def test_another_failure_passes_at_once():
-    """What `on` does not name is raised by the first attempt, without a note or a record."""
+    """Errors that `on` does not name are raised by the first attempt, without a note or a record."""
     error = Other("no")
     script = Script(error)
 
@@ -69,7 +69,7 @@ def test_another_failure_passes_at_once():
 
 
 def test_a_coroutine_function_stays_one(run):
-    """An async function is retried and remains a coroutine function."""
+    """Async functions remain coroutine functions."""
     script = Script(Busy(), Busy(), 42)
     retried = redrive.retry(**AT_ONCE)(script.as_async())
 
@@ -123,7 +123,7 @@ def test_methods_are_bound():
 
 
 def test_name_signature_and_docstring_are_kept():
-    """A decorated function looks like the one it decorates."""
+    """Decorated functions keep name, signature and docstring."""
 
     def fetch(url: str, /, times: int = 2, *rest: int, quick: bool = True, **more: str) -> str:
         """Fetch."""
@@ -136,7 +136,7 @@ def test_name_signature_and_docstring_are_kept():
 
 
 def test_what_is_callable_can_be_decorated():
-    """A partial, a bound method, a builtin and a callable object are retried."""
+    """Partials, bound methods, builtins and callable objects are retried."""
 
     class Adder:
         calls = 0
@@ -156,7 +156,7 @@ def test_what_is_callable_can_be_decorated():
 
 
 def test_a_callable_that_is_async_inside_is_awaited(run):
-    """A partial of a coroutine function and an object with an async `__call__` are retried as async functions."""
+    """Partials of coroutine functions and objects with an async `__call__` are retried as async functions."""
 
     class Asker:
         def __init__(self) -> None:
@@ -170,7 +170,7 @@ def test_a_callable_that_is_async_inside_is_awaited(run):
 
 
 def test_a_function_marked_as_coroutine_function_is_awaited(run):
-    """What is marked as a coroutine function is retried as one, though its code is plain."""
+    """Functions marked as coroutine functions are retried as such, though their code is plain."""
     script = Script(Busy(), 42).as_async()
 
     def ask():
@@ -186,49 +186,49 @@ def test_a_function_marked_as_coroutine_function_is_awaited(run):
 
 @pytest.mark.parametrize("wrong", [int, object(), 3])
 def test_what_is_no_function_is_refused(wrong: object):
-    """A class, or what cannot be called, is refused when it is decorated."""
+    """Classes and objects that cannot be called are refused at decoration."""
     with pytest.raises(TypeError, match="cannot decorate"):
         redrive.retry(**AT_ONCE)(wrong)
 
 
 def test_the_decorator_without_parentheses_is_refused():
-    """`@retry` on its own says what is missing."""
+    """`@retry` without parentheses raises an error that explains it."""
     with pytest.raises(TypeError, match="on="):
         redrive.retry(test_a_success_is_one_call)
 
 
 def sample() -> None:
-    """A function with a name."""
+    """Return 1; the function has a name."""
 
 
 @pytest.mark.parametrize("policy", ["5 1s", Policy(attempts=3), None])
 def test_on_must_be_given(policy):
-    """A policy that does not say what may be retried is refused at decoration, and the function is named."""
+    """Policies without `on` are refused at decoration, with the name of the function."""
     with pytest.raises(PolicyValueError, match=r"sample.*on="):
         redrive.retry(policy)(sample)
 
 
 @pytest.mark.parametrize("field", [{"hedge": "h"}, {"hedge": "h", "idempotent": True}, {"catch": "recover"}])
 def test_what_calls_in_process_do_not_have_is_refused(field):
-    """A field that would be ignored is refused instead, and the function is named."""
+    """Fields that calls in process do not support are refused, with the name of the function."""
     with pytest.raises(PolicyValueError, match=rf"sample: {next(iter(field))}="):
         redrive.retry(Policy(on=Busy, **field))(sample)
 
 
 def test_a_bad_directive_is_refused_at_once():
-    """A directive that cannot be read fails where it stands."""
+    """Invalid directives are refused at once."""
     with pytest.raises(PolicySyntaxError):
         redrive.retry("often", on=Busy)
 
 
 def test_a_generator_mode_needs_a_generator():
-    """A mode for generators on a plain function is refused."""
+    """Modes for generators are refused on plain functions."""
     with pytest.raises(PolicyValueError, match="not a generator function"):
         redrive.retry(**AT_ONCE, generator="restart")(sample)
 
 
 def test_the_policy_is_an_attribute():
-    """The decorated function shows the policy that it was given."""
+    """Decorated functions have their policy as an attribute."""
     policy = Policy(on=Busy)
 
     assert policy is redrive.retry(policy)(Script(1)).policy
@@ -248,6 +248,6 @@ def test_a_decorated_function_can_be_pickled():
 
 
 def test_a_wrong_argument_is_not_retried():
-    """An argument that the function does not have is a TypeError with the function's name, and no attempt."""
+    """Wrong arguments raise a TypeError with the function's name, without an attempt."""
     with pytest.raises(TypeError, match=r"retried_sample\(\) got an unexpected keyword argument 'y'"):
         retried_sample(y=1)

@@ -112,7 +112,7 @@ ROOT = Path(__file__).parents[2]
 
 
 async def together(*functions):
-    """The results of coroutine functions that run at the same time, under the library that is running."""
+    """Return the results of coroutine functions that run at the same time, under the running library."""
     found = {}
 
     async def one(place, function):
@@ -136,7 +136,7 @@ def _tests_of(path: Path) -> set[str]:
 
 
 def _listed() -> dict[str, list[tuple[str, str]]]:
-    """The defects of the docstring, each with the places and names of its tests."""
+    """Return the defects of the docstring, each with the places and names of its tests."""
     defects: dict[str, list[tuple[str, str]]] = {}
     for line in (__doc__ or "").split("\n\n")[2].splitlines():
         if found := re.fullmatch(r"    (\S+)::(\w+)", line):
@@ -168,7 +168,7 @@ def test_each_test_here_is_about_a_defect():
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("on", [BaseException, lambda error: not isinstance(error, ValueError)], ids=["all", "not one"])
 def test_an_interrupt_passes(run, kind, on):
-    """What ends a program passes through every awaited form after one attempt, under both libraries."""
+    """Control-flow exceptions pass every awaited form after one attempt, under both libraries."""
     policy = AT_ONCE.with_(on=on)
     scripts = [Script(kind()) for _ in range(4)]
 
@@ -182,7 +182,7 @@ def test_an_interrupt_passes(run, kind, on):
 
 
 def _forms(policy):
-    """The forms of an awaited call, each as a function of what is called."""
+    """Return the forms of an awaited call, each as a function of the called one."""
 
     async def block(function):
         async for attempt in policy:
@@ -209,7 +209,7 @@ def test_tasks_that_share_a_policy_do_not_share_attempts(run):
 
 
 def test_the_record_is_that_of_the_own_call():
-    """The record of a call in one thread tells its own attempts, though another thread fails in the same function."""
+    """Records contain the attempts of their own call, although another thread fails in the same function."""
     failed_once, other_ended = threading.Event(), threading.Event()
     attempts = {}
 
@@ -319,7 +319,7 @@ def _hinted(value):
 
 @pytest.mark.parametrize("who", ASKING)
 def test_no_wait_passes_the_deadline_whoever_asks_for_it(run, clock, who):
-    """With a deadline of one second a wait of sixty is not begun, whoever asks for it: one attempt, no sleep."""
+    """No wait passes the deadline, whatever its origin: one attempt, no sleep."""
     policy, error = ASKING[who]
     script = Script(error())
 
@@ -329,7 +329,7 @@ def test_no_wait_passes_the_deadline_whoever_asks_for_it(run, clock, who):
 
 
 def test_what_is_no_number_of_seconds_is_never_slept(clock):
-    """A hint that is no number is somebody else's attribute, and a function that begins to give one is an error."""
+    """Hints that are no number are ignored, and backoff functions without a number raise an error."""
     Backoff.register("peers: later nan", lambda retry: 1.0 if retry < 2 else nan)
     broken = DOUBLING.with_(backoff=Backoff.named("peers: later nan"))
 
@@ -347,7 +347,7 @@ def _around(left, event):
 
 @pytest.mark.parametrize("form", ["def", "asyncio", "trio"])
 def test_what_is_around_a_wait_is_left_once(clock, form):
-    """What a sink has around each of three waits is left once each, and so it is in a second call."""
+    """Sinks enter and exit once for each of three waits, also in a second call."""
     left = []
     script = Script(Busy())
 
@@ -417,7 +417,7 @@ HTTP = Policy(on=Busy, attempts=9, deadline=None, backoff=Backoff.exponential(1,
 @pytest.mark.parametrize("sample", [0.0, 0.25, 0.999])
 @pytest.mark.parametrize("jitter", ["none", "full", "equal", Jitter.plus(0.5), Jitter.added(3)], ids=str)
 def test_no_jitter_makes_a_hint_shorter(jitter, sample):
-    """Told to come back after 10 s nobody comes earlier, with whatever jitter and whatever luck."""
+    """Jitter never makes a wait shorter than a hint."""
     told = retry_after("10", now=START)
     failure = FAILURE._replace(hint=told.delay)
 
@@ -433,7 +433,7 @@ def test_no_jitter_makes_a_hint_shorter(jitter, sample):
     ids=str,
 )
 def test_a_hint_that_is_too_long_is_never_cut_short(limits, rule):
-    """Told to come back after an hour, a policy that waits two minutes at most gives up instead of coming early."""
+    """Hints above `max_hint` end the call; the wait is not cut."""
     failure = FAILURE._replace(hint=retry_after("3600", now=START).delay)
     decision = HTTP.with_(**limits).decide(History(1, START), failure, START, 0.5)
     patient = HTTP.cap(120).decide(History(1, START), failure, START, 0.5)
@@ -449,7 +449,7 @@ def test_a_hint_that_is_too_long_is_never_cut_short(limits, rule):
     ids=["IMF-fixdate", "RFC 850", "asctime"],
 )
 def test_a_date_days_away_is_days_away(text):
-    """A date three days and an hour ahead, in each form that HTTP has, is waited for that long and not for an hour."""
+    """Dates three days and an hour ahead, in each form of HTTP, are waited for that long."""
     now = datetime(2026, 1, 1, tzinfo=UTC)
     told = retry_after(text, now=now).delay
     decision = HTTP.decide(History(1, now), FAILURE._replace(hint=told), now, 0.5)
@@ -477,7 +477,7 @@ def test_an_awaited_error_keeps_its_cause(run):
 
 
 def test_a_group_of_what_is_retried_is_retried(run):
-    """A group all of whose leaves are named is retried and, in the end, raised as the group that it was."""
+    """Groups with only named leaves are retried and finally raised as groups."""
     policy = AT_ONCE.with_(on=ValueError)
     last = ExceptionGroup("three", [ValueError("c")])
     script = Script(
@@ -517,10 +517,9 @@ async def _fails():
 
 
 def test_type_checkers_know_the_parameters_of_a_method():
-    """A wrong call of a decorated method stands among the typical uses, where mypy and pyright must refuse it.
+    """Wrong calls of a decorated method are errors for mypy and pyright, as the typical uses check.
 
-    The comment that takes the refusal back is itself an error where there is none, so that `make check` would fail.
-    """
+    The comment that suppresses the error is itself an error if it is unused, so that `make check` would fail."""
     uses = (ROOT / "tests" / "typing" / "retry_api.py").read_text(encoding="utf-8").splitlines()
 
     assert "Client().get(1)  # type: ignore[arg-type]" in uses

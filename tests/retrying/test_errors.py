@@ -22,7 +22,7 @@ BY_SECONDS = Policy.parse("2 1s").with_(on=Busy)
 
 
 def fail(function, *args):
-    """The error that a call raises."""
+    """Return the error that a call raises."""
     with pytest.raises(Exception) as caught:
         function(*args)
     return caught.value
@@ -43,7 +43,7 @@ def test_the_last_error_is_raised_itself(policy):
 
 @pytest.mark.case("isolation.07")
 def test_raise_from_keeps_its_cause():
-    """A function's `raise X from Y` surfaces with Y as its cause, not with the error of an earlier attempt."""
+    """With `raise X from Y` the cause stays Y, not the error of an earlier attempt."""
     cause = ValueError()
 
     def call():
@@ -54,14 +54,14 @@ def test_raise_from_keeps_its_cause():
 
 @pytest.mark.parametrize("policy", [AT_ONCE, AT_ONCE.with_(deadline="1h")], ids=["direct", "prepared"])
 def test_errors_of_attempts_are_not_chained(policy):
-    """An error does not get the error of the attempt before as its context."""
+    """Errors do not get the error of the attempt before as their context."""
     raised = fail(redrive.retry(policy)(Script(Busy(1), Busy(2), Busy(3))))
 
     assert raised.__context__ is None
 
 
 def test_a_context_of_the_caller_stays():
-    """A call inside an `except` clause has that error as context, as without redrive."""
+    """Errors of a call inside an `except` clause have that error as context, as without redrive."""
 
     def call():
         try:
@@ -73,7 +73,7 @@ def test_a_context_of_the_caller_stays():
 
 
 def test_the_note_says_how_often_how_long_and_why(clock):
-    """One note tells attempts, time, the reason for giving up and the kinds of failures."""
+    """Notes contain attempts, time, the reason for giving up and the kinds of failures."""
     raised = fail(redrive.retry(BY_SECONDS)(Script(Busy(), TimeoutError(), Busy(), clock=clock, takes=0.25)))
 
     why = "TimeoutError is not one of the failures that this policy retries"
@@ -85,14 +85,14 @@ def test_the_note_says_how_often_how_long_and_why(clock):
 
 
 def test_the_note_is_printed_with_the_traceback():
-    """The note appears below the error where Python prints it."""
+    """Python prints the note below the error."""
     assert "gave up after 3 attempts in" in "".join(
         traceback.format_exception(fail(redrive.retry(AT_ONCE)(Script(Busy()))))
     )
 
 
 def test_an_error_raised_again_and_again_keeps_one_note():
-    """An error object that serves many calls carries the note of the last one only, and its own notes."""
+    """Error objects that are raised by many calls keep their own notes and that of the last call."""
     error = Busy()
     error.add_note("my own")
     retried = redrive.retry(AT_ONCE)(Script(error))
@@ -123,7 +123,7 @@ def test_the_record_tells_the_call(clock):
 
 
 def test_the_record_is_the_same_by_either_way(clock):
-    """The quick way of deciding and the thorough one leave the same record."""
+    """Quick and full decisions leave the same record."""
     quick = redrive.retry(BY_SECONDS)
     thorough = redrive.retry(BY_SECONDS & BY_SECONDS)
 
@@ -140,21 +140,21 @@ class Frozen(Exception):
 
 
 def test_an_error_that_refuses_attributes_gets_its_note():
-    """A frozen dataclass as exception carries the note and the record like any other."""
+    """Exceptions that refuse attributes get note and record like any other."""
     raised = fail(redrive.retry(AT_ONCE.with_(on=Frozen))(Script(Frozen(1), Frozen(2), Frozen(3))))
 
     assert (3, 1, 3) == (raised.code, len(raised.__notes__), raised.__retry__.attempts)
 
 
 class Unspeakable(Busy):
-    """An exception whose text cannot be had."""
+    """An exception with a `__str__` that raises."""
 
     def __str__(self) -> str:
         raise RuntimeError("no text")
 
 
 def test_a_broken_str_hides_nothing():
-    """An error whose text cannot be had is retried and raised like any other."""
+    """Errors with a broken `__str__` are retried and raised like any other."""
     script = Script(Unspeakable(), Unspeakable(), Unspeakable())
 
     raised = fail(redrive.retry(AT_ONCE)(script))
@@ -165,7 +165,7 @@ def test_a_broken_str_hides_nothing():
 
 
 def test_the_traceback_leads_to_the_function():
-    """The traceback is that of the last attempt: it ends in the function, and each line can be shown."""
+    """Tracebacks are those of the last attempt: they end in the function, and each line can be shown."""
 
     def call():
         raise Busy
@@ -183,7 +183,7 @@ class Payload:
 @pytest.mark.parametrize("failures", [2, 3], ids=["recovered", "given up"])
 @pytest.mark.parametrize("policy", [AT_ONCE, AT_ONCE.with_(deadline="1h")], ids=["direct", "prepared"])
 def test_nothing_is_left_for_the_garbage_collector(policy, failures):
-    """A call leaves no cycle of error, traceback and frame behind: what it held is gone when it ends."""
+    """Calls leave no cycle of error, traceback and frame."""
     kept = []
 
     @redrive.retry(policy)
@@ -226,7 +226,7 @@ def test_a_wait_does_not_hold_the_error_before(clock, policy):
 
 
 def test_the_signal_give_up_ends_at_once():
-    """A function that raises GiveUp, or an error because of it, is not called again."""
+    """GiveUp ends the call at once, also as the cause of an error."""
     bare, wrapped = Script(GiveUp("stolen card")), Script(Busy())
 
     def call():
@@ -242,7 +242,7 @@ def test_the_signal_give_up_ends_at_once():
 
 
 def test_the_signal_retry_after_dictates_the_wait(clock):
-    """RetryAfter is a candidate whatever `on` says, and its delay is waited as it is, jitter or not."""
+    """RetryAfter is a candidate whatever `on` is, and its delay is used without jitter."""
     script = Script(RetryAfter("15m"), RetryAfter(0.5), 42)
     policy = Policy(on=Busy, attempts=3, deadline=None, backoff=Backoff.constant(60), jitter=Jitter.full)
 
@@ -260,7 +260,7 @@ def test_the_other_signals_pass(signal):
 
 
 def test_a_hint_of_the_error_is_a_floor(clock):
-    """An error with `retry_after` is not retried earlier, and a longer backoff stands."""
+    """Errors with `retry_after` are not retried earlier; longer backoffs apply."""
     short, long = Busy(), Busy()
     short.retry_after, long.retry_after = 0.25, 7
     policy = Policy.parse("2 1s").with_(on=Busy)
@@ -271,7 +271,7 @@ def test_a_hint_of_the_error_is_a_floor(clock):
 
 
 def test_a_hint_beyond_the_deadline_ends_at_once(clock):
-    """A hint that cannot be obeyed before the deadline gives up now, and waits neither the hint nor what is left."""
+    """Hints beyond the deadline end the call at once, without a wait."""
     error = Busy()
     error.retry_after = 60
     script = Script(error)
@@ -296,7 +296,7 @@ CONTROL_FLOW = [KeyboardInterrupt, SystemExit, GeneratorExit]
     ids=["all", "prepared", "all but one", "named"],
 )
 def test_control_flow_passes(policy, kind):
-    """What ends a program passes at once, whatever `on` says, and gets no note."""
+    """Control-flow exceptions pass at once, whatever `on` is, without a note."""
     script = Script(kind())
     with pytest.raises(kind) as caught:
         redrive.retry(policy)(script)()
@@ -306,7 +306,7 @@ def test_control_flow_passes(policy, kind):
 
 
 def test_an_interrupted_wait_ends_the_call(clock):
-    """An interrupt during a wait passes, and nothing is called again."""
+    """Interrupts during a wait pass, and no attempt follows."""
     script = Script(Busy())
 
     def interrupt(_seconds):
@@ -320,7 +320,7 @@ def test_an_interrupted_wait_ends_the_call(clock):
 
 
 def test_a_predicate_that_raises_is_heard():
-    """An error in a classifier or in `on_result` is the user's mistake, and surfaces."""
+    """Errors in a classifier or in `on_result` are raised."""
 
     def broken(_):
         raise ZeroDivisionError

@@ -1,4 +1,4 @@
-"""What calls tell: each retry, each end that is news, in every form, and nothing else."""
+"""The events of calls: each retry and each end after one, in every form."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_a_call_that_recovers_tells_its_retries_and_its_success(form):
 
 
 def test_a_call_that_gives_up_tells_why(form):
-    """The last event of a call that fails for good has its rule, its last failure and its error."""
+    """Failed calls end with an event with rule, last failure and error."""
     events, error = hear(form, DOUBLING, Script(Busy()))
 
     assert [CallRetryScheduled] * 3 + [CallGaveUp] == [type(event) for event in events]
@@ -187,21 +187,21 @@ def test_a_call_that_gives_up_tells_why(form):
 
 @pytest.mark.parametrize("step", [7, Other()], ids=["success", "not its business"])
 def test_a_call_without_a_story_tells_nothing(form, step):
-    """A success at once, and an error that the policy does not name, are no news."""
+    """Calls that succeed at once, or with an error that is not matched, emit no event."""
     events, _ = hear(form, DOUBLING, Script(step))
 
     assert [] == events
 
 
 def test_an_error_that_is_not_named_is_news_after_a_retry(form):
-    """A call that was retried and then fails with something else gives up."""
+    """Calls that were retried and fail with an unmatched error emit CallGaveUp."""
     events, _ = hear(form, AT_ONCE, Script(Busy(), Other()))
 
     assert ["backoff", "not_matched"] == [event.rule for event in events]
 
 
 def test_a_sink_may_look_at_the_exception_itself(form):
-    """While a failure is told, `sys.exception()` is that failure."""
+    """While a sink gets a failure, `sys.exception()` is that failure."""
     seen, errors = [], [Busy(1), Busy(2), Busy(3), Busy(4)]
     with observe.only(lambda event: seen.append(sys.exception())), contextlib.suppress(Busy):
         form(DOUBLING, Script(*errors))
@@ -210,7 +210,7 @@ def test_a_sink_may_look_at_the_exception_itself(form):
 
 
 def test_a_sink_that_fails_changes_nothing(form, caplog):
-    """A call under a sink that always raises has the result that it would have."""
+    """Sinks that raise do not change the result."""
 
     def broken(event):
         raise RuntimeError("the collector is down")
@@ -224,7 +224,7 @@ def test_a_sink_that_fails_changes_nothing(form, caplog):
 
 
 def test_a_watched_call_waits_as_long_as_another(form, clock):
-    """Who listens does not change the delays."""
+    """Listeners do not change the delays."""
     policy = DOUBLING.with_(jitter="full")
     with using(sample=0.5):
         with contextlib.suppress(Busy):
@@ -239,7 +239,7 @@ def test_a_watched_call_waits_as_long_as_another(form, clock):
 @pytest.mark.parametrize("colour", ["def", "async def"])
 @pytest.mark.parametrize("last", [7, Busy()], ids=["recovers", "gives up"])
 def test_a_compiled_wrapper_tells(colour, last):
-    """A wrapper that makes its attempts itself (no scope is in force) tells the same, each wait with its manager."""
+    """Compiled wrappers emit the same events, each wait with its context manager."""
     events, waits, script = [], Waits(), Script(Busy(), Busy(), Busy(), last)
     with observe.only(events.append, waits), contextlib.suppress(Busy):
         if colour == "def":
@@ -254,7 +254,7 @@ def test_a_compiled_wrapper_tells(colour, last):
 
 
 def test_a_compiled_wrapper_waits_inside_the_manager(monkeypatch):
-    """The wait of a wrapper that makes its attempts itself is between enter and exit, also when it is interrupted."""
+    """Compiled wrappers wait inside the context manager, also when they are interrupted."""
     order = []
 
     def interrupted(seconds):
@@ -280,7 +280,7 @@ def test_a_compiled_wrapper_waits_inside_the_manager(monkeypatch):
 
 
 def test_a_manager_is_open_while_the_call_waits(clock, monkeypatch):
-    """The clock sleeps between enter and exit."""
+    """Clocks sleep between enter and exit of the context manager."""
     order, sleep = [], clock.sleep
     monkeypatch.setattr(clock, "sleep", lambda seconds: (order.append(seconds), sleep(seconds)))
 
@@ -298,7 +298,7 @@ def test_a_manager_is_open_while_the_call_waits(clock, monkeypatch):
 
 @pytest.mark.parametrize("name", ["decorated", "called", "block", "generator"])
 def test_a_cancelled_wait_exits_its_manager(jump, name):
-    """A task that is cancelled while it waits leaves no manager open, and nothing is told of its end."""
+    """Cancelled waits exit the context manager, and no end is emitted."""
     waits, events, outcome = Waits(), [], []
 
     async def call():
@@ -333,7 +333,7 @@ async def _cancel_after(work, seconds):
 
 @pytest.mark.parametrize("name", list(SYNC))
 def test_an_interrupted_wait_exits_its_manager(clock, monkeypatch, name):
-    """A thread that is interrupted while it waits leaves no manager open."""
+    """Interrupted waits exit the context manager."""
 
     def interrupted(seconds):
         raise KeyboardInterrupt
@@ -379,7 +379,7 @@ def test_calls_at_the_same_time_share_no_manager(jump):
 
 
 def test_a_block_that_is_left_before_its_wait_enters_nothing(clock):
-    """A loop that breaks after a failed attempt has decided on a retry and does not wait for it."""
+    """Loops that break after a failed attempt enter no context manager."""
     waits = Waits()
     with observe.only(waits):
         for attempt in DOUBLING:
@@ -394,7 +394,7 @@ def test_a_block_that_is_left_before_its_wait_enters_nothing(clock):
 
 
 def test_a_hint_is_a_rule(clock):
-    """A delay that the error asked for says so."""
+    """Delays of a hint have the rule `hint`."""
     error = Busy()
     error.retry_after = 5
     events, _ = hear(_called, DOUBLING, Script(error, 1))
@@ -403,7 +403,7 @@ def test_a_hint_is_a_rule(clock):
 
 
 def test_a_refusing_budget_is_a_rule(clock):
-    """A retry that its budget refuses is a call that gave up, at once or after its backoff."""
+    """Retries that the budget refuses end the call, at once or after their backoff."""
     with isolated():
         budget("none", RatioBudget(0, minimum=0))
         budget("later", TokenBudget(capacity=1, cost=2, hold_back=True))
@@ -415,7 +415,7 @@ def test_a_refusing_budget_is_a_rule(clock):
 
 
 def test_a_refusing_breaker_is_a_rule(clock):
-    """A call that its breaker refuses gave up after no attempt."""
+    """Calls that the breaker refuses gave up after no attempt."""
     with isolated():
         breaker("down", BreakerSettings(volume_threshold=1, error_threshold=1, sleep_window="30s"))
         policy = AT_ONCE.with_(attempts=1, breaker="down")
@@ -427,7 +427,7 @@ def test_a_refusing_breaker_is_a_rule(clock):
 
 
 def test_a_permanent_failure_gives_up_at_once(clock):
-    """An error that says it is final is news at the first attempt."""
+    """Permanent failures emit CallGaveUp at the first attempt."""
     events, _ = hear(_called, DOUBLING, Script(GiveUp("stolen card")))
 
     assert [("permanent", "stolen card")] == [(event.rule, event.why) for event in events]
@@ -438,7 +438,7 @@ def test_a_permanent_failure_gives_up_at_once(clock):
     [("give_up", CallGaveUp), ("defer", CallDeferred), ("truncate", CallGaveUp)],
 )
 def test_a_deadline_that_comes_first_ends_the_call(clock, over, expected):
-    """What is done at a deadline decides how the call ends; a wait up to it is no retry."""
+    """Deadlines end the call by `over_deadline`; a wait up to the deadline is no retry."""
     policy = DOUBLING.with_(backoff=Backoff.constant("1m"), deadline="10s", over_deadline=over)
     events, _ = hear(_called, policy, Script(Busy()))
 
@@ -450,7 +450,7 @@ def test_a_deadline_that_comes_first_ends_the_call(clock, over, expected):
     "form", [_called, _block, lambda *args: _run(_ablock, *args)], ids=["called", "block", "async"]
 )
 def test_a_rejected_result_is_a_failure(clock, form):
-    """A result that counts as a failure is retried and given up on like an error, without one."""
+    """Rejected results are retried and given up on like errors, without an error."""
     policy = DOUBLING.with_(on_result=lambda result: result == "busy")
     events, error = hear(form, policy, Script("busy"))
     recovered, _ = hear(form, policy, Script("busy", 7))
@@ -462,7 +462,7 @@ def test_a_rejected_result_is_a_failure(clock, form):
 
 
 def test_a_rejected_result_at_the_deadline_gives_up(clock):
-    """A result that is waited for up to the deadline, and no further, ends the call."""
+    """Rejected results that wait until the deadline end the call."""
     policy = DOUBLING.with_(on_result=bool, deadline="500ms", over_deadline="truncate")
     events, _ = hear(_called, policy, Script(1))
 
@@ -495,7 +495,7 @@ def test_switched_off_retries_tell_nothing(clock):
 
 
 def test_a_trial_tells_with_delays_of_nothing(clock):
-    """In a scope for tests retries are told, and their delays are zero."""
+    """In a trial retries are emitted with delays of zero."""
     with trial(2):
         events, _ = hear(_called, DOUBLING, Script(Busy()))
 
@@ -507,7 +507,7 @@ def test_a_trial_tells_with_delays_of_nothing(clock):
 
 
 def test_a_hedged_call_ends_once(jump):
-    """Two copies tell their retries, and the call as a whole its one end."""
+    """Hedged calls emit the retries of two copies and one end."""
     policy = AT_ONCE.with_(attempts=2, idempotent=True, hedge=Hedge("1s"))
     events = []
 
@@ -521,7 +521,7 @@ def test_a_hedged_call_ends_once(jump):
 
 
 def test_a_hedged_call_that_recovers_tells_of_the_copy_that_won(jump):
-    """The success of a hedged call counts the attempts of the copy that answered."""
+    """Hedged calls count the attempts of the copy that succeeded."""
     events, calls = [], iter(["slow", "fails", "answers"])
 
     async def call():
@@ -542,7 +542,7 @@ def test_a_hedged_call_that_recovers_tells_of_the_copy_that_won(jump):
 
 
 def test_a_copy_that_wins_at_once_is_no_news(jump):
-    """A hedge that answers at its first attempt is a success without retries."""
+    """Copies that succeed at their first attempt emit no event."""
     events, calls = [], iter([100, 0])
 
     async def call():

@@ -60,7 +60,7 @@ class Tape:
 
 
 def read(generator):
-    """The items, and the error at the end, if there is one."""
+    """Return the items, and the error at the end, if there is one."""
     items = []
     try:
         items.extend(generator)  # keeps what came before an error
@@ -70,7 +70,7 @@ def read(generator):
 
 
 async def aread(generator):
-    """The same for an async generator."""
+    """Return the items of an async generator, and the error at the end."""
     items = []
     try:
         async for item in generator:
@@ -127,14 +127,14 @@ def test_restart_yields_everything_again(played):
 
 
 def test_another_failure_passes(played):
-    """A failure that `on` does not name ends the generator in every mode."""
+    """Errors that `on` does not name end the generator in every mode."""
     error = Other()
 
     assert ([1], error) == played(Tape([1, error], [9]), generator="restart")
 
 
 def test_an_empty_generator_stays_empty(played):
-    """A generator that yields nothing and fails not is done after one attempt."""
+    """Empty generators end after one attempt."""
     tape = Tape([], [9])
 
     assert ([], None) == played(tape)
@@ -151,7 +151,7 @@ def test_a_generator_that_keeps_failing_is_given_up(played):
 
 
 def test_between_attempts_a_generator_waits(played, clock):
-    """A generator waits the policy's delays, with the clock in force."""
+    """Between attempts a generator waits for the policy's delays, on the clock in force."""
     assert ([1], None) == played(Tape([Busy()], [Busy()], [1]), SECONDS)
     assert [1.0, 1.0] == clock.slept
 
@@ -182,7 +182,7 @@ def test_resume_goes_on_behind_the_last_item():
 
 
 def test_resume_names_its_parameter():
-    """The parameter can have another name, may be passed by the caller, and by default takes the item itself."""
+    """`resume` takes another parameter name, an explicit argument, and by default the item itself."""
 
     def rows(start, stop):
         starts.append(start)
@@ -199,7 +199,7 @@ def test_resume_names_its_parameter():
 
 
 def test_resume_of_an_async_generator(run):
-    """An async generator with any keyword can be resumed, too."""
+    """Async generators with any keyword can be resumed, too."""
     tape = Tape([1, 2, Busy()], [3, 4])
 
     assert ([1, 2, 3, 4], None) == run(aread, redrive.retry(AT_ONCE, generator=redrive.resume())(tape.aplay)())
@@ -207,7 +207,7 @@ def test_resume_of_an_async_generator(run):
 
 
 def rows(size):
-    """A generator function with one parameter."""
+    """Yield rows after the given one."""
     yield size
 
 
@@ -220,25 +220,25 @@ def rows(size):
     ],
 )
 def test_a_mode_that_cannot_work_is_refused(mode, message):
-    """An unknown mode, or a parameter that the function does not have, is refused at decoration."""
+    """Unknown modes, and missing parameters, are refused at decoration."""
     with pytest.raises(PolicyValueError, match=f"{__name__}.rows: .*{message}"):
         redrive.retry(AT_ONCE, generator=mode)(rows)
 
 
 @pytest.mark.parametrize("field", [{"attempt_timeout": 5}, {"on_result": bool}])
 def test_what_means_nothing_for_generators_is_refused(field):
-    """A timeout of an attempt and a judgement of results have no meaning for a generator."""
+    """Attempt timeouts and result predicates are refused for generators."""
     with pytest.raises(PolicyValueError, match=f"{next(iter(field))} has no meaning for a generator"):
         redrive.retry(AT_ONCE.with_(**field))(rows)
 
 
 def test_resume_shows_itself():
-    """The representation of a mode tells its parameter."""
+    """Modes show their parameter in their repr."""
     assert "resume(None, into='after')" == repr(redrive.resume())
 
 
 def test_generator_functions_stay_generator_functions():
-    """What is decorated is still a generator function, or an async one."""
+    """Decorated generator functions stay generator functions."""
     tape = Tape()
 
     assert inspect.isgeneratorfunction(redrive.retry(AT_ONCE)(rows))
@@ -247,7 +247,7 @@ def test_generator_functions_stay_generator_functions():
 
 
 def test_nothing_happens_before_the_first_item_is_asked_for(clock):
-    """A retried generator starts with the first `next`, and so does its time."""
+    """Retried generators start with the first `next`, and so does their time."""
     tape = Tape([1])
     generator = redrive.retry(AT_ONCE.with_(deadline=5))(tape.play)()
     clock.advance(100)
@@ -272,7 +272,7 @@ def echo():
 
 
 async def aecho():
-    """The same as an async generator."""
+    """Echo what is sent, as an async generator."""
     got = "ready"
     while got is not None:
         try:
@@ -282,7 +282,7 @@ async def aecho():
 
 
 def collect(generator):
-    """What `yield from` gives: the return value."""
+    """Return the value of `yield from`."""
     return (yield from generator)
 
 
@@ -301,7 +301,7 @@ def test_send_throw_and_return_reach_the_generator(mode):
 
 
 def test_asend_and_athrow_reach_the_generator(run):
-    """The same for an async generator."""
+    """`asend` and `athrow` reach the async generator."""
 
     async def main():
         generator = redrive.retry(AT_ONCE, generator="restart")(aecho)()
@@ -314,7 +314,7 @@ def test_asend_and_athrow_reach_the_generator(run):
 
 
 def test_an_error_of_the_consumer_is_not_retried():
-    """An error that the consumer throws in and that comes back out is raised; the generator is not restarted."""
+    """Errors that the consumer throws in and that come back are not retried."""
     tape = Tape([1, 2], [9])
     generator = redrive.retry(AT_ONCE, generator="restart")(tape.play)()
     error = Busy()
@@ -327,7 +327,7 @@ def test_an_error_of_the_consumer_is_not_retried():
 
 
 def test_an_error_of_the_consumer_is_not_retried_in_async(run):
-    """The same for an async generator."""
+    """Errors that the consumer throws into an async generator are not retried."""
     tape = Tape([1, 2], [9])
 
     async def main():
@@ -342,7 +342,7 @@ def test_an_error_of_the_consumer_is_not_retried_in_async(run):
 
 
 def test_an_error_that_the_generator_makes_of_it_is_its_own():
-    """An error that the generator raises in answer to the consumer's is retried like any other."""
+    """Errors that the generator raises in answer to the consumer's are retried."""
 
     def stream():
         starts.append(1)
@@ -361,7 +361,7 @@ def test_an_error_that_the_generator_makes_of_it_is_its_own():
 
 
 def test_an_error_that_was_handled_is_not_the_consumers_any_more():
-    """A generator that handles an error thrown in, and fails with the same object later, is retried."""
+    """Errors that the generator handled, and raises again later, are retried."""
 
     def stream():
         starts.append(1)
@@ -450,7 +450,7 @@ def test_the_consumer_is_not_below_the_generator():
 
 
 def test_a_deadline_is_read_inside(clock):
-    """The deadline is that of the whole stream, on the clock in force: the consumer's time counts."""
+    """Deadlines are those of the whole stream, on the clock in force, with the consumer's time."""
 
     @redrive.retry(AT_ONCE.with_(deadline=60), generator="restart")
     def stream():

@@ -35,7 +35,7 @@ class Server:
         self.cancelled = []
 
     async def __call__(self):
-        """The next answer: (seconds, what is returned or raised)."""
+        """Return the next answer: (seconds, result or exception)."""
         clock = LoopClock()
         self.sends.append(round(clock.monotonic(), 6))
         number = len(self.sends)
@@ -51,7 +51,7 @@ class Server:
 
 
 def test_a_fast_call_is_made_once(jump):
-    """A call that answers before the delay has no copy."""
+    """Calls that answer before the delay have no copy."""
     server = Server((0.1, "a"))
 
     assert "a" == jump(Policy(hedge=Hedge(0.5), **ONCE).acall, server)
@@ -59,7 +59,7 @@ def test_a_fast_call_is_made_once(jump):
 
 
 def test_the_first_answer_wins_and_the_loser_is_awaited(jump):
-    """A copy that is faster wins; when the call returns, the slow one has been cancelled and has cleaned up."""
+    """With the first answer the slower copy is cancelled, and has cleaned up before the call returns."""
     server = Server((9, "slow"), (0.1, "fast"))
 
     async def main():
@@ -71,7 +71,7 @@ def test_the_first_answer_wins_and_the_loser_is_awaited(jump):
 
 
 def test_a_loser_that_takes_its_time_is_waited_for(jump):
-    """The call returns after the loser's ``finally``, however long that takes, and its last error is nobody's."""
+    """Losing copies are awaited however long their ``finally`` takes, and their last error is ignored."""
     ended = []
 
     async def slow():
@@ -97,7 +97,7 @@ def test_a_loser_that_takes_its_time_is_waited_for(jump):
 
 
 def test_a_failure_starts_the_next_copy_at_once(jump):
-    """A failure that the policy retries does not wait for the delay, and the delays go on from there."""
+    """Failures that the policy retries start the next copy at once; the delays continue from there."""
     server = Server((0.2, Busy()), (9, 1), (9, 2), (0.1, "last"))
 
     assert "last" == jump(Policy(hedge=Hedge(0.5, 4), **ONCE).acall, server)
@@ -105,7 +105,7 @@ def test_a_failure_starts_the_next_copy_at_once(jump):
 
 
 def test_a_failure_of_no_interest_is_the_result(jump):
-    """A failure that the policy does not retry ends the race."""
+    """Failures that the policy does not retry end the call."""
     server = Server((9, "slow"), (0.1, Other("no")))
 
     with pytest.raises(Other, match="no"):
@@ -122,7 +122,7 @@ def test_a_final_failure_lets_those_under_way_go_on(jump):
 
 
 def test_a_hint_delays_the_next_copy(jump):
-    """After a failure with a hint the next copy is started when the hint says so, never earlier."""
+    """After a failure with a hint the next copy starts after the hint, never earlier."""
     told = Busy()
     told.hint = timedelta(seconds=3)
     server = Server((0.2, told), (0.1, "ok"))
@@ -145,7 +145,7 @@ def test_the_last_error_surfaces(jump):
 
 
 def test_each_copy_has_its_own_attempts(jump):
-    """A copy is a whole call: what the policy retries is retried in it before it counts as failed."""
+    """Copies are retried by the policy before they count as failed."""
     server = Server((0.1, Busy()), (0.1, Busy()), (0.1, "third"))
     policy = Policy(on=Busy, attempts=3, backoff=Backoff.constant(1), jitter="none", idempotent=True, hedge=Hedge(60))
 
@@ -165,7 +165,7 @@ def test_copies_share_the_deadline(jump):
 
 
 def test_no_copy_is_started_behind_the_deadline(jump):
-    """A hint that leads beyond the deadline is not waited for."""
+    """Hints beyond the deadline start no copy."""
     told = Busy()
     told.hint = timedelta(seconds=99)
     server = Server((0.2, told), (0.1, "ok"))
@@ -178,7 +178,7 @@ def test_no_copy_is_started_behind_the_deadline(jump):
 
 
 def test_hedges_spend_the_budget(jump):
-    """A copy is started only if the budget affords it; the first call always is."""
+    """Further copies are started only if the budget grants them; the first call always is."""
     shared = SharedBudget(TokenBudget(capacity=14, increment=0))
     policy = Policy(hedge=Hedge(0.5, 4), budget=shared, **ONCE)
     first, second = Server((9, 1), (2, 2), (0.1, 3)), Server((9, 1), (0.1, 2))
@@ -195,7 +195,7 @@ def test_hedges_spend_the_budget(jump):
 
 
 def test_a_race_holds_nothing_behind_its_end(jump):
-    """Whoever wins, the budget is told that the call and its copies are over."""
+    """After the end of a hedged call its copies hold nothing of the budget."""
     shared = SharedBudget(ConcurrencyBudget(1.0, floor=0))
 
     async def main():
@@ -251,7 +251,7 @@ def test_the_record_tells_of_the_other_copies(jump):
 
 
 def test_the_error_tells_of_the_other_copies(jump):
-    """The record on the error that surfaces has those of the others, and its one note counts them."""
+    """Records on the error contain those of the other copies, and the note counts them."""
     server = Server((1, Busy(1)), (0.1, Busy(2)))
 
     with pytest.raises(Busy) as caught:
@@ -264,7 +264,7 @@ def test_the_error_tells_of_the_other_copies(jump):
 
 
 def test_a_call_without_copies_has_none(jump):
-    """A hedged call whose first copy answers in time tells of no other, and neither does its error."""
+    """Without a second copy the record contains no other."""
     policy = Policy(hedge=Hedge(5), **ONCE)
 
     assert () == jump(policy.aoutcome, Server((0.1, 1))).record.copies
@@ -306,7 +306,7 @@ def test_a_race_that_is_cancelled_leaves_nobody_behind(jump):
 
 
 def test_a_second_cancellation_leaves_nobody_behind():
-    """A call that is cancelled again while it waits for a loser's cleanup still waits until that is over."""
+    """Second cancellations do not end the wait for a losing copy's cleanup."""
     events = []
 
     async def stubborn():
@@ -339,7 +339,7 @@ def test_a_second_cancellation_leaves_nobody_behind():
 
 
 def test_control_flow_of_a_copy_comes_out():
-    """What ends a task, raised by a copy itself, ends the call; nothing hangs."""
+    """Control-flow exceptions of a copy end the call."""
 
     async def main():
         async def ends():
@@ -401,7 +401,7 @@ def test_no_hedges_where_retries_are_off(jump):
 
 
 def test_an_override_can_take_the_hedge_away(jump):
-    """A hedge is a field like others."""
+    """Overrides can remove the hedge."""
     policy, server = Policy(hedge=Hedge(0.5), **ONCE), Server((2, "slow"))
 
     async def main():
@@ -412,7 +412,7 @@ def test_an_override_can_take_the_hedge_away(jump):
 
 
 def test_a_hedge_can_be_named(jump):
-    """A stored policy names its hedge; an unknown key is an error of the first call."""
+    """Hedges can be named; an unknown key is an error of the first call."""
     policy = Policy(hedge="reads", **ONCE)
 
     with isolated():
@@ -423,13 +423,13 @@ def test_a_hedge_can_be_named(jump):
 
 
 def test_only_idempotent_calls_are_hedged():
-    """A policy that does not say that the call is idempotent is refused, and the function is named."""
+    """Hedges of calls that are not idempotent are refused, with the name of the function."""
     with pytest.raises(PolicyValueError, match=r"Server.*idempotent=True"):
         redrive.retry(on=Busy, hedge=Hedge(1))(Server.__call__)
 
 
 def _sync():
-    """A plain function."""
+    """Return 1, as a plain function."""
 
 
 def _items():
@@ -444,7 +444,7 @@ def test_only_coroutine_functions_are_hedged(function):
 
 
 def test_blocks_and_plain_calls_are_not_hedged():
-    """A block cannot be copied, and a plain call cannot be cancelled: both are refused."""
+    """Hedges are refused for blocks and plain calls."""
     policy = Policy(hedge=Hedge(1), **ONCE)
     with pytest.raises(PolicyValueError, match="a block"):
         next(iter(policy))
@@ -454,12 +454,12 @@ def test_blocks_and_plain_calls_are_not_hedged():
 
 @pytest.mark.parametrize("make", [(1, 1), (1, True), ([1], 3), ([],), (-1,)], ids=str)
 def test_a_plan_without_copies_or_delays_is_refused(make):
-    """A hedge has at least one copy, and a delay for each."""
+    """Hedges need at least one copy, and a delay for each."""
     with pytest.raises(PolicyValueError):
         Hedge(*make)
 
 
 def test_a_plan_can_list_its_delays():
-    """Each copy may have its own delay, and their number says how many there are."""
+    """Hedges may list their delays, one for each copy."""
     assert (3, (timedelta(seconds=1), timedelta(seconds=2))) == (Hedge([1, "2s"]).attempts, Hedge([1, "2s"]).after)
     assert Hedge("1s", 3) == Hedge([1, 1])

@@ -38,14 +38,14 @@ class Refused(Exception):
 
 
 def read(error):
-    """The classifier that a user writes."""
+    """Return the failure of an answer, as a user's classifier."""
     if not isinstance(error, Refused):
         return None
     return failure_of(error.method, error.status, error.headers, sent=error.sent, error=error)
 
 
 def decided(failure, **fields):
-    """What a policy says to it that does not know the request."""
+    """Return the decision of a policy that does not know the request."""
     return PLAIN.with_(**fields).decide(History(1, START), failure, START, 0.0)
 
 
@@ -73,7 +73,7 @@ def decided(failure, **fields):
     ],
 )
 def test_requests_that_may_be_repeated(method, headers, expected):
-    """A request may be repeated by its method, or by a key that is not empty; unknown methods are not idempotent."""
+    """Requests may be repeated by their method, or by a key that is not empty; unknown methods are not idempotent."""
     assert expected is is_idempotent(method, headers)
 
 
@@ -82,7 +82,7 @@ def test_requests_that_may_be_repeated(method, headers, expected):
 
 @given(st.sampled_from(["GET", "POST"]), st.integers(100, 399))
 def test_success_is_no_failure(method, status):
-    """Nothing has failed where the status is below 400."""
+    """Statuses below 400 are no failure."""
     assert None is failure_of(method, status)
 
 
@@ -113,7 +113,7 @@ def test_success_is_no_failure(method, status):
     ],
 )
 def test_what_an_answer_means(status, get, post, keyed):
-    """By status: whether a GET, a POST and a POST with a key are repeated, and which rule says no."""
+    """For each status a GET, a POST and a POST with a key are repeated or not, with the rule."""
     answers = [failure_of("GET", status), failure_of("POST", status), failure_of("POST", status, sent=KEYED)]
     rules = ["retry" if isinstance(each, Retry) else each.rule for each in map(decided, answers)]
 
@@ -121,19 +121,19 @@ def test_what_an_answer_means(status, get, post, keyed):
 
 
 def test_who_knows_the_request_is_idempotent_may_say_so():
-    """A policy with ``idempotent=True`` repeats a POST of which nobody knows whether it took effect."""
+    """With ``idempotent=True`` a policy repeats a POST of unknown effect."""
     assert isinstance(decided(failure_of("POST", 503), idempotent=True), Retry)
 
 
 def test_an_answer_is_data():
-    """The failure names the status as its reason, and says what was asked."""
+    """Failures have the status in their reason and the request in their message."""
     expected = Failure((), "HTTP status 503 for POST", "HTTP_503", Stage.IN_FLIGHT)
 
     assert expected == failure_of("post", 503, now=NOW)
 
 
 def test_an_exception_may_stand_for_an_answer():
-    """The classes and the message of an exception are kept, and a hint of its own where the headers have none."""
+    """Exceptions give the failure their classes and message, and a hint where the headers have none."""
     error = Refused("GET", 503)
     error.retry_after = 7
     failure = failure_of("GET", 503, error=error)
@@ -172,7 +172,7 @@ def test_the_clock_in_force_dates_an_answer():
 
 
 def test_a_policy_obeys_answers():
-    """A decorated function waits as it is told, and repeats what it may."""
+    """Decorated functions wait for the hint, and repeat only what is allowed."""
     clock = JumpingClock()
     script = Script(Refused("GET", 503, headers={"Retry-After": "3"}), Refused("GET", 502), "done")
     with using(clock=clock):
@@ -182,7 +182,7 @@ def test_a_policy_obeys_answers():
 
 
 def test_a_wrong_request_passes_without_a_trace():
-    """An answer that a retry would not change surfaces as it came."""
+    """Answers that a retry would not change are raised without a record."""
     script = Script(Refused("GET", 404))
     with pytest.raises(Refused) as raised:
         redrive.retry(on=read)(script)()
@@ -196,7 +196,7 @@ def test_a_wrong_request_passes_without_a_trace():
 
 @pytest.mark.case("stage.http_methods.13")
 def test_what_a_server_says_about_a_key():
-    """409 is retried while the first request runs; 422 and 400 are final and say what is wrong with the key."""
+    """409 is retried while the first request runs; 422 and 400 are final and name the problem of the key."""
     running, reused, missing = (
         failure_of("POST", 409, sent=KEYED),
         failure_of("POST", 422, sent=KEYED),
@@ -237,17 +237,17 @@ POLICY = Policy(on=read, attempts=4, backoff=AT_ONCE)
 
 
 def by_call(server):
-    """The key is an argument."""
+    """Return the key of a call from its argument."""
     return POLICY.call(server.post, {IDEMPOTENCY_KEY: idempotency_key()})
 
 
 def by_decorator(server):
-    """The same, for a decorated function."""
+    """Return the key of a decorated function's call."""
     return redrive.retry(POLICY)(server.post)({IDEMPOTENCY_KEY: idempotency_key()})
 
 
 def by_block(server):
-    """The key is that of the loop."""
+    """Return the key of a loop."""
     for attempt in POLICY:
         with attempt:
             return server.post({IDEMPOTENCY_KEY: idempotency_key(attempt.uid)})
@@ -268,7 +268,7 @@ def test_a_key_belongs_to_a_call(form):
 
 @pytest.mark.case("stage.http_methods.12")
 def test_a_new_key_is_refused_inside_of_a_retried_call():
-    """A key made inside of the function that is retried would differ between its attempts; it is refused at once."""
+    """New keys inside of a retried function are refused at once."""
 
     def send():
         return idempotency_key()
@@ -305,17 +305,17 @@ def test_keys_are_unlike_one_another():
 
 @pytest.mark.parametrize(("uid", "expected"), [("job-7", '"job-7"'), ('a"b\\c d', '"a\\"b\\\\c d"')])
 def test_a_key_is_made_of_what_is_there(uid, expected):
-    """The id of a job or a loop becomes the text of a structured header."""
+    """Ids of jobs and loops become the text of a structured header."""
     assert expected == idempotency_key(uid)
 
 
 @pytest.mark.parametrize("uid", ["", "a\nb", "käse"])
 def test_what_cannot_stand_in_a_header_is_no_key(uid):
-    """A key is printable ASCII and not empty."""
+    """Keys must be printable ASCII and not empty."""
     with pytest.raises(ValueError, match="cannot be an idempotency key"):
         idempotency_key(uid)
 
 
 def test_a_key_makes_a_request_repeatable():
-    """What the helper hands out is what the reader looks for."""
+    """Keys from the helper make a request repeatable."""
     assert http.is_idempotent("POST", {IDEMPOTENCY_KEY: idempotency_key()})

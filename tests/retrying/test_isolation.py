@@ -56,7 +56,7 @@ def test_tasks_share_a_function():
 
 @pytest.mark.case("isolation.02")
 def test_threads_do_not_see_one_another():
-    """A thread in its second attempt reads its own number after another thread has started the same loop."""
+    """Threads read their own attempt numbers in the same loop."""
     second, started, seen = threading.Event(), threading.Event(), []
 
     def first_thread():
@@ -127,7 +127,7 @@ def test_decorrelated_delays_are_independent():
 
 
 def test_a_thousand_calls_interleaved_are_a_thousand_calls_alone():
-    """The delays of each of a thousand interleaved calls equal those of the same call alone."""
+    """Calls have the same delays interleaved with a thousand others as alone."""
     policy = DOUBLING.with_(attempts=6)
 
     def steps(number):
@@ -150,7 +150,7 @@ def test_a_thousand_calls_interleaved_are_a_thousand_calls_alone():
 
 
 def test_a_call_in_a_call_has_its_own_count():
-    """A retried function that calls another one under the same policy does not share its attempts."""
+    """Retried functions that call another one under the same policy do not share attempts."""
     inner = Script(1, Busy(), Busy(), 1)
     outer = Script(Busy(), Busy(), 1)
     both = AT_ONCE.with_(nested="both")

@@ -28,12 +28,11 @@ async def together(works):
 
 
 class Inside:
-    """Counts who is inside at once.
+    """Counts the callers inside at the same time.
 
     Attributes:
-        most: how many there were.
-        order: who came in, in order.
-    """
+        most: the largest number.
+        order: the callers in order."""
 
     def __init__(self):
         self.most = self.now = 0
@@ -63,7 +62,7 @@ def test_so_many_tasks_are_inside_at_once(jump):
 
 
 def test_places_are_handed_over_in_order(jump):
-    """Who asked first comes in first."""
+    """Slots are handed over in the order of the requests."""
     inside, limiter = Inside(), Limiter(concurrency=1)
 
     async def work(who):
@@ -77,7 +76,7 @@ def test_places_are_handed_over_in_order(jump):
 
 
 def test_one_who_waits_no_longer_takes_no_place(jump):
-    """A task that is cancelled while it waits leaves the queue, and the place goes to the next."""
+    """Cancelled waiters leave the queue, and the slot goes to the next."""
     inside, limiter = Inside(), Limiter(concurrency=1)
 
     async def impatient():
@@ -95,7 +94,7 @@ def test_one_who_waits_no_longer_takes_no_place(jump):
 
 
 def test_a_place_given_to_one_who_has_just_left_is_passed_on():
-    """A place that was handed to a waiter in the moment when it gave up waiting is free again."""
+    """Slots that were handed to a waiter at the moment of its cancellation are free again."""
     limiter = Limiter(concurrency=1)
     limiter.__enter__()
 
@@ -155,7 +154,7 @@ def test_threads_share_a_limiter_with_tasks():
 
 
 def test_an_event_loop_that_is_gone_gets_no_place(run):
-    """A place is not handed to a waiter whose loop has ended."""
+    """Slots are not handed to a waiter of a closed event loop."""
     limiter = Limiter(concurrency=1)
     limiter.__enter__()
 
@@ -201,7 +200,7 @@ def test_a_rate_limits_tasks(jump):
 
 
 def test_a_wait_behind_the_deadline_is_not_begun(clock):
-    """A call whose turn comes behind the deadline fails at once, without having been made or having taken a turn."""
+    """Calls with a turn behind the deadline fail at once, without a call or a taken turn."""
     script, limiter = Script(1), Limiter(rate=0.1, concurrency=1, name="slow")
     limited = limiter(script)
     policy = Policy(on=Busy, deadline=5)
@@ -217,7 +216,7 @@ def test_a_wait_behind_the_deadline_is_not_begun(clock):
 
 
 def test_a_thread_waits_for_a_place_until_the_deadline(clock):
-    """A thread that finds no place before its deadline fails with a timeout, and leaves the queue."""
+    """Threads that get no slot before their deadline fail with a timeout, and leave the queue."""
     limiter = Limiter(concurrency=1, name="full")
     limiter.__enter__()
     policy = Policy(on=Busy, deadline=5)
@@ -235,7 +234,7 @@ def test_a_thread_waits_for_a_place_until_the_deadline(clock):
 
 
 def test_an_interrupted_wait_for_a_turn_gives_the_place_back(jump, clock, monkeypatch):
-    """Whoever is interrupted between the place and the turn leaves the place to others."""
+    """Interrupts between slot and turn free the slot."""
     limiter = Limiter(concurrency=1, rate=0.1)
 
     def interrupted(seconds):
@@ -262,7 +261,7 @@ def test_an_interrupted_wait_for_a_turn_gives_the_place_back(jump, clock, monkey
 
 
 def test_a_thread_that_is_interrupted_while_it_waits_leaves_the_queue():
-    """What interrupts the wait for a place comes out, and the place is free for the next."""
+    """Interrupts of a wait for a slot are raised, and the slot is free for the next."""
     limiter = Limiter(concurrency=1)
     limiter.__enter__()
 
@@ -287,7 +286,7 @@ def test_each_attempt_passes_the_limiter(clock):
 
 
 def test_a_limited_function_keeps_its_name():
-    """The decorated function is known by the name of the function, and of its colour."""
+    """Limited functions keep their name and remain coroutine functions."""
 
     async def work():
         """Work."""
@@ -302,6 +301,6 @@ def test_a_limited_function_keeps_its_name():
     "arguments", [{}, {"concurrency": 0}, {"rate": -1}, {"rate": 1, "burst": 0}, {"concurrency": True}], ids=str
 )
 def test_a_limiter_limits_something(arguments):
-    """A limiter without a limit, or with one that is not positive, is refused."""
+    """Limiters without a limit, or with one that is not positive, are refused."""
     with pytest.raises(PolicyValueError):
         Limiter(**arguments)

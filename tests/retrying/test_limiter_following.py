@@ -23,7 +23,7 @@ from tests.retrying.test_limiter import together
 
 
 class Throttled(Exception):
-    """The target says that there was too much."""
+    """An error of an overloaded target."""
 
 
 class Target:
@@ -56,7 +56,7 @@ class Steady(AdaptiveRate):
 
 
 def steady(rate, **fields):
-    """A limiter whose adaptive rate has come to a number, and stays there."""
+    """Return a limiter with an adaptive rate that has settled."""
     limiter = Limiter(rate=Adaptive(Throttled, **fields), name="slow")
     limiter._following._state = Steady(0.0, rate=rate, room=5)
     return limiter
@@ -74,7 +74,7 @@ def drive(limited, clock, seconds, gap):
 
 
 def test_an_adaptive_rate_limits_nothing_before_the_first_refusal(clock):
-    """While nobody throttles, calls are made as fast as they come, and there is no rate."""
+    """Adaptive rates limit nothing before the first throttled answer."""
     limiter = Limiter(rate=Adaptive())
     limited = limiter(Script(1))
     for _ in range(1000):
@@ -85,7 +85,7 @@ def test_an_adaptive_rate_limits_nothing_before_the_first_refusal(clock):
 
 
 def test_an_adaptive_rate_comes_to_what_the_target_bears(clock):
-    """Callers who would send 100 a second to a target that bears 10 come to send about 10, and few are throttled."""
+    """Adaptive rates settle at about 10 calls a second for a target that accepts 10 of 100."""
     target = Target(10, clock)
     limiter = Limiter(rate=Adaptive(Throttled))
     counts = drive(limiter(target), clock, seconds=60, gap=0.01)
@@ -98,7 +98,7 @@ def test_an_adaptive_rate_comes_to_what_the_target_bears(clock):
 
 
 def test_an_adaptive_rate_recovers(clock):
-    """When the target bears more again, the rate grows beyond what it was."""
+    """Adaptive rates grow again when the target accepts more."""
     target = Target(5, clock)
     limiter = Limiter(rate=Adaptive(Throttled))
     limited = limiter(target)
@@ -122,7 +122,7 @@ THROTTLING = {
 
 @pytest.mark.parametrize("how", THROTTLING)
 def test_a_throttled_answer_is_recognised(clock, how):
-    """By its class, its name, its reason, or what a function says, an answer is known to be a refusal."""
+    """Throttled answers are recognised by class, name, reason, or a function."""
     throttles, error = THROTTLING[how]
     limiter = Limiter(rate=Adaptive(throttles) if throttles else Adaptive())
     with pytest.raises(type(error)), limiter:
@@ -151,7 +151,7 @@ def test_another_answer_is_no_refusal(clock, throttles, error):
 
 
 def test_a_result_may_be_a_refusal(clock):
-    """A client that returns an answer 429 is heard too; a block has no result."""
+    """Results may be throttled answers, too; a block has no result."""
     limiter = Limiter(rate=Adaptive(on_result=lambda status: status == 429))
     with limiter:
         """A block."""
@@ -194,7 +194,7 @@ def test_those_who_wait_go_one_by_one(jump):
 
 
 def test_a_turn_behind_the_deadline_is_not_waited_for(clock):
-    """A call whose turn at the adaptive rate comes too late fails at once, without having been made."""
+    """Calls with a turn at the adaptive rate behind the deadline fail at once, without a call."""
     script = Script(1)
     limited = steady(0.5)(script)
 
@@ -261,7 +261,7 @@ def _awaited(function):
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("scoped", [False, True])
 def test_a_retry_may_cost_more(form, scoped):
-    """An attempt that is not its call's first takes `retry_cost` tokens, in every form of call."""
+    """Retries take `retry_cost` tokens, in every form of call."""
     taken = []
 
     class Spy(FollowingRate):
@@ -298,7 +298,7 @@ def test_a_costly_retry_waits_longer(clock):
 
 
 def test_nothing_is_shed_while_calls_are_accepted(clock):
-    """A target that accepts everything gets everything, failures included that are its answers."""
+    """Targets that accept everything get everything, including failures that count as answers."""
     limiter = Limiter(shed=Shedding())
     limited = limiter(Script(*[1, Busy()] * 500))
     for _ in range(1000):
@@ -329,7 +329,7 @@ def test_a_target_that_is_down_gets_few_calls(clock):
 
 
 def test_about_twice_as_much_as_is_accepted_is_sent(clock):
-    """A target that accepts 10 of 100 calls a second gets about 20."""
+    """Targets that accept 10 of 100 calls a second get about 20."""
     accepted, sent = [], 0
 
     def target():
@@ -350,7 +350,7 @@ def test_about_twice_as_much_as_is_accepted_is_sent(clock):
 
 
 def test_calls_that_had_no_turn_say_nothing_of_the_target(clock):
-    """A call that missed its turn at the limiter was not sent, and does not make it refuse others."""
+    """Calls that missed their turn do not count against the target."""
     limiter = Limiter(rate=0.01, shed=Shedding())
     policy = Policy(on=Busy, deadline=5)
     policy.call(limiter(Script(1)))
@@ -362,7 +362,7 @@ def test_calls_that_had_no_turn_say_nothing_of_the_target(clock):
 
 
 def test_a_coroutine_function_is_shed(jump):
-    """An awaited call is refused like another, and takes no place."""
+    """Coroutine functions are refused like plain ones, without taking a slot."""
     limiter = Limiter(concurrency=1, shed=Shedding())
 
     async def main():
@@ -390,6 +390,6 @@ def test_a_coroutine_function_is_shed(jump):
     ids=str,
 )
 def test_a_limiter_that_follows_is_checked_too(arguments):
-    """What cannot work beside an adaptive rate or shedding is refused."""
+    """Invalid combinations with an adaptive rate or shedding are refused."""
     with pytest.raises(PolicyValueError):
         Limiter(**arguments)

@@ -39,7 +39,7 @@ def test_each_failure_is_retried_by_the_policy_that_names_it():
 
 
 def test_a_later_failure_is_left_to_the_call_above():
-    """A failure that the policy above names is left to it, also after the inner call has retried another one."""
+    """Failures that the enclosing policy names are left to it, also after the inner call has retried another one."""
     script = Script(Busy(), Other())
     with pytest.raises(Other) as caught:
         redrive.retry(ELSEWHERE)(redrive.retry(EITHER)(script))()
@@ -62,7 +62,7 @@ def test_of_three_layers_the_one_that_names_the_failure_retries(order, calls):
 
 
 def test_a_failure_goes_past_a_layer_that_does_not_name_it():
-    """The innermost of three calls leaves a failure to the outermost, if the one between them does not name it."""
+    """Failures skip a middle layer that does not name them."""
     script = Script(Busy())
     between = redrive.retry(ELSEWHERE)(redrive.retry(AT_ONCE)(script))
     with pytest.raises(Busy):
@@ -86,7 +86,7 @@ WOULD_NOT = {
 
 @pytest.mark.parametrize("outer", WOULD_NOT.values(), ids=WOULD_NOT)
 def test_a_policy_that_would_not_retry_is_no_layer(clock, outer):
-    """Where the policy above would not retry the failure, for whatever reason, the inner call does."""
+    """If the enclosing policy would not retry the failure, the inner call does."""
     script = Script(Busy(), Busy(), None)
 
     assert redrive.retry(outer)(redrive.retry(AT_ONCE)(script))() is None
@@ -94,7 +94,7 @@ def test_a_policy_that_would_not_retry_is_no_layer(clock, outer):
 
 
 def test_time_that_is_over_makes_no_layer(clock):
-    """A call above whose deadline passes in its first attempt leaves the retrying to the inner call."""
+    """Enclosing calls with a deadline that passes in the first attempt leave the retrying to the inner call."""
     script = Script(Busy(), Busy(), "answer", clock=clock, takes=6)
     outer = AT_ONCE.with_(deadline=5)
 
@@ -112,7 +112,7 @@ def test_attempts_that_are_used_up_are_not_begun_anew():
 
 
 def test_a_hint_that_is_too_long_makes_no_layer(clock):
-    """A call above that refuses to wait as long as a hint says leaves the failure to an inner call that waits."""
+    """Enclosing calls that refuse a long hint leave the failure to an inner call that waits."""
 
     class Later(Busy):
         retry_after = 30
@@ -124,7 +124,7 @@ def test_a_hint_that_is_too_long_makes_no_layer(clock):
 
 
 def test_a_block_is_a_layer_for_its_own_failures_only():
-    """A block that names another failure leaves the retrying to the call inside of it."""
+    """Blocks that name another failure leave the retrying to the call inside."""
     script = Script(Busy(), Busy(), None)
     in_block(ELSEWHERE, redrive.retry(AT_ONCE)(script))
 
@@ -147,7 +147,7 @@ def test_a_generator_is_a_layer_for_its_own_failures_only():
 
 
 def test_a_result_is_left_to_a_policy_that_rejects_it():
-    """A rejected result is left to a call above that rejects it too, and is retried below one that does not."""
+    """Rejected results are left to an enclosing call that rejects them too, and retried below one that does not."""
     is_none = AT_ONCE.with_(on_result=lambda result: result is None)
     is_empty = AT_ONCE.with_(on_result=lambda result: len(result) == 0)
     for outer, calls in ((is_none, 4), (is_empty, 4), (AT_ONCE, 4)):
@@ -166,7 +166,7 @@ def test_both_retry_if_told_to():
 
 
 def test_switched_off_calls_are_no_layer():
-    """A call that began where retries were switched off does not retry, and neither does a call below it."""
+    """Calls that began where retries were switched off do not retry, and neither does a call below."""
     script = Script(Busy())
     with disabled(), pytest.raises(Busy):
         redrive.retry(AT_ONCE)(redrive.retry(AT_ONCE)(script))()

@@ -31,7 +31,7 @@ async def is_none(result):
 
 
 class Asking:
-    """An object whose calls must be awaited."""
+    """An object with calls that must be awaited."""
 
     async def __call__(self, error):
         """Return True for one kind of errors."""
@@ -61,7 +61,7 @@ AWAITING = {
 @pytest.mark.parametrize("form", AWAITING.values(), ids=AWAITING)
 @pytest.mark.parametrize("asked", COROUTINE_FUNCTIONS.values(), ids=COROUTINE_FUNCTIONS)
 def test_a_classifier_is_awaited(asked, form, run):
-    """In async forms an async classifier decides: what it names is retried, and nothing else is."""
+    """Async classifiers decide in async forms."""
     script = Script(Busy(), Other())
     with pytest.raises(Other):
         run(form(AT_ONCE.with_(on=asked))(script.as_async()))
@@ -71,7 +71,7 @@ def test_a_classifier_is_awaited(asked, form, run):
 
 @pytest.mark.parametrize("form", AWAITING.values(), ids=AWAITING)
 def test_a_predicate_is_awaited(form, run):
-    """In async forms an async predicate decides: what it rejects is retried, and nothing else is."""
+    """Async predicates decide in async forms."""
     script = Script(None, 0)
 
     assert 0 == run(form(AT_ONCE.with_(on_result=is_none))(script.as_async()))
@@ -79,7 +79,7 @@ def test_a_predicate_is_awaited(form, run):
 
 
 def test_an_async_generator_awaits_its_classifier(run):
-    """An async generator is retried by an async classifier."""
+    """Async generators are retried by an async classifier."""
     script = Script(Busy(), "item", Other())
     left = []
 
@@ -98,7 +98,7 @@ def test_an_async_generator_awaits_its_classifier(run):
 
 
 def test_an_attempt_that_is_cut_off_is_asked_about(run):
-    """The timeout of an attempt is put to an async classifier as a failure in flight."""
+    """Timeouts of attempts are passed to an async classifier as failures in flight."""
     asked = []
 
     async def ask(error):
@@ -144,7 +144,7 @@ def test_nothing_is_asked_where_retries_are_switched_off(run):
 
 
 def generator():
-    """A generator function."""
+    """Yield one item."""
     yield
 
 
@@ -158,7 +158,7 @@ ASYNC_POLICIES = {
 
 @pytest.mark.parametrize("policy", ASYNC_POLICIES.values(), ids=ASYNC_POLICIES)
 def test_a_plain_function_is_refused_when_it_is_decorated(policy):
-    """What cannot await a predicate is refused by name when it is decorated."""
+    """Plain functions with an async predicate are refused at decoration, by name."""
     with pytest.raises(PolicyValueError, match=r"test_a_plain_function.*on.* is a coroutine function.* cannot await"):
 
         @redrive.retry(policy)
@@ -168,13 +168,13 @@ def test_a_plain_function_is_refused_when_it_is_decorated(policy):
 
 @pytest.mark.parametrize("asked", COROUTINE_FUNCTIONS.values(), ids=COROUTINE_FUNCTIONS)
 def test_every_kind_of_coroutine_function_is_recognised(asked):
-    """Partials, methods and objects whose calls must be awaited are refused like functions."""
+    """Partials, methods and objects with awaited calls are refused like functions."""
     with pytest.raises(PolicyValueError, match="which a plain function cannot await"):
         redrive.retry(AT_ONCE.with_(on=asked))(Script(Busy()))
 
 
 def test_a_generator_is_refused_when_it_is_decorated():
-    """A generator cannot await a classifier."""
+    """Generators cannot await a classifier and are refused."""
     with pytest.raises(PolicyValueError, match="which a generator cannot await"):
         redrive.retry(AT_ONCE.with_(on=is_busy))(generator)
 
@@ -210,7 +210,7 @@ def hidden(function):
 
 
 def test_an_awaitable_that_was_not_to_be_seen_is_refused():
-    """A plain function that returns a coroutine is refused when it is asked, in every form, and not taken for true."""
+    """Plain predicates that return a coroutine are refused when called, in every form."""
     for policy in (AT_ONCE.with_(on=hidden(is_busy)), AT_ONCE.with_(on_result=hidden(is_none))):
         script = Script(Busy() if policy.on else None)
         with pytest.raises(PolicyValueError, match="returned an awaitable"):
@@ -221,7 +221,7 @@ def test_an_awaitable_that_was_not_to_be_seen_is_refused():
 
 
 def test_a_future_is_refused_too():
-    """An awaitable that is no coroutine, and so cannot be closed, is refused."""
+    """Awaitables that are no coroutine are refused, too."""
 
     class Awaitable:
         def __await__(self):
@@ -232,7 +232,7 @@ def test_a_future_is_refused_too():
 
 
 def test_an_async_classifier_above_is_not_asked():
-    """Below a call whose classifier must be awaited a plain call retries by itself."""
+    """Below a call with an async classifier a plain call retries by itself."""
     script = Script(Busy(), Busy(), "answer")
     inner = redrive.retry(AT_ONCE.with_(on=Busy))(script)
 
@@ -245,7 +245,7 @@ def test_an_async_classifier_above_is_not_asked():
 
 
 def test_transports_await_or_refuse():
-    """The async transport of httpx awaits a classifier; the plain one refuses it when it is made."""
+    """In httpx the async transport awaits a classifier; the plain one refuses it."""
 
     async def is_status(error):
         await checkpoint()
@@ -281,7 +281,7 @@ def test_what_never_awaits_refuses_coroutine_functions(make):
 
 
 def test_a_limiter_refuses_an_awaitable():
-    """A predicate of a limiter that returns an awaitable is refused and not taken for true."""
+    """Predicates of a limiter that return an awaitable are refused."""
     limiter = Limiter(rate=Adaptive(on_result=hidden(is_none)))
     with pytest.raises(PolicyValueError, match="returned an awaitable"):
         limiter(Script(None))()

@@ -70,7 +70,7 @@ def test_a_combination_of_predicates(policy, steps, calls, returned, run):
     ids=["or", "or, the other way round", "and", "then", "and no predicate", "no predicate and", "and another", "per"],
 )
 def test_a_result_is_accepted_or_given_up_on(policy, kind, rule):
-    """A result that no part that has a say rejects is a success; one that is rejected to the end is given up on."""
+    """Results that no part of a combination rejects are successes; others are given up on."""
     outcome = policy.outcome(Script(None))
 
     assert (kind, rule, None) == (type(outcome), outcome.record.rule, outcome.value)

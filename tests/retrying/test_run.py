@@ -18,7 +18,7 @@ SECONDS = Policy(on=Busy, attempts=10, deadline=None, backoff=Backoff.constant(1
 
 
 def test_the_time_of_attempts_counts_for_the_deadline(clock):
-    """A deadline bounds the whole call: attempts and waits."""
+    """Deadlines include the time of attempts and waits."""
     script = Script(Busy(), clock=clock, takes=2)
     outcome = SECONDS.with_(deadline=10).outcome(script)
 
@@ -27,7 +27,7 @@ def test_the_time_of_attempts_counts_for_the_deadline(clock):
 
 
 def test_a_first_attempt_longer_than_the_deadline_is_the_only_one(clock):
-    """The time of the first attempt counts, although nobody was asked before it."""
+    """First attempts longer than the deadline are the only ones."""
     script = Script(Busy(), clock=clock, takes=46)
 
     with pytest.raises(Busy):
@@ -37,7 +37,7 @@ def test_a_first_attempt_longer_than_the_deadline_is_the_only_one(clock):
 
 
 def test_without_a_deadline_retries_end_after_45_seconds(clock):
-    """A policy built without a deadline begins no retry after 45 s in process."""
+    """Without a deadline no retry begins after 45 s in process."""
     script = Script(Busy(), clock=clock, takes=10)
     policy = Policy(on=Busy, attempts=10, backoff=Backoff.constant(1), jitter="none")
 
@@ -46,7 +46,7 @@ def test_without_a_deadline_retries_end_after_45_seconds(clock):
 
 
 def test_a_directive_has_no_deadline(clock):
-    """A directive makes all its retries, however long they take: the text means the same everywhere."""
+    """Directives have no deadline."""
     script = Script(Busy())
 
     Policy.parse("10 5s 1m").with_(on=Busy).outcome(script)
@@ -71,7 +71,7 @@ def test_truncate_waits_to_the_deadline_and_does_not_call(clock):
 
 
 def test_a_truncated_error_keeps_its_context(clock):
-    """An error that is raised after a truncated wait has the context that it had, inside an `except` clause, too."""
+    """Errors that are raised after a truncated wait keep their context, also inside an `except` clause."""
 
     def call():
         try:
@@ -89,7 +89,7 @@ def test_a_truncated_error_keeps_its_context(clock):
 
 
 def test_truncate_of_a_result_returns_it(clock):
-    """A rejected result whose wait is cut at the deadline is returned after it."""
+    """Rejected results with a wait cut at the deadline are returned after it."""
     script = Script(0, clock=clock, takes=2)
     policy = SECONDS.with_(deadline=2.5, over_deadline="truncate", on_result=lambda value: value == 0)
 
@@ -125,7 +125,7 @@ def test_results_can_fail(clock):
 
 
 def test_a_result_that_stays_bad_is_returned(clock):
-    """When all attempts are used the last result is returned, and the outcome says that it was given up."""
+    """After all attempts the last result is returned, and the outcome is GaveUp."""
     policy = SECONDS.with_(attempts=3, on_result=lambda value: value < 0)
 
     assert -3 == redrive.retry(policy)(Script(-1, -2, -3, -4))()
@@ -137,7 +137,7 @@ def test_a_result_that_stays_bad_is_returned(clock):
 
 
 def test_results_and_errors_share_the_attempts(clock):
-    """A rejected result and an exception each use up one attempt of the same call."""
+    """Rejected results and exceptions share the attempts of a call."""
     policy = SECONDS.with_(attempts=3, on_result=lambda value: value is None)
     script = Script(None, Busy(), None, 42)
 
@@ -146,7 +146,7 @@ def test_results_and_errors_share_the_attempts(clock):
 
 
 def test_rules_are_counted_apart(clock):
-    """A rule with attempts of its own has its own count and its own backoff, within one call."""
+    """Rules with attempts have their own count and their own backoff within one call."""
     policy = SECONDS.with_(
         on=(Busy, Other), attempts=2, rules=[Rule(on=Other, attempts=3, backoff=Backoff.listed([10, 20]))]
     )
@@ -178,7 +178,7 @@ def test_jitter_uses_the_dice(clock):
 
 
 def test_decorrelated_jitter_remembers_its_own_delay(clock):
-    """A decorrelated backoff draws from the previous delay of the same call."""
+    """Decorrelated backoffs draw from the previous delay of the same call."""
     policy = Policy(on=Busy, attempts=4, deadline=None, backoff=Backoff.decorrelated(1, 100))
     with using(sample=0.5):
         policy.outcome(Script(Busy()))
@@ -187,7 +187,7 @@ def test_decorrelated_jitter_remembers_its_own_delay(clock):
 
 
 def test_a_call_decides_what_the_policy_decides(clock):
-    """The decisions in a record are those of `Policy.decide` for the same history."""
+    """Decisions in a record are those of `Policy.decide` for the same history."""
     policy = Policy(on=Busy, attempts=4, backoff=Backoff.exponential(0.5, 3), jitter="equal")
     with using(sample=0.5):
         timeline = policy.outcome(Script(Busy(), clock=clock, takes=1)).timeline
@@ -202,7 +202,7 @@ def test_a_call_decides_what_the_policy_decides(clock):
 
 
 def test_a_zero_wait_is_no_sleep(clock):
-    """Where the backoff is nothing the clock is not asked to sleep."""
+    """Zero delays cause no sleep."""
     SECONDS.with_(backoff=Backoff.constant(0)).outcome(Script(Busy()))
 
     assert [] == clock.slept
@@ -244,7 +244,7 @@ def test_arguments_are_passed_each_time(clock):
 
 
 def test_verbs_need_on():
-    """A verb of a policy that does not say what may be retried names the function."""
+    """Methods of a policy without `on` raise an error with the name of the function."""
     with pytest.raises(PolicyValueError, match=r"Script.*on="):
         Policy(attempts=3).call(Script(1))
     with pytest.raises(PolicyValueError, match="test_verbs_need_on"):
@@ -253,7 +253,7 @@ def test_verbs_need_on():
 
 
 def test_a_policy_with_an_unhashable_classifier_works():
-    """A policy need not be hashable to be used."""
+    """Policies with an unhashable classifier can be used."""
 
     class Judge:
         __hash__ = None
@@ -266,7 +266,7 @@ def test_a_policy_with_an_unhashable_classifier_works():
 
 @pytest.mark.case("isolation.08")
 def test_a_policy_is_the_same_after_a_run(clock):
-    """A policy that has served a call equals what it was, and can be pickled and used again."""
+    """Policies are unchanged by calls, and can be pickled and used again."""
     policy, same = (Policy(on=Busy, attempts=3, jitter=Jitter.equal) for _ in range(2))
     policy.outcome(Script(Busy()))
 
@@ -277,7 +277,7 @@ def test_a_policy_is_the_same_after_a_run(clock):
 
 
 def test_give_up_of_a_listed_backoff(clock):
-    """A list of delays that stops ends the call when it is used up."""
+    """Listed backoffs end the call when they are used up."""
     outcome = SECONDS.with_(backoff=Backoff.listed([1, 2], end="stop")).outcome(Script(Busy()))
 
     assert ([1.0, 2.0], "backoff") == (clock.slept, outcome.rule)

@@ -14,7 +14,7 @@ from redrive.seams import Seam, in_process
 
 
 def python(code: str, *, data: bytes = b"") -> str:
-    """What a fresh interpreter prints."""
+    """Return the output of a fresh interpreter."""
     return subprocess.run([sys.executable, "-c", code], input=data, capture_output=True, check=True).stdout.decode()
 
 
@@ -28,7 +28,7 @@ UNNEEDED = {
 
 
 def test_a_policy_can_call_where_nothing_else_was_imported():
-    """A policy that was unpickled in a fresh process makes calls there."""
+    """Unpickled policies make calls in a fresh process."""
     policy = Policy(on=OSError, attempts=3, backoff=Backoff.constant(0))
     code = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read()).call(len, 'abc'))"
 
@@ -41,7 +41,7 @@ def test_a_policy_that_only_decides_loads_nothing_to_call_with():
 
 
 def test_a_sync_program_loads_no_event_loop():
-    """A decorated function that fails and recovers loads neither asyncio nor trio."""
+    """Decorated sync functions load neither asyncio nor trio, also for retries."""
     code = """
 import sys
 before = set(sys.modules)
@@ -86,13 +86,13 @@ print(*sorted(set(sys.modules) - before))
 
 
 def test_the_seam_gives_the_runner():
-    """The seam between policies and calls finds its provider."""
+    """Seams between policies and calls find their provider."""
     assert RUNNER is in_process()
     assert in_process() is in_process()
 
 
 def test_a_seam_without_a_provider_says_which():
-    """A seam whose provider is not there fails with its name."""
+    """Seams without a provider fail with its name."""
     with pytest.raises(AttributeError, match="nobody"):
         Seam("redrive.retrying.runner:nobody")()
     with pytest.raises(ModuleNotFoundError, match="nowhere"):

@@ -39,7 +39,7 @@ def give_up(policy, script=None):
 
 
 def block(policy, error):
-    """A block that always raises this."""
+    """Run a block that always raises this."""
     for attempt in policy:
         with attempt:
             raise error
@@ -49,7 +49,7 @@ def block(policy, error):
 
 
 def test_a_budget_ends_the_retries(clock):
-    """A retry that the budget does not afford is not made, the error surfaces, and its note says why."""
+    """Budgets that refuse a retry end the call, and the note contains the reason."""
     budget("b", TokenBudget(capacity=14))
     script = Script(Busy("no"))
 
@@ -72,7 +72,7 @@ def test_a_key_is_shared_by_all_that_name_it(clock):
 
 
 def test_a_policy_may_hold_the_budget_itself(clock):
-    """An object serves where a key does."""
+    """Policies may hold the budget itself."""
     shared = SharedBudget(TokenBudget(capacity=14))
 
     assert "budget" == give_up(Policy(budget=shared, **AT_ONCE))
@@ -80,7 +80,7 @@ def test_a_policy_may_hold_the_budget_itself(clock):
 
 
 def test_success_pays_back(clock):
-    """A call that succeeds after retries returns the price of its last one; one without retries pays the increment."""
+    """Successes after retries return the price of the last one; others pay the increment."""
     shared = budget("b", TokenBudget(capacity=100))
     policy = Policy(budget="b", **AT_ONCE)
 
@@ -92,7 +92,7 @@ def test_success_pays_back(clock):
 
 
 def test_an_error_of_no_interest_costs_nothing(clock):
-    """What the policy does not retry takes nothing from the budget."""
+    """Errors that the policy does not retry cost nothing."""
     shared = budget("b", ThrottleBudget(10))
     policy = Policy(budget="b", **AT_ONCE)
     for error in (Other(), GiveUp("for good")):
@@ -110,7 +110,7 @@ def test_the_last_failure_counts_for_a_throttle(clock):
 
 
 def test_results_are_retried_on_the_budget_too(clock):
-    """A rejected result spends as an error does."""
+    """Rejected results are charged like errors."""
     budget("b", TokenBudget(capacity=14))
     script = Script(0)
 
@@ -119,7 +119,7 @@ def test_results_are_retried_on_the_budget_too(clock):
 
 
 def test_a_budget_is_spent_at_the_decision(clock):
-    """The budget is asked before the backoff, not after it: a refused retry surfaces at once."""
+    """Budgets are charged before the backoff: a refused retry raises at once."""
     budget("b", TokenBudget(capacity=14))
     give_up(Policy(on=Busy, backoff=Backoff.constant(5), budget="b", jitter="none"))
 
@@ -161,7 +161,7 @@ def test_a_call_in_flight_is_over_however_it_ends(clock):
 
 
 def test_a_cancelled_call_is_over(run):
-    """A task that is cancelled gives back its retry in flight."""
+    """Cancelled calls return their retry in flight."""
     shared = SharedBudget(ConcurrencyBudget(0, floor=1))
 
     async def main():
@@ -177,7 +177,7 @@ def test_a_cancelled_call_is_over(run):
 
 
 def test_generators_share_too(clock):
-    """A generator's retries spend, its end pays back, and one that is closed early holds nothing."""
+    """Generators charge retries, pay at their end, and hold nothing if closed early."""
     shared = SharedBudget(TokenBudget(capacity=100))
     script = Script(Busy(), 1)
 
@@ -203,7 +203,7 @@ def _endless():
 
 
 def test_async_generators_share_too(clock):
-    """An async generator's end pays back as well."""
+    """Async generators pay at their end, too."""
     shared = SharedBudget(TokenBudget(capacity=100))
     script = Script(Busy(), 1)
 
@@ -219,7 +219,7 @@ def test_async_generators_share_too(clock):
 
 
 def test_blocks_share_too(clock):
-    """An async block spends and pays back, and one whose wait is cancelled holds nothing."""
+    """Async blocks charge and pay, and hold nothing if their wait is cancelled."""
     shared = SharedBudget(TokenBudget(capacity=100))
 
     async def main():
@@ -234,7 +234,7 @@ def test_blocks_share_too(clock):
 
 
 def test_a_wait_between_blocks_that_is_cut_off_holds_nothing(clock, monkeypatch):
-    """What interrupts the wait of a block gives back its retry in flight."""
+    """Interrupted waits of a block return the retry in flight."""
     shared = SharedBudget(ConcurrencyBudget(0, floor=1))
 
     def interrupted(seconds):
@@ -267,14 +267,14 @@ def test_switched_off_retries_share_nothing(clock):
 
 
 def test_a_scope_for_tests_spends_too(clock):
-    """A scope that waits for nothing leaves the budget in force."""
+    """Trials charge the budget, too."""
     budget("b", TokenBudget(capacity=14))
     with trial(5):
         assert "budget" == give_up(Policy(budget="b", **AT_ONCE))
 
 
 def test_an_override_can_name_a_budget(clock):
-    """A budget that an override adds applies to a function that was decorated without one."""
+    """Overrides can add a budget to a function that was decorated without one."""
     budget("b", TokenBudget(capacity=14))
     policy, script = Policy(attempts=5, **AT_ONCE), Script(Busy())
     decorated = redrive.retry(policy)(script)
@@ -363,7 +363,7 @@ async def _together(works):
 
 
 def test_a_breaker_counts_calls(clock):
-    """A call that fails is one failure, however many attempts it made; the second one opens this breaker."""
+    """Breakers count one failure for each failed call, however many attempts it made."""
     shared = breaker("b", TRIPS_AT_TWO)
     policy = Policy(attempts=5, breaker="b", **AT_ONCE)
 
@@ -374,7 +374,7 @@ def test_a_breaker_counts_calls(clock):
 
 
 def test_an_open_breaker_refuses_before_the_call(clock):
-    """While it is open nothing is called, and the error says for how long, to whom, and carries its record."""
+    """Open breakers refuse before the call; the error contains the time, the function and the record."""
     breaker("b", TRIPS_AT_TWO)
     policy = Policy(attempts=1, breaker="b", **AT_ONCE)
     give_up(policy)
@@ -392,7 +392,7 @@ def test_an_open_breaker_refuses_before_the_call(clock):
 
 
 def test_a_canary_closes_the_breaker(clock):
-    """After its sleep it lets one call through, whose success closes it."""
+    """After its sleep the breaker lets one call through, and a success closes it."""
     shared = breaker("b", TRIPS_AT_TWO)
     policy = Policy(attempts=1, breaker="b", **AT_ONCE)
     give_up(policy)
@@ -413,7 +413,7 @@ def test_a_call_that_recovers_is_a_success(clock):
 
 
 def test_an_answer_is_no_failure_of_the_target(clock):
-    """An error that the policy does not retry says that the target answers."""
+    """Errors that the policy does not retry count as answers."""
     shared = breaker("b", TRIPS_AT_TWO)
     for error in (Other(), GiveUp(), Other()):
         give_up(Policy(breaker="b", **AT_ONCE), Script(error))
@@ -435,7 +435,7 @@ def test_what_counts_can_be_said(clock):
 
 
 def test_an_interrupted_canary_lets_the_next_one_try(clock):
-    """A canary that is interrupted tells nothing, so the next call is one."""
+    """Interrupted canaries let the next call be one."""
     breaker("b", TRIPS_AT_TWO)
     policy = Policy(attempts=1, breaker="b", **AT_ONCE)
     give_up(policy)
@@ -448,7 +448,7 @@ def test_an_interrupted_canary_lets_the_next_one_try(clock):
 
 
 def test_a_block_asks_the_breaker_once(clock):
-    """A block is one call, and is refused where it is entered."""
+    """Blocks are one call, and are refused where they are entered."""
     shared = breaker("b", TRIPS_AT_TWO)
     policy = Policy(breaker="b", **AT_ONCE)
     for _ in range(2):
@@ -461,7 +461,7 @@ def test_a_block_asks_the_breaker_once(clock):
 
 
 def test_a_breaker_of_calls_has_no_probe():
-    """A probe is something that only a client can send, so a breaker of calls refuses that setting."""
+    """Breakers of calls refuse the setting for probes."""
     with pytest.raises(PolicyValueError, match="probe"):
         breaker("b", BreakerSettings(canary="probe"))
 
@@ -471,7 +471,7 @@ def test_a_breaker_of_calls_has_no_probe():
 
 @pytest.mark.parametrize("field", ["budget", "breaker"])
 def test_an_unknown_key_is_an_error_of_the_first_call(clock, field):
-    """The error names the function, the field, the known keys and the policy, and nothing is called."""
+    """Unknown keys are errors of the first call, with function, field, known keys and policy."""
     script = Script(1)
     policy = Policy(attempts=9, **{field: "paiments"}, **AT_ONCE)
     decorated = redrive.retry(policy)(give_up)  # which is no error yet
@@ -486,7 +486,7 @@ def test_an_unknown_key_is_an_error_of_the_first_call(clock, field):
 
 
 def test_numbers_are_no_shared_budget(clock):
-    """A policy that holds a bare budget is refused: it would not be shared with anybody."""
+    """Policies that hold a bare budget are refused, since it would not be shared."""
     with pytest.raises(PolicyValueError, match="is not registered"):
         Policy(budget=RatioBudget(), **AT_ONCE).call(Script(1))
 
@@ -506,7 +506,7 @@ def test_the_same_may_be_registered_twice():
     ids=["no name", "no budget", "no hedge", "no text"],
 )
 def test_what_is_no_key_or_no_thing_is_refused(register, args):
-    """A key is a text, and what is registered is of its kind."""
+    """Keys that are no text and limits of another kind are refused."""
     with pytest.raises(PolicyValueError):
         register(*args)
 

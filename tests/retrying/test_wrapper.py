@@ -65,13 +65,13 @@ CALLS = [
 
 @pytest.mark.parametrize(("function", "args", "kwargs"), CALLS)
 def test_arguments_are_passed_on(function, args, kwargs):
-    """A decorated function is called with the arguments that the plain one would get."""
+    """Decorated functions are called with the arguments of the plain ones."""
     assert function(*args, **kwargs) == redrive.retry(AT_ONCE)(function)(*args, **kwargs)
 
 
 @pytest.mark.parametrize(("function", "args", "kwargs"), CALLS)
 def test_arguments_are_passed_on_again(function, args, kwargs, clock):
-    """The same arguments are passed to a second attempt, and where a scope is in force."""
+    """Second attempts get the same arguments, also where a scope is in force."""
     failures = []
 
     # A copy whose first call fails, with the signature of the original.
@@ -94,7 +94,7 @@ NAMES = st.lists(st.sampled_from(["a", "b", "c", "self", "_rd_call", "_rd_x", "w
 
 @given(names=NAMES)
 def test_no_name_of_a_parameter_gets_in_the_way(names):
-    """A function whose parameters are named like the wrapper's own variables works all the same."""
+    """Functions with parameters named like the wrapper's variables work."""
     namespace = {}
     listed = ", ".join(names)
     exec(f"def function({listed}): return ({listed}{',' if names else ''})", namespace)  # noqa: S102 - our own text
@@ -120,7 +120,7 @@ def test_functions_of_one_shape_share_their_wrappers_code():
 
 
 def test_the_text_of_a_wrapper_can_be_read():
-    """The lines of a wrapper are known to `linecache`, for tracebacks and debuggers."""
+    """Lines of a wrapper are known to `linecache` after a failure, for tracebacks and debuggers."""
     wrapper = redrive.retry(AT_ONCE)(keywords)
 
     assert "<redrive.retry: def wrapper(a, *, b, c)>" == wrapper.__code__.co_filename
@@ -129,7 +129,7 @@ def test_the_text_of_a_wrapper_can_be_read():
 
 
 def test_a_method_with_mangled_names_works():
-    """A parameter whose name is private to its class is passed on."""
+    """Parameters with mangled names are passed on."""
 
     class Box:
         @redrive.retry(AT_ONCE)
@@ -140,7 +140,7 @@ def test_a_method_with_mangled_names_works():
 
 
 def test_compiling_leaves_nothing_in_the_sign():
-    """What marks the frames of wrappers holds nothing of any of them, so that threads may compile at once."""
+    """Compiling a wrapper leaves nothing in the shared globals, so that threads may compile at once."""
     redrive.retry(AT_ONCE)(everything)
 
     assert {"__builtins__", "__name__"} == set(MARK)

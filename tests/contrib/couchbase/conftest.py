@@ -10,19 +10,19 @@ from tests.debian import needed, program
 
 @pytest.fixture(scope="session")
 def memcached_binary():
-    """The path of memcached."""
+    """Return the path of memcached."""
     return needed("memcached", lambda: program("memcached"))
 
 
 @pytest.fixture(scope="session")
 def memcached(memcached_binary):
-    """One server for all tests that do it no harm."""
+    """Start one server for all tests that do not disturb it."""
     with Memcached(memcached_binary) as server:
         yield server
 
 
 @pytest.fixture
 def own_memcached(memcached_binary):
-    """A server of the test's own, to be stopped and killed."""
+    """Start a server of the test's own, to be stopped and killed."""
     with Memcached(memcached_binary) as server:
         yield server

@@ -1,4 +1,4 @@
-"""Exceptions of the official SDK, built by the SDK's own code from what its core would have said."""
+"""Exceptions of the official SDK, built by the SDK's own code from data of its core."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["exceptions", "kv_error", "needed", "query_error", "service_error"]
 
 
 def needed(name):
-    """A module that needs the SDK. Without the SDK the tests say why they cannot run; in CI that is a failure."""
+    """Skip the tests of a module without the SDK; in CI a missing SDK is a failure."""
     if os.environ.get("CI") == "true":
         return import_module(name)
     return pytest.importorskip(name, reason="the extra couchbase is not installed")
@@ -27,28 +27,28 @@ class _FromTheCore:
         self._code, self._context, self._message = code, context, message
 
     def err(self):
-        """The error code."""
+        """Return the error code."""
         return self._code
 
     def error_context(self):
-        """The context."""
+        """Return the context."""
         return self._context
 
     def error_info(self):
-        """Nothing more is known."""
+        """Return an empty dict."""
         return {}
 
     def err_category(self):
-        """Whose code it is."""
+        """Return the category of the code."""
         return "couchbase.common"
 
     def strerror(self):
-        """The text of the code."""
+        """Return the text of the code."""
         return self._message
 
 
 def kv_error(code, *, reasons=(), attempts=0, to="10.0.0.1:11210", message="some_error"):
-    """What the SDK raises for a key-value operation that ended with a code."""
+    """Return the SDK's exception for a key-value operation that ended with a code."""
     context = {
         "context_type": "KeyValueErrorContext",
         "retry_attempts": attempts,
@@ -60,12 +60,12 @@ def kv_error(code, *, reasons=(), attempts=0, to="10.0.0.1:11210", message="some
 
 
 def query_error(code, *, http_status=400, body="", first=(0, "")):
-    """What the SDK raises for a query that ended with a code."""
+    """Return the SDK's exception for a query that ended with a code."""
     return service_error("QueryErrorContext", code, http_status, body, first)
 
 
 def service_error(context_type, code, http_status, body="", first=(0, "")):
-    """What the SDK raises for a request to a service over HTTP."""
+    """Return the SDK's exception for a request to a service over HTTP."""
     context = {
         "context_type": context_type,
         "http_status": http_status,

@@ -94,7 +94,7 @@ def _ended(coroutine):
 
 
 def test_a_key_value_operation_gets_its_arguments_and_what_time_is_left():
-    """The method is called once, with its arguments and a timeout a little shorter than the caller's."""
+    """Key-value methods are called once, with their arguments and the remaining time."""
     collection = Collection("stored")
 
     assert "stored" == kv(collection, timeout="10s", expiry=5)
@@ -105,7 +105,7 @@ def test_a_key_value_operation_gets_its_arguments_and_what_time_is_left():
 
 @pytest.mark.parametrize("code", [7, 103, 2, 4])
 def test_a_key_value_operation_is_not_retried_once_more(code):
-    """The SDK has retried it already: whatever it raises at the end surfaces."""
+    """Key-value operations are not retried again: the SDK's error is raised."""
     raised = kv_error(code)
     collection = Collection(raised)
 
@@ -114,7 +114,7 @@ def test_a_key_value_operation_is_not_retried_once_more(code):
 
 
 def test_an_ambiguous_timeout_is_told_as_one():
-    """What the SDK raises as locked was an ambiguous timeout: the caller gets that, with the SDK's as its cause."""
+    """Ambiguous timeouts are raised as such, with the SDK's error as the cause."""
     raised = kv_error(AMBIGUOUS, reasons=["key_value_locked"], attempts=2)
 
     error = kv(Collection(raised))
@@ -126,12 +126,12 @@ def test_an_ambiguous_timeout_is_told_as_one():
 
 
 def test_a_read_that_timed_out_is_unambiguous():
-    """A get changes nothing, so that its timeout leaves no doubt."""
+    """Reads that time out are unambiguous."""
     assert UnambiguousTimeout is type(kv(Collection(kv_error(AMBIGUOUS)), "get"))
 
 
 def test_a_wrong_class_is_put_right():
-    """An error that is no timeout is raised as the class of its code."""
+    """Errors of a wrong class are raised as the class of their code."""
     error = kv(Collection(kv_error(101, reasons=["key_value_temporary_failure"])))
 
     assert exceptions.DocumentNotFoundException is type(error)
@@ -148,7 +148,7 @@ def test_timeouts_open_the_breaker():
 
 
 def test_rows_are_asked_for_again_until_they_come():
-    """What the query service refuses is asked again; nothing of an unfinished result is handed out."""
+    """Refused queries are repeated; no row of an unfinished result is returned."""
     cluster = Cluster(Result(query_error(5, body=BUSY)), Result(1, query_error(5, body=BUSY)), Result(1, 2))
 
     assert [1, 2] == rows(cluster)
@@ -156,7 +156,7 @@ def test_rows_are_asked_for_again_until_they_come():
 
 
 def test_rows_that_write_are_not_asked_for_again_when_lost():
-    """A statement that was lost in flight is repeated only if it says that it only reads."""
+    """Statements that were lost in flight are repeated only if they are read-only."""
     lost = [query_error(2, http_status=0) for _ in range(2)]
     cluster, reading = Cluster(Result(lost[0])), Cluster(Result(lost[1]), Result("row"))
 
@@ -176,7 +176,7 @@ def test_rows_that_write_are_not_asked_for_again_when_lost():
     ],
 )
 def test_options_are_read_as_the_sdk_reads_them(options, keywords, expected):
-    """What a statement says about itself counts in an options object, too, and a keyword goes before that."""
+    """Options objects mark a statement as read-only, too, and a keyword overrides them."""
     lost = query_error(2, http_status=0)
     cluster = Cluster(Result(lost), Result("row"))
     given = [couchbase_options.QueryOptions(**each) for each in options]
@@ -206,12 +206,12 @@ def test_a_refused_retry_raises_what_the_sdk_said():
 
 
 def test_a_method_that_gives_no_rows_is_refused():
-    """Methods whose service is not known are no requests for rows."""
+    """Methods of an unknown service are refused."""
     assert KeyError is type(_ended(calls.Calls().rows(Cluster().ping)))
 
 
 def test_the_deadline_of_the_orchestrator_holds_for_all_attempts():
-    """A service that refuses for ever is an unambiguous timeout: nothing has run."""
+    """Services that refuse until the deadline cause an unambiguous timeout."""
     cluster = Cluster(*(Result(query_error(5, body=BUSY)) for _ in range(2)))
     waiting = Orchestrator(strategy=lambda _request, _reason: RetryAction("1h"))
 
@@ -222,7 +222,7 @@ def test_the_deadline_of_the_orchestrator_holds_for_all_attempts():
 
 @pytest.mark.case("events/prepared")
 def test_a_statement_that_is_prepared_anew_is_told(caplog):
-    """A prepared statement that the server has forgotten is retried with a DEBUG line: delay, reason and cause."""
+    """Statements that are prepared anew are logged as DEBUG: delay, reason and cause."""
     forgotten = query_error(5, first=(4050, "no such prepared statement"))
 
     with caplog.at_level("DEBUG", logger="redrive.orchestrator"):

@@ -1,5 +1,5 @@
-"""An increment under the orchestrator, against a real server: applied exactly once, or not at all, or we say that we
-do not know.
+"""An increment under the orchestrator, against a real server: applied exactly once, not at all, or
+ended as ambiguous.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ REFUSALS = {
 
 
 def test_without_faults_it_is_applied_once(memcached):
-    """An undisturbed increment is sent once and counts once."""
+    """Undisturbed increments are sent once and count once."""
 
     async def _story(stage):
         ended = await stage.increment()
@@ -45,7 +45,7 @@ def test_without_faults_it_is_applied_once(memcached):
 
 @pytest.mark.parametrize("status", REFUSALS, ids=hex)
 def test_a_refusal_is_retried_and_counts_once(memcached, status):
-    """What the server refuses three times is sent four times and counts once."""
+    """Increments that the server refuses three times are sent four times and count once."""
 
     async def _story(stage):
         stage.fails("answer", status=status, times=3)
@@ -57,7 +57,7 @@ def test_a_refusal_is_retried_and_counts_once(memcached, status):
 
 @pytest.mark.parametrize("status", [0x01, 0x30, 0x34, 0x82, 0x83, 0xA1, 0xFF], ids=hex)
 def test_any_other_status_surfaces_at_once(memcached, status):
-    """What is not in the list is neither retried nor applied."""
+    """Other statuses are neither retried nor applied."""
 
     async def _story(stage):
         stage.fails("answer", status=status)
@@ -68,7 +68,7 @@ def test_any_other_status_surfaces_at_once(memcached, status):
 
 
 def test_a_connection_cut_before_the_server_is_not_retried(memcached):
-    """A request lost before the server is not applied, and since nobody can know that, it is not repeated."""
+    """Increments that are lost before the server are not repeated, since their effect is unknown."""
 
     async def _story(stage):
         stage.fails("cut_before")
@@ -79,7 +79,7 @@ def test_a_connection_cut_before_the_server_is_not_retried(memcached):
 
 
 def test_a_connection_cut_after_the_server_is_not_retried(memcached):
-    """A response lost after the server has counted is not asked for again: the counter stays at one."""
+    """Increments with a lost response are not repeated: the counter stays at one."""
 
     async def _story(stage):
         stage.fails("cut_after")
@@ -90,7 +90,7 @@ def test_a_connection_cut_after_the_server_is_not_retried(memcached):
 
 
 def test_who_calls_it_idempotent_counts_twice(memcached):
-    """The guard is what keeps it at one: an increment that is declared idempotent is applied again."""
+    """Increments declared idempotent are applied twice."""
 
     async def _story(stage):
         stage.fails("cut_after")
@@ -101,7 +101,7 @@ def test_who_calls_it_idempotent_counts_twice(memcached):
 
 
 def test_a_read_that_is_lost_is_sent_again(memcached):
-    """A GET whose connection is cut goes over a new connection."""
+    """Reads with a broken connection use a new one."""
 
     async def _story(stage):
         stage.fails("cut_after", times=2)
@@ -112,7 +112,7 @@ def test_a_read_that_is_lost_is_sent_again(memcached):
 
 
 def test_a_held_response_is_an_ambiguous_timeout(memcached):
-    """Applied, but the response comes too late: the timeout is ambiguous, nothing is sent again, the orphan is told."""
+    """Held responses cause an ambiguous timeout and an orphan; nothing is sent again."""
     seen = []
 
     async def _story(stage):
@@ -132,7 +132,7 @@ def test_a_held_response_is_an_ambiguous_timeout(memcached):
 
 
 def test_a_swallowed_request_is_an_ambiguous_timeout(memcached):
-    """Not applied, but nobody can know: the timeout is ambiguous all the same."""
+    """Swallowed requests cause an ambiguous timeout, too."""
 
     async def _story(stage):
         stage.fails("swallow")
@@ -143,7 +143,7 @@ def test_a_swallowed_request_is_an_ambiguous_timeout(memcached):
 
 
 def test_refused_until_the_end_is_an_unambiguous_timeout(memcached):
-    """A request that the server refuses until its time is up has not been applied, and the timeout says so."""
+    """Requests that the server refuses until the deadline time out as unambiguous."""
 
     async def _story(stage):
         stage.fails("answer", status=0x86, times=2)
@@ -154,7 +154,7 @@ def test_refused_until_the_end_is_an_unambiguous_timeout(memcached):
 
 
 def test_one_loss_makes_every_later_timeout_ambiguous(memcached):
-    """What was lost once, and then repeated by permission and refused, may have been applied the first time."""
+    """After one loss every later timeout is ambiguous."""
 
     async def _story(stage):
         stage.fails("cut_after")
@@ -166,7 +166,7 @@ def test_one_loss_makes_every_later_timeout_ambiguous(memcached):
 
 
 def test_a_frame_cut_short_is_sent_again(memcached):
-    """A frame whose end was never written is not executed, so that it is always retried, and counts once."""
+    """Frames that were cut short are always retried, and count once."""
 
     async def _story(stage):
         stage.client.break_after = 30
@@ -178,7 +178,7 @@ def test_a_frame_cut_short_is_sent_again(memcached):
 
 
 def test_a_fast_failing_strategy_surfaces_the_refusal(memcached):
-    """Under fail fast the caller gets what the server said, and nothing is applied."""
+    """Under fail fast the caller gets the server's error, and nothing is applied."""
 
     async def _story(stage):
         stage.fails("answer", status=0x09)
@@ -191,7 +191,7 @@ def test_a_fast_failing_strategy_surfaces_the_refusal(memcached):
 
 
 def test_an_unknown_status_is_retried_if_the_error_map_says_so(memcached):
-    """A status three times that only the error map knows: three retries, whatever the map's retry object wants."""
+    """Unknown statuses are retried if the error map has a retry attribute, whatever its delays."""
     entry = {
         "name": "DUMMY",
         "attrs": ["auto-retry"],
@@ -208,7 +208,7 @@ def test_an_unknown_status_is_retried_if_the_error_map_says_so(memcached):
 
 
 def test_a_rewritten_read_is_retried(memcached):
-    """A GET that the server has answered, with its status turned into a refusal on the way, is asked again."""
+    """Reads with a status rewritten to a refusal are repeated."""
 
     async def _story(stage):
         stage.fails("rewrite", status=0xA2)
@@ -220,7 +220,7 @@ def test_a_rewritten_read_is_retried(memcached):
 
 @pytest.mark.case("not_my_vbucket/config_in_body_changes_route")
 def test_a_newer_configuration_in_the_response_is_followed_at_once(memcached):
-    """NOT_MY_VBUCKET whose body has moved the key is followed without waiting, and no retry is recorded."""
+    """NOT_MY_VBUCKET with a configuration that moves the key is followed at once, without a recorded retry."""
 
     async def _story(stage):
         async with FaultProxy(memcached.host, memcached.port) as other:
@@ -246,7 +246,7 @@ def test_not_my_vbucket_never_surfaces(memcached):
 
 @pytest.mark.case("not_my_vbucket/rfc0005_legacy_pacing")
 def test_not_my_vbucket_is_paced_by_controlled_backoff(memcached):
-    """The pacing is RFC 0049's controlled backoff, even under fail fast, and not the 100 ms of RFC 0005."""
+    """NOT_MY_VBUCKET uses RFC 0049's controlled backoff, also under fail fast."""
 
     async def _story(stage):
         stage.fails("answer", status=0x07, times=3)
@@ -276,7 +276,7 @@ FAULTS = st.lists(
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(faults=FAULTS)
 def test_whatever_goes_wrong_nothing_is_applied_twice(memcached, faults):
-    """A success has counted once, a definite failure not at all, and what may be either says that it is ambiguous."""
+    """Successes have counted once, definite failures not at all, and all others are ambiguous."""
 
     async def _story(stage):
         for kind, status in faults:
@@ -296,7 +296,7 @@ def test_whatever_goes_wrong_nothing_is_applied_twice(memcached, faults):
 
 
 def test_the_proxy_speaks_to_the_server_that_it_stands_for(memcached):
-    """A request without a fault reaches the server as it was sent."""
+    """Requests without a fault reach the server unchanged."""
 
     async def _story(stage):
         await stage.increment()

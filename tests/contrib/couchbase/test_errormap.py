@@ -18,14 +18,14 @@ SECOND = timedelta(seconds=1)
 
 
 def document(**errors):
-    """An error map with these entries; a code is written as ``xff``."""
+    """Return an error map with these entries; a code is written as ``xff``."""
     return json.dumps(
         {"version": 2, "revision": 3, "errors": {key.removeprefix("x"): each for key, each in errors.items()}}
     )
 
 
 def map_with(*attributes):
-    """An error map that knows one status, by these attributes."""
+    """Return an error map with one status and these attributes."""
     return read_error_map(document(xff={"name": "X", "desc": "an x", "attrs": list(attributes)})).error_map
 
 
@@ -36,7 +36,7 @@ def test_a_retry_attribute_asks_the_orchestrator(attribute):
 
 
 def test_no_retry_beats_retry():
-    """An entry that says no-retry is not retried, whatever else it says."""
+    """Entries with no-retry are not retried, whatever their other attributes."""
     assert None is classify_kv(UNKNOWN, "get", error_map=map_with("retry-now", "no-retry")).reason
 
 
@@ -53,7 +53,7 @@ def test_no_retry_beats_retry():
     ],
 )
 def test_attributes_name_the_error_and_nothing_more(attributes, error):
-    """Without a retry attribute nothing is retried, temp included; the others say what the caller gets."""
+    """Without a retry attribute nothing is retried, temp included; the others select the error."""
     verdict = classify_kv(UNKNOWN, "get", error_map=map_with(*attributes))
 
     assert (None, error) == (verdict.reason, verdict.error)
@@ -74,21 +74,21 @@ def test_an_entry_can_ask_for_a_newer_configuration():
 
 @pytest.mark.parametrize("status", [0x09, 0x31, 0x82])
 def test_a_known_status_is_not_looked_up(status):
-    """The map marks statuses that must not be retried, so that it is not asked for what is known."""
+    """Known statuses do not use the error map."""
     error_map = ErrorMap(2, 1, {status: ErrorMapEntry(status, attributes=frozenset({"retry-now"}))})
 
     assert None is classify_kv(status, "unlock", error_map=error_map).reason
 
 
 def test_without_a_map_an_unknown_status_surfaces_by_its_number():
-    """An unknown status names itself in the message."""
+    """Without a map an unknown status is named in the message."""
     verdict = classify_kv(UNKNOWN, "get")
 
     assert (None, "unknown status 0xff") == (verdict.reason, verdict.detail)
 
 
 def test_unknown_attributes_are_kept_apart():
-    """What the client does not know is skipped, and what stands beside it counts."""
+    """Unknown attributes are skipped, and the others apply."""
     entry = map_with("brand-new", "retry-later").entries[UNKNOWN]
 
     assert (True, ("brand-new",)) == (entry.indicates_retry, entry.unknown_attributes)
@@ -96,7 +96,7 @@ def test_unknown_attributes_are_kept_apart():
 
 @pytest.mark.parametrize("key", ["zz", "1fff0", "-1", "+9", " 9", "0_9", ""])
 def test_a_key_that_is_no_status_costs_its_entry_only(key):
-    """An entry whose key is no sixteen-bit hexadecimal number is skipped with a warning; the rest is kept."""
+    """Entries with a key that is no sixteen-bit hexadecimal number are skipped with a warning."""
     reading = read_error_map(document(**{key: {"name": "Z"}, "xfff0": {"name": "R", "attrs": ["retry-now"]}}))
 
     assert ((key,), [0xFFF0]) == (reading.error_map.ignored, list(reading.error_map.entries))
@@ -104,7 +104,7 @@ def test_a_key_that_is_no_status_costs_its_entry_only(key):
 
 
 def test_an_entry_of_another_form_costs_itself_only():
-    """An entry that is no object is skipped."""
+    """Entries that are no object are skipped."""
     assert ("9",) == read_error_map(document(x9="locked", x10={})).error_map.ignored
 
 
@@ -122,7 +122,7 @@ def test_an_entry_of_another_form_costs_itself_only():
     ],
 )
 def test_a_field_of_an_entry_costs_that_field_only(fields, problem):
-    """What can be read of an entry is kept, and what cannot is named in a warning."""
+    """Fields that cannot be read are named in a warning; the others are kept."""
     reading = read_error_map(document(x99=fields))
     entry = reading.error_map.entries[0x99]
 
@@ -131,7 +131,7 @@ def test_a_field_of_an_entry_costs_that_field_only(fields, problem):
 
 
 def test_attributes_that_are_no_list_are_none():
-    """An entry whose attributes are null keeps its name."""
+    """Entries with null attributes keep their name."""
     entry = read_error_map(document(x99={"name": "X", "attrs": None})).error_map.entries[0x99]
 
     assert ("X", frozenset(), ("attrs: null is no list",)) == (entry.name, entry.attributes, entry.problems)
@@ -139,7 +139,7 @@ def test_attributes_that_are_no_list_are_none():
 
 @pytest.mark.parametrize("version", ["null", '"2"', "true", "1.5", "9" * 5000])
 def test_a_version_that_cannot_be_read_costs_the_version_only(version):
-    """A map without a version or a revision is usable, and older than any other."""
+    """Maps without a version or a revision are usable, and older than any other."""
     body = f'{{"version":{version},"errors":{{"99":{{"attrs":["retry-now"]}}}}}}'
     found = read_error_map(body).error_map
 
@@ -159,14 +159,14 @@ def test_a_status_that_is_given_twice_is_named():
     ["null", '{"errors":null}', "[" * 100_000, "", "{not json", "[]", '{"version": 1}', b"\xff\xfe", '{"version":"1"}'],
 )
 def test_what_is_no_map_leaves_the_connection_without_one(body):
-    """An answer that cannot be read is a problem to log, not an exception."""
+    """Answers that cannot be read are a logged problem, not an exception."""
     reading = read_error_map(body)
 
     assert (None, True, logging.WARNING) == (reading.error_map, bool(reading.problem), reading.remarks[0].level)
 
 
 def test_a_refused_question_leaves_the_connection_without_one():
-    """A status other than success is told with its number."""
+    """Statuses other than success are reported with their number."""
     assert "KV error map negotiation failed (status 0x81)" == read_error_map("{}", status=0x81).problem
 
 
@@ -207,7 +207,7 @@ def test_a_higher_revision_is_newer():
     ],
 )
 def test_the_servers_wishes_can_be_computed(spec, delays):
-    """The first delay is its own; then come the interval, its multiples or its powers, up to the ceiling."""
+    """Delays follow the server's kind: constant, linear or exponential, up to the ceiling."""
     assert delays == [spec.delay(retries).total_seconds() for retries in range(4)]
 
 

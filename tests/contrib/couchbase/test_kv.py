@@ -30,7 +30,7 @@ def test_the_strict_profile_is_the_list_of_the_rfc():
 
 
 def test_the_extended_profile_has_three_more():
-    """The extended profile adds busy, unknown scope and a bucket without data."""
+    """In the extended profile busy, unknown scope and a bucket without data are retried."""
     extended = {status for status in range(0x100) if classify_kv(status, "upsert").reason}
 
     assert {0x85, 0x8C, 0x0D} == extended - set(OF_RFC_0049)
@@ -51,12 +51,12 @@ def test_the_change_stream_is_never_retried(operation):
 
 @pytest.mark.parametrize(("profile", "reason"), [(Profile.STRICT, "KV_TEMPORARY_FAILURE"), (Profile.EXTENDED, None)])
 def test_what_opens_a_connection_is_not_retried_by_itself(profile, reason):
-    """The extended profile leaves a bootstrap command to the owner of the connection."""
+    """In the extended profile bootstrap commands are left to the owner of the connection."""
     assert reason == classify_kv(0x86, "select_bucket", profile=profile).reason
 
 
 def test_unlocking_a_locked_document_is_a_mismatch():
-    """0x09 in answer to an unlock says that the CAS was wrong, and is no reason to retry."""
+    """0x09 in answer to an unlock is a CAS mismatch, and is not retried."""
     verdict = classify_kv(0x09, "unlock")
 
     assert (None, SdkError.CAS_MISMATCH) == (verdict.reason, verdict.error)
@@ -86,7 +86,7 @@ def test_a_step_of_a_range_scan_does_not_move(operation, profile, retried):
     ],
 )
 def test_exists_is_a_mismatch_only_with_a_cas(operation, cas, error):
-    """0x02 says that the document exists, or that its CAS was another one."""
+    """0x02 means that the document exists, or a CAS mismatch if the request had a CAS."""
     assert error is classify_kv(0x02, operation, cas=cas).error
 
 
@@ -100,12 +100,12 @@ def test_exists_is_a_mismatch_only_with_a_cas(operation, cas, error):
     ],
 )
 def test_not_stored_means_what_the_operation_needed(operation, error):
-    """0x05 says that an insert found the document, or that an append did not."""
+    """0x05 means that an insert found the document, or that an append did not."""
     assert error is classify_kv(0x05, operation).error
 
 
 def test_a_response_is_an_answer():
-    """Every status is a definite answer, except the one that says that nobody knows (0xa3)."""
+    """Statuses are definite answers, except for the ambiguous one (0xa3)."""
     stages = {status: classify_kv(status, "upsert").stage for status in range(0x100)}
 
     assert {0xA3: Stage.IN_FLIGHT} == {status: stage for status, stage in stages.items() if stage is not Stage.ANSWERED}
@@ -120,7 +120,7 @@ def test_success_is_no_failure():
 
 @given(st.integers(0, 0xFFFF), st.sampled_from(sorted(OPERATIONS)) | st.text(), st.sampled_from(Profile))
 def test_the_strict_profile_retries_no_more_than_the_extended_except_scans(status, operation, profile):
-    """What strict retries and extended does not is a scan or the opening of a connection."""
+    """Only scans and bootstrap commands are retried by the strict profile and not by the extended one."""
     strict, extended = (classify_kv(status, operation, profile=each).reason for each in Profile)
     known = OPERATIONS.get(operation)
 
@@ -128,10 +128,10 @@ def test_the_strict_profile_retries_no_more_than_the_extended_except_scans(statu
 
 
 def test_every_retried_status_is_known():
-    """A status in the list of retries has an error too, for when it is not retried."""
+    """Statuses in the list of retries have an error, too."""
     assert all(is_known(status) and ERRORS[status].error for status in RETRIES)
 
 
 def test_every_reason_is_registered():
-    """The reasons of the rows are names that the registry knows."""
+    """Reasons of the rows are registered."""
     assert all(RetryReason.parse(row.reason).name == row.reason for row in RETRIES.values())

@@ -18,12 +18,12 @@ SET_EXTRAS = struct.pack(">II", 0, 0)
 
 
 def request(opcode, key=b"", extras=b"", value=b"", **fields):
-    """A request with an opaque that is worth recognising."""
+    """Return a request with a recognisable opaque."""
     return Frame(REQUEST, opcode, key, extras, value, opaque=0xC0FFEE, **fields)
 
 
 def put(key, value):
-    """A request that stores a value."""
+    """Return a request that stores a value."""
     return request(Opcode.SET, key, SET_EXTRAS, value)
 
 
@@ -44,19 +44,19 @@ def ask(server, *frames):
 
 
 def status(server, *frames):
-    """The status of the last response."""
+    """Return the status of the last response."""
     return ask(server, *frames)[-1].status
 
 
 @pytest.fixture
 def key(request):
-    """A key that no other test uses."""
+    """Return a key that no other test uses."""
     return uuid5(NAMESPACE_URL, request.node.nodeid).hex.encode()
 
 
 @pytest.mark.case("memcached_1_6_18/noop")
 def test_noop_succeeds(memcached):
-    """A NOOP succeeds and brings its opaque back."""
+    """NOOP succeeds and returns its opaque."""
     [reply] = ask(memcached, request(Opcode.NOOP))
 
     assert (0, 0xC0FFEE) == (reply.status, reply.opaque)
@@ -159,7 +159,7 @@ def test_a_full_server_says_so(memcached_binary):
 
 @pytest.mark.case("memcached_1_6_18/flex_magic_0x08")
 def test_flexible_framing_is_not_understood(memcached):
-    """A request with Couchbase's flexible magic gets no reply: the connection is taken for another protocol's."""
+    """Requests with Couchbase's flexible magic get no reply."""
 
     async def _story():
         reader, writer = await asyncio.open_connection(memcached.host, memcached.port)

@@ -21,7 +21,7 @@ LOST = "SOCKET_CLOSED_WHILE_IN_FLIGHT"
 
 @pytest.mark.parametrize("reason", ["key_value_locked", "key_value_temporary_failure"])
 def test_the_sdk_hides_an_ambiguous_timeout_behind_a_past_reason(reason):
-    """The SDK raises an ambiguous timeout as the class of a reason for which it has retried; true_error undoes that."""
+    """`true_error` restores ambiguous timeouts that the SDK raises as the class of a past reason."""
     raised = kv_error(AMBIGUOUS, reasons=[reason], attempts=2)
     true = sdk.true_error(raised)
 
@@ -31,7 +31,7 @@ def test_the_sdk_hides_an_ambiguous_timeout_behind_a_past_reason(reason):
 
 
 def test_the_reasons_stay_in_the_context():
-    """The true error still tells for what the SDK has retried."""
+    """True errors still have the reasons of the SDK's retries."""
     raised = kv_error(AMBIGUOUS, reasons=["key_value_locked"], attempts=2)
 
     report = sdk.report_of(sdk.true_error(raised))
@@ -49,12 +49,12 @@ def test_the_reasons_stay_in_the_context():
     "raised", [kv_error(103, reasons=["key_value_locked"]), kv_error(101), kv_error(999), query_error(17)]
 )
 def test_an_error_of_the_right_class_is_left_alone(raised):
-    """Where class and code agree, or the code is unknown, the exception is the same object."""
+    """Errors with matching class and code, or an unknown code, are returned unchanged."""
     assert raised is sdk.true_error(raised)
 
 
 def test_an_error_that_knows_nothing_has_an_empty_report():
-    """An exception without code and context is an error that is not retried."""
+    """Exceptions without code and context have an empty report and are not retried."""
     raised = exceptions.CouchbaseException(message="odd")
     report = sdk.report_of(raised)
 
@@ -73,20 +73,20 @@ def test_an_error_that_knows_nothing_has_an_empty_report():
     ("code", "stage"), [(AMBIGUOUS, Stage.IN_FLIGHT), (UNAMBIGUOUS, Stage.ANSWERED), (4, Stage.NOT_SENT)]
 )
 def test_the_code_tells_how_far_it_got(code, stage):
-    """An ambiguous timeout is in flight, an unambiguous one is not, and what found no service was not sent."""
+    """Codes decide the stage: ambiguous timeouts are in flight, and requests without a service were not sent."""
     assert stage is sdk.verdict_of(kv_error(code, to=None)).stage
 
 
 @pytest.mark.parametrize(("read_only", "reason"), [(True, "SERVICE_NOT_AVAILABLE"), (False, LOST)])
 def test_what_a_node_has_got_was_sent_whatever_the_code_says(read_only, reason):
-    """The code of a missing service is no proof if the context names a node: a gateway may have said it."""
+    """Requests count as sent if the context names a node, whatever the code."""
     verdict = sdk.verdict_of(kv_error(4, to="10.0.0.1:18098"), read_only=read_only)
 
     assert (reason, Stage.IN_FLIGHT) == (verdict.reason, verdict.stage)
 
 
 def test_a_read_that_timed_out_leaves_no_doubt():
-    """What changes nothing cannot be ambiguous, whatever the SDK says."""
+    """Reads are never ambiguous, whatever the SDK's code."""
     assert SdkError.UNAMBIGUOUS_TIMEOUT is sdk.verdict_of(kv_error(AMBIGUOUS), read_only=True).error
 
 
@@ -112,14 +112,14 @@ BODY = '{"errors":[{"code":%d,"msg":"x","retry":true}]}'
     ],
 )
 def test_an_answer_is_judged_by_the_rules_of_its_service(raised, reason, error):
-    """The context says which service has answered what; without an answer the code decides."""
+    """Answers are classified by the rules of their service; without an answer the code decides."""
     verdict = sdk.verdict_of(raised)
 
     assert (reason, error) == (verdict.reason, verdict.error)
 
 
 def test_the_profile_and_delivered_rows_are_handed_on():
-    """The strict profile does not know the retry flag; rows that were handed out forbid every retry."""
+    """Profile and delivered rows are passed on: delivered rows prevent every retry."""
     raised = query_error(5, body=BODY % 99999)
 
     assert (None, None) == (
@@ -134,7 +134,7 @@ POLICY = Policy(on=sdk.failure_of, attempts=3, backoff=Backoff.constant(0), jitt
 
 
 def calls_until_the_end(policy, *raised):
-    """How often a function is called that raises these errors, one a call, and then returns."""
+    """Return the number of calls of a function that raises these errors, one for each call, and then returns."""
     script, calls = [*raised, None], []
 
     def ask():
@@ -164,12 +164,12 @@ def test_a_policy_repeats_what_has_not_happened(raised, calls):
 
 
 def test_an_idempotent_call_repeats_an_ambiguous_timeout():
-    """Who says that the call is idempotent gets a retry of what may have happened."""
+    """Idempotent calls repeat an ambiguous timeout."""
     assert 2 == calls_until_the_end(POLICY.with_(idempotent=True), kv_error(AMBIGUOUS))
 
 
 def test_a_failure_has_the_types_of_the_true_error():
-    """A rule that names the SDK's timeout matches although the SDK has raised another class."""
+    """Rules that name the SDK's timeout match although the SDK has raised another class."""
     failure = sdk.failure_of(kv_error(AMBIGUOUS, reasons=["key_value_locked"]))
 
     assert ("couchbase.exceptions.AmbiguousTimeoutException", "TIMEOUT", Stage.IN_FLIGHT) == (
@@ -184,7 +184,7 @@ def test_a_failure_has_the_types_of_the_true_error():
 
 @pytest.mark.acceptance
 def test_a_cluster_that_is_not_there_is_an_unambiguous_timeout():
-    """The real SDK, connecting to a port where nobody listens, ends with code 14 and an empty context."""
+    """Without a cluster the real SDK raises code 14 with an empty context."""
     cluster = needed("acouchbase.cluster")
     options = needed("couchbase.options")
     auth = needed("couchbase.auth")

@@ -30,7 +30,7 @@ TEMPORARY = "VIEWS_TEMPORARY_FAILURE"
 
 
 def one(code, message="x", **fields):
-    """One error, as a service sends it."""
+    """Return one error in the service's form."""
     return (ServiceError(code, message, **fields),)
 
 
@@ -51,12 +51,12 @@ def one(code, message="x", **fields):
     ],
 )
 def test_errors_are_read_in_every_form(body, errors):
-    """An object with errors, an error, an array, a text; and what is none of them is told as it is."""
+    """Errors are read from an object with errors, an error, an array, or a text."""
     assert errors == read_service_errors(body)
 
 
 def test_a_cause_has_a_code_or_none():
-    """The code of an error's cause is told apart from there being none."""
+    """Causes with code 0 differ from missing causes."""
     assert [7, None] == [error.cause_code for error in (ServiceError(1, "m", None, {"code": 7}), ServiceError(1, "m"))]
 
 
@@ -94,7 +94,7 @@ def test_a_cause_has_a_code_or_none():
     ],
 )
 def test_a_malformed_field_costs_that_field_only(body, code, message, problem):
-    """What can be read of an error is kept, and what cannot is named, also in the detail of the verdict."""
+    """Malformed fields are named in the detail; the others are kept."""
     error = read_service_errors(body)[0]
 
     assert (code, message, None, (problem,)) == (error.code, error.message, error.retry, error.problems)
@@ -111,7 +111,7 @@ def test_one_malformed_error_leaves_the_others_alone():
 
 
 def test_unknown_fields_are_kept_as_context():
-    """The other fields of an error, and a reason that is no object, stay with it."""
+    """Unknown fields, and a reason that is no object, are kept as context."""
     (error,) = read_service_errors('{"errors":[{"code":1,"msg":"m","sev":4,"reason":"r","column":null}]}')
 
     assert {"sev": 4, "column": None, "reason": "r"} == error.context
@@ -119,7 +119,7 @@ def test_unknown_fields_are_kept_as_context():
 
 @pytest.mark.parametrize(("said", "code"), [(17014, 17014), ("17014", 17014), ([1], None), (None, None)], ids=repr)
 def test_a_cause_with_an_odd_code_costs_that_code_only(said, code):
-    """The code of a cause may be a number or a text of digits; anything else is none."""
+    """Codes of a cause may be numbers or texts of digits; others are None."""
     assert code == ServiceError(12009, "m", None, {"code": said}).cause_code
     error = SdkError.DML_FAILURE if code is None else SdkError.DOCUMENT_NOT_FOUND
     assert error is classify_query(400, one(12009, cause={"code": said})).error
@@ -150,7 +150,7 @@ def test_no_body_is_an_exception(body):
 
 
 def test_a_forgotten_statement_is_prepared_anew():
-    """A prepared statement that the server does not know is retried as another request."""
+    """Forgotten prepared statements are retried as another request."""
     verdict = classify_query(400, one(4050))
 
     assert ("QUERY_PREPARED_STATEMENT_FAILURE", True) == (verdict.reason, verdict.prepares)
@@ -178,20 +178,20 @@ def test_an_index_that_is_not_found_is_not_retried_for_its_flag():
     ],
 )
 def test_a_gateways_unavailable_is_retried_only_for_reads(profile, readonly, reason):
-    """503 without a body proves nothing: only what reads is sent again, and the reason of a write says so."""
+    """503 without a body is retried only for reads, and the reason of a write reflects that."""
     verdict = classify_query(503, (), readonly=readonly, profile=profile)
 
     assert (reason, False) == (verdict.reason, verdict.permits(idempotent=False))
 
 
 def test_success_has_no_verdict():
-    """A response without errors and with status 200 is a success."""
+    """Responses without errors and with status 200 are successes."""
     assert (None, None) == (classify_query(200, ()).error, classify_analytics((), http_status=200).error)
 
 
 @pytest.mark.parametrize("verdict", [classify_query(500, ()), classify_analytics((), http_status=500)])
 def test_a_failure_without_an_error_is_final(verdict):
-    """A failure that says nothing is not retried and names its HTTP status."""
+    """Failures without an error are final and name their HTTP status."""
     assert (None, SdkError.COUCHBASE_EXCEPTION, "HTTP status 500 without an error") == (
         verdict.reason,
         verdict.error,
@@ -218,13 +218,13 @@ def test_what_has_been_handed_out_is_not_asked_for_again(errors):
     ],
 )
 def test_codes_of_the_query_service_name_the_error(code, message, error):
-    """What is not retried surfaces as the error of its code, and sometimes of its text."""
+    """Codes without a retry select the error, some together with a text."""
     assert error is classify_query(400, one(code, message)).error
 
 
 @given(st.integers(0, 10**6), st.text(), st.none() | st.booleans(), st.sampled_from(Profile))
 def test_every_code_has_an_error(code, message, retry, profile):
-    """The tables of query and analytics have a row for whatever comes."""
+    """Tables of query and analytics have a row for every code."""
     errors = one(code, message, retry=retry)
 
     assert None not in {classify_query(400, errors, profile=profile).error, classify_analytics(errors).error}
@@ -237,7 +237,7 @@ def test_every_code_has_an_error(code, message, retry, profile):
     ("readonly", "error"), [(True, SdkError.UNAMBIGUOUS_TIMEOUT), (False, SdkError.AMBIGUOUS_TIMEOUT)]
 )
 def test_a_timeout_of_the_service_is_ambiguous_for_what_writes(readonly, error):
-    """21002 leaves nobody sure whether the statement ran."""
+    """21002 is ambiguous for statements that write."""
     verdict = classify_analytics(one(21002), readonly=readonly)
 
     assert (error, Stage.IN_FLIGHT) == (verdict.error, verdict.stage)
@@ -249,7 +249,7 @@ def test_rows_forbid_a_retry_of_analytics_too():
 
 
 def test_enterprise_analytics_wants_all_errors_retriable():
-    """One error without the flag is final, and it is the one to report."""
+    """Enterprise Analytics retries only if all errors are retriable; otherwise the first other error is raised."""
     errors = (ServiceError(23000, "a", retry=True), ServiceError(24000, "b"))
 
     verdict, reported = classify_enterprise_analytics(400, errors)
@@ -291,7 +291,7 @@ def test_too_many_searches_are_retried():
     ],
 )
 def test_statuses_of_search_name_the_error(status, body, error):
-    """What is not retried surfaces as the error of its status, and sometimes of its text."""
+    """Statuses without a retry select the error, some together with a text."""
     assert error is classify_search(status, body).error
 
 
@@ -309,7 +309,7 @@ def test_statuses_of_search_name_the_error(status, body, error):
     ],
 )
 def test_the_strict_profile_wants_the_literals_of_the_rfc(status, body, strict, extended):
-    """The extended profile lets any blanks stand where the RFC writes one, or none."""
+    """Only the extended profile accepts other blanks than the RFC's."""
     verdicts = [classify_views(status, body, profile=profile).reason for profile in Profile]
 
     assert [strict, extended] == verdicts
@@ -317,7 +317,7 @@ def test_the_strict_profile_wants_the_literals_of_the_rfc(status, body, strict, 
 
 @given(st.integers(100, 999), st.text(), st.sampled_from(Profile))
 def test_every_status_has_a_verdict(status, body, profile):
-    """The tables of search and views have a row for whatever comes; only 2xx is no failure."""
+    """Tables of search and views have a row for every status; only 2xx is no failure."""
     verdicts = [classify(status, body, profile=profile) for classify in (classify_search, classify_views)]
 
     assert [status in range(200, 300)] * 2 == [verdict.error is None for verdict in verdicts]
@@ -327,12 +327,12 @@ def test_every_status_has_a_verdict(status, body, profile):
 
 
 def test_every_reason_is_registered():
-    """The reasons of the rows are names that the registry knows."""
+    """Reasons of the rows are registered."""
     rows = (*query.RETRIES, *analytics.RETRIES, *analytics.ENTERPRISE.values(), *bodies.SEARCH, *bodies.VIEWS)
 
     assert all(row.reason is None or RetryReason.parse(row.reason).name == row.reason for row in rows)
 
 
 def test_all_codes_but_some():
-    """A row may be about every code but some."""
+    """Rows may apply to every code but some."""
     assert (True, False) == (1 in AllCodes(but=(2,)), 2 in AllCodes(but=(2,)))

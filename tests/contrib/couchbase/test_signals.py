@@ -19,7 +19,7 @@ NOOP = Operation("noop", Frame(REQUEST, Opcode.NOOP))
 
 @pytest.mark.case("memcached_1_6_18/stopped_process")
 def test_an_increment_of_a_stopped_server_is_ambiguous(own_memcached):
-    """A server that stands still is an ambiguous timeout; when it goes on, it counts once, for nobody."""
+    """Increments on a stopped server time out as ambiguous; when it continues, it counts once."""
 
     async def _story(stage):
         stage.server.stop()
@@ -32,7 +32,7 @@ def test_an_increment_of_a_stopped_server_is_ambiguous(own_memcached):
 
 
 def test_a_read_of_a_stopped_server_is_unambiguous(own_memcached):
-    """What changes nothing leaves no doubt when it times out in flight."""
+    """Reads that time out in flight are unambiguous."""
 
     async def _story(stage):
         stage.server.stop()
@@ -45,7 +45,7 @@ def test_a_read_of_a_stopped_server_is_unambiguous(own_memcached):
 
 @pytest.mark.case("memcached_1_6_18/killed_process")
 def test_a_dead_server_is_an_unambiguous_timeout(own_memcached):
-    """Nobody listens: the request is never sent, is tried until its time is up, and has not taken effect."""
+    """Requests to a dead server are never sent, and time out as unambiguous."""
 
     async def _story(stage):
         stage.server.kill()
@@ -58,7 +58,7 @@ def test_a_dead_server_is_an_unambiguous_timeout(own_memcached):
 
 
 def test_a_server_that_dies_in_flight_is_not_asked_again(own_memcached):
-    """An increment that was out when the server died surfaces, and nobody knows whether it was applied."""
+    """Increments that were in flight when the server died are not repeated."""
 
     async def _story(stage):
         stage.server.stop()
@@ -105,7 +105,7 @@ def test_timeouts_open_the_breaker_and_a_canary_closes_it(own_memcached):
 
 
 def test_while_the_breaker_is_open_a_timeout_is_unambiguous(own_memcached):
-    """An increment that only ever met an open breaker was never sent, so its timeout leaves no doubt."""
+    """Increments that met only an open breaker time out as unambiguous."""
     orchestrator = Orchestrator(breaker=SLEEPING)
 
     async def _story(stage):

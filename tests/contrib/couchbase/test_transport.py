@@ -32,14 +32,14 @@ LOST = "SOCKET_CLOSED_WHILE_IN_FLIGHT"
 
 
 def judged(error):
-    """What an exception comes to: reason and stage."""
+    """Return the reason and the stage of an exception."""
     verdict = classify_exception(Failure.of(error))
     return verdict.reason, verdict.stage
 
 
 @pytest.mark.parametrize("event", transport.EVENTS)
 def test_an_event_in_flight_is_no_reason_to_repeat_a_write(event):
-    """The stage of each event agrees with the flag of its reason: what was not sent may be repeated."""
+    """Stages agree with the flags of the reasons: only requests that were not sent may be repeated."""
     verdict = classify_event(event)
 
     assert verdict.repeats_mutations == (verdict.stage is Stage.NOT_SENT)
@@ -77,20 +77,20 @@ def test_a_status_that_proves_nothing_is_not_retried_for_writes():
 
 
 def test_a_misdirected_request_may_be_sent_again():
-    """421 says that the wrong server got it and has refused it, so that a write may be repeated too."""
+    """421 allows to repeat a write, since the wrong server has refused it."""
     verdict = classify_http_status(421, idempotent=False)
 
     assert ("SERVICE_RESPONSE_CODE_INDICATED", Stage.ANSWERED) == (verdict.reason, verdict.stage)
 
 
 def test_a_service_may_promise_that_it_has_done_nothing():
-    """A status that is a refusal by contract allows a write to be sent again."""
+    """Statuses that are refusals by contract allow to repeat a write."""
     assert classify_http_status(503, idempotent=False, refusals=(503,)).repeats_mutations
 
 
 @pytest.mark.parametrize(("status", "error"), [(200, None), (404, SdkError.COUCHBASE_EXCEPTION)])
 def test_other_statuses_are_final(status, error):
-    """A status that asks for nothing is a success or a failure, and not retried."""
+    """Other statuses are a success or a failure, and are not retried."""
     verdict = classify_http_status(status, idempotent=True)
 
     assert (None, error) == (verdict.reason, verdict.error)
@@ -119,7 +119,7 @@ def test_a_hint_is_a_floor_for_a_policy():
     ],
 )
 def test_unavailable_is_repeated_for_writes_only_if_it_was_not_sent(read_only, dispatched, reason, repeats):
-    """UNAVAILABLE proves nothing by itself, and for a write the reason says so by its name."""
+    """UNAVAILABLE is repeated for writes only with a proof, as its reason requires."""
     verdict = classify_grpc("UNAVAILABLE", read_only=read_only, dispatched=dispatched)
 
     assert (reason, repeats, SdkError.SERVICE_NOT_AVAILABLE) == (
@@ -132,7 +132,7 @@ def test_unavailable_is_repeated_for_writes_only_if_it_was_not_sent(read_only, d
 @pytest.mark.parametrize("code", rpc.CODES)
 @pytest.mark.parametrize("dispatched", [True, False])
 def test_the_reason_of_a_write_allows_a_retry_only_with_a_proof(code, dispatched):
-    """A client that hands on nothing but the name of the reason never repeats a write that may have run."""
+    """Clients that pass only the name of the reason never repeat a write that may have run."""
     verdict = classify_grpc(code, read_only=False, dispatched=dispatched)
     allows = verdict.reason is not None and RetryReason.of(verdict.reason).allows_non_idempotent_retry
 
@@ -140,7 +140,7 @@ def test_the_reason_of_a_write_allows_a_retry_only_with_a_proof(code, dispatched
 
 
 def test_an_upsert_that_may_have_run_is_sent_once():
-    """A client that passes only reason names: UNAVAILABLE after the dispatch ends an upsert, in doubt."""
+    """UNAVAILABLE after the dispatch ends an upsert as ambiguous."""
     request = Request("upsert", timeout="100ms", clock=VirtualClock())
     sent = 0
 
@@ -178,19 +178,19 @@ def test_a_deadline_leaves_no_doubt_about_what_was_never_sent(dispatched, error)
     ],
 )
 def test_codes_and_preconditions_name_the_error(code, violation, error):
-    """What is not retried surfaces as the error of its code or of its precondition."""
+    """Codes and preconditions without a retry select the error."""
     verdict = classify_grpc(code, read_only=False, violation=violation)
 
     assert (None, error) == (verdict.reason, verdict.error)
 
 
 def test_a_locked_document_is_retried():
-    """The precondition LOCKED is the reason KV_LOCKED."""
+    """LOCKED as a precondition is the reason KV_LOCKED."""
     assert "KV_LOCKED" == classify_grpc("FAILED_PRECONDITION", read_only=False, violation="LOCKED").reason
 
 
 def test_ok_is_a_success():
-    """The code OK has neither a reason nor an error."""
+    """OK has neither a reason nor an error."""
     assert SUCCESS == classify_grpc("OK", read_only=False)
 
 
@@ -203,7 +203,7 @@ def test_what_nobody_knows_is_final(code):
 
 
 def test_every_reason_is_registered():
-    """The reasons of the rows are names that the registry knows."""
+    """Reasons of the rows are registered."""
     rows = (*transport.EVENTS.values(), *rpc.CODES.values(), *rpc.PRECONDITIONS.values())
 
     assert all(row.reason is None or RetryReason.parse(row.reason).name == row.reason for row in rows)
@@ -223,14 +223,14 @@ def test_a_verdict_without_a_reason_is_not_for_the_orchestrator():
 
 
 def test_a_verdict_with_a_reason_is_a_failure_with_a_stage():
-    """What the orchestrator hears is the reason and how far the request got."""
+    """Verdicts with a reason become failures with a reason and a stage."""
     failure = classify_event("closed in flight").classified()
 
     assert (LOST, Stage.IN_FLIGHT, "closed in flight") == (failure.reason, failure.stage, failure.message)
 
 
 def test_success_asks_for_nothing():
-    """The verdict of a success has no reason and no error."""
+    """Verdicts of a success have no reason and no error."""
     assert (None, None, Stage.ANSWERED) == (SUCCESS.reason, SUCCESS.error, SUCCESS.stage)
 
 
@@ -256,18 +256,18 @@ def test_only_what_is_listed_is_idempotent(service, operation, options, idempote
 
 @pytest.mark.parametrize("service", ["never_heard_of", "", "Query"])
 def test_an_unknown_service_is_refused(service):
-    """A service that is not in the table is an error that names the ones that are, not a silent no."""
+    """Unknown services are refused with the names of the known ones."""
     with pytest.raises(PolicyValueError, match=f"{service!r} is no service of Couchbase: give one of kv, query"):
         is_idempotent(service, options={"readonly": True})
 
 
 @pytest.mark.parametrize(("profile", "idempotent"), [(Profile.STRICT, False), (Profile.EXTENDED, True)])
 def test_what_the_list_forgot_is_in_the_extended_profile(profile, idempotent):
-    """The operation exists only reads, and stands in the extended list."""
+    """`exists` is in the extended list of read-only operations."""
     assert idempotent == is_idempotent("kv", "exists", profile=profile)
 
 
 @pytest.mark.parametrize(("elapsed", "left"), [(0, 75), (5, 70), (80, 0)])
 def test_the_server_gets_what_is_left(elapsed, left):
-    """The timeout in the body of a request shrinks from dispatch to dispatch, to zero at the least."""
+    """Timeouts in the body of a request decrease from dispatch to dispatch, to zero at the least."""
     assert timedelta(seconds=left) == payload_timeout(timedelta(seconds=75), timedelta(seconds=elapsed))

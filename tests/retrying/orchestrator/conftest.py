@@ -9,5 +9,5 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _all_events(caplog):
-    """Everything that the orchestrator tells is there to be looked at."""
+    """Collect all events of the orchestrator."""
     caplog.set_level(logging.DEBUG, logger="redrive.orchestrator")

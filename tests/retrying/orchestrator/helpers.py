@@ -1,4 +1,4 @@
-"""What the tests of the orchestrator share: errors that say why, strategies that remember, and a sender by a script."""
+"""Helpers for the tests of the orchestrator: errors with reasons, strategies that record, and a scripted sender."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.retrying.helpers import checkpoint
 
 
 class Refusal(Exception):
-    """What a server says, with the reason that a client makes of it."""
+    """A refusal of a server, with the client's reason for it."""
 
     def __init__(self, reason: str, *, definite: bool | None = None) -> None:
         super().__init__(reason)

@@ -24,12 +24,12 @@ from redrive.retrying.context import using
 
 
 def millis(delay):
-    """A delay in milliseconds; None stays None."""
+    """Return a delay in milliseconds; None stays None."""
     return None if delay is None else delay / timedelta(milliseconds=1)
 
 
 def request_after(*delays):
-    """A request that has been retried after these delays, in milliseconds."""
+    """Return a request with retries after these delays, in milliseconds."""
     request = Request()
     for delay in delays:
         request.record_retry(RetryReason.KV_LOCKED, timedelta(milliseconds=delay))
@@ -60,7 +60,7 @@ def test_best_effort_by_default():
 )
 @pytest.mark.parametrize("make", [exponential_backoff, previous_backoff])
 def test_bounds_that_mean_nothing_are_refused(make, arguments, name):
-    """A minimum of zero, a maximum below it and a factor that shrinks are refused by name."""
+    """Invalid bounds are refused by name: a minimum of zero, a maximum below it and a factor below one."""
     with pytest.raises(PolicyError, match=name):
         make(**arguments)
 
@@ -76,19 +76,19 @@ def test_delays_from_the_one_before_may_have_no_maximum():
 
 
 def test_delays_may_grow_from_the_one_before():
-    """The next delay is a multiple of the last one, whatever chose that."""
+    """Each delay is a multiple of the last one, whatever its origin."""
     strategy = BestEffort(previous_backoff())
     assert [1, 2, 14, 500] == [millis(strategy.delay(request_after(*each))) for each in ([], [1], [1, 7], [400])]
 
 
 def test_a_calculator_may_be_a_function():
-    """A function gets the number of retries so far and gives any kind of duration."""
+    """Functions as calculators get the number of retries so far and return any kind of duration."""
     strategy = BestEffort(lambda retries: f"{retries}s")
     assert [0, 2000] == [millis(strategy.delay(request_after(*each))) for each in ([], [1, 1])]
 
 
 def test_a_backoff_that_ends_ends_the_retrying():
-    """A schedule with two retries gives no third."""
+    """After its two retries a backoff gives no third."""
     strategy = BestEffort(Backoff.constant("5ms").take(2))
     assert [5, 5, None] == [millis(strategy.delay(request_after(*[5] * n))) for n in range(3)]
 
@@ -97,7 +97,7 @@ def test_a_backoff_that_ends_ends_the_retrying():
     ("jitter", "expected"), [("none", 1), ("full", 0.25), ("equal", 0.625), (Jitter.plus(1), 1.25)]
 )
 def test_delays_may_be_drawn(jitter, expected):
-    """The jitters of policies apply here too."""
+    """Delays may be drawn with the jitters of policies."""
     with using(sample=0.25):
         assert expected == millis(BestEffort(jitter=jitter).delay(Request()))
 
@@ -112,7 +112,7 @@ class TestRandomJitter:
     """A jitter to both sides of the delay, within the bounds of the backoff."""
 
     def test_it_moves_to_both_sides(self):
-        """The lowest sample gives the delay less its fraction, the middle one the delay itself."""
+        """With the lowest sample the delay is reduced by its fraction; with the middle one it is unchanged."""
         jitter = RandomJitter(0.5)
         assert [0.25, 0.5] == [jitter.apply(0.5, sample) for sample in (0.0, 0.5)]
 
@@ -132,17 +132,17 @@ class TestRandomJitter:
             RandomJitter(fraction)
 
     def test_a_delay_above_its_maximum_is_refused(self):
-        """A backoff and a jitter with different maxima are a mistake."""
+        """Backoffs and jitters with different maxima are refused."""
         with pytest.raises(PolicyValueError, match="longer than"):
             RandomJitter(0.5, maximum="200ms").apply(0.201, 0.5)
 
     def test_a_delay_below_its_minimum_is_refused(self):
-        """A delay below the minimum is refused, and is not drawn below it."""
+        """Delays below the minimum are refused."""
         with pytest.raises(PolicyValueError, match="shorter than"):
             RandomJitter(0.5, minimum="200ms").apply(0.199, 0.5)
 
     def test_bounds_that_cross_are_refused(self):
-        """A maximum below the minimum is refused when the jitter is built."""
+        """Bounds that cross are refused when the jitter is built."""
         with pytest.raises(PolicyValueError, match="maximum='1ms' is shorter than minimum='2ms'"):
             RandomJitter(0.5, "2ms", "1ms")
 
@@ -159,7 +159,7 @@ class TestRandomJitter:
 
     @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1, exclude_max=True), st.floats(0, 1))
     def test_law_it_stays_around_the_delay(self, nominal, fraction, sample, floor):
-        """A drawn delay is within the fraction of the nominal one, or at the floor."""
+        """Drawn delays lie within the fraction of the nominal one, or at the floor."""
         drawn = RandomJitter(fraction, maximum=1).apply(nominal, sample, floor)
         assert drawn == floor or nominal * (1 - fraction) - 1e-9 <= drawn <= min(1, nominal * (1 + fraction)) + 1e-9
 
@@ -177,6 +177,6 @@ class TestAction:
         assert (timedelta(0), None) == (RetryAction(0).duration, RetryAction.no_retry().duration)
 
     def test_a_negative_delay_is_refused(self):
-        """Nobody waits for the past."""
+        """Negative delays are refused."""
         with pytest.raises(PolicyValueError, match="-1"):
             RetryAction(-1)

@@ -14,7 +14,7 @@ ONE = BreakerSettings(volume_threshold=1, sleep_window="1s")
 
 
 def opened(clock, settings=ONE):
-    """A breaker that has just opened."""
+    """Return a breaker that has just opened."""
     breaker = CircuitBreaker(settings, clock=clock)
     breaker.admit().failed()
     return breaker
@@ -43,7 +43,7 @@ def test_it_goes_round(clock):
 
 
 def test_a_permit_reports_once(clock):
-    """The second report by one permit changes nothing."""
+    """Second reports by one permit change nothing."""
     breaker = CircuitBreaker(BreakerSettings(volume_threshold=2), clock=clock)
     permit = breaker.admit()
     permit.failed()
@@ -64,21 +64,21 @@ def test_a_permit_reports_once(clock):
     ids=repr,
 )
 def test_what_a_call_says_about_its_endpoint(clock, error, answered, counts):
-    """An answer is a success, a timeout a failure, and what is neither says nothing."""
+    """Answers count as successes, timeouts as failures; other ends have no result."""
     breaker = CircuitBreaker(clock=clock)
     breaker.admit().settle(error, answered=answered)
     assert counts == (breaker._state.successes, breaker._state.failures)
 
 
 def test_what_counts_can_be_said(clock):
-    """A client that counts broken connections says so."""
+    """Clients can count broken connections as failures."""
     breaker = CircuitBreaker(ONE, counts=lambda error: isinstance(error, OSError), clock=clock)
     breaker.admit().settle(ConnectionResetError(), answered=False)
     assert BreakerStatus.OPEN is breaker.status
 
 
 def test_an_open_breaker_says_for_how_long(clock):
-    """A refusal tells when there may be a canary."""
+    """Refusals contain the time until the next canary."""
     breaker = opened(clock)
     clock.advance(0.4)
     with pytest.raises(CircuitOpen) as caught:
@@ -98,7 +98,7 @@ def test_a_probe_is_owed(clock):
 
 
 def test_reset(clock):
-    """After a reconnect it is closed, and those who are still out do not count."""
+    """After a reset the breaker is closed, and results of earlier calls do not count."""
     breaker = CircuitBreaker(ONE, clock=clock)
     permit = breaker.admit()
     breaker.reset()
@@ -107,7 +107,7 @@ def test_reset(clock):
 
 
 def test_an_attempt_asks_once(clock):
-    """An attempt that says twice that it leaves, as in a loop of writes, has one permit; taking it back drops that."""
+    """After two calls of `dispatch` an attempt has one permit; `undispatch` drops it."""
     breaker, request = CircuitBreaker(ONE, clock=clock), Request()
     request.bind(lambda endpoint: breaker.admit(), None)
     request.attempt.dispatch("node1")

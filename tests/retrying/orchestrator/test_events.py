@@ -1,4 +1,4 @@
-"""What the orchestrator tells reaches the sinks of `redrive.observe` too."""
+"""Events of the orchestrator also reach the sinks of `redrive.observe`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.retrying.orchestrator.helpers import Asked
 
 
 def test_sinks_hear_what_is_logged(run, clock, caplog):
-    """A sink gets the same event as the log, which knows its operation, channel and level."""
+    """Sinks get the same event as the log, with its operation, channel and level."""
     seen = []
     with observe.only(seen.append):
         run(Orchestrator(strategy=Asked("200ms")).maybe_retry, Request("upsert"), Why.KV_LOCKED)
@@ -38,7 +38,7 @@ def test_sinks_hear_what_is_logged(run, clock, caplog):
 
 
 def test_sinks_hear_what_is_not_logged(run, clock, caplog):
-    """A quiet logger does not keep events from sinks."""
+    """Sinks get events that the logger's level excludes."""
     caplog.set_level(logging.WARNING, logger="redrive.orchestrator")
     seen = []
     with observe.only(seen.append):
@@ -48,7 +48,7 @@ def test_sinks_hear_what_is_not_logged(run, clock, caplog):
 
 
 def test_the_log_sink_does_not_log_twice(run, clock, caplog):
-    """Whoever adds `log` gets one line for each event of the orchestrator, as before."""
+    """With the sink `log` added, each event of the orchestrator is logged once."""
     with observe.only(observe.log):
         run(Orchestrator().maybe_retry, Request(), Why.KV_LOCKED)
 
@@ -56,7 +56,7 @@ def test_the_log_sink_does_not_log_twice(run, clock, caplog):
 
 
 def test_a_manager_is_around_the_wait_of_a_request(run, clock, monkeypatch):
-    """The wait of a request is between a sink's enter and exit."""
+    """Context managers of sinks surround the wait of a request."""
     order, asleep = [], clock.asleep
 
     async def slow(seconds):
@@ -77,7 +77,7 @@ def test_a_manager_is_around_the_wait_of_a_request(run, clock, monkeypatch):
 
 
 def test_a_manager_has_no_wait_around_a_refusal(run, clock):
-    """A refusal runs a sink's manager completely."""
+    """Refusals run the context manager of a sink without a wait."""
     order = []
 
     @contextmanager
@@ -93,7 +93,7 @@ def test_a_manager_has_no_wait_around_a_refusal(run, clock):
 
 
 def told():
-    """A request with all that can be said of one."""
+    """Return a request with all its fields set."""
     request = Request(
         "upsert",
         service="kv",
@@ -126,7 +126,7 @@ COMMON = {
     ],
 )
 def test_a_decision_is_exported_as_plain_data(run, clock, strategy, expected):
-    """The event of a decision has all fields of its request, and JSON has them all."""
+    """Events of decisions have all fields of their request, and JSON contains them all."""
     seen = []
     with observe.only(seen.append), suppress(OSError):
         run(Orchestrator(strategy=strategy).maybe_retry, told(), Why.KV_LOCKED, OSError("busy"))
@@ -136,7 +136,7 @@ def test_a_decision_is_exported_as_plain_data(run, clock, strategy, expected):
 
 
 def test_a_record_is_exported_as_plain_data(run, clock):
-    """The record of a request has its timeout, flags, service and connection, and those of each attempt."""
+    """Records of requests contain timeout, flags, service and connection, and those of each attempt."""
     request = told()
     run(Orchestrator(strategy=Asked("200ms")).maybe_retry, request, Why.KV_LOCKED)
 
@@ -161,7 +161,7 @@ def test_a_record_is_exported_as_plain_data(run, clock):
 
 
 def test_context_that_is_nested_without_end_is_exported(clock):
-    """A context that contains itself ends in its repr, not in an endless export."""
+    """Recursive contexts are exported as their repr."""
     context = {}
     context["self"] = context
     request = Request(context=context)
@@ -171,7 +171,7 @@ def test_context_that_is_nested_without_end_is_exported(clock):
 
 @pytest.mark.parametrize("answer", ["attempt", "request"])
 def test_an_answer_after_the_timeout_is_an_orphan(run, clock, caplog, answer):
-    """A response for a request that has timed out is reported once, with where it came from, and changes nothing."""
+    """Responses to a request that has timed out are reported once, with their origin, and change nothing."""
     request = told()
     request.attempt.dispatch("node1:11210", local_address="10.0.0.9:50000", channel_id="c1")
     attempt = request.attempt
@@ -198,7 +198,7 @@ def test_an_answer_after_the_timeout_is_an_orphan(run, clock, caplog, answer):
 
 
 def test_the_answer_of_a_cancelled_request_is_an_orphan(clock):
-    """What the caller has cancelled has no receiver for its answer either."""
+    """Answers to a cancelled request are orphans."""
     request, seen = told(), []
     request.cancel()
     with observe.only(seen.append):
@@ -211,7 +211,7 @@ def test_the_answer_of_a_cancelled_request_is_an_orphan(clock):
     "end", [lambda request: request.succeed(), lambda request: request.fail(OSError())], ids=["result", "error"]
 )
 def test_a_second_answer_is_no_orphan(clock, end):
-    """A request that was answered has its answer, and another one changes nothing."""
+    """Second answers to an answered request change nothing."""
     request, seen = told(), []
     end(request)
     record = request.record
@@ -223,7 +223,7 @@ def test_a_second_answer_is_no_orphan(clock, end):
 
 
 def test_the_timeout_is_the_whole_time(run, clock):
-    """A request without a timeout of its own has that of the orchestrator; without both it has none."""
+    """Requests without a timeout have that of the orchestrator; without both they have none."""
     requests = [Request(), Request(timeout="1s"), Request()]
     for request, timeout in zip(requests, ["75s", "75s", None], strict=True):
         Orchestrator(timeout=timeout).begin(request)

@@ -11,7 +11,7 @@ from tests.retrying.orchestrator.helpers import together
 
 
 def test_a_result_is_handed_on(run):
-    """What ends by itself gives its result, and ending it afterwards does nothing."""
+    """Operations that end by themselves return their result, and ending them afterwards does nothing."""
 
     async def seven():
         return 7
@@ -26,7 +26,7 @@ def test_a_result_is_handed_on(run):
 
 
 def test_an_error_is_handed_on(run):
-    """A timeout of what is awaited is its own, not ours."""
+    """Timeouts of the awaited operation pass unchanged."""
 
     async def late():
         raise TimeoutError("mine")
@@ -61,7 +61,7 @@ def test_without_a_limit_nothing_ends_it(jump):
 
 
 def test_a_clock_that_stands_still_is_believed(jump):
-    """If the timer goes off and the clock says that there is time, it goes on; the clock is asked again and again."""
+    """If the timer expires before the clock, the operation continues, and the clock is read again and again."""
     answers = [0.5, 0.5, 0.25, 0.0001, 0.0]
     asked = []
 
@@ -80,7 +80,7 @@ def test_a_clock_that_stands_still_is_believed(jump):
 
 
 def test_it_can_be_ended_twice(jump):
-    """The second call changes nothing, whether it comes at once or when the first has taken effect."""
+    """Second calls change nothing, at once or after the first has taken effect."""
 
     async def main():
         interrupt, ended = Interrupt(), []

@@ -40,7 +40,7 @@ class TestOrder:
     """The steps, one after the other."""
 
     def test_a_completed_request_is_left_alone(self, run, clock, caplog):
-        """Nothing is asked, recorded, told or waited for."""
+        """Completed requests cause no question, record, event or wait."""
         strategy = Asked()
         request = Request(retry_strategy=strategy)
         request.succeed()
@@ -48,7 +48,7 @@ class TestOrder:
         assert ([], [], 0, []) == (strategy.reasons, events(caplog), request.retry_attempts, clock.slept)
 
     def test_always_retry_beats_every_strategy(self, run, clock):
-        """A reason that is always retried waits by the controlled backoff, and no strategy is asked."""
+        """Reasons that are always retried use the controlled backoff without a strategy."""
         strategy = Asked(None)
         request = Request(retry_strategy=strategy)
 
@@ -59,13 +59,13 @@ class TestOrder:
         assert ([], [0.001, 0.01, 0.05, 0.1, 0.5, 1.0, 1.0]) == (strategy.reasons, clock.slept)
 
     def test_always_retry_beats_the_guard(self, run, clock):
-        """A flag that says "always" is taken at its word, even where the other flag is not set."""
+        """Reasons with only the flag "always retry" pass the stage check, too."""
         request = Request()
         request.attempt.dispatch()
         assert True is run(Orchestrator().maybe_retry, request, Reason("TEST_ODD", always_retry=True))
 
     def test_what_was_lost_in_flight_is_refused_before_user_code(self, run, clock):
-        """A mutation that was sent and not answered is refused without asking a strategy that would retry it."""
+        """Mutations that were sent and not answered are refused without asking a strategy."""
         strategy, error = Asked(), ConnectionResetError()
         request = Request(retry_strategy=strategy)
         request.attempt.dispatch()
@@ -75,7 +75,7 @@ class TestOrder:
 
     @pytest.mark.parametrize("options", [{"idempotent": True}, {"may_repeat_in_flight": True}], ids=str)
     def test_the_guard_can_be_opened(self, run, clock, options):
-        """What is idempotent goes to the strategy, and so does what its owner accepts to have twice."""
+        """Idempotent requests pass the stage check, and so do those with `may_repeat_in_flight`."""
         strategy = Asked()
         request = Request(retry_strategy=strategy, **options)
         request.attempt.dispatch()
@@ -84,7 +84,7 @@ class TestOrder:
 
     @pytest.mark.parametrize("answered", [True, False])
     def test_what_was_not_sent_or_was_answered_passes_the_guard(self, run, clock, answered):
-        """A mutation goes to the strategy if it never left, or if a definite answer came."""
+        """Mutations that were never sent, or have a definite answer, are passed to the strategy."""
         strategy = Asked()
         request = Request(retry_strategy=strategy)
         if answered:
@@ -94,7 +94,7 @@ class TestOrder:
 
     @pytest.mark.parametrize("reason", ["SERVICE_NOT_AVAILABLE", "UNKNOWN"])
     def test_an_answer_that_proves_nothing_does_not_pass_the_guard(self, run, clock, reason):
-        """A mutation whose answer leaves it open whether it ran is refused, although the reason allows a retry."""
+        """Mutations with an indefinite answer are refused, although the reason allows a retry."""
         strategy = Asked()
         request = Request(retry_strategy=strategy)
         request.attempt.answer(definite=False)
@@ -106,7 +106,7 @@ class TestOrder:
         "name", ["SOCKET_CLOSED_WHILE_IN_FLIGHT", "socket_close_in_flight", "HTTP_SEND_REQUEST_FAILED"]
     )
     def test_a_reason_can_say_that_it_had_left(self, run, clock, name):
-        """A client that passes only the name of such a reason gets the guard, and the doubt is recorded."""
+        """Clients that pass only the name of an in-flight reason get the stage check, and the timeout is ambiguous."""
         strategy = Asked()
         request = Request(retry_strategy=strategy)
         with pytest.raises(RequestCancelled):
@@ -126,23 +126,23 @@ class TestOrder:
             run(Orchestrator().maybe_retry, Request(), RetryReason.KV_NOT_MY_VBUCKET)
 
     def test_the_requests_strategy_comes_first(self, run, clock):
-        """A strategy of its own is asked in place of the orchestrator's."""
+        """Requests with a strategy use it instead of the orchestrator's."""
         with pytest.raises(RequestCancelled):
             run(Orchestrator(strategy=BestEffort()).maybe_retry, Request(retry_strategy=FailFast()), KV_LOCKED)
 
     def test_without_any_strategy_there_is_best_effort(self, run, clock):
-        """An orchestrator that was told nothing retries."""
+        """By default an orchestrator uses best effort."""
         assert True is run(Orchestrator().maybe_retry, Request(), KV_LOCKED)
 
     @pytest.mark.parametrize("name", ["KV_LOCKED", "key_value_locked"])
     def test_a_reason_may_be_named(self, run, clock, name):
-        """A text is read in any spelling, and the strategy gets the reason."""
+        """Reasons may be given by name in any spelling, and the strategy gets the reason."""
         strategy = Asked()
         run(Orchestrator(strategy=strategy).maybe_retry, Request(), name)
         assert [KV_LOCKED] == strategy.reasons
 
     def test_a_retry_is_recorded_and_told_before_the_wait(self, run, clock, caplog):
-        """Reason and delay are kept in the attempt and told in an event, and the wait is the clock's."""
+        """Reason and delay are recorded in the attempt and in an event before the wait, which uses the clock."""
         request = Request("upsert", service="kv", id="7", endpoint="node1", context={"user": 3}, timeout="2500ms")
         request.attempt.dispatch("node1", local_address="10.0.0.9:50000", channel_id="c1")
         deadline, error = request.deadline, Refusal("KV_LOCKED")
@@ -180,7 +180,7 @@ class TestOrder:
         ) == record.getMessage()
 
     def test_zero_is_a_delay(self, run, clock):
-        """A strategy that says zero gets a retry, not a refusal."""
+        """Strategies that return a delay of zero get a retry."""
         assert True is run(Orchestrator(strategy=Asked(0)).maybe_retry, Request(), KV_LOCKED)
         assert [0.0] == clock.slept
 
@@ -196,7 +196,7 @@ class TestDeadline:
 
     @pytest.mark.parametrize("reason", [KV_LOCKED, RetryReason.KV_NOT_MY_VBUCKET])
     def test_after_a_capped_wait_it_times_out(self, run, clock, reason, caplog):
-        """A wait past the deadline is cut to it, and then nothing is sent; also for what is always retried."""
+        """Waits past the deadline are cut to it, and nothing is sent afterwards; also for always-retry reasons."""
         request = Request(timeout="2500ms", retry_strategy=lambda request, reason: RetryAction("1s"))
         for _ in range(5):
             request.record_retry(reason, timedelta(0))
@@ -207,7 +207,7 @@ class TestDeadline:
         assert timedelta(milliseconds=500) == request.history[-1].delay
 
     def test_past_the_deadline_nothing_is_waited_for(self, run, clock):
-        """A deadline that has passed leaves a wait of nothing."""
+        """After the deadline there is no wait."""
         request = Request(timeout="1s")
         clock.advance(2)
         with pytest.raises(UnambiguousTimeout):
@@ -215,7 +215,7 @@ class TestDeadline:
         assert [0.0] == clock.slept
 
     def test_a_doubt_makes_it_ambiguous(self, run, clock):
-        """A mutation that was lost once times out with a doubt, whatever came later."""
+        """Mutations that were lost once time out as ambiguous, whatever happens later."""
         request = Request(idempotent=True, read_only=False, timeout="2ms")
         request.attempt.dispatch()
 
@@ -231,7 +231,7 @@ class TestDeadline:
         assert [True, False] == [attempt.is_ambiguous for attempt in caught.value.__retry__.history]
 
     def test_a_request_without_a_timeout_gets_one(self, run, clock):
-        """The default timeout counts from when the request was made."""
+        """Default timeouts count from the creation of the request."""
         request = Request()
         clock.advance(74.5)
         with pytest.raises(UnambiguousTimeout):
@@ -239,12 +239,12 @@ class TestDeadline:
         assert [0.5] == clock.slept
 
     def test_a_request_may_have_no_end(self, run, clock):
-        """With no default timeout, a wait is as long as the strategy says."""
+        """Without a default timeout, waits are as long as the strategy returns."""
         assert True is run(Orchestrator(strategy=Asked("10d"), timeout=None).maybe_retry, Request(), KV_LOCKED)
         assert [864_000.0] == clock.slept
 
     def test_a_strategy_that_waits_is_cut_by_the_deadline(self, jump):
-        """A strategy that asks somebody else is not awaited past the deadline."""
+        """Strategies are not awaited past the deadline."""
 
         async def strategy(request, reason):
             await SystemClock().asleep(3600)
@@ -271,7 +271,7 @@ class TestDeadline:
 
 
 class TestRefusals:
-    """A request that is not retried gets an error that says why."""
+    """Requests that are not retried get an error with the reason."""
 
     @pytest.mark.parametrize("answer", [None, RetryAction.no_retry()], ids=str)
     def test_no_retry(self, run, clock, caplog, answer):
@@ -302,7 +302,7 @@ class TestRefusals:
         assert "upsert is not retried: reason=KV_LOCKED, retries=0, id=7" == record.getMessage()[:56]
 
     def test_attempts_and_reasons_are_those_before(self, run, clock):
-        """What a refused error carries are the retries that were made, not the one that was refused."""
+        """Errors of refused requests have the retries that were made, without the refused one."""
 
         async def main():
             request = Request()
@@ -321,7 +321,7 @@ class TestRefusals:
         )
 
     def test_without_an_error_it_is_cancelled(self, run, clock, caplog):
-        """A caller that has no error gets one that names the reason."""
+        """Callers without an error get one that names the reason."""
         with pytest.raises(RequestCancelled, match="get is not retried: UNKNOWN") as caught:
             run(Orchestrator().maybe_retry, Request("get"), RetryReason.UNKNOWN)
         assert ("NO_MORE_RETRIES", "UNKNOWN", [REFUSED]) == (
@@ -332,7 +332,7 @@ class TestRefusals:
 
     @pytest.mark.case("orchestrator/refused_retry_completes_request")
     def test_a_refusal_completes_the_request_once(self, run, clock):
-        """A read whose connection was closed, and whose strategy refuses, is completed with that, once."""
+        """Reads with a closed connection and a refusing strategy are completed once, with that error."""
         completed, error = [], ConnectionResetError()
         request = Request("get", idempotent=True, retry_strategy=FailFast(), on_completed=completed.append)
         request.attempt.dispatch()
@@ -341,14 +341,14 @@ class TestRefusals:
         assert ([request], False, error) == (completed, request.fail(OSError()), request._error)
 
     def test_an_internal_request_is_refused_quietly(self, run, clock, caplog):
-        """Nobody waits for an internal request, so its refusal is no news."""
+        """Refusals of internal requests are logged as DEBUG."""
         with pytest.raises(RequestCancelled):
             run(Orchestrator().maybe_retry, Request(internal=True), RetryReason.UNKNOWN)
         assert [("RequestNotRetried", "DEBUG")] == events(caplog)
 
     @pytest.mark.parametrize("error", [None, Refusal("KV_LOCKED")], ids=str)
     def test_an_error_may_be_translated(self, run, clock, error):
-        """The strategy may make another error of it; the real one is its cause, and both carry what is known."""
+        """Strategies may translate the error; the original is its cause, and both have the record."""
         action = RetryAction.no_retry(lambda real: LookupError(f"not {real}"))
         with pytest.raises(LookupError) as caught:
             run(Orchestrator(strategy=Asked(action)).maybe_retry, Request(), KV_LOCKED, error)
@@ -362,7 +362,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize("is_async", [True, False])
     def test_a_strategy_that_raises_surfaces_at_once(self, run, clock, caplog, is_async):
-        """Its error is the request's, without any wait, and is told as the cause of the refusal."""
+        """Errors of a strategy end the request without a wait, and are the cause in the event."""
         error, request = RuntimeError("bug"), Request(timeout=1)
 
         def plain(request, reason):
@@ -380,12 +380,12 @@ class TestRefusals:
         assert True is request.completed
 
     def test_an_answer_that_is_none_is_an_error(self, run, clock):
-        """A strategy that answers a span instead of an action is told so."""
+        """Strategies that return a span instead of an action cause an error."""
         with pytest.raises(TypeError, match="a strategy answers a RetryAction"):
             run(Orchestrator(strategy=lambda request, reason: timedelta(0)).maybe_retry, Request(), KV_LOCKED)
 
     def test_a_translation_that_fails_surfaces(self, run, clock):
-        """What a translation raises is the request's error."""
+        """Errors of a translation are the request's error."""
         action = RetryAction.no_retry(lambda real: {}[real])
         with pytest.raises(KeyError):
             run(Orchestrator(strategy=Asked(action)).maybe_retry, Request(), KV_LOCKED, Refusal("KV_LOCKED"))
@@ -395,7 +395,7 @@ class TestMeanwhile:
     """What happens while a request waits."""
 
     def test_waiting_blocks_nobody(self, jump):
-        """A hundred requests wait at the same time."""
+        """While one request waits, a hundred others wait at the same time."""
 
         async def main():
             clock, orchestrator = SystemClock(), Orchestrator(strategy=Asked("1s"))
@@ -408,7 +408,7 @@ class TestMeanwhile:
 
     @pytest.mark.case("orchestrator/close_during_backoff")
     def test_closing_during_a_wait_is_answered_closed(self, jump, caplog):
-        """Whoever waits learns at once that the orchestrator was closed, and not that the server was busy."""
+        """Waiting requests fail as closed at once when the orchestrator is closed."""
 
         async def main():
             orchestrator, request = Orchestrator(strategy=Asked("300ms")), Request("get")
@@ -440,7 +440,7 @@ class TestMeanwhile:
         assert [SCHEDULED, REFUSED] == events(caplog)
 
     def test_closing_while_a_strategy_waits_is_answered_closed(self, jump):
-        """A strategy is not awaited any more once the orchestrator is closed."""
+        """After a close, strategies are not awaited any longer."""
 
         async def strategy(request, reason):
             await SystemClock().asleep(3600)
@@ -463,7 +463,7 @@ class TestMeanwhile:
 
     @pytest.mark.case("orchestrator/shutdown_cancels")
     def test_after_closing_nothing_is_retried(self, run, clock, caplog):
-        """A failure after the close is answered closed, without asking a strategy."""
+        """Failures after the close are refused as closed, without asking a strategy."""
         strategy = Asked()
         orchestrator = Orchestrator(strategy=strategy)
         orchestrator.close()
@@ -472,14 +472,14 @@ class TestMeanwhile:
         assert ([], [], [REFUSED]) == (strategy.reasons, clock.slept, events(caplog))
 
     def test_a_strategy_may_close(self, run, clock):
-        """An orchestrator that is closed by its own strategy does not wait."""
+        """Orchestrators that are closed by their own strategy do not wait."""
         orchestrator = Orchestrator(strategy=lambda request, reason: (orchestrator.close(), RetryAction(1))[1])
         with pytest.raises(ClientClosed):
             run(orchestrator.maybe_retry, Request(), KV_LOCKED)
         assert [] == clock.slept
 
     def test_a_request_that_is_completed_during_its_wait_is_not_sent(self, jump):
-        """The wait ends at once, and there is nothing to do."""
+        """Waits end at once when other code completes the request, and it is not sent again."""
 
         async def main():
             request = Request()
@@ -513,7 +513,7 @@ class TestMeanwhile:
         assert (7, [], []) == (request.result(), clock.slept, events(caplog))
 
     def test_too_many_in_retry(self, jump, caplog):
-        """One request more than may wait is refused, and the others go on."""
+        """Beyond the limit of waiting requests, one more is refused and the others continue."""
 
         async def main():
             orchestrator, refused = Orchestrator(strategy=Asked("1s"), max_in_retry=2), []
@@ -532,7 +532,7 @@ class TestMeanwhile:
 
     @pytest.mark.case("orchestrator/external_cancel_is_not_timeout")
     def test_a_cancellation_from_outside_is_no_timeout(self, jump):
-        """Who cancels the task ends the request as cancelled; the cancellation itself passes."""
+        """Cancelling the task ends the request as cancelled; the cancellation passes."""
         spans = []
 
         async def main():
@@ -546,7 +546,7 @@ class TestMeanwhile:
             request.result()
 
     def test_another_task_may_be_in_the_way(self, run, clock):
-        """A request can be ended from a task that runs while the clock jumps."""
+        """Other tasks can end a request while the clock jumps."""
 
         async def main():
             request = Request()

@@ -14,12 +14,12 @@ CAREFUL = {"UNKNOWN", "SOCKET_CLOSED_WHILE_IN_FLIGHT"}
 
 
 def test_a_send_that_failed_may_have_left():
-    """The Rust SDK's HTTP_SEND_REQUEST_FAILED does not allow to repeat what is not idempotent."""
+    """Requests that failed with HTTP_SEND_REQUEST_FAILED are repeated only if they are idempotent."""
     assert RetryReason("HTTP_SEND_REQUEST_FAILED") == RetryReason.parse("HttpSendRequestFailed")
 
 
 def test_there_are_twenty():
-    """The table of RFC 0049 has twenty reasons, and each is an attribute."""
+    """RFC 0049 has twenty reasons, and each is an attribute."""
     assert 20 == len(_RFC_0049)
     assert _RFC_0049 == tuple(getattr(RetryReason, name).name for name in _RFC_0049)
 
@@ -31,14 +31,14 @@ def test_flags(name):
 
 
 def test_a_reason_equals_that_of_the_policy():
-    """The reasons of the orchestrator and those of policies are the same values."""
+    """Reasons of the orchestrator and of policies are the same values."""
     assert Reason.of("KV_LOCKED") == RetryReason.KV_LOCKED
     assert {Reason.of("KV_LOCKED")} == {RetryReason.KV_LOCKED}
 
 
 @pytest.mark.parametrize("text", ["KV_LOCKED", "kv_locked", "KvLocked", "key_value_locked", "KeyValueLocked"])
 def test_all_spellings_are_read(text):
-    """The SDKs spell a reason in five ways."""
+    """All five spellings of the SDKs are read."""
     assert RetryReason.KV_LOCKED is not RetryReason.parse(text)
     assert RetryReason.KV_LOCKED == RetryReason.parse(text)
 
@@ -68,7 +68,7 @@ def test_other_names_are_read(text, name):
 
 
 def test_reasons_can_be_added():
-    """A registered reason is read like the others, and has its flags; other flags for the same name are refused."""
+    """Registered reasons are read like the others and have their flags; other flags for the same name are refused."""
     added = RetryReason.register("TEST_SHARD_MOVED", always_retry=True)
     assert (added, True) == (RetryReason.parse("TestShardMoved"), added.allows_non_idempotent_retry)
     with pytest.raises(PolicyValueError, match="TEST_SHARD_MOVED"):
@@ -76,6 +76,6 @@ def test_reasons_can_be_added():
 
 
 def test_a_reason_that_others_have_registered_is_read():
-    """An exact name is found in the registry of policies, whoever put it there."""
+    """Exact names are found in the registry of policies."""
     added = Reason.register("TEST_OF_OTHERS", allows_non_idempotent_retry=True)
     assert added == RetryReason.parse("TEST_OF_OTHERS")

@@ -33,12 +33,12 @@ SAID = {
     [(True, None, True), (False, None, False), (True, False, False), (False, True, True)],
 )
 def test_read_only_defaults_to_idempotent(idempotent, read_only, expected):
-    """What is not said to change nothing does so if it is idempotent."""
+    """By default an idempotent request counts as read-only."""
     assert expected is Request(idempotent=idempotent, read_only=read_only).read_only
 
 
 def test_the_context_is_never_none():
-    """A strategy can look into the context of any request."""
+    """Requests always have a context for strategies."""
     assert [{}, {"robot": True}] == [Request(context=None).context, Request(context={"robot": True}).context]
 
 
@@ -58,34 +58,34 @@ class TestTime:
     """A request has one time for all its attempts."""
 
     def test_what_is_left(self, clock):
-        """What is left shrinks and goes below zero, and the deadline stays where it is."""
+        """Remaining time decreases below zero, and the deadline does not move."""
         request = Request(timeout="100ms")
         clock.advance(0.15)
         assert -0.05 == pytest.approx(request.remaining)
         assert datetime(2026, 1, 1, 0, 0, 0, 100_000, UTC) == request.deadline
 
     def test_a_timeout_may_be_zero(self, clock):
-        """A request without any time has none left."""
+        """Requests with a timeout of zero have no time left."""
         assert 0.0 == Request(timeout=0).remaining
 
     def test_nothing_is_left_where_nothing_was_given(self):
-        """A request without a timeout has neither a deadline nor time that is left."""
+        """Requests without a timeout have neither a deadline nor remaining time."""
         assert (None, None, None) == (Request().remaining, Request().deadline, Request().attempt.remaining)
 
     def test_what_is_left_for_an_attempt_is_not_negative(self, clock):
-        """An attempt has no time rather than less than none."""
+        """Attempts never have a negative remaining time."""
         request = Request(timeout="100ms")
         clock.advance(1)
         assert 0.0 == request.attempt.remaining
 
     @pytest.mark.parametrize(("timeout", "expected"), [(None, 30.0), (100, 30.0), (7, 7.0)])
     def test_a_retried_call_around_it_bounds_it(self, clock, timeout, expected):
-        """The deadline of a policy around the request is the request's, if it is earlier."""
+        """Earlier deadlines of an enclosing policy apply to the request."""
         policy = Policy(on=OSError, deadline="30s")
         assert expected == policy.call(lambda: Request(timeout=timeout).remaining)
 
     def test_a_timeout_is_a_duration(self):
-        """What cannot be read is refused."""
+        """Invalid timeouts are refused."""
         with pytest.raises(PolicyError, match="tomorrow"):
             Request(timeout="tomorrow")
 
@@ -114,7 +114,7 @@ class TestHistory:
         assert (False, False) == (first.is_ambiguous, request.is_ambiguous)
 
     def test_the_record_says_it_in_one_line(self, clock):
-        """The note of a record tells what a person wants to know."""
+        """Records have a note with all important facts in one line."""
         request = Request("upsert", id="7f3a", endpoint="node1")
         assert "upsert (7f3a): never sent in 0s, not retried" == request.record.note
         request.attempt.dispatch("node1")
@@ -122,7 +122,7 @@ class TestHistory:
         assert "upsert (7f3a): sent once in 12ms, not retried, last sent to node1" == request.record.note
 
     def test_it_shows_its_state(self):
-        """A request in a debugger says where it stands."""
+        """In a debugger a request shows its state."""
         request = Request("get", id="1")
         request.succeed()
         assert ["<Request get 2: attempt 1>", "<Request get 1: completed>"] == [
@@ -153,20 +153,20 @@ class TestAmbiguity:
         ],
     )
     def test_what_is_said_decides(self, said, ambiguous):
-        """A mutation is in doubt if it was sent and no definite answer came; a reason speaks only where nobody did."""
+        """Mutations are ambiguous if they were sent without a definite answer; without marks the reason decides."""
         request = Request()
         for word in said.split(", "):
             SAID[word](request.attempt)
         assert ambiguous is request.is_ambiguous
 
     def test_a_read_is_never_in_doubt(self):
-        """What changes nothing may be lost at any time."""
+        """Reads are never ambiguous."""
         request = Request(read_only=True)
         request.attempt.dispatch()
         assert False is request.is_ambiguous
 
     def test_it_stays(self):
-        """A doubt does not go away by a definite answer to a later attempt."""
+        """Ambiguity does not end with a definite answer to a later attempt."""
         request = Request(idempotent=True, read_only=False)
         request.attempt.dispatch()
         request.begin_next().answer()
@@ -177,7 +177,7 @@ class TestEnd:
     """A request ends exactly once."""
 
     def test_the_first_end_counts(self):
-        """Whoever comes later is told so and changes nothing."""
+        """Only the first end counts; later calls return False and change nothing."""
         request = Request()
         assert [True, False, False, False] == [
             request.succeed(7),
@@ -189,7 +189,7 @@ class TestEnd:
 
     @pytest.mark.case("orchestrator/cancel_is_exactly_once")
     def test_two_cancellations_are_one(self):
-        """Whoever waits for a request hears of its cancellation once."""
+        """Two cancellations complete the request once."""
         called = []
         request = Request(on_completed=called.append)
         assert ([True, False], [request]) == ([request.cancel(), request.cancel()], called)
@@ -213,7 +213,7 @@ class TestEnd:
         assert ([request], [False, True]) == (called, sorted(wins))
 
     def test_an_error_is_raised(self):
-        """The result of a request that failed is its error."""
+        """`result` raises the error of a failed request."""
         request = Request("get")
         assert True is request.cancel()
         with pytest.raises(RequestCancelled, match="get was cancelled") as caught:
@@ -221,14 +221,14 @@ class TestEnd:
         assert "CANCELLED" == caught.value.cancellation
 
     def test_before_the_end_there_is_no_result(self):
-        """Whoever asks too early is told so."""
+        """`result` raises RuntimeError before the end."""
         with pytest.raises(RuntimeError, match="no result yet"):
             Request().result()
 
     @pytest.mark.parametrize("end", [Request.succeed, Request.cancel], ids=["succeeded", "cancelled"])
     @pytest.mark.parametrize("retries", [0, 2])
     def test_the_number_of_retries_is_told_always(self, end, retries):
-        """The span gets the number of retries, zero included, and ends once."""
+        """Spans get the number of retries, zero included, and end once."""
         span = SpanOf()
         request = Request(span=span)
         for _ in range(retries):
@@ -238,7 +238,7 @@ class TestEnd:
         assert ({"couchbase.retries": retries}, 1) == (span.attributes, span.ends)
 
     def test_somebody_may_be_called(self):
-        """The callback is called once, with the request that has ended."""
+        """Callbacks are called once, with the completed request."""
         called = []
         request = Request(on_completed=called.append)
         request.succeed()
@@ -253,13 +253,13 @@ class TestEnd:
         assert (None, None) == (request.attempt.remaining, request.attempt._owner)
 
     def test_an_error_of_others_is_left_alone(self):
-        """An error that came before the orchestrator was asked carries nothing of it."""
+        """Errors without a decision of the orchestrator have no record."""
         error = OSError()
         Request().fail(error)
         assert (False, False) == (hasattr(error, "__retry__"), hasattr(error, "__notes__"))
 
     def test_an_error_carries_one_note(self):
-        """The same error object raised for a second request tells about that, and keeps the notes of others."""
+        """Errors raised for a second request have its note, and keep the notes of other code."""
         error = OSError()
         error.add_note("mine")
         requests = [Request(id=name) for name in ("first", "second")]

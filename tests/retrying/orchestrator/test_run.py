@@ -36,12 +36,12 @@ LOCKED = Refusal("KV_LOCKED")
 
 
 def marking(orchestrator):
-    """Its `run`, for senders that say themselves when something leaves."""
+    """Return `run` for senders that call `dispatch` themselves."""
     return partial(orchestrator.run, marks=True)
 
 
 async def forever(request, attempt):
-    """A server that never answers."""
+    """Send to a server that never answers."""
     attempt.dispatch("node1")
     await SystemClock().asleep(3600)
 
@@ -50,7 +50,7 @@ class TestAnswers:
     """A request that gets its answer."""
 
     def test_success_at_once(self, run, clock, caplog):
-        """Without a failure nothing is waited for, recorded or told."""
+        """Successful requests cause no wait, record or event."""
         server, request = Server("ok"), Request()
         assert "ok" == run(Orchestrator().run, request, server)
         assert (1, 0, [], []) == (len(server.sent), request.retry_attempts, clock.slept, events(caplog))
@@ -68,7 +68,7 @@ class TestAnswers:
         assert ({"couchbase.retries": 3}, 1) == (span.attributes, span.ends)
 
     def test_an_answer_from_elsewhere(self, jump):
-        """If somebody completes the request while it is out, that is the answer, at once."""
+        """Results that other code sets while the request is sent are returned at once."""
 
         async def main():
             request, answers = Request(), []
@@ -86,7 +86,7 @@ class TestAnswers:
         assert (["from elsewhere"], 1) == jump(main)
 
     def test_a_late_answer_is_an_answer(self, run, clock):
-        """An answer that comes in after the time was up, but before anybody said so, is taken."""
+        """Answers after the deadline are returned if the timeout was not raised yet."""
 
         async def send(request, attempt):
             await request.clock.asleep(5)
@@ -108,7 +108,7 @@ class TestTime:
     """One time for all attempts."""
 
     def test_what_is_left_shrinks(self, run, clock):
-        """Each attempt is told how long it may take, and that is less each time."""
+        """Attempts get the remaining time, which decreases each time."""
         left = []
 
         async def send(request, attempt):
@@ -129,7 +129,7 @@ class TestTime:
         assert 75.0 == run(Orchestrator().run, Request(), send)
 
     def test_a_policy_inside_leaves_the_retrying_to_it(self, run, clock):
-        """A retried function inside the sending function makes one attempt each time."""
+        """Retried functions inside the sending function make one attempt each time."""
         calls = []
 
         @redrive.retry("5 1s", on=Refusal)
@@ -145,7 +145,7 @@ class TestTime:
         assert ("ok", 3) == (run(Orchestrator().run, Request("get"), send), len(calls))
 
     def test_after_it_nothing_is_published(self, run, clock):
-        """The scope around a request is taken back."""
+        """After a request the scope is restored."""
         run(Orchestrator().run, Request(), Server("ok"))
         assert None is redrive.deadline()
 
@@ -155,7 +155,7 @@ class TestTime:
         ids=["read", "write"],
     )
     def test_an_attempt_is_cut_off(self, jump, options, kind):
-        """What does not answer in time is cut off by the deadline; a mutation is then in doubt."""
+        """Attempts are cancelled at the deadline; a mutation is then ambiguous."""
 
         async def main():
             request = Request(timeout="2500ms", **options)
@@ -167,7 +167,7 @@ class TestTime:
         assert (2.5, None) == (pytest.approx(request.elapsed.total_seconds(), abs=0.01), error.__cause__)
 
     def test_a_timeout_without_marks_is_careful(self, jump):
-        """A sender that says nothing is taken to have sent something."""
+        """Without marks an attempt counts as sent."""
 
         async def silent(request, attempt):
             await SystemClock().asleep(3600)
@@ -182,7 +182,7 @@ class TestTime:
         assert True is jump(main)
 
     def test_the_timeout_is_the_answer(self, run, clock):
-        """A request that fails until its time is up times out, with its last failure as the cause."""
+        """Requests that fail until their deadline time out, with the last failure as the cause."""
         server = Server(Refusal("SERVICE_NOT_AVAILABLE"))
         request = Request(timeout="50ms", idempotent=True)
         with pytest.raises(UnambiguousTimeout) as caught:
@@ -194,14 +194,14 @@ class TestTime:
         )
 
     def test_without_any_time_nothing_is_sent(self, run, clock):
-        """A request whose time is up before its first attempt is not sent."""
+        """Requests without any time left are not sent."""
         server = Server("ok")
         with pytest.raises(UnambiguousTimeout):
             run(Orchestrator().run, Request(timeout=0), server)
         assert [] == server.sent
 
     def test_an_error_named_timeout_is_an_error(self, run, clock):
-        """A `TimeoutError` of the sender's own is classified like any other."""
+        """`TimeoutError` of the sender is classified like any other error."""
         with pytest.raises(TimeoutError, match="mine"):
             run(Orchestrator().run, Request(timeout=1), Server(TimeoutError("mine")))
 
@@ -210,7 +210,7 @@ class TestFailures:
     """What the sender raises is classified."""
 
     def test_what_is_not_classified_surfaces(self, run, clock, caplog):
-        """An error without a reason passes as it came, and nothing is told."""
+        """Errors without a reason are raised unchanged, without events."""
         error, request = KeyError("typo"), Request()
         with pytest.raises(KeyError) as caught:
             run(Orchestrator().run, request, Server(error))
@@ -222,7 +222,7 @@ class TestFailures:
         )
 
     def test_a_refused_retry_raises_the_real_error(self, run, clock):
-        """A locked document is an error of the server, with what is known about the request."""
+        """Refused retries raise the server's error with the record of the request."""
         with pytest.raises(Refusal) as caught:
             run(Orchestrator(strategy=FailFast()).run, Request("upsert", id="7"), Server(Refusal("KV_LOCKED")))
         assert ["upsert (7): sent once in 0s, not retried, last sent to node1"] == caught.value.__notes__
@@ -239,7 +239,7 @@ class TestFailures:
         ids=str,
     )
     def test_a_classifier_says_why(self, run, clock, said, retried):
-        """It may say a reason, its name, a failure, or that it does not know."""
+        """Classifiers may return a reason, its name, a failure, or None."""
         seen = []
 
         def classify(request, error):
@@ -260,7 +260,7 @@ class TestFailures:
         [(Stage.NOT_SENT, True, False), (Stage.ANSWERED, True, True), (Stage.IN_FLIGHT, False, True)],
     )
     def test_a_classifier_may_say_how_far_it_got(self, run, clock, stage, asked, dispatched):
-        """The stage of a failure decides whether the strategy is asked about a mutation."""
+        """Stages of a failure decide whether the strategy is asked about a mutation."""
         strategy = Asked(None)
         orchestrator = Orchestrator(strategy=strategy, classify=lambda *_: Failure((), reason="UNKNOWN", stage=stage))
         request = Request()
@@ -269,32 +269,32 @@ class TestFailures:
         assert (asked, dispatched) == (bool(strategy.reasons), request.history[0].dispatched)
 
     def test_what_was_lost_in_flight_is_not_sent_again(self, run, clock):
-        """A mutation whose connection broke is failed, whatever the strategy would say."""
+        """Mutations with a broken connection fail, whatever the strategy."""
         server = Server(Refusal("SOCKET_CLOSED_WHILE_IN_FLIGHT"), "ok")
         with pytest.raises(Refusal):
             run(marking(Orchestrator(strategy=Asked())), Request(), server)
         assert 1 == len(server.sent)
 
     def test_a_read_that_was_lost_is_sent_again(self, run, clock):
-        """The same for something idempotent is retried."""
+        """Reads with a broken connection are retried."""
         server = Server(Refusal("SOCKET_CLOSED_WHILE_IN_FLIGHT"), "ok")
         assert "ok" == run(marking(Orchestrator()), Request(idempotent=True), server)
 
     def test_an_answer_that_proves_nothing_leaves_a_doubt(self, run, clock):
-        """A gateway's "unavailable" is retried for what is idempotent, and the doubt stays until the end."""
+        """ "Unavailable" of a gateway is retried for idempotent requests, which stay ambiguous until the end."""
         server = Server(Refusal("SERVICE_NOT_AVAILABLE", definite=False), LOCKED)
         with pytest.raises(AmbiguousTimeout):
             run(marking(Orchestrator()), Request(idempotent=True, read_only=False, timeout="50ms"), server)
 
     def test_a_failure_names_its_reason_exactly(self, run, clock):
-        """The reason of a failure is kept, also one that only policies know."""
+        """Failures keep the exact name of their reason, also one that only policies know."""
         request = Request(idempotent=True)
         orchestrator = Orchestrator(classify=lambda *_: Failure((), reason="TIMEOUT"))
         run(orchestrator.run, request, Server(OSError(), "ok"))
         assert ["TIMEOUT"] == [reason.name for reason in request.retry_reasons]
 
     def test_a_hint_of_the_server_is_a_floor(self, run, clock):
-        """The wait is as long as the server asks for, if the strategy would come back earlier, and no longer."""
+        """Hints of the server are a lower bound of the wait."""
         hints = iter([Failure((), reason="KV_LOCKED", hint=timedelta(seconds=each)) for each in (3, 0.1)])
         orchestrator = Orchestrator(strategy=Asked("1s"), classify=lambda *_: next(hints))
         run(orchestrator.run, Request(), Server(OSError(), OSError(), "ok"))
@@ -302,14 +302,14 @@ class TestFailures:
 
     @pytest.mark.parametrize("change", [{"permanent": "gone"}, {"candidate": False}], ids=str)
     def test_a_failure_that_is_final_surfaces(self, run, clock, caplog, change):
-        """A failure that may not be retried is none of the orchestrator's business, whatever its reason."""
+        """Final failures are raised at once, whatever their reason."""
         failure = Failure((), reason="KV_NOT_MY_VBUCKET")._replace(**change)
         with pytest.raises(OSError):
             run(Orchestrator(classify=lambda *_: failure).run, Request(), Server(OSError()))
         assert [] == events(caplog)
 
     def test_our_own_errors_end_it(self, run, clock):
-        """A timeout or a cancellation from an orchestrator further in is not retried, whatever a classifier says."""
+        """Errors of an inner orchestrator are not retried, whatever the classifier returns."""
         orchestrator = Orchestrator(classify=lambda *_: "KV_LOCKED")
         server = Server(UnambiguousTimeout("inner"))
         with pytest.raises(UnambiguousTimeout, match="inner"):
@@ -340,7 +340,7 @@ class TestEnds:
         assert 1 == jump(main)
 
     def test_a_cancellation_from_outside_passes(self, jump):
-        """The task is cancelled, the request is too, and its span ends once."""
+        """When the task is cancelled, so is the request, and its span ends once."""
         span = SpanOf()
 
         async def main():
@@ -356,7 +356,7 @@ class TestEnds:
         )
 
     def test_closed_while_waiting(self, jump):
-        """A close during a wait is what the caller gets."""
+        """Closing the orchestrator ends a wait with `ClientClosed`."""
 
         async def main():
             orchestrator = Orchestrator(strategy=Asked("1h"), timeout=None)
@@ -375,7 +375,7 @@ class TestEnds:
         assert 0 == jump(main)
 
     def test_who_is_out_may_finish(self, jump):
-        """A close does not cut off what has been sent."""
+        """Closing the orchestrator does not cancel requests that were sent."""
 
         async def main():
             orchestrator, answers = Orchestrator(), []
@@ -397,7 +397,7 @@ class TestEnds:
         assert ["ok"] == jump(main)
 
     def test_a_request_that_has_ended_is_not_sent(self, run, clock):
-        """What was cancelled before gets its end, and the server hears nothing."""
+        """Requests that were cancelled before are not sent."""
         request, server = Request(), Server("ok")
         request.cancel()
         with pytest.raises(RequestCancelled):
@@ -405,7 +405,7 @@ class TestEnds:
         assert [] == server.sent
 
     def test_requests_know_nothing_of_each_other(self, jump):
-        """A hundred requests at once have their own counts."""
+        """Requests have their own counts, also a hundred at once."""
 
         async def main():
             orchestrator = Orchestrator(strategy=BestEffort(lambda _: "1s"))
@@ -418,7 +418,7 @@ class TestEnds:
         assert [number % 3 for number in range(100)] == jump(main)
 
     def test_a_request_that_succeeded_is_freed_at_once(self, run, clock):
-        """A request that got its answer leaves nothing for the garbage collector."""
+        """Answered requests leave no garbage to collect."""
 
         async def main():
             request = Request(timeout=1)
@@ -432,7 +432,7 @@ class TestEnds:
             gc.enable()
 
     def test_it_can_be_closed_anywhere(self, clock):
-        """A coroutine that nobody awaits to its end is closed in another context, as the garbage collector does."""
+        """Coroutines may be closed in another context, as the garbage collector does."""
         request = Request()
 
         async def stuck(request, attempt):
@@ -459,7 +459,7 @@ class TestBreaker:
     SETTINGS = BreakerSettings(volume_threshold=2, sleep_window="1s")
 
     def test_an_open_breaker_is_a_reason(self, run, clock):
-        """A request that the breaker refuses is retried for that, and sent when the breaker lets it through."""
+        """Requests that the breaker refuses are retried, and sent when the breaker admits them."""
         orchestrator, server = Orchestrator(strategy=Asked("400ms"), breaker=self.SETTINGS), Server("ok")
         opened(orchestrator)
         request = Request()
@@ -516,7 +516,7 @@ class TestBreaker:
         assert (BreakerStatus.OPEN, BreakerStatus.CLOSED) == jump(main)
 
     def test_without_settings_there_are_none(self):
-        """An orchestrator that was told nothing has no breakers."""
+        """By default there are no breakers."""
         assert None is Orchestrator().breaker("node1")
 
 
@@ -527,7 +527,7 @@ def opened(orchestrator):
 
 
 def test_a_policy_around_it_bounds_it(run, clock):
-    """The deadline of a retried call around the orchestrator is the request's."""
+    """Deadlines of an enclosing retried call apply to the request."""
 
     async def call():
         await Orchestrator(timeout=None).run(Request("get"), Server(Refusal("KV_LOCKED")))

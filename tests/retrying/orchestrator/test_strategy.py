@@ -22,7 +22,7 @@ NO_NODE = RetryReason.NODE_NOT_AVAILABLE
 
 
 def answer(strategy, request, reason):
-    """What a strategy answers without waiting for anything."""
+    """Return a strategy's answer without a wait."""
     asked = strategy.retry_after(request, reason)
     with pytest.raises(StopIteration) as ended:
         asked.send(None)
@@ -40,13 +40,13 @@ def answer(strategy, request, reason):
     ],
 )
 def test_best_effort_retries_what_is_safe(idempotent, reason, retried):
-    """What is idempotent is retried for every reason, the rest for reasons that allow it."""
+    """Best effort retries idempotent requests for every reason, others for reasons that allow it."""
     action = answer(BestEffort(), Request(idempotent=idempotent), RetryReason.of(reason))
     assert action == (RetryAction("1ms") if retried else None)
 
 
 def test_best_effort_ends_with_its_backoff():
-    """A calculator that has no more delays ends the retrying."""
+    """Calculators without further delays end the retrying."""
     strategy = BestEffort(BestEffort().backoff.take(0))
     assert None is answer(strategy, Request(idempotent=True), RetryReason.UNKNOWN)
 
@@ -57,7 +57,7 @@ def test_fail_fast_retries_nothing():
 
 
 def test_strategies_show_what_they_are():
-    """A strategy in a message or a debugger says its calculator and jitter."""
+    """Strategies show their calculator and jitter in their repr."""
     shown = [repr(BestEffort(len)), repr(FailFast())]
     assert [f"BestEffort({len!r}, jitter={Jitter.none!r})", "FailFast()"] == shown
 
@@ -76,23 +76,23 @@ class TestTerminal:
         ],
     )
     def test_a_terminal_reason_ends_with_its_error(self, reason, kind):
-        """The request is not retried, and its error says what is wrong."""
+        """Terminal reasons end the request with their own error."""
         action = answer(FailFastOnTerminalError(), Request("get", idempotent=True), RetryReason.of(reason))
         error = action.translate(OSError())
         assert (None, kind, f"get is not retried: {reason}") == (action.duration, type(error), str(error))
 
     def test_all_else_is_best_effort(self):
-        """What is not terminal is decided as by best effort."""
+        """Other reasons are decided as by best effort."""
         strategy = FailFastOnTerminalError(lambda _: "7ms")
         assert RetryAction("7ms") == answer(strategy, Request(), RetryReason.KV_LOCKED)
 
     def test_errors_may_be_others(self):
-        """A client puts its own errors in place of ours, for the reasons that it names."""
+        """Clients can replace the errors, for the reasons that they name."""
         strategy = FailFastOnTerminalError(errors={"KV_LOCKED": KeyError})
         assert KeyError is type(answer(strategy, Request(), RetryReason.KV_LOCKED).translate(OSError()))
 
     def test_it_may_wait_for_the_nth(self):
-        """The first two terminal failures are retried, the third one ends; other failures in between do not count."""
+        """With nth=3 the third terminal failure ends the request; other failures do not count."""
         request, strategy, answers = Request(idempotent=True), FailFastOnTerminalError(nth=3), []
         for name in ("TLS_ERROR", "KV_LOCKED", "TLS_ERROR", "TLS_ERROR"):
             action = answer(strategy, request, RetryReason.of(name))
@@ -102,7 +102,7 @@ class TestTerminal:
         assert [True, True, True, False] == answers
 
     def test_there_is_no_zeroth(self):
-        """A strategy that ended before the first failure would be no strategy."""
+        """nth=0 is refused."""
         with pytest.raises(PolicyValueError, match="nth=0"):
             FailFastOnTerminalError(nth=0)
 
@@ -124,7 +124,7 @@ class TestTerminalErrors:
         assert "AUTHENTICATION_ERROR" == errors.reason_for(NO_NODE).name
 
     def test_success_clears_it(self):
-        """When the connection works, requests fail for their own reasons again; clearing twice does no harm."""
+        """After a success requests fail for their own reasons again; clearing twice is allowed."""
         errors = TerminalErrors()
         errors.failed("node1", RetryReason.of("TLS_ERROR"))
         errors.succeeded("node1")
@@ -132,7 +132,7 @@ class TestTerminalErrors:
         assert NO_NODE == errors.reason_for(NO_NODE)
 
     def test_other_failures_are_not_kept(self):
-        """A connection that is refused is no terminal failure."""
+        """Refused connections are no terminal failure."""
         errors = TerminalErrors()
         errors.failed("node1", NO_NODE)
         assert NO_NODE == errors.reason_for(NO_NODE)

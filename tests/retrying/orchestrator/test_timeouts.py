@@ -1,4 +1,4 @@
-"""Capping, what a timeout says, and what a server is told."""
+"""Capping, timeout errors, and timeouts for servers."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ SECOND = timedelta(seconds=1)
     ],
 )
 def test_a_wait_ends_at_the_deadline(remaining, expected):
-    """A delay of a second is cut to what is left, to nothing if that has passed; and then nothing is sent."""
+    """Delays are cut to the remaining time, at least to zero; after a cut nothing is sent."""
     assert expected == cap(SECOND, remaining)
 
 
 @given(st.timedeltas(timedelta(0), timedelta(days=1)), st.none() | st.floats(-10, 10))
 def test_law_no_wait_goes_past_the_deadline(delay, remaining):
-    """A wait is never longer than the delay or than what is left, and shorter only if it expires."""
+    """Waits are never longer than the delay or the remaining time, and shorter only if they expire."""
     wait = cap(delay, remaining)
     assert timedelta(0) <= wait.delay <= delay
     assert remaining is None or wait.delay.total_seconds() <= max(0.0, remaining) + 1e-6
@@ -56,7 +56,7 @@ def test_law_no_wait_goes_past_the_deadline(delay, remaining):
     ],
 )
 def test_a_timeout_says_what_is_known(clock, options, kind, text):
-    """The error says how long and how often it was tried and whether it took effect; it is a `TimeoutError`."""
+    """Timeout errors contain duration, retries and effect, and are a `TimeoutError`."""
     request, cause = Request("upsert", **options), OSError("locked")
     request.attempt.fail(RetryReason.KV_LOCKED, cause)
     request.record_retry(RetryReason.KV_LOCKED, SECOND)
@@ -67,11 +67,11 @@ def test_a_timeout_says_what_is_known(clock, options, kind, text):
 
 
 def test_what_was_never_sent_did_not_take_effect():
-    """A mutation that waited for a connection until the end is in no doubt."""
+    """Mutations that were never sent time out as unambiguous."""
     assert "upsert timed out after 0s, without a retry; it did not take effect" == str(timed_out(Request("upsert")))
 
 
 @pytest.mark.parametrize(("timeout", "expected"), [("10s", 9.0), ("2s", 1.8), ("1s", 1.5), (0, 1.5)])
 def test_a_server_gets_less_time_than_a_client(timeout, expected):
-    """The server has 90 % of the time, and not less than 1.5 s."""
+    """Servers get 90 % of the time, and not less than 1.5 s."""
     assert expected == server_timeout(timeout).total_seconds()

@@ -1,10 +1,10 @@
-"""A small key-value client on asyncio: enough of one to put RFC 0049 to the test, and no more.
+"""A small key-value client on asyncio: enough to test RFC 0049.
 
-One connection per endpoint, pipelined: responses find their request by the opaque. It has no retry of its own. `send`
-makes one attempt for `redrive.orchestrator.Orchestrator.run`, says at the right moments how far it got, and
-raises what the tables of `redrive.contrib.couchbase` make of it.
+One connection per endpoint, pipelined: responses find their request by the opaque. It does not retry. `send` makes one
+attempt for `redrive.orchestrator.Orchestrator.run`, marks its stage, and raises the error of the tables of
+`redrive.contrib.couchbase`.
 
-A request that nobody waits for any more leaves its opaque behind; the response that comes for it later is an *orphan*.
+An abandoned request leaves its opaque behind; the response that comes for it later is an *orphan*.
 A response with an opaque that was never given away means that the stream is out of step: the connection is closed.
 """
 
@@ -60,7 +60,7 @@ class Connection:
 
     Attributes:
         writes: so many bytes can still be written before it breaks; None for no limit.
-        orphans: responses for which nobody waited any more.
+        orphans: responses to abandoned requests.
     """
 
     reader: asyncio.StreamReader
@@ -73,7 +73,7 @@ class Connection:
 
     @property
     def id(self) -> str:
-        """What tells it from the others of this process."""
+        """Return the id of the connection."""
         return f"{id(self):x}"
 
     @property
@@ -87,7 +87,7 @@ class Connection:
         """Connect.
 
         Raises:
-            OSError: nobody listens.
+            OSError: the connection was refused.
         """
         host, _, port = endpoint.rpartition(":")
         connection = cls(*await asyncio.open_connection(host, int(port)))
@@ -152,7 +152,7 @@ class KvClient:
     """Sends operations to the endpoint of their key.
 
     Args:
-        endpoint: of all keys, until a newer configuration says otherwise.
+        endpoint: of all keys, until a newer configuration moves them.
         error_map: of the server.
 
     Attributes:
@@ -179,12 +179,12 @@ class KvClient:
 
     @property
     def connections(self) -> int:
-        """How many there have been."""
+        """Return the number of connections made."""
         return len(self._connections)
 
     @property
     def orphans(self) -> list[Frame]:
-        """Responses for which nobody waited any more."""
+        """Return the responses that no request was waiting for."""
         return [frame for connection in self._connections for frame in connection.orphans]
 
     async def send(self, operation: Operation, attempt: Attempt) -> Frame:
@@ -192,7 +192,7 @@ class KvClient:
 
         Args:
             operation: what is asked.
-            attempt: is told how far it gets.
+            attempt: gets the stage.
 
         Returns:
             The response, if it is a success.

@@ -61,7 +61,7 @@ class Frame:
     cas: int = 0
 
     def encode(self) -> bytes:
-        """The bytes of the frame."""
+        """Return the bytes of the frame."""
         body = self.extras + self.key + self.value
         head = HEADER.pack(
             self.magic,

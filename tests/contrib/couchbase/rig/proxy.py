@@ -1,7 +1,7 @@
 """A proxy in front of a key-value server that goes wrong on demand: what, for which requests, how many times.
 
-It reads whole frames, so a fault hits exactly the request that it was made for. The faults differ in one thing that
-matters more than how they look: whether the server has executed the request.
+It reads whole frames, so a fault hits exactly the request that it was made for. The faults differ in
+whether the server has executed the request.
 
 ==================  ==========================================  ===================
 fault               what the client sees                        executed
@@ -49,7 +49,7 @@ class Fault:
     times: int = 1
 
     def hits(self, frame: Frame) -> bool:
-        """Whether it is about a request, and has not been used up."""
+        """Return True if the fault applies to a request and has not been used up."""
         return self.times > 0 and self.opcode in {None, frame.opcode} and self.key in {None, frame.key}
 
 
@@ -80,7 +80,7 @@ class FaultProxy:
 
     @property
     def endpoint(self) -> str:
-        """Where it listens, as ``host:port``."""
+        """Return the address as ``host:port``."""
         assert self._server
         host, port = self._server.sockets[0].getsockname()
         return f"{host}:{port}"
@@ -124,7 +124,7 @@ class FaultProxy:
     async def _pass_on(
         self, frame: Frame, client: asyncio.StreamWriter, reader: asyncio.StreamReader, server: asyncio.StreamWriter
     ) -> bool:
-        """One request; whether the connection stays open."""
+        """Pass on one request; return True if the connection stays open."""
         self.seen.append(frame)
         fault = next((fault for fault in self.faults if fault.hits(frame)), None)
         if fault is not None:

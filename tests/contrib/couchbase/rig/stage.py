@@ -43,7 +43,7 @@ class Ended:
 
     @property
     def verdict_reason(self) -> str | None:
-        """The reason of the refusal that it ended with."""
+        """Return the reason of the refusal that ended it."""
         assert isinstance(self.error, KvError)
         return self.error.verdict.reason
 
@@ -94,7 +94,7 @@ class Stage:
         return ended
 
     async def counter(self) -> int:
-        """The counter as the server has it, asked without the proxy."""
+        """Return the counter on the server, read without the proxy."""
         reader, writer = await asyncio.open_connection(self.server.host, self.server.port)
         try:
             writer.write(Frame(REQUEST, Opcode.GET, self.key).encode())
