@@ -263,9 +263,8 @@ def sweep(
     the leases, once, in the rows of the workers. Each sweep counts for at most `every`, so a dead worker is detected
     in the end.
 
-    Each row is guarded by the lease id that was read, so one bad row stops no other. A job with an unreadable
-    policy is set aside for a worker that can read it or for an operator, because the policy decides whether the task may
-    run again.
+    Each row is guarded by the lease id that was read, so one bad row stops no other. A job with an unreadable policy is
+    set aside for a worker that can read it or for an operator: the policy decides whether the task may run again.
 
     Args:
         budget: the largest number of leases in one pass.

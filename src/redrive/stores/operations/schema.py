@@ -1,7 +1,7 @@
 """The schema version of a database, and whether this version of redrive can work with it. PURE.
 
-The table ``redrive_meta`` has the version of the schema, and under ``compatible`` the oldest version of redrive that can
-still work with it. A migration of the phase ``pre`` leaves that value as it is: old and new workers run side by side
+The table ``redrive_meta`` has the version of the schema, and under ``compatible`` the oldest version of redrive that
+can still work with it. A migration of the phase ``pre`` leaves that value as it is: old and new workers run together
 during a rolling deployment. A migration of the phase ``post`` raises it to its own number.
 """
 
