@@ -85,6 +85,13 @@ print(*sorted(set(sys.modules) - before))
     }
 
 
+def test_a_worker_loads_no_orchestrator():
+    """Neither the app nor the worker imports the package of RFC 0049."""
+    code = "import sys, redrive; redrive.App; import redrive.runtime.worker; print(*sys.modules)"
+
+    assert [] == [name for name in python(code).split() if name.startswith("redrive.orchestrator")]
+
+
 def test_the_seam_gives_the_runner():
     """Seams between policies and calls find their provider."""
     assert RUNNER is in_process()
