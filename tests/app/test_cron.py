@@ -230,7 +230,7 @@ def test_each_occurrence_makes_one_job(app: App, clock: VirtualClock):
 def test_a_drain_of_crons_is_bounded(app: App):
     """They never end, so that whoever drains says for how long."""
     app.cron(HOURLY)(nothing)
-    with pytest.raises(ConfigurationError, match="would never end: bound it with within="):
+    with pytest.raises(ConfigurationError, match="would never end: limit it by within="):
         drain(app)
 
 

@@ -421,7 +421,7 @@ def test_who_is_told_must_be_there(app: App):
 @pytest.mark.usefixtures("table")
 def test_a_drain_of_planned_refreshes_is_bounded(app: App):
     """They would go on for ever; those that only people start would not."""
-    with pytest.raises(ConfigurationError, match="would never end: bound it with within="):
+    with pytest.raises(ConfigurationError, match="would never end: limit it by within="):
         drain(app)
 
 

@@ -288,7 +288,7 @@ def test_an_unexpected_error_is_an_escaped_traceback(hostile: ModuleType, redriv
     def defect(*_: object, **__: object) -> None:
         raise KeyError(EVIL) from OSError(EVIL)
 
-    monkeypatch.setattr(hostile.app, "jobs", defect)
+    monkeypatch.setattr(hostile.app.jobs, "select", defect)
     said = redrive("jobs", "list", "hostile:app")
 
     assert (1, "") == (said.status, said.out)

@@ -179,7 +179,7 @@ async def _run_one(app: App) -> None:
 def test_a_waiting_job_is_hastened(ran: App):
     """It is due now."""
     assert "job 4 is due now\n" == invoke("retry", "shop:app", "4")
-    assert 1 == ran.stats().due
+    assert 1 == ran.jobs.stats().due
 
 
 def test_a_job_is_cancelled_once(ran: App):
@@ -195,10 +195,10 @@ def test_a_job_is_cancelled_once(ran: App):
 def test_dead_jobs_are_redriven_by_id_or_by_filter(ran: App, choice):
     """A dry run changes nothing and says what the real one will do."""
     dry = invoke("redrive", "shop:app", *choice, "--dry-run")
-    before = ran.stats().dead
+    before = ran.jobs.stats().dead
     done = invoke("redrive", "shop:app", *choice)
 
-    assert ("1 job would be redriven\n", 1, "1 job is redriven\n", 0) == (dry, before, done, ran.stats().dead)
+    assert ("1 job would be redriven\n", 1, "1 job is redriven\n", 0) == (dry, before, done, ran.jobs.stats().dead)
 
 
 def test_redriving_says_how_many(ran: App):

@@ -190,7 +190,7 @@ def test_signals_mean_what_they_mean_to_a_worker(app: App):
 
 def test_a_job_that_never_ends_is_an_error(app: App, monkeypatch: pytest.MonkeyPatch):
     """After very many attempts drain raises an error that names the parameter that bounds it."""
-    monkeypatch.setattr(importlib.import_module("redrive.testing.drain"), "ENDLESS", 20)
+    monkeypatch.setattr(importlib.import_module("redrive.testing.drain"), "MAX_ATTEMPTS", 20)
 
     @app.task
     def send() -> None:
@@ -198,9 +198,7 @@ def test_a_job_that_never_ends_is_an_error(app: App, monkeypatch: pytest.MonkeyP
         raise Snooze("1s")
 
     send.enqueue()
-    with pytest.raises(
-        ConfigurationError, match="stopped after 20 attempts: some job never ends; bound it with within="
-    ):
+    with pytest.raises(ConfigurationError, match="stopped after 20 attempts: some job never ends; limit it by within="):
         drain(app)
     assert () == app.workers.select()
 

@@ -1,4 +1,4 @@
-"""What FastAPI has beyond Starlette: dependencies. The rest is `redrive.contrib.starlette`, and can be had from here.
+"""Dependencies for FastAPI. The other names are those of `redrive.contrib.starlette`.
 
 ::
 
@@ -21,4 +21,4 @@ from redrive.contrib.starlette import RequestTimeout, jobs_of, lifespan, refusal
 __all__ = ["Jobs", "RequestTimeout", "jobs_of", "lifespan", "refusals", "serving"]
 
 Jobs = Annotated[App, Depends(jobs_of)]
-"""Annotates a parameter that gets the App; tests replace it by ``app.dependency_overrides[jobs_of]``."""
+"""The annotation of a parameter that receives the App; tests replace it by ``app.dependency_overrides[jobs_of]``."""

@@ -1,24 +1,19 @@
-"""Durable jobs in a Starlette application, or a FastAPI one: opened with it, at hand in it, run beside it.
+"""Durable jobs in Starlette and FastAPI applications: a lifespan, access to the App, and an embedded worker.
 
 ::
 
     jobs = redrive.App("sqlite:///shop.db")
     app = Starlette(routes, lifespan=lifespan(jobs, worker=True), exception_handlers=refusals())
 
-**At the start** the database is opened and brought to the present schema, so that no request does it, and a program
-that cannot reach it does not start. **In a request** the App is found by `jobs_of`; a ``BackgroundTask`` that must not
-be lost becomes ``task.enqueue(...)``: it is stored when that returns, and runs in whichever worker is there, also
-after this process has been killed. **At the end** an embedded worker takes nothing new, the running handlers may
-finish for a while, and then they are interrupted: their jobs are given back, due at once, with nothing spent.
+At startup the database is opened and migrated, so that no request does it, and an application that cannot reach it does
+not start. In a request, `jobs_of` returns the App. At shutdown an embedded worker claims no more jobs, and interrupts
+handlers that do not finish in time; their jobs are released, due at once, and the attempt does not count.
 
-An embedded worker shares the event loop with the requests, and as many workers run as there are server processes. That
-is right for small programs; else start ``redrive worker`` beside the server and leave ``worker=False``.
+An embedded worker shares the event loop with the requests, and each server process has one. That is suitable for small
+programs; otherwise start ``redrive worker`` beside the server and leave ``worker=False``.
 
-**What is not there for the moment** is said as HTTP says it (`refusals`): an open breaker, an overloaded target, a
-database that is away become ``503`` with ``Retry-After``, since nothing was done and a later request may succeed.
-
-**How long the caller waits** (`RequestTimeout`) is the deadline of the request: nobody retries for a caller who has
-gone.
+`refusals` makes ``503`` with ``Retry-After`` from errors that a later request may not meet: an open breaker, an
+overloaded target, a database that cannot be reached. `RequestTimeout` sets the deadline of a request from its header.
 """
 
 from __future__ import annotations
@@ -49,10 +44,10 @@ __all__ = ["RequestTimeout", "jobs_of", "lifespan", "refusals", "serving"]
 log = logger("redrive.worker")
 
 STATE = "redrive"
-"""What the App is called in the state of the lifespan, and so in ``request.state``."""
+"""The name of the App in the state of the lifespan, and so in ``request.state``."""
 
-MOMENT = timedelta(seconds=1)
-"""When to come back where nobody knows it."""
+DEFAULT_RETRY_AFTER = timedelta(seconds=1)
+"""The ``Retry-After`` of errors that have none."""
 
 Span = timedelta | float | str
 
@@ -66,21 +61,21 @@ async def serving(
     queues: Sequence[str] | None = None,
     shutdown_timeout: Span = "10s",
 ) -> AsyncGenerator[App, None]:
-    """Have an App open inside of an ``async with`` block; for a lifespan of your own.
+    """Open an App for an ``async with`` block, in a lifespan of your own.
 
     Args:
         app: the App.
-        worker: run its jobs in this process as well?
-        concurrency: attempts at once, of that worker.
-        queues: which queues it serves; None means all.
-        shutdown_timeout: how long running handlers may take to finish when the block ends: a ``timedelta``, seconds,
-            or text. Servers are killed by their supervisors when they take too long; stay below that.
+        worker: True to run its jobs in this process.
+        concurrency: attempts at once of that worker.
+        queues: the queues that it serves; None means all.
+        shutdown_timeout: the time that running handlers have to finish when the block ends: a ``timedelta``, seconds,
+            or text. Make it shorter than the time after which the supervisor kills the server.
 
     Yields:
         The App.
 
     Raises:
-        ConfigurationError: the app is not whole.
+        ConfigurationError: a task is not complete.
         StoreError: the database cannot be opened.
     """
     patience = parse_duration(shutdown_timeout)
@@ -97,9 +92,9 @@ async def serving(
 
 @asynccontextmanager
 async def _working(worker: Worker) -> AsyncIterator[None]:
-    """Run a worker beside the block, and let it finish at its end."""
+    """Run a worker during the block, and stop it at its end."""
     running = asyncio.create_task(worker.run(), name="redrive-worker")
-    running.add_done_callback(_tell)
+    running.add_done_callback(_log_error)
     try:
         yield
     finally:
@@ -107,8 +102,8 @@ async def _working(worker: Worker) -> AsyncIterator[None]:
         await asyncio.wait([running])
 
 
-def _tell(running: asyncio.Task[None]) -> None:
-    """A worker that ends by an error is missed by nobody until jobs pile up: it is said aloud, once."""
+def _log_error(running: asyncio.Task[None]) -> None:
+    # Without this line, an embedded worker that ended by an error is noticed only when jobs accumulate.
     if not running.cancelled() and (error := running.exception()) is not None:
         log.critical("the embedded worker has ended; jobs are stored, but not run here%s", Block(trace(error)))
 
@@ -121,22 +116,11 @@ def lifespan(
     queues: Sequence[str] | None = None,
     shutdown_timeout: Span = "10s",
 ) -> Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any]]]:
-    """Make the ``lifespan=`` of an application; see `serving` for the arguments.
-
-    Args:
-        app: the App.
-        worker: run its jobs in this process as well?
-        concurrency: attempts at once.
-        queues: which queues.
-        shutdown_timeout: how long running handlers may take to finish.
-
-    Returns:
-        What ``Starlette(lifespan=...)`` and ``FastAPI(lifespan=...)`` take.
-    """
+    """Return the ``lifespan=`` of a Starlette or FastAPI application; see `serving` for the arguments."""
 
     @asynccontextmanager
     async def context(_: Any) -> AsyncIterator[Mapping[str, Any]]:  # noqa: ANN401 - of Starlette or FastAPI
-        """Have the App open while the application serves."""
+        """Open the App while the application serves."""
         async with serving(
             app, worker=worker, concurrency=concurrency, queues=queues, shutdown_timeout=shutdown_timeout
         ):
@@ -146,13 +130,7 @@ def lifespan(
 
 
 def jobs_of(connection: HTTPConnection) -> App:
-    """The App of the application that serves this request or WebSocket.
-
-    Args:
-        connection: the request.
-
-    Returns:
-        The App.
+    """Return the App of the application that serves a request or WebSocket.
 
     Raises:
         ConfigurationError: the application has no `lifespan` of this module.
@@ -171,19 +149,19 @@ def jobs_of(connection: HTTPConnection) -> App:
 
 
 def refusals() -> dict[Any, Callable[[Request, Exception], Response]]:
-    """Make the ``exception_handlers=`` of an application: what is not there for the moment becomes ``503``.
+    """Return the ``exception_handlers=`` of an application that turn temporary errors into ``503``.
 
-    Returns:
-        The handler for each of `CircuitOpen`, `Overloaded`, `TooManyInRetry`, `StoreBusy`, `StoreUnreachable`.
+    The errors are `CircuitOpen`, `Overloaded`, `TooManyInRetry`, `StoreBusy` and `StoreUnreachable`.
     """
     return dict.fromkeys((CircuitOpen, Overloaded, TooManyInRetry, StoreBusy, StoreUnreachable), _refuse)
 
 
 def _refuse(_: Request, error: Exception) -> Response:
-    """Answer ``503``. The error itself is for the log: it names what stands behind this server."""
+    # The text of the error goes to the log only, because it names the services behind this server.
     logger("redrive.http").warning("refused: %s", error)
-    wait = getattr(error, "retry_after", None) or MOMENT
-    seconds = max(1, math.ceil(wait.total_seconds()))  # whole ones, and never early (law 9)
+    wait = getattr(error, "retry_after", None) or DEFAULT_RETRY_AFTER
+    # Rounded up, because a client must not come back before the time.
+    seconds = max(1, math.ceil(wait.total_seconds()))
     answer = {"detail": "temporarily unavailable, try again later"}
     return JSONResponse(answer, status_code=503, headers={"Retry-After": str(seconds)})
 
@@ -192,17 +170,17 @@ def _refuse(_: Request, error: Exception) -> Response:
 
 
 class RequestTimeout:
-    """Middleware: the time that the caller still waits is the deadline of its request.
+    """Middleware that sets the deadline of a request from the time that the caller waits.
 
-    The caller says it in a header, in seconds: ``Request-Timeout: 2.5``. Inside of the request `redrive.deadline` tells
-    it to adapters, which set the timeouts of their calls by it. When it has passed, the route is cancelled wherever it
-    waits, in a retry for example, and the answer is ``504``. A route that is ``def`` runs in a thread, which nobody can
-    cancel; it runs to its end. A header that cannot be read is as good as none.
+    The caller sends the time in seconds: ``Request-Timeout: 2.5``. Inside the request `redrive.deadline` returns the
+    deadline, from which adapters set the timeouts of their calls. When it has passed, the route is cancelled, during a
+    retry for example, and the response is ``504``. A ``def`` route runs in a thread, which cannot be cancelled, and
+    continues to its end. A header that cannot be read is ignored.
 
     Args:
-        app: what it stands before.
+        app: the application.
         header: name of the header.
-        longest: what a caller may ask for at most, and what holds for those who say nothing; None for no bound.
+        longest: the upper bound, also for requests without the header; None for no bound.
     """
 
     def __init__(self, app: ASGIApp, *, header: str = "Request-Timeout", longest: Span | None = None) -> None:
@@ -211,7 +189,7 @@ class RequestTimeout:
         self._longest = None if longest is None else parse_duration(longest).total_seconds()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request, under the deadline that it brings."""
+        """Serve a request under its deadline."""
         seconds = self._seconds(scope) if scope["type"] == "http" else None
         if seconds is None:
             await self._app(scope, receive, send)
@@ -219,28 +197,29 @@ class RequestTimeout:
         started = False
 
         async def noting(message: Message) -> None:
-            """Note that the answer has begun."""
+            """Record that the response has begun."""
             nonlocal started
             started = True
             await send(message)
 
         ends = SystemClock.monotonic() + seconds
-        # One attempt: it retries nothing, it only says until when.
+        # One attempt: the policy only sets the deadline.
         policy = Policy(on=(), on_result=_never, attempts=1, deadline=seconds)
         try:
             await policy.acall(self._app, scope, receive, noting)
         except TimeoutError:
-            if started or SystemClock.monotonic() < ends:  # something further in has run out of time
+            if started or SystemClock.monotonic() < ends:
+                # The timeout is of another call inside the route.
                 raise
             await JSONResponse({"detail": "the time of the request is over"}, status_code=504)(scope, receive, send)
 
     def _seconds(self, scope: Scope) -> float | None:
-        said = math.nan
+        seconds = math.nan
         with contextlib.suppress(ValueError):
-            said = float(Headers(scope=scope).get(self._header, ""))
-        if not (math.isfinite(said) and said > 0):
+            seconds = float(Headers(scope=scope).get(self._header, ""))
+        if not (math.isfinite(seconds) and seconds > 0):
             return self._longest
-        return said if self._longest is None else min(said, self._longest)
+        return seconds if self._longest is None else min(seconds, self._longest)
 
 
 def _never(_: object) -> bool:

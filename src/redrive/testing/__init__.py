@@ -1,16 +1,12 @@
-"""The test kit: for redrive's own tests and for those of its users.
+"""The test kit for applications, in which a day of retries takes milliseconds.
 
-Answers: how does a day of retries pass in milliseconds? May import: `redrive.runtime` and below. Must never: be
-imported by another layer, or imitate the engine instead of running it.
+* `VirtualClock` advances instead of sleeping;
+* `drain` runs the jobs of an app until none is left, and advances the clock from one due time to the next;
+* `retries` makes retried calls of this process not wait, and limits their attempts;
+* `using` gives retried calls another clock, or other random numbers.
 
-* `VirtualClock` jumps instead of sleeping;
-* `drain` runs every job of an app that is due, jumping the clock from one due time to the next, until nothing is left
-  to do: a day of retries takes milliseconds.
-
-* `retries` makes the retried calls of this process fit for tests: no waiting, and as many attempts as you say;
-* `using` gives retried calls another clock, or loaded dice.
-
-The engine is the real one, on a real database; give the app ``memory://`` and a clock::
+May import: `redrive.runtime` and below. Must never: be imported by another layer, or imitate the engine. The engine and
+the database are the real ones::
 
     clock = VirtualClock()
     app = App("memory://", clock=clock)

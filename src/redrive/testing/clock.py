@@ -1,4 +1,4 @@
-"""A clock that jumps instead of sleeping (the habit of trio's ``MockClock``)."""
+"""A clock for tests that advances instead of sleeping."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from datetime import UTC, datetime, timedelta
 from redrive.clock import in_trio
 from redrive.policy import parse_duration
 
-__all__ = ["VirtualClock"]
-
 
 class VirtualClock:
-    """Time that passes only when told to, or when somebody sleeps.
+    """A clock that advances only by `advance`, or by its own `sleep`.
 
     Args:
         start: the first instant, aware; by default the first of January 2026.
@@ -30,21 +28,18 @@ class VirtualClock:
         self._now = self._start
 
     def now(self) -> datetime:
-        """The present instant, aware, in UTC."""
+        """Return the present instant, aware, in UTC."""
         return self._now
 
     def monotonic(self) -> float:
-        """Seconds since the start."""
+        """Return the seconds since the start."""
         return (self._now - self._start).total_seconds()
 
     def advance(self, by: timedelta | float | str) -> datetime:
-        """Let time pass.
+        """Advance the clock, and return the new instant.
 
         Args:
-            by: how much: a ``timedelta``, seconds, or text such as ``"5m"``; never negative.
-
-        Returns:
-            The instant after it.
+            by: a ``timedelta``, seconds, or text such as ``"5m"``; never negative.
 
         Raises:
             PolicyError: the span cannot be read or is negative.
@@ -53,11 +48,11 @@ class VirtualClock:
         return self._now
 
     def sleep(self, seconds: float) -> None:
-        """Jump over this many seconds."""
+        """Advance by this many seconds."""
         self.advance(max(0.0, seconds))
 
     async def asleep(self, seconds: float) -> None:
-        """Jump over this many seconds, letting other tasks run first; under asyncio or trio."""
+        """Advance by this many seconds after other tasks have run; under asyncio or trio."""
         if in_trio():
             await sys.modules["trio"].lowlevel.checkpoint()
         else:

@@ -1,15 +1,10 @@
-"""Drain mode: run all jobs of an app, here and now, with time that jumps.
+"""Run all jobs of an app in the calling thread, with virtual time.
 
-Crons are fired and refreshes started as their times come; since most of them never end, such a drain is bounded by
-``within``.
+Claims, leases, decisions and transactions are those of a worker, on the app's own store. When no job is due, the app's
+`VirtualClock` advances to the next due time. Jobs run one at a time, in the order in which a worker would claim them.
 
-It is the real engine: the same claims, leases, decisions and transactions as in a worker, on the app's own store. Only
-the waiting is left out: when nothing is due, the app's `VirtualClock` jumps to the next due time.
-
-A job that waits for an answer from outside stays where it is: the drain ends without it, so that a test can give the
-answer and drain again. Where a test lets the clock pass the end of the wait instead, the next drain ends it.
-
-Jobs run one at a time, in the order in which a worker would claim them; ``def`` handlers run in the calling thread.
+Jobs that wait for `App.complete` or `App.fail` keep waiting: a test can call these and drain again. If the clock has
+passed the end of the wait, the drain ends it. Crons and refreshes occur too.
 """
 
 from __future__ import annotations
@@ -37,22 +32,20 @@ from redrive.stores.operations.leases import Ending
 from redrive.stores.operations.limited_queues import QueueScan
 from redrive.testing.clock import VirtualClock
 
-__all__ = ["Drained", "adrain", "drain"]
+MAX_ATTEMPTS = 100_000
 
-ENDLESS = 100_000
-
-FOR_EVER = timedelta(days=36500)
-"""The lease of the drain: it does not beat, and time jumps."""
+LEASE_FOR = timedelta(days=36500)
+"""A lease without heartbeats that outlives all virtual time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """What a drain did.
+    """The result of a drain.
 
     Attributes:
-        attempts: how many attempts it ran.
-        took: how much virtual time passed.
-        next_due_at: when the next job is due, if the drain stopped before it.
+        attempts: the number of attempts that it ran.
+        took: the virtual time that passed.
+        next_due_at: the due time of the next job, if the drain stopped before it.
     """
 
     attempts: int
@@ -63,15 +56,13 @@ class Drained:
 def drain(
     app: App, *, within: timedelta | float | str | None = None, sample: Callable[[], float] = rng.sample
 ) -> Drained:
-    """Run every job until nothing is left to do.
+    """Run all jobs until none is left.
 
     Args:
-        app: made with ``clock=VirtualClock()``.
-        within: stop before the clock would pass this much time; without it, go on to the end.
-        sample: where jitter takes its random numbers from; a constant makes delays exact.
-
-    Returns:
-        What was done.
+        app: an App with ``clock=VirtualClock()``.
+        within: the largest virtual time to pass; without it, go on to the end. Crons and planned refreshes need it,
+            because they have no end.
+        sample: returns the random numbers from [0, 1) for jitter; a constant makes delays exact.
 
     Raises:
         ConfigurationError: the app has no virtual clock, or its jobs never end.
@@ -82,14 +73,14 @@ def drain(
 async def adrain(
     app: App, *, within: timedelta | float | str | None = None, sample: Callable[[], float] = rng.sample
 ) -> Drained:
-    """Run every job until nothing is left to do; see `drain`."""
+    """Run all jobs until none is left; see `drain`."""
     clock = app.clock
     if not isinstance(clock, VirtualClock):
-        message = "drain() jumps through time: make the app with App(..., clock=VirtualClock())"
+        message = "drain() needs virtual time: make the app with App(..., clock=VirtualClock())"
         raise ConfigurationError(message)
     app.check()
     if within is None and _recurs(app):
-        message = "drain() of an app with crons or planned refreshes would never end: bound it with within="
+        message = "drain() of an app with crons or planned refreshes would never end: limit it by within="
         raise ConfigurationError(message)
     await declare(app)
     began = clock.now()
@@ -97,18 +88,18 @@ async def adrain(
     if app.queues.declared:
         await app.store.arun(queues.declare(app.queues.declared, now=clock.now()))
     worker = await app.store.arun(
-        workers.register("drain", concurrency=1, lease_for=FOR_EVER, tasks=app.served(), now=clock.now())
+        workers.register("drain", concurrency=1, lease_for=LEASE_FOR, tasks=app.served(), now=clock.now())
     )
     attempts = 0
     scans: list[QueueScan] = []
     try:
-        while attempts < ENDLESS:
+        while attempts < MAX_ATTEMPTS:
             ran, rest = await _step(app, clock, worker, sample, scans)
             attempts += ran
             if rest is None or (horizon is not None and clock.now() + rest > horizon):
                 return Drained(attempts, clock.now() - began, None if rest is None else clock.now() + rest)
             clock.advance(rest)
-        message = f"drain() stopped after {ENDLESS} attempts: some job never ends; bound it with within="
+        message = f"drain() stopped after {MAX_ATTEMPTS} attempts: some job never ends; limit it by within="
         raise ConfigurationError(message)
     finally:
         await app.store.arun(workers.leave(worker, now=clock.now()))
@@ -117,9 +108,9 @@ async def adrain(
 async def _step(
     app: App, clock: VirtualClock, worker: int, sample: Callable[[], float], scans: list[QueueScan]
 ) -> tuple[int, timedelta | None]:
-    """Run one due job, if there is one; answer how many ran, and how long to wait for the next (None: for ever)."""
+    """Run a due job, if there is one; return the number of jobs, and the time until the next one if there is one."""
     claimed = await app.store.arun(
-        leases.claim(worker, 1, lease_for=FOR_EVER, tasks=app.served(), scans=scans, now=clock.now())
+        leases.claim(worker, 1, lease_for=LEASE_FOR, tasks=app.served(), scans=scans, now=clock.now())
     )
     scans[:] = claimed.scans
     for claim in claimed.claims:
@@ -136,7 +127,8 @@ async def _step(
         return 0, timedelta(0)
     made = await turn(app, sample)
     if made.rest_for is not None and made.rest_for <= timedelta(0) and not made.done:
-        made = await turn(app, sample)  # somebody has started it before: now the next one counts
+        # Another process has started this occurrence; take the time of the next one.
+        made = await turn(app, sample)
     if made.done:
         return 0, timedelta(0)
     rests = [each for each in (claimed.rest_for, made.rest_for) if each is not None and each > timedelta(0)]
@@ -144,7 +136,7 @@ async def _step(
 
 
 async def _attempt(app: App, claim: Claim) -> tuple[Outcome, str | None]:
-    """Run an attempt in a task of its own, so that a handler that cancels its task does not end the drain."""
+    """Run an attempt in a task of its own: a handler that cancels its task must not end the drain."""
     drain = asyncio.current_task()
     executor = Executor(app, None, cut_off=lambda _: drain is not None and drain.cancelling() > 0)
 

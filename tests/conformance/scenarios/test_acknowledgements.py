@@ -106,7 +106,7 @@ def test_an_answer_is_said_again(app, monkeypatch, landed):
 
     job = ask.enqueue()
     drain(app)
-    monkeypatch.setattr(app.store, "run", Breaking("answer", landed=landed).sync(app.store.run))
+    monkeypatch.setattr(app.store, "run", Breaking("complete", landed=landed).sync(app.store.run))
     with pytest.raises(StoreBusy):
         app.complete(tokens[0], "yes")
 

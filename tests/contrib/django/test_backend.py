@@ -113,7 +113,7 @@ def test_a_database_that_is_away_is_no_failure_of_the_task(monkeypatch):
 
     new = tasks.add.enqueue(1, 2)
     monkeypatch.setattr(running.jobs, "material", material)
-    monkeypatch.setattr(running, "AWHILE", "1ms")
+    monkeypatch.setattr(running, "RETRY_AFTER", "1ms")
     work(task_backends["default"].app)
     new.refresh()
 

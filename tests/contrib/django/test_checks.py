@@ -204,7 +204,7 @@ def test_a_database_that_cannot_have_jobs_is_refused(database):
     """Other databases of Django need a store of their own, and the message says how."""
     database(ENGINE="django.db.backends.dummy", NAME="shop")
 
-    with pytest.raises(ConfigurationError, match="cannot have the jobs: say which database can, by 'store'"):
+    with pytest.raises(ConfigurationError, match="cannot store jobs: name another database by 'store'"):
         read("default", {"database": "other"})
 
 

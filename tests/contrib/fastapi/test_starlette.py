@@ -130,7 +130,7 @@ def test_a_worker_that_fails_is_told_of(jobs, monkeypatch, caplog):
 
     async def use():
         async with serving(jobs, worker=True):
-            await asyncio.to_thread(jobs.stats)
+            await asyncio.to_thread(jobs.jobs.stats)
 
     asyncio.run(use())
 

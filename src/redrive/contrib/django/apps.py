@@ -1,4 +1,4 @@
-"""What Django meets when ``redrive.contrib.django`` is in INSTALLED_APPS."""
+"""The application configuration for INSTALLED_APPS."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from django.core import checks as djangos
 from django.db.models.signals import post_migrate
 from django.utils.module_loading import autodiscover_modules
 
-__all__ = ["RedriveConfig"]
-
 
 class RedriveConfig(AppConfig):  # type: ignore[misc] # Django has no type information
-    """Imports the ``tasks`` modules of all apps, makes redrive's tables by ``migrate``, and checks the settings."""
+    """The configuration that imports ``tasks`` modules, migrates redrive's tables, and checks the settings."""
 
     name = "redrive.contrib.django"
     label = "redrive"
     verbose_name = "redrive"
 
     def ready(self) -> None:
-        """Do what can be done without the database."""
+        """Register the checks and the migration, and import the ``tasks`` modules of all apps."""
         djangos.register(_check)
         post_migrate.connect(_migrate, sender=self)
         autodiscover_modules("tasks")
@@ -29,14 +27,12 @@ class RedriveConfig(AppConfig):  # type: ignore[misc] # Django has no type infor
 def _check(**_: Any) -> list[Any]:  # noqa: ANN401 - Django's
     from redrive.contrib.django.checks import problems
 
-    return [said for backend in _backends() for said in problems(backend)]
+    return [problem for backend in _backends() for problem in problems(backend)]
 
 
 def _migrate(using: str, **_: Any) -> None:  # noqa: ANN401 - Django's
-    """Make or bring up to date what redrive has in this database; by ``migrate``, so that it never happens elsewhere.
-
-    Were it left to the first use, that could be inside of a transaction, and would wait for a lock that this holds.
-    """
+    """Create or migrate the tables of redrive in this database."""
+    # The first use would do it too, but may be inside a transaction, and would then wait for a lock of that.
     for backend in _backends():
         if backend.app.options.database == using:
             backend.app.open()

@@ -1,4 +1,4 @@
-"""The backend for ``django.tasks``: Django's side of the border."""
+"""The backend for ``django.tasks``."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from django.db import connections
 from django.utils import timezone
 
 from redrive.contrib.django import checks, compat, results
-from redrive.contrib.django.app import DjangoApp, define, find_task, home
+from redrive.contrib.django.app import DjangoApp, app_of, find_task, record_task
 from redrive.engine.lifecycle import State
 from redrive.errors import JobNotFound
 from redrive.stores.operations import jobs
 from redrive.stores.operations.clock import instant
 from redrive.stores.query import Steps, reads
-
-__all__ = ["RedriveBackend"]
 
 
 class RedriveBackend(compat.BaseTaskBackend):  # type: ignore[misc] # Django has no type information
@@ -37,38 +35,24 @@ class RedriveBackend(compat.BaseTaskBackend):  # type: ignore[misc] # Django has
 
     @property
     def app(self) -> DjangoApp:
-        """The redrive App behind it.
-
-        Raises:
-            ConfigurationError: the options do not lead to a store.
-        """
-        return home(self.alias, self.options)
+        """The redrive App of this backend."""
+        return app_of(self.alias, self.options)
 
     def validate_task(self, task: Any) -> None:  # noqa: ANN401 - Django's Task
-        """See that Django may make this task, and note that it is there.
-
-        Args:
-            task: Django's.
-        """
+        """Check a task as Django does, and record it."""
         super().validate_task(task)
-        define(self.alias, task)
+        record_task(self.alias, task)
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401 - Django's, and the user's
-        """Make a durable job of a call.
+        """Enqueue a job and return its ``TaskResult``.
 
-        Args:
-            task: Django's.
-            args: by position.
-            kwargs: by name.
-
-        Returns:
-            A ``TaskResult``. It is stored when this returns, or, inside of a transaction, when that commits.
+        The job is stored when this returns, or, inside a transaction, when that commits.
 
         Raises:
             TypeError: an argument cannot be written as JSON.
             PayloadError: likewise.
-            OutcomeUnknown: the answer to the commit was lost; the job may be there.
-            StoreError: the database refused, or is away; nothing was enqueued.
+            OutcomeUnknown: the answer to the commit was lost; the job may exist.
+            StoreError: the database refused, or cannot be reached; nothing was enqueued.
         """
         self.validate_task(task)
         new = self._new(task, args, kwargs)
@@ -82,16 +66,10 @@ class RedriveBackend(compat.BaseTaskBackend):  # type: ignore[misc] # Django has
         return new
 
     def get_result(self, result_id: str) -> Any:  # noqa: ANN401 - Django's TaskResult
-        """Look a job up.
-
-        Args:
-            result_id: the number of the job.
-
-        Returns:
-            A ``TaskResult``.
+        """Return the ``TaskResult`` of a job by its id.
 
         Raises:
-            TaskResultDoesNotExist: there is no such job, or it is of no task of Django's.
+            TaskResultDoesNotExist: there is no such job, or its task is not one of Django's.
             StoreError: the database refused.
         """
         app, using = self.app, self._using()
@@ -103,22 +81,23 @@ class RedriveBackend(compat.BaseTaskBackend):  # type: ignore[misc] # Django has
         task = find_task(job.task)
         if task is None:
             raise compat.TaskResultDoesNotExist(result_id)
-        queue = job.queue if not self.queues or job.queue in self.queues else None  # an operator may have moved it
+        # An operator may have moved the job to a queue that Django does not know.
+        queue = job.queue if not self.queues or job.queue in self.queues else None
         found = results.result(task.using(priority=-job.priority, queue_name=queue), self.alias, material)
         if job.state is not State.SUCCEEDED:
             return found
         return results.with_value(found, app.read_result(job.task, app.store.run(jobs.result(job.id), using=using)))
 
     def check(self, **_: Any) -> Iterable[Any]:  # noqa: ANN401 - Django's
-        """Say what is wrong in the settings; see `redrive.contrib.django.checks`."""
-        return checks.alone(self)
+        """Return the problems of the settings; see `redrive.contrib.django.checks`."""
+        return checks.backend_problems(self)
 
     def _new(self, task: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401 - Django's, and the user's
         return compat.TaskResult(
             task=task,
             id="",
             status=compat.TaskResultStatus.READY,
-            enqueued_at=results.at(timezone.now()),
+            enqueued_at=results.local_time(timezone.now()),
             started_at=None,
             finished_at=None,
             last_attempted_at=None,
@@ -130,7 +109,7 @@ class RedriveBackend(compat.BaseTaskBackend):  # type: ignore[misc] # Django has
         )
 
     def _using(self) -> Any:  # noqa: ANN401 - a connection of sqlite3 or psycopg
-        """The connection whose transaction is open, if it is to the database that has the jobs."""
+        """Return the connection with an open transaction, if it is to the database of the jobs."""
         app = self.app
         if app.options.database is None or app.url == "memory://":
             return None
@@ -145,7 +124,7 @@ class RedriveBackend(compat.BaseTaskBackend):  # type: ignore[misc] # Django has
         if run_after is None:
             return timedelta(0)
         due_at = timezone.make_aware(run_after) if timezone.is_naive(run_after) else run_after
-        # Counted from the database's now, since that is where it will be counted to (law 8).
+        # The delay counts from the database's clock, because that clock also decides when the job is due.
         now: datetime = self.app.store.run(_now(self.app.now()), using=using)
         delay: timedelta = due_at - now
         return max(delay, timedelta(0))

@@ -1,15 +1,15 @@
-"""What ``manage.py check`` says of the settings.
+"""The checks of ``manage.py check``.
 
 ============  ======================================================================================================
-redrive.E001  the OPTIONS of a backend cannot be read, or do not lead to a store
-redrive.E002  ``policies`` names a task that is not there
+redrive.E001  the OPTIONS of a backend cannot be read, or do not name a store
+redrive.E002  ``policies`` names a task that does not exist
 redrive.E003  a task's policy cannot be read, or its catch task is missing or takes something else
-redrive.E004  the database is PostgreSQL, but Django reaches it by psycopg2
+redrive.E004  the database is PostgreSQL, but Django uses psycopg2
 redrive.W001  ``redrive.contrib.django`` is not in INSTALLED_APPS
-redrive.W002  the database is SQLite, and its transactions do not begin with the lock
+redrive.W002  the database is SQLite, and its transactions do not begin with the write lock
 ============  ======================================================================================================
 
-They are asked by our own app; where it is not installed, by Django's check of all backends, which then says W001 too.
+The app of redrive runs them; if it is not installed, Django's check of all backends does, and adds W001.
 """
 
 from __future__ import annotations
@@ -24,20 +24,11 @@ from django.db import connections
 from redrive.contrib.django.app import DjangoApp, find_task
 from redrive.errors import ConfigurationError
 
-__all__ = ["alone", "problems"]
-
 APP = "redrive.contrib.django"
 
 
-def alone(backend: Any) -> Iterable[CheckMessage]:  # noqa: ANN401 - a RedriveBackend
-    """Look at one backend, unless our app does so anyway.
-
-    Args:
-        backend: which.
-
-    Returns:
-        What is wrong.
-    """
+def backend_problems(backend: Any) -> Iterable[CheckMessage]:  # noqa: ANN401 - a RedriveBackend
+    """Return the problems of one backend, unless the app of redrive reports them."""
     if apps.is_installed(APP):
         return []
     hint = f"Without {APP!r} in INSTALLED_APPS, migrate makes no tables for jobs, and there is no `manage.py redrive`."
@@ -45,14 +36,7 @@ def alone(backend: Any) -> Iterable[CheckMessage]:  # noqa: ANN401 - a RedriveBa
 
 
 def problems(backend: Any) -> Iterator[CheckMessage]:  # noqa: ANN401 - a RedriveBackend
-    """Look at one backend.
-
-    Args:
-        backend: which.
-
-    Yields:
-        What is wrong.
-    """
+    """Yield the problems of one backend."""
     try:
         app: DjangoApp = backend.app
     except ConfigurationError as error:
@@ -85,7 +69,7 @@ def _database(app: DjangoApp) -> Iterator[CheckMessage]:
     mode = connection.settings_dict["OPTIONS"].get("transaction_mode")
     if connection.vendor == "sqlite" and str(mode).upper() not in {"IMMEDIATE", "EXCLUSIVE"}:
         hint = (
-            f"Say {where}['OPTIONS'] = {{'transaction_mode': 'IMMEDIATE'}}. A transaction that reads first and "
+            f"Set {where}['OPTIONS'] = {{'transaction_mode': 'IMMEDIATE'}}. A transaction that reads first and "
             "enqueues later fails at once with 'database is locked' if a worker has written in between."
         )
         yield Warning(f"Transactions on {where} do not begin with the lock.", hint=hint, id="redrive.W002")

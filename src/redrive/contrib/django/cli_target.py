@@ -1,6 +1,6 @@
-"""Where the command line finds the App of a backend: ``redrive.contrib.django.cli_target:default``.
+"""The Apps of backends as targets of the command line: ``redrive.contrib.django.cli_target:default``.
 
-What ``manage.py redrive`` does with it works without ``manage.py`` as well, where DJANGO_SETTINGS_MODULE is set::
+``manage.py redrive`` uses them. They work without ``manage.py`` as well, if DJANGO_SETTINGS_MODULE is set::
 
     redrive jobs list redrive.contrib.django.cli_target:default --state dead
 """
@@ -16,7 +16,7 @@ from redrive.errors import AppLoadError
 
 
 def __getattr__(alias: str) -> Any:  # noqa: ANN401 - a DjangoApp
-    """The App of the backend of this alias; Django is set up for it, if nobody has."""
+    """Return the App of the backend with this alias, and set Django up if necessary."""
     if alias.startswith("_"):
         raise AttributeError(alias)
     if not apps.ready:

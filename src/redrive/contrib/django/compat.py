@@ -1,7 +1,4 @@
-"""``django.tasks``, wherever it is: in Django from 6.0 on, else in the package ``django-tasks``, with the same names.
-
-The one place that knows that there are two.
-"""
+"""The names of ``django.tasks``: from Django 6.0 or newer, otherwise from the package ``django-tasks``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a task of Django may know about its execution, and say, and ask: Django's context, with redrive's in it."""
+"""The context of a running task: Django's, with that of redrive in it."""
 
 from __future__ import annotations
 
@@ -6,37 +6,32 @@ from dataclasses import dataclass
 
 from redrive.app.context import Context
 from redrive.contrib.django import compat
-from redrive.contrib.django.orm import AtomicEnd
+from redrive.contrib.django.orm import AtomicTransaction
 from redrive.errors import ConfigurationError
 from redrive.stores.urls import redacted
-
-__all__ = ["JobContext"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobContext(compat.TaskContext):  # type: ignore[misc] # Django has no type information
-    """What a task with ``takes_context=True`` gets: Django's ``TaskContext``, and more.
+    """The context of tasks with ``takes_context=True``: Django's ``TaskContext`` and that of redrive.
 
     Attributes:
-        task_result: Django's view of the job, as it was when the execution started.
-        job: redrive's context: ``idempotency_key``, ``heartbeat()``, ``should_stop`` and the rest.
+        task_result: Django's view of the job when the execution started.
+        job: the `redrive.Context`, with ``idempotency_key``, ``heartbeat()``, ``should_stop`` and more.
     """
 
     job: Context
 
-    def transaction(self) -> AtomicEnd:
-        """Commit what the ORM writes, and the end of this job, together or not at all.
+    def transaction(self) -> AtomicTransaction:
+        """Return a block that commits the writes of the ORM and the end of this job together, or neither.
 
-        ``with context.transaction():`` is ``transaction.atomic()`` on the database that has the jobs. When the block
-        ends, the job has succeeded, in the same transaction: the effect takes place exactly once, whatever is killed.
-        A result is given inside, by ``context.job.set_result()``. For ``def`` tasks; Django's transactions are
+        ``with context.transaction():`` is ``transaction.atomic()`` on the database of the jobs. When the block ends,
+        the job has succeeded, in the same transaction: its effect takes place exactly once, also after a crash. Set a
+        result inside, by ``context.job.set_result()``. For ``def`` tasks, because Django's transactions are
         synchronous.
 
-        Returns:
-            The block.
-
         Raises:
-            LeaseLost: on entering or leaving the block: the execution is over, and what was written is undone.
+            LeaseLost: on entering or leaving the block: the execution is over, and the writes are rolled back.
             ConfigurationError: the jobs are not in one of Django's databases, or this is not a job.
         """
         if self.job.link is None:
@@ -48,4 +43,4 @@ class JobContext(compat.TaskContext):  # type: ignore[misc] # Django has no type
                 f"{redacted(app.url)}"
             )
             raise ConfigurationError(message)
-        return AtomicEnd(self.job.link, app.options.database)
+        return AtomicTransaction(self.job.link, app.options.database)

@@ -1,1 +1,1 @@
-"""No models: redrive makes its own tables. Django tells of migrations only those apps that have this module."""
+"""An empty module: Django signals ``migrate`` only to apps with models, and redrive migrates its own tables."""

@@ -1,6 +1,6 @@
-"""What the settings say: the OPTIONS of a backend, and the address of the database that Django uses already.
+"""The OPTIONS of a backend, and the store URL of a database of Django.
 
-Read late and again at each first use, never at import: the test runner gives the databases other names.
+They are read at the first use and not at import, because the test runner gives the databases other names.
 """
 
 from __future__ import annotations
@@ -18,30 +18,28 @@ from django.utils.connection import ConnectionDoesNotExist
 from redrive.errors import ConfigurationError
 from redrive.policy import Policy
 
-__all__ = ["Options", "read"]
-
 APP_SETTINGS = ("keep_for", "keep_dead_for", "heartbeat_every", "lease_for")
-"""Handed on to `redrive.App` as they are."""
+"""Arguments of `redrive.App`."""
 
 KNOWN = ("database", "store", "store_settings", "retry", "policies", *APP_SETTINGS)
 
 POSTGRES_OPTIONS = (
     "application_name", "passfile", "sslcert", "sslcrl", "sslkey", "sslmode", "sslrootcert", "target_session_attrs",
 )  # fmt: skip
-"""What of the OPTIONS of a database matters for reaching it, and is understood by both of redrive's drivers."""
+"""OPTIONS of a database that are about the connection, and that both drivers of redrive support."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the settings say of one backend.
+    """The settings of one backend.
 
     Attributes:
-        where: these settings, for messages.
+        where: the path of these settings, for messages.
         url: of the store.
-        database: the alias of the database of Django that has the jobs; None where they are in one of their own.
-        retry: the policy of tasks that have none; None for one attempt.
+        database: the alias of Django's database with the jobs; None if they are in a database of their own.
+        retry: the policy of tasks without one; None for one attempt.
         policies: policies by the path of the task's function.
-        app: what is handed on to `redrive.App`.
+        app: arguments of `redrive.App`.
     """
 
     where: str
@@ -53,17 +51,10 @@ class Options:
 
 
 def read(alias: str, given: Mapping[str, Any]) -> Options:
-    """Read the OPTIONS of a backend.
-
-    Args:
-        alias: of the backend in TASKS.
-        given: its OPTIONS.
-
-    Returns:
-        What they say.
+    """Read the OPTIONS of the backend with an alias in TASKS.
 
     Raises:
-        ConfigurationError: an option is not known, or there is no store to be had from them.
+        ConfigurationError: an option is not known, or they do not name a store.
     """
     where = f"TASKS[{alias!r}]['OPTIONS']"
     unknown = sorted(set(given) - set(KNOWN))
@@ -79,16 +70,12 @@ def read(alias: str, given: Mapping[str, Any]) -> Options:
 
 
 def url_of(database: str, where: str, store_settings: Mapping[str, str]) -> str:
-    """Make a store URL of one of Django's databases.
+    """Return the store URL of one of Django's databases.
 
     Args:
         database: its alias in DATABASES.
-        where: who wants it, for messages.
-        store_settings: what is added as the settings of a store URL, such as ``{"schema": "jobs"}``.
-
-    Returns:
-        The URL. A database of SQLite in memory, as the test runner makes it, has no address: it becomes
-        ``memory://``, a store of its own.
+        where: the path of the settings, for messages.
+        store_settings: settings of the store URL, such as ``{"schema": "jobs"}``.
 
     Raises:
         ConfigurationError: there is no such database, or redrive has no store on it.
@@ -96,15 +83,15 @@ def url_of(database: str, where: str, store_settings: Mapping[str, str]) -> str:
     try:
         connection = connections[database]
     except ConnectionDoesNotExist as error:
-        message = f"{where}: there is no DATABASES[{database!r}]; say which one has the jobs, by 'database'"
+        message = f"{where}: there is no DATABASES[{database!r}]; name the one for the jobs by 'database'"
         raise ConfigurationError(message) from error
     if connection.vendor == "sqlite":
         return _sqlite(connection.settings_dict, store_settings)
     if connection.vendor == "postgresql":
         return _postgres(connection.settings_dict, store_settings)
     message = (
-        f"{where}: DATABASES[{database!r}] is on {connection.display_name}, which cannot have the jobs: say which "
-        "database can, by 'store': 'sqlite:////var/lib/jobs.db' or 'postgresql://user@host/jobs'"
+        f"{where}: DATABASES[{database!r}] is on {connection.display_name}, which cannot store jobs: name another "
+        "database by 'store': 'sqlite:////var/lib/jobs.db' or 'postgresql://user@host/jobs'"
     )
     raise ConfigurationError(message)
 
@@ -112,6 +99,7 @@ def url_of(database: str, where: str, store_settings: Mapping[str, str]) -> str:
 def _sqlite(settings: Mapping[str, Any], store_settings: Mapping[str, str]) -> str:
     name = str(settings["NAME"])
     if name == ":memory:" or "mode=memory" in name:
+        # The test runner's database in memory has no address, so the jobs get a store of their own.
         return "memory://"
     return f"sqlite:///{quote(str(Path(name).absolute()))}" + _query(store_settings)
 
@@ -120,7 +108,8 @@ def _postgres(settings: Mapping[str, Any], store_settings: Mapping[str, str]) ->
     found = {name: str(settings["OPTIONS"][name]) for name in POSTGRES_OPTIONS if name in settings["OPTIONS"]}
     host = str(settings["HOST"] or "")
     place = f":{settings['PORT']}" if settings["PORT"] else ""
-    if host.startswith("/"):  # the folder of a socket
+    if host.startswith("/"):
+        # The folder of a socket cannot be the host of a URL.
         found |= {"host": host} | ({"port": str(settings["PORT"])} if settings["PORT"] else {})
         place = ""
     elif host:

@@ -1,8 +1,4 @@
-"""The end of an execution inside a transaction of the ORM.
-
-The engine ends an attempt in a transaction (`redrive.stores.transaction`). Here Django opens it: the
-connection is the one that the ORM uses in this thread, and the transaction is its ``atomic()``.
-"""
+"""The end of an attempt inside a transaction of the ORM."""
 
 from __future__ import annotations
 
@@ -17,17 +13,15 @@ from redrive.stores.query import Operation
 from redrive.stores.store import Store
 from redrive.stores.transaction import AsyncStoreTransaction, StoreTransaction
 
-__all__ = ["AtomicEnd"]
-
 R = TypeVar("R")
 
 
-class AtomicEnd(Transaction):
-    """What ``context.transaction()`` answers: ``transaction.atomic()``, and the end of the job in it.
+class AtomicTransaction(Transaction):
+    """The block of ``context.transaction()``: ``transaction.atomic()``, with the end of the job in it.
 
     Args:
-        link: the execution.
-        database: alias of the database that has the jobs.
+        link: the connection to the worker.
+        database: alias of the database of the jobs.
     """
 
     def __init__(self, link: AttemptHandle, database: str) -> None:
@@ -48,7 +42,7 @@ class _DjangoTransaction:
     def __init__(self, store: Store, database: str) -> None:
         self._store = store
         self._database = database
-        # durable: were there a transaction around it, the end of the job would wait for that one's.
+        # Durable: inside another transaction, the end of the job would wait for the end of that one.
         self._atomic = transaction.atomic(using=database, durable=True)
         self._atomic.__enter__()
 
@@ -62,11 +56,11 @@ class _DjangoTransaction:
         return self._store.run(operation, using=self.connection.connection)
 
     def commit(self) -> None:
-        """Commit; what was written is there when this returns, and not if it raises."""
+        """Commit the transaction; its writes are stored only if this returns."""
         self._atomic.__exit__(None, None, None)
 
     def rollback(self) -> None:
-        """Undo everything."""
+        """Roll the transaction back."""
         if self.connection.in_atomic_block:
             transaction.set_rollback(True, using=self._database)
             self._atomic.__exit__(None, None, None)

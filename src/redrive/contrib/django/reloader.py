@@ -1,7 +1,7 @@
-"""``python -m redrive.contrib.django.reloader worker ...``: the command line of redrive, until standard input ends.
+"""The command line of redrive until standard input ends: ``python -m redrive.contrib.django.reloader worker ...``.
 
-For `manage.py redrive worker --reload`. Django's reloader is killed by its parent without a word, and nobody would be
-left to end the worker; but the pipe between the two is closed by the system, whatever has happened.
+`manage.py redrive worker --reload` starts it. Django's reloader may be killed without notice, and could not stop the
+worker then; but the operating system closes the pipe between the two in any case.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import runpy
 import signal
 import sys
 import threading
-
-__all__: list[str] = []
 
 
 def _end_with_input() -> None:

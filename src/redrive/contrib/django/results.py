@@ -1,4 +1,4 @@
-"""A job as Django's ``TaskResult``."""
+"""Jobs as ``TaskResult`` of Django."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from redrive.engine.records import AttemptOutcome, AttemptRecord, JobRecord
 from redrive.policy.failure import qualified_name
 from redrive.stores.operations.jobs import CatchMaterial
 
-__all__ = ["at", "failing", "result", "succeeding", "with_value"]
-
 STATUS = {
     State.READY: compat.TaskResultStatus.READY,
     State.RUNNING: compat.TaskResultStatus.RUNNING,
@@ -29,30 +27,21 @@ STATUS = {
 }
 
 UNNAMED = "redrive.errors.JobError"
-"""The class of a failure that has none: it was noted as a text, by ``App.fail`` for example."""
+"""The class of failures without one, such as texts of ``App.fail``."""
 
 
 def result(task: Any, backend: str, material: CatchMaterial) -> Any:  # noqa: ANN401 - Django's Task and TaskResult
-    """Describe a job as Django does.
-
-    Args:
-        task: Django's.
-        backend: alias of the backend.
-        material: the job, its arguments as JSON, and its closed executions.
-
-    Returns:
-        A ``TaskResult``, without the return value.
-    """
+    """Return the ``TaskResult`` of a job, without the return value."""
     job = material.job
     arguments = _arguments(material.payload)
     return compat.TaskResult(
         task=task,
         id=str(job.id),
         status=STATUS[job.state],
-        enqueued_at=at(job.enqueued_at),
-        started_at=at(job.started_at),
-        finished_at=at(job.finished_at),
-        last_attempted_at=at(_last_attempted_at(material)),
+        enqueued_at=local_time(job.enqueued_at),
+        started_at=local_time(job.started_at),
+        finished_at=local_time(job.finished_at),
+        last_attempted_at=local_time(_last_attempted_at(material)),
         args=arguments["args"],
         kwargs=arguments["kwargs"],
         backend=backend,
@@ -62,58 +51,30 @@ def result(task: Any, backend: str, material: CatchMaterial) -> Any:  # noqa: AN
 
 
 def succeeding(running: Any, value: Any) -> Any:  # noqa: ANN401 - Django's TaskResult, and the user's
-    """Describe what has just succeeded.
-
-    Args:
-        running: how it was described when it started.
-        value: what its function has returned.
-
-    Returns:
-        A ``TaskResult``.
-    """
-    done = replace(running, status=compat.TaskResultStatus.SUCCESSFUL, finished_at=at(timezone.now()))
+    """Return the ``TaskResult`` of a running task that has just succeeded."""
+    done = replace(running, status=compat.TaskResultStatus.SUCCESSFUL, finished_at=local_time(timezone.now()))
     return with_value(done, value)
 
 
 def failing(running: Any, error: BaseException) -> Any:  # noqa: ANN401 - Django's TaskResult
-    """Describe what has just failed for good.
-
-    Args:
-        running: how it was described when it started.
-        error: what its function has raised.
-
-    Returns:
-        A ``TaskResult``.
-    """
+    """Return the ``TaskResult`` of a running task that has just failed and is not retried."""
     text = "".join(traceback.format_exception(error))
     last = compat.TaskError(exception_class_path=qualified_name(type(error)), traceback=text)
     errors = [*running.errors, last]
-    return replace(running, status=compat.TaskResultStatus.FAILED, finished_at=at(timezone.now()), errors=errors)
+    return replace(
+        running, status=compat.TaskResultStatus.FAILED, finished_at=local_time(timezone.now()), errors=errors
+    )
 
 
 def with_value(done: Any, value: Any) -> Any:  # noqa: ANN401 - Django's TaskResult, and the user's
-    """Put a return value into a ``TaskResult``, which has no other door for it.
-
-    Args:
-        done: the result.
-        value: the return value.
-
-    Returns:
-        The same result.
-    """
+    """Set the return value of a ``TaskResult``, and return the result."""
+    # A frozen dataclass without a parameter for it.
     object.__setattr__(done, "_return_value", value)
     return done
 
 
-def at(instant: datetime | None) -> datetime | None:
-    """An instant as this project has them: aware, or naive where USE_TZ is off.
-
-    Args:
-        instant: aware, or None.
-
-    Returns:
-        The same instant.
-    """
+def local_time(instant: datetime | None) -> datetime | None:
+    """Return an aware instant as the project uses it: aware, or naive if USE_TZ is off."""
     return instant if instant is None or settings.USE_TZ or timezone.is_naive(instant) else timezone.make_naive(instant)
 
 
@@ -151,6 +112,6 @@ def _error(attempt: AttemptRecord) -> Any:  # noqa: ANN401 - Django's TaskError
 
 
 def _end(job: JobRecord) -> Any:  # noqa: ANN401 - Django's TaskError
-    """What ended a job none of whose executions has failed: somebody cancelled it, or its time was over."""
+    """Return the error of a job without failed executions: it was cancelled, or its deadline had passed."""
     name = "JobCancelled" if job.state is State.CANCELLED else "JobDead"
     return compat.TaskError(exception_class_path=f"redrive.errors.{name}", traceback=job.note or job.error or name)

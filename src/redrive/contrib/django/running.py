@@ -1,12 +1,9 @@
-"""What a worker runs for one of Django's tasks: its function, with around it what Django has around a request.
+"""The handlers of Django's tasks: their functions, with the handling of connections and signals around them.
 
-Before and after: connections that are too old or broken are closed, in the thread that has used them, so that a worker
-holds none longer than ``CONN_MAX_AGE`` says. Around it go Django's own signals. ``task_started`` is sent for each
-execution. ``task_finished`` is sent when the task has *finished*: it succeeded, or failed and is not tried again, which
-the policy is asked; whoever listens to it must not be told "failed" of what goes on. It is not sent where nothing of
-the task is left to send it: its worker was killed, or it was cut off by its timeout.
-
-A listener that raises fails nobody's job.
+Old and broken connections are closed before and after, in the thread that uses them, so that a worker respects
+``CONN_MAX_AGE``. ``task_started`` is sent for each execution, ``task_finished`` only when the task succeeded, or failed
+and is not retried. It is not sent if the worker was killed or the execution was cut off by its timeout. A receiver that
+raises does not fail the job.
 """
 
 from __future__ import annotations
@@ -32,21 +29,14 @@ from redrive.engine.settle import decide
 from redrive.errors import Cancel, Snooze, StoreError
 from redrive.stores.operations import jobs
 
-__all__ = ["catches", "runner"]
-
-AWHILE = "1s"
-"""After which a task comes again that has not begun, because the database was away."""
+RETRY_AFTER = "1s"
+"""The delay of a task that could not begin because the database could not be reached."""
 
 
 def runner(task: Any) -> Callable[..., Any]:  # noqa: ANN401 - Django's Task
-    """Make the function that a worker runs.
+    """Return the handler of a task, ``def`` or ``async def`` like its function.
 
-    Args:
-        task: Django's.
-
-    Returns:
-        ``def`` or ``async def``, as the task's own function is. Its arguments are the positional ones and the named
-        ones of the call; those of a catch task, the request.
+    It takes the list of positional arguments and the dictionary of named ones; that of a catch task, the request.
     """
     asynchronous = inspect.iscoroutinefunction(task.func)
     if catches(task.func):
@@ -86,31 +76,19 @@ def _acatching(task: Any) -> Callable[..., Any]:  # noqa: ANN401 - Django's Task
 
 
 def catches(function: Callable[..., Any]) -> bool:
-    """Is it the function of a catch task?
-
-    Args:
-        function: of a task.
-
-    Returns:
-        Does it take a `CatchRequest`?
-    """
+    """Return True if a function takes a `CatchRequest`, as those of catch tasks do."""
     try:
         hints = typing.get_type_hints(function)
-    except Exception:  # noqa: BLE001 - what an annotation runs is the user's; then it is no catch task
+    except Exception:  # noqa: BLE001 - annotations are the user's code
         return False
     return any(CatchRequest in {hint, typing.get_origin(hint)} for hint in hints.values())
 
 
 class _Execution:
-    """One execution.
-
-    Args:
-        task: Django's.
-        context: redrive's.
-    """
+    """One execution of a task."""
 
     def __init__(self, task: Any, context: Context) -> None:  # noqa: ANN401 - Django's Task
-        assert context.link is not None  # noqa: S101 - a worker runs this, and nobody else
+        assert context.link is not None  # noqa: S101 - a worker runs this
         self._task = task
         self._context = context
         self._link: AttemptHandle = context.link
@@ -120,7 +98,7 @@ class _Execution:
         reset_queries()
         close_old_connections()
         try:
-            with _patiently():
+            with _snooze_without_database():
                 result = self._result(self._link.store.run(jobs.material(self._context.job_id)))
             compat.task_started.send_robust(self._sender, task_result=result)
             try:
@@ -135,9 +113,9 @@ class _Execution:
             close_old_connections()
 
     async def arun(self, args: list[Any], kwargs: dict[str, Any]) -> Any:  # noqa: ANN401 - the user's
-        await sync_to_async(_tidy)()
+        await sync_to_async(_reset_connections)()
         try:
-            with _patiently():
+            with _snooze_without_database():
                 result = self._result(await self._link.store.arun(jobs.material(self._context.job_id)))
             await compat.task_started.asend_robust(self._sender, task_result=result)
             try:
@@ -159,7 +137,7 @@ class _Execution:
         return (JobContext(task_result=result, job=self._context),) if self._task.takes_context else ()
 
     def _is_final(self, error: Exception) -> bool:
-        """Will this not be tried again? Asked of the same pure function that will decide it a moment later."""
+        """Return True if the job will not be retried, by the function that decides it afterwards."""
         if isinstance(error, Snooze | Cancel) or self._link.ended:
             return False
         now = self._link.now() or SystemClock().now()
@@ -167,14 +145,14 @@ class _Execution:
 
 
 @contextlib.contextmanager
-def _patiently() -> Iterator[None]:
-    """That the database is away is no failure of a task that has not begun: it comes later, and nothing is spent."""
+def _snooze_without_database() -> Iterator[None]:
+    """Postpone a task that has not begun, without counting an attempt, if the database cannot be reached."""
     try:
         yield
     except StoreError as error:
-        raise Snooze(AWHILE, f"the database is away: {error}") from error
+        raise Snooze(RETRY_AFTER, f"the database cannot be reached: {error}") from error
 
 
-def _tidy() -> None:
+def _reset_connections() -> None:
     reset_queries()
     close_old_connections()

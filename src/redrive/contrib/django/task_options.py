@@ -1,7 +1,6 @@
-"""How a task is retried: what stands at its function, what stands in the settings, and which of them holds.
+"""The options of a task from its function and from the settings.
 
-The settings hold over the code, since they are what one changes in a hurry; what is said of one task holds over what
-is said of all.
+The settings override the code, and settings of one task override those of all tasks.
 """
 
 from __future__ import annotations
@@ -15,24 +14,14 @@ from redrive.contrib.django.options import Options
 from redrive.errors import PolicyError, TaskDefinitionError
 from redrive.policy import Policy
 
-__all__ = ["Manner", "manner_of", "retries"]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 _MARK = "__redrive__"
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
-    """How the jobs of a task are run.
-
-    Attributes:
-        retry: the policy; None for one attempt.
-        timeout: how long one attempt may take.
-        soft_timeout: when an attempt is asked to come to an end.
-        idempotent: may it run again when its worker vanished halfway?
-        keep_for: how long its ended jobs are kept; None for as long as the settings say.
-    """
+class TaskOptions:
+    """The options of a task; see `retries`."""
 
     retry: Policy | None = None
     timeout: timedelta | float | str | None = None
@@ -49,53 +38,46 @@ def retries(
     idempotent: bool | None = None,
     keep_for: timedelta | float | str | None = None,
 ) -> Callable[[F], F]:
-    """Say how a task is retried; stands *below* Django's ``@task``, at the function. See `redrive.App.task`.
+    """Set the options of a task, *below* Django's ``@task``, at the function. See `redrive.App.task`.
 
     Args:
-        retry: a directive such as ``"5 1s 1m"``, or a `Policy`; None for what the settings say of all tasks.
-        timeout: how long one attempt may take: a ``timedelta``, seconds, or text; by default an hour.
-        soft_timeout: when an attempt is asked to come to an end.
-        idempotent: may it run again when its worker vanished halfway? With False it runs at most once.
-        keep_for: how long its ended jobs are kept.
-
-    Returns:
-        The decorator; it leaves the function as it is.
+        retry: a directive such as ``"5 1s 1m"``, or a `Policy`; None for the policy of the settings.
+        timeout: the time limit of an attempt: a ``timedelta``, seconds, or text; by default an hour.
+        soft_timeout: the time after which an attempt is asked to stop.
+        idempotent: False if a job must not run again after its worker died; it then runs at most once.
+        keep_for: how long its ended jobs are kept; None for the settings' value.
 
     Raises:
         PolicyError: the directive cannot be read; the message names the function.
-        TaskDefinitionError: it stands above ``@task``.
+        TaskDefinitionError: the decorator is above ``@task``.
     """
 
     def mark(function: F) -> F:
         if not hasattr(function, "__qualname__"):
-            message = f"@retries stands below @task, at the function itself, not above {function!r}"
+            message = f"@retries belongs below @task, at the function itself, not above {function!r}"
             raise TaskDefinitionError(message)
         where = f"{function.__module__}.{function.__qualname__}"
-        manner = Manner(_read(retry, f"task {where}"), timeout, soft_timeout, idempotent, keep_for)
-        setattr(function, _MARK, manner)
+        options = TaskOptions(_read(retry, f"task {where}"), timeout, soft_timeout, idempotent, keep_for)
+        setattr(function, _MARK, options)
         return function
 
     return mark
 
 
-def manner_of(function: Callable[..., Any], path: str, options: Options) -> Manner:
-    """Find out how a task is retried.
-
-    Args:
-        function: of the task.
-        path: of the function.
-        options: of the backend.
-
-    Returns:
-        What holds.
+def task_options(function: Callable[..., Any], path: str, options: Options) -> TaskOptions:
+    """Return the options of a task by its function, the path of that, and the options of the backend.
 
     Raises:
         PolicyError: a directive in the settings cannot be read.
     """
-    said: Manner = getattr(function, _MARK, Manner())
+    declared: TaskOptions = getattr(function, _MARK, TaskOptions())
     if path in options.policies:
-        return replace(said, retry=_read(options.policies[path], f"{options.where}['policies'][{path!r}]"))
-    return said if said.retry is not None else replace(said, retry=_read(options.retry, f"{options.where}['retry']"))
+        return replace(declared, retry=_read(options.policies[path], f"{options.where}['policies'][{path!r}]"))
+    return (
+        declared
+        if declared.retry is not None
+        else replace(declared, retry=_read(options.retry, f"{options.where}['retry']"))
+    )
 
 
 def _read(retry: Policy | str | None, where: str) -> Policy | None:

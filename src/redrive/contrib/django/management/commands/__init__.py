@@ -1,1 +1,1 @@
-"""The folder that Django looks for."""
+"""Django's package for management commands."""

@@ -1,10 +1,8 @@
-"""``manage.py redrive ...``: the command line of redrive, on the project's own jobs.
+"""The command line of redrive on the project's jobs: ``manage.py redrive ...``.
 
-It is the same command line, run in this process with Django set up, only that nobody has to say where the App is. It
-is started as people start it, as ``python -m redrive``: it stands beside the integrations and not below them.
-
-``manage.py redrive worker --reload`` is for developers: when the code changes, the worker ends and another one starts.
-It is a process of its own then, since a worker wants the main thread, which Django's reloader has here.
+It runs ``python -m redrive`` in this process with Django set up, and adds the App. ``manage.py redrive worker
+--reload`` restarts the worker when the code changes. The worker is a process of its own then, because it needs the main
+thread, which Django's reloader uses here.
 """
 
 from __future__ import annotations
@@ -19,24 +17,14 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandParser
 from django.utils import autoreload
 
-__all__ = ["Command", "command_line", "serve"]
-
 TARGET_AT = {"worker": 1, "check": 1, "jobs": 2, "queues": 2, "schedules": 2, "db": 2}
-"""At which place the commands take the App, counted in words."""
+"""The position of the App among the words of each command."""
 
 WITHOUT_TARGET = {("db", "sql")}
 
 
 def command_line(words: list[str], alias: str) -> list[str]:
-    """Add to what was typed which App is meant.
-
-    Args:
-        words: what was typed after ``manage.py redrive``.
-        alias: of the backend.
-
-    Returns:
-        The arguments for ``redrive``.
-    """
+    """Return the arguments for ``redrive``: the words after ``manage.py redrive``, with the App of a backend."""
     at = TARGET_AT.get(words[0]) if words else None
     if at is None or len(words) < at or tuple(words[:2]) in WITHOUT_TARGET:
         return words
@@ -51,20 +39,12 @@ class Command(BaseCommand):  # type: ignore[misc] # Django has no type informati
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        """Take everything as it is, except which backend is meant.
-
-        Args:
-            parser: Django's.
-        """
+        """Accept all arguments of ``redrive``, and ``--backend``."""
         parser.add_argument("--backend", default="default", help="Alias in TASKS.")
         parser.add_argument("words", nargs=argparse.REMAINDER, metavar="...", help="As for the command `redrive`.")
 
     def handle(self, *_: Any, **options: Any) -> None:  # noqa: ANN401 - Django's
-        """Run it.
-
-        Args:
-            **options: as parsed.
-        """
+        """Run the command line."""
         words: list[str] = options["words"]
         reload = words[:1] == ["worker"] and "--reload" in words
         if reload:
@@ -86,11 +66,7 @@ def _run(line: list[str]) -> None:
 
 
 def serve(line: list[str]) -> None:
-    """Run the command line in a process of its own, which ends with this one.
-
-    Args:
-        line: the arguments for ``redrive``.
-    """
+    """Run the command line in a process of its own, which ends with this one."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-m", "redrive.contrib.django.reloader", *line]
     with subprocess.Popen(command, env=environment, stdin=subprocess.PIPE) as process:  # noqa: S603 - ourselves
