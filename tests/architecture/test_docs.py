@@ -75,6 +75,16 @@ def test_the_readme_shows_the_present_drawing(tmp_path: Path):
     assert (DOCS / "plan.svg").read_text() == (tmp_path / "plan.svg").read_text()
 
 
+def test_the_architecture_names_files_that_exist():
+    """Each path on the page about the architecture leads to a file or a folder."""
+    text = (DOCS / "explanation" / "architecture.md").read_text()
+    paths = set(re.findall(r"`((?:src|redrive|tests|stores|runtime|policy)/[\w/.]+)`", text))
+
+    assert [] == [
+        path for path in sorted(paths) if not any((ROOT / base / path).exists() for base in ("", "src", "src/redrive"))
+    ]
+
+
 def test_each_page_has_a_place():
     """Each folder of the documentation has an index that lists its pages."""
     folders = {page.parent for page in DOCS.rglob("*.md") if "_build" not in page.parts}
