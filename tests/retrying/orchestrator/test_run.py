@@ -281,7 +281,7 @@ class TestFailures:
         assert "ok" == run(marking(Orchestrator()), Request(idempotent=True), server)
 
     def test_an_answer_that_proves_nothing_leaves_a_doubt(self, run, clock):
-        """Indefinite answers ("unavailable" of a gateway) are retried if idempotent, and stay ambiguous until the end."""
+        """Indefinite answers (of a gateway) are retried if idempotent, and stay ambiguous until the end."""
         server = Server(Refusal("SERVICE_NOT_AVAILABLE", definite=False), LOCKED)
         with pytest.raises(AmbiguousTimeout):
             run(marking(Orchestrator()), Request(idempotent=True, read_only=False, timeout="50ms"), server)
