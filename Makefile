@@ -1,7 +1,7 @@
-# Everything a contributor types. Needs python3 (3.11 or newer), make, and a package index that pip can reach.
+# Commands for contributors. Needs python3 (3.11 or newer), make, and a package index that pip can reach.
 #
 # Each environment stage leaves a stamp in .venv and is repeated only when its pins or pyproject.toml change.
-# `make demo` stops at the smallest stage, so that a newcomer waits for a handful of packages only.
+# `make demo` stops at the smallest stage, which installs only a few packages.
 
 PYTHON = python3
 VENV = .venv
@@ -21,7 +21,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL = help
 .PHONY: help venv demo test soak chaos check lint types layers docstrings pages docs bench bench-backlog bench-peers format pins wheel clean
 
-help: ## say what each target does
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # --- environment -----------------------------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ venv: $(VENV)/check.stamp ## make .venv with redrive (editable) and all pinned t
 
 # --- use -------------------------------------------------------------------------------------------------------------
 
-demo: $(VENV)/demo.stamp ## see redrive at work: a durable webhook sender against an unreliable server
+demo: $(VENV)/demo.stamp ## run the demo: a durable webhook sender against an unreliable server
 	@$(BIN)/python -m redrive demo $(ARGS)
 
 # Each process starts a PostgreSQL server of its own.
@@ -74,7 +74,7 @@ soak: $(VENV)/test.stamp ## walk the store's state machine for minutes, then sim
 	@$(BIN)/python -m pytest tests/stores/test_state_machine.py --hypothesis-profile=deep $(ARGS)
 	@REDRIVE_SEEDS=100000 $(BIN)/python -m pytest tests/simulation -q $(ARGS)
 
-chaos: $(VENV)/test.stamp ## kill, stop, starve and fill up for an hour what `make test` does for a minute
+chaos: $(VENV)/test.stamp ## run for an hour the chaos tests that `make test` runs for a minute
 	@REDRIVE_CHAOS=long $(BIN)/python -m pytest tests/acceptance -m chaos $(ARGS)
 
 check: pages lint types layers docstrings ## documentation, lint, format, types, layers, docstrings; -k shows all failures
@@ -106,7 +106,7 @@ bench: $(VENV)/bench.stamp ## measure redrive, its peers and the raw limit side 
 bench-backlog: $(VENV)/bench.stamp ## measure due jobs in front of a million waiting ones, without vacuum
 	@$(BIN)/python -m benchmarks.backlog $(ARGS)
 
-# Each peer has an environment of its own, so that nobody's pins hold another one back.
+# Each peer has an environment of its own, so that its pins do not limit the versions of the others.
 PEERS = $(patsubst requirements/peers/%.txt,build/peers/%/stamp,$(wildcard requirements/peers/*.txt))
 
 bench-peers: $(PEERS) ## make an environment for each peer that `make bench` measures

@@ -1,8 +1,8 @@
-"""Executes the examples of README.md, docs/ and the docstrings of src/ as tests.
+"""The examples of README.md, docs/ and the docstrings of src/ as tests.
 
-Two forms count: ``python`` fences in Markdown, and ``>>>`` sessions in docstrings. The trap: a ``>>>`` session in a
-``pycon`` fence is skipped by Sybil's Markdown parsers without a word, so that a wrong answer passes;
-``tests/architecture/test_docs.py`` therefore refuses such fences. Examples of one file share their names, in order.
+There are two forms: ``python`` fences in Markdown, and ``>>>`` sessions in docstrings. Sybil's Markdown parsers
+silently skip a ``>>>`` session in a ``pycon`` fence, so ``tests/architecture/test_docs.py`` refuses such fences.
+Examples of one file run in order and share their names.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """A pytest plugin that measures the coverage of the pure layers, for `make test COVER=1`.
 
-The pure layers owe every branch a test. Their own tests, and those of the layers right above them, prove that; the rest
-of the suite runs without the cost of tracing. Each process writes one data file, which `coverage combine` merges.
+Each branch of the pure layers needs a test. The examples in their own tests, and in those of the layers right above,
+have to take all branches; the rest of the suite runs without the cost of tracing. Each process writes one data file,
+which `coverage combine` merges.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import coverage
 import pytest
 
 FOLDERS = re.compile(r"tests/(app|conformance|engine|errors|policy|retrying|schedule|simulate|stores|testing)/")
-"""Folders whose tests are measured, in the in-memory store where they run on each store."""
+"""Folders with tests that are measured, on the store in memory where they run on each store."""
 
 OTHER_STORES = re.compile(r"file|postgres|sqlite|turso", re.IGNORECASE)
 
@@ -23,14 +24,14 @@ OTHER_STORES = re.compile(r"file|postgres|sqlite|turso", re.IGNORECASE)
 def is_measured(item: pytest.Item) -> bool:
     """Return whether the branches that a test takes count."""
     test = getattr(item, "obj", None)
-    # Examples take every branch once. Tracing the hundreds of runs of a property would take minutes.
+    # To trace the hundreds of runs of each property would take minutes, and examples take every branch too.
     is_property = getattr(test, "is_hypothesis_test", False) or hasattr(test, "hypothesis")
     is_other_store = OTHER_STORES.search(item.nodeid.partition("::")[2])
     return bool(FOLDERS.match(item.nodeid)) and not is_property and not is_other_store
 
 
 class Measurement:
-    """Switches coverage on for the import of the pure layers, and for each test that is measured."""
+    """Coverage of the import of the pure layers and of each test that is measured."""
 
     def __init__(self) -> None:
         self._coverage = coverage.Coverage()
@@ -56,7 +57,7 @@ class Measurement:
             self._coverage.stop()
 
     def pytest_sessionfinish(self) -> None:
-        """Write what was measured."""
+        """Write the data file."""
         self._coverage.save()
 
 
