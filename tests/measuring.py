@@ -1,8 +1,8 @@
 """A pytest plugin that measures the coverage of the pure layers, for `make test COVER=1`.
 
-Each branch of the pure layers needs a test. The examples in their own tests, and in those of the layers right above,
-have to take all branches; the rest of the suite runs without the cost of tracing. Each process writes one data file,
-which `coverage combine` merges.
+Each branch of the pure layers needs a test. Their own tests, and those of the layers right above, have to take all
+branches; the rest of the suite runs without the cost of tracing. Each process writes one data file, which
+`coverage combine` merges.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ FOLDERS = re.compile(r"tests/(app|conformance|engine|errors|policy|retrying|sche
 OTHER_STORES = re.compile(r"file|postgres|sqlite|turso", re.IGNORECASE)
 
 
+PROPERTIES = re.compile(r"tests/(engine|policy|schedule)/")
+"""Folders with properties that are measured too. Elsewhere examples take every branch that a property takes."""
+
+
 def is_measured(item: pytest.Item) -> bool:
     """Return whether the branches that a test takes count."""
-    test = getattr(item, "obj", None)
-    # To trace the hundreds of runs of each property would take minutes, and examples take every branch too.
-    is_property = getattr(test, "is_hypothesis_test", False) or hasattr(test, "hypothesis")
-    is_other_store = OTHER_STORES.search(item.nodeid.partition("::")[2])
-    return bool(FOLDERS.match(item.nodeid)) and not is_property and not is_other_store
+    # To trace the hundreds of runs of each property of a store would take minutes.
+    folders = PROPERTIES if getattr(getattr(item, "obj", None), "is_hypothesis_test", False) else FOLDERS
+    return bool(folders.match(item.nodeid)) and not OTHER_STORES.search(item.nodeid.partition("::")[2])
 
 
 class Measurement:
