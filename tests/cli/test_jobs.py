@@ -221,7 +221,7 @@ def test_redriving_everything_must_be_asked_for(redrive, shop: App):
     said = redrive("jobs", "redrive", "shop:app")
 
     assert 2 == said.status
-    assert "say which: ids, or at least one of --task, --queue, --reason, --error" in " ".join(said.err.split())
+    assert "give ids, or at least one of --task, --queue, --reason, --error" in " ".join(said.err.split())
 
 
 # -------------------------------------------------------------------------------------------------------------- errors

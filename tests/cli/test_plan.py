@@ -187,7 +187,7 @@ def test_json_that_cannot_be_read_is_shown_with_its_line(redrive, folder):
         (["[1]"], "policy: [1] is not a mapping"),
         (["[" * 100_000], "the policy is nested too deeply"),
         (['{"version": 1}', "--strict"], "--strict is about directives, and this policy is JSON"),
-        (["1 1s", "--json", "--mermaid"], "say --json or --mermaid, not both"),
+        (["1 1s", "--json", "--mermaid"], "give --json or --mermaid, not both"),
         (["1 1s", "--svg", "no/such.svg"], "no/such.svg cannot be written: No such file or directory"),
     ],
 )

@@ -95,11 +95,15 @@ def test_mermaid_and_svg_show_the_same(tmp_path: Path):
     ("words", "error", "message"),
     [
         (("Refresh every moon",), ScheduleSyntaxError, "line 1, column 15: not understood"),
-        (("Refresh hourly", "--answers", "maybe"), ConfigurationError, "'maybe' is no answer of an attempt; write"),
+        (
+            ("Refresh hourly", "--answers", "maybe"),
+            ConfigurationError,
+            "'maybe' is not the result of an attempt; write",
+        ),
         (
             ("Refresh hourly", "--answers", "fail soon"),
             ConfigurationError,
-            "'fail soon' is no answer of an attempt: a duration",
+            "'fail soon' is not the result of an attempt: a duration",
         ),
         (("Refresh hourly", "--json"), ConfigurationError, "a refresh has --mermaid and --svg"),
         (

@@ -205,11 +205,11 @@ def test_a_refresh_is_shown(say: Callable[..., str]):
 
 
 def test_a_refresh_without_things_is_shown(market: ModuleType, say: Callable[..., str]):
-    """Nothing is tracked, and nobody is told."""
+    """Nothing is tracked, and nothing."""
     market.app.refresh("Refresh every hour", name="bare")(lambda: None)
     lines = say("show", "bare").splitlines()
 
-    assert {"things: none", "on_disabled: nobody is told"} <= set(lines)
+    assert {"things: none", "on_disabled: nothing"} <= set(lines)
 
 
 @pytest.mark.usefixtures("worked")
@@ -354,7 +354,7 @@ def test_programs_read_what_was_backfilled(tell: Callable[..., list[dict[str, An
         (("resume", "prices", "nope"), 1, "prices does not track an item with the key 'nope'"),
         (("backfill", "prices", "--since", "2026-03-25"), 1, "'prices' is a refresh: it has no occurrences"),
         (("backfill", "night", "--since", "2026-03-25", "--until", "2027-01-01"), 2, "that is not past"),
-        (("backfill", "night", "--since", "yesterday"), 2, "'yesterday' is no instant; write 2026-03-01"),
+        (("backfill", "night", "--since", "yesterday"), 2, "'yesterday' is not an instant; write 2026-03-01"),
     ],
 )
 def test_what_cannot_be_done_is_one_clear_line(

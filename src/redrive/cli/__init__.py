@@ -1,11 +1,11 @@
-"""The command line. One file per command group.
+"""The command line, with one module per command group.
 
-Answers: what can be done with an app from a shell? May import: everything below it, `redrive.runtime` included. Must
-never: decide anything, or hold SQL; what a command can do, a program can do too.
+May import: everything below it, `redrive.runtime` included. Must never: decide anything or hold SQL; a program can do
+everything that a command can do.
 
-Tables for people, ``--json`` for programs. Errors are one line on standard error that says what was wrong and what to
-do, and for a text that cannot be read the text below it, with a caret; the exit status is 2 for a wrong call or
-configuration, 1 where the thing asked for could not be had.
+Commands print tables for readers and, with ``--json``, JSON for programs. An error is one line on standard error that
+describes what was wrong and what would be right; a text that cannot be read is printed below it, with a caret. The exit
+status is 2 for a wrong call or configuration, and 1 if the requested object does not exist or the action is refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``redrive jobs``: act on jobs. Each command that changes something leaves a line in the audit log."""
+"""``redrive jobs``: the commands that act on jobs. Each change leaves an entry in the audit log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["audit", "cancel", "redrive", "repolicy", "retry", "skip"]
 
 Numbers = Annotated[list[int] | None, typer.Argument(metavar="[ID]...", help="Ids of jobs.")]
 Actor = Annotated[str | None, typer.Option(help="Who does it, for the audit log; by default user@host.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say which.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only list them.")]
 
 
 @jobs.command()
@@ -144,7 +144,7 @@ def repolicy(
 
 @jobs.command()
 def audit(app: Target, *, limit: Limit = 50, json: AsJson = False) -> None:
-    """Show what people have done to jobs and queues, newest first."""
+    """Show the actions of operators on jobs and queues, newest first."""
     lines = load_app(app).database.audit(limit=limit)
     if json:
         for line in lines:
@@ -158,9 +158,9 @@ def audit(app: Target, *, limit: Limit = 50, json: AsJson = False) -> None:
 
 
 def _demand(numbers: list[int] | None, conditions: dict[str, object]) -> None:
-    """What touches many jobs says which; none means all by accident."""
+    """Refuse a command without a filter, so that none acts on all jobs by accident."""
     if not numbers and all(given is None for given in conditions.values()):
-        message = f"say which: ids, or at least one of {', '.join(conditions)}"
+        message = f"give ids, or at least one of {', '.join(conditions)}"
         raise typer.BadParameter(message)
 
 

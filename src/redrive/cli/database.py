@@ -1,4 +1,4 @@
-"""``redrive db``: the schema of the database. ``redrive check``: is everything in it as it must be?"""
+"""``redrive db``: the schema of the database. ``redrive check``: a consistency check of its rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ db = typer.Typer(help="The schema of the database.", no_args_is_help=True)
 
 
 class Dialect(StrEnum):
-    """Whose SQL."""
+    """The SQL dialect of the printed migrations."""
 
     SQLITE = "sqlite"
     POSTGRES = "postgres"
@@ -36,7 +36,7 @@ def migrate(app: Target) -> None:
 
 @db.command("check")
 def check_schema(app: Target) -> None:
-    """Say if this redrive can work with the schema of the database; change nothing. The exit status is 1 if not."""
+    """Check that this redrive can work with the schema of the database; change nothing. The exit status is 1 if not."""
     store = open_store(load_app(app).url, migrated=False)
     try:
         there, latest = store.schema()
@@ -63,7 +63,7 @@ def sql(
     *,
     after: Annotated[int, typer.Option(min=0, help="Only what leads from this version to the present one.")] = 0,
 ) -> None:
-    """Print the migrations, for those who run them by hand."""
+    """Print the migrations, to be run by hand."""
     for step in loader.migrations(dialect.value):
         if step.number > after:
             say_lines(f"-- {step.name}\n\n{step.script}\n")

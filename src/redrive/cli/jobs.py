@@ -1,7 +1,4 @@
-"""``redrive jobs``: look at jobs. The commands that act on them are in `redrive.cli.acting`.
-
-The commands read the database through the App, because the App knows where it is.
-"""
+"""``redrive jobs``: the commands that show jobs. Those that act on them are in `redrive.cli.acting`."""
 
 from __future__ import annotations
 
@@ -72,10 +69,10 @@ def show(app: Target, number: Number, *, json: AsJson = False) -> None:
     loaded = load_app(app)
     material = loaded.store.run(operations.material(number))
     around = loaded.store.run(queues.circumstances([material.job], now=loaded.now()))[number]
-    said = loaded.job(number).progress
+    progress_of = loaded.job(number).progress
     if json:
         plain = _plain(material.job, around) | {"payload": document(material.payload)}
-        progress = None if said is None else {"at": said.at, "details": document(said.details)}
+        progress = None if progress_of is None else {"at": progress_of.at, "details": document(progress_of.details)}
         print_document(plain | {"progress": progress, "history": material.attempts})
         return
     job = material.job
@@ -88,8 +85,8 @@ def show(app: Target, number: Number, *, json: AsJson = False) -> None:
     say(f"payload: {(material.payload or b'-').decode(errors='replace')}")
     if job.state is State.WAITING:
         say(f"token: {job.id}.{job.lease_id}")
-    if said is not None:
-        say(f"progress, {span(around.now - said.at)} ago: {said.details}")
+    if progress_of is not None:
+        say(f"progress, {span(around.now - progress_of.at)} ago: {progress_of.details}")
     _history(material.attempts).show()
 
 

@@ -1,4 +1,4 @@
-"""Finds an App by ``module:app``."""
+"""Loading of an App by its reference ``module:app``."""
 
 from __future__ import annotations
 
@@ -15,19 +15,14 @@ __all__ = ["load_app"]
 
 
 def load_app(reference: str) -> App:
-    """Import the module and take the App out of it.
-
-    The current directory is importable, as with ``python -m``.
+    """Import a module and return its App. The current directory is importable, as with ``python -m``.
 
     Args:
         reference: ``package.module:attribute``.
 
-    Returns:
-        The App.
-
     Raises:
-        AppLoadError: there is no such module or attribute, importing it failed, or it is not an App.
-        ConfigurationError: the module itself is misconfigured, such as a directive that cannot be read.
+        AppLoadError: there is no such module or attribute, the import failed, or the attribute is not an App.
+        ConfigurationError: the module itself is misconfigured, such as by a directive that cannot be read.
     """
     name, _, attribute = reference.partition(":")
     if not name or not attribute:

@@ -1,4 +1,4 @@
-"""``redrive queues``: look at queues, and change them while workers run."""
+"""``redrive queues``: show queues, and change them while workers run."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def limit(
 
 @queues.command()
 def forget(app: Target, queue: Name) -> None:
-    """Take away everything that is set for a queue; what the code says is applied again when a worker starts."""
+    """Remove all settings of a queue; those in the code are applied again when a worker starts."""
     loaded = load_app(app)
     loaded.queue(queue).forget()
     _say(loaded.queue(queue).settings)
@@ -109,7 +109,7 @@ def _number(text: str | None, option: str) -> int | UnsetType | None:
     try:
         return int(read)
     except ValueError as error:
-        message = f"{text!r} is no whole number; {NONE} takes the limit away"
+        message = f"{text!r} is not a whole number; {NONE} removes the limit"
         raise typer.BadParameter(message, param_hint=option) from error
 
 
@@ -126,14 +126,14 @@ def _state(settings: QueueSettings) -> str:
 
 
 def _limits(settings: QueueSettings) -> str:
-    said = [
+    parts = [
         settings.concurrency is not None and f"{settings.concurrency} at once",
         settings.per_partition is not None and f"{settings.per_partition} at once of each partition",
         settings.rate is not None and f"rate {settings.rate}",
         settings.ordered and "each partition in strict order",
         settings.aging_for is not None and f"one priority higher each {format_duration(settings.aging_for)}",
     ]
-    return ", ".join(each for each in said if each) or "no limits"
+    return ", ".join(each for each in parts if each) or "no limits"
 
 
 def _plain(settings: QueueSettings) -> dict[str, object]:

@@ -1,6 +1,6 @@
-"""What commands write: lines, tables and JSON. No name and no error text of others acts on the terminal.
+"""The output of commands: lines, tables and JSON, with names and error texts escaped.
 
-Commands write through this module only; a test of the architecture checks that. `redrive.visible` says why.
+Commands write through this module only; a test of the architecture checks that. `redrive.visible` gives the reason.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ def say(text: str, *, head: str = "", err: bool = False) -> None:
     """Write a line.
 
     Args:
-        text: what it says.
-        head: what stands before it, in bold on a terminal.
+        text: the text.
+        head: a text before it, in bold on a terminal.
         err: write to standard error.
     """
     typer.echo((typer.style(visible(head), bold=True) if head else "") + visible(text), err=err)
@@ -47,14 +47,7 @@ def print_document(value: object) -> None:
 
 
 def document(raw: bytes | str | None) -> object:
-    """Take JSON from the database into a document of its own.
-
-    Args:
-        raw: the JSON; None for null. What is no JSON becomes a text.
-
-    Returns:
-        What msgspec encodes as that.
-    """
+    """Return JSON from the database as part of another document; invalid JSON becomes a string, None null."""
     if raw is None:
         return None
     text = raw if isinstance(raw, str) else raw.decode(errors="replace")
@@ -65,23 +58,14 @@ def document(raw: bytes | str | None) -> object:
 
 
 def draw(console: Console, line: Text | str) -> None:
-    """Write a line to a console, as long as it is.
-
-    Args:
-        console: where to.
-        line: with styles, if it is a `Text`; they are lost where the line has to be escaped.
-    """
+    """Write a line to a console without wrapping it. Its styles are lost if it has to be escaped."""
     plain = line if isinstance(line, str) else line.plain
     shown = visible(plain)
     console.print(line if isinstance(line, Text) and shown == plain else Text(shown), soft_wrap=True, highlight=False)
 
 
 class Grid:
-    """A table whose cells are plain text.
-
-    Args:
-        *headings: of its columns.
-    """
+    """A table with cells of plain text."""
 
     def __init__(self, *headings: str) -> None:
         self._table = Table(*headings, box=None, pad_edge=False)
@@ -96,7 +80,7 @@ class Grid:
 
 
 class Commands(TyperGroup):
-    """The root of the command line: errors about its arguments repeat these, so they are escaped."""
+    """The root of the command line. It escapes errors about arguments, because they repeat these."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's context
         """Read the arguments of the root."""

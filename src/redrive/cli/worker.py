@@ -1,4 +1,4 @@
-"""``redrive worker module:app``: run jobs until told to stop."""
+"""``redrive worker module:app``: run jobs until stopped."""
 
 from __future__ import annotations
 
@@ -110,7 +110,10 @@ async def _serve(app: App, runner: Worker) -> None:
 
 
 def _stuck() -> bool:
-    """Is a `def` handler still running in a thread? Idle threads end within moments, since the pool is closed."""
+    """Return True if a ``def`` handler still runs in a thread.
+
+    Idle threads end within moments, since the pool is closed.
+    """
     for thread in threading.enumerate():
         if thread.name.startswith("redrive-handler"):
             thread.join(MOMENT)

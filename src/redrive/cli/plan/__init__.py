@@ -1,16 +1,18 @@
-"""``redrive plan``: what a policy does, to be seen before it is needed.
+"""``redrive plan``: a table and a timeline of what a policy does.
 
-A plan is made once and drawn in four ways::
+==============================  ==================================================================
+`source`                        reads the argument: a directive, JSON, or a file
+`kinds`                         finds the kinds of failures that the policy treats differently
+`rows`                          computes a `Plan`: each retry, its time, and whether it is in time
+`text`, `svg`, `mermaid`,       draw the plan
+`plain`
+`refreshing`, `gantt`           do the same for refresh policies in English
+==============================  ==================================================================
 
-    source    what was typed, or a file   -> its text; a policy and its name
-    kinds     a policy                    -> the failures that it tells apart
-    rows      a policy                    -> a `Plan`: each retry, when it comes, and whether it is in time
-    text, svg, mermaid, plain             -> that plan for people, pages and programs
+No module here computes a delay: ``rows`` calls `redrive.policy.Policy.decide` after each failure, once with the lowest
+random sample and once with the highest, so that the drawing cannot differ from the behaviour.
 
-Nothing here computes a delay. ``rows`` asks `redrive.policy.Policy.decide` what it would say after each failure, once
-with all the luck in the world and once with none, so that the picture cannot differ from what happens.
-
-Exit status: 0 if the policy was drawn; 2 if it cannot be read or means nothing sensible, or an option is wrong.
+Exit status: 0 if the policy was drawn; 2 if it cannot be read, is invalid, or an option is wrong.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ def plan(
 ) -> None:
     """Show what a policy does: each retry, how long it waits, when it comes, the worst case, and the catch."""
     if json and mermaid:
-        message = "say --json or --mermaid, not both"
+        message = "give --json or --mermaid, not both"
         raise ConfigurationError(message)
     origin, text = ("", policy) if is_english(policy) else find(policy)
     if is_english(text):
@@ -89,7 +91,7 @@ def plan(
 
 
 def _draw(chart: Chart, svg: Path | None, *, mermaid: bool) -> None:
-    """A refresh policy has charts of its own."""
+    """Draw the chart of a refresh policy."""
     _tolerate()
     if svg is not None:
         _write(svg, gantt.as_svg(chart))
@@ -111,7 +113,7 @@ def _show(made: Plan) -> None:
 
 
 def _tolerate() -> None:
-    """A name that the terminal cannot write becomes question marks, not a traceback."""
+    """Replace characters that the terminal cannot write by question marks."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
 

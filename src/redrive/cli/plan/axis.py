@@ -1,4 +1,4 @@
-"""The axis of time below a picture: how much of it is shown, and where its marks stand. PURE."""
+"""The time axis of a drawing: its length and its ticks. PURE."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Axis:
     end: timedelta
 
     def place(self, at: timedelta, width: float) -> float:
-        """Where an instant lies on a line of some width; the right end if it lies beyond."""
+        """Return the position of an instant on a line of this width; the right end if it lies beyond."""
         return min(1.0, at / self.end) * width
 
     def shows(self, at: timedelta) -> bool:
-        """Whether an instant lies in the picture."""
+        """Return True if an instant lies inside the drawing."""
         return at <= self.end
 
     def ticks(self, most: int) -> list[timedelta]:
@@ -43,7 +43,7 @@ class Axis:
 
 
 def axis_of(section: Section, deadline: timedelta | None) -> Axis:
-    """The axis on which a section is drawn: to its last retry, or to the deadline if that is near."""
+    """Return the axis of a section: to its last retry, or to the deadline if that is near."""
     end = max([_SHORTEST, *(row.at.high for row in section.rows)])
     if deadline is None or deadline > end * _FAR:
         return Axis(end)
@@ -52,7 +52,7 @@ def axis_of(section: Section, deadline: timedelta | None) -> Axis:
 
 
 def _steps() -> Iterator[timedelta]:
-    """Steps that people count in, from a microsecond up, without end."""
+    """Yield round steps, from a microsecond up, without end."""
     for power in range(6):
         yield from (timedelta(microseconds=number * 10**power) for number in (1, 2, 5))
     yield from _STEPS

@@ -1,11 +1,11 @@
-"""Which failures a policy tells apart, each with one failure that stands for all of its kind. PURE.
+"""The kinds of failures that a policy treats differently, each with one failure that represents it. PURE.
 
-A policy treats failures by their *names*, so one with the right names shows what becomes of every other. The classes of
-Python itself are asked for their ancestors: a rule for ``OSError`` takes a ``TimeoutError`` too. What a user's own
-class inherits cannot be known here, since nothing of the user's is imported.
+A policy treats failures by their *names*, so a failure with the right names shows what happens to all of its kind. The
+ancestors of Python's own classes are known: a rule for ``OSError`` matches a ``TimeoutError`` too. The ancestors of a
+user's class are unknown here, since no user code is imported.
 
-A combination (``a & b``) has no rules of its own: each part may treat a failure otherwise. So every name that any part
-mentions is a kind; `redrive.cli.plan.rows` puts those together again that turn out the same.
+A combination (``a & b``) has no rules of its own: each part may treat a failure differently. So every name in any part
+is a kind; `redrive.cli.plan.rows` merges those with the same result.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Kind:
     """One kind of failure.
 
     Attributes:
-        name: what to call it.
-        detail: how it is counted, or why it is never met; "" if there is nothing to say.
-        failure: stands for all of them; None if it is never met.
+        name: its name.
+        detail: how its attempts are counted, or why it never matches; may be empty.
+        failure: a failure that represents it; None if it never matches.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Kind:
 
 
 def kinds(policy: Policy) -> list[Kind]:
-    """The kinds of failures that a policy treats differently: the ordinary ones first, then those of its rules."""
+    """Return the kinds of failures that a policy treats differently: ordinary ones, then those of its rules."""
     if isinstance(policy, Combined):
         return _of_combination(policy)
     return [_ordinary(policy), *_of_rules(policy)]
@@ -52,10 +52,10 @@ def _ordinary(policy: Policy) -> Kind:
     free = [name for name in named if policy.rule_for(_failure(name)) is None]
     if free:
         return Kind(_spoken(*free), "", _failure(free[0])._replace(candidate=True))
-    whose = "any other failure" if policy.rules else "any failure"
+    label = "any other failure" if policy.rules else "any failure"
     if named or policy.rule_for(_ANY) is not None:
-        return Kind(whose, "never met: the rules take all failures that this policy retries", None)
-    return Kind(whose, "", _ANY._replace(candidate=True))
+        return Kind(label, "never met: the rules take all failures that this policy retries", None)
+    return Kind(label, "", _ANY._replace(candidate=True))
 
 
 def _of_rules(policy: Policy) -> Iterator[Kind]:
@@ -82,7 +82,7 @@ def _of_combination(policy: Combined) -> list[Kind]:
 
 
 def parts(policy: Policy) -> Iterator[Policy]:
-    """The policies that a combination is made of, left to right; of any other policy, itself."""
+    """Yield the policies of a combination, left to right; for any other policy, itself."""
     if isinstance(policy, Combined):
         yield from parts(policy.left)
         yield from parts(policy.right)

@@ -1,4 +1,4 @@
-"""A plan as data for programs: one JSON object, durations in seconds. PURE."""
+"""A plan as JSON for programs, with durations in seconds. PURE."""
 
 from __future__ import annotations
 
@@ -13,12 +13,7 @@ __all__ = ["as_json"]
 
 
 def as_json(plan: Plan, policy: Policy) -> str:
-    """The plan as one line of JSON.
-
-    Args:
-        plan: what to show.
-        policy: what it was made of; it is included, so that the object says all about itself.
-    """
+    """Return the plan as one line of JSON, together with its policy."""
     worst = policy.explain()
     catch = plan.catch
     return msgspec.json.encode(

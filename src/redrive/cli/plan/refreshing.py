@@ -1,4 +1,4 @@
-"""``redrive plan "- Refresh the model every 2 hours ..."``: a refresh policy, played and drawn."""
+"""``redrive plan "- Refresh the model every 2 hours ..."``: the dry run of a refresh policy."""
 
 from __future__ import annotations
 
@@ -22,30 +22,23 @@ _TITLE = 60
 
 
 def is_english(text: str) -> bool:
-    """Whether a text is sentences, and no directive, JSON or file.
-
-    Args:
-        text: what was typed. A directive begins with a number or with ``catch``.
-    """
+    """Return True if a text consists of sentences. A directive begins with a number or with ``catch``."""
     return bool(_ENGLISH.match(text))
 
 
 def chart_of(text: str, *, answers: str | None, start: datetime | None, most: int, now: datetime) -> Chart:
-    """Read a refresh policy, and play it.
+    """Parse a refresh policy and run it dry.
 
     Args:
         text: its sentences.
-        answers: what its attempts come to; by default each of them times out, until it gives up.
-        start: when it begins, naive on the wall clock of its place, or aware; by default now.
-        most: attempts that are played at most.
+        answers: the results of its attempts; by default each of them times out, until the policy gives up.
+        start: its begin, naive in the time zone of its schedule, or aware; by default now.
+        most: the maximum number of attempts.
         now: the present instant.
 
-    Returns:
-        What is to be drawn.
-
     Raises:
-        ScheduleSyntaxError: a sentence is not understood.
-        ConfigurationError: the answers are not understood, or nothing is ever started.
+        ScheduleSyntaxError: a sentence cannot be parsed.
+        ConfigurationError: the answers cannot be parsed, or no attempt is ever started.
     """
     policy = RefreshPolicy.parse(text)
     begin = now.replace(second=0, microsecond=0) if start is None else _placed(policy, start)
@@ -74,8 +67,8 @@ def _read(text: str) -> list[SimulatedAnswer]:
         try:
             span = parse_duration(after.strip()) if after.strip() else timedelta(0)
         except PolicyError as error:
-            raise ConfigurationError(f"{part.strip()!r} is no answer of an attempt: {error}") from error
+            raise ConfigurationError(f"{part.strip()!r} is not the result of an attempt: {error}") from error
         if ending is None:
-            raise ConfigurationError(f"{part.strip()!r} is no answer of an attempt; {_FORM}")
+            raise ConfigurationError(f"{part.strip()!r} is not the result of an attempt; {_FORM}")
         found.append(SimulatedAnswer(ending, span))
     return found

@@ -1,11 +1,11 @@
-"""A policy as a table: each retry, how long it waits, when it comes, and whether that is in time. PURE.
+"""A policy as a table: each retry, its wait, its time, and whether it is before the deadline. PURE.
 
 The figures come from `redrive.policy.Policy.decide`, called as a worker would after one failure after another, on two
-imaginary clocks at once: on one every draw of jitter is the lowest, on the other the highest. What lies between them is
-the band. Attempts take no time on both.
+virtual clocks: on one every random sample is the lowest, on the other the highest. The range between them is the band.
+Attempts take no time on both.
 
-Past the deadline ``decide`` gives no delay any more. To show what no longer fits, it is then asked once more about a
-call that starts in a thousand years, which no deadline can have passed.
+After the deadline ``decide`` returns no delay. To show which retries no longer fit, it is then called once more for a
+call that starts in a thousand years, which is not past any deadline.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _LOWEST, _HIGHEST = 0.0, nextafter(1.0, 0.0)
 
 
 class InTime(StrEnum):
-    """Whether a retry comes before the deadline."""
+    """The relation of a retry to the deadline."""
 
     YES = "yes"
     MAYBE = "maybe"
-    """With luck: its shortest waits fit, its longest do not."""
+    """Its shortest waits fit, its longest do not."""
     NO = "no"
     DEFERRED = "deferred"
     """Later than the deadline, and done all the same (``over_deadline="defer"``)."""
@@ -42,12 +42,12 @@ class InTime(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A span of time that depends on luck.
+    """A span of time that depends on jitter.
 
     Attributes:
-        low: at the shortest.
+        low: the shortest.
         nominal: before jitter.
-        high: at the longest, hints left aside.
+        high: the longest, without hints.
     """
 
     low: timedelta
@@ -56,7 +56,7 @@ class Band:
 
     @property
     def certain(self) -> bool:
-        """Whether luck plays no part."""
+        """True if the span does not depend on jitter."""
         return self.low == self.nominal == self.high
 
     def __add__(self, other: Band) -> Band:
@@ -73,7 +73,7 @@ class Row:
     Attributes:
         retry: its number, from 1.
         wait: the wait before it.
-        at: when it comes, counted from the first failure.
+        at: its time, counted from the first failure.
         in_time: whether that is before the deadline.
     """
 
@@ -84,20 +84,20 @@ class Row:
 
     @property
     def struck(self) -> bool:
-        """Whether it never happens."""
+        """True if the retry never happens."""
         return self.in_time is InTime.NO
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What becomes of one kind of failures.
+    """The retries after one kind of failures.
 
     Attributes:
-        name: which failures.
-        detail: how they are counted, or why there is no retry; may be "".
+        name: the failures.
+        detail: how they are counted, or why there is no retry; may be empty.
         rows: the retries that are drawn.
-        rest: how it goes on after the last one; "" if that is the end.
-        ends: when the last failure comes, where that can be said.
+        rest: what follows the last row; empty if it is the last retry.
+        ends: the time of the last failure, if it is known.
     """
 
     name: str
@@ -109,7 +109,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Catch:
-    """The task that takes over after the last failure.
+    """The task that is called after the last failure.
 
     Attributes:
         task: its name.
@@ -122,16 +122,16 @@ class Catch:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a policy does, ready to be drawn.
+    """The behaviour of a policy, ready to be drawn.
 
     Attributes:
-        title: what to call the policy.
-        sentence: the worst case in words.
+        title: the name of the policy.
+        sentence: the worst case as a sentence.
         sections: one for each kind of failures that it treats differently.
-        catch: what comes last.
-        deadline: how long all may take; None for no bound.
-        hinted: whether a hint can make a wait longer than drawn.
-        notes: what a person should know beside the picture.
+        catch: the catch task.
+        deadline: the time limit of all attempts; None for no limit.
+        hinted: True if a hint can make a wait longer than drawn.
+        notes: remarks about what the drawing cannot show.
     """
 
     title: str
@@ -144,16 +144,17 @@ class Plan:
 
 
 def plan_of(policy: Policy, *, title: str, retries: int = 20) -> Plan:
-    """Work out what a policy does.
+    """Compute the behaviour of a policy.
 
     Args:
         policy: the policy.
-        title: what to call it.
-        retries: how many are drawn of each kind of failures, at most; from 1 to 1000, since durations are dates in the
-            end and a thousand waits of a thousand years are as many as these can count.
+        title: its name.
+        retries: the maximum number of retries of each kind of failures, from 1 to 1000. The limit keeps a thousand
+        waits
+            of a thousand years within the range of dates.
 
     Raises:
-        PolicyValueError: a backoff function of the user's gives something that is no delay.
+        PolicyValueError: a backoff function of the user returns a value that is not a delay.
     """
     sections = [_section(policy, kind, retries) for kind in kinds(policy)]
     return Plan(
@@ -183,8 +184,8 @@ def _section(policy: Policy, kind: Kind, retries: int) -> Section:
 
 def _rows(policy: Policy, failure: Failure) -> Iterator[Row]:
     at = _NOW
-    lucky, unlucky = _walk(policy, failure, _LOWEST), _walk(policy, failure, _HIGHEST)
-    for number, (best, worst) in enumerate(zip(lucky, unlucky, strict=False), 1):
+    shortest, longest = _walk(policy, failure, _LOWEST), _walk(policy, failure, _HIGHEST)
+    for number, (best, worst) in enumerate(zip(shortest, longest, strict=False), 1):
         wait = Band(best.delay, worst.nominal, worst.delay)
         at += wait
         in_time = InTime.MAYBE if best.in_time is InTime.YES is not worst.in_time else best.in_time
@@ -199,7 +200,7 @@ class _Step:
 
 
 def _walk(policy: Policy, failure: Failure, sample: float) -> Iterator[_Step]:
-    """What follows the first failure, the second, ..., where every draw of jitter is the same."""
+    """Yield what follows each failure, if every random sample is the same."""
     history, now = History(1, _START), _START
     while (step := _step(policy, history, failure, now, sample)) is not None:
         yield step
@@ -222,7 +223,7 @@ def _step(policy: Policy, history: History, failure: Failure, now: datetime, sam
 
 
 def _limit(policy: Policy, failure: Failure) -> int | None:
-    """How many retries the policy allows; None for no limit."""
+    """Return the number of retries that the policy allows; None for no limit."""
     index = policy.rule_for(failure)
     rule = None if index is None or isinstance(policy, Combined) else policy.rules[index]
     backoff = (rule and rule.backoff) or policy.backoff
@@ -239,7 +240,7 @@ def _rest(policy: Policy, limit: int | None) -> str:
 
 
 def _end(policy: Policy, rows: list[Row]) -> Band | None:
-    """When the last failure comes; None if that is a matter of luck."""
+    """Return the time of the last failure; None if it depends on jitter."""
     if any(row.in_time is InTime.MAYBE for row in rows):
         return None
     if rows[-1].struck and policy.deadline is not None and policy.over_deadline == "truncate":

@@ -1,7 +1,7 @@
-"""Finds the policy that is meant: a directive, JSON, or a file with either.
+"""The argument of ``redrive plan``: a directive, JSON, or a file with either.
 
-A word is taken for a file if it could not be a directive: it begins with ``@``, contains a slash, or is one word that
-ends in ``.json``. ``5 1s catch tasks.json`` remains a directive whose catch task is called so.
+An argument is a file if it could not be a directive: it begins with ``@``, contains a slash, or is one word that ends
+in ``.json``. ``5 1s catch tasks.json`` remains a directive with the catch task ``tasks.json``.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _OPENINGS = frozenset('{["')
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A policy and what to call it.
+    """A policy and its name.
 
     Attributes:
-        name: its directive where one can say it, else the name of its file.
+        name: its directive if it has one, otherwise the name of its file.
         policy: the policy.
     """
 
@@ -36,17 +36,17 @@ class Read:
 
 
 def read_policy(origin: str, text: str, *, strict: bool = False) -> Read:
-    """Read a retry policy.
+    """Parse a retry policy.
 
     Args:
-        origin: where it stands, as `find` has it.
+        origin: the origin of the text, as `find` returns it.
         text: a directive or JSON.
-        strict: read a directive exactly as FTL does.
+        strict: parse a directive exactly as FTL does.
 
     Raises:
-        ConfigurationError: ``strict`` was asked of JSON.
-        PolicySyntaxError: the text cannot be read; the message points at the fault.
-        PolicyValueError: it can be read but means nothing sensible.
+        ConfigurationError: ``strict`` was given for JSON.
+        PolicySyntaxError: the text cannot be parsed; the message points at the position.
+        PolicyValueError: a value is invalid.
     """
     if origin.lower().endswith(".json") or text.lstrip()[:1] in _OPENINGS:
         if strict:
@@ -59,13 +59,10 @@ def read_policy(origin: str, text: str, *, strict: bool = False) -> Read:
 
 
 def find(given: str) -> tuple[str, str]:
-    """Find the text that a command line names.
+    """Return the origin of the text (empty for the command line) and the text.
 
     Args:
         given: the text itself, ``path/to/policy.json``, ``@file``, or ``-`` for standard input.
-
-    Returns:
-        Where the text comes from ("" for the command line), and the text.
 
     Raises:
         ConfigurationError: the file cannot be read.
@@ -123,7 +120,7 @@ def _of_json(origin: str, text: str) -> Policy:
 
 
 def _unreadable(place: str, error: json.JSONDecodeError) -> PolicyError:
-    """The line with a caret under the fault; of a long line only the part around it."""
+    """Return an error with the line and a caret; of a long line only the part around the position."""
     line = [*error.doc.split("\n"), ""][error.lineno - 1]
     at = error.colno - 1
     start = max(0, at - _SHOWN)

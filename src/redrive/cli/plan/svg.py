@@ -143,7 +143,7 @@ class _Sheet:
 
 
 class _Chart:
-    """The part of a section where the bars are."""
+    """The part of a section with the bars."""
 
     def __init__(self, axis: Axis, left: float, right: float) -> None:
         self.axis = axis
@@ -151,11 +151,11 @@ class _Chart:
         self._right = right
 
     def x(self, at: timedelta) -> float:
-        """Where an instant lies."""
+        """Return the position of an instant."""
         return self._left + self.axis.place(at, self._right - self._left)
 
     def bar(self, row: Row, since: timedelta, y: int, *, hinted: bool) -> Iterator[str]:
-        """The shapes of one retry, whose row begins at ``y``."""
+        """Yield the shapes of one retry, with a row that begins at ``y``."""
         if row.struck:
             yield from self._box("struck", since, row.at.nominal, y)
             return
@@ -184,7 +184,7 @@ def _rights(found: list[list[str]]) -> Iterator[float]:
 
 
 def _swatch(shape: str, x: float, y: float) -> Iterator[str]:
-    """A shape of the legend, 24 wide, its middle at ``y``."""
+    """Yield a shape of the legend, 24 wide, with its middle at ``y``."""
     if shape == "deadline":
         yield tag("line", class_=shape, x1=x, x2=x + 24, y1=y, y2=y)
     elif shape == "catch":

@@ -1,4 +1,4 @@
-"""What the text and the drawing have in common: the figures beside each bar, and the legend. PURE."""
+"""The parts that text and SVG share: the figures beside each bar, and the legend. PURE."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ __all__ = ["catching", "columns", "figure", "legend", "titled"]
 
 
 def columns(section: Section) -> list[list[str]]:
-    """The columns of a section, the heading of each first; whether a retry is in time only where it is a question."""
+    """Return the columns of a section, each with its heading first.
+
+    Whether a retry is in time is shown only if one may not be.
+    """
     rows = section.rows
     found = [
         ["retry", *(str(row.retry) for row in rows)],
@@ -25,17 +28,17 @@ def columns(section: Section) -> list[list[str]]:
 
 
 def figure(band: Band) -> str:
-    """``4s``, or ``2s-4s`` where luck plays a part."""
+    """Return a wait as text: ``4s``, or ``2s-4s`` if it depends on jitter."""
     return shown(band.low) if band.low == band.high else f"{shown(band.low)}-{shown(band.high)}"
 
 
 def titled(section: Section) -> str:
-    """What stands above a section."""
+    """Return the heading of a section."""
     return f"{section.name}: {section.detail}" if section.detail else section.name
 
 
 def catching(plan: Plan) -> str:
-    """What is said about the catch task; "" if there is none."""
+    """Return the sentence about the catch task; empty if there is none."""
     if plan.catch is None:
         return ""
     every = shown(plan.catch.every)
@@ -43,7 +46,7 @@ def catching(plan: Plan) -> str:
 
 
 def legend(plan: Plan) -> Iterator[tuple[str, str]]:
-    """The marks that a picture of this plan contains, each by its name and what it means."""
+    """Yield the marks that a drawing of this plan contains, as names and meanings."""
     sections = [section for section in plan.sections if section.rows]
     rows = [row for section in sections for row in section.rows]
     if not rows:
@@ -60,4 +63,4 @@ def legend(plan: Plan) -> Iterator[tuple[str, str]]:
     if plan.catch is not None and any(section.ends for section in sections):
         yield "catch", "catch"
     if plan.hinted:
-        yield "hint", "longer if a hint (Retry-After) says so"
+        yield "hint", "longer if a hint (Retry-After) asks for it"

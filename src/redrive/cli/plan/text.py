@@ -1,7 +1,7 @@
 """A plan as lines of text: a table, and beside each retry its bar. PURE.
 
-Where the terminal is too narrow for both, the bars follow below. Styles are `rich`'s: in a file or a pipe they leave no
-trace, so everything that they say is also said by a character or a word.
+If the terminal is too narrow for both, the bars follow below. Styles are `rich`'s and are lost in a file or a pipe, so
+each of their meanings is also expressed by a character or a word.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _GAP = "  "
 
 @dataclass(frozen=True, slots=True)
 class Glyphs:
-    """The characters that a timeline is drawn with.
+    """The characters of a timeline.
 
     Attributes:
         wait: a wait before jitter.
-        band: where a retry may come, with more luck or less.
+        band: the range in which a retry may come.
         both: a wait inside the band.
         none: a wait of no length.
         struck: a wait that does not fit before the deadline.
@@ -60,7 +60,7 @@ _STYLES = {"wait": "cyan", "band": "cyan", "both": "cyan", "none": "cyan", "dead
 
 
 def glyphs_for(encoding: str) -> Glyphs:
-    """Blocks where they can be written, else ASCII."""
+    """Return blocks if the encoding has them, otherwise ASCII."""
     try:
         "".join(astuple(BLOCKS)).encode(encoding)
     except (LookupError, UnicodeEncodeError):
@@ -69,12 +69,12 @@ def glyphs_for(encoding: str) -> Glyphs:
 
 
 def as_text(plan: Plan, *, width: int, glyphs: Glyphs = BLOCKS) -> list[Text]:
-    """The plan as lines.
+    """Return the plan as lines.
 
     Args:
-        plan: what to show.
+        plan: the plan.
         width: columns; bars fill them, and no line is longer unless a figure is.
-        glyphs: the characters to draw with.
+        glyphs: the characters of the timeline.
     """
     lines = [*_prose(plan.title, width, "bold"), *_prose(plan.sentence, width)]
     for section in plan.sections:
@@ -92,7 +92,7 @@ def _prose(text: str, width: int, style: str = "") -> Iterator[Text]:
 
 
 def _packed(marks: Iterable[str], width: int) -> Iterator[Text]:
-    """The marks of the legend, as many in a line as there is room for."""
+    """Yield lines with as many marks of the legend as fit."""
     line = ""
     for mark in marks:
         if line and len(line) + len(mark) + 3 > width:
@@ -103,7 +103,7 @@ def _packed(marks: Iterable[str], width: int) -> Iterator[Text]:
 
 
 class _Table:
-    """One section: its columns, and the bars where there is room for them."""
+    """One section: its columns, and the bars if they fit."""
 
     def __init__(self, plan: Plan, section: Section, width: int, glyphs: Glyphs) -> None:
         self._plan = plan
@@ -128,11 +128,11 @@ class _Table:
             yield from _prose(f"{self._glyphs.more} {self._section.rest}", self._width, "dim")
 
     def _room(self, found: list[list[str]]) -> int:
-        """How many cells of a bar there are beside some columns; its last mark needs one more."""
+        """Return the number of cells of a bar beside some columns, without the one for its last mark."""
         return self._width - sum(len(column[0]) + len(_GAP) for column in found) - 1
 
     def _columns(self) -> list[list[str]]:
-        """The cells of each column, all of one width, the heading first and below the retries what comes last."""
+        """Return the cells of each column, all of one width, with the heading first and the catch last."""
         found = columns(self._section)
         if self._caught is not None:
             last = ["catch", "", figure(self._caught), ""]
@@ -141,7 +141,7 @@ class _Table:
         return [[cell.rjust(width) for cell in column] for column, width in zip(found, widths, strict=True)]
 
     def _block(self, found: list[list[str]], room: int) -> Iterator[Text]:
-        """The columns, and to the right of them bars of this width, if it is not 0."""
+        """Yield the lines of the columns and of bars of this width; no bars if it is 0."""
         heads, *cells = [_GAP.join(line) for line in zip(*found, strict=True)]
         yield _stripped(Text(heads + _GAP + self._ruler(room), "dim"))
         previous = Band(ZERO, ZERO, ZERO)
@@ -167,7 +167,7 @@ class _Table:
 
 
 class _Bar:
-    """The bar of one retry: a row of cells, each with the name of what stands there."""
+    """The bar of one retry: a row of cells, each with the name of its mark."""
 
     def __init__(self, axis: Axis, width: int, glyphs: Glyphs) -> None:
         self._axis = axis

@@ -1,4 +1,4 @@
-"""The words of a plan: durations for people, what the marks mean, and what the picture cannot show. PURE."""
+"""The words of a plan: durations, and remarks about what the drawing cannot show. PURE."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PAST_DEADLINE = {
 
 
 def shown(value: timedelta) -> str:
-    """A duration as precise as people want it: milliseconds below a minute, seconds above."""
+    """Return a duration as text: to the millisecond below a minute, to the second above."""
     if value < _FINE:
         return format_duration(value)
     unit = _MILLISECOND if value < _MINUTE else _SECOND
@@ -31,32 +31,32 @@ def shown(value: timedelta) -> str:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """A text in lines of so many characters, broken at blanks; none if it is empty."""
+    """Return a text in lines of so many characters, broken at spaces; none if it is empty."""
     return wrap(text, width, break_on_hyphens=False)
 
 
 def notes(*parts: Policy) -> list[str]:
-    """What a person should know beside the picture, each in one sentence.
+    """Return remarks about what the drawing cannot show, each in one sentence.
 
     Args:
-        *parts: the policy that is drawn; of a combination, the policies that it is made of.
+        *parts: the policy that is drawn; of a combination, its parts.
     """
-    said = [_of_attempts(parts)]
+    listed = [_of_attempts(parts)]
     for part in parts:
-        said += [
+        listed += [
             _of_hints(part),
             _of_deadline(part, "The deadline" if len(parts) == 1 else "A deadline"),
             _of_outcome(part),
-            _of_luck(part),
+            _of_smooth(part),
         ]
         for field in ("budget", "breaker"):
             key = getattr(part, field)
-            said.append(
+            listed.append(
                 "" if key is None else f"The {field} '{visible(str(key))}' can refuse a retry that is drawn here."
             )
     if len(parts) == 1 and parts[0].rules:
-        said.append("Each part is drawn as if all failures were of its kind.")
-    return [each for each in dict.fromkeys(said) if each]
+        listed.append("Each part is drawn as if all failures were of its kind.")
+    return [each for each in dict.fromkeys(listed) if each]
 
 
 def _of_attempts(parts: tuple[Policy, ...]) -> str:
@@ -65,13 +65,11 @@ def _of_attempts(parts: tuple[Policy, ...]) -> str:
     return f"Times count from the first failure; attempts are drawn as taking no time{limit}."
 
 
-def _of_luck(policy: Policy) -> str:
+def _of_smooth(policy: Policy) -> str:
     schedules = [policy.backoff, *(rule.backoff for rule in policy.rules if rule.backoff is not None)]
     if not any(each.remembers for each in schedules):
         return ""
-    return (
-        "A smooth backoff draws moments: each wait is drawn for the same luck as before, and may be from 0s to longer."
-    )
+    return "The waits of a smooth backoff are drawn for equal random samples; real ones vary from 0s upward."
 
 
 def _of_hints(policy: Policy) -> str:

@@ -1,10 +1,9 @@
-"""``redrive schedules``: look at crons and refreshes, and act on them.
+"""``redrive schedules``: show crons and refreshes, and act on them.
 
-The commands know the schedules of the database and those of the code: one that no worker has declared yet is listed,
-and one that the code has lost is listed too, and can be acted on, since another version of the code may have it.
+The commands read the schedules of the database and those of the code: one that no worker has declared yet is listed,
+and so is one that only another version of the code has, which can be acted on.
 
-A refresh has things, each with a key. A command that is told a key means that thing, and otherwise the schedule as a
-whole.
+A refresh has tracked items, each with a key. A command with a key acts on that item, otherwise on the whole schedule.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ schedules = typer.Typer(help="Look at crons and refreshes, and act on them.", no
 
 Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the App is, for example payments.jobs:app.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the cron or refresh.")]
-Thing = Annotated[str, typer.Argument(metavar="KEY", help="Which of the things of a refresh.")]
-Key = Annotated[str | None, typer.Argument(metavar="[KEY]", help="Of a refresh, which of its things.")]
+Item = Annotated[str, typer.Argument(metavar="KEY", help="Key of an item of the refresh.")]
+Key = Annotated[str | None, typer.Argument(metavar="[KEY]", help="Key of an item, if it is a refresh.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object in a line instead of a text.")]
 Actor = Annotated[str | None, typer.Option(help="Who does it, for the audit log; by default user@host.")]
 Since = Annotated[str, typer.Option(help="The first instant, such as 2026-03-01T06:00Z; without an offset it is UTC.")]
@@ -72,7 +71,7 @@ def list_(app: Target, *, json: AsJson = False) -> None:
 
 @schedules.command()
 def show(app: Target, name: Name, key: Key = None, *, json: AsJson = False) -> None:
-    """Show one schedule in full: what was declared, what comes, and how it went; or one thing of a refresh."""
+    """Show one schedule in full: its declaration, its next and latest occurrences; or one item of a refresh."""
     loaded = load_app(app)
     if key is not None:
         _say_thing(loaded, name, key, json=json, full=True)
@@ -84,7 +83,7 @@ def show(app: Target, name: Name, key: Key = None, *, json: AsJson = False) -> N
     counts = next((each for each in counted if each.schedule == name), None)
     troubled = loaded.refreshes.select(name, limit=TROUBLED, troubled=True)
     if json:
-        more = {"next": ahead, "occurrences": past, "troubled": [plain.thing(each) for each in troubled]}
+        more = {"next": ahead, "occurrences": past, "troubled": [plain.item(each) for each in troubled]}
         print_document(plain.schedule(found) | plain.went((), counts) | more)
         return
     for line in pages.schedule(found, ahead):
@@ -92,8 +91,8 @@ def show(app: Target, name: Name, key: Key = None, *, json: AsJson = False) -> N
     if found.kind is Kind.CRON:
         pages.history(past).show()
     else:
-        say(f"things: {pages.went((), counts) or 'none'}")
-        pages.things(troubled).show()
+        say(f"items: {pages.went((), counts) or 'none'}")
+        pages.items(troubled).show()
 
 
 def _occurrences(app: App, found: Seen, limit: int) -> tuple[Occurrence, ...]:
@@ -105,23 +104,26 @@ def _occurrences(app: App, found: Seen, limit: int) -> tuple[Occurrence, ...]:
 
 @schedules.command()
 def trigger(app: Target, name: Name, key: Key = None, *, actor: Actor = None, json: AsJson = False) -> None:
-    """Start a cron, or a thing of a refresh, now: due or not, paused or not. What runs of a thing is superseded."""
+    """Start a cron, or an item of a refresh, now: due or not, paused or not.
+
+    A running attempt of the item is superseded.
+    """
     loaded = load_app(app)
     if key is None:
         made = loaded.schedules.trigger(name, actor=actor)
-        _told(made, [f"cron {name} was started as job {made.job_id}"], json=json)
+        _print(made, [f"cron {name} was started as job {made.job_id}"], json=json)
         return
     turned = loaded.refreshes.trigger(name, key, actor=actor)
     if turned.outcome is RefreshOutcome.DISABLED:
         reason = loaded.refreshes.get(name, key).disabled_reason
-        message = f"{name}/{key} was given up ({reason}) until somebody updates it: redrive schedules update"
+        message = f"{name}/{key} was given up ({reason}) until it is updated: redrive schedules update"
         raise IllegalMove(message)
     _say_thing(loaded, name, key, json=json)
 
 
 @schedules.command()
-def update(app: Target, name: Name, key: Thing, *, actor: Actor = None, json: AsJson = False) -> None:
-    """Begin anew with a thing of a refresh: what was given up is enabled, what was counted is forgotten."""
+def update(app: Target, name: Name, key: Item, *, actor: Actor = None, json: AsJson = False) -> None:
+    """Restart an item of a refresh: it is enabled again if it gave up, and its failures are forgotten."""
     loaded = load_app(app)
     loaded.refreshes.update(name, key, actor=actor or loaded.actor)
     _say_thing(loaded, name, key, json=json)
@@ -129,7 +131,7 @@ def update(app: Target, name: Name, key: Thing, *, actor: Actor = None, json: As
 
 @schedules.command()
 def pause(app: Target, name: Name, key: Key = None, *, actor: Actor = None, json: AsJson = False) -> None:
-    """Start nothing of a schedule, or of one thing of a refresh, until resume; what runs goes on."""
+    """Start nothing of a schedule, or of one item of a refresh, until resume; running attempts go on."""
     loaded = load_app(app)
     if key is None:
         loaded.schedules.pause(name, actor=actor)
@@ -160,7 +162,7 @@ def backfill(
     begin = _instant(since, "--since")
     end = _now(loaded) if until is None else _instant(until, "--until")
     made = loaded.schedules.backfill(name, begin, end, actor=actor)
-    _told({"started": made}, [f"cron {name}: {len(made)} occurrences were started"], json=json)
+    _print({"started": made}, [f"cron {name}: {len(made)} occurrences were started"], json=json)
 
 
 def _now(app: App) -> datetime:
@@ -171,7 +173,7 @@ def _instant(text: str, option: str) -> datetime:
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:
-        message = f"{text!r} is no instant; write 2026-03-01, 2026-03-01T06:00 or 2026-03-01T06:00+02:00"
+        message = f"{text!r} is not an instant; write 2026-03-01, 2026-03-01T06:00 or 2026-03-01T06:00+02:00"
         raise typer.BadParameter(message, param_hint=option) from error
     return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
@@ -181,17 +183,17 @@ def _instant(text: str, option: str) -> datetime:
 
 def _say_schedule(app: App, name: str, *, json: bool) -> None:
     found = seen_one(app, name)
-    _told(plain.schedule(found), [pages.headline(found)], json=json)
+    _print(plain.schedule(found), [pages.headline(found)], json=json)
 
 
 def _say_thing(app: App, name: str, key: str, *, json: bool, full: bool = False) -> None:
-    thing: TrackedItem = app.refreshes.get(name, key)
-    policy = seen_one(app, name).policy(thing)
-    page = pages.thing(thing, policy) if full else [pages.standing(thing)]
-    _told(plain.thing(thing) | {"policy": None if policy is None else str(policy)}, page, json=json)
+    item: TrackedItem = app.refreshes.get(name, key)
+    policy = seen_one(app, name).policy(item)
+    page = pages.item(item, policy) if full else [pages.standing(item)]
+    _print(plain.item(item) | {"policy": None if policy is None else str(policy)}, page, json=json)
 
 
-def _told(value: Mapping[str, object] | Occurrence, page: Iterable[str], *, json: bool) -> None:
+def _print(value: Mapping[str, object] | Occurrence, page: Iterable[str], *, json: bool) -> None:
     if json:
         print_document(value)
         return

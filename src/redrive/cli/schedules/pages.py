@@ -1,4 +1,4 @@
-"""Schedules for people: lines and tables."""
+"""Schedules for readers: lines and tables."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from redrive.policy import format_duration
 from redrive.schedule import RefreshPolicy, RefreshState
 from redrive.stores.operations.refresh.read import Counts
 
-__all__ = ["due", "headline", "history", "schedule", "standing", "state", "thing", "things", "went", "when"]
+__all__ = ["due", "headline", "history", "item", "items", "schedule", "standing", "state", "went", "when"]
 
 
 def when(seen: Seen) -> str:
-    """When it occurs, in a line."""
+    """Return the schedule in one line."""
     if seen.definition is None:
         return "declared by a newer redrive"
     if isinstance(seen.definition, CronDefinition):
@@ -27,37 +27,37 @@ def when(seen: Seen) -> str:
 
 
 def state(seen: Seen) -> str:
-    """Whether anything of it is started."""
-    said = [
+    """Return whether a schedule starts anything."""
+    parts = [
         seen.row is None and "no worker has declared it yet",
         not seen.in_code and "not in the code of this app",
         seen.paused_at is not None and f"paused since {_at(seen.paused_at)}",
     ]
-    return ", ".join(each for each in said if each) or "active"
+    return ", ".join(each for each in parts if each) or "active"
 
 
 def due(seen: Seen) -> str:
-    """When something of it is due."""
+    """Return when its next occurrence or item is due."""
     return "-" if seen.due_at is None else _at(seen.due_at)
 
 
 def headline(seen: Seen) -> str:
-    """The first line of its page."""
+    """Return the first line of its page."""
     return f"{seen.kind} {seen.name}: {state(seen)}"
 
 
 def went(last: Sequence[Occurrence], counts: Counts | None) -> str:
-    """How it went: the latest occurrence of a cron, or how the things of a refresh are."""
+    """Return the latest occurrence of a cron, or the counts of the items of a refresh."""
     if counts is None:
         return "".join(f"{_at(each.occurs_at)} {each.decision}" for each in last[:1])
     named = {"running": counts.running, "failing": counts.failing, "given up": counts.disabled}
     more = {"paused": counts.paused, "completed": counts.completed}
-    said = [f"{count} {name}" for name, count in (named | more).items() if count]
-    return ", ".join([f"{counts.tracked} tracked", *said])
+    parts = [f"{count} {name}" for name, count in (named | more).items() if count]
+    return ", ".join([f"{counts.tracked} tracked", *parts])
 
 
 def schedule(seen: Seen, ahead: Sequence[datetime]) -> Iterator[str]:
-    """The page of a schedule, without its tables."""
+    """Print the page of a schedule, without its tables."""
     yield headline(seen)
     if seen.row is not None:
         yield f"declared {_at(seen.row.declared_at)}"
@@ -71,8 +71,8 @@ def schedule(seen: Seen, ahead: Sequence[datetime]) -> Iterator[str]:
         yield f"overlap: {definition.overlap}, catch-up: {definition.catch_up}{within}"
     else:
         yield from ["policy:", *(f"  {line}" for line in str(definition.policy).splitlines())]
-        told = definition.on_disabled
-        yield f"on_disabled: {'nobody is told' if told is None else f'{told.task} on {told.queue}'}"
+        task = definition.on_disabled
+        yield f"on_disabled: {'nothing' if task is None else f'{task.task} on {task.queue}'}"
     yield _jobs(definition.job)
     yield f"next: {due(seen)}"
     if isinstance(definition, CronDefinition):
@@ -85,7 +85,7 @@ def _jobs(made: JobTemplate) -> str:
 
 
 def history(past: Sequence[Occurrence]) -> Grid:
-    """What became of occurrences."""
+    """Print a table of occurrences."""
     table = Grid("occurrence", "decided", "decision", "job", "note")
     for each in past:
         job = "" if each.job_id is None else str(each.job_id)
@@ -93,8 +93,8 @@ def history(past: Sequence[Occurrence]) -> Grid:
     return table
 
 
-def things(troubled: Sequence[TrackedItem]) -> Grid:
-    """Things in trouble."""
+def items(troubled: Sequence[TrackedItem]) -> Grid:
+    """Print a table of items in trouble."""
     table = Grid("key in trouble", "state", "attempts", "failing since")
     for each in troubled:
         since = "" if each.failing_since is None else _at(each.failing_since)
@@ -102,33 +102,33 @@ def things(troubled: Sequence[TrackedItem]) -> Grid:
     return table
 
 
-def standing(thing: TrackedItem) -> str:
-    """Where a thing stands, in a line."""
-    return f"{thing.schedule}/{thing.key}: {_stands(thing)}"
+def standing(item: TrackedItem) -> str:
+    """Return the state of an item in one line."""
+    return f"{item.schedule}/{item.key}: {_stands(item)}"
 
 
-def thing(thing: TrackedItem, policy: RefreshPolicy | None) -> Iterator[str]:
-    """The page of a thing."""
-    yield standing(thing)
-    yield f"tracked {_at(thing.tracked_at)}, arguments {(thing.payload or b'-').decode(errors='replace')}"
-    whose = "of the refresh" if thing.own is None else "its own"
+def item(item: TrackedItem, policy: RefreshPolicy | None) -> Iterator[str]:
+    """Print the page of an item."""
+    yield standing(item)
+    yield f"tracked {_at(item.tracked_at)}, arguments {(item.payload or b'-').decode(errors='replace')}"
+    label = "of the refresh" if item.own is None else "its own"
     lines = ["declared by a newer redrive"] if policy is None else str(policy).splitlines()
-    yield from [f"policy, {whose}:", *(f"  {line}" for line in lines)]
+    yield from [f"policy, {label}:", *(f"  {line}" for line in lines)]
     for name in RefreshState.__struct_fields__:
-        value = getattr(thing.state, name)
+        value = getattr(item.state, name)
         yield f"{name}: {_at(value) if isinstance(value, datetime) else '-' if value is None else value}"
 
 
-def _stands(thing: TrackedItem) -> str:
-    due_at = "nothing is planned" if thing.refresh_at is None else f"due {_at(thing.refresh_at)}"
-    paused = "paused, " if thing.paused else ""
-    if thing.disabled_until_update:
-        return f"given up: {thing.disabled_reason}"
-    if thing.job_id is not None:
-        return f"{paused}attempt {thing.attempt_no} runs as job {thing.job_id}"
-    if thing.completed:
+def _stands(item: TrackedItem) -> str:
+    due_at = "nothing is planned" if item.refresh_at is None else f"due {_at(item.refresh_at)}"
+    paused = "paused, " if item.paused else ""
+    if item.disabled_until_update:
+        return f"given up: {item.disabled_reason}"
+    if item.job_id is not None:
+        return f"{paused}attempt {item.attempt_no} runs as job {item.job_id}"
+    if item.completed:
         return "completed"
-    return f"{paused}{'fresh' if thing.failing_since is None else 'failing'}, {due_at}"
+    return f"{paused}{'fresh' if item.failing_since is None else 'failing'}, {due_at}"
 
 
 def _at(instant: datetime) -> str:

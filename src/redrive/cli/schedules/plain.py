@@ -1,4 +1,4 @@
-"""Schedules for programs: what ``--json`` writes."""
+"""Schedules for programs: the output of ``--json``."""
 
 from __future__ import annotations
 
@@ -11,18 +11,11 @@ from redrive.engine.items import TrackedItem
 from redrive.engine.occurrence import Occurrence
 from redrive.stores.operations.refresh.read import Counts
 
-__all__ = ["schedule", "thing", "went"]
+__all__ = ["item", "schedule", "went"]
 
 
 def schedule(seen: Seen) -> dict[str, object]:
-    """Describe a schedule.
-
-    Args:
-        seen: which.
-
-    Returns:
-        What JSON is made of.
-    """
+    """Return a schedule as a document for JSON."""
     row = seen.row
     return {
         "name": seen.name,
@@ -39,27 +32,12 @@ def schedule(seen: Seen) -> dict[str, object]:
     }
 
 
-def thing(tracked: TrackedItem) -> dict[str, object]:
-    """Describe a thing of a refresh.
-
-    Args:
-        tracked: which.
-
-    Returns:
-        What JSON is made of.
-    """
+def item(tracked: TrackedItem) -> dict[str, object]:
+    """Return an item of a refresh as a document for JSON."""
     plain: dict[str, object] = {name: getattr(tracked, name) for name in TrackedItem.__struct_fields__}
     return plain | {"payload": document(tracked.payload)}
 
 
 def went(last: Sequence[Occurrence], counts: Counts | None) -> dict[str, object]:
-    """Describe how it went.
-
-    Args:
-        last: the latest occurrence of a cron, if there is one.
-        counts: how the things of a refresh are, if it has some.
-
-    Returns:
-        What JSON is made of.
-    """
+    """Return the latest occurrence of a cron and the counts of the items of a refresh as a document for JSON."""
     return {"last": next(iter(last), None), "counts": counts}

@@ -1,4 +1,4 @@
-"""Schedules as both have them: the code of an app, and its database."""
+"""Schedules of the code of an app and of its database, merged."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class Seen:
     """A schedule.
 
     Attributes:
-        name: unique.
+        name: its unique name.
         kind: cron or refresh.
-        document: what was declared, by a worker if there was one, as JSON.
-        definition: the same, read; None where only a newer redrive can read it.
-        row: what the database has; None before a worker has declared it.
-        in_code: does the app have it?
-        due_at: when something of it is due; None where nothing is planned, or it is paused.
+        document: its declaration as JSON, by a worker if there was one.
+        definition: the same, parsed; None if only a newer redrive can read it.
+        row: its row in the database; None before a worker has declared it.
+        in_code: True if the app has it.
+        due_at: when its next occurrence or item is due; None if nothing is planned, or it is paused.
     """
 
     name: str
@@ -41,59 +41,32 @@ class Seen:
 
     @property
     def paused_at(self) -> datetime | None:
-        """Since when nothing of it is started."""
+        """The instant of its pause; None if it is not paused."""
         return None if self.row is None else self.row.paused_at
 
     def ahead(self, now: datetime) -> Iterator[datetime]:
-        """The occurrences to come, of a cron; in a pause, those that would come if it ended now.
-
-        Args:
-            now: the present instant, aware.
-
-        Yields:
-            The occurrences, in order; also one that is overdue.
-        """
+        """Yield the next occurrences of a cron, an overdue one included; of a paused cron as if it was resumed now."""
         if isinstance(self.definition, CronDefinition):
             yield from self.definition.schedule.since(self.due_at or now)
 
-    def policy(self, thing: TrackedItem) -> RefreshPolicy | None:
-        """What is done to keep a thing fresh.
-
-        Args:
-            thing: one of its things.
-
-        Returns:
-            The policy; None where only a newer redrive can read it.
+    def policy(self, item: TrackedItem) -> RefreshPolicy | None:
+        """Return the policy of an item; None if only a newer redrive can read it.
 
         Raises:
-            ScheduleError: the same for a policy of its own.
+            ScheduleError: only a newer redrive can read a policy of the item's own.
         """
-        return thing.policy(self.definition) if isinstance(self.definition, RefreshDefinition) else None
+        return item.policy(self.definition) if isinstance(self.definition, RefreshDefinition) else None
 
 
 def seen(app: App) -> list[Seen]:
-    """Look at all schedules.
-
-    Args:
-        app: whose.
-
-    Returns:
-        Those of the code and those of the database, by name.
-    """
+    """Return the schedules of the code and of the database of an app, by name."""
     rows = {row.name: row for row in app.schedules.select()}
     due = {look.name: look.due_at for look in app.store.run(operations.status(now=app.now()))}
     return [_seen(app, name, rows.get(name), due.get(name)) for name in sorted({*rows, *app.schedules.declared})]
 
 
 def seen_one(app: App, name: str) -> Seen:
-    """Look at one schedule.
-
-    Args:
-        app: whose.
-        name: which.
-
-    Returns:
-        It.
+    """Return one schedule.
 
     Raises:
         ScheduleNotFound: neither the code nor the database has it.

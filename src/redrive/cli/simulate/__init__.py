@@ -1,11 +1,4 @@
-"""``redrive simulate``: what policies do to a target, before there is one.
-
-The simulation is `redrive.simulate`; here it is shown::
-
-    words     a finding -> its figures as people read them
-    text      a finding -> a table in the terminal
-    svg       a finding -> a drawing: a bar beside each figure
-    plain     a finding -> one JSON object
+"""``redrive simulate``: the effect of policies on a target, by `redrive.simulate`.
 
 Exit status: 0 if it was simulated; 2 if a policy cannot be read, a scenario is unknown, or an option is wrong.
 """

@@ -1,4 +1,4 @@
-"""A finding as data for programs: one JSON object; what never ends is null. PURE."""
+"""The result of a scenario as JSON for programs; an endless duration is null. PURE."""
 
 from __future__ import annotations
 
@@ -10,11 +10,7 @@ __all__ = ["as_json"]
 
 
 def as_json(finding: ScenarioResult) -> str:
-    """The finding as one line of JSON.
-
-    Args:
-        finding: what came of a scenario.
-    """
+    """Return the result as one line of JSON."""
     names = [measure.name for measure in finding.scenario.measures]
     return msgspec.json.encode(
         {

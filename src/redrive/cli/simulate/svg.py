@@ -1,7 +1,7 @@
-"""A finding as an SVG drawing: a column for each measure, a line for each contender, a bar beside each figure. PURE.
+"""The result of a scenario as SVG: a column per measure, a line per contender, a bar beside each figure. PURE.
 
-Bars of one column have one scale. A figure that is more than twenty times its neighbour would make that invisible, so
-such a column is drawn on a logarithmic scale and says so. What never ends fills its column and is hatched.
+The bars of one column have one scale. It is logarithmic, and labelled so, if its largest figure is more than twenty
+times its smallest. An endless duration fills its column and is hatched.
 """
 
 from __future__ import annotations
@@ -40,20 +40,16 @@ _DARK = {
 
 
 def as_svg(finding: ScenarioResult) -> str:
-    """The finding as an SVG document, with a line break at its end.
-
-    Args:
-        finding: what came of a scenario.
-    """
+    """Return the result as an SVG document, with a line break at its end."""
     head, *rows = [[visible(cell) for cell in line] for line in cells(finding)]
     names = 2 * _EDGE + max(len(row[0]) for row in rows) * _CHARACTER
     widths = [_width(list(column)) for column in zip(*[head, *rows], strict=True)][1:]
     width = max(names + sum(widths), 2 * _EDGE + len(finding.scenario.title) * _TITLE)
-    said = wrapped(setting(finding), int((width - 2 * _EDGE) / _CHARACTER))
-    top = _EDGE + _LINE * (len(said) + 2)
+    lines = wrapped(setting(finding), int((width - 2 * _EDGE) / _CHARACTER))
+    top = _EDGE + _LINE * (len(lines) + 2)
     height = top + _ROW * (len(rows) + 1) + _EDGE // 2
     parts = [tag("text", finding.scenario.title, class_="title", x=_EDGE, y=_EDGE + 8)]
-    parts += [tag("text", line, class_="faint", x=_EDGE, y=_EDGE + _LINE * n + 10) for n, line in enumerate(said, 1)]
+    parts += [tag("text", line, class_="faint", x=_EDGE, y=_EDGE + _LINE * n + 10) for n, line in enumerate(lines, 1)]
     parts += [tag("text", row[0], x=_EDGE, y=top + _ROW * n + 16) for n, row in enumerate(rows, 1)]
     x = names
     for number, wide in enumerate(widths):
@@ -94,7 +90,7 @@ def _column(finding: ScenarioResult, number: int, figures: list[str], x: float, 
 
 
 def _log_share(value: float, least: float, most: float) -> float:
-    """The length of a bar: the smallest figure is drawn a tenth as long as the largest."""
+    """Return the length of a bar: the smallest figure is drawn a tenth as long as the largest."""
     return 0.0 if not value else 0.1 + 0.9 * log10(value / least) / log10(most / least) if value != inf else 1.0
 
 

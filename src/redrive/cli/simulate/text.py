@@ -1,4 +1,4 @@
-"""A finding as a table in the terminal."""
+"""The result of a scenario as a table in the terminal."""
 
 from __future__ import annotations
 
@@ -14,12 +14,7 @@ __all__ = ["as_table"]
 
 
 def as_table(finding: ScenarioResult, console: Console) -> None:
-    """Print a finding: its question, its setting and its figures.
-
-    Args:
-        finding: what came of a scenario.
-        console: where to.
-    """
+    """Print the question, the setting and the figures of a scenario."""
     head, *rows = cells(finding)
     table = Table(box=None, pad_edge=False)
     table.add_column(Text(head[0]))

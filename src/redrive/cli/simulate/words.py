@@ -1,4 +1,4 @@
-"""The figures of a finding as people read them. PURE."""
+"""The figures of a scenario as text. PURE."""
 
 from __future__ import annotations
 
@@ -12,19 +12,14 @@ NEVER = "never"
 
 
 def shown(figure: Figure, measure: Quantity) -> str:
-    """A figure with the digits of its measure, and the spread of the seeds where there is one.
-
-    Args:
-        figure: over all seeds.
-        measure: what was measured.
-    """
+    """Return a figure with the digits of its measure, and the range over the seeds if they differ."""
     mean = _number(figure.mean, measure.digits)
     low, high = _number(figure.low, measure.digits), _number(figure.high, measure.digits)
     return mean if low == high else f"{mean} ({low} to {high})"
 
 
 def cells(finding: ScenarioResult) -> list[list[str]]:
-    """The rows of the table, each with the contender's name first; the headings are the first row."""
+    """Return the rows of the table, each with the contender's name first; the first row has the headings."""
     measures = finding.scenario.measures
     head = ["", *(measure.heading for measure in measures)]
     return [
@@ -37,9 +32,13 @@ def cells(finding: ScenarioResult) -> list[list[str]]:
 
 
 def setting(finding: ScenarioResult) -> str:
-    """What happens in the scenario, and where this run of it differs."""
-    said, usual = finding.scenario.setting, finding.scenario.clients
-    return said if finding.clients == usual else f"{said} (Here there are {finding.clients} clients, not {usual}.)"
+    """Return the description of the scenario, and how this run differs."""
+    description, usual = finding.scenario.setting, finding.scenario.clients
+    return (
+        description
+        if finding.clients == usual
+        else f"{description} (Here there are {finding.clients} clients, not {usual}.)"
+    )
 
 
 def _number(value: float, digits: int) -> str:
