@@ -1,4 +1,4 @@
-"""One statement, one file, named like the query, in every dialect; time and luck come from outside (laws 1, 3, 8)."""
+"""Each statement has a file in every dialect and takes the time and random numbers from outside."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DICE = re.compile(
 )
 CLOCK_VIEW = re.compile(r"^\s*CREATE\s+(?:OR\s+REPLACE\s+)?VIEW\s+redrive_clock\b", re.IGNORECASE)
 
-# A migration may draw what a database keeps for ever: here its own uid, when it is created.
+# A migration may draw a random value that the database keeps for ever, such as its own uid.
 DRAWN_ONCE = {
     "src/redrive/stores/dialects/postgres/migrations/0001_pre_jobs.sql": ["gen_random_uuid("],
     "src/redrive/stores/dialects/sqlite/migrations/0001_pre_jobs.sql": ["randomblob("],
@@ -33,12 +33,12 @@ DRAWN_ONCE = {
 
 
 def bare(sql: str) -> str:
-    """The statement without its comments."""
+    """Return a statement without its comments."""
     return re.sub(r"--[^\n]*|/\*.*?\*/", "", sql, flags=re.DOTALL)
 
 
 def statements(sql: str) -> list[str]:
-    """The statements of a script, split at semicolons outside of string literals."""
+    """Return the statements of a script, split at semicolons outside of string literals."""
     masked = re.sub(r"'[^']*'", lambda literal: "x" * len(literal[0]), bare(sql))
     ends = [match.start() for match in re.finditer(";", masked)]
     parts = [bare(sql)[start:end] for start, end in zip([0, *(end + 1 for end in ends)], [*ends, None], strict=True)]
@@ -46,7 +46,7 @@ def statements(sql: str) -> list[str]:
 
 
 def yielded() -> dict[str, list[str]]:
-    """The names of the queries in the operations, each with the modules that yield it; a computed name is ``?``."""
+    """Return the names of all queries, each with the modules that yield it; a computed name is ``?``."""
     found: dict[str, list[str]] = {}
     for path in sorted(OPERATIONS.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -58,20 +58,20 @@ def yielded() -> dict[str, list[str]]:
 
 
 def taken() -> set[str]:
-    """The names of the statements that the migrator takes by itself, before there is a schema to run operations on."""
+    """Return the names of the statements that the migrator runs itself, before a schema exists."""
     nodes = ast.walk(ast.parse((PACKAGE / "stores" / "migrate.py").read_text()))
     keys = [node.slice for node in nodes if isinstance(node, ast.Subscript)]
     return {key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
 
 
 def test_operations_name_their_queries_literally():
-    """No operation computes the name of a query, so that a search finds who runs a statement."""
+    """Operations never compute the name of a query, so that a search finds each use of a statement."""
     assert "?" not in yielded()
 
 
 @pytest.mark.parametrize("dialect", sorted(path.parent.name for path in DIALECTS.glob("*/queries")))
 def test_each_dialect_has_exactly_the_queries_that_are_run(dialect: str):
-    """The statement files of a dialect are the names that operations yield and the migrator takes."""
+    """Statement files of each dialect have the names that operations yield and the migrator runs."""
     files = {path.stem for path in (DIALECTS / dialect / "queries").glob("*.sql")}
 
     assert files == yielded().keys() | taken()
@@ -82,21 +82,21 @@ COMPARED_WITH_SERVER_TIMES = {"stuck_end"}
 
 
 def test_there_is_a_dialect():
-    """The tests of this module have something to read."""
+    """This module finds dialects and operations to check."""
     assert QUERIES
     assert SCHEMAS
 
 
 @pytest.mark.parametrize("path", QUERIES, ids=name)
 def test_a_query_file_holds_one_statement(path: Path):
-    """A query file holds one statement, without a semicolon that would allow a second one."""
+    """Query files hold one statement, without a semicolon that would allow a second one."""
     assert 1 == len(statements(path.read_text()))
     assert ";" not in bare(path.read_text()).strip().removesuffix(";")
 
 
 @pytest.mark.parametrize("path", QUERIES, ids=name)
 def test_a_query_says_what_it_promises_and_who_calls_it(path: Path):
-    """A query file begins with two comment lines: a promise, and the callers."""
+    """Query files begin with two comment lines: the result, and the callers."""
     promise, callers, *rest = path.read_text().splitlines()
     code = next(line for line in rest if not re.fullmatch(r"-- (?:(?:transaction|many): \w+|include \w+\.sql)", line))
 
@@ -107,7 +107,7 @@ def test_a_query_says_what_it_promises_and_who_calls_it(path: Path):
 
 @pytest.mark.parametrize("path", QUERIES, ids=name)
 def test_a_query_reads_no_clock_and_rolls_no_dice(path: Path):
-    """A query takes its time from the schema's clock view or a parameter, and its luck from a parameter."""
+    """Queries take the time from the schema's clock view or a parameter, and random numbers from a parameter."""
     clocks = [] if path.stem in COMPARED_WITH_SERVER_TIMES else CLOCK.findall(bare(path.read_text()))
 
     assert [] == [*clocks, *DICE.findall(bare(path.read_text()))]
@@ -123,7 +123,7 @@ def test_only_the_clock_view_reads_the_clock(path: Path):
 
 @pytest.mark.parametrize("path", SCHEMAS, ids=name)
 def test_schemas_roll_no_dice_but_the_listed(path: Path):
-    """A schema has no random default; what a migration draws once is listed above with its reason."""
+    """Schemas have no random defaults; the random numbers of migrations are listed above with their reasons."""
     assert DRAWN_ONCE.get(name(path), []) == DICE.findall(bare(path.read_text()))
 
 
@@ -138,10 +138,10 @@ def test_schemas_roll_no_dice_but_the_listed(path: Path):
     ],
 )
 def test_the_guard_sees_a_clock(statement: str):
-    """The guard of these tests knows the clocks of both databases."""
+    """These tests recognise the clock functions of both databases."""
     assert CLOCK.search(statement)
 
 
 def test_the_guard_lets_columns_be():
-    """A column called now, or a function that only handles instants given to it, is no clock."""
+    """Columns called now, and functions that only convert given instants, are not taken for clocks."""
     assert not CLOCK.search("SELECT coalesce(:now, now) AS now, known(1) FROM redrive_clock")

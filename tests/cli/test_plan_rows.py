@@ -314,7 +314,7 @@ def test_what_only_limits_a_policy_has_no_failures_of_its_own():
         (steady(budget="the \x1bbank"), "The budget 'the \\u001bbank' can refuse a retry that is drawn here."),
         (steady(breaker="bank"), "The breaker 'bank' can refuse a retry that is drawn here."),
         (steady(rules=(Rule(OSError),)), "Each part is drawn as if all failures were of its kind."),
-        (steady(backoff=Backoff.smooth(1)), "each wait is drawn for the same luck as before"),
+        (steady(backoff=Backoff.smooth(1)), "drawn for equal random samples"),
     ],
 )
 def test_what_cannot_be_drawn_is_said(policy, note):

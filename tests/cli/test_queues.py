@@ -97,7 +97,7 @@ def test_jobs_say_what_their_queue_holds_up(shop: App):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--concurrency", "many"), "'many' is no whole number"),
+        (("--concurrency", "many"), "'many' is not a whole number"),
         (("--concurrency", "0"), "concurrency must be positive"),
         (("--rate", "often"), "'often' is no rate"),
     ],

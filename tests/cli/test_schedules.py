@@ -197,7 +197,7 @@ def test_a_refresh_is_shown(say: Callable[..., str]):
         "  On the first failure, retry after 1 hour",
     ] == lines[2:6]
     assert "on_disabled: told on default" in lines
-    assert "things: 3 tracked, 2 given up" in lines
+    assert "items: 3 tracked, 2 given up" in lines
     assert [
         ["away", "given up: Cannot refresh after 2 attempt(s)", "2", "2026-03-28 12:00:00 UTC"],
         ["closed", "given up: the shop is [b]closed", "1", "2026-03-28 12:00:00 UTC"],
@@ -209,7 +209,7 @@ def test_a_refresh_without_things_is_shown(market: ModuleType, say: Callable[...
     market.app.refresh("Refresh every hour", name="bare")(lambda: None)
     lines = say("show", "bare").splitlines()
 
-    assert {"things: none", "on_disabled: nothing"} <= set(lines)
+    assert {"items: none", "on_disabled: nothing"} <= set(lines)
 
 
 @pytest.mark.usefixtures("worked")
@@ -291,7 +291,7 @@ def test_a_thing_that_was_given_up_is_updated(
     refused = redrive("schedules", "trigger", "market:app", "prices", "closed")
     said = say("update", "prices", "closed", "--actor", "ann")
 
-    assert (1, "prices/closed was given up (the shop is [b]closed) until somebody updates it") == (
+    assert (1, "prices/closed was given up (the shop is [b]closed) until it is updated") == (
         refused.status,
         refused.err.removeprefix("redrive: ").partition(":")[0],
     )

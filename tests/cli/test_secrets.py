@@ -217,7 +217,8 @@ def test_errors_of_other_libraries_are_cleared(
     source = {
         "app": failing,
         "include": f"from redrive import App\napp = App('memory://', include=['{name}_more'])",
-        "unexpected": f"from redrive import App\nclass Failing(App):\n    @property\n    def store(*_):\n        {failing}\n"
+        "unexpected": "from redrive import App\nclass Failing(App):\n    @property\n"
+        f"    def store(*_):\n        {failing}\n"
         "app = Failing('memory://')",
     }
     (tmp_path / f"{name}.py").write_text(source[how])
