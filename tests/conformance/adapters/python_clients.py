@@ -14,7 +14,8 @@ import redis
 from redrive.contrib import psycopg as databases
 from redrive.contrib import redis as caches
 from redrive.contrib.redis.replies import REPLIES, mark
-from redrive.contrib.sqlstate import Fate, marked, row_of
+from redrive.contrib.sqlstate import Fate, condition_of
+from redrive.contrib.sqlstate import mark as mark_fate
 from redrive.policy import Failure, History, Policy, Retry, Stage
 from tests.conformance.adapters.vocabulary import UnknownWord, demand, read, word
 
@@ -59,7 +60,7 @@ def python_client(case: Case) -> None:
     if "like" in expected:
         assert word(expected["like"], LIKE)(failure, elsewhere)
     if "unit" in expected:  # the server has rolled back, so that only the whole can be repeated
-        row = row_of(read(data["input"], "sqlstate", "when")["sqlstate"])
+        row = condition_of(read(data["input"], "sqlstate", "when")["sqlstate"])
         assert word(expected["unit"], {"whole transaction": True, "statement": False}) == row.answers
 
 
@@ -72,8 +73,8 @@ def _failure(given: Mapping[str, Any]) -> tuple[Failure, bool]:
         error: Exception = type("Raised", (psycopg.OperationalError,), {"sqlstate": given["sqlstate"]})("it failed")
         fate = word(given.get("when"), DATABASE_WHEN)
         if fate is not None:
-            marked(error, fate)
-        found, elsewhere = databases.failure_of(error), row_of(given["sqlstate"]).leaves
+            mark_fate(error, fate)
+        found, elsewhere = databases.failure_of(error), condition_of(given["sqlstate"]).ends_session
     else:
         error = _redis_error(given["error"])
         stage = word(given.get("when"), REDIS_WHEN)
