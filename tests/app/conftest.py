@@ -12,13 +12,13 @@ from redrive.testing import VirtualClock
 
 @pytest.fixture
 def clock() -> VirtualClock:
-    """Time that passes when told to."""
+    """Return a virtual clock."""
     return VirtualClock()
 
 
 @pytest.fixture
 def app(clock: VirtualClock) -> Iterator[App]:
-    """An app that is closed in the end."""
+    """Yield an app and close it in the end."""
     app = App("memory://", clock=clock)
     yield app
     app.close()

@@ -85,7 +85,7 @@ class Fussy(pydantic.BaseModel):
     @pydantic.model_validator(mode="before")
     @classmethod
     def refuse(cls, value: Any) -> Any:
-        """Raise something else than a ValueError."""
+        """Raise an error that is no ValueError."""
         raise LookupError("no such thing")
 
 
@@ -102,4 +102,4 @@ class Careful:
 
 
 class Opaque:
-    """Something that nobody knows how to write."""
+    """A value that cannot be written as JSON."""

@@ -34,7 +34,7 @@ def test_nothing_is_opened_before_it_is_used(tmp_path: Path):
 
 
 def test_a_database_that_cannot_be_opened_is_an_error_of_the_first_use(tmp_path: Path):
-    """The message names the path and what is wrong with it; a later use tries again."""
+    """Errors of the first use name the path and the cause; a later use tries again."""
     folder = tmp_path / "late"
     app = App(f"sqlite:///{folder}/jobs.db")
 
@@ -47,7 +47,7 @@ def test_a_database_that_cannot_be_opened_is_an_error_of_the_first_use(tmp_path:
 
 
 def test_a_url_that_is_not_understood_lists_the_forms():
-    """The first use says which URLs there are."""
+    """At the first use, an unknown URL raises an error that lists the forms."""
     with pytest.raises(ConfigurationError, match="'mysql://x' is not understood; forms: "):
         App("mysql://x").jobs.stats()
 
@@ -94,7 +94,7 @@ def test_a_new_database_in_memory_has_a_new_name():
 
 
 def test_threads_share_one_store(tmp_path: Path):
-    """The database is opened once, whoever uses it first."""
+    """Threads that use the app for the first time at once open the database once."""
     app = App(f"sqlite:///{tmp_path}/jobs.db?synchronous=normal")
     start, stores = threading.Barrier(8), []
 
@@ -135,7 +135,7 @@ def forget() -> None:
 
 
 def included() -> App:
-    """The App of the package."""
+    """Return the App of the package."""
     from shop.app import app
 
     return app
@@ -159,7 +159,7 @@ def test_included_modules_are_imported_before_the_first_use(package: Path):
     ],
 )
 def test_an_included_module_that_fails_is_named(package: Path, source, why):
-    """The app is not whole; the message says which module is missing and why."""
+    """If an included module cannot be imported, the message names it with the cause."""
     (package / "tasks.py").write_text(source)
 
     with pytest.raises(ConfigurationError) as refused:
@@ -169,7 +169,7 @@ def test_an_included_module_that_fails_is_named(package: Path, source, why):
 
 
 def test_a_wrong_task_in_an_included_module_is_told_as_it_is(package: Path):
-    """An error of redrive passes as it is: it says already where it happened."""
+    """Errors of redrive in an included module are raised unchanged, because they name the place already."""
     (package / "tasks.py").write_text(
         "from shop.app import app\n"
         "@app.task\ndef recover(number: int) -> None: ...\n"
@@ -222,7 +222,7 @@ def test_jobs_are_read_by_filter(app: App):
 
 
 def test_dead_jobs_are_redriven(app: App):
-    """A dry run only says which; the real one starts them again with all failures forgiven."""
+    """Redriven jobs start again without failures; a dry run only returns them."""
     app.task(decline).enqueue_many([1, 2])
     drain(app)
     wanted = Filter(state=State.DEAD, task="decline", limit=1, oldest_first=True)
@@ -259,7 +259,7 @@ def test_without_workers_there_are_none(app: App):
 
 
 def test_an_app_finds_a_task_by_every_name_that_it_serves(app: App):
-    """A task that catches is served under the end of its module's path too, also when it was registered later."""
+    """Catch tasks are served under the ends of their module path too, also if they are registered later."""
 
     def recover(request: CatchRequest[Any]) -> None:
         """Do nothing."""

@@ -16,12 +16,12 @@ HERE = __name__
 
 
 def pay(payment: Payment) -> None:
-    """The task that fails."""
+    """Fail."""
     raise ConnectionError("no route")
 
 
 def transfer(payment: Payment, account: str) -> None:
-    """A task of several arguments that fails."""
+    """Fail with several arguments."""
     raise ConnectionError("no route")
 
 
@@ -34,11 +34,11 @@ def recover_any(request: CatchRequest[Any]) -> None:
 
 
 def recover_object(request: CatchRequest[object]) -> None:
-    """Take any request, said otherwise."""
+    """Take any request, annotated with object."""
 
 
 def recover_bare(request: CatchRequest) -> None:
-    """Take any request, said shortly."""
+    """Take any request, without a parameter."""
 
 
 def recover_with_context(context: Context, request: CatchRequest[Payment]) -> None:
@@ -62,7 +62,7 @@ def no_request(payment: Payment) -> None:
 
 
 def two_requests(request: CatchRequest[Payment], note: str) -> None:
-    """Take something else as well."""
+    """Take another argument too."""
 
 
 def takes_nothing() -> None:
@@ -91,7 +91,7 @@ def declare(app: App, function: Callable[..., Any], *, failing: Callable[..., An
     "function", [recover, recover_any, recover_object, recover_bare, recover_with_context, recover_silently]
 )
 def test_these_may_catch(app: App, function, catch_first):
-    """The request's own type, Any, object or none; a Context beside it; in either order of registration."""
+    """Catch tasks may take the request's own type, Any, object or no parameter, and a Context, in either order."""
     declare(app, function, catch_first=catch_first)
     app.check()
 
@@ -100,7 +100,7 @@ def test_these_may_catch(app: App, function, catch_first):
 
 @pytest.mark.parametrize("function", [recover_mapping, recover_any])
 def test_the_request_of_several_arguments_is_a_mapping(app: App, function):
-    """A task of several arguments is caught as ``CatchRequest[dict[str, Any]]``."""
+    """Tasks of several arguments are caught as ``CatchRequest[dict[str, Any]]``."""
     declare(app, function, failing=transfer, catch_first=False)
     app.check()
 
@@ -119,7 +119,7 @@ def test_the_request_of_several_arguments_is_a_mapping(app: App, function):
     ],
 )
 def test_these_may_not_catch(app: App, function, why, catch_first):
-    """A catch task that does not fit is refused at import, whichever of the two is registered last."""
+    """Catch tasks that do not fit are refused at import, in either order of registration."""
     with pytest.raises(CatchDefinitionError) as refused:
         declare(app, function, catch_first=catch_first)
 
@@ -127,7 +127,7 @@ def test_these_may_not_catch(app: App, function, why, catch_first):
 
 
 def test_a_catch_task_that_is_missing_is_refused_at_the_first_use(app: App):
-    """It may be registered later, so import cannot tell; the first enqueue can, and writes nothing."""
+    """Missing catch tasks are refused at the first enqueue, which writes nothing; import cannot check them."""
     task = app.task(retry="1 1s catch recover")(pay)
 
     with pytest.raises(CatchDefinitionError) as refused:
@@ -138,7 +138,7 @@ def test_a_catch_task_that_is_missing_is_refused_at_the_first_use(app: App):
 
 
 def test_a_catch_task_may_be_registered_after_the_first_use(app: App):
-    """A task that is added later is checked at the next use."""
+    """Tasks that are added later are checked at the next use."""
     app.task(recover)
     app.check()
     late = app.task(name="late", retry="1 1s catch other")(pay)
@@ -153,7 +153,7 @@ def test_a_catch_task_may_be_registered_after_the_first_use(app: App):
 
 
 def test_annotations_that_name_later_classes_are_checked_at_the_first_use(app: App):
-    """What cannot be resolved at import is not refused there; at the first use it must be right."""
+    """Annotations that cannot be resolved at import are checked at the first use."""
 
     def later(request: CatchRequest[Later]) -> None:  # noqa: F821 - the subject
         """Name a class that does not exist yet."""
@@ -165,7 +165,7 @@ def test_annotations_that_name_later_classes_are_checked_at_the_first_use(app: A
 
 
 def elsewhere(function: Callable[..., Any], module: str) -> Callable[..., Any]:
-    """The function as if it stood in another module."""
+    """Return the function as one of another module."""
     function.__module__ = module
     return function
 
@@ -188,7 +188,7 @@ def test_a_catch_task_of_another_module_is_found(app: App, retry):
 
 @pytest.mark.parametrize("name", ["other.catches", "covery.catches", "catches.catches"])
 def test_a_task_of_another_module_than_the_named_one_does_not_count(app: App, name):
-    """A task that is called so but stands elsewhere is not the one that was meant."""
+    """If a policy names a module, a task of the same name in another module is not its catch task."""
 
     def catches(request: CatchRequest[Payment]) -> None:
         """Catch from another module."""
@@ -201,7 +201,7 @@ def test_a_task_of_another_module_than_the_named_one_does_not_count(app: App, na
 
 
 def test_a_wrong_catch_task_of_another_module_is_refused_at_import(app: App):
-    """The rules are the same across modules; FTL checked them within one only."""
+    """Catch tasks of other modules are checked like those of the same module."""
 
     def catches(request: CatchRequest[int]) -> None:
         """Take the request of another task."""
@@ -237,7 +237,7 @@ def test_a_catch_task_gets_the_request_the_error_and_the_attempts(app: App):
 
 
 def test_a_caught_job_is_dead_and_says_when_it_was_caught(app: App):
-    """The catch does not undo the failure; it takes it."""
+    """After its catch task succeeded, a job is dead and has the time of the catch."""
     app.task(recover)
     job = app.task(retry="0 catch recover")(pay).enqueue(Payment(1))
     drain(app)

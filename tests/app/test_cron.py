@@ -1,4 +1,4 @@
-"""Crons: what a declaration may say, and which jobs the clock makes of it."""
+"""Crons: the options of a declaration, and the jobs of their occurrences."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ HOURLY = "0 * * * *"
 
 
 def hours(count: float) -> timedelta:
-    """A span of so many hours."""
+    """Return a span of hours."""
     return timedelta(hours=count)
 
 
 def nothing() -> None:
-    """A function that a cron can call."""
+    """Do nothing, without arguments."""
 
 
 @pytest.fixture
 def clock() -> VirtualClock:
-    """Time that passes when told to; it begins half a minute after noon."""
+    """Return a virtual clock that begins half a minute after noon."""
     return VirtualClock(NOON + timedelta(seconds=30))
 
 
@@ -59,7 +59,7 @@ def deploy(clock: VirtualClock, tmp_path: Path) -> Iterator[Callable[[], App]]:
 
 
 def decided(cron: Cron[Any, Any, Any]) -> list[tuple[datetime, OccurrenceDecision]]:
-    """What became of its occurrences, in order."""
+    """Return the decisions on occurrences, in order."""
     return [(each.occurs_at, each.decision) for each in reversed(cron.occurrences())]
 
 
@@ -82,7 +82,7 @@ def started(cron: Cron[Any, Any, Any]) -> list[datetime]:
     ],
 )
 def test_a_pattern_that_means_nothing_is_refused(app: App, pattern: str, why: str):
-    """The error names the cron and the part of the pattern that is wrong."""
+    """Invalid patterns are refused by an error that names the cron and the wrong part."""
     with pytest.raises(ScheduleError) as refused:
         app.cron(pattern)(nothing)
 
@@ -101,7 +101,7 @@ def test_a_pattern_that_means_nothing_is_refused(app: App, pattern: str, why: st
     ],
 )
 def test_an_option_that_means_nothing_is_refused(app: App, options: dict[str, Any], why: str):
-    """The error names what would be right."""
+    """Invalid options are refused by an error that names the valid ones."""
     with pytest.raises(ScheduleError) as refused:
         app.cron(HOURLY, **options)(nothing)
 
@@ -110,7 +110,7 @@ def test_an_option_that_means_nothing_is_refused(app: App, options: dict[str, An
 
 @pytest.mark.parametrize("overlap", ["skip", "queue", "cancel"])
 def test_to_catch_up_on_all_needs_overlap(app: App, overlap: Any):
-    """Several occurrences that start at once overlap; whoever wants that says so twice."""
+    """``catch_up="all"`` needs ``overlap="allow"``, because several occurrences start at once."""
     with pytest.raises(TaskDefinitionError, match=r"cron 'nothing': catch_up='all' .* add overlap='allow'"):
         app.cron(HOURLY, catch_up="all", overlap=overlap)(nothing)
 
@@ -122,7 +122,7 @@ def test_a_retry_directive_that_means_nothing_is_refused(app: App):
 
 
 def test_a_cron_takes_no_arguments(app: App):
-    """The clock has none to give."""
+    """Functions with arguments are refused as crons."""
     with pytest.raises(TaskDefinitionError, match="cron 'report' takes day: the clock has no arguments to give"):
 
         @app.cron(HOURLY)
@@ -130,7 +130,7 @@ def test_a_cron_takes_no_arguments(app: App):
 
 
 def test_a_cron_returns_nothing(app: App):
-    """Nobody waits for it."""
+    """Functions with a result are refused as crons."""
     with pytest.raises(TaskDefinitionError, match="cron 'report' returns int, but nothing reads the result"):
 
         @app.cron(HOURLY)
@@ -139,7 +139,7 @@ def test_a_cron_returns_nothing(app: App):
 
 
 def test_annotations_of_later_names_are_checked_later(app: App):
-    """What an annotation names may be defined below; `App.check` finds what is wrong with it then."""
+    """Annotations may name later definitions; `App.check` finds errors in them."""
 
     def report(day: Later) -> None: ...  # type: ignore[name-defined]  # noqa: F821 - that is the point
 
@@ -179,13 +179,13 @@ def test_a_function_is_one_cron_or_task(app: App):
 
 
 def test_a_cron_has_a_pattern(app: App):
-    """A decorator without parentheses would lose the function in silence."""
+    """Decorators without parentheses are refused, because they would ignore the function."""
     with pytest.raises(TaskDefinitionError, match=r"a cron is made by @app.cron\(\"\*/5 \* \* \* \*\"\) above"):
         app.cron(nothing)  # type: ignore[arg-type]
 
 
 def test_a_cron_stands_above_a_function(app: App):
-    """What cannot be called is no task."""
+    """Objects that are no functions are refused as crons."""
     with pytest.raises(TaskDefinitionError, match="3 is no function; a cron is made by"):
         app.cron(HOURLY)(3)  # type: ignore[call-overload]
 
@@ -209,7 +209,7 @@ def test_a_cron_can_still_be_called_and_enqueued(app: App):
 
 
 def test_each_occurrence_makes_one_job(app: App, clock: VirtualClock):
-    """The jobs come at the times of the pattern, and their origin says which they are for."""
+    """Jobs start at the times of the pattern, and their origin names the occurrence."""
     seen = []
 
     @app.cron("*/20 * * * *", queue="reports", priority=3)
@@ -228,14 +228,14 @@ def test_each_occurrence_makes_one_job(app: App, clock: VirtualClock):
 
 
 def test_a_drain_of_crons_is_bounded(app: App):
-    """They never end, so that whoever drains says for how long."""
+    """Drains of apps with crons need a bound, because crons do not end."""
     app.cron(HOURLY)(nothing)
     with pytest.raises(ConfigurationError, match="would never end: limit it by within="):
         drain(app)
 
 
 def test_a_cron_has_no_key(app: App):
-    """A context has the key of what is refreshed, or the occurrence of a cron, or neither."""
+    """Contexts have the key of an item, or the occurrence of a cron, or neither."""
     seen = []
 
     def look(context: Context) -> None:
@@ -282,7 +282,7 @@ def test_a_failure_is_final_until_the_next_occurrence(app: App):
 
 
 def test_a_catch_task_takes_what_failed(app: App):
-    """The catch task of a cron is told the error, and that there were no arguments."""
+    """Catch tasks of crons receive the error, and a request without arguments."""
     caught = []
 
     @app.cron(HOURLY, retry="1 1s catch alarm")
@@ -299,7 +299,7 @@ def test_a_catch_task_takes_what_failed(app: App):
 
 
 def test_a_catch_task_must_fit_a_cron(app: App):
-    """A catch task that is not there is found when the app is checked, as for any task."""
+    """Missing catch tasks of crons are found by the check of the app."""
 
     @app.cron(HOURLY, retry="1 1s catch alarm")
     def report() -> None: ...
@@ -328,7 +328,7 @@ def test_patterns_are_those_of_the_reference(app: App, pattern: str, due: list[d
 
 
 def test_a_schedule_ends_with_its_last_occurrence(app: App):
-    """The last occurrence is started, and then nothing is planned any more (FTL never starts it)."""
+    """After the last occurrence has started, nothing is planned any more (FTL never starts it)."""
     cron = app.cron("0 0 0 2 3 * 2026")(nothing)
     drained = drain(app, within="365d")
 
@@ -337,7 +337,7 @@ def test_a_schedule_ends_with_its_last_occurrence(app: App):
 
 
 def test_a_pattern_that_lies_in_the_past_is_declared_and_never_fires(app: App):
-    """A deployment after the last occurrence is no error, but a warning that names the cron."""
+    """Deployments after the last occurrence raise no error, but a warning that names the cron."""
     with pytest.warns(RuntimeWarning, match="cron 'nothing' has no occurrence any more"):
         cron = app.cron("0 0 1 1 * 2025")(nothing)
     drain(app, within="365d")
@@ -374,7 +374,7 @@ def test_a_time_that_exists_twice_fires_once():
 
 
 def test_the_same_pattern_keeps_what_was_due(deploy: Callable[[], App], clock: VirtualClock):
-    """A deployment that changes the retries only loses nothing: what was due while nobody was there is started."""
+    """Deployments that only change the retries start the occurrences that became due before."""
     drain_of(deploy, HOURLY)
     clock.advance("3h")
     app = deploy()
@@ -391,7 +391,7 @@ def test_the_same_pattern_keeps_what_was_due(deploy: Callable[[], App], clock: V
 
 
 def test_another_pattern_replaces_what_was_due(deploy: Callable[[], App], clock: VirtualClock):
-    """A new pattern counts from the deployment on."""
+    """New patterns count from the deployment on."""
     drain_of(deploy, HOURLY)
     clock.advance("3h")
     app = deploy()
@@ -402,7 +402,7 @@ def test_another_pattern_replaces_what_was_due(deploy: Callable[[], App], clock:
 
 
 def test_another_place_replaces_what_was_due(deploy: Callable[[], App], clock: VirtualClock):
-    """The place is a part of when."""
+    """New time zones count from the deployment on."""
     drain_of(deploy, "0 15 * * *")
     app = deploy()
     cron = app.cron("0 15 * * *", tz="Europe/Kyiv", name="report")(nothing)
@@ -412,7 +412,7 @@ def test_another_place_replaces_what_was_due(deploy: Callable[[], App], clock: V
 
 
 def test_a_cron_that_the_code_has_lost_is_not_fired(deploy: Callable[[], App], clock: VirtualClock):
-    """A worker fires what its code has; the lost one stays listed until somebody looks."""
+    """Workers start only crons of their code; others stay listed."""
     drain_of(deploy, HOURLY)
     app = deploy()
     app.cron(HOURLY, name="other")(nothing)
@@ -424,7 +424,7 @@ def test_a_cron_that_the_code_has_lost_is_not_fired(deploy: Callable[[], App], c
 
 
 def test_a_cron_that_comes_back_catches_up(deploy: Callable[[], App], clock: VirtualClock):
-    """One that was lost and is there again goes on where it was."""
+    """Crons that were removed and added again continue where they were."""
     drain_of(deploy, HOURLY)
     deploy().cron(HOURLY, name="other")(nothing)
     clock.advance("3h")
@@ -442,7 +442,7 @@ def drain_of(deploy: Callable[[], App], pattern: str) -> Cron[Any, Any, Any]:
 
 
 def test_the_document_says_what_was_declared(app: App):
-    """What the database keeps is the declaration."""
+    """Stored documents contain the declaration."""
     cron = app.cron(HOURLY, tz="Europe/Kyiv", overlap="queue", catch_up="none", window="2h")(nothing)
     drain(app, within="1s")
 
@@ -453,7 +453,7 @@ def test_the_document_says_what_was_declared(app: App):
 
 
 def test_nothing_can_be_done_before_a_worker_has_started(app: App):
-    """The error says why there is no such schedule."""
+    """Before a worker has declared a cron, its methods raise an error with the cause."""
     cron = app.cron(HOURLY)(nothing)
 
     for act in (cron.trigger, cron.pause, cron.resume, lambda: cron.backfill(NOON, NOON), lambda: cron.state):
@@ -480,7 +480,7 @@ def test_trigger_starts_it_now(app: App, clock: VirtualClock):
 
 
 def test_trigger_takes_no_planned_occurrence(app: App, clock: VirtualClock):
-    """One at the very instant of a planned occurrence stands beside it."""
+    """Triggered occurrences at the instant of a planned one do not replace it."""
     cron = app.cron(HOURLY, overlap="allow")(nothing)
     drain(app, within="1s")
     clock.advance("59m30s")
@@ -523,7 +523,7 @@ def test_backfill_starts_what_was_not_started(app: App):
 
 
 def test_a_drain_goes_on_behind_what_was_backfilled(app: App, clock: VirtualClock):
-    """An occurrence that is due at this instant and was backfilled already keeps no later one from its start."""
+    """Backfilled occurrences that are due now do not prevent later ones."""
     cron = app.cron(HOURLY)(nothing)
     drain(app, within="1s")
     clock.advance("59m30s")
@@ -543,7 +543,7 @@ def test_a_drain_goes_on_behind_what_was_backfilled(app: App, clock: VirtualCloc
     ],
 )
 def test_a_backfill_that_makes_no_sense_is_refused(app: App, since: datetime, until: datetime, why: str):
-    """The error says what is wrong, and nothing is started."""
+    """Invalid spans are refused with the cause, and nothing is started."""
     cron = app.cron(HOURLY)(nothing)
     drain(app, within="1s")
     with pytest.raises(ScheduleError) as refused:
@@ -554,7 +554,7 @@ def test_a_backfill_that_makes_no_sense_is_refused(app: App, since: datetime, un
 
 
 def test_occurrences_are_read_by_pages(app: App):
-    """The latest first; the next page begins before the last one of this page."""
+    """Pages begin with the latest occurrence; the next one begins before the last of this page."""
     cron = app.cron(HOURLY)(nothing)
     drain(app, within="4h")
     page = cron.occurrences(limit=2)
@@ -590,7 +590,7 @@ def test_all_can_be_awaited(app: App, clock: VirtualClock):
 
 
 def long_one(app: App, clock: VirtualClock, overlap: Any) -> Cron[Any, Any, Any]:
-    """A cron each hour, whose first job is retried until three and a half hours have passed."""
+    """Return an hourly cron with a first job that is retried for three and a half hours."""
 
     @app.cron(HOURLY, overlap=overlap, retry="100 30m 30m")
     def report(context: Context) -> None:
@@ -628,7 +628,7 @@ def test_a_skipped_occurrence_says_why(app: App, clock: VirtualClock):
 
 
 def test_what_has_waited_starts_where_its_predecessor_ends(app: App, clock: VirtualClock):
-    """The note says how long it has waited; the one after it was left out."""
+    """Queued occurrences start when the previous job ends, with a note of the time; the next ones are skipped."""
     occurrences = long_one(app, clock, "queue").occurrences()
     _, _, left_out, waited, first = occurrences
 
@@ -638,7 +638,7 @@ def test_what_has_waited_starts_where_its_predecessor_ends(app: App, clock: Virt
 
 
 def test_what_is_superseded_is_cancelled(app: App, clock: VirtualClock):
-    """The predecessor ends as cancelled, with the reason."""
+    """Superseded jobs end as cancelled, with the reason."""
     cron = long_one(app, clock, "cancel")
     first = app.job(cron.occurrences()[-1].job_id or 0)
 
@@ -679,7 +679,7 @@ def test_what_has_waited_does_not_start_in_a_pause(app: App, clock: VirtualClock
 def test_occurrences_that_nobody_was_there_for(
     deploy: Callable[[], App], clock: VirtualClock, catch_up: Any, window: str, decisions: list[tuple[int, str]]
 ):
-    """The last of them is started, none, or all within the window; later ones come as ever."""
+    """Of missed occurrences the last is started, none, or all within the window; later ones start normally."""
     options: dict[str, Any] = {"catch_up": catch_up, "window": window, "overlap": "allow", "name": "report"}
     before = deploy()
     before.cron(HOURLY, **options)(nothing)

@@ -54,14 +54,14 @@ def test_jobs_can_be_enqueued_from_coroutines(app: App):
 
 
 def test_many_calls_of_one_argument(app: App):
-    """A task of one parameter takes the arguments themselves, in order."""
+    """For tasks of one parameter, enqueue_many takes the arguments in order."""
     jobs = app.task(send).enqueue_many(range(3))
 
     assert [1, 2, 3] == [job.id for job in jobs]
 
 
 def test_many_calls_of_several_arguments(app: App):
-    """A task of several parameters takes tuples."""
+    """For tasks of several parameters, enqueue_many takes tuples."""
     jobs = app.task(add).enqueue_many([(1, 2), (3, 4)])
     drain(app)
 
@@ -69,18 +69,18 @@ def test_many_calls_of_several_arguments(app: App):
 
 
 def test_many_calls_without_arguments(app: App):
-    """A task without parameters takes empty tuples."""
+    """For tasks without parameters, enqueue_many takes empty tuples."""
     assert 2 == len(app.task(ping).enqueue_many([(), ()]))
 
 
 def test_no_calls_are_no_jobs(app: App):
-    """An empty list of calls is fine and enqueues nothing."""
+    """Empty lists of calls are valid and enqueue nothing."""
     assert [] == app.task(send).enqueue_many([])
     assert () == app.jobs.select()
 
 
 def test_one_bad_call_of_many_enqueues_none(app: App):
-    """The message has the index of the call, and nothing was written."""
+    """If one call is invalid, the message has its index and nothing is written."""
     with pytest.raises(PayloadError, match=r"call 2: send: .*Expected `int`, got `str`"):
         app.task(send).enqueue_many([1, 2, "three", 4])
 
@@ -88,7 +88,7 @@ def test_one_bad_call_of_many_enqueues_none(app: App):
 
 
 def test_a_call_of_several_arguments_that_is_no_tuple_is_refused(app: App):
-    """The message says how many arguments the tuple must have."""
+    """Calls that are no tuples are refused with the number of arguments."""
     with pytest.raises(PayloadError, match="add: call 1 must be a tuple of 2 arguments"):
         app.task(add).enqueue_many([(1, 2), 3])
 
@@ -110,14 +110,14 @@ def test_options_change_one_job_only(app: App, clock: VirtualClock):
 
 
 def test_options_add_up(app: App):
-    """What a second options() does not say stays as the first one said."""
+    """Options that a second options() leaves out stay as the first one set them."""
     record = app.task(send).options(queue="fast").options(priority=3).enqueue(1).record
 
     assert ("fast", 3) == (record.queue, record.priority)
 
 
 def test_another_policy_leaves_a_task_run_at_most_once(app: App):
-    """A job's own retry= replaces the policy, but not what the task says of its function."""
+    """``retry=`` of a job replaces the policy, but not ``idempotent=False`` of its task."""
     task = app.task(retry="1 1s", idempotent=False, timeout="30s")(send)
     kept = task.options(retry="5 2s").enqueue(1).record.policy
     said = task.options(retry=Policy(attempts=2, idempotent=True, attempt_timeout=1)).enqueue(1).record.policy
@@ -127,7 +127,7 @@ def test_another_policy_leaves_a_task_run_at_most_once(app: App):
 
 
 def test_options_that_cannot_be_read_are_refused(app: App):
-    """A bad directive names the task; a bad delay says what a delay looks like."""
+    """Invalid directives are refused with the task, invalid delays with the valid forms."""
     task = app.task(send)
 
     with pytest.raises(PolicySyntaxError, match="task send: "):
@@ -137,7 +137,7 @@ def test_options_that_cannot_be_read_are_refused(app: App):
 
 
 def test_options_cannot_name_a_catch_task_that_is_not_there(app: App):
-    """The catch task of a job's own policy is checked when the job is enqueued, and nothing is written."""
+    """Catch tasks of a job's own policy are checked at the enqueue, and nothing is written."""
     task = app.task(send)
 
     with pytest.raises(CatchDefinitionError, match="task 'send' is to be caught by 'recover', but there is no such"):
@@ -151,7 +151,7 @@ def test_options_cannot_name_a_catch_task_that_is_not_there(app: App):
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[App]:
-    """An app on a file that the user's own connection opens too."""
+    """Yield an app on a file that the test's own connection opens too."""
     app = App(f"sqlite:///{tmp_path}/shop.db?synchronous=normal")
     app.task(send)
     app.jobs.stats()
@@ -161,7 +161,7 @@ def shop(tmp_path: Path) -> Iterator[App]:
 
 @pytest.fixture
 def own(tmp_path: Path, shop: App) -> Iterator[sqlite3.Connection]:
-    """The user's own connection, with a table of the user's."""
+    """Yield a connection of the test, with a table of its own."""
     connection = sqlite3.connect(tmp_path / "shop.db")
     connection.execute("CREATE TABLE orders (number INTEGER)")
     connection.commit()
@@ -170,7 +170,7 @@ def own(tmp_path: Path, shop: App) -> Iterator[sqlite3.Connection]:
 
 
 def orders(connection: sqlite3.Connection) -> int:
-    """How many orders there are."""
+    """Return the number of orders."""
     return connection.execute("SELECT count(*) FROM orders").fetchone()[0]
 
 
@@ -208,7 +208,7 @@ def test_many_jobs_join_the_users_transaction(shop: App, own: sqlite3.Connection
 
 
 def test_a_refused_argument_leaves_the_users_transaction_alone(shop: App, own: sqlite3.Connection):
-    """The order can still be committed after an enqueue that failed."""
+    """After an enqueue that failed, the user's transaction can be committed."""
     own.execute("INSERT INTO orders VALUES (7)")
     with pytest.raises(PayloadError):
         shop.tasks["send"].enqueue("seven", using=own)
@@ -218,7 +218,7 @@ def test_a_refused_argument_leaves_the_users_transaction_alone(shop: App, own: s
 
 
 def test_a_connection_to_another_database_is_refused(shop: App, tmp_path: Path):
-    """A job in another file would be neither seen nor run by this app."""
+    """Connections to another file are refused, because this app could not run the job."""
     elsewhere = sqlite3.connect(tmp_path / "elsewhere.db")
     elsewhere.execute("CREATE TABLE orders (number INTEGER)")
 

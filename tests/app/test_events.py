@@ -1,4 +1,4 @@
-"""Jobs tell what becomes of them: each kind of decision is one event, after it was written."""
+"""Events of jobs: each decision emits one event after it was written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SECOND = timedelta(seconds=1)
 
 @pytest.fixture
 def app() -> Iterator[App]:
-    """An app in memory, whose time jumps."""
+    """Yield an app in memory with a virtual clock."""
     app = App("memory://", clock=VirtualClock())
     yield app
     app.close()
@@ -33,19 +33,19 @@ def app() -> Iterator[App]:
 
 @pytest.fixture
 def heard() -> Iterator[list[observe.Event]]:
-    """What was told."""
+    """Return the list of emitted events."""
     events: list[observe.Event] = []
     with observe.only(events.append):
         yield events
 
 
 def names(events: list[observe.Event]) -> list[str]:
-    """The classes of events."""
+    """Return the classes of events."""
     return [type(event).__name__ for event in events]
 
 
 def run(app: App, error: BaseException | None = None, **options: Any) -> int:
-    """Enqueue a job whose handler raises this, and drain; answer its id."""
+    """Enqueue a job with a handler that raises an error, drain, and return its id."""
 
     @app.task(**options)
     def work() -> None:
@@ -58,7 +58,7 @@ def run(app: App, error: BaseException | None = None, **options: Any) -> int:
 
 
 def test_a_job_that_succeeds_tells_its_life(app: App, heard: list):
-    """It is about to be stored, is stored, starts, and succeeds; who, where and which attempt are fields."""
+    """Successful jobs emit events before and after the enqueue, at the start and at the end, with their fields."""
     number = run(app, queue="mail")
 
     assert ["JobsEnqueuing", "JobEnqueued", "JobStarted", "JobSucceeded"] == names(heard)
@@ -68,7 +68,7 @@ def test_a_job_that_succeeds_tells_its_life(app: App, heard: list):
 
 
 def test_a_retry_tells_its_delay_and_why(app: App, heard: list):
-    """The delay that was decided and the rule that chose it, and the failure; the next attempt knows the delay."""
+    """Retry events have the delay, the rule and the failure; the next start has the delay."""
     run(app, ConnectionError("nobody there"), retry="1 7s")
     retry = next(each for each in heard if isinstance(each, observe.JobRetryScheduled))
     starts = [each for each in heard if isinstance(each, observe.JobStarted)]
@@ -106,7 +106,7 @@ def test_a_job_that_gives_up_tells_its_death_and_its_catch(app: App, heard: list
     ],
 )
 def test_a_signal_is_told_as_what_it_means(app: App, heard: list, error, told):
-    """A handler that snoozes or cancels its job tells that, and why."""
+    """Handlers that snooze or cancel their job emit these events, with the reason."""
 
     @app.task
     def work() -> None:
@@ -120,7 +120,7 @@ def test_a_signal_is_told_as_what_it_means(app: App, heard: list, error, told):
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_an_answer_from_outside_is_told_by_who_gives_it(app: App, heard: list, fails):
-    """The attempt is suspended; its end is told by `complete` or `fail`, and a repeated answer tells nothing."""
+    """Suspended attempts emit their end by `complete` or `fail`, and a repeated call emits nothing."""
 
     @app.task
     def work(ctx: Context) -> Pending | None:
@@ -159,7 +159,7 @@ def test_answers_in_asyncio_are_told_too(app: App, heard: list):
 
 
 def test_the_end_of_a_wait_is_told(app: App, heard: list):
-    """An attempt whose answer did not come in time has failed."""
+    """Attempts without completion in time emit a failure."""
 
     @app.task
     def work() -> Pending:
@@ -193,7 +193,7 @@ def test_a_job_that_never_reaches_its_handler_tells_its_death(app: App, heard: l
 
 
 def test_an_unknown_task_is_told_as_released(app: App, heard: list):
-    """The worker gives the job back for a reason that is a stable word."""
+    """Jobs of unknown tasks are released with a stable word as the reason."""
 
     @app.task
     def work() -> None:
@@ -210,7 +210,7 @@ def test_an_unknown_task_is_told_as_released(app: App, heard: list):
 
 
 def test_an_operators_cancel_is_told(app: App, heard: list):
-    """Of one job, of many, and in asyncio; a job that had ended before is not told."""
+    """Cancelled jobs emit events, one or many, in both colours; jobs that had ended before do not."""
 
     @app.task
     def work() -> None:
@@ -229,7 +229,7 @@ def test_an_operators_cancel_is_told(app: App, heard: list):
 
 
 def test_only_new_jobs_are_told(app: App, heard: list):
-    """A key that leads to a job that is there tells no enqueue; one that is refused tells none either."""
+    """Enqueues that find an existing job, or are refused, emit no event."""
 
     @app.task
     def work() -> None:
@@ -244,7 +244,7 @@ def test_only_new_jobs_are_told(app: App, heard: list):
 
 
 def test_nothing_of_an_event_is_built_while_nobody_listens(app: App, monkeypatch: pytest.MonkeyPatch):
-    """A whole life, with retries, a death and a catch, makes no event and enters nothing."""
+    """Without listeners, no event is made for retries, a death and a catch."""
     built: list[str] = []
 
     def counting(kind: type[observe.Event], init: Callable[..., None]) -> Callable[..., None]:

@@ -1,4 +1,4 @@
-"""A handle on a job: what it says, how it waits, and what may be done to the job."""
+"""Handles on jobs: reading, waiting, and acting on the job."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_history_of_a_job_is_read_now(app: App):
 
 
 def test_a_job_says_why_it_is_not_running(app: App, clock: VirtualClock):
-    """One line for people, by the app's own clock."""
+    """Jobs have one line with the reason why they do not run, by the app's own clock."""
     job = app.task(double).options(delay="1h").enqueue(1)
     clock.advance("10m")
 
@@ -86,7 +86,7 @@ def test_a_job_says_why_it_is_not_running(app: App, clock: VirtualClock):
 
 @pytest.mark.parametrize(("function", "expected"), [(double, 8), (order, Order(4, (Line("nail"),), AT))])
 def test_the_result_has_the_type_that_the_task_promises(app: App, function, expected):
-    """What the handler returned is read by the return annotation."""
+    """Results are read by the return annotation."""
     job = app.task(function).enqueue(4)
     drain(app)
 
@@ -104,7 +104,7 @@ def test_the_result_of_a_task_that_is_not_here_is_plain_json(app: App):
 
 
 def test_no_result_is_none(app: App):
-    """A handler that returns nothing has the result None."""
+    """Handlers that return nothing have the result None."""
 
     @app.task
     def nothing() -> None:
@@ -117,7 +117,7 @@ def test_no_result_is_none(app: App):
 
 
 def test_a_result_that_no_longer_fits_is_an_error(app: App):
-    """A task whose return annotation has changed cannot read the results of before."""
+    """Tasks with a changed return annotation cannot read earlier results."""
     job = app.task(double).enqueue(4)
     drain(app)
     app.tasks.clear()
@@ -128,7 +128,7 @@ def test_a_result_that_no_longer_fits_is_an_error(app: App):
 
 
 def test_a_dead_job_has_no_result(app: App):
-    """The error says what the job died of, and is one of the family JobError."""
+    """Dead jobs raise a JobError with their last error."""
     job = app.task(retry="5 1s")(decline).enqueue(1)
     drain(app)
 
@@ -141,7 +141,7 @@ def test_a_dead_job_has_no_result(app: App):
 
 
 def test_a_cancelled_job_has_no_result(app: App):
-    """The error says who cancelled it, in both colours."""
+    """Cancelled jobs raise an error with the reason, in both colours."""
     job = app.task(double).enqueue(1)
     job.cancel("ordered twice")
 
@@ -152,7 +152,7 @@ def test_a_cancelled_job_has_no_result(app: App):
 
 
 def test_waiting_for_a_result_ends_in_time(app: App):
-    """The job goes on; the error says what it is waiting for, and is a TimeoutError."""
+    """After the timeout a TimeoutError has the reason of the wait, and the job goes on."""
     job = app.task(double).options(delay="1h").enqueue(1)
 
     with pytest.raises(ResultTimeout, match="job 1 is ready after 0: scheduled: due in 1h"):
@@ -162,14 +162,14 @@ def test_waiting_for_a_result_ends_in_time(app: App):
 
 
 def test_a_timeout_that_cannot_be_read_is_refused(app: App):
-    """A timeout is a duration like any other."""
+    """Timeouts are durations; others are refused."""
     with pytest.raises(PolicySyntaxError):
         app.task(double).enqueue(1).result(timeout="soon")
 
 
 @pytest.fixture
 def filed(tmp_path: Path) -> Iterator[App]:
-    """An app on a file."""
+    """Yield an app on a file."""
     app = App(f"sqlite:///{tmp_path}/jobs.db?synchronous=normal", clock=VirtualClock())
     yield app
     app.close()
@@ -177,7 +177,7 @@ def filed(tmp_path: Path) -> Iterator[App]:
 
 @pytest.mark.parametrize("kind", ["app", "filed"])
 def test_a_waiting_caller_sees_the_end_of_the_job(request: pytest.FixtureRequest, kind):
-    """A result arrives while somebody waits for it, on a file and in memory."""
+    """Waiting callers get the result when the job ends, on a file and in memory."""
     app: App = request.getfixturevalue(kind)
     job = app.task(double).enqueue(21)
     results: list[int] = []
@@ -193,7 +193,7 @@ def test_a_waiting_caller_sees_the_end_of_the_job(request: pytest.FixtureRequest
 
 
 def test_a_job_is_cancelled_once(app: App):
-    """The first call ends it, the second finds it ended; the handler never runs."""
+    """Only the first cancel has an effect, and the handler never runs."""
     job = app.task(double).enqueue(1)
 
     assert [True, False] == [job.cancel(), job.cancel()]
@@ -210,7 +210,7 @@ def test_a_job_can_be_cancelled_from_a_coroutine(app: App):
 
 
 def test_a_finished_job_is_not_cancelled(app: App):
-    """What has succeeded stays so."""
+    """Succeeded jobs cannot be cancelled."""
     job = app.task(double).enqueue(1)
     drain(app)
 
@@ -226,7 +226,7 @@ def test_a_waiting_job_is_hastened(app: App, clock: VirtualClock):
 
 
 def test_a_dead_job_gets_one_attempt_more(app: App):
-    """retry() forgives one failure, so a job whose retries are used up runs exactly once more."""
+    """``retry()`` forgives one failure, so a job without retries left runs exactly once more."""
     job = app.task(retry="1 1s")(fail).enqueue(1)
     drain(app)
     job.retry()
@@ -237,7 +237,7 @@ def test_a_dead_job_gets_one_attempt_more(app: App):
 
 @pytest.mark.parametrize("caught", [True, False])
 def test_what_cannot_run_again_is_refused(app: App, caught):
-    """A job that has succeeded or was caught is finished for good."""
+    """Jobs that have succeeded or were caught cannot run again."""
     app.task(recover)
     job = app.task(retry="0 catch recover")(fail if caught else double).enqueue(1)
     drain(app)
@@ -262,7 +262,7 @@ def test_the_history_of_a_job_that_is_not_there_is_empty(app: App):
 
 
 def test_a_snoozed_job_says_so(app: App):
-    """What the handler asked for is what people read."""
+    """Snoozed jobs show the reason of their handler."""
 
     @app.task
     def later() -> None:
@@ -295,7 +295,7 @@ ASKED = {
 def test_a_handle_whose_enqueue_was_rolled_back_names_no_other_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: str
 ):
-    """Where another process has given the number to another job, the handle says so and does nothing to that job."""
+    """If another process has given the id to another job, the handle raises an error and changes nothing."""
     with contextlib.closing(App(f"sqlite:///{tmp_path / 'jobs.db'}", clock=VirtualClock())) as app:
         work = app.task(double)
         app.open()
@@ -324,7 +324,7 @@ TAKEN = {
 
 @pytest.mark.parametrize("ask", TAKEN)
 def test_a_handle_does_not_take_the_result_of_another_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ask: str):
-    """Where the job that has the number now has ended, the handle says that it is another one."""
+    """If the job that has the id now has ended, the handle raises an error."""
     with contextlib.closing(App(f"sqlite:///{tmp_path / 'jobs.db'}", clock=VirtualClock())) as app:
         work = app.task(double)
         app.open()

@@ -1,4 +1,4 @@
-"""Keys as users say them: in options, as texts or as functions of the arguments."""
+"""Keys in options: texts, or functions of the arguments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from redrive.testing import drain
 
 @pytest.fixture
 def send(app: App):
-    """A task with two arguments."""
+    """Return a task with two arguments."""
 
     @app.task(queue="mail")
     def send(to: str, text: str = "") -> str:
@@ -24,7 +24,7 @@ def send(app: App):
 
 
 def test_a_key_can_be_made_of_the_arguments(send):
-    """A key, an idempotency key and a partition may be functions, which get the arguments of each call."""
+    """Keys, idempotency keys and partitions may be functions of the arguments of each call."""
     calls = send.options(
         key=lambda to, text="": f"key {to}",
         idempotency_key=lambda to, text="": f"{to} {text}",
@@ -50,7 +50,7 @@ def test_a_conflict_is_an_error_or_the_existing_job(send):
 
 
 def test_options_add_up(send):
-    """What is not given stays as it was said before."""
+    """Options that are not given stay as they were."""
     calls = send.options(key="u", key_until="start").options(priority=3)
 
     record = calls.enqueue("a").record
@@ -65,20 +65,20 @@ def test_options_add_up(send):
     ],
 )
 def test_a_word_that_is_none_is_refused(send, wrong, message):
-    """Words that are not known are refused when they are said."""
+    """Unknown words are refused in options()."""
     with pytest.raises(ConfigurationError, match=message):
         send.options(**wrong)
 
 
 @pytest.mark.parametrize("key", ["", lambda to: "", lambda to: 7], ids=["empty", "makes empty", "makes 7"])
 def test_a_key_is_a_text_that_is_not_empty(send, key):
-    """An empty key, or a function that answers something else than a text, is refused at the enqueue."""
+    """Empty keys, and functions that return no text, are refused at the enqueue."""
     with pytest.raises(ConfigurationError, match="send: key must be a text that is not empty"):
         send.options(key=key).enqueue("ann")
 
 
 def test_a_burst_is_one_job(app: App, send):
-    """Debounced calls are one job with the last arguments; options that were said before it hold."""
+    """Debounced calls are one job with the last arguments; earlier options hold."""
     calls = send.options(priority=2).debounce(lambda to, text="": to, quiet="2s", at_most="10s")
     first = calls.enqueue("ann", "1")
     app.clock.advance("1s")
@@ -92,7 +92,7 @@ def test_a_burst_is_one_job(app: App, send):
 
 
 def test_a_debounce_that_cannot_be_is_refused(send):
-    """The latest start cannot be before the quiet time is over, and spans must be readable."""
+    """``at_most`` must not be shorter than ``quiet``, and both must be durations."""
     with pytest.raises(ConfigurationError, match="at_most must not be shorter"):
         send.debounce("u", quiet="5s", at_most="4s")
     with pytest.raises(PolicyError):

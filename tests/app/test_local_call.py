@@ -17,14 +17,14 @@ QUICK = Policy(on=ConnectionError, attempts=3, backoff=Backoff.constant(0))
 
 @pytest.fixture
 def app():
-    """An app; nothing is ever enqueued."""
+    """Return an app that stores no jobs."""
     app = App("memory://")
     yield app
     app.close()
 
 
 def failing(times: int, error: Exception):
-    """A function that fails so many times, and a list of its calls."""
+    """Return a function that fails a number of times, and the list of its calls."""
     calls: list[int] = []
 
     def charge(cents: int) -> int:
@@ -37,7 +37,7 @@ def failing(times: int, error: Exception):
 
 
 def test_the_callers_policy_says_how_often(app: App):
-    """The task's own is for its jobs."""
+    """Calls use the caller's policy; that of the task is for its jobs."""
     charge, calls = failing(2, ConnectionError("no route"))
     task = app.task(retry="9 1s")(charge)
 
@@ -56,7 +56,7 @@ def test_the_last_error_is_the_functions_own(app: App):
 
 
 def test_a_directive_is_a_policy_too(app: App):
-    """What may be retried is then what the task's own policy says."""
+    """Directives retry the exceptions that the policy of the task names."""
     charge, calls = failing(1, ConnectionError("no route"))
     task = app.task(retry=Policy(on=ConnectionError, attempts=9))(charge)
     with using(clock=VirtualClock()):
@@ -67,7 +67,7 @@ def test_a_directive_is_a_policy_too(app: App):
 
 @pytest.mark.parametrize("policy", ["1 1s", Policy(attempts=2)], ids=["directive", "policy"])
 def test_every_exception_is_retried_where_neither_the_caller_nor_the_task_names_any(app: App, policy):
-    """A call retries what the jobs of the task retry."""
+    """If neither policy names exceptions, calls retry every Exception, as jobs do."""
     charge, calls = failing(1, ConnectionError("no route"))
     with using(clock=VirtualClock()):
         assert 250 == app.task(charge).call(250, policy=policy)
@@ -76,7 +76,7 @@ def test_every_exception_is_retried_where_neither_the_caller_nor_the_task_names_
 
 
 def test_a_policy_about_results_does_not_retry_exceptions(app: App):
-    """A caller that names results only has said what may be retried."""
+    """Policies that name only results do not retry exceptions."""
     charge, calls = failing(1, ConnectionError("no route"))
     policy = Policy(attempts=2, backoff=Backoff.constant(0), on_result=lambda result: result is None)
     with pytest.raises(ConnectionError):
@@ -86,7 +86,7 @@ def test_a_policy_about_results_does_not_retry_exceptions(app: App):
 
 
 def test_the_parts_of_a_combined_policy_name_what_may_be_retried(app: App):
-    """A combination keeps the exceptions that its parts name."""
+    """Combined policies keep the exceptions of their parts."""
     charge, calls = failing(9, ConnectionError("no route"))
     with pytest.raises(ConnectionError):
         app.task(charge).call(250, policy=QUICK & QUICK.take(1))
@@ -95,16 +95,16 @@ def test_the_parts_of_a_combined_policy_name_what_may_be_retried(app: App):
 
 
 def test_a_call_refuses_a_task_that_returns_pending(app: App):
-    """A call has no job that could wait, so the caller gets an error in place of the `Pending`."""
+    """Calls of tasks that return `Pending` raise an error, because no job can wait."""
 
     @app.task
     def charge() -> str | Pending:
-        """Leave the end to somebody else."""
+        """Return Pending."""
         return Pending("1h")
 
     @app.task
     async def acharge() -> str | Pending:
-        """Leave the end to somebody else."""
+        """Return Pending."""
         return Pending("1h")
 
     with pytest.raises(TaskDefinitionError, match=r"'charge' returned Pending.*enqueue it"):
@@ -114,7 +114,7 @@ def test_a_call_refuses_a_task_that_returns_pending(app: App):
 
 
 def test_a_coroutine_is_called_by_its_own_form(app: App):
-    """Awaited, under the same policy; the plain form says so."""
+    """Coroutine functions are called by acall() under the same policy; call() refuses them."""
     calls = []
 
     @app.task
@@ -136,7 +136,7 @@ def test_a_plain_function_awaited_runs_in_a_thread(app: App):
 
     @app.task
     def charge(cents: int) -> int:
-        """Say where."""
+        """Return the name of the thread."""
         seen.append(threading.current_thread() is threading.main_thread())
         return cents
 
@@ -144,7 +144,7 @@ def test_a_plain_function_awaited_runs_in_a_thread(app: App):
 
 
 class Unknown(ConnectionError):
-    """Nobody knows whether the call took effect."""
+    """An error after which the effect of the call is unknown."""
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ class Unknown(ConnectionError):
     ids=str,
 )
 def test_only_the_callee_knows_whether_it_may_be_repeated(app: App, says, callers, calls):
-    """After an unknown outcome a call is repeated only if the task says idempotent=True, whatever the caller says."""
+    """After an unknown outcome a call is repeated only if the task is idempotent, whatever the caller allows."""
     policy = Policy(on="TIMEOUT", attempts=3, backoff=Backoff.constant(0), attempt_timeout=0.001, idempotent=callers)
     seen = []
 
@@ -179,7 +179,7 @@ def test_only_the_callee_knows_whether_it_may_be_repeated(app: App, says, caller
 
 
 def test_the_time_limit_of_an_attempt_comes_from_the_task(app: App):
-    """Where the caller leaves it open, the callee knows how long it takes."""
+    """Callers that leave the time limit of an attempt open get that of the task."""
 
     @app.task(timeout="1ms", idempotent=True)
     async def charge() -> None:
@@ -193,7 +193,7 @@ def test_the_time_limit_of_an_attempt_comes_from_the_task(app: App):
 
 
 def test_a_parameter_of_that_name_is_in_the_way(app: App):
-    """The message says which call to use instead."""
+    """Functions with a parameter ``policy`` are refused, and the message names the other call."""
 
     @app.task
     def insure(policy: str) -> str:

@@ -1,7 +1,6 @@
-"""A transaction of the user's that stays open on PostgreSQL, and everything else that goes on meanwhile.
+"""Calls on PostgreSQL while a transaction of the user stays open.
 
-The apps of these tests wait half a second for a lock, so that a call that has to wait fails instead of hanging.
-"""
+The apps of these tests wait half a second for a lock, so that a call that has to wait fails instead of hanging."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ LIFE = timedelta(hours=1)
 
 
 def build(url: str) -> App:
-    """An app, as each process of a fleet builds it."""
+    """Return an app, as each process of a fleet builds it."""
     app = App(url)
 
     @app.task(retry="2 1h")
@@ -67,11 +66,7 @@ def build(url: str) -> App:
 
 
 class Fleet:
-    """Two processes on one database: the one whose transaction stays open, and another one.
-
-    Args:
-        url: of the database.
-    """
+    """Two processes on one database, of which the first has an open transaction."""
 
     def __init__(self, url: str) -> None:
         self.mine, self.other = build(url), build(url)
@@ -237,7 +232,7 @@ OTHERS: dict[str, Call] = {
 
 
 def blocked(fleet: Fleet) -> dict[str, str]:
-    """Do everything else, and answer what had to wait or failed."""
+    """Make all other calls, and return those that waited or failed."""
     found: dict[str, str] = {}
     for name, call in OTHERS.items():
         try:
@@ -269,7 +264,7 @@ def test_an_open_transaction_of_a_handler_holds_up_nothing_else(fleet: Fleet):
 
 
 def test_an_open_transaction_of_a_coroutine_holds_up_nothing_else(fleet: Fleet):
-    """The same on a connection of asyncpg, for calls of coroutines."""
+    """Open transactions on connections of asyncpg block no calls of coroutines."""
 
     async def run() -> set[str]:
         """Call everything on an event loop."""
@@ -294,7 +289,7 @@ KEYED: dict[str, Callable[[App], Any]] = {
 
 @pytest.mark.parametrize("how", KEYED)
 def test_the_same_key_waits_for_the_open_transaction_but_not_for_ever(fleet: Fleet, how: str):
-    """A call with the key of an open transaction waits for its end, since only that decides, and at last fails."""
+    """Calls with the key of an open transaction wait for its end, and fail after the timeout."""
     call = KEYED[how]
     with postgres.connect(autocommit=False) as connection:
         call(fleet.mine).enqueue(1, using=connection)
@@ -308,7 +303,7 @@ def test_the_same_key_waits_for_the_open_transaction_but_not_for_ever(fleet: Fle
 
 
 def test_a_policy_outlives_its_retirement_for_a_transaction_that_saw_it(fleet: Fleet):
-    """A policy that is retired while an open transaction has a job with it is there when that transaction commits."""
+    """Retired policies still exist when an open transaction with a job of them commits."""
     run, app = fleet.mine.store.run, fleet.mine
     first = app.tasks["send"].options(retry=NEW).enqueue(1)
     policy = first.record.policy

@@ -1,4 +1,4 @@
-"""What people do with the jobs of an app, and the lines that it leaves."""
+"""Operators' methods, and the lines that they write to the audit log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from redrive.testing import drain
 
 @pytest.fixture
 def fail(app: App):
-    """A task that fails."""
+    """Return a task that fails."""
 
     @app.task(retry="2 1m")
     def fail(number: int = 0) -> None:
@@ -34,12 +34,12 @@ def fail(app: App):
 
 
 def lines(app: App) -> list[tuple[str, str, object]]:
-    """What the audit log tells, newest first: who, what, which jobs."""
+    """Return the audit log, newest line first: actor, action, jobs."""
     return [(line.actor, line.action, msgspec.json.decode(line.details).get("ids")) for line in app.database.audit()]
 
 
 def test_each_action_leaves_a_line_with_its_actor(app: App, fail):
-    """Cancels, retries, skips and redrives are told with who did them; who is not named is user@host."""
+    """Cancels, retries, skips and redrives are logged with their actor, user@host by default."""
     one, two = fail.enqueue(), fail.options(retry="0").enqueue()
     one.retry()
     one.cancel("enough", actor="ann")
@@ -64,13 +64,13 @@ def test_each_action_leaves_a_line_with_its_actor(app: App, fail):
 
 
 def test_only_the_dead_are_skipped(fail):
-    """A job that is not dead holds up nobody for good, and cannot be skipped."""
+    """Jobs that are not dead cannot be skipped."""
     with pytest.raises(IllegalMove, match="a ready job cannot skip"):
         fail.enqueue().skip()
 
 
 def test_who_has_no_name_has_a_number(monkeypatch: pytest.MonkeyPatch):
-    """Where the user of the process has no name the actor is a number."""
+    """If the user of the process has no name, the actor is a number."""
     database.default_actor.cache_clear()
 
     def nameless() -> str:
@@ -82,7 +82,7 @@ def test_who_has_no_name_has_a_number(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_many_are_done_in_batches(app: App, fail, monkeypatch: pytest.MonkeyPatch):
-    """What touches many jobs does it in several transactions, keeps to its limit, and spaces over all of them."""
+    """Methods for many jobs use several transactions, keep the limit, and space over all jobs."""
     monkeypatch.setattr(jobs, "BATCH", 2)
     fail.options(retry="0").enqueue_many(range(7))
     drain(app)
@@ -99,7 +99,7 @@ def test_many_are_done_in_batches(app: App, fail, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("rate", ["fast", "0/s", "5/0s"])
 def test_a_rate_that_is_none_is_refused(app: App, rate: str):
-    """A rate that cannot be read is refused, also in a dry run."""
+    """Invalid rates are refused, also in a dry run."""
     with pytest.raises(ConfigurationError, match="is no rate"):
         app.jobs.redrive(Filter(), rate=rate, dry_run=True)
 
@@ -125,7 +125,7 @@ def test_jobs_get_the_present_policy(app: App, fail):
 
 
 def test_what_runs_keeps_its_policy(app: App):
-    """A running job is left until its attempt has ended."""
+    """Running jobs keep their policy until the attempt has ended."""
     kept = []
 
     @app.task(retry="0 catch mend")
@@ -143,7 +143,7 @@ def test_what_runs_keeps_its_policy(app: App):
 
 
 def test_a_catch_job_goes_by_the_policy_of_its_parent(app: App):
-    """A catch job that waits is not given the policy of the catch task."""
+    """Catch jobs do not get the policy of the catch task."""
     worker = app.store.run(workers.register("w", concurrency=1, lease_for=timedelta(days=1), now=app.now()))
 
     @app.task(retry="0 catch mend")
@@ -162,12 +162,12 @@ def test_a_catch_job_goes_by_the_policy_of_its_parent(app: App):
 
 
 def test_the_policies_of_tasks_are_frozen(app: App, fail):
-    """The app knows the present policy of each task as it would be frozen into a job."""
+    """``App.policies()`` returns the present policy of each task as it would be frozen into a job."""
     assert {"fail": freeze(fail.policy)} == app.policies()
 
 
 def test_nothing_is_wrong_with_a_healthy_database(app: App, fail):
-    """The invariant checker finds nothing after ordinary work, and what was broken by hand; it stops at its limit."""
+    """``verify()`` finds nothing after ordinary work, finds damage, and stops at its limit."""
     fail.enqueue_many(range(3))
     drain(app)
     assert () == app.database.verify()
@@ -179,13 +179,13 @@ def test_nothing_is_wrong_with_a_healthy_database(app: App, fail):
 
 @pytest.mark.parametrize("wrong", [{"keep_for": 0}, {"keep_dead_for": "0s"}])
 def test_jobs_are_kept_for_some_time(wrong: dict[str, object]):
-    """To keep jobs for no time at all is refused, and the message says how to keep them for ever."""
+    """Retention times of zero are refused, and the message names the value for keeping all jobs."""
     with pytest.raises(ConfigurationError, match=f"{next(iter(wrong))} must be positive"):
         App("memory://", **wrong)
 
 
 def test_a_task_keeps_as_long_as_its_app_unless_it_says(app: App):
-    """A task takes over how long its app keeps jobs, or says it for itself."""
+    """Tasks have the retention time of their app, or their own."""
 
     @app.task
     def ordinary() -> None: ...

@@ -19,7 +19,7 @@ PARTS = ["jobs", "queues", "schedules", "refreshes", "workers", "database"]
 
 @pytest.fixture
 def fail(app: App):
-    """A task that fails."""
+    """Return a task that fails."""
 
     @app.task(retry="0")
     def fail(number: int = 0) -> None:
@@ -30,7 +30,7 @@ def fail(app: App):
 
 @pytest.fixture
 def nightly(app: App):
-    """A cron that a worker has declared."""
+    """Return a cron that a worker has declared."""
 
     @app.cron("0 3 * * *")
     def nightly() -> None: ...
@@ -41,7 +41,7 @@ def nightly(app: App):
 
 @pytest.fixture
 def table(app: App):
-    """A refresh with one tracked item."""
+    """Return a refresh with one tracked item."""
 
     @app.refresh("Refresh every 2 hours; allow 10 minutes")
     def table(key: str) -> None: ...

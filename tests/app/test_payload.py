@@ -1,4 +1,4 @@
-"""Arguments become JSON and come back as what the annotations say, or are refused where the mistake was made."""
+"""Arguments as JSON: read back by the annotations, or refused at the enqueue."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def unions(shape: Circle | Square, note: str | None) -> None:
 
 
 def collections(names: set[str], by_id: dict[int, Line]) -> None:
-    """Take collections of typed things."""
+    """Take collections of typed items."""
 
 
 def keywords(number: int, *, note: str = "none") -> None:
@@ -103,7 +103,7 @@ def integers(value: int) -> None:
 
 
 def opaques(value: Opaque) -> None:
-    """Take what nobody knows how to read."""
+    """Take a value that cannot be read from JSON."""
 
 
 def orders(order: Order) -> None:
@@ -111,15 +111,15 @@ def orders(order: Order) -> None:
 
 
 def careful(value: Careful) -> None:
-    """Take a value whose class raises."""
+    """Take a value of a class that raises."""
 
 
 def fussy(value: Fussy) -> None:
-    """Take a model whose validator raises."""
+    """Take a model with a validator that raises."""
 
 
 def signature(function: Callable[..., Any]) -> Signature:
-    """The signature of a task that has the name of its function."""
+    """Return the signature of a task with the name of its function."""
     return Signature(function, function.__name__)
 
 
@@ -146,7 +146,7 @@ def signature(function: Callable[..., Any]) -> Signature:
     ],
 )
 def test_arguments_arrive_as_they_were_given(function, arguments):
-    """What fits its annotations arrives equal and of the same type."""
+    """Arguments that match their annotations arrive equal and of the same type."""
     arrived = signature(function).read(signature(function).write((), arguments))
 
     assert arguments == arrived
@@ -159,7 +159,7 @@ def test_arguments_may_be_given_by_position():
 
 
 def test_a_default_is_not_stored():
-    """An argument that was not given is left to the default of the code that runs the job."""
+    """Arguments that are left out get the default of the code that runs the job."""
     assert b'{"number":7}' == signature(keywords).write((7,), {})
     assert {"number": 7} == signature(keywords).read(b'{"number":7}')
 
@@ -187,7 +187,7 @@ def test_a_default_is_not_stored():
     ],
 )
 def test_an_argument_that_does_not_match_is_refused(function, value, place):
-    """The message names the task, the place and what was expected there."""
+    """Arguments that do not match are refused with the task, the place and the expected type."""
     with pytest.raises(PayloadError) as refused:
         signature(function).write((value,), {})
 
@@ -212,7 +212,7 @@ def test_an_argument_that_does_not_match_is_refused(function, value, place):
     ],
 )
 def test_a_value_without_annotation_must_survive_json(value, why):
-    """What JSON cannot write, or would give back as something else, is refused with the advice to annotate it."""
+    """Values that JSON cannot write or would change are refused with the advice to annotate them."""
     with pytest.raises(PayloadError) as refused:
         signature(anything).write((value,), {})
 
@@ -221,13 +221,13 @@ def test_a_value_without_annotation_must_survive_json(value, why):
 
 @pytest.mark.parametrize(("function", "value"), [(open_dict, {"at": AT}), (open_list, [AT]), (open_dict, {"a": (1,)})])
 def test_what_an_annotation_leaves_open_must_survive_json_too(function, value):
-    """A datetime inside ``dict[str, Any]`` or ``list`` would arrive as text, so it is refused."""
+    """Datetimes inside ``dict[str, Any]`` or ``list`` are refused, because they would arrive as text."""
     with pytest.raises(PayloadError, match="would not arrive as it is"):
         signature(function).write((value,), {})
 
 
 def test_a_long_value_is_cut_in_the_message():
-    """A message shows the beginning of a value, not a megabyte of it."""
+    """Messages show only the beginning of a long value."""
     with pytest.raises(PayloadError) as refused:
         signature(anything).write((("x" * 1_000_000,),), {})
 
@@ -235,7 +235,7 @@ def test_a_long_value_is_cut_in_the_message():
 
 
 def test_a_value_that_contains_itself_is_refused():
-    """A cycle has no JSON."""
+    """Values that contain themselves are refused."""
     cycle: list[Any] = []
     cycle.append(cycle)
 
@@ -260,7 +260,7 @@ def test_a_call_that_does_not_fit_the_parameters_is_refused(args, kwargs, why):
 
 @pytest.mark.parametrize("bad", [Opaque(), "seven"])
 def test_nothing_is_enqueued_when_an_argument_is_refused(app: App, bad):
-    """A refused call leaves no job behind."""
+    """Refused calls enqueue no job."""
     task = app.task(integers)
 
     with pytest.raises(PayloadError, match="integers: "):
@@ -279,7 +279,7 @@ def test_nothing_is_enqueued_when_an_argument_is_refused(app: App, bad):
     ],
 )
 def test_stored_arguments_are_read_under_the_present_annotations(stored, why):
-    """A job from the time before a change of the annotations says at execution what no longer fits."""
+    """Jobs from before a change of the annotations fail at execution with the difference."""
     with pytest.raises(PayloadError) as refused:
         signature(integers).read(stored)
 
@@ -287,7 +287,7 @@ def test_stored_arguments_are_read_under_the_present_annotations(stored, why):
 
 
 def test_a_class_that_nobody_can_read_is_named():
-    """An annotation may be any class, but not every class has a way out of JSON."""
+    """Classes that cannot be read from JSON are refused by name."""
     with pytest.raises(PayloadError, match="Opaque cannot be read from JSON: use a dataclass, a struct, a TypedDict"):
         signature(opaques).read(b'{"value":{}}')
 
@@ -299,11 +299,11 @@ def test_an_unknown_stored_argument_is_refused():
 
 
 def odd_names(__x: int, self: int, cls: int = 3) -> None:  # noqa: PYI063 - the subject
-    """Take parameters whose names are special elsewhere."""
+    """Take parameters with names that are special elsewhere."""
 
 
 def test_any_parameter_name_can_be_stored():
-    """The names of parameters are data; none of them collides with what reads them."""
+    """Parameters may have any name."""
     declared = signature(odd_names)
 
     assert {"__x": 1, "self": 2} == declared.read(declared.write((1, 2), {}))
@@ -341,7 +341,7 @@ def nonsense(value: "1 | int") -> None:  # noqa: UP037 - the subject
 
 
 def test_the_context_is_no_part_of_the_payload():
-    """A parameter annotated with Context is given by the worker and never stored."""
+    """Parameters annotated with Context are filled by the worker and never stored."""
     assert ("number",) == signature(with_context).payload
     assert "context" == signature(with_context).context
     assert b'{"number":1}' == signature(with_context).write((1,), {})
@@ -356,6 +356,6 @@ def test_parameters_without_names_cannot_be_stored(function):
 
 @pytest.mark.parametrize("function", [unresolved, misspelt, nonsense])
 def test_annotations_that_cannot_be_resolved_name_the_task(function):
-    """Whatever is wrong with an annotation, the message says which task has it."""
+    """Errors of annotations name the task."""
     with pytest.raises(TaskDefinitionError, match=f"task '{function.__name__}': its annotations cannot be resolved"):
         signature(function).write((1,), {})

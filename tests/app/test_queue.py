@@ -1,4 +1,4 @@
-"""The handle on a queue, in both colours, and what the code says of queues."""
+"""Queues: their handles in both colours, and the limits that the code declares."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from redrive.testing import VirtualClock, drain
 
 
 def test_a_handle_changes_what_is_set(app: App, clock: VirtualClock):
-    """A handle pauses, resumes, limits and forgets, and each call answers what is set then."""
+    """Handles pause, resume, limit and forget, and each call returns the new settings."""
     queue = app.queue("mail")
     limited = queue.limit(concurrency=5, per_partition=2, rate="10/1m", ordered=True, aging="5m")
     paused = queue.pause()
@@ -47,7 +47,7 @@ def test_a_handle_has_both_colours(app: App):
 
 
 def test_every_change_is_in_the_audit_log(app: App):
-    """Who changed a queue, and how, is kept."""
+    """Changes of queues are in the audit log with their actor."""
     queue = app.queue("mail")
     queue.limit(concurrency=5, rate="5/1.8s", actor="ann")
     queue.limit(concurrency=None)
@@ -62,7 +62,7 @@ def test_every_change_is_in_the_audit_log(app: App):
 
 
 def test_what_the_code_says_holds_until_somebody_changes_it(app: App):
-    """What an App says of a queue is applied when work starts, until somebody has changed that queue."""
+    """Declared limits are applied when work starts, until an operator has changed the queue."""
     queue = app.queue("mail", concurrency=1)
     before = queue.settings
     drain(app)
@@ -76,7 +76,7 @@ def test_what_the_code_says_holds_until_somebody_changes_it(app: App):
 
 
 def test_a_handle_without_limits_declares_nothing(app: App):
-    """To ask for a handle says nothing of the queue."""
+    """Handles without limits declare nothing."""
     app.queue("mail", ordered=True)
     app.queue("slow")
 
@@ -88,7 +88,7 @@ def test_a_handle_without_limits_declares_nothing(app: App):
     [({"concurrency": 0}, "must be positive"), ({"rate": "often"}, "is no rate"), ({"per_partition": -1}, "positive")],
 )
 def test_a_limit_that_makes_no_sense_is_refused(app: App, options, message: str):
-    """A limit that is not positive, or a rate that cannot be read, is refused, in the code as at run time."""
+    """Limits that are not positive and invalid rates are refused, in the code and at run time."""
     with pytest.raises(ConfigurationError, match=message):
         app.queue("mail", **options)
     with pytest.raises(ConfigurationError, match=message):
@@ -96,13 +96,13 @@ def test_a_limit_that_makes_no_sense_is_refused(app: App, options, message: str)
 
 
 def test_a_queue_needs_a_name(app: App):
-    """A queue without a name is refused."""
+    """Queues without a name are refused."""
     with pytest.raises(ConfigurationError, match="a queue has a name"):
         app.queue("")
 
 
 def test_a_job_says_that_its_queue_is_paused(app: App):
-    """The line of a job that is held up by its queue says so, and in both colours."""
+    """Jobs of a paused queue show that reason, in both colours."""
 
     @app.task
     def work() -> None: ...
@@ -115,7 +115,7 @@ def test_a_job_says_that_its_queue_is_paused(app: App):
 
 
 def test_a_drain_waits_for_the_rate(app: App, clock: VirtualClock):
-    """A drain jumps to the next instant that a rate allows."""
+    """Drains advance to the next instant that a rate allows."""
     begun = []
 
     @app.task
@@ -131,7 +131,7 @@ def test_a_drain_waits_for_the_rate(app: App, clock: VirtualClock):
 
 
 def test_a_drain_ends_where_everything_is_held_up(app: App):
-    """A drain does not wait for what a pause holds up."""
+    """Drains do not wait for jobs of a paused queue."""
 
     @app.task(queue="mail")
     def work() -> None: ...

@@ -1,4 +1,4 @@
-"""Tracking things that are kept fresh, and what people do with them, in both colours (managed mode of seed 004)."""
+"""Tracking items of refreshes, and acting on them, in both colours."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def clock():
 
 @pytest.fixture
 def ran():
-    """What attempts have noted: the time, the key, and the argument."""
+    """Return the records of attempts: the time, the key, and the argument."""
     return []
 
 
@@ -62,7 +62,7 @@ def live(app: App, span: str) -> None:
 
 
 def at(moment: datetime | None) -> str:
-    """An instant, shortly."""
+    """Return an instant of the day."""
     return "-" if moment is None else f"{moment:%H:%M}"
 
 
@@ -86,7 +86,7 @@ def test_a_thing_may_wait_for_its_first_planned_refresh(app: App, table: Refresh
 
 
 def test_tracking_again_changes_the_arguments_and_starts_nothing(app: App, table: Refresh, ran: list):
-    """The next attempt has the new ones."""
+    """After a second track(), the next attempt has the new arguments; nothing is started."""
     table.track("k", "a")
     live(app, "1m")
 
@@ -120,7 +120,7 @@ def test_a_thing_may_have_a_policy_of_its_own(app: App, table: Refresh, ran: lis
 
 
 def test_a_policy_that_is_not_understood_is_refused_with_its_place(app: App, table: Refresh):
-    """What a person has typed is answered with the line and the column; nothing is tracked."""
+    """Invalid policies are refused with the line and the column; nothing is tracked."""
     with pytest.raises(ScheduleSyntaxError, match="line 2, column 1"):
         table.keeping(policy="Refresh every hour\nHope for the best").track("k", "a")
     with pytest.raises(ScheduleSyntaxError, match="line 1, column 1"):
@@ -132,7 +132,7 @@ def test_a_policy_that_is_not_understood_is_refused_with_its_place(app: App, tab
 
 
 def test_many_are_tracked_in_one_go(app: App, table: Refresh, ran: list):
-    """The answer has those that are new; of a key that comes twice the last arguments count."""
+    """``track_many`` returns the new keys; of a repeated key the last arguments count."""
     table.track("b", "old")
     new = table.track_many([("a", "1"), ("b", "2"), ("c", "3"), ("c", "4")])
     live(app, "1m")
@@ -154,7 +154,7 @@ def test_one_bad_thing_of_many_tracks_none(table: Refresh):
 
 @pytest.mark.parametrize("key", ["Ключ № 7", "a/b/c", "a:b/c", "refresh:table/k", "x" * 2000, " ", "a\nb", "🙂"])
 def test_any_text_is_a_key(app: App, table: Refresh, ran: list, key: str):
-    """The handler gets it as it is, and every call finds it again."""
+    """Keys may be any text: the handler gets it unchanged, and every method finds the item."""
     table.track(key, "a")
     live(app, "1m")
 
@@ -169,7 +169,7 @@ def test_any_text_is_a_key(app: App, table: Refresh, ran: list, key: str):
     ids=["empty", "zero byte", "long", "half a character", "number", "bytes", "None"],
 )
 def test_a_key_that_names_nothing_is_refused_everywhere(table: Refresh, key: Any):
-    """Every method says so in the same sentence."""
+    """Invalid keys are refused by every method with the same message."""
     methods = [table.get, table.untrack, table.update, table.trigger]
     of_one = [table.pause, table.resume] if key is not None else []  # they mean the refresh as a whole then
     for method in [*methods, *of_one, lambda key: table.track(key, "a")]:
@@ -188,7 +188,7 @@ def test_what_is_not_tracked_is_not_found(table: Refresh):
 
 
 def test_a_thing_that_is_untracked_is_refreshed_no_more(app: App, table: Refresh, ran: list):
-    """Nothing of it is left but the jobs that have ended."""
+    """Untracked items are not refreshed any more; only their ended jobs remain."""
     table.track("k", "a")
     live(app, "1m")
 
@@ -251,7 +251,7 @@ def test_a_trigger_starts_now(app: App, table: Refresh, ran: list):
 
 
 def test_a_thing_on_pause_is_not_started_until_it_is_resumed(app: App, table: Refresh, ran: list):
-    """What was planned for the pause is left out, and the next planned refresh is made."""
+    """Refreshes that were planned during a pause are skipped, and the next planned one starts."""
     table.track_many([("k", "a"), ("other", "b")])
     live(app, "1m")
     ran.clear()
@@ -276,7 +276,7 @@ def test_a_retry_that_became_due_during_a_pause_is_made(app: App, table: Refresh
 
 
 def test_what_was_updated_during_a_pause_is_started_when_it_ends(app: App, table: Refresh, ran: list):
-    """Somebody wants it: it is no planned refresh that may be left out."""
+    """Items that were updated during a pause start when it ends."""
     table.track("k", "a")
     live(app, "30s")
     table.pause("k")
@@ -289,7 +289,7 @@ def test_what_was_updated_during_a_pause_is_started_when_it_ends(app: App, table
 
 
 def test_a_paused_refresh_starts_nothing(app: App, table: Refresh, ran: list):
-    """Things that are tracked meanwhile are started when it goes on, planned refreshes are left out."""
+    """Items that are tracked during a pause start when it ends; planned refreshes are skipped."""
     table.track("k", "a")
     live(app, "1m")
     table.pause()
@@ -304,7 +304,7 @@ def test_a_paused_refresh_starts_nothing(app: App, table: Refresh, ran: list):
 
 
 def test_a_trigger_overrides_a_pause(app: App, table: Refresh, ran: list):
-    """Of the thing, and of the refresh."""
+    """Triggers override the pause of the item and of the refresh."""
     table.track("k", "a")
     live(app, "1m")
     table.pause("k")
@@ -324,7 +324,7 @@ def test_a_refresh_that_nobody_knows_cannot_be_paused(table: Refresh):
 
 
 def test_people_are_audited(app: App, table: Refresh):
-    """Who has paused and resumed what stands in the audit log."""
+    """Pauses and resumes are in the audit log with their actor."""
     table.track("k", "a")
     table.pause("k", actor="anna")
     table.resume("k", actor="berta")
@@ -340,7 +340,7 @@ def test_people_are_audited(app: App, table: Refresh):
 
 
 def test_things_are_listed_by_their_keys_a_page_at_a_time(table: Refresh):
-    """The last key of a page begins the next."""
+    """Pages continue after the last key of the previous one."""
     table.track_many([(key, "a") for key in "dbca"])
     page = table.tracked(limit=3)
 
@@ -349,7 +349,7 @@ def test_things_are_listed_by_their_keys_a_page_at_a_time(table: Refresh):
 
 
 def test_those_in_trouble_are_listed_alone(app: App, table: Refresh):
-    """Those that fail, and those that were given up."""
+    """``troubled`` lists only items that fail or were given up."""
     table.track_many([("fine", "a"), ("given up", "broken")])
     live(app, "5m")
     table.track("failing", "broken")
@@ -387,7 +387,7 @@ def test_every_method_has_a_form_for_coroutines(app: App, table: Refresh, ran: l
 
 
 def test_a_refresh_is_still_the_function(app: App, table: Refresh, ran: list):
-    """A call runs it here and now; an enqueued job is no attempt at anything."""
+    """Calls run the function here and now; an enqueued job is no attempt at an item."""
     job = app.refresh(EVERY, name="double")(lambda number: 2 * number).enqueue(21)
     live(app, "1s")
 
@@ -409,7 +409,7 @@ def test_who_is_told_may_be_named_before_it_is_there(app: App):
 
 
 def test_who_is_told_must_be_there(app: App):
-    """A name that no task has is found before anything is tracked."""
+    """Unknown tasks of ``on_disabled`` are found before an item is tracked."""
     refresh = app.refresh(EVERY, on_disabled="nobody", name="table")(lambda: None)
 
     with pytest.raises(TaskDefinitionError, match="refresh 'table': on_disabled='nobody', but there is no such task"):
@@ -420,13 +420,13 @@ def test_who_is_told_must_be_there(app: App):
 
 @pytest.mark.usefixtures("table")
 def test_a_drain_of_planned_refreshes_is_bounded(app: App):
-    """They would go on for ever; those that only people start would not."""
+    """Drains of planned refreshes need a bound, because they do not end."""
     with pytest.raises(ConfigurationError, match="would never end: limit it by within="):
         drain(app)
 
 
 def test_a_drain_of_what_only_people_start_ends(app: App, ran: list):
-    """Nothing is planned: after the retry it is over."""
+    """Drains of refreshes without a schedule end after the retry."""
 
     @app.refresh("Allow 1 minute; on the first failure, retry after 1 hour")
     def thumbnail(ctx: Context) -> None:
@@ -441,7 +441,7 @@ def test_a_drain_of_what_only_people_start_ends(app: App, ran: list):
 
 
 def test_a_refresh_without_a_policy_is_refused(app: App):
-    """A decorator without parentheses is an error that shows how it is written."""
+    """Decorators without parentheses are refused with the correct form."""
     with pytest.raises(TaskDefinitionError, match=r'made by @app.refresh\("Refresh every 2 hours"\) above a function'):
 
         @app.refresh

@@ -1,7 +1,6 @@
-"""How attempts at a refresh end, and what follows from it: retries, giving up, and telling the person whose data it is.
+"""The ends of attempts at refreshes and what follows: retries, giving up, and the notification.
 
-Here a workday passes in virtual time. The order of seed 004 at one instant is kept: answers, sweeps, starts.
-"""
+A workday passes in virtual time. At one instant the order is: completions, sweeps, starts."""
 
 from __future__ import annotations
 
@@ -34,7 +33,7 @@ def clock():
 
 
 class Scene:
-    """An app with one refresh, whose attempts end as the test says, one after the other; then they succeed."""
+    """An app with one refresh with attempts that end as the test sets, and succeed afterwards."""
 
     def __init__(self, app: App, clock: VirtualClock) -> None:
         self.app, self.clock = app, clock
@@ -51,7 +50,7 @@ class Scene:
 
         @app.refresh(EVERY, on_disabled=told)
         def table(url: str, ctx: Context) -> int | Pending:
-            """End as the test says."""
+            """End as the test sets."""
             self.began.append((f"{clock.now():%H:%M:%S}", self.row().attempt_no))
             self.tokens.append(ctx.attempt_uid)
             self.urls.append(url)
@@ -69,13 +68,13 @@ class Scene:
         self.clock.advance(max(until - self.clock.now(), timedelta(0)))
 
     def row(self):
-        """Where the thing stands."""
+        """Return the row of the item."""
         return self.table.get("k")
 
 
 @pytest.fixture
 def scene(app: App, clock: VirtualClock):
-    """The scene, with a thing that is tracked, and has not been started."""
+    """Return a scene with a tracked item that has not started."""
     scene = Scene(app, clock)
     scene.table.keeping(at_once=False).track("k", "a")
     scene.clock.advance(timedelta(hours=2, seconds=-30))
@@ -95,7 +94,7 @@ def test_failures_are_retried_by_the_delays_of_the_policy(scene: Scene):
 
 
 def test_the_job_of_a_failed_attempt_was_taken_care_of(scene: Scene):
-    """It is dead and caught: it is not retried by itself, and it is in nobody's way."""
+    """Jobs of failed attempts are dead and caught: they are not retried and block no other."""
     scene.ends = [ValueError("no")]
     scene.live("5m")
     failed, retried = sorted(scene.app.jobs.select(), key=lambda job: job.id)
@@ -106,7 +105,7 @@ def test_the_job_of_a_failed_attempt_was_taken_care_of(scene: Scene):
 
 
 def test_when_all_retries_failed_it_is_given_up_and_somebody_is_told_once(scene: Scene):
-    """The news has the reason for the customer, the error for the developer, and what the policy wants done."""
+    """After the last retry `on_disabled` receives the reason, the error and the effects of the policy, once."""
     scene.ends = [ValueError("out of reach")] * 9
     scene.live("1d")
 
@@ -161,7 +160,7 @@ def test_a_snoozed_attempt_goes_on_as_the_same(scene: Scene):
 
 
 def test_a_snooze_does_not_move_the_deadline(scene: Scene):
-    """What sleeps beyond it has failed at it."""
+    """Attempts that snooze beyond the deadline have failed at the deadline."""
     scene.ends = [Snooze("1h")]
     scene.live("1h")
 
@@ -171,7 +170,7 @@ def test_a_snooze_does_not_move_the_deadline(scene: Scene):
 
 @pytest.mark.parametrize("end", ["handler", "operator"])
 def test_a_cancelled_attempt_has_failed(scene: Scene, end: str):
-    """Whoever cancels one, the handler itself or an operator, does not cancel the refresh."""
+    """Cancelled attempts have failed, whether the handler or an operator cancels; the refresh goes on."""
     if end == "handler":
         scene.ends = [Cancel("not now")]
     else:
@@ -187,7 +186,7 @@ def test_a_cancelled_attempt_has_failed(scene: Scene, end: str):
 
 
 def test_a_result_that_cannot_be_stored_gives_up_nobodys_data(scene: Scene):
-    """The program is to blame: it is a failure like any other."""
+    """Results that cannot be stored are ordinary failures."""
     scene.ends = [object()]
     scene.live("5m")
 
@@ -199,7 +198,7 @@ def test_a_result_that_cannot_be_stored_gives_up_nobodys_data(scene: Scene):
 
 
 def test_an_answer_may_come_from_outside(scene: Scene):
-    """The work is done elsewhere, and the token is what it answers with: the output queue of the seed."""
+    """Attempts may be completed from outside with their token."""
     scene.ends = [Pending("1h")]
     scene.live("5m")
     assert "14:10" == f"{scene.row().deadline_at:%H:%M}"
@@ -210,7 +209,7 @@ def test_an_answer_may_come_from_outside(scene: Scene):
 
 
 def test_a_handler_that_only_ever_waits_takes_any_answer(app: App):
-    """``-> Pending`` alone says nothing of the result."""
+    """``-> Pending`` alone accepts any result."""
     tokens = []
 
     @app.refresh(EVERY)
@@ -230,7 +229,7 @@ def test_a_handler_that_only_ever_waits_takes_any_answer(app: App):
     ("error", "reason"), [("asleep", None), (ValueError("asleep"), None), (GiveUp("No such page"), "No such page")]
 )
 def test_a_failure_may_come_from_outside(scene: Scene, error: Exception | str, reason: str | None):
-    """It is retried, or final where it says so."""
+    """Failures from outside are retried, or final if they are permanent."""
     scene.ends = [Pending("1h")]
     scene.live("5m")
     scene.app.fail(scene.tokens[0], error)
@@ -240,7 +239,7 @@ def test_a_failure_may_come_from_outside(scene: Scene, error: Exception | str, r
 
 
 def test_no_answer_is_a_failure_at_the_deadline(scene: Scene):
-    """The retries follow from the deadline, and late answers are refused."""
+    """Without completion, retries count from the deadline, and late calls are refused."""
     scene.ends = [Pending("1h")] * 3
     scene.live("1h")
 
@@ -253,7 +252,7 @@ def test_no_answer_is_a_failure_at_the_deadline(scene: Scene):
 
 
 def test_an_answer_between_the_deadline_and_the_sweep_counts(scene: Scene):
-    """No worker was there to look: nobody has decided anything yet."""
+    """Completions between the deadline and the sweep are accepted."""
     scene.ends = [Pending("3h")]
     scene.live("5m")
     scene.clock.advance("1h")
@@ -263,7 +262,7 @@ def test_an_answer_between_the_deadline_and_the_sweep_counts(scene: Scene):
 
 
 def test_a_late_sweep_decides_as_one_in_time(scene: Scene):
-    """Nobody looked for half an hour: the retry that the deadline gave is made at once."""
+    """After a late sweep the retry that follows from the deadline starts at once."""
     scene.ends = [Pending("1h")]
     scene.live("5m")
     scene.clock.advance("30m")
@@ -289,7 +288,7 @@ def test_an_attempt_that_waits_for_a_worker_has_all_its_time(scene: Scene):
 
 
 def act(scene: Scene, what: str) -> None:
-    """What people do to a thing."""
+    """Return an operator's action on an item."""
     match what:
         case "update":
             scene.table.update("k")
@@ -302,7 +301,7 @@ def act(scene: Scene, what: str) -> None:
 @pytest.mark.parametrize("what", ["update", "trigger", "untrack"])
 @pytest.mark.parametrize("end", [7, GiveUp("No such page"), ValueError("no")], ids=["succeeds", "gives up", "fails"])
 def test_what_people_do_while_an_attempt_runs_makes_its_end_stale(scene: Scene, what: str, end: object):
-    """The handler goes on, but its job is cancelled, and how it ends changes nothing."""
+    """After an operator's action the job of a running attempt is cancelled, and its end has no effect."""
 
     def handler():
         act(scene, what)
@@ -321,7 +320,7 @@ def test_what_people_do_while_an_attempt_runs_makes_its_end_stale(scene: Scene, 
 
 @pytest.mark.parametrize("what", ["update", "trigger", "untrack"])
 def test_what_people_do_while_an_answer_is_awaited_makes_it_stale(scene: Scene, what: str):
-    """The token is that of an attempt that is over."""
+    """After an operator's action the token of a waiting attempt is refused."""
     scene.ends = [Pending("1h")]
     scene.live("5m")
     act(scene, what)
@@ -341,7 +340,7 @@ def test_a_pause_lets_what_runs_finish(scene: Scene):
 
 
 def test_new_arguments_are_those_of_the_next_attempt(scene: Scene):
-    """An attempt that waits for a worker has those with which it was started."""
+    """Attempts that wait for a worker keep the arguments with which they were started."""
     scene.app.queue("default").pause()
     scene.live("1s")
     scene.table.track("k", "b")
@@ -355,12 +354,12 @@ def test_new_arguments_are_those_of_the_next_attempt(scene: Scene):
 
 
 def redeploy(scene: Scene, policy: str) -> None:
-    """The next start of the program has another policy, for the same things in the same database."""
+    """Start the program again with another policy, for the same items in the same database."""
     scene.table.refresh_policy = RefreshPolicy.parse(policy)
 
 
 def test_another_policy_of_the_code_plans_anew_what_has_none_of_its_own(scene: Scene):
-    """The times follow the deployment; a policy of its own stays."""
+    """After a deployment, items follow the new policy unless they have their own."""
     scene.table.keeping(policy="Refresh every 3 hours; allow 10 minutes", at_once=False).track("own", "a")
     scene.live("1m")
     redeploy(scene, "Refresh every hour; allow 10 minutes")
@@ -372,7 +371,7 @@ def test_another_policy_of_the_code_plans_anew_what_has_none_of_its_own(scene: S
 
 
 def test_a_retry_keeps_its_time_when_the_policy_changes(scene: Scene):
-    """That was decided; what follows from its end the new policy says, which has no second retry."""
+    """Planned retries keep their time; the new policy decides from their end on."""
     scene.ends = [RetryAfter("30m"), ValueError("no")]
     scene.live("1m")
     redeploy(scene, "Refresh every hour; allow 10 minutes; on the first failure, retry after 2 minutes")
@@ -419,7 +418,7 @@ def test_who_is_told_has_retries_of_its_own(app: App, clock: VirtualClock):
 
 
 def test_without_anybody_to_be_told_the_row_says_why(app: App):
-    """The reason stands in the database in any case."""
+    """Without `on_disabled`, the reason is in the row only."""
 
     @app.refresh(EVERY)
     def table() -> None:
@@ -433,7 +432,7 @@ def test_without_anybody_to_be_told_the_row_says_why(app: App):
 
 
 def test_attempts_have_one_try_whatever_the_policy_of_the_refresh(scene: Scene):
-    """The refresh decides about retries, and its timeout is the attempt's."""
+    """Jobs of attempts have no retries of their own, and the timeout of the refresh policy."""
     scene.live("1s")
     (job,) = scene.app.jobs.select()
 

@@ -31,7 +31,7 @@ def fetch(url: str) -> None:
 
 @pytest.fixture(params=["sqlite3", "psycopg", "SQLAlchemy on SQLite", "SQLAlchemy on PostgreSQL"])
 def mine(request, tmp_path):
-    """An app with a refresh and a table of the user's, and the user's own connection to its database."""
+    """Yield an app with a refresh and a table of the user, and the user's connection to its database."""
     library = request.param
     on_file = library in {"sqlite3", "SQLAlchemy on SQLite"}
     app = App(f"sqlite:///{tmp_path}/shop.db?synchronous=normal" if on_file else postgres.url())
@@ -44,7 +44,7 @@ def mine(request, tmp_path):
 
 
 def lent(connection):
-    """What using= takes: on SQLite the connection of sqlite3, whoever manages it."""
+    """Return the argument for using=: on SQLite the connection of sqlite3."""
     on_file = isinstance(connection, Session) and connection.connection().dialect.name == "sqlite"
     return connection.connection().connection.driver_connection if on_file else connection
 
@@ -73,12 +73,12 @@ def _run(connection, statement):
 
 
 def shops(connection) -> int:
-    """How many rows the user's table has."""
+    """Return the number of rows of the user's table."""
     return _run(connection, "SELECT count(*) FROM shops").fetchone()[0]
 
 
 def test_a_thing_is_tracked_if_the_users_transaction_commits(mine):
-    """The user's row, the thing and the job of its first attempt are there together."""
+    """After a commit the user's row, the item and the job of its first attempt exist."""
     app, connection = mine
     _run(connection, "INSERT INTO shops VALUES ('ours')")
     new = app.tasks["fetch"].keeping(using=lent(connection)).track("k", "a")
@@ -91,7 +91,7 @@ def test_a_thing_is_tracked_if_the_users_transaction_commits(mine):
 
 
 def test_a_thing_is_gone_with_the_users_transaction(mine):
-    """After a rollback there is neither row nor thing nor job."""
+    """After a rollback neither row nor item nor job exists."""
     app, connection = mine
     _run(connection, "INSERT INTO shops VALUES ('ours')")
     app.tasks["fetch"].keeping(using=lent(connection), at_once=False).track_many([("k", "a"), ("m", "b")])
@@ -101,7 +101,7 @@ def test_a_thing_is_gone_with_the_users_transaction(mine):
 
 
 def test_an_update_is_a_part_of_the_users_transaction(mine):
-    """What was undone has enabled nothing and cancelled nothing."""
+    """After a rollback of an update nothing is enabled or cancelled."""
     app, connection = mine
     app.tasks["fetch"].track("k", "a")
     first = app.tasks["fetch"].get("k").job_id
@@ -115,7 +115,7 @@ def test_an_update_is_a_part_of_the_users_transaction(mine):
 
 
 def test_untracking_is_a_part_of_the_users_transaction(mine):
-    """Whoever deletes their row deletes the thing with it."""
+    """Untracking is a part of the user's transaction."""
     app, connection = mine
     app.tasks["fetch"].track("k", "a")
     app.tasks["fetch"].untrack("k", using=lent(connection))
@@ -138,7 +138,7 @@ def test_the_longest_key_fits_into_every_database(mine):
 
 
 def test_a_connection_to_another_database_is_refused(tmp_path):
-    """A thing in another file would never be started."""
+    """Connections to another file are refused, because the item would never start."""
     with contextlib.closing(App(f"sqlite:///{tmp_path}/shop.db")) as app:
         fetching = app.refresh(EVERY)(fetch)
         app.open()
@@ -177,7 +177,7 @@ async def _alchemy():
 @pytest.mark.parametrize("library", [_psycopg, _asyncpg, _alchemy], ids=["psycopg", "asyncpg", "SQLAlchemy"])
 @pytest.mark.parametrize("commits", [True, False], ids=["commit", "rollback"])
 def test_coroutines_track_within_their_own_transactions(library, commits):
-    """The ``a`` forms take asynchronous connections."""
+    """On PostgreSQL the ``a`` methods take asynchronous connections."""
 
     async def track() -> None:
         """Track, update and untrack in one transaction."""
@@ -200,7 +200,7 @@ def test_coroutines_track_within_their_own_transactions(library, commits):
 
 @pytest.fixture
 def clock():
-    """Time that passes when told to."""
+    """Return a virtual clock."""
     return VirtualClock()
 
 
@@ -210,7 +210,7 @@ def program(tmp_path, clock):
     made = []
 
     def program() -> App:
-        """A new one."""
+        """Start a new program."""
         made.append(App(f"sqlite:///{tmp_path}/jobs.db?synchronous=normal", clock=clock))
         return made[-1]
 
@@ -220,10 +220,10 @@ def program(tmp_path, clock):
 
 
 def test_arguments_that_do_not_fit_any_more_give_up_nobodys_data(program, clock):
-    """They are a fault of the program: retried as any failure, and its words are no reason for people."""
+    """Arguments that do not match any more are an ordinary failure, and their text is no reason for customers."""
 
     def newer(url: int) -> None:
-        """Take something else."""
+        """Take another type."""
 
     program().refresh(EVERY)(fetch).track("k", "a")
     app = program()
@@ -236,7 +236,7 @@ def test_arguments_that_do_not_fit_any_more_give_up_nobodys_data(program, clock)
 
 
 def test_a_newer_deployment_plans_what_an_older_one_has_tracked(program, clock):
-    """Its schedule counts from its start on; things with policies of their own keep theirs."""
+    """New schedules count from the deployment on; items with their own policies keep them."""
     old = program().refresh(EVERY)(fetch)
     old.keeping(at_once=False).track("k", "a")
     old.keeping(at_once=False, policy="Refresh every 3 hours").track("own", "a")
@@ -248,7 +248,7 @@ def test_a_newer_deployment_plans_what_an_older_one_has_tracked(program, clock):
 
 
 def test_a_program_that_does_not_have_the_refresh_starts_nothing_of_it(program, clock):
-    """What was tracked nobody starts until a program with the code comes."""
+    """Programs without the refresh start none of its items."""
     ran = []
 
     def note(ctx: Context) -> None:
@@ -289,7 +289,7 @@ def test_a_program_that_does_not_have_the_refresh_sees_deadlines_pass(program, c
 
 
 def test_a_program_that_does_not_have_the_refresh_takes_answers(program, clock):
-    """The web process that hears of the end need not have the code of the work."""
+    """Programs without the refresh can complete its attempts."""
     tokens = []
 
     def order(ctx: Context) -> Pending:
@@ -307,7 +307,7 @@ def test_a_program_that_does_not_have_the_refresh_takes_answers(program, clock):
 
 
 def test_an_older_program_that_cannot_read_the_policy_of_a_thing_says_so(program, clock):
-    """The thing is given up with the message, and the others are not held up."""
+    """Items with an unreadable policy are given up with the message, and block no others."""
     app = program()
     table = app.refresh(EVERY)(fetch)
     table.keeping(at_once=False).track_many([("k", "a"), ("m", "b")])

@@ -82,7 +82,7 @@ class Server(Place):
 
 @pytest.fixture(params=["sqlite", "turso", "postgresql"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    """A database of each kind."""
+    """Return a database of each kind."""
     if request.param != "postgresql":
         yield File(tmp_path, request.param)
         return
@@ -130,7 +130,7 @@ class Life:
 
 
 def test_a_restored_database_repeats_ids_but_neither_keys_nor_leases(place: Place):
-    """What other services have seen of the first life is never taken for a repetition in the second, and vice versa."""
+    """After a restore, ids repeat, but idempotency keys and leases do not."""
     start = Life(place.url)
     start.work(2)
     start.app.close()
@@ -182,7 +182,7 @@ def test_a_worker_of_the_lost_life_cannot_settle_a_job_of_the_next(place: Place)
 
 
 def test_a_key_needs_a_job(place: Place):
-    """Of a number that no job has, nothing can be said."""
+    """Unknown ids have no idempotency key."""
     life = Life(place.url)
     with pytest.raises(JobNotFound, match="no job 7"):
         life.app.jobs.idempotency_key(7)

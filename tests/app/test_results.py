@@ -32,7 +32,7 @@ def keywords(number: int, *, note: str = "none") -> None:
 
 
 def signature(function: Any) -> Signature:
-    """The signature of a task that has the name of its function."""
+    """Return the signature of a task with the name of its function."""
     return Signature(function, function.__name__)
 
 
@@ -50,14 +50,14 @@ def signature(function: Any) -> Signature:
     ],
 )
 def test_a_catch_request_has_the_type_that_was_asked_for(function, arguments, hint, expected):
-    """The one argument as its type, several as a mapping, and anything as plain JSON."""
+    """Catch requests are the only argument as its type, several as a mapping, or plain JSON."""
     declared = signature(function)
 
     assert (expected, declared.request) == declared.read_request(declared.write((), arguments), hint)
 
 
 def by_number(lines: dict[int, Line]) -> None:
-    """Take a mapping whose keys are no texts."""
+    """Take a mapping with keys that are no texts."""
 
 
 def defaulted(payment: Payment = Payment(1)) -> None:  # noqa: B008 - a frozen value
@@ -73,7 +73,7 @@ def test_a_catch_request_reads_keys_that_are_no_texts():
 
 
 def test_a_catch_request_knows_defaults():
-    """Where the argument was left out the request is its default, as it was for the task."""
+    """If the argument was left out, the request is its default."""
     declared = signature(defaulted)
 
     assert (Payment(1), Payment) == declared.read_request(declared.write((), {}), Payment)
@@ -90,7 +90,7 @@ def test_a_catch_request_knows_defaults():
     ],
 )
 def test_a_catch_task_for_any_request_gets_what_was_stored_for_other_parameters(function, stored, expected):
-    """The mapping of names, and never a value that was not stored."""
+    """Requests of changed parameters are the stored mapping of names."""
     assert (expected, dict[str, Any]) == signature(function).read_request(stored, Any)
 
 
@@ -99,7 +99,7 @@ def test_a_catch_task_for_any_request_gets_what_was_stored_for_other_parameters(
     [(b'{"order":{"cents":5}}', "stored with 'order'"), (b"{}", "stored with no arguments")],
 )
 def test_a_request_of_other_parameters_is_no_request_of_a_type(stored, why):
-    """A value that was stored under another name is not taken for the present one."""
+    """Values that were stored under another name are not taken for the present parameter."""
     with pytest.raises(PayloadError) as refused:
         signature(structs).read_request(stored, Payment)
 
@@ -110,7 +110,7 @@ def test_a_request_of_other_parameters_is_no_request_of_a_type(stored, why):
 
 
 def test_a_catch_request_that_does_not_fit_says_so():
-    """The message names the type that the catch task asked for."""
+    """Requests that do not match are refused with the type of the catch task."""
     with pytest.raises(PayloadError, match=r"does not match CatchRequest\[Payment\]: Expected `object`, got `int`"):
         signature(structs).read_request(b'{"payment":7}', Payment)
 
@@ -136,7 +136,7 @@ def gives_nothing() -> None:
 
 
 def gives_fussy() -> Fussy:
-    """Return a model whose validator raises."""
+    """Return a model with a validator that raises."""
 
 
 def gives_coroutine() -> Coroutine[Any, Any, int]:
@@ -149,7 +149,7 @@ def never_ends() -> NoReturn:
 
 
 def gives_two_structs() -> Payment | Tagless:
-    """Return one of two classes that JSON cannot tell apart."""
+    """Return one of two classes that JSON cannot distinguish."""
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def gives_two_structs() -> Payment | Tagless:
     ],
 )
 def test_results_are_read_by_the_return_annotation(function, value, expected):
-    """A result has the type that the task promises; without a promise it is plain JSON."""
+    """Results have the annotated type; without an annotation they are plain JSON."""
     returns = Returns(signature(function))
 
     assert expected == returns.read(returns.check(value))
@@ -199,7 +199,7 @@ def test_a_result_that_cannot_be_stored_says_why(value, why):
     ],
 )
 def test_a_stored_result_that_no_longer_fits_says_so(function, stored, why):
-    """The message names the annotation and what is wrong with the result."""
+    """Stored results that do not match are refused with the annotation and the difference."""
     with pytest.raises(PayloadError) as refused:
         Returns(signature(function)).read(stored)
 
@@ -216,7 +216,7 @@ def test_a_stored_result_that_no_longer_fits_says_so(function, stored, why):
     ],
 )
 def test_a_result_that_does_not_match_the_annotation_is_refused(function, value, why):
-    """The message names the result, the annotation, and what is wrong."""
+    """Results that do not match are refused with the annotation and the difference."""
     with pytest.raises(PayloadError) as refused:
         Returns(signature(function)).check(value)
 
@@ -225,14 +225,14 @@ def test_a_result_that_does_not_match_the_annotation_is_refused(function, value,
 
 @pytest.mark.parametrize(("function", "value"), [(gives_coroutine, 7), (never_ends, None), (never_ends, [1])])
 def test_annotations_about_how_a_function_ends_are_no_annotations_of_a_result(function, value):
-    """A coroutine is awaited, and a function that never returns promises no type."""
+    """Annotations of coroutines and of functions that never return have no result type."""
     returns = Returns(signature(function))
 
     assert value == returns.read(returns.check(value))
 
 
 def test_a_return_annotation_that_json_cannot_carry_is_refused_before_any_job_runs(app: App):
-    """The app is not whole: every attempt would do its work and then fail."""
+    """Return annotations that JSON cannot carry are refused before any job runs."""
     app.task(gives_two_structs)
 
     with pytest.raises(
@@ -242,7 +242,7 @@ def test_a_return_annotation_that_json_cannot_carry_is_refused_before_any_job_ru
 
 
 def test_result_annotations_that_cannot_be_resolved_name_the_task():
-    """The mistake is the task's, so it is no error of the payload."""
+    """Return annotations that cannot be resolved are an error of the task, not of the payload."""
 
     def task() -> NoSuchType:  # noqa: F821 - the subject
         """Promise a type that does not exist."""

@@ -1,4 +1,4 @@
-"""Functions become tasks, or it is said at import why not."""
+"""Registration of functions as tasks, and its errors at import."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_an_async_task_is_still_a_coroutine_function(app: App):
 
 
 def test_a_task_looks_like_its_function(app: App):
-    """Name, docstring and the way to the function are kept for people and for tools."""
+    """Tasks keep the name, the docstring and the module of their function."""
     task = app.task(add)
 
     assert ("add", "Add.", add) == (task.__name__, task.__doc__, task.__wrapped__)
@@ -55,7 +55,7 @@ def test_a_task_has_the_name_of_its_function_or_the_given_one(app: App):
 
 
 def test_two_tasks_of_one_name_are_refused(app: App):
-    """The message says where both are and what to do."""
+    """Second tasks of a name are refused with both places."""
     app.task(add)
 
     with pytest.raises(TaskDefinitionError) as refused:
@@ -69,7 +69,7 @@ def test_two_tasks_of_one_name_are_refused(app: App):
 
 
 def test_a_task_is_found_by_its_earlier_names(app: App):
-    """A task that was renamed keeps the jobs that are stored under its earlier names."""
+    """Renamed tasks run the jobs that are stored under their earlier names."""
     task = app.task(name="total", aka=["add", "sum"])(add)
 
     assert [task, task, task, task, None] == [app.find(name) for name in ("total", "add", "sum", f"{HERE}.sum", "plus")]
@@ -78,7 +78,7 @@ def test_a_task_is_found_by_its_earlier_names(app: App):
 
 
 def test_catch_tasks_are_served_under_the_names_that_policies_use(app: App):
-    """A policy may name the module of its catch task, and the catch job is stored under that name."""
+    """Catch tasks are served under the name with their module, because policies may use it."""
 
     def catches(request: CatchRequest[Any]) -> None:
         """Catch."""
@@ -103,7 +103,7 @@ def test_catch_tasks_are_served_under_the_names_that_policies_use(app: App):
     ids=["a task", "a later task", "two earlier names"],
 )
 def test_an_earlier_name_that_is_taken_is_refused(app: App, first, second):
-    """A job of that name would have two tasks."""
+    """Earlier names that another task has are refused."""
     app.task(**first)(add)
 
     with pytest.raises(TaskDefinitionError) as refused:
@@ -134,13 +134,13 @@ def test_a_parameter_cannot_be_called_using(app: App):
 
 @pytest.mark.parametrize("thing", ["5 1s", 7, None.__class__, Opaque()])
 def test_only_functions_are_tasks(app: App, thing):
-    """A directive in the place of the function is the usual mistake; the message shows the right form."""
+    """Directives in the place of the function are refused with the right form."""
     with pytest.raises(TaskDefinitionError, match=r"is no function; a task is made by @app.task or @app.task\(retry="):
         app.task(thing)
 
 
 def test_without_a_directive_a_failure_is_final(app: App):
-    """A task without retry= has one attempt, and its jobs may run again after a crash."""
+    """Tasks without retry= have one attempt, and their jobs may run again after a crash."""
     policy = app.task(add).policy
 
     assert (1, True, None) == (policy.attempts, policy.idempotent, policy.attempt_timeout)
@@ -160,7 +160,7 @@ def test_the_options_of_a_task_are_those_of_its_jobs(app: App):
 
 
 def test_a_policy_may_be_given_as_a_value(app: App):
-    """A Policy object says the same as a directive, and more."""
+    """Policies may be given as values."""
     task = app.task(retry=Policy(attempts=7, on=ConnectionError))(add)
 
     assert (7, ("builtins.ConnectionError",), True) == (task.policy.attempts, task.policy.on, task.policy.idempotent)
@@ -172,7 +172,7 @@ def test_a_policy_that_speaks_for_itself_keeps_its_word(app: App):
 
 
 def test_a_directive_that_cannot_be_read_names_the_function(app: App):
-    """The message has the function, the text and a caret under the fault."""
+    """Invalid directives are refused with the function, the text and a caret under the error."""
     with pytest.raises(PolicySyntaxError) as refused:
         app.task(retry="5 1parsec")(add)
 
@@ -194,19 +194,19 @@ def test_a_directive_that_cannot_be_read_names_the_function(app: App):
     ],
 )
 def test_a_policy_that_means_nothing_names_the_function(app: App, options, why):
-    """What can be read but makes no sense is refused at import, with the function's name."""
+    """Policies with impossible values are refused at import, with the function's name."""
     with pytest.raises((PolicyValueError, PolicySyntaxError), match=why):
         app.task(**options)(add)
 
 
 def test_a_policy_that_cannot_be_stored_is_refused_at_import(app: App):
-    """A classifier is a function, and a job outlives the process that has it."""
+    """Policies with a classifier function are refused, because a job cannot store it."""
     with pytest.raises(PolicyValueError, match="on: a classifier is a function and cannot be stored"):
         app.task(retry=Policy(attempts=2, on=lambda error: True))(add)
 
 
 def test_a_context_is_given_and_not_enqueued(app: App):
-    """A parameter annotated with Context is no argument of enqueue()."""
+    """Parameters annotated with Context are no arguments of enqueue()."""
 
     @app.task
     def send(number: int, context: Context) -> None:
@@ -219,6 +219,6 @@ def test_a_context_is_given_and_not_enqueued(app: App):
 
 @pytest.mark.parametrize(("heartbeat", "lease"), [("0s", "15s"), ("5s", "9s"), ("5s", "0s")])
 def test_terms_that_would_cost_a_healthy_worker_its_jobs_are_refused(heartbeat, lease):
-    """A lease lasts at least two heartbeats, and a heartbeat takes time."""
+    """Leases must last at least two heartbeats, and heartbeats must be positive."""
     with pytest.raises(ConfigurationError, match=r"heartbeat_every"):
         App("memory://", heartbeat_every=heartbeat, lease_for=lease)

@@ -12,7 +12,7 @@ project.ready()
 
 @pytest.fixture(autouse=True)
 def clean():
-    """Nothing is left of other tests, and no connection of this one."""
+    """Remove the state of other tests, and close the connections of this one."""
     from tests.contrib.django.sample import tasks
     from tests.contrib.django.sample.models import Charge
 

@@ -79,7 +79,7 @@ class Router:
     """Sends what the shop keeps to PostgreSQL."""
 
     def db_for_read(self, model, **hints):
-        """Say where."""
+        """Return the database."""
         return "postgres"
 
     db_for_write = db_for_read

@@ -21,7 +21,7 @@ from tests.contrib.django.sample.models import Charge
 
 
 def test_a_task_runs_and_its_result_can_be_had():
-    """A task is enqueued, a worker runs it, and what it returned is the result."""
+    """Enqueued tasks are run by a worker, and their return value is the result."""
     done = result_of(tasks.add.enqueue(2, two=3))
 
     assert (TaskResultStatus.SUCCESSFUL, 5) == (done.status, done.return_value)
@@ -31,7 +31,7 @@ def test_a_task_runs_and_its_result_can_be_had():
 
 
 def test_what_is_enqueued_is_described_at_once():
-    """An enqueued task is READY, with its arguments as JSON has them and an id of its own."""
+    """Enqueued tasks are READY, with their arguments as JSON and an id."""
     new = tasks.add.enqueue(one=1, two=(2, 3))
 
     assert (TaskResultStatus.READY, [], {"one": 1, "two": [2, 3]}) == (new.status, new.args, new.kwargs)
@@ -41,7 +41,7 @@ def test_what_is_enqueued_is_described_at_once():
 
 
 def test_coroutines_are_tasks_too():
-    """A task that is `async def` runs on the worker's loop."""
+    """Tasks that are `async def` run on the worker's loop."""
     assert 5 == result_of(tasks.aadd.enqueue(2, 3)).return_value
 
 
@@ -59,7 +59,7 @@ def test_asynchronous_callers_are_served():
 
 
 def test_a_failure_is_retried_by_the_policy_at_the_function():
-    """What fails is tried again as `@retries` says; each failure is in the errors, each execution in the attempts."""
+    """Failures are retried by `@retries`; errors has each failure, attempts each execution."""
     tasks.troubles[:] = [ValueError("first"), KeyError("second")]
 
     done = result_of(tasks.stumble.enqueue("there"))
@@ -71,7 +71,7 @@ def test_a_failure_is_retried_by_the_policy_at_the_function():
 
 
 def test_without_a_policy_a_failure_is_final():
-    """A task that says nothing of retries has one attempt, as with Django's own backends."""
+    """Tasks without a policy have one attempt, as with Django's own backends."""
     done = result_of(tasks.once.enqueue("alas"))
 
     assert (TaskResultStatus.FAILED, [ValueError]) == (done.status, [each.exception_class for each in done.errors])
@@ -103,7 +103,7 @@ def test_a_job_waits_for_its_time():
 
 
 def test_a_database_that_is_away_is_no_failure_of_the_task(monkeypatch):
-    """Where the job itself cannot be read for a moment, the task comes later, and its one attempt is not spent."""
+    """If the job cannot be read, the task is postponed, and its attempt does not count."""
     ordinary, away = jobs.material, [StoreUnreachable("for a moment")]
 
     def material(number):
@@ -121,7 +121,7 @@ def test_a_database_that_is_away_is_no_failure_of_the_task(monkeypatch):
 
 
 def test_what_should_have_run_before_runs_now():
-    """A `run_after` in the past is no delay."""
+    """Times of `run_after` in the past are no delay."""
     assert 3 == result_of(tasks.add.using(run_after=at(2020, 1, 1, tzinfo=UTC)).enqueue(1, 2)).return_value
 
 
@@ -139,28 +139,28 @@ def test_the_larger_priority_of_django_is_the_smaller_one_here():
 
 
 def test_a_task_may_take_its_context():
-    """A context is Django's with redrive's in it: attempts, the result, and the job."""
+    """Contexts have those of Django and of redrive: attempts, the result, and the job."""
     new = tasks.look.enqueue()
 
     assert [1, new.id, 1, "RUNNING"] == result_of(new).return_value
 
 
 def test_a_coroutine_may_take_its_context():
-    """A coroutine gets the context, too."""
+    """Coroutines get the context, too."""
     new = tasks.alook.enqueue()
 
     assert [1, new.id] == result_of(new).return_value
 
 
 def test_what_is_not_there_is_not_there():
-    """A number that is no job, and a text that is no number, are no results."""
+    """Ids of no job, and texts that are no ids, have no result."""
     for wrong in ("123456789", "x"):
         with pytest.raises(TaskResultDoesNotExist):
             tasks.add.get_result(wrong)
 
 
 def test_a_cancelled_job_has_failed():
-    """Who cancels a job ends its task; the error says so."""
+    """Cancelled jobs are failed tasks with that error."""
     new = tasks.add.enqueue(1, 2)
     task_backends["default"].app.job(int(new.id)).cancel("not wanted")
     new.refresh()
@@ -170,13 +170,13 @@ def test_a_cancelled_job_has_failed():
 
 
 def test_arguments_that_are_no_json_are_refused_where_they_are_given():
-    """Nothing is enqueued that could not be read again."""
+    """Arguments that cannot be read again are refused at the enqueue."""
     with pytest.raises(TypeError, match="Unsupported type"):
         tasks.add.enqueue(object(), 1)
 
 
 def test_an_enqueue_is_a_part_of_the_transaction():
-    """What is enqueued inside `atomic()` is there if and only if it commits; the id is known before."""
+    """Jobs enqueued inside `atomic()` exist if and only if it commits; the id is known before."""
     app = task_backends["default"].app
     before = app.jobs.stats().unfinished
     with pytest.raises(LookupError), transaction.atomic():  # noqa: PT012 - what the block leaves is the subject
@@ -196,7 +196,7 @@ def test_an_enqueue_is_a_part_of_the_transaction():
 
 
 def test_an_enqueue_in_a_transaction_that_is_broken_is_refused():
-    """Where Django refuses queries, an enqueue is refused as well."""
+    """In a broken transaction, in which Django refuses queries, an enqueue is refused as well."""
     with transaction.atomic():
         transaction.set_rollback(True)
         with pytest.raises(transaction.TransactionManagementError):
@@ -211,7 +211,7 @@ def test_a_failed_task_is_taken_by_its_catch_task():
 
 
 def test_a_catch_task_may_be_a_coroutine():
-    """A catch task is `def` or `async def`."""
+    """Catch tasks are `def` or `async def`."""
     result_of(tasks.adoomed.enqueue("alas"))
 
     assert [("adoomed", {"args": ["alas"], "kwargs": {}}, 2)] == tasks.seen
@@ -242,14 +242,14 @@ def test_the_end_of_a_job_must_not_wait_for_another_transaction():
 
 
 def test_djangos_transactions_are_for_functions():
-    """A coroutine is told that Django's transactions are synchronous."""
+    """Coroutines cannot use `context.transaction()`, because Django's transactions are synchronous."""
     done = result_of(tasks.acharge.enqueue())
 
     assert "synchronous" in done.errors[0].traceback
 
 
 def test_a_store_of_its_own_has_no_transaction_of_the_orm(tmp_path):
-    """Where the jobs are elsewhere, an enqueue is stored at once, and `context.transaction()` says why it cannot be."""
+    """With a store of its own, an enqueue is stored at once, and `context.transaction()` is refused."""
     options = {"store": f"sqlite:///{tmp_path}/jobs.db"}
     with override_settings(TASKS={"default": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": options}}):
         with transaction.atomic():
@@ -259,7 +259,7 @@ def test_a_store_of_its_own_has_no_transaction_of_the_orm(tmp_path):
 
 
 def test_a_context_of_a_test_has_no_transaction():
-    """A context that a test has made itself belongs to no execution."""
+    """Contexts that a test has made belong to no execution."""
     job = Context(1, "charge", 1, 0, "1.1", "key", at(2031, 1, 1, tzinfo=UTC), None)
     context = JobContext(task_result=None, job=job)
 
@@ -277,7 +277,7 @@ def test_connections_are_closed_after_each_job():
 
 
 def test_a_worker_imports_the_task_that_a_job_names():
-    """A worker needs no list of tasks, and what is no task is none."""
+    """Workers import the task that a job names; other objects at that path are no tasks."""
     app = task_backends["default"].app
 
     assert app.find("tests.contrib.django.sample.tasks.add") is not None
@@ -286,7 +286,7 @@ def test_a_worker_imports_the_task_that_a_job_names():
 
 
 def test_a_task_whose_module_fails_is_not_there(caplog):
-    """A module that cannot be imported makes its jobs wait, is logged, and stops no worker."""
+    """Modules that cannot be imported are logged, make their jobs wait, and stop no worker."""
     assert None is task_backends["default"].app.find("tests.contrib.django.sample.broken.task")
     assert "importing the module of task 'tests.contrib.django.sample.broken.task' failed" in caplog.text
 
@@ -297,7 +297,7 @@ def test_the_jobs_are_in_the_projects_database():
 
 
 def test_a_snooze_is_no_failure():
-    """A task may ask to come later; that is an execution without an error."""
+    """Snoozed executions have no error."""
     tasks.troubles[:] = [ValueError()]
     done = result_of(tasks.snooze.enqueue())
 

@@ -1,4 +1,4 @@
-"""What `manage.py check` says of the settings, and what a store's address is made of."""
+"""The checks of `manage.py check`, and the store URLs of databases."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from tests.contrib.django.sample import tasks
 
 
 def said(**options):
-    """What is said of these options: ids and texts."""
+    """Return the ids and texts of the checks of options."""
     with override_settings(TASKS={"default": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": options}}):
         return [(each.id, each.msg) for each in run_checks() if each.id.startswith("redrive.")]
 
 
 @pytest.fixture
 def database():
-    """Another database, whose settings the test says."""
+    """Return a function that adds a database with the settings of the test."""
     before = dict(connections.settings)
 
     def make(**settings):
@@ -42,12 +42,12 @@ def database():
 
 
 def test_nothing_is_wrong_here():
-    """The settings of the other tests are right."""
+    """Correct settings have no problems."""
     assert [] == said()
 
 
 def test_an_option_that_is_not_known_is_named():
-    """A misspelt option is an error that lists the right ones."""
+    """Unknown options are an error that lists the valid ones."""
     ((where, text),) = said(retrys="5 1s")
 
     assert "redrive.E001" == where
@@ -95,35 +95,35 @@ def test_the_password_of_a_database_is_escaped(password: str, database):
 
 
 def test_one_store_and_not_two():
-    """A store of its own and a database of Django's exclude each other."""
+    """Stores of their own and a database of Django exclude each other."""
     ((where, text),) = said(store="memory://", database="default")
 
     assert ("redrive.E001", True) == (where, "leave one of them out" in text)
 
 
 def test_a_database_that_is_not_there_is_named():
-    """The option `database` is an alias in DATABASES."""
+    """If `database` is no alias in DATABASES, the error names it."""
     ((where, text),) = said(database="jobs")
 
     assert ("redrive.E001", True) == (where, "there is no DATABASES['jobs']" in text)
 
 
 def test_a_policy_for_no_task_is_found():
-    """The option `policies` names tasks by the paths of their functions."""
+    """Names in `policies` that are no tasks are an error."""
     ((where, text),) = said(policies={"tests.contrib.django.sample.tasks.plain": "5 1s"})
 
     assert ("redrive.E002", True) == (where, "'tests.contrib.django.sample.tasks.plain'" in text)
 
 
 def test_a_policy_that_cannot_be_read_is_found():
-    """A directive in the settings is checked, and its place is named."""
+    """Invalid directives in the settings are an error with their path."""
     ((where, text),) = said(retry="5 often")
 
     assert ("redrive.E003", True) == (where, "['OPTIONS']['retry']" in text)
 
 
 def test_a_catch_task_that_is_missing_is_found():
-    """A policy in the settings that names a catch task is checked as one in the code is."""
+    """Missing catch tasks of policies in the settings are an error."""
     ((where, text),) = said(policies={"tests.contrib.django.sample.tasks.add": "5 1s catch nobody"})
 
     assert ("redrive.E003", True) == (where, "caught by 'nobody'" in text)
@@ -149,12 +149,12 @@ def test_psycopg_2_is_refused(database, monkeypatch):
 
 @modify_settings(INSTALLED_APPS={"remove": ["redrive.contrib.django"]})
 def test_the_app_that_is_not_installed_is_missed():
-    """Without the app there are no tables and no command; the backend itself says so."""
+    """Without the app in INSTALLED_APPS the backend warns."""
     assert ["redrive.W001"] == [each.id for each in task_backends["default"].check()]
 
 
 def test_with_the_app_each_problem_is_said_once():
-    """The backend leaves the checks to the app, if that is there."""
+    """With the app installed, each problem is reported once."""
     assert [] == list(task_backends["default"].check())
 
 
@@ -167,7 +167,7 @@ def test_with_the_app_each_problem_is_said_once():
     ],
 )
 def test_the_address_of_a_database_of_sqlite(database, settings, url):
-    """A file is named by its path; one in memory has no address."""
+    """Files of SQLite become URLs with their path; databases in memory become memory://."""
     database(ENGINE="django.db.backends.sqlite3", **settings)
 
     assert url == read("default", {"database": "other"}).url
@@ -184,14 +184,14 @@ def test_the_address_of_a_database_of_sqlite(database, settings, url):
     ],
 )
 def test_the_address_of_a_database_of_postgresql(database, settings, url):
-    """What reaches the database is taken from DATABASES, and what is only Django's is left."""
+    """Connection settings in DATABASES become a URL; other settings are left out."""
     database(ENGINE="django.db.backends.postgresql", **settings)
 
     assert url == read("default", {"database": "other"}).url
 
 
 def test_settings_of_a_store_can_be_added(database):
-    """What a store URL takes beyond the address stands in `store_settings`."""
+    """Settings of the store URL come from `store_settings`."""
     database(ENGINE="django.db.backends.postgresql", NAME="shop")
 
     assert (
@@ -201,7 +201,7 @@ def test_settings_of_a_store_can_be_added(database):
 
 
 def test_a_database_that_cannot_have_jobs_is_refused(database):
-    """Other databases of Django need a store of their own, and the message says how."""
+    """Other databases of Django need a store of their own, as the message says."""
     database(ENGINE="django.db.backends.dummy", NAME="shop")
 
     with pytest.raises(ConfigurationError, match="cannot store jobs: name another database by 'store'"):
@@ -215,6 +215,6 @@ def test_retries_stands_below_task():
 
 
 def test_a_directive_at_a_function_is_read_at_import():
-    """A directive that cannot be read fails where it stands, with the name of the function."""
+    """Invalid directives at a function fail at import, with the name of the function."""
     with pytest.raises(PolicyError, match="task .*.sample.tasks.plain: "):
         retries("often")(tasks.plain)

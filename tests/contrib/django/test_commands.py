@@ -23,13 +23,13 @@ def clock():
 
 @pytest.fixture(autouse=True)
 def supplier():
-    """A supplier who is there."""
+    """Return a supplier that answers."""
     Command.attempts.clear()
     Command.troubles.clear()
 
 
 def fetch(*arguments: str, **options):
-    """Call the command; answer what it said, and what it complained of."""
+    """Call the command; return its output and its error output."""
     out, err = io.StringIO(), io.StringIO()
     call_command(Command(stdout=out, stderr=err, no_color=True), "acme", *arguments, **options)
     return out.getvalue(), err.getvalue()
@@ -43,7 +43,7 @@ def exit_code(*arguments: str) -> int:
 
 
 def test_a_command_is_retried_by_its_policy(clock):
-    """A command that fails runs again with the same arguments, after the delays of its directive, and says so."""
+    """Failing commands run again with the same arguments, after the delays of the directive, and report each retry."""
     began = clock.now()
     Command.troubles[:] = [ConnectionError("out to lunch"), ConnectionError("still out")]
 
@@ -66,7 +66,7 @@ def test_what_a_command_says_of_errors_is_escaped(clock):
 
 
 def test_a_command_that_succeeds_says_nothing_of_retries():
-    """The first attempt is a plain call."""
+    """Successful commands report no retries."""
     assert ("fetched\n", "") == fetch()
 
 
@@ -102,7 +102,7 @@ def test_the_next_call_is_retried_again(clock):
 
 @pytest.mark.parametrize("error", [CommandError("no such supplier"), ValueError("a mistake")])
 def test_what_is_not_to_be_retried_is_not(error):
-    """A CommandError is an answer, and what `retry_on` does not name is a mistake."""
+    """A CommandError, and exceptions that `retry_on` does not name, are not retried."""
     Command.troubles[:] = [error]
 
     with pytest.raises(type(error)):
@@ -124,7 +124,7 @@ def test_exit_codes_tell_a_scheduler_what_happened(clock):
 
 
 def test_what_is_not_retried_shows_its_traceback():
-    """A mistake is raised on the command line as without retries."""
+    """Exceptions that are not retried are raised on the command line unchanged."""
     Command.troubles[:] = [ValueError("a mistake")]
 
     with pytest.raises(ValueError, match="a mistake"):
@@ -132,7 +132,7 @@ def test_what_is_not_retried_shows_its_traceback():
 
 
 def test_a_policy_may_say_everything_itself(clock):
-    """A Policy with `on` is taken as it is, and has no deadline but its own: commands take long."""
+    """Policies with `on` are taken unchanged, without a default deadline."""
 
     class Patient(RetryingCommand):
         """Fails for a minute."""

@@ -33,7 +33,7 @@ def commands():
 
 @pytest.mark.parametrize(("words", "takes"), commands().items(), ids=map(" ".join, commands()))
 def test_each_command_gets_the_app_where_it_takes_one(words, takes):
-    """The table of commands is complete: what takes an App gets the project's, and nothing else does."""
+    """Commands that take an App get that of the project, and no others."""
     expected = [*words, TARGET, "--json"] if takes else [*words, "--json"]
 
     assert expected == command_line([*words, "--json"], "default")
@@ -41,7 +41,7 @@ def test_each_command_gets_the_app_where_it_takes_one(words, takes):
 
 
 def test_a_word_alone_is_left_alone():
-    """A group without a command says by itself what it has."""
+    """Groups without a command print their own help."""
     assert ["jobs"] == command_line(["jobs"], "default")
     assert [] == command_line([], "default")
 
@@ -66,13 +66,13 @@ def test_the_app_of_a_backend_has_an_address():
 
 
 def test_an_alias_that_is_not_there_is_named():
-    """A misspelt backend is an error that says what there is."""
+    """Unknown backends are an error that lists the known ones."""
     with pytest.raises(AppLoadError, match="has no 'mail'"):
         load_app("redrive.contrib.django.cli_target:mail")
 
 
 def test_a_backend_that_is_not_ours_is_refused():
-    """The command line works on redrive's backends only."""
+    """Backends of other packages are refused."""
     others = {
         "default": {"BACKEND": BACKEND},
         "dummy": {"BACKEND": "django_tasks.backends.dummy.DummyBackend"},
@@ -82,7 +82,7 @@ def test_a_backend_that_is_not_ours_is_refused():
 
 
 def test_a_worker_of_a_developer_is_reloaded(monkeypatch):
-    """`--reload` is ours: Django's reloader runs the worker, which is not told of it."""
+    """`--reload` starts the worker under Django's reloader and is not passed on."""
     called = []
     monkeypatch.setattr(autoreload, "run_with_reloader", lambda *what: called.append(what))
 
@@ -99,7 +99,7 @@ def test_a_worker_that_is_reloaded_is_a_process_of_its_own(capfd):
 
 
 def test_a_worker_that_is_reloaded_ends_with_its_reloader(tmp_path):
-    """When the process at the other end of the pipe is gone, in whatever way, the worker ends in order."""
+    """After the other end of the pipe has closed, the worker shuts down."""
     (tmp_path / "work.py").write_text("import redrive\napp = redrive.App('memory://')\n")
     command = [sys.executable, "-m", "redrive.contrib.django.reloader", "worker", "work:app"]
     with subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:

@@ -16,7 +16,7 @@ from tests.contrib.django.sample.models import Charge
 
 @pytest.fixture(scope="module")
 def database():
-    """A database of PostgreSQL among those of the project."""
+    """Return a database of PostgreSQL among those of the project."""
     name = postgres.fresh()
     with postgres.connect() as connection:
         connection.execute(f"CREATE DATABASE {name}")
@@ -31,7 +31,7 @@ def database():
 
 
 def test_migrate_makes_the_tables_of_jobs(database):
-    """`migrate` has made them where the option `database` says."""
+    """`migrate` creates the tables in the database of the option `database`."""
     with connections["postgres"].cursor() as cursor:
         cursor.execute("SELECT count(*) FROM redrive.redrive_jobs")
 
@@ -39,7 +39,7 @@ def test_migrate_makes_the_tables_of_jobs(database):
 
 
 def test_an_enqueue_is_a_part_of_the_transaction(database):
-    """What is enqueued inside `atomic()` is there if and only if it commits."""
+    """Jobs enqueued inside `atomic()` exist if and only if it commits."""
     app = task_backends["default"].app
     with pytest.raises(LookupError), transaction.atomic(using="postgres"):  # noqa: PT012 - the block is the subject
         undone = tasks.add.enqueue(1, 2)
@@ -54,7 +54,7 @@ def test_an_enqueue_is_a_part_of_the_transaction(database):
 
 
 def test_the_orm_and_the_end_of_the_job_are_one_transaction(database):
-    """What an attempt has written is undone if it fails, and committed with the success."""
+    """Writes of an attempt are rolled back if it fails, and committed with its success."""
     tasks.troubles[:] = [ValueError("after the write")]
 
     done = result_of(tasks.charge.enqueue(12))

@@ -1,4 +1,4 @@
-"""Django's own signals: when they are sent, and what they say."""
+"""Django's own signals: the times when they are sent, and their contents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.contrib.django.sample import tasks
 
 @pytest.fixture
 def heard():
-    """What was told, in order: the signal, the status, and how many errors there were."""
+    """Return the received signals in order: the signal, the status, and the number of errors."""
     told = []
 
     def listener(name):
@@ -48,7 +48,7 @@ def test_a_task_has_finished_once(heard, task):
 
 @pytest.mark.parametrize("task", [tasks.stumble, tasks.astumble], ids=["def", "async def"])
 def test_a_failure_is_told_when_it_is_final(heard, task):
-    """A failure that is tried again is none to those who listen; the last one has all errors."""
+    """Failures that are retried send no signal; the last one has all errors."""
     tasks.troubles[:] = [ValueError("again")] * 9
 
     done = result_of(task.enqueue("there"))
@@ -58,7 +58,7 @@ def test_a_failure_is_told_when_it_is_final(heard, task):
 
 
 def test_a_snooze_is_no_end(heard):
-    """A task that wants to come later has not finished."""
+    """Snoozed tasks have not finished."""
     tasks.troubles[:] = [ValueError()]
 
     result_of(tasks.snooze.enqueue())
@@ -67,7 +67,7 @@ def test_a_snooze_is_no_end(heard):
 
 
 def test_a_listener_that_fails_fails_no_job(caplog):
-    """What a listener raises is logged by Django, and the job succeeds."""
+    """Exceptions of receivers are logged by Django, and the job succeeds."""
 
     def listen(**_):
         raise LookupError("the listener's own")

@@ -11,14 +11,14 @@ from typing import Any
 
 @dataclass
 class Answer:
-    """What the application said."""
+    """The response of the application."""
 
     status: int
     headers: dict[str, str]
     body: bytes
 
     def json(self) -> Any:
-        """The body, read."""
+        """Return the body as JSON."""
         return json.loads(self.body)
 
 
@@ -80,7 +80,7 @@ def _scope(kind: str, path: str, headers: list[tuple[bytes, bytes]], state: Mapp
 
 
 async def _converse(app: Any, scope: dict[str, Any], says: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Let the application hear this and then silence; answer what it says."""
+    """Send messages to the application and return its messages."""
     sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:

@@ -11,7 +11,7 @@ from tests.contrib.fastapi.asgi import ask, listen
 
 
 def test_a_parameter_gets_the_app():
-    """A parameter annotated with `Jobs` gets the App, in routes and in WebSockets, and is no part of the API."""
+    """Parameters annotated with `Jobs` get the App, in routes and in WebSockets, and are no part of the API."""
     jobs = redrive.App("memory://")
     app = FastAPI(lifespan=lifespan(jobs))
 
@@ -31,7 +31,7 @@ def test_a_parameter_gets_the_app():
 
 
 def test_tests_may_have_another_app():
-    """A dependency can be overridden, without a lifespan."""
+    """Dependencies can be overridden, without a lifespan."""
     other = redrive.App("memory://")
     app = FastAPI()
     app.dependency_overrides[jobs_of] = lambda: other
@@ -44,5 +44,5 @@ def test_tests_may_have_another_app():
 
 
 def test_what_starlette_has_is_here_too():
-    """One import serves an application on FastAPI."""
+    """Names for Starlette can be imported from the module for FastAPI too."""
     assert {"Jobs", *starlette.__all__} == set(fastapi.__all__)

@@ -23,7 +23,7 @@ PATIENCE = 30
 
 @pytest.fixture
 def jobs(tmp_path):
-    """An App on a file."""
+    """Yield an App on a file."""
     app = redrive.App(f"sqlite:///{tmp_path}/jobs.db")
     yield app
     app.close()
@@ -35,7 +35,7 @@ def told(event: threading.Event) -> None:
 
 
 def test_an_application_has_its_app_at_hand(jobs):
-    """A route finds the App, and what it enqueues is run by the worker in the server."""
+    """Routes get the App, and their jobs are run by the worker in the server."""
 
     @jobs.task
     def double(number: int) -> int:
@@ -69,7 +69,7 @@ def test_without_a_worker_jobs_wait(jobs):
 
 
 def test_at_the_end_running_jobs_may_finish(jobs):
-    """The worker ends in order: what runs at the end of the server may finish."""
+    """At shutdown running jobs may finish."""
     started, go = threading.Event(), threading.Event()
 
     @jobs.task
@@ -91,7 +91,7 @@ def test_at_the_end_running_jobs_may_finish(jobs):
 
 
 def test_what_does_not_finish_is_given_back(jobs):
-    """A coroutine that is still running when the patience is over is interrupted, and its job is due at once."""
+    """After the shutdown timeout a running coroutine is interrupted, and its job is due at once."""
 
     @jobs.task
     async def hold() -> None:
@@ -113,7 +113,7 @@ def test_what_does_not_finish_is_given_back(jobs):
 
 
 def test_a_server_without_its_database_does_not_start(tmp_path):
-    """What cannot be opened fails the start, and not the first request."""
+    """Databases that cannot be opened fail the startup, not the first request."""
     app = redrive.App(f"sqlite:///{tmp_path}/no/such/folder/jobs.db")
 
     with pytest.raises(StoreOpenError):
@@ -121,7 +121,7 @@ def test_a_server_without_its_database_does_not_start(tmp_path):
 
 
 def test_a_worker_that_fails_is_told_of(jobs, monkeypatch, caplog):
-    """The server goes on without its worker, and says so loudly."""
+    """If the worker fails, the server goes on and logs it."""
 
     async def run(self):
         raise OSError("no more threads")
@@ -138,7 +138,7 @@ def test_a_worker_that_fails_is_told_of(jobs, monkeypatch, caplog):
 
 
 def test_a_route_without_a_lifespan_is_told_so():
-    """Who forgets the lifespan learns what is missing."""
+    """Without the lifespan, routes raise an error that names it."""
 
     async def look(request):
         return JSONResponse(str(jobs_of(request)))
@@ -158,7 +158,7 @@ def test_a_route_without_a_lifespan_is_told_so():
     ],
 )
 def test_what_is_not_there_for_the_moment_is_503(error, seconds):
-    """An open breaker, an overloaded target, a database that is away: come back later, never too early."""
+    """Open breakers, overloaded targets and unreachable databases become 503 with a Retry-After that is rounded up."""
 
     async def fail(_):
         raise error
@@ -170,7 +170,7 @@ def test_what_is_not_there_for_the_moment_is_503(error, seconds):
 
 
 def remaining(headers, **options) -> float | None:
-    """What a route with a retried call finds as its deadline."""
+    """Return the deadline inside a route with a retried call."""
 
     @redrive.retry("1 1ms", on=OSError)
     async def look():
@@ -185,7 +185,7 @@ def remaining(headers, **options) -> float | None:
 
 
 def test_the_callers_patience_is_the_deadline():
-    """A header bounds all that is retried in the request; the application bounds the header."""
+    """Headers bound all retries in the request; the application bounds the header."""
     assert 0 < remaining({"Request-Timeout": "50"}) <= 50
     assert 0 < remaining({"Request-Timeout": "5000"}, longest="40s") <= 40
     assert 0 < remaining({}, longest="40s") <= 40
@@ -194,12 +194,12 @@ def test_the_callers_patience_is_the_deadline():
 
 @pytest.mark.parametrize("said", ["soon", "-1", "0", "inf", "nan", ""])
 def test_a_patience_that_cannot_be_read_is_none(said):
-    """A header that means nothing sensible is as good as none."""
+    """Invalid headers are ignored."""
     assert None is remaining({"Request-Timeout": said})
 
 
 def test_nobody_retries_for_a_caller_who_has_gone():
-    """A retried call is cancelled where it waits beyond the caller's patience, and the answer is 504."""
+    """Retried calls are cancelled at the deadline of the request, and the response is 504."""
     attempts = []
 
     @redrive.retry("9 1h", on=OSError)
@@ -228,7 +228,7 @@ def test_a_timeout_of_the_routes_own_is_an_error_of_its_own():
 
 
 def test_an_answer_that_has_begun_is_not_begun_again():
-    """Where the time is over in the middle of an answer, the answer is broken off."""
+    """If the deadline passes during a response, the response is aborted."""
 
     async def stream():
         yield b"the beginning"

@@ -20,7 +20,7 @@ WHO = ("job_id", "task", "attempt")
 
 @pytest.fixture
 def lines() -> Iterator[list[Any]]:
-    """What was logged while redrive's sink hears."""
+    """Return the lines that are logged while the sink is added."""
     capture = LogCapture()
     structlog.configure(processors=[structlog.contextvars.merge_contextvars, capture])
     with observe.only(log):
@@ -29,7 +29,7 @@ def lines() -> Iterator[list[Any]]:
 
 
 def test_an_event_is_a_line_with_its_facts_as_keys(lines: list[Any]):
-    """The text is for people, the keys for programs: spans in seconds, the failure as reason, type and text."""
+    """Events are lines with a text and keys: spans in seconds, the failure as reason, type and text."""
 
     def fetch() -> None:
         raise ConnectionError("nobody there")
@@ -45,7 +45,7 @@ def test_an_event_is_a_line_with_its_facts_as_keys(lines: list[Any]):
 
 @pytest.mark.parametrize("threaded", [False, True])
 def test_what_a_handler_logs_says_whose_it_is(tmp_path: Path, lines: list[Any], threaded):
-    """The job, its task and the attempt are bound while the handler runs, on the event loop or in a thread."""
+    """Log lines of a handler have the job, its task and the attempt, on the event loop or in a thread."""
     app = app_on(tmp_path)
 
     def plain() -> None:
@@ -70,7 +70,7 @@ def test_what_a_handler_logs_says_whose_it_is(tmp_path: Path, lines: list[Any], 
 
 
 def test_an_event_of_ones_own_may_have_any_field(lines: list[Any]):
-    """A field that is called like structlog's own key is left out, and breaks nothing."""
+    """Fields with the name of a key of structlog are left out."""
 
     class Own(observe.CallEvent):
         _fields = ("name", "event")

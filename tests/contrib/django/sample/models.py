@@ -21,5 +21,5 @@ class Charge(models.Model):
         constraints: ClassVar[list] = []
 
     def __str__(self) -> str:
-        """Name it as people do."""
+        """Return the customer."""
         return f"{self.cents} ({self.note})"

@@ -39,13 +39,13 @@ async def aadd(one: int, two: int) -> int:
 
 @task(takes_context=True, priority=7)
 def look(context: JobContext) -> list[Any]:
-    """Say what the context says."""
+    """Return the contents of the context."""
     return [context.attempt, context.task_result.id, context.job.attempt, str(context.task_result.status)]
 
 
 @task(takes_context=True)
 async def alook(context: JobContext) -> list[Any]:
-    """Say what the context says, in a coroutine."""
+    """Return the contents of the context, in a coroutine."""
     return [context.attempt, context.task_result.id]
 
 

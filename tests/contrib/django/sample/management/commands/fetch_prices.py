@@ -1,4 +1,4 @@
-"""A command that fails as often as it is told."""
+"""A command that fails a given number of times."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from redrive.contrib.django import RetryingCommand
 
 
 class Command(RetryingCommand):
-    """Fetches prices from a supplier who is out now and then."""
+    """Fetches prices from a supplier that fails sometimes."""
 
     retry: ClassVar = "2 1s"
     retry_on: ClassVar = (ConnectionError, LookupError)
