@@ -62,7 +62,8 @@ class SystemClock:
 
 def in_trio() -> bool:
     """Return True if the caller runs in a task of trio; any other coroutine is assumed to run under asyncio."""
-    lowlevel = getattr(sys.modules.get("trio"), "lowlevel", None)  # None also while another thread is importing trio
+    # None also while another thread is importing trio.
+    lowlevel = getattr(sys.modules.get("trio"), "lowlevel", None)
     return lowlevel is not None and bool(lowlevel.in_trio_task())
 
 
@@ -78,7 +79,8 @@ def boot_time() -> tuple[str, int] | None:
 
 @functools.cache
 def _boot() -> str | None:
-    from pathlib import Path  # slow to import, and a retried call does not need it
+    # Slow to import, and a retried call does not need it.
+    from pathlib import Path
 
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

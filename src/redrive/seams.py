@@ -35,17 +35,17 @@ class Seam:
         return self._found
 
 
+# Carries out calls in this process: `redrive.policy.call_methods.Runner`.
 in_process = Seam("redrive.retrying.runner:RUNNER")
-"""Carries out calls in this process: `redrive.policy.call_methods.Runner`."""
 
+# The operators on policies by their sign. Combinations are policies, so their module imports that of the policy.
 policy_operators = Seam("redrive.policy.algebra:OPERATORS")
-"""The operators on policies by their sign. Combinations are policies, so their module imports that of the policy."""
 
+# Writes a policy as JSON-able data. The codec imports the policy, because it builds policies.
 policy_to_dict = Seam("redrive.policy.codec:policy_to_dict")
-"""Writes a policy as JSON-able data. The codec imports the policy, because it builds policies."""
 
+# Reads a policy from JSON-able data.
 policy_from_dict = Seam("redrive.policy.codec:policy_from_dict")
-"""Reads a policy from JSON-able data."""
 
+# The schedules made of schedules, by their kind. They are backoffs, so their module imports that of the backoff.
 composed_schedules = Seam("redrive.policy.compose:COMPOSED")
-"""The schedules made of schedules, by their kind. They are backoffs, so their module imports that of the backoff."""

@@ -40,7 +40,8 @@ cli = typer.Typer(
 )
 cli.command()(worker)
 cli.command()(demo)
-cli.command(context_settings={"ignore_unknown_options": True})(plan)  # a policy in English may begin with "- "
+# A policy in English may begin with "- ".
+cli.command(context_settings={"ignore_unknown_options": True})(plan)
 cli.command()(simulate)
 cli.command()(check)
 cli.add_typer(jobs, name="jobs")

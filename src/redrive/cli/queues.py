@@ -23,8 +23,8 @@ Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the App
 Name = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON object in a line instead of a table.")]
 
+# What takes a limit away.
 NONE = "none"
-"""What takes a limit away."""
 
 
 @queues.command("list")

@@ -43,7 +43,8 @@ def say_error(text: str) -> None:
 
 def print_document(value: object) -> None:
     """Write a value as one line of JSON."""
-    say(msgspec.json.encode(value).decode())  # escapes are those of JSON, so the document stays the same
+    # Escapes are those of JSON, so the document stays the same.
+    say(msgspec.json.encode(value).decode())
 
 
 def document(raw: bytes | str | None) -> object:

@@ -24,11 +24,11 @@ from redrive.runtime.worker import Worker
 
 __all__ = ["worker"]
 
+# Seconds.
 MOMENT = 0.1
-"""Seconds."""
 
+# Objects that are made before the collector looks at the youngest; Python's own 700 fits programs that make few.
 NURSERY = 50_000
-"""Objects that are made before the collector looks at the youngest; Python's own 700 fits programs that make few."""
 
 
 def worker(

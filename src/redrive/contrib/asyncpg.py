@@ -113,7 +113,8 @@ def _code_of(error: BaseException) -> str | None:
 class _Adapter:
     """One connection of asyncpg; see `redrive.contrib.transactions.Adapter`."""
 
-    spares = 0  # the event loop detects the end of a connection, so a pool has no dead ones
+    # The event loop detects the end of a connection, so a pool has no dead ones.
+    spares = 0
 
     def __init__(self, source: Any) -> None:  # noqa: ANN401 - any source
         if not (_is_connection(source) or hasattr(source, "acquire") or callable(source)):

@@ -20,5 +20,5 @@ from redrive.contrib.starlette import RequestTimeout, jobs_of, lifespan, refusal
 
 __all__ = ["Jobs", "RequestTimeout", "jobs_of", "lifespan", "refusals", "serving"]
 
+#: The annotation of a parameter that receives the App; tests replace it by ``app.dependency_overrides[jobs_of]``.
 Jobs = Annotated[App, Depends(jobs_of)]
-"""The annotation of a parameter that receives the App; tests replace it by ``app.dependency_overrides[jobs_of]``."""

@@ -207,7 +207,8 @@ class _Adapter:
             raise RuntimeError(LOST)
         if source.info.transaction_status not in {TransactionStatus.IDLE, TransactionStatus.UNKNOWN}:
             if not self.renewable:
-                self._connection = None  # the user ends that transaction
+                # The user ends that transaction.
+                self._connection = None
             raise RuntimeError(OPEN_ALREADY)
         return source
 
@@ -225,7 +226,8 @@ class _Adapter:
         return row
 
     def ready(self, question: str | None) -> Steps[tuple[Any, ...]]:
-        if self._connection.closed:  # psycopg would end the block without an error
+        # Psycopg would end the block without an error.
+        if self._connection.closed:
             raise psycopg.OperationalError("the connection was lost before COMMIT was sent")
         if self._connection.info.transaction_status is TransactionStatus.INERROR:
             raise RuntimeError(SWALLOWED)

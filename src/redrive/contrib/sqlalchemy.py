@@ -163,7 +163,8 @@ class _Adapter:
     Connections and sessions of both colours have the same methods, so that one class serves all four.
     """
 
-    spares = 0  # SQLAlchemy discards the whole pool when one of its connections turns out to be dead
+    # SQLAlchemy discards the whole pool when one of its connections turns out to be dead.
+    spares = 0
     renewable = True
 
     def __init__(self, source: Any) -> None:  # noqa: ANN401 - any source

@@ -43,8 +43,8 @@ __all__ = [
     "mark",
 ]
 
+#: The code of every statement after a failed one, until the transaction is rolled back.
 FAILED_BEFORE = "25P02"
-"""The code of every statement after a failed one, until the transaction is rolled back."""
 
 
 class Condition(NamedTuple):
@@ -72,6 +72,7 @@ class Condition(NamedTuple):
 
 _SENT, _UNSENT = Stage.IN_FLIGHT, Stage.NOT_SENT
 
+#: The conditions by code. A code that is not here has the condition of its class; without a class it is not retried.
 CONDITIONS = MappingProxyType(
     {
         row.code: row
@@ -116,7 +117,6 @@ CONDITIONS = MappingProxyType(
         )
     }
 )
-"""The conditions by code. A code that is not here has the condition of its class; without a class it is not retried."""
 
 
 def condition_of(code: str) -> Condition:
@@ -152,7 +152,8 @@ _MARK = "__transaction__"
 def mark(error: BaseException, fate: Fate) -> None:
     """Store the outcome of a transaction on the exception that has ended it."""
     if getattr(error, _MARK, None) is Fate.UNKNOWN:
-        return  # set by an inner transaction, which the rollback of this one does not undo
+        # Set by an inner transaction, which the rollback of this one does not undo.
+        return
     # An exception class with slots cannot be marked; its code alone decides.
     with suppress(AttributeError):
         setattr(error, _MARK, fate)
@@ -189,7 +190,8 @@ def failure_of(error: BaseException, code: str | None) -> Failure | None:
     if _is_overrun(error):
         return Failure.of(error, reason="TIMEOUT", stage=_SENT if fate is Fate.UNKNOWN else Stage.ANSWERED)
     if code is None and isinstance(error, OSError) and fate is Fate.UNOPENED:
-        code = "08001"  # asyncpg raises OSError for a connection that could not be opened
+        # Asyncpg raises OSError for a connection that could not be opened.
+        code = "08001"
     if code is None:
         return None
     row = condition_of(code)

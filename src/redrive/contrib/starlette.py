@@ -43,11 +43,11 @@ __all__ = ["RequestTimeout", "jobs_of", "lifespan", "refusals", "serving"]
 
 log = logger("redrive.worker")
 
+#: The name of the App in the state of the lifespan, and so in ``request.state``.
 STATE = "redrive"
-"""The name of the App in the state of the lifespan, and so in ``request.state``."""
 
+#: The ``Retry-After`` of errors that have none.
 DEFAULT_RETRY_AFTER = timedelta(seconds=1)
-"""The ``Retry-After`` of errors that have none."""
 
 Span = timedelta | float | str
 

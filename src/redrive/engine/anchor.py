@@ -19,11 +19,11 @@ import functools
 
 import msgspec
 
+# Difference between the clock and the anchored time, in microseconds, up to which the clock counts as not set.
 TOLERANCE = 1_000_000
-"""Difference between the clock and the anchored time, in microseconds, up to which the clock counts as not set."""
 
+# Microseconds for which a change of the clock has to last before it is followed.
 HOLD = 300_000_000
-"""Microseconds for which a change of the clock has to last before it is followed."""
 
 _NEARLY = TOLERANCE // 10
 

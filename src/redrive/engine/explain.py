@@ -138,8 +138,8 @@ def _held_up(job: JobRecord, standing: QueuePosition, now: datetime) -> str | No
     return None
 
 
+#: Number of jobs that are listed by id; further ones are counted.
 _NAMED = 5
-"""Number of jobs that are listed by id; further ones are counted."""
 
 
 def _jobs(numbers: Sequence[int]) -> str:

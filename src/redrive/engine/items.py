@@ -22,17 +22,17 @@ from redrive.engine.recurring import RefreshDefinition, read_policy
 from redrive.errors import ScheduleError
 from redrive.schedule import Action, Effect, RefreshOutcome, RefreshPolicy, RefreshState, RefreshTransition, refresh
 
+# Placeholder for the token of a new attempt until its job has an id; items with equal states share one transition.
 NEW = "new"
-"""Placeholder for the token of a new attempt until its job has an id; items with equal states share one transition."""
 
+# Placeholder for the token of a running attempt that is known to be the current one.
 RUNNING = "running"
-"""Placeholder for the token of a running attempt that is known to be the current one."""
 
+# The golden ratio: the fractional parts of its multiples are spread evenly.
 _GOLDEN = 0.6180339887498949
-"""The golden ratio: the fractional parts of its multiples are spread evenly."""
 
+# Reasons of permanent failures that are defects of the program; an item is not given up for them.
 TECHNICAL = frozenset({"BAD_PAYLOAD", "BAD_POLICY", "BAD_RESULT"})
-"""Reasons of permanent failures that are defects of the program; an item is not given up for them."""
 
 
 class OriginResult(msgspec.Struct, frozen=True, gc=False):
@@ -89,7 +89,8 @@ def report(claim: Claim, outcome: Outcome, sample: float, *, dead: bool) -> Orig
 
 def began_at(job: Claim | JobRecord) -> datetime | None:
     """Return when the time limit of an attempt began to count; None while the job waits in its queue."""
-    if job.snoozes:  # a snooze belongs to the same attempt, which began with its first claim
+    # A snooze belongs to the same attempt, which began with its first claim.
+    if job.snoozes:
         return job.started_at
     return None if job.lease_id is None else job.claimed_at
 
@@ -207,7 +208,8 @@ def ended(policy: RefreshPolicy, state: RefreshState, result: OriginResult, now:
         state = refresh.begun(policy, state, now=result.began_at, uid=uid).state
         if (
             result.at is not None and state.deadline_at is not None
-        ):  # the deadline of the row may have been later than that of the claim
+            # The deadline of the row may have been later than that of the claim.
+        ):
             at = min(result.at, state.deadline_at)
     return refresh.failure(
         policy, state, now=at, uid=uid, permanent=result.permanent, retry_after=result.retry_after, sample=result.sample

@@ -27,8 +27,8 @@ from redrive.engine.lifecycle import FINAL, LifecycleEvent, State, next_state
 from redrive.engine.records import KeyUntil
 from redrive.engine.transition import Transition
 
+#: The reason of a job that was cancelled because another job has taken its key.
 SUPERSEDED = "SUPERSEDED"
-"""The reason of a job that was cancelled because another job has taken its key."""
 
 
 class KeyChange(Enum):

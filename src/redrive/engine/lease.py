@@ -21,23 +21,23 @@ import msgspec
 from redrive.errors import ConfigurationError
 from redrive.policy import Policy
 
+#: Crashes in a row after which a job is presumed to kill its workers.
 POISON_LIMIT = 3
-"""Crashes in a row after which a job is presumed to kill its workers."""
 
+#: Time beyond the attempt timeout before a live worker loses an attempt.
 GRACE = timedelta(seconds=10)
-"""Time beyond the attempt timeout before a live worker loses an attempt."""
 
+#: Time limit of an attempt if the policy has no ``attempt_timeout``.
 ATTEMPT_LIMIT = timedelta(hours=1)
-"""Time limit of an attempt if the policy has no ``attempt_timeout``."""
 
+#: Delay of a job after a worker without its task has released it.
 UNKNOWN_TASK_DELAY = timedelta(seconds=15)
-"""Delay of a job after a worker without its task has released it."""
 
+#: Maximum time between two attempts to decode the arguments of a job.
 UNREADABLE_LOOK = timedelta(minutes=1)
-"""Maximum time between two attempts to decode the arguments of a job."""
 
+#: Time for which such a job waits for a worker with other code, as during a deployment. Then it is dead.
 UNREADABLE_FOR = timedelta(minutes=15)
-"""Time for which such a job waits for a worker with other code, as during a deployment. Then it is dead."""
 
 
 def limit_of(policy: Policy) -> timedelta:

@@ -116,8 +116,8 @@ TABLE: Final[Mapping[State, Mapping[LifecycleEvent, State]]] = {
     },
 }
 
+#: The states that only an operator can end.
 FINAL = frozenset({State.SUCCEEDED, State.DEAD, State.CANCELLED})
-"""The states that only an operator can end."""
 
 
 def next_state(state: State, event: LifecycleEvent) -> State:

@@ -22,8 +22,8 @@ import msgspec
 from redrive.engine.recurring import CatchUp, CronDefinition, Overlap
 from redrive.schedule import Schedule
 
+#: An occurrence later than this was missed; restarts of workers and slow clocks stay below it.
 LATE = timedelta(minutes=1)
-"""An occurrence later than this was missed; restarts of workers and slow clocks stay below it."""
 
 
 class OccurrenceDecision(StrEnum):

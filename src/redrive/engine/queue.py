@@ -33,8 +33,8 @@ from redrive.engine.lifecycle import State
 from redrive.errors import ConfigurationError, PolicyError
 from redrive.policy import format_duration, parse_duration
 
+#: Sort key of a job: priority, due time, id.
 Key = tuple[int, datetime, int]
-"""Sort key of a job: priority, due time, id."""
 
 
 class Rate(msgspec.Struct, frozen=True, gc=False):

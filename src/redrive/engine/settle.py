@@ -63,22 +63,22 @@ from redrive.engine.transition import Transition, base, close
 from redrive.errors.foreign import summary, trace
 from redrive.policy import Defer, Failure, GiveUp, History, Retry, Stage, format_duration
 
+#: The reason of a job that passed its deadline before its attempt could start; no failure is counted.
 EXPIRED = "DEADLINE"
-"""The reason of a job that passed its deadline before its attempt could start; no failure is counted."""
 
+#: Failures, crashes included, after which a catch job is shown as stuck.
 CATCH_STUCK_AFTER = 5
-"""Failures, crashes included, after which a catch job is shown as stuck."""
 
 _HELP = "; waits for a worker that can read it, or for redrive jobs repolicy"
 
+#: The reason of a job that died because its policy raised.
 BAD_POLICY = "BAD_POLICY"
-"""The reason of a job that died because its policy raised."""
 
+#: Delay of a catch job after its policy has raised; a catch job never dies of a failure.
 CATCH_AGAIN = timedelta(minutes=1)
-"""Delay of a catch job after its policy has raised; a catch job never dies of a failure."""
 
+#: Maximum delay of a catch job after crashes, unless the policy's last delay is longer.
 SLOWEST_CATCH = timedelta(hours=1)
-"""Maximum delay of a catch job after crashes, unless the policy's last delay is longer."""
 
 
 # After 30 doublings every delay has reached `SLOWEST_CATCH`, and none has left the range of a timedelta.
@@ -203,7 +203,8 @@ def _unreadable(claim: Claim, why: str, now: datetime, sample: float) -> Transit
     since = claim.unreadable_at or now
     until = since + UNREADABLE_FOR
     origin = read_origin(claim.origin)
-    if now >= until or (origin is not None and origin.kind is Kind.REFRESH):  # a refresh makes new attempts by itself
+    # A refresh makes new attempts by itself.
+    if now >= until or (origin is not None and origin.kind is Kind.REFRESH):
         return _failed(claim, Failed(Failure((), why, "BAD_PAYLOAD", permanent=why)), now, sample)
     look = _look(since, now)
     note = f"{why}; waits until {until:%H:%M:%S} UTC for a worker that can read them"

@@ -21,7 +21,8 @@ __all__ = [
     "JobSuspended",
 ]
 
-_DEBUG, _WARNING = 10, 30  # of `logging`, which is imported by those who log
+# Of `logging`, which is imported by those who log.
+_DEBUG, _WARNING = 10, 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,8 @@ from redrive.policy.value import Value, freeze
 
 __all__ = ["CallDeferred", "CallEvent", "CallGaveUp", "CallRetryScheduled", "CallSucceeded", "Event"]
 
-_INFO, _WARNING = 20, 30  # of `logging`, which is imported by those who log
+# Of `logging`, which is imported by those who log.
+_INFO, _WARNING = 20, 30
 
 
 class Event:

@@ -17,8 +17,8 @@ __all__ = ["Fact", "facts"]
 
 Fact: TypeAlias = str | int | float | bool | None
 
+# What is called so is in the way of the loggers.
 _OTHER_NAMES = {"name": "call"}
-"""What is called so is in the way of the loggers."""
 
 
 def facts(event: Event) -> Iterator[tuple[str, Fact]]:

@@ -46,7 +46,8 @@ __all__ = [
     "JobsEnqueuing",
 ]
 
-_DEBUG = 10  # of `logging`, which is imported by those who log
+# Of `logging`, which is imported by those who log.
+_DEBUG = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

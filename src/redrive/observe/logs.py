@@ -38,7 +38,8 @@ class EntryFormatter(logging.Formatter):
 def logger(name: str) -> logging.Logger:
     """Return a logger of the standard library that escapes the arguments and tracebacks of its records."""
     found = logging.getLogger(name)
-    found.addFilter(_escape)  # a filter that is there already is not added again
+    # A filter that is there already is not added again.
+    found.addFilter(_escape)
     return found
 
 

@@ -17,8 +17,8 @@ from redrive.observe.workers import WorkerDutyFailed
 
 __all__ = ["BUCKETS", "METRICS", "Measure", "Metric", "measures"]
 
+#: Seconds, where histograms are cut: from a local query to an hour.
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0)
-"""Seconds, where histograms are cut: from a local query to an hour."""
 
 
 @dataclass(frozen=True, slots=True)

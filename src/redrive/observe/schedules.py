@@ -14,7 +14,8 @@ from redrive.observe.events import Event
 
 __all__ = ["CronEvent", "CronMissed", "CronQueued", "CronSkipped", "CronStarted"]
 
-_WARNING = 30  # of `logging`, which is imported by those who log
+# Of `logging`, which is imported by those who log.
+_WARNING = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

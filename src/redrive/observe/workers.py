@@ -13,7 +13,8 @@ __all__ = [
     "WorkerStopped",
 ]
 
-_WARNING = 30  # of `logging`, which is imported by those who log
+# Of `logging`, which is imported by those who log.
+_WARNING = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,8 +33,8 @@ from redrive.orchestrator.record import AttemptRecord
 from redrive.policy import Reason, Stage
 from redrive.retrying.circuit_breaker import Permit
 
+#: The reasons, by name, of failures after which the request may have left and no answer came.
 IN_FLIGHT = frozenset({"SOCKET_CLOSED_WHILE_IN_FLIGHT", "HTTP_SEND_REQUEST_FAILED"})
-"""The reasons, by name, of failures after which the request may have left and no answer came."""
 
 
 class _Owner(Protocol):

@@ -251,8 +251,10 @@ class Orchestrator:
         if len(self._in_retry) > self.max_in_retry:
             raise self._logged(request, reason, TooManyInRetry(reason=reason.name))
         wait = cap(
-            max(delay, request.attempt.hint or delay), request.remaining
-        )  # never earlier than a hint of the server
+            max(delay, request.attempt.hint or delay),
+            request.remaining,
+            # Never earlier than a hint of the server.
+        )
         request.record_retry(reason, wait.delay)
         with log_scheduled(request, reason, wait.delay):
             await self._wait(request, wait.delay)

@@ -12,8 +12,8 @@ from redrive.policy import Reason, format_duration
 
 _DEEPEST = 20
 
+#: The attribute of a span that has the number of retries; 0 is said too (RFC 0067).
 RETRIES_ATTRIBUTE = "couchbase.retries"
-"""The attribute of a span that has the number of retries; 0 is said too (RFC 0067)."""
 
 
 class Span(Protocol):

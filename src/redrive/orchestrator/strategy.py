@@ -84,6 +84,7 @@ class FailFast:
         return None
 
 
+# The terminal reasons, in the draft's order, and the errors that they become.
 TERMINAL: Mapping[str, type[TerminalFailure]] = {
     "AUTHENTICATION_ERROR": AuthenticationFailure,
     "TLS_ERROR": TerminalFailure,
@@ -91,7 +92,6 @@ TERMINAL: Mapping[str, type[TerminalFailure]] = {
     "SCOPE_NOT_FOUND": ScopeNotFound,
     "COLLECTION_NOT_FOUND": CollectionNotFound,
 }
-"""The terminal reasons, in the draft's order, and the errors that they become."""
 
 
 class FailFastOnTerminalError(BestEffort):

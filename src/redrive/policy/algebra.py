@@ -373,8 +373,8 @@ def _padded(history: History, policy: Policy) -> tuple[int, ...]:
     return history.by_rule + (0,) * missing
 
 
+#: The operators on policies by their sign.
 OPERATORS: Mapping[str, type[Combined]] = MappingProxyType({cls.op: cls for cls in (Both, Either, Then)})
-"""The operators on policies by their sign."""
 
 
 def _nominal(policy: Policy) -> Backoff:

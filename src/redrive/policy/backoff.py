@@ -18,11 +18,11 @@ from redrive.seams import composed_schedules
 
 __all__ = ["KINDS", "NEVER_MORE", "Backoff", "function_named"]
 
+#: The delay at which schedules saturate, in seconds.
 NEVER_MORE = LONGEST.total_seconds()
-"""The delay at which schedules saturate, in seconds."""
 
+#: Each kind of schedule by the name under which it is stored.
 KINDS: dict[str, type[Backoff]] = {}
-"""Each kind of schedule by the name under which it is stored."""
 
 
 class Backoff(Value):

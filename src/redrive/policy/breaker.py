@@ -372,11 +372,11 @@ def _report_half_open(
 
 _OnReport: TypeAlias = Callable[[BreakerSettings, BreakerState, Event, int], tuple[BreakerState, Answer]]
 
+#: The states in which reports count.
 _BY_REPORT: dict[BreakerStatus, _OnReport] = {
     BreakerStatus.CLOSED: _report_closed,
     BreakerStatus.HALF_OPEN: _report_half_open,
 }
-"""The states in which reports count."""
 
 
 def _opened(state: BreakerState, at: int) -> BreakerState:

@@ -49,6 +49,7 @@ _One: TypeAlias = type[BaseException] | str
 On: TypeAlias = _One | Iterable[_One] | Classifier
 """What ``on`` accepts."""
 
+# Control flow, not failure: never a candidate. trio's is known by name, so that trio need not be installed.
 NEVER = frozenset(
     {
         "asyncio.exceptions.CancelledError",
@@ -60,7 +61,6 @@ NEVER = frozenset(
         "trio._core._exceptions.Cancelled",
     }
 )
-"""Control flow, not failure: never a candidate. trio's is known by name, so that trio need not be installed."""
 
 _ANY = frozenset({"builtins.Exception", "builtins.BaseException"})
 

@@ -293,8 +293,8 @@ class UpTo(_Cut):
 
 
 _ENDS = ("below", "within", "past")
+#: Retries that are looked at one by one. Beyond them a schedule is taken not to fall, and for sums, not to rise.
 _HORIZON = 1_000
-"""Retries that are looked at one by one. Beyond them a schedule is taken not to fall, and for sums, not to rise."""
 
 
 def _until_over(of: Backoff, limit: float) -> int | None:
@@ -347,7 +347,7 @@ def _shorter(a: int | None, b: int | None) -> int | None:
     return a if b is None else min(a, b)
 
 
+#: The kinds of this module, which are imported at their first use.
 COMPOSED: Mapping[str, type[Backoff]] = MappingProxyType(
     {cls.kind: cls for cls in (Cap, Envelope, Floor, GiveUpOver, Longer, Shorter, Sum, Take, Then, UpTo)}
 )
-"""The kinds of this module, which are imported at their first use."""

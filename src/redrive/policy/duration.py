@@ -17,8 +17,8 @@ __all__ = ["LONGEST", "ZERO", "Duration", "format_duration", "parse_duration", "
 Duration: TypeAlias = timedelta | float | int | str
 
 ZERO = timedelta(0)
+# The longest span that redrive computes with (a thousand years); longer ones are cut to it.
 LONGEST = timedelta(days=365_250)
-"""The longest span that redrive computes with (a thousand years); longer ones are cut to it."""
 
 _syntax_error = PolicySyntaxError.with_caret
 _LONGEST_SECONDS = LONGEST.total_seconds()

@@ -92,7 +92,8 @@ class Failure(NamedTuple):
             and exception.__cause__ is None
             and getattr(exception, "hint", None) is None
             and getattr(exception, "retry_after", None) is None
-        ):  # by far the most; the rest is spared the questions that they make
+            # By far the most; the rest is spared the questions that they make.
+        ):
             try:
                 message = str(exception)
             except Exception as error:  # noqa: BLE001 - a broken __str__ must not hide the failure that it belongs to
@@ -131,8 +132,8 @@ def _names_of_class(cls: type[BaseException]) -> tuple[tuple[str, ...], bool]:
 
 
 # The cache is bounded, because a program that creates classes at run time must not fill the memory.
+# Return `Failure.types` for a class of exceptions, and True if it is neither a signal nor a group.
 names_of_class = cast("Callable[[type[BaseException]], tuple[tuple[str, ...], bool]]", lru_cache(1024)(_names_of_class))
-"""Return `Failure.types` for a class of exceptions, and True if it is neither a signal nor a group."""
 
 
 def _of_other(types: tuple[str, ...], exception: BaseException, reason: str | None, stage: Stage) -> Failure:

@@ -117,11 +117,11 @@ def _resource(field: str, value: object) -> object:
 
 # ----------------------------------------------------------------------------------------------------------- the table
 
+# The version of the stored form.
 VERSION = 1
-"""The version of the stored form."""
 
+# The fields that the text of a directive sets; all others have the value that `FIELDS` names.
 DIRECTIVE_SETS = ("attempts", "backoff", "catch")
-"""The fields that the text of a directive sets; all others have the value that `FIELDS` names."""
 
 
 class Field(NamedTuple):
@@ -138,6 +138,7 @@ class Field(NamedTuple):
     directive: object = None
 
 
+# All fields in the order of the constructor.
 FIELDS: Mapping[str, Field] = MappingProxyType(
     {
         "on": Field(lambda value, given: _candidates(value, given["on_result"]), "names"),
@@ -162,4 +163,3 @@ FIELDS: Mapping[str, Field] = MappingProxyType(
         "hedge": Field(lambda value, _: _resource("hedge", value), "resource"),
     }
 )
-"""All fields in the order of the constructor."""

@@ -26,8 +26,8 @@ from redrive.policy.duration import LONGEST, ZERO
 
 __all__ = ["AMAZON_OVER", "Hint", "amazon", "chosen", "grpc_pushback", "http_date", "rate_limit_reset", "retry_after"]
 
+#: How far the AWS clients let a server go beyond their own delay.
 AMAZON_OVER = timedelta(seconds=5)
-"""How far the AWS clients let a server go beyond their own delay."""
 
 
 class Hint(NamedTuple):

@@ -29,8 +29,8 @@ from redrive.policy.value import Value, freeze, number
 __all__ = ["THROTTLES", "Adaptive", "AdaptiveRate", "Answers", "Cubic", "Shedding", "SheddingLedger"]
 
 
+#: Reasons of failures by which a target asks for patience.
 THROTTLES = ("THROTTLED", "RETRY_AFTER")
-"""Reasons of failures by which a target asks for patience."""
 
 
 class Answers:

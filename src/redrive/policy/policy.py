@@ -37,7 +37,8 @@ _FAR = 10_000
 _SPINNING = timedelta(seconds=1)
 _ALWAYS = (
     10**9
-)  # attempts of a policy that only names failures, and leaves all limits to the one that it is combined with
+    # Attempts of a policy that only names failures, and leaves all limits to the one that it is combined with.
+)
 
 
 class Policy(CallMethods, Decider):

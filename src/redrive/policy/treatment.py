@@ -12,8 +12,8 @@ from redrive.policy.duration import span
 
 __all__ = ["NO_WAIT", "REMEMBERED", "Delay", "Memo", "Treatment", "Wait"]
 
+# Number of retries with a kept delay; later delays are computed each time.
 REMEMBERED = 64
-"""Number of retries with a kept delay; later delays are computed each time."""
 
 Wait: TypeAlias = tuple[float, float]
 """The least delay and the range of the jitter above it, in seconds."""

@@ -8,8 +8,8 @@ from redrive.errors import PolicyValueError
 
 __all__ = ["Value", "check_attempts", "freeze", "number", "whole"]
 
+# Set an attribute of a value while it is being built: ``freeze(self, "name", value)``.
 freeze = object.__setattr__
-"""Set an attribute of a value while it is being built: ``freeze(self, "name", value)``."""
 
 _V = TypeVar("_V", bound="Value")
 

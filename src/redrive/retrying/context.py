@@ -164,8 +164,8 @@ class _Changed(Scope):
             setattr(self, name, changes[name] if name in changes else getattr(scope, name))
 
 
+# The present scope; None, which is the common case, if all settings are the defaults.
 SCOPE: ContextVar[Scope | None] = ContextVar("redrive", default=None)
-"""The present scope; None, which is the common case, if all settings are the defaults."""
 
 _DEFAULTS = Scope()
 

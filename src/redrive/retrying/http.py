@@ -41,9 +41,10 @@ __all__ = ["IDEMPOTENCY_KEY", "IDEMPOTENT", "Headers", "failure_of", "idempotenc
 Headers: TypeAlias = Mapping[str, str] | Collection[tuple[str, str]]
 """Headers as HTTP libraries have them: a mapping, or pairs. The case of names does not matter."""
 
+#: The name of the header.
 IDEMPOTENCY_KEY = "Idempotency-Key"
-"""The name of the header."""
 
+#: The methods that may be repeated: those of RFC 9110, 9.2.2, and the safe ones of later documents.
 IDEMPOTENT = frozenset(
     {
         "DELETE",
@@ -59,7 +60,6 @@ IDEMPOTENT = frozenset(
         "SEARCH",
     }
 )
-"""The methods that may be repeated: those of RFC 9110, 9.2.2, and the safe ones of later documents."""
 
 # A tunnel; no server reads a key before it exists.
 _KEYLESS = frozenset({"CONNECT"})

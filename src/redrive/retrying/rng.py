@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
+# Return a sample from [0, 1) for `Policy.decide`. (`random` seeds itself anew in a forked child.)
 roll = random.random
-"""Return a sample from [0, 1) for `Policy.decide`. (`random` seeds itself anew in a forked child.)"""
 
 
 def unique() -> str:

@@ -34,20 +34,20 @@ from keyword import iskeyword
 from types import FunctionType
 from typing import Any, NamedTuple, cast
 
+# The globals of every such wrapper, and of nothing else: one ``is`` recognises a frame.
 MARK: dict[str, Any] = {"__builtins__": builtins, "__name__": __name__}
-"""The globals of every such wrapper, and of nothing else: one ``is`` recognises a frame."""
 
+# The local variable of such a frame that holds its plan.
 PLAN = "_rd_plan"
-"""The local variable of such a frame that holds its plan."""
 
+# The local variable that holds the clock's reading at the start of the first attempt, once there is one.
 STARTED = "_rd_started"
-"""The local variable that holds the clock's reading at the start of the first attempt, once there is one."""
 
+# The local variable that holds the `CallState`, once there is one; before that the system clock is in force.
 STATE = "_rd_state"
-"""The local variable that holds the `CallState`, once there is one; before that the system clock is in force."""
 
+# File names and texts of wrappers that `linecache` does not have yet; see `list_sources`.
 UNLISTED: dict[str, str] = {}
-"""File names and texts of wrappers that `linecache` does not have yet; see `list_sources`."""
 
 _RESERVED = "_rd_"
 

@@ -40,8 +40,8 @@ __all__ = ["Attempts", "is_suspect"]
 
 log = logger("redrive.worker")
 
+# The delay of a job whose attempt could not start because the worker's own code raised an error.
 _RELEASED_FOR = timedelta(seconds=5)
-"""The delay of a job whose attempt could not start because the worker's own code raised an error."""
 
 
 def is_suspect(claim: Claim) -> bool:

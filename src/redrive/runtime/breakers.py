@@ -33,15 +33,15 @@ from redrive.retrying.shared import SharedBreaker, resolve
 
 __all__ = ["Admission", "admit"]
 
+# The rules by which a policy gives up on a failure that is an answer of the target.
 _ANSWERED = ("not_matched", "permanent")
-"""The rules by which a policy gives up on a failure that is an answer of the target."""
 
 _DELAY_PER_FAILURE = timedelta(milliseconds=100)
+# The number of failures beyond which a parked job comes back no later.
 _MAX_FAILURES = 50
-"""The number of failures beyond which a parked job comes back no later."""
 
+# The delay of a parked job if the breaker does not give one.
 _DEFAULT_DELAY = timedelta(seconds=1)
-"""The delay of a parked job if the breaker does not give one."""
 
 
 class Admission:

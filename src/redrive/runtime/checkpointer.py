@@ -14,11 +14,11 @@ __all__ = ["Checkpointer"]
 
 log = logger("redrive.worker")
 
+# Seconds between two checks.
 EVERY = 10.0
-"""Seconds between two checks."""
 
+# Seconds between two warnings.
 WARNINGS = 60.0
-"""Seconds between two warnings."""
 
 MEGABYTE = 1_000_000
 

@@ -51,14 +51,14 @@ __all__ = ["Claimer"]
 
 log = logger("redrive.worker")
 
+# The longest rest between two claims while slots are free.
 NET = timedelta(seconds=1)
-"""The longest rest between two claims while slots are free."""
 
+# Seconds between two checks of the schema.
 SCHEMA_CHECK = 10.0
-"""Seconds between two checks of the schema."""
 
+# The delay of a suspect that is given back because another one runs.
 SUSPECT_DELAY = timedelta(seconds=1)
-"""The delay of a suspect that is given back because another one runs."""
 
 
 def _is_first_hold(held: Transition) -> bool:

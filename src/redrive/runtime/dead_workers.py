@@ -26,11 +26,11 @@ __all__ = ["DeadWorkers"]
 
 log = logger("redrive.worker")
 
+# Seconds between two looks.
 LOOK = 1.0
-"""Seconds between two looks."""
 
+# Leases of one transaction; the rescuer takes the rest.
 BUDGET = 100
-"""Leases of one transaction; the rescuer takes the rest."""
 
 
 class DeadWorkers:

@@ -12,8 +12,8 @@ import signal
 
 __all__ = ["POINTS", "at"]
 
+# Leases are taken and no handler has started; handlers have ended and nothing is written; the ends are written.
 POINTS = ("after_claim", "before_settle", "after_settle")
-"""Leases are taken and no handler has started; handlers have ended and nothing is written; the ends are written."""
 
 _ARMED = os.environ.get("REDRIVE_FAULT")
 

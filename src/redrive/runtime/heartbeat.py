@@ -29,17 +29,17 @@ from redrive.stores.operations import workers
 
 __all__ = ["Heartbeat"]
 
+# The name of this duty in the log.
 NAME = "the heartbeat"
-"""The name of this duty in the log."""
 
+# Seconds between two reads of the leases, at most.
 LOOK = 0.5
-"""Seconds between two reads of the leases, at most."""
 
+# Time before the end of the lease at which the attempts are stopped: a share of the lease, and seconds at most.
 MARGIN, LONGEST_MARGIN = 0.1, 1.0
-"""Time before the end of the lease at which the attempts are stopped: a share of the lease, and seconds at most."""
 
+# Seconds that `Heartbeat.stop` waits for a call that is under way.
 LAST_WAIT = 1.0
-"""Seconds that `Heartbeat.stop` waits for a call that is under way."""
 
 
 class Heartbeat:

@@ -18,8 +18,8 @@ from redrive.runtime.supervision import Duty
 
 __all__ = ["Notifier"]
 
+# The longest rest after a failure, in seconds.
 LONGEST = 0.4
-"""The longest rest after a failure, in seconds."""
 
 
 class Notifier:

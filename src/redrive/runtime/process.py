@@ -17,8 +17,8 @@ from redrive.engine.records import Process
 __all__ = ["is_gone", "present"]
 
 _PROC = Path("/proc")
+# States of a process that has ended and has not been reaped by its parent.
 _DEAD = "ZX"
-"""States of a process that has ended and has not been reaped by its parent."""
 
 
 def present() -> Process:

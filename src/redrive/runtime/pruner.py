@@ -25,20 +25,20 @@ __all__ = ["Pruner"]
 
 log = logger("redrive.worker")
 
+# Seconds of rest after a stride that deleted nothing.
 BETWEEN_STRIDES = 1.0
-"""Seconds of rest after a stride that deleted nothing."""
 
+# Seconds of rest after a pass.
 BETWEEN_PASSES = 60.0
-"""Seconds of rest after a pass."""
 
+# The time for which a worker is listed after it left. Only histories refer to it, by its id.
 LEFT_FOR = timedelta(days=1)
-"""The time for which a worker is listed after it left. Only histories refer to it, by its id."""
 
+# Occurrences of crons that are deleted in one transaction; they are kept as long as ended jobs.
 OCCURRENCES = 1000
-"""Occurrences of crons that are deleted in one transaction; they are kept as long as ended jobs."""
 
+# Policies that are retired or deleted after one pass; for each one, the database reads every job.
 POLICIES = 10
-"""Policies that are retired or deleted after one pass; for each one, the database reads every job."""
 
 
 class Pruner:

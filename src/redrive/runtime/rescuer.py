@@ -24,8 +24,8 @@ __all__ = ["Rescuer"]
 
 log = logger("redrive.worker")
 
+# Leases of one transaction, so that a claim never waits long for a sweep.
 BUDGET = 100
-"""Leases of one transaction, so that a claim never waits long for a sweep."""
 
 
 class Rescuer:

@@ -42,14 +42,14 @@ __all__ = ["Scheduler", "Turn", "declare", "turn"]
 
 log = logger("redrive.worker")
 
+# The longest rest between two looks.
 NET = timedelta(seconds=1)
-"""The longest rest between two looks."""
 
+# Items of one transaction, so that a settle never waits long for a start.
 BUDGET = 1000
-"""Items of one transaction, so that a settle never waits long for a start."""
 
+# The rest if an item is due that cannot be started: another worker has locked it, or only a newer redrive reads it.
 BUSY = timedelta(milliseconds=100)
-"""The rest if an item is due that cannot be started: another worker has locked it, or only a newer redrive reads it."""
 
 
 @dataclass(frozen=True, slots=True)

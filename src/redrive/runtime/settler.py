@@ -39,11 +39,11 @@ __all__ = ["Settler"]
 
 log = logger("redrive.worker")
 
+# Endings of one transaction.
 BATCH = 500
-"""Endings of one transaction."""
 
+# Seconds to wait for more endings.
 LINGER = 0.002
-"""Seconds to wait for more endings."""
 
 
 class RunningAttempts(Protocol):

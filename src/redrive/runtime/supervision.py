@@ -27,12 +27,12 @@ __all__ = ["MEMORY_LIMIT", "Duty", "Supervisor", "cancel", "first", "rest"]
 
 log = logger("redrive.worker")
 
+# Failures in a row by `MemoryError` that a duty survives: about half a minute.
 MEMORY_LIMIT = 10
-"""Failures in a row by `MemoryError` that a duty survives: about half a minute."""
 
 _RESTS = Backoff.exponential("100ms", "5s")
+# The number of failures in a row after which rests grow no more.
 _LONGEST = 10
-"""The number of failures in a row after which rests grow no more."""
 
 
 def rest(failures: int) -> float:

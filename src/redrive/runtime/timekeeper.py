@@ -19,8 +19,8 @@ __all__ = ["LOOK", "Timekeeper"]
 
 log = logger("redrive.worker")
 
+# Seconds between two comparisons.
 LOOK = 5.0
-"""Seconds between two comparisons."""
 
 _NEARLY = timedelta(microseconds=TOLERANCE)
 _NONE = timedelta(0)

@@ -16,14 +16,14 @@ from redrive.stores.operations import attempts
 
 __all__ = ["LOOK", "Timeouts"]
 
+# The longest time between two looks, in seconds.
 LOOK = 1.0
-"""The longest time between two looks, in seconds."""
 
+# The shortest time between two looks, in seconds.
 SHORT = 0.01
-"""The shortest time between two looks, in seconds."""
 
+# Attempts of one transaction, so that a claim never waits long for it.
 BUDGET = 100
-"""Attempts of one transaction, so that a claim never waits long for it."""
 
 
 class Timeouts:

@@ -39,14 +39,14 @@ __all__ = ["Worker"]
 
 log = logger("redrive.worker")
 
+# Threads beyond the slots: a ``def`` handler that exceeds its timeout keeps its thread, but not its slot.
 EXTRA_THREADS = 1_000
-"""Threads beyond the slots: a ``def`` handler that exceeds its timeout keeps its thread, but not its slot."""
 
+# Time for interrupted handlers to end, and for their jobs to be given back one by one.
 LAST_WAIT = timedelta(seconds=5)
-"""Time for interrupted handlers to end, and for their jobs to be given back one by one."""
 
+# Seconds that one try to sign off may take.
 SIGN_OFF = 5.0
-"""Seconds that one try to sign off may take."""
 
 SIGN_OFF_TRIES = 2
 

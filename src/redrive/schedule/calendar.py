@@ -21,13 +21,15 @@ from dateutil import rrule as dateutil
 
 from redrive.schedule.rule import Freq, RecurrenceRule, WeekDay
 
+# Years after which a rule without an occurrence never has one. The rarest day, a leap day on a certain weekday,
+# occurs within forty years.
 HORIZON = 100
-"""Years after which a rule without an occurrence never has one. The rarest day, a leap day on a certain weekday,
-occurs within forty years."""
 
 _WEEK = timedelta(weeks=1)
-_MONTH = timedelta(days=31)  # from the first of any month into the next one
-_LAST_YEAR = 9998  # of those that a datetime can have
+# From the first of any month into the next one.
+_MONTH = timedelta(days=31)
+# Of those that a datetime can have.
+_LAST_YEAR = 9998
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,8 @@ class CronExpression:
                 yield each
 
     def _elapsed(self, begin: datetime, place: ZoneInfo) -> Iterator[datetime]:
-        repeated: list[datetime] = []  # the second instants of times in a fold
+        # The second instants of times in a fold.
+        repeated: list[datetime] = []
         for local in self._walk(begin):
             found = instants(local, place)
             while found and repeated and repeated[0] < found[0]:

@@ -116,5 +116,5 @@ def _slots(policy: RefreshPolicy, attempts: list[SimulatedAttempt], state: Refre
     return tuple(found)
 
 
+# Maximum number of occurrences in a result.
 MOST = 200
-"""Maximum number of occurrences in a result."""

@@ -24,9 +24,9 @@ from redrive.schedule.calendar import AnchoredRule, DailyRule, anchored
 from redrive.schedule.rule import Freq, RecurrenceRule
 from redrive.schedule.timezone import instant, instants, wall
 
+# Maximum number of days of a search. Steps of hours and minutes repeat within 1,440 days, so a rule that has not met
+# its filter by then never does.
 DAYS = 4000
-"""Maximum number of days of a search. Steps of hours and minutes repeat within 1,440 days, so a rule that has not met
-its filter by then never does."""
 
 _HOUR = 3600  # seconds
 _SECOND, _DAY = timedelta(seconds=1), timedelta(days=1)

@@ -14,11 +14,11 @@ from redrive.schedule.options import Exhausted, Strategy
 from redrive.schedule.policy import RefreshPolicy
 from redrive.schedule.state import Effect, RefreshOutcome, RefreshState, RefreshTransition
 
+# Reason shown to end users when ``give_up_after`` has passed.
 TOO_LONG = "No successful refresh for too long"
-"""Reason shown to end users when ``give_up_after`` has passed."""
 
+# Reason shown to end users when the retries are used up and the schedule has ended.
 NO_MORE = "No more refreshes are scheduled, and the last one failed after {} attempt(s)"
-"""Reason shown to end users when the retries are used up and the schedule has ended."""
 
 _NONE = timedelta(0)
 

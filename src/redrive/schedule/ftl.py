@@ -36,11 +36,13 @@ _TOKENS = re.compile(
     |(?P<punct>[-%/_:\[\]{}<>()*+?.,\\^$|\#~!'@])""",
     re.VERBOSE,
 )
-_SAMPLE = 16  # characters of an unreadable text that the lexer shows
+# Characters of an unreadable text that the lexer shows.
+_SAMPLE = 16
 _DAYS = ("Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat")
 _UNITS = ("s", "m", "h")
 _INT64 = 2**63 - 1
-_LONGEST = 22  # digits of a number that may fit into 64 bits
+# Digits of a number that may fit into 64 bits.
+_LONGEST = 22
 _FIRST_YEAR = 1000
 _EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
 _SUNDAY = 7
@@ -151,7 +153,8 @@ def parse(text: str) -> CronExpression:
     values = [field.values(component) for field, component in zip(_FIELDS, full, strict=True)]
     never = ScheduleError(f"unable to find next timeout for {shown}")
     days = {field: values[field] for field in (3, 5)}
-    if days[3] == frozenset() and days[5]:  # one of two restricted day fields is enough
+    # One of two restricted day fields is enough.
+    if days[3] == frozenset() and days[5]:
         values[3] = None
     if days[5] == frozenset() and days[3]:
         values[5] = None
@@ -258,7 +261,8 @@ class _Parser:
             except ScheduleError as error:  # a number that Go cannot read
                 if self.at > begun + 1:
                     raise
-                if not found:  # the parser has tried a duration first, and that attempt is reported
+                # The parser has tried a duration first, and that attempt is reported.
+                if not found:
                     raise self.tokens[begun + 1].unexpected('("s" | "m" | "h")') from None
                 self._keep(begun + 1, error)
                 self.at = begun

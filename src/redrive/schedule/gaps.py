@@ -16,11 +16,12 @@ from zoneinfo import ZoneInfo
 from redrive.schedule.schedule import Schedule
 from redrive.schedule.timezone import wall
 
+# Number of occurrences that are listed.
 MOST = 300
-"""Number of occurrences that are listed."""
 
 _HOUR, _DAY, _SECOND = timedelta(hours=1), timedelta(days=1), timedelta(seconds=1)
-_LONG = timedelta(days=800)  # two years and more, so that a yearly rule shows a gap
+# Two years and more, so that a yearly rule shows a gap.
+_LONG = timedelta(days=800)
 _LOOKS = ((_HOUR, timedelta(days=8)), (_DAY, timedelta(days=366)))
 
 

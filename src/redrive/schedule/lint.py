@@ -20,21 +20,21 @@ from redrive.schedule.options import Exhausted, PolicyFields, Strategy
 from redrive.schedule.schedule import Schedule
 from redrive.schedule.timezone import Gap, instant, wall
 
+# Years searched for planned refreshes at times that do not exist. A weekly one may meet no such night in one year.
 LEAP_YEARS = 5
-"""Years searched for planned refreshes at times that do not exist. A weekly one may meet no such night in one year."""
 
+# A schedule that ends within this time causes a warning.
 SOON = timedelta(days=30)
-"""A schedule that ends within this time causes a warning."""
 
 # The strategies under which a retry has to fit.
 _ALIGNING = frozenset({Strategy.ALIGN, Strategy.UNTIL_PLANNED})
+# The effect of a chain of retries that is longer than the gap between two planned refreshes.
 _OVER: Final[Mapping[Strategy, str]] = {
     Strategy.ALIGN: "later retries wait for a planned refresh",
     Strategy.UNTIL_PLANNED: "the next planned refresh counts its attempts anew before all retries are made",
     Strategy.WHICHEVER_FIRST: "some retries are made at a planned refresh, and sooner",
     Strategy.UNTIL_SUCCESS: "planned refreshes are left out meanwhile",
 }
-"""The effect of a chain of retries that is longer than the gap between two planned refreshes."""
 
 
 def lint(policy: PolicyFields, now: datetime | None) -> tuple[str, ...]:
@@ -79,7 +79,8 @@ def _of_gaps(policy: PolicyFields, found: Gaps) -> Iterator[str]:
 def _never_fits(policy: PolicyFields, found: Gaps) -> bool:
     if not policy.delays or policy.strategy not in _ALIGNING:
         return False
-    return min(policy.delays) + policy.timeout >= found.longest  # an attempt takes some time, too
+    # An attempt takes some time, too.
+    return min(policy.delays) + policy.timeout >= found.longest
 
 
 def _is_overlong(policy: PolicyFields, found: Gaps) -> bool:

@@ -11,8 +11,8 @@ from redrive.errors import PolicyError, ScheduleError
 from redrive.policy.duration import Duration, parse_duration
 from redrive.schedule.schedule import Schedule
 
+# A hundred years: a longer span is a typing error, and sums of such spans leave the calendar.
 LONGEST = timedelta(days=36_525)
-"""A hundred years: a longer span is a typing error, and sums of such spans leave the calendar."""
 
 
 def read_span(name: str, value: Duration) -> timedelta:

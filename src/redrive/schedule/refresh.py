@@ -262,9 +262,11 @@ def set_back(policy: RefreshPolicy, state: RefreshState, *, now: datetime, sampl
     """
     after = _not_ahead(state, now)
     latest = wait(policy, state, now=now).state.deadline_at
-    if after.deadline_at is not None and latest is not None:  # an attempt in a queue has one without a late start
+    # An attempt in a queue has one without a late start.
+    if after.deadline_at is not None and latest is not None:
         after = replace(after, deadline_at=min(after.deadline_at, latest + TOLERANCE))
-    if after is not state or not state.attempts_since_success:  # otherwise it may follow a hint, which is a lower bound
+    # Otherwise it may follow a hint, which is a lower bound.
+    if after is not state or not state.attempts_since_success:
         after = _set_back(policy, after, now, sample)
     return (
         RefreshTransition(state, RefreshOutcome.NOTHING)

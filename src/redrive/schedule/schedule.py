@@ -29,15 +29,15 @@ from redrive.schedule.member import member
 from redrive.schedule.rule import RecurrenceRule
 from redrive.schedule.timezone import Gap, aware, instant, instants, wall, zone
 
+# Maximum ``COUNT`` of a rule. The occurrences are counted once, when the schedule is made.
 MOST = 100_000
-"""Maximum ``COUNT`` of a rule. The occurrences are counted once, when the schedule is made."""
 
+# Maximum change of the wall clock of a time zone; some have skipped a whole day.
 _MARGIN = timedelta(days=2)
-"""Maximum change of the wall clock of a time zone; some have skipped a whole day."""
 
 
+# The default start: midnight of a Monday long ago, so that a program means the same after each deployment.
 ANCHOR = datetime(2001, 1, 1)  # noqa: DTZ001 - naive is the wall clock
-"""The default start: midnight of a Monday long ago, so that a program means the same after each deployment."""
 
 
 class _Source(Protocol):
@@ -58,7 +58,8 @@ class _Local:
     without: frozenset[datetime]
 
     def since(self, at: datetime) -> Iterator[datetime]:
-        shifted: list[datetime] = []  # out of a gap, and perhaps past the occurrences that follow
+        # Out of a gap, and perhaps past the occurrences that follow.
+        shifted: list[datetime] = []
         for local in self.anchored.since(_earlier(wall(at, self.place))):
             if local in self.without:
                 continue
@@ -138,8 +139,8 @@ class _Answers:
         return _Answers, ()
 
 
+# Answers that a schedule keeps. A start queries now and its deadline, which may have different answers.
 MEMORY = 4
-"""Answers that a schedule keeps. A start queries now and its deadline, which may have different answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,7 +240,8 @@ class Schedule:
         if known is not None:
             return known
         found = next(self.since(begin), None)
-        if found is not None:  # a search without result has a horizon; one from a later instant sees farther
+        # A search without result has a horizon; one from a later instant sees farther.
+        if found is not None:
             self._answers.keep(begin, found)
         return found
 
@@ -253,7 +255,8 @@ class Schedule:
         while low <= high:
             middle = low + (high - low) // 2
             following = self.next(middle)
-            if following is None or following > high:  # none between the middle and the end
+            # None between the middle and the end.
+            if following is None or following > high:
                 high = middle - timedelta.resolution
             else:
                 found, low = following, following + timedelta.resolution
@@ -275,7 +278,8 @@ def _source(rule: RecurrenceRule, start: datetime, place: ZoneInfo, gap: Gap, wi
     first = next(iter(whole.since(begin)), None)
     if first is None:
         raise ScheduleError(f"the recurrence rule {str(rule)!r} never occurs after {start}")
-    end = _end(rule, whole, begin, place)  # COUNT includes excluded occurrences
+    # COUNT includes excluded occurrences.
+    end = _end(rule, whole, begin, place)
     return source if end is None else _Ended(source, end)
 
 

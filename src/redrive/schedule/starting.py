@@ -15,11 +15,11 @@ from redrive.schedule.policy import RefreshPolicy
 from redrive.schedule.state import Effect, RefreshOutcome, RefreshState, RefreshTransition
 from redrive.schedule.timezone import aware
 
+# Lag up to which a chain of attempts counts as on time.
 TOLERANCE = timedelta(minutes=1)
-"""Lag up to which a chain of attempts counts as on time."""
 
+# Minimum time between two sweeps of an attempt that waits in a queue.
 QUEUE_LOOK = timedelta(minutes=1)
-"""Minimum time between two sweeps of an attempt that waits in a queue."""
 
 
 def is_due(state: RefreshState, now: datetime) -> bool:

@@ -20,8 +20,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from redrive.errors import ScheduleError
 
 _UTC = ZoneInfo("UTC")
+# No clock has ever been changed by more than a day, changes of the date line included.
 _NEARBY = timedelta(hours=26)
-"""No clock has ever been changed by more than a day, changes of the date line included."""
 
 
 class Gap(StrEnum):

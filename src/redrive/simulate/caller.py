@@ -13,12 +13,12 @@ from redrive.simulate.rng import SeededRandom
 
 __all__ = ["DOWN", "LATE", "REFUSED", "Answered", "Send", "call"]
 
+# An attempt that a target in trouble has refused.
 DOWN = Failure.of(ConnectionError("the target is down"))
-"""An attempt that a target in trouble has refused."""
+# A call that was not sent.
 REFUSED = Failure.of(CircuitOpen("the breaker is open"))
-"""A call that was not sent."""
+# An attempt whose answer nobody waits for any more.
 LATE = Failure.of(TimeoutError("no answer in time"))
-"""An attempt whose answer nobody waits for any more."""
 
 Answered: TypeAlias = Callable[[Failure | None], None]
 """Hears how an attempt has ended; None: it succeeded."""

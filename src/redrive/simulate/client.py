@@ -27,8 +27,8 @@ from redrive.policy.budget import Budget, Ledger
 
 __all__ = ["EPOCH", "FormulaClient", "PolicyClient", "SimulatedCall", "SimulatedClient"]
 
+# The instant zero of a simulation.
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
-"""The instant zero of a simulation."""
 
 _TARGET_ANSWERED = ("not_matched", "permanent")
 

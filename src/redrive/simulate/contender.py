@@ -138,10 +138,10 @@ def _numbers(budget: Budget) -> str:
 
 NONE = Contender("no retries", attempts=1)
 REDRIVE = of_policy("redrive", Policy(on=Exception))
+#: What a user gets who takes each library as it comes, and the textbook's backoff with redrive's numbers.
 DEFAULTS = (
     REDRIVE,
     Contender("tenacity"),
     Contender("stamina", wait=stamina_wait, attempts=10, timeout=45.0),
     exponential(0.1, 5.0),
 )
-"""What a user gets who takes each library as it comes, and the textbook's backoff with redrive's numbers."""

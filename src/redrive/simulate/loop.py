@@ -18,7 +18,8 @@ class Loop:
     def __init__(self) -> None:
         self.now = 0.0
         self._queue: list[tuple[float, int, Callable[[], None]]] = []
-        self._numbers = count()  # what falls on one instant happens in the order in which it was asked for
+        # What falls on one instant happens in the order in which it was asked for.
+        self._numbers = count()
 
     def after(self, seconds: float, happen: Callable[[], None]) -> None:
         """Let something happen.

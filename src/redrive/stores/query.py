@@ -27,8 +27,8 @@ class Drawn(Enum):
     NUMBER = "number"
 
 
+#: A parameter that the driver replaces by a random number below 2**53, another one for each row of `Query.many`.
 DRAWN = Drawn.NUMBER
-"""A parameter that the driver replaces by a random number below 2**53, another one for each row of `Query.many`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,8 @@ from redrive.testing.clock import VirtualClock
 
 MAX_ATTEMPTS = 100_000
 
+# A lease without heartbeats that outlives all virtual time.
 LEASE_FOR = timedelta(days=36500)
-"""A lease without heartbeats that outlives all virtual time."""
 
 
 @dataclass(frozen=True, slots=True)

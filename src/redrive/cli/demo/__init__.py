@@ -26,7 +26,8 @@ __all__ = ["demo"]
 
 _LOST, _WRONG, _INTERRUPTED = 1, 2, 130
 _DATABASE = "redrive-demo/webhooks.db"
-_SHOWN = 100  # characters of a broken line; it may have 20,000
+# Characters of a broken line; it may have 20,000.
+_SHOWN = 100
 
 
 def program_folder() -> Path:

@@ -34,15 +34,18 @@ from redrive.engine.records import JobRecord
 from redrive.engine.select import Filter
 from redrive.errors import ConfigurationError, RedriveError
 
+# The folder of redrive itself.
 PACKAGE = Path(__file__).parents[2]
-"""The folder of redrive itself."""
 
 _ALL = 2**62  # no limit
-_BATCH = 25  # events of one transaction
+# Events of one transaction.
+_BATCH = 25
 _LOOK_EVERY = 0.1  # seconds
 _MIDWAY = 0.4
-_STALLED_AFTER = 60.0  # seconds without a change; the longest regular pause is a lease that runs out, 3 s
-_STOPS_WITHIN = 15.0  # seconds until a process that was asked to stop is killed
+# Seconds without a change; the longest regular pause is a lease that runs out, 3 s.
+_STALLED_AFTER = 60.0
+# Seconds until a process that was asked to stop is killed.
+_STOPS_WITHIN = 15.0
 _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 _PR_SET_PDEATHSIG = 1
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -41,8 +41,8 @@ from redrive.errors import ConfigurationError
 
 __all__ = ["plan"]
 
+# Columns where the output is no terminal: what fits into most pages and mails.
 PLAIN_WIDTH = 100
-"""Columns where the output is no terminal: what fits into most pages and mails."""
 
 
 def plan(

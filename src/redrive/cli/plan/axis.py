@@ -10,8 +10,10 @@ from redrive.cli.plan.rows import InTime, Section
 
 __all__ = ["Axis", "axis_of"]
 
-_MARGIN = 1.25  # past the deadline a quarter of it is shown: enough to see that a bar crosses it
-_FAR = 2  # times the last retry: a deadline beyond that would leave most of the picture empty
+# Past the deadline a quarter of it is shown: enough to see that a bar crosses it.
+_MARGIN = 1.25
+# Times the last retry: a deadline beyond that would leave most of the picture empty.
+_FAR = 2
 _SHORTEST = timedelta(milliseconds=1)
 _STEPS = [timedelta(seconds=number) for number in (1, 2, 5, 10, 15, 30)]
 _STEPS += [timedelta(minutes=number) for number in (1, 2, 5, 10, 15, 30)]

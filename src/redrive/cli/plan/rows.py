@@ -174,7 +174,8 @@ def _section(policy: Policy, kind: Kind, retries: int) -> Section:
     limit = _limit(policy, kind.failure)
     found = list(islice(_rows(policy, kind.failure), retries + 1))
     rows = found[:retries]
-    if limit is None:  # then nothing but the deadline ends it, and one retry past that is enough
+    # Then nothing but the deadline ends it, and one retry past that is enough.
+    if limit is None:
         rows = rows[: next((row.retry for row in rows if row.struck), retries)]
     if not rows:
         return Section(kind.name, _why_none(policy, kind.failure), ends=_NOW)

@@ -18,7 +18,8 @@ from redrive.visible import visible
 
 __all__ = ["Read", "find", "read_policy"]
 
-_SHOWN = 40  # characters of a line of JSON on either side of its fault
+# Characters of a line of JSON on either side of its fault.
+_SHOWN = 40
 _OPENINGS = frozenset('{["')
 
 

@@ -16,8 +16,10 @@ __all__ = ["as_svg"]
 
 _WIDTH, _EDGE = 880, 24
 _LINE, _ROW, _BAR = 20, 26, 14
-_CHARACTER = 7.3  # of the figures, at 12 px in a monospaced font
-_COLUMNS = 110  # characters in a line of prose
+# Of the figures, at 12 px in a monospaced font.
+_CHARACTER = 7.3
+# Characters in a line of prose.
+_COLUMNS = 110
 _TICKS = 8
 _GAP = 20
 
@@ -129,7 +131,8 @@ class _Sheet:
     def _legend(self) -> None:
         x: float = _EDGE
         for shape, words in legend(self._plan):
-            if shape == "both":  # here the wait is drawn upon the band
+            # Here the wait is drawn upon the band.
+            if shape == "both":
                 continue
             width = 30 + len(words) * _CHARACTER
             if x + width > _WIDTH - _EDGE:

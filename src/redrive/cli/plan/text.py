@@ -21,8 +21,10 @@ from redrive.policy.duration import ZERO
 
 __all__ = ["ASCII", "BLOCKS", "Glyphs", "as_text", "glyphs_for"]
 
-_NARROWEST = 24  # columns that bars need to tell anything
-_TICK = 8  # columns that a mark of the axis needs
+# Columns that bars need to tell anything.
+_NARROWEST = 24
+# Columns that a mark of the axis needs.
+_TICK = 8
 _GAP = "  "
 
 
@@ -173,7 +175,8 @@ class _Bar:
         self._axis = axis
         self._width = width
         self._glyphs = glyphs
-        self._cells = [""] * (width + 1)  # one more, for what follows a bar that goes to the end
+        # One more, for what follows a bar that goes to the end.
+        self._cells = [""] * (width + 1)
 
     def draw(self, row: Row, since: timedelta, plan: Plan) -> None:
         if row.struck:

@@ -14,7 +14,8 @@ __all__ = ["notes", "shown", "wrapped"]
 _MINUTE = timedelta(minutes=1)
 _MILLISECOND = timedelta(milliseconds=1)
 _SECOND = timedelta(seconds=1)
-_FINE = 10 * _MILLISECOND  # below this, fractions of a millisecond are shown
+# Below this, fractions of a millisecond are shown.
+_FINE = 10 * _MILLISECOND
 _PAST_DEADLINE = {
     "give_up": "a wait that would not end before it is not begun",
     "defer": "a later retry is deferred: handed over to something durable",
@@ -73,7 +74,8 @@ def _of_smooth(policy: Policy) -> str:
 
 
 def _of_hints(policy: Policy) -> str:
-    if only_limits(policy):  # another part obeys
+    # Another part obeys.
+    if only_limits(policy):
         return ""
     if policy.hints == "ignore":
         return "Hints (Retry-After) are ignored, except those that a handler raises."

@@ -39,14 +39,14 @@ Actor = Annotated[str | None, typer.Option(help="Who does it, for the audit log;
 Since = Annotated[str, typer.Option(help="The first instant, such as 2026-03-01T06:00Z; without an offset it is UTC.")]
 Until = Annotated[str | None, typer.Option(help="The last instant; by default now.")]
 
+# Occurrences to come that are shown.
 AHEAD = 5
-"""Occurrences to come that are shown."""
 
+# Past occurrences that are shown.
 BACK = 10
-"""Past occurrences that are shown."""
 
+# Things in trouble that are shown.
 TROUBLED = 20
-"""Things in trouble that are shown."""
 
 
 # ------------------------------------------------------------------------------------------------------------- looking

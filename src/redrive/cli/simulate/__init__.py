@@ -21,8 +21,8 @@ from redrive.simulate import SCENARIOS, Contender, ScenarioResult, of_policy, ru
 
 __all__ = ["simulate"]
 
+# Columns where the output is no terminal: the widest table with the longest name.
 _WIDTH = 140
-"""Columns where the output is no terminal: the widest table with the longest name."""
 
 
 def simulate(

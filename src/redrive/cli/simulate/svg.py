@@ -18,11 +18,15 @@ from redrive.visible import visible
 __all__ = ["as_svg"]
 
 _EDGE, _ROW, _LINE = 24, 24, 20
-_CHARACTER = 6.6  # of a name, at 12 px, in the widest of the usual fonts
-_TITLE = 9.2  # the same of the title, at 16 px
+# Of a name, at 12 px, in the widest of the usual fonts.
+_CHARACTER = 6.6
+# The same of the title, at 16 px.
+_TITLE = 9.2
 _BAR, _GAP = 60, 16
-_FIGURE = 6.2  # of a figure, at 11 px
-_WIDE = 20.0  # from this ratio on, a logarithmic scale
+# Of a figure, at 11 px.
+_FIGURE = 6.2
+# From this ratio on, a logarithmic scale.
+_WIDE = 20.0
 
 _LIGHT = {
     ".figure": "font-size: 11px",

@@ -23,9 +23,10 @@ __all__ = ["ENTERPRISE", "ERRORS", "RETRIES", "EnterpriseRow", "classify_analyti
 E = SdkError
 _TEMPORARY = "ANALYTICS_TEMPORARY_FAILURE"
 
+#: RFC 0049's list of the analytics service.
 RETRIES: tuple[CodeReason, ...] = (CodeReason(codes=(23000, 23003, 23007), reason=_TEMPORARY),)
-"""RFC 0049's list of the analytics service."""
 
+#: RFC 0058's meaning of a code.
 ERRORS: tuple[CodeError, ...] = (
     CodeError(codes=range(20000, 21000), error=E.AUTHENTICATION_FAILURE),
     CodeError(codes=(21002,), error=E.AMBIGUOUS_TIMEOUT),
@@ -43,7 +44,6 @@ ERRORS: tuple[CodeError, ...] = (
     CodeError(codes=range(25000, 26000), error=E.INTERNAL_SERVER_FAILURE),
     CodeError(codes=AllCodes(), error=E.COUCHBASE_EXCEPTION),
 )
-"""RFC 0058's meaning of a code."""
 
 _OK = 200
 
@@ -99,6 +99,7 @@ class EnterpriseRow:
     reason: str | None = None
 
 
+#: The statuses that are judged before the body is.
 ENTERPRISE: Mapping[int, EnterpriseRow] = MappingProxyType(
     {
         row.http_status: row
@@ -109,7 +110,6 @@ ENTERPRISE: Mapping[int, EnterpriseRow] = MappingProxyType(
         )
     }
 )
-"""The statuses that are judged before the body is."""
 
 _ENTERPRISE_CODES: tuple[CodeError, ...] = (
     CodeError(codes=(20000,), error=E.INVALID_CREDENTIAL),

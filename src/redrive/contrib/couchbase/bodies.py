@@ -58,6 +58,7 @@ class BodyRow:
 
 _LIMITS = r"num_concurrent_requests|num_queries_per_min|ingress_mib_per_min|egress_mib_per_min"
 
+#: RFC 0049's row and RFC 0058's errors of the search service.
 SEARCH: tuple[BodyRow, ...] = (
     BodyRow(statuses=(429,), words=(_LIMITS,), error=E.RATE_LIMITED),
     BodyRow(statuses=(429,), error=E.COUCHBASE_EXCEPTION, reason="SEARCH_TOO_MANY_REQUESTS"),
@@ -67,12 +68,12 @@ SEARCH: tuple[BodyRow, ...] = (
     BodyRow(statuses=(500,), error=E.INTERNAL_SERVER_FAILURE),
     BodyRow(statuses=_AnyStatus(), error=E.COUCHBASE_EXCEPTION),
 )
-"""RFC 0049's row and RFC 0058's errors of the search service."""
 
 # As bytes of the body: a line break inside of a JSON string is a backslash and an n.
 _BLANKS = r"(?:\s|\\[nrt])*"
 _TEMPORARY = "VIEWS_TEMPORARY_FAILURE"
 
+#: RFC 0049's list and RFC 0058's errors of the view service.
 VIEWS: tuple[BodyRow, ...] = (
     BodyRow(statuses=(302,), error=E.COUCHBASE_EXCEPTION, reason="VIEWS_NO_ACTIVE_PARTITION"),
     BodyRow(statuses=(401,), error=E.AUTHENTICATION_FAILURE, reason=_TEMPORARY),
@@ -99,7 +100,6 @@ VIEWS: tuple[BodyRow, ...] = (
     BodyRow(statuses=(500,), error=E.INTERNAL_SERVER_FAILURE, reason=_TEMPORARY),
     BodyRow(statuses=_AnyStatus(), error=E.COUCHBASE_EXCEPTION),
 )
-"""RFC 0049's list and RFC 0058's errors of the view service."""
 
 _SUCCESSES = range(200, 300)
 

@@ -34,6 +34,7 @@ __all__ = ["SERVICE_OF", "Calls"]
 
 T = TypeVar("T")
 
+#: The service that a method of a cluster, scope or bucket speaks to.
 SERVICE_OF: Mapping[str, str] = MappingProxyType(
     {
         "query": "query",
@@ -43,10 +44,9 @@ SERVICE_OF: Mapping[str, str] = MappingProxyType(
         "view_query": "views",
     }
 )
-"""The service that a method of a cluster, scope or bucket speaks to."""
 
+#: What the SDK gets of the time that is left: it knows best how an operation ended, so it should end it first.
 _SHARE = 0.95
-"""What the SDK gets of the time that is left: it knows best how an operation ended, so it should end it first."""
 
 
 class Calls:

@@ -43,10 +43,11 @@ __all__ = [
     "verdict_of_entry",
 ]
 
+#: Any of these is a retry indication.
 RETRY_ATTRIBUTES = frozenset({"retry-now", "retry-later", "auto-retry"})
-"""Any of these is a retry indication."""
 NO_RETRY = "no-retry"
 
+#: The attributes of both versions.
 ATTRIBUTES = RETRY_ATTRIBUTES | {
     NO_RETRY,
     "success",
@@ -66,7 +67,6 @@ ATTRIBUTES = RETRY_ATTRIBUTES | {
     "subdoc",
     "dcp",
 }
-"""The attributes of both versions."""
 
 # The first attribute that an entry has decides what the caller gets.
 _ERRORS = (

@@ -49,6 +49,7 @@ class RetryRow:
     refreshes: bool = False
 
 
+#: RFC 0049's response code list of the key-value service, and what the SDKs have added to it.
 RETRIES: Mapping[int, RetryRow] = MappingProxyType(
     {
         row.status: row
@@ -73,7 +74,6 @@ RETRIES: Mapping[int, RetryRow] = MappingProxyType(
         )
     }
 )
-"""RFC 0049's response code list of the key-value service, and what the SDKs have added to it."""
 
 _NO_RETRY = {
     Profile.STRICT: frozenset({Family.DCP}),
@@ -107,6 +107,7 @@ _INSERT = (("insert", E.DOCUMENT_EXISTS),)
 _UNLOCK = (("unlock", E.CAS_MISMATCH),)
 _XATTRS = (("lookup_in", E.XATTR_NO_ACCESS), ("mutate_in", E.XATTR_NO_ACCESS))
 
+#: RFC 0058's meaning of a status. 0x02 is a mismatch only if the request carried a CAS; see `classify_kv`.
 ERRORS: Mapping[int, ErrorRow] = MappingProxyType(
     {
         row.status: row
@@ -170,7 +171,6 @@ ERRORS: Mapping[int, ErrorRow] = MappingProxyType(
         )
     }
 )
-"""RFC 0058's meaning of a status. 0x02 is a mismatch only if the request carried a CAS; see `classify_kv`."""
 
 
 def is_known(status: int) -> bool:

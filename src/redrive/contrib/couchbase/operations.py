@@ -123,8 +123,8 @@ _ROWS = (
     Operation("dcp_control", 0x5E, family=Family.DCP),
 )
 
+#: The operations of the key-value service by name.
 OPERATIONS: Mapping[str, Operation] = MappingProxyType({row.name: row for row in _ROWS})
-"""The operations of the key-value service by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +142,7 @@ class ServiceRow:
     value: str | bool = True
 
 
+#: The other services by name.
 SERVICES: Mapping[str, ServiceRow] = MappingProxyType(
     {
         row.service: row
@@ -158,7 +159,6 @@ SERVICES: Mapping[str, ServiceRow] = MappingProxyType(
         )
     }
 )
-"""The other services by name."""
 
 
 def is_idempotent(

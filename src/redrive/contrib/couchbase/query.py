@@ -24,6 +24,7 @@ __all__ = ["ERRORS", "RETRIES", "classify_query"]
 E = SdkError
 _INDEX_NOT_FOUND_WITH_FLAG = 12016
 
+#: RFC 0049's list of the query service, and what the SDKs have added.
 RETRIES: tuple[CodeReason, ...] = (
     CodeReason(codes=(4040, 4050, 4070), reason="QUERY_PREPARED_STATEMENT_FAILURE", prepares=True),
     CodeReason(codes=(5000,), message=r"queryport\.indexNotFound", reason="QUERY_INDEX_NOT_FOUND"),
@@ -35,8 +36,8 @@ RETRIES: tuple[CodeReason, ...] = (
         extended_only=True,
     ),
 )
-"""RFC 0049's list of the query service, and what the SDKs have added."""
 
+#: RFC 0058's meaning of a code.
 ERRORS: tuple[CodeError, ...] = (
     CodeError(codes=(1065,), message="query_context|preserve_expiry|use_replica", error=E.FEATURE_NOT_AVAILABLE),
     CodeError(codes=(1065,), error=E.INVALID_ARGUMENT),
@@ -72,7 +73,6 @@ ERRORS: tuple[CodeError, ...] = (
     CodeError(codes=(17014,), error=E.DOCUMENT_NOT_FOUND),
     CodeError(codes=AllCodes(), error=E.COUCHBASE_EXCEPTION),
 )
-"""RFC 0058's meaning of a code."""
 
 _OK = 200
 _UNAVAILABLE = 503

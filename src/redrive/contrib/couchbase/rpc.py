@@ -40,6 +40,7 @@ class CodeRow:
     reading: SdkError | None = None
 
 
+#: The status codes by name.
 CODES: Mapping[str, CodeRow] = MappingProxyType(
     {
         row.code: row
@@ -63,7 +64,6 @@ CODES: Mapping[str, CodeRow] = MappingProxyType(
         )
     }
 )
-"""The status codes by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,7 @@ class PreconditionRow:
     reason: str | None = None
 
 
+#: The preconditions by type.
 PRECONDITIONS: Mapping[str, PreconditionRow] = MappingProxyType(
     {
         row.violation: row
@@ -100,7 +101,6 @@ PRECONDITIONS: Mapping[str, PreconditionRow] = MappingProxyType(
         )
     }
 )
-"""The preconditions by type."""
 
 _PRECONDITION = "FAILED_PRECONDITION"
 

@@ -56,6 +56,7 @@ class SdkCode:
     reason: str | None = None
 
 
+#: The codes whose meaning matters here; any other is an error that is not retried.
 CODES: Mapping[int, SdkCode] = MappingProxyType(
     {
         row.code: row
@@ -107,7 +108,6 @@ CODES: Mapping[int, SdkCode] = MappingProxyType(
         )
     }
 )
-"""The codes whose meaning matters here; any other is an error that is not retried."""
 
 _CHOSEN_FROM_THE_PAST = (exceptions.DocumentLockedException, exceptions.TemporaryFailException)
 

@@ -56,6 +56,7 @@ class EventRow:
     closes: bool = False
 
 
+#: The events by name.
 EVENTS: Mapping[str, EventRow] = MappingProxyType(
     {
         row.event: row
@@ -80,7 +81,6 @@ EVENTS: Mapping[str, EventRow] = MappingProxyType(
         )
     }
 )
-"""The events by name."""
 
 
 def classify_event(event: str) -> Verdict:
@@ -115,6 +115,7 @@ class ExceptionRow:
 
 _CERTIFICATE = r"\[SSL:|CERTIFICATE_VERIFY_FAILED"
 
+#: The exceptions, the specific before the general; the first row that matches wins.
 EXCEPTIONS: tuple[ExceptionRow, ...] = (
     ExceptionRow("ssl.SSLCertVerificationError", "tls failed"),
     ExceptionRow("httpx.ConnectError", "tls failed", message=_CERTIFICATE),
@@ -139,7 +140,6 @@ EXCEPTIONS: tuple[ExceptionRow, ...] = (
     ExceptionRow("builtins.EOFError", "closed in flight"),
     ExceptionRow("builtins.OSError", "closed in flight"),
 )
-"""The exceptions, the specific before the general; the first row that matches wins."""
 
 
 def classify_exception(failure: Failure) -> Verdict:
@@ -173,6 +173,7 @@ class HttpStatusRow:
     stage: Stage
 
 
+#: The statuses that mean ``SERVICE_RESPONSE_CODE_INDICATED``.
 HTTP_STATUSES: Mapping[int, HttpStatusRow] = MappingProxyType(
     {
         row.status: row
@@ -187,7 +188,6 @@ HTTP_STATUSES: Mapping[int, HttpStatusRow] = MappingProxyType(
         )
     }
 )
-"""The statuses that mean ``SERVICE_RESPONSE_CODE_INDICATED``."""
 
 _FAILURES = range(400, 600)
 

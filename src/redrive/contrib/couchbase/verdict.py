@@ -24,12 +24,11 @@ from redrive.policy import Failure, Stage
 
 __all__ = ["LOST", "SUCCESS", "Profile", "SdkError", "Verdict"]
 
+#: The reason of a write whose outcome is not known, also where the service has a reason of its own for reads.
+#:
+#: A client may hand on the name of the reason and nothing else, as RFC 0049's own interface does. The name alone must
+#: then say that the write may not be repeated.
 LOST = "SOCKET_CLOSED_WHILE_IN_FLIGHT"
-"""The reason of a write whose outcome is not known, also where the service has a reason of its own for reads.
-
-A client may hand on the name of the reason and nothing else, as RFC 0049's own interface does. The name alone must
-then say that the write may not be repeated.
-"""
 
 
 class Profile(Enum):
@@ -168,5 +167,5 @@ class Verdict:
         return None if self.reason is None else self.failure()
 
 
+#: Nothing has failed.
 SUCCESS = Verdict(None, None)
-"""Nothing has failed."""

@@ -24,8 +24,8 @@ import httpx
 
 __all__ = ["SHORT", "Body", "Part", "aread", "aread_whole", "is_short", "read", "read_whole"]
 
+#: Bytes of a body that is read at once: what a connection of httpcore reads in one go.
 SHORT = 64 * 1024
-"""Bytes of a body that is read at once: what a connection of httpcore reads in one go."""
 
 # Of a length in 64 bits; Python refuses to read very long numbers.
 _DIGITS = 20

@@ -24,8 +24,8 @@ from redrive.retrying.context import SCOPE, deadline
 
 __all__ = ["EXTENSION", "KeyOption", "RequestAttempt", "RequestCall", "with_key"]
 
+# Of a request: its own policy. Of a response: its record.
 EXTENSION = "redrive"
-"""Of a request: its own policy. Of a response: its record."""
 
 KeyOption = bool | Callable[[httpx.Request], str | None]
 

@@ -29,8 +29,8 @@ from redrive.retrying import http
 
 __all__ = ["BY_DEFAULT", "Evidence", "Trail", "classifier", "failure_of", "mark"]
 
+#: What is retried where a policy names nothing, as far as it can help at all.
 BY_DEFAULT = (httpx.TransportError, httpx.HTTPStatusError, TimeoutError)
-"""What is retried where a policy names nothing, as far as it can help at all."""
 
 _NO_CONNECTION = (
     httpx.ConnectError,

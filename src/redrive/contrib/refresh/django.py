@@ -39,7 +39,8 @@ from redrive.schedule import RefreshPolicy, RefreshState
 __all__ = ["RefreshFields", "due", "overdue", "refresh_indexes", "refreshes"]
 
 _FIELDS = RefreshState.__struct_fields__
-_UID = 32  # hexadecimal digits
+# Hexadecimal digits.
+_UID = 32
 _WAITS = models.Q(attempt_uid__isnull=True, disabled_until_update=False, paused=False)
 
 

@@ -18,9 +18,9 @@ __all__ = ["Refreshes"]
 R = TypeVar("R")
 How: TypeAlias = Callable[[RefreshPolicy, RefreshState, datetime], RefreshTransition]
 
+# Each lost race is somebody else's progress. So many in a row mean that this transaction does not see what others have
+# written, and never will.
 _TRIES = 20
-"""Each lost race is somebody else's progress. So many in a row mean that this transaction does not see what others have
-written, and never will."""
 
 
 class Refreshes(Generic[R]):
@@ -167,7 +167,8 @@ class Refreshes(Generic[R]):
         return [each for each in tried if each is not None and each.outcome is not RefreshOutcome.NOTHING]
 
     def _answered(self, key: Any, uid: str | None, how: How) -> MovedRow[R] | None:  # noqa: ANN401 - as above
-        if uid is None:  # None is the token of an idle row
+        # None is the token of an idle row.
+        if uid is None:
             return None
         return self._again(key, lambda row, now: self._forgiving(row, now, how), lambda state: state.attempt_uid == uid)
 

@@ -56,7 +56,8 @@ __all__ = ["Instant", "RefreshColumns", "due", "overdue", "refresh_indexes", "re
 M = TypeVar("M", bound="RefreshColumns")
 
 _FIELDS = RefreshState.__struct_fields__
-_UID = 32  # hexadecimal digits
+# Hexadecimal digits.
+_UID = 32
 
 
 class Instant(TypeDecorator[datetime]):

@@ -17,8 +17,8 @@ __all__ = ["LEVELS", "TransactionBlock"]
 
 C = TypeVar("C")
 
+# The isolation levels that ``isolation=`` accepts.
 LEVELS = ("read committed", "repeatable read", "serializable")
-"""The isolation levels that ``isolation=`` accepts."""
 
 # Sets statement_timeout in milliseconds; 0 means no limit, and a lower limit is kept.
 _LIMIT = (

@@ -13,8 +13,8 @@ from redrive.contrib.transactions.deadline import current_clock, seconds_left
 __all__ = ["ABORTED", "COMMITTED", "PATIENCE", "QUESTION", "Receipt", "transaction_status"]
 
 # A server that was restarted is usually back by then; if it is not, the caller waits that long without an answer.
+# How long the outcome of a COMMIT is looked up, unless a deadline ends it sooner.
 PATIENCE = timedelta(seconds=10)
-"""How long the outcome of a COMMIT is looked up, unless a deadline ends it sooner."""
 
 # The results of pg_xact_status.
 COMMITTED, ABORTED, _RUNNING = "committed", "aborted", "in progress"
@@ -27,8 +27,8 @@ _TIMELINE = (
     " WHERE NOT pg_is_in_recovery())"
 )
 
+# The query for the receipt of the present transaction.
 QUESTION = f"SELECT CAST(pg_current_xact_id_if_assigned() AS text), {_TIMELINE}"
-"""The query for the receipt of the present transaction."""
 
 _STATUS = f"SELECT CASE WHEN {_TIMELINE} = '{{timeline}}' THEN pg_xact_status('{{number}}') END"
 
@@ -57,7 +57,8 @@ def transaction_status(adapter: Adapter, receipt: Receipt, *, is_async: bool) ->
         `COMMITTED` or `ABORTED`, which are final; any other value means that the outcome is unknown.
     """
     if receipt.number is None:
-        return ABORTED  # it has written nothing, so it can be repeated
+        # It has written nothing, so it can be repeated.
+        return ABORTED
     if receipt.timeline is None:
         return None
     question = _STATUS.format(timeline=receipt.timeline, number=int(receipt.number))

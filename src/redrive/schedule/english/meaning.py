@@ -12,11 +12,11 @@ from redrive.schedule.rule import Freq, RecurrenceRule, WeekDay
 from redrive.schedule.schedule import ANCHOR
 from redrive.schedule.timezone import Gap
 
+# Units that have a frequency.
 FREQS = {
     "second": Freq.SECONDLY, "minute": Freq.MINUTELY, "hour": Freq.HOURLY, "day": Freq.DAILY, "week": Freq.WEEKLY,
     "month": Freq.MONTHLY,
 }  # fmt: skip
-"""Units that have a frequency."""
 
 
 @dataclass

@@ -52,7 +52,8 @@ def _together(notes: Notes, line: TextLine, make: Callable[..., P]) -> P:
     if notes.attempts not in {None, count + 1}:
         _wrong(f"give up after {notes.attempts} attempts, but {count} retries are described", line)
     exhausted = notes.exhausted
-    if exhausted is None and notes.last_failure is not None:  # a last failure that does not wait for anything
+    # A last failure that does not wait for anything.
+    if exhausted is None and notes.last_failure is not None:
         exhausted = Exhausted.GIVE_UP
     if exhausted is Exhausted.GIVE_UP and notes.further is not None:
         _wrong("two endings: any further failure is retried, but the last retry ends the refresh", line)

@@ -9,8 +9,8 @@ from redrive.schedule.english.spans import number, ordinal, some, span
 from redrive.schedule.english.tokens import Reader
 from redrive.schedule.options import LONGEST
 
+# Retries that can be counted. Each has its delay in the policy; who wants more wants them for ever.
 MOST = 10_000
-"""Retries that can be counted. Each has its delay in the policy; who wants more wants them for ever."""
 
 _NOW = ("immediately", "right away", "at once")
 

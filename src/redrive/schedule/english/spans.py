@@ -63,6 +63,7 @@ _LONG = {
     "minute": timedelta(minutes=1),
     "second": timedelta(seconds=1),
 }
+# The spellings of units of time.
 UNITS = {
     spelling: unit
     for unit, spellings in {
@@ -76,7 +77,6 @@ UNITS = {
     }.items()
     for spelling in spellings.split()
 }
-"""The spellings of units of time."""
 
 _ISO = re.compile(r"p(?:(\d+)w)?(?:(\d+)d)?(?:t(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?)?", re.IGNORECASE)
 

@@ -16,7 +16,8 @@ __all__ = ["DEADLINE", "ISOLATION"]
 _WHOLE = 5.0
 _SLOWEST = 2.0
 _HORIZON = 60.0
-_LONGEST = 10  # attempts of a call that are compared
+# Attempts of a call that are compared.
+_LONGEST = 10
 
 
 @dataclass(frozen=True, slots=True)

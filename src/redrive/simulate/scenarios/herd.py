@@ -90,7 +90,8 @@ HERD = Scenario(
 
 _HINT = 5.0
 _ANSWERS_IN = 0.01
-_TICK = timedelta(microseconds=1)  # a hint is rounded up, to the next whole second by HTTP
+# A hint is rounded up, to the next whole second by HTTP.
+_TICK = timedelta(microseconds=1)
 
 
 class _Throttled:

@@ -25,7 +25,8 @@ _TRIGGER, _TRIGGER_ENDS, _UNTIL = 10.0, 20.0, 200.0
 _PATIENCE = 1.0
 _UTILISATION = 0.95
 _SLOWED = 2.0
-_HOPELESS = 60.0  # seconds of work in the queue at which nobody waits for an end any more
+# Seconds of work in the queue at which nobody waits for an end any more.
+_HOPELESS = 60.0
 
 
 class _Server:
@@ -33,7 +34,8 @@ class _Server:
 
     def __init__(self, loop: Loop, work: float) -> None:
         self.load = Load()
-        self.late_at = 0.0  # when an attempt was sent for the last time whose answer came too late
+        # When an attempt was sent for the last time whose answer came too late.
+        self.late_at = 0.0
         self.hopeless = False
         self._loop = loop
         self._work = work

@@ -17,10 +17,13 @@ from redrive.simulate.scenarios.scenario import Quantity, Scenario
 
 __all__ = ["FLAKY", "OUTAGE", "STACK"]
 
-_EVERY = 0.1  # seconds between two calls of a client
-_CALLS = 100  # of each client
+# Seconds between two calls of a client.
+_EVERY = 0.1
+# Of each client.
+_CALLS = 100
 _DOWN_FOR = _CALLS * _EVERY
-_AFTER = 30  # calls of each client when the target is well again
+# Calls of each client when the target is well again.
+_AFTER = 30
 _REFUSES_IN, _ANSWERS_IN = 1.0, 0.01
 _SLICE = 0.5
 
@@ -141,7 +144,8 @@ FLAKY = Scenario(
 # ------------------------------------------------------------------------------------------------------------ layers
 
 _TOP_CALLS, _TOP_FOR = 10, 3.0
-_MOST = 250  # calls of the innermost function for each one from outside; who makes more makes them without end
+# Calls of the innermost function for each one from outside; who makes more makes them without end.
+_MOST = 250
 _DEPTHS = (3, 5)
 _LEAF_IN = 0.05
 

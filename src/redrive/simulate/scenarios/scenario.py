@@ -10,8 +10,8 @@ from redrive.simulate.rng import SeededRandom
 
 __all__ = ["Quantity", "Scenario", "Trial"]
 
+# One run: who takes part, the dice, how many clients; one figure for each measure (``inf``: never).
 Trial = Callable[[Contender, SeededRandom, int], tuple[float, ...]]
-"""One run: who takes part, the dice, how many clients; one figure for each measure (``inf``: never)."""
 
 
 @dataclass(frozen=True, slots=True)

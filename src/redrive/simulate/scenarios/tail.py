@@ -21,7 +21,8 @@ from redrive.simulate.scenarios.scenario import Quantity, Scenario
 __all__ = ["TAIL"]
 
 _EVERY = 0.01
-_CALLS = 20  # for each of the thousand clients: what p99.9 needs
+# For each of the thousand clients: what p99.9 needs.
+_CALLS = 20
 _LEAST, _SPREAD = 0.005, 0.002
 _SLOW, _SLOWEST = 0.01, 2.0
 

@@ -57,7 +57,8 @@ def create(path: Path, like: Path | None = None) -> None:
     """Create an empty file if it does not exist, with the permissions of the file ``like``, or for its owner only."""
     # Errors are ignored: the library that opens the file reports the reason.
     with contextlib.suppress(OSError):
-        path = path.resolve()  # a link to a file that does not exist yet
+        # A link to a file that does not exist yet.
+        path = path.resolve()
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, PRIVATE))
         if like is not None:
             path.chmod(stat.S_IMODE(like.stat().st_mode))

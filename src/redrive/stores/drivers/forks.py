@@ -105,5 +105,6 @@ def _after_in_child() -> None:
 
 # `os.fork` and its users, such as `multiprocessing` and gunicorn, call the handlers. `subprocess` does not need them:
 # its child runs another program.
-if hasattr(os, "register_at_fork"):  # Windows has no fork
+# Windows has no fork.
+if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)

@@ -24,8 +24,8 @@ from redrive.stores.operations.clock import instant
 from redrive.stores.operations.ending import end
 from redrive.stores.query import Query, Steps, reads, wakes
 
+# The number of jobs up to which ids are read from a partial index first. If there are more, the table is scanned.
 FEW = 5_000
-"""The number of jobs up to which ids are read from a partial index first. If there are more, the table is scanned."""
 
 _INDEXED = frozenset({State.READY, State.RUNNING, State.WAITING, State.DEAD})
 

@@ -32,6 +32,7 @@ from redrive.stores.operations.clock import instant
 from redrive.stores.operations.origins import write_all
 from redrive.stores.query import Query, Steps, reads, wakes, writes
 
+# The outcome of an attempt after the end of its wait; the external work may have happened or not.
 NOT_COMPLETED = Failed(
     Failure(
         ("builtins.TimeoutError", "builtins.OSError", "builtins.Exception"),
@@ -40,7 +41,6 @@ NOT_COMPLETED = Failed(
         Stage.IN_FLIGHT,
     )
 )
-"""The outcome of an attempt after the end of its wait; the external work may have happened or not."""
 
 
 @dataclass(frozen=True, slots=True)

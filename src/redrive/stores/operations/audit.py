@@ -14,14 +14,14 @@ from redrive.engine.records import AuditEntry
 from redrive.engine.select import Filter
 from redrive.stores.query import Query, Steps, reads
 
+# The default actor.
 UNKNOWN = "unknown"
-"""The default actor."""
 
+# The actor of changes that redrive makes by itself.
 SYSTEM = "redrive"
-"""The actor of changes that redrive makes by itself."""
 
+# The action that computes times again after the clock was set back.
 CLOCK_SET_BACK = "clock_set_back"
-"""The action that computes times again after the clock was set back."""
 
 
 def record(at: datetime, actor: str, action: str, **details: object) -> Steps[None]:

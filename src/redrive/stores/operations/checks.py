@@ -41,11 +41,11 @@ from dataclasses import dataclass
 from redrive.engine.records import Finding
 from redrive.stores.query import Query, Rows, Steps, reads
 
+#: The number of ids that one transaction checks.
 STRIDE = 10_000
-"""The number of ids that one transaction checks."""
 
+#: The largest number of findings of one rule in one stride.
 MOST = 100
-"""The largest number of findings of one rule in one stride."""
 
 
 @dataclass(frozen=True, slots=True)

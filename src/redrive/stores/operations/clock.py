@@ -11,8 +11,8 @@ from redrive.engine import anchor as anchors
 from redrive.stores.operations.audit import SYSTEM, record
 from redrive.stores.query import Query, Steps, reads, wakes
 
+# The key of the stored anchor; see `redrive.engine.anchor`.
 KEY = "clock"
-"""The key of the stored anchor; see `redrive.engine.anchor`."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NONE = timedelta(0)

@@ -32,8 +32,8 @@ from redrive.stores.operations.ending import end
 from redrive.stores.operations.schedules import lock, move, readable
 from redrive.stores.query import Query, Steps, wakes
 
+# The largest number of occurrences in one backfill.
 MOST = 10_000
-"""The largest number of occurrences in one backfill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,8 @@ def fire(name: str, *, now: datetime | None = None) -> Steps[tuple[Occurrence, .
         return ()
     before = yield from _running(row)
     done: tuple[Occurrence, ...] = ()
-    if before is None and row.queued_at is not None:  # its predecessor was ended without a notification
+    # Its predecessor was ended without a notification.
+    if before is None and row.queued_at is not None:
         row, done = yield from _apply(replace(row, queued_at=None), cron, [released(row.queued_at, at)], at)
         before = yield from _running(row)
     running = None if before is None else before.id
@@ -132,10 +133,12 @@ def trigger(name: str, *, actor: str = UNKNOWN, now: datetime | None = None) -> 
     at = yield from instant(now)
     row = yield from lock(name)
     cron = _cron(row, "say of which key")
-    for step in itertools.count(row.next_at == at):  # a planned occurrence at this instant stays planned
+    # A planned occurrence at this instant stays planned.
+    for step in itertools.count(row.next_at == at):
         due = DueOccurrence(at + step * timedelta.resolution, OccurrenceDecision.STARTED, f"triggered by {actor}")
         _, done = yield from _apply(row, cron, [due], at)
-        if done:  # none if an occurrence at this instant exists
+        # None if an occurrence at this instant exists.
+        if done:
             yield from record(at, actor, "trigger", schedule=name, ids=[done[0].job_id])
             return done[0]
     raise AssertionError  # pragma: no cover - the loop does not end

@@ -25,8 +25,8 @@ from redrive.engine.transition import Transition
 from redrive.errors import DuplicateJob, StoreBusy
 from redrive.stores.query import Query, Steps
 
+# The number of tries for a key that is taken and then has no holder.
 TRIES = 5
-"""The number of tries for a key that is taken and then has no holder."""
 
 UNIQUE = "unique"
 IDEMPOTENCY = "idempotency"
@@ -217,7 +217,8 @@ def _conflict(new: dict[int, NewJob], number: int, holder: Holder, at: datetime)
             lost = yield from take(UNIQUE, [KeyRequest(job.task, job.key or "", number)])
             if not lost:
                 return None
-            holder = lost[number]  # a concurrent call took the key first: postpone its job
+            # A concurrent call took the key first: postpone its job.
+            holder = lost[number]
         else:
             raise _contended(job.key)
     by = "another call of the same batch" if _known(new, holder) is None else f"job {holder.job_id}"

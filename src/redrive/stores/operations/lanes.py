@@ -34,14 +34,14 @@ from datetime import datetime, timedelta
 from redrive.engine.records import Claim
 from redrive.stores.query import Query, Steps
 
+# The longest time between two scans without cursors.
 FULL_SCAN_AFTER = timedelta(seconds=1)
-"""The longest time between two scans without cursors."""
 
+# The time between two scans without cursors, in multiples of the duration of such a scan.
 PATIENCE = 20
-"""The time between two scans without cursors, in multiples of the duration of such a scan."""
 
+# The number of cursors that are kept: those of the lanes with the latest claims.
 LANES = 64
-"""The number of cursors that are kept: those of the lanes with the latest claims."""
 
 
 @dataclass(frozen=True, slots=True)

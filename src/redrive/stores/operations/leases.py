@@ -33,8 +33,8 @@ from redrive.stores.operations.lanes import ClaimFilter, LaneCursor, NextDue, ne
 from redrive.stores.operations.limited_queues import Offer, QueueScan
 from redrive.stores.query import DRAWN, Batch, Query, Steps, wakes, writes
 
+# The time that a claimer waits while other claims take all due jobs.
 CONTENDED = timedelta(milliseconds=10)
-"""The time that a claimer waits while other claims take all due jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,8 @@ def claim(  # noqa: PLR0913 - options of one operation, by keyword
     if rows:
         # The next claim reads what is due next, while these jobs run.
         return Claimed(claims, timedelta(0), scans=open_scans, held=held)
-    if not (yield beat):  # the claim takes nothing for a worker that is not registered
+    # The claim takes nothing for a worker that is not registered.
+    if not (yield beat):
         return Claimed((), None, known=False)
     rest = yield from _rest(served, (yield from next_due(where, at)), offers)
     # Jobs that are due and were not taken are being taken or released by other claims: do not poll for them at once.

@@ -32,14 +32,14 @@ from redrive.engine.records import Claim
 from redrive.stores.operations.lanes import ClaimFilter
 from redrive.stores.query import Query, Steps
 
+# The number of due jobs of each priority that a claim reads before it scans partitions.
 WINDOW = 100
-"""The number of due jobs of each priority that a claim reads before it scans partitions."""
 
+# The largest number of partitions that one claim visits.
 VISITS = 200
-"""The largest number of partitions that one claim visits."""
 
+# The time after which a worker continues a scan that has found nothing yet.
 RESUME_AFTER = timedelta(milliseconds=20)
-"""The time after which a worker continues a scan that has found nothing yet."""
 
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -18,8 +18,8 @@ from redrive.stores.operations.clock import instant
 from redrive.stores.operations.limited_queues import lock, starts
 from redrive.stores.query import Query, Steps, reads, wakes
 
+# The largest number of jobs that are named as holders of slots.
 HOLDERS = 1000
-"""The largest number of jobs that are named as holders of slots."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,8 @@ from redrive.stores.operations.clock import instant
 from redrive.stores.operations.keys import UNIQUE, Holder, KeyRequest, find, take
 from redrive.stores.query import Query, Steps, reads, wakes
 
+# The smallest number of jobs that is read at once.
 PAGE = 100
-"""The smallest number of jobs that is read at once."""
 
 
 @dataclass(frozen=True, slots=True)

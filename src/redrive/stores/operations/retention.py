@@ -20,14 +20,14 @@ from datetime import datetime, timedelta
 from redrive.stores.operations.clock import instant
 from redrive.stores.query import Query, Steps, reads, writes
 
+#: The number of ids that one survey reads.
 STRIDE = 10_000
-"""The number of ids that one survey reads."""
 
+#: The largest number of jobs that one transaction deletes.
 BATCH = 500
-"""The largest number of jobs that one transaction deletes."""
 
+#: The time between retiring and deleting a policy: longer than any transaction that enqueues a job is open.
 RETIRED_FOR = timedelta(days=1)
-"""The time between retiring and deleting a policy: longer than any transaction that enqueues a job is open."""
 
 
 @dataclass(frozen=True, slots=True)

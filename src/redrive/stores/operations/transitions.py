@@ -13,8 +13,8 @@ from redrive.stores.operations import keys
 from redrive.stores.operations.jobs import insert
 from redrive.stores.query import Query, Steps
 
+# The events after which the attempt is still open.
 _OPEN = frozenset({LifecycleEvent.WAIT, LifecycleEvent.SET_ASIDE})
-"""The events after which the attempt is still open."""
 
 _ANSWERS = frozenset({AttemptOutcome.SUCCEEDED, AttemptOutcome.FAILED})
 

@@ -13,11 +13,10 @@ from redrive.stores.operations.keys import KeyRequest, retake
 from redrive.stores.operations.lanes import ClaimFilter
 from redrive.stores.query import Query, Steps, reads, wakes, writes
 
+# The time after which a process that has sent half of a statement counts as stopped.
+#
+# It equals the timeout for a transaction that is idle between two statements.
 STUCK = timedelta(seconds=5)
-"""The time after which a process that has sent half of a statement counts as stopped.
-
-It equals the timeout for a transaction that is idle between two statements.
-"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from redrive.stores.dialects import rng, rows
 from redrive.stores.dialects.rows import Decoder
 from redrive.stores.query import DRAWN, Query
 
+# Types with values that are passed as they are.
 _PLAIN = frozenset({bool, bytes, datetime, int, timedelta, type(None)})
-"""Types with values that are passed as they are."""
 
 
 def arguments(query: Query, names: Sequence[str]) -> list[Any]:

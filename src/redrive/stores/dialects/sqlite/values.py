@@ -19,8 +19,8 @@ from redrive.stores.query import Drawn
 
 Value: TypeAlias = str | int | float | bytes | None
 
+# The approximate largest size of one JSON object, in bytes. SQLite allows a billion; this limits memory.
 MOST = 16_000_000
-"""The approximate largest size of one JSON object, in bytes. SQLite allows a billion; this limits memory."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

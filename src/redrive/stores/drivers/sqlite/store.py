@@ -94,7 +94,8 @@ class SQLiteStore(Store):
         timeout: float = math.inf,
     ) -> R:
         """Run an operation in one transaction and return its result; see `Store.run`."""
-        del timeout  # a file has no server that could fail to answer; busy_timeout limits the wait for its lock
+        # A file has no server that could fail to answer; busy_timeout limits the wait for its lock.
+        del timeout
         if using is not None:
             return self.run_on(using, operation)
         self._refuse_self_wait(operation)

@@ -82,7 +82,8 @@ class SQLiteTransaction:
         try:
             with translated(self.settings, commits=statement == "COMMIT"):
                 self.connection.set_authorizer(None)
-                if self.connection.in_transaction:  # some errors, such as a full disk, have ended it already
+                # Some errors, such as a full disk, have ended it already.
+                if self.connection.in_transaction:
                     self.connection.execute(statement)
                 elif statement == "COMMIT":
                     message = "cannot commit: the transaction was rolled back by SQLite"

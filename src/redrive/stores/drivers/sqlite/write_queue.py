@@ -30,8 +30,10 @@ class WriteQueue:
         self._clock = SystemClock()
         self._lock = threading.Lock()
         self._held = False
-        self._since = 0.0  # when the present holder got the lock
-        self._held_by_writer = False  # redrive's own writer
+        # When the present holder got the lock.
+        self._since = 0.0
+        # Redrive's own writer.
+        self._held_by_writer = False
         self._writer: deque[Future[None]] = deque()
         self._handlers: deque[Future[None]] = deque()
 

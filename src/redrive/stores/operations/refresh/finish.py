@@ -25,6 +25,7 @@ from redrive.stores.operations.refresh.declare import declared
 from redrive.stores.operations.refresh.write import ItemMove, lock, with_deadline, write
 from redrive.stores.query import Query, Steps, wakes
 
+# The outcome of an attempt after its deadline.
 OVERDUE = Failed(
     Failure(
         ("builtins.TimeoutError", "builtins.OSError", "builtins.Exception"),
@@ -33,7 +34,6 @@ OVERDUE = Failed(
         Stage.IN_FLIGHT,
     )
 )
-"""The outcome of an attempt after its deadline."""
 
 
 def finish_all(reports: Iterable[OriginResult], at: datetime) -> Steps[int]:
@@ -151,7 +151,8 @@ def _end_running(found: Sequence[TrackedItem], at: datetime, rolls: Iterator[flo
     for number in sorted(items.keys() - {job.id for job in running} - spared):
         job = known.get(number)
         if job is None and (yield Query("job_get", {"id": number}, into=JobRecord)):
-            continue  # another transaction has locked it, and may be about to settle it
+            # Another transaction has locked it, and may be about to settle it.
+            continue
         if job is not None and job.state not in FINAL:
             yield from end(job, at, OVERDUE.failure.message)
         reports.append(_overdue(items[number], number, next(rolls), job))

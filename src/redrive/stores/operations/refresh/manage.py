@@ -36,8 +36,8 @@ from redrive.stores.operations.refresh.write import (
 from redrive.stores.operations.schedules import ensure, readable
 from redrive.stores.query import Query, Steps, wakes, writes
 
+# The number of attempts to lock a job that another transaction has locked.
 TRIES = 20
-"""The number of attempts to lock a job that another transaction has locked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,8 @@ def track(  # noqa: PLR0913 - options of one operation, by keyword
         return frozenset()
     moves: list[ItemMove] = []
     for each, sample in zip(new, samples, strict=False):
-        if not moves or policy.jitter:  # without jitter, all items share one move
+        # Without jitter, all items share one move.
+        if not moves or policy.jitter:
             move = refresh.update(policy, RefreshState(), now=at, at_once=at_once, sample=sample)
             if at_once and not paused:
                 move = refresh.start(policy, move.state, now=at, uid=NEW, sample=sample)
