@@ -77,7 +77,7 @@ class Refreshes(Generic[R]):
             uid: the token of the attempt, as it was sent.
 
         Returns:
-            The row after the move. None if nothing was written: another attempt runs, none runs, or the row is gone.
+            The row after the move; None if not written, because another attempt runs, none runs, or the row is gone.
         """
         return self._answered(key, uid, _with(refresh.success, uid=uid))
 
