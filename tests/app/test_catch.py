@@ -1,4 +1,4 @@
-"""A catch task takes the request that failed and returns nothing; this is checked as early as it can be (seed 001)."""
+"""Catch tasks: their signatures, which are checked as early as possible, and their requests."""
 
 from __future__ import annotations
 
