@@ -14,7 +14,7 @@ from tests.runtime.helpers import app_on
 
 @pytest.fixture
 def app() -> Iterator[App]:
-    """An app in memory, whose time stands still until told otherwise."""
+    """Return an app in memory with a clock that stands still until a test moves it."""
     app = App("memory://", clock=VirtualClock())
     yield app
     app.close()
@@ -22,7 +22,7 @@ def app() -> Iterator[App]:
 
 @pytest.fixture
 def filed(tmp_path: Path) -> Iterator[App]:
-    """An app on a file, with very short leases."""
+    """Return an app on a file, with very short leases."""
     app = app_on(tmp_path)
     yield app
     app.close()

@@ -1,8 +1,6 @@
-"""What the tests of the runtime share: claims without a worker, and a worker that runs beside the test.
+"""Helpers of the runtime tests: claims without a worker, and a worker that runs beside the test.
 
-Nothing here sleeps for a time that was chosen: handlers tell by events that they are there, and where nobody tells,
-`until` looks again and again.
-"""
+No test sleeps for a fixed time: handlers set events when they start, and `until` polls conditions without an event."""
 
 from __future__ import annotations
 
@@ -39,7 +37,7 @@ PATIENCE = 30
 
 
 def app_on(folder: Path, **options: Any) -> App:
-    """An app on a file, with leases so short that a test can see them end."""
+    """Return an app on a file, with leases so short that a test can see them expire."""
     terms = {"heartbeat_every": "50ms", "lease_for": "200ms"} | options
     return App(f"sqlite:///{folder}/jobs.db?synchronous=normal", **terms)
 
@@ -110,8 +108,8 @@ def register(app: App, *, lease_for: timedelta = LONG) -> int:
 
 def take(app: App, count: int = 1, *, worker: int | None = None, lease_for: timedelta = LONG) -> tuple[Claim, ...]:
     """Claim jobs for a worker that does nothing."""
-    who = register(app, lease_for=lease_for) if worker is None else worker
-    return app.store.run(leases.claim(who, count, lease_for=lease_for, now=app.now())).claims
+    holder = register(app, lease_for=lease_for) if worker is None else worker
+    return app.store.run(leases.claim(holder, count, lease_for=lease_for, now=app.now())).claims
 
 
 def run_due(app: App, pool: ThreadPoolExecutor | None = None) -> Outcome:
@@ -121,13 +119,13 @@ def run_due(app: App, pool: ThreadPoolExecutor | None = None) -> Outcome:
 
 
 def failure(outcome: Outcome) -> Failure:
-    """The failure of an attempt that failed."""
+    """Return the failure of a failed attempt."""
     assert isinstance(outcome, Failed)
     return outcome.failure
 
 
 def raising(error: BaseException) -> Callable[[], Any]:
-    """A handler that raises this."""
+    """Return a handler that raises this exception."""
 
     async def handler() -> None:
         """Raise it."""
@@ -142,7 +140,7 @@ async def repeat(duty: Duty, clock: Clock) -> None:
 
 
 async def until(holds: Callable[[], bool]) -> None:
-    """Wait until something holds that nobody tells of."""
+    """Poll until a condition holds that no event announces."""
     async with asyncio.timeout(PATIENCE):
         while not holds():
             await SystemClock().asleep(LOOK)
@@ -163,7 +161,7 @@ async def came(event: threading.Event) -> None:
 
 @contextlib.asynccontextmanager
 async def working(app: App, **options: Any) -> AsyncIterator[Worker]:
-    """A worker that runs beside the test and is stopped at once in the end."""
+    """Run a worker beside the test, and stop it at once at the end."""
     worker = Worker(app, **options)
     running = asyncio.create_task(worker.run())
     try:

@@ -34,13 +34,13 @@ def alone() -> Iterator[None]:
 
 @pytest.fixture
 def stripe() -> SharedBreaker:
-    """A breaker that opens after 5 failures in 10 s and cools down for 60 s."""
+    """Return a breaker that opens after 5 failures in 10 s and cools down for 60 s."""
     return breaker("stripe", SETTINGS)
 
 
 @pytest.fixture
 def calls(app: App) -> list[float]:
-    """When the handler was called, as seconds of the clock; it fails while the service is down."""
+    """Return the times of the calls, in seconds of the clock; the handler fails while the service is down."""
     begun: list[float] = []
 
     @app.task(retry=Policy.parse("2 1s").with_(breaker="stripe"))
@@ -79,8 +79,8 @@ def test_an_outage_burns_no_attempts(app: App, calls: list[float]):
 
 
 @pytest.mark.usefixtures("stripe", "calls")
-def test_a_parked_job_says_why(app: App):
-    """A job that is held back by its breaker says so, with how long at least."""
+def test_a_parked_job_shows_the_reason(app: App):
+    """Jobs that their breaker holds back show this as their reason, with the minimum delay."""
     charge = app.tasks["charge"]
     jobs = charge.enqueue_many([999] * 6)
     drain(app, within="0s")
@@ -88,8 +88,8 @@ def test_a_parked_job_says_why(app: App):
     assert "circuit open: due in 1m (the circuit breaker 'stripe' is open, for" in jobs[5].refresh().why
 
 
-def test_who_is_refused_is_given_back(app: App, stripe: SharedBreaker, calls: list[float]):
-    """While the breaker is open the handler is not called, and the job comes back when somebody may try."""
+def test_a_refused_attempt_is_given_back(app: App, stripe: SharedBreaker, calls: list[float]):
+    """While the breaker is open the handler is not called, and the job becomes due when a call is allowed again."""
     with using(clock=app.clock):
         for _ in range(5):
             stripe.circuit.admit().failed()
@@ -103,8 +103,8 @@ def test_who_is_refused_is_given_back(app: App, stripe: SharedBreaker, calls: li
 
 
 @pytest.mark.usefixtures("calls")
-def test_a_breaker_that_nobody_registered_parks_the_job(app: App):
-    """Where this process has no breaker of that name, the job waits for a worker that has it, like for its task."""
+def test_an_unregistered_breaker_parks_the_job(app: App):
+    """Without a breaker of that name in this process, the job waits for a worker that has it, as for its task."""
     app.tasks["charge"].enqueue(0)
     outcome = run_due(app)
 
@@ -132,7 +132,7 @@ def outcomes(app: App, *errors: BaseException | None, retry: Policy) -> list[obj
 
 
 def test_an_answer_is_no_failure_of_the_target(app: App, stripe: SharedBreaker):
-    """What the policy would not retry, because the target has answered, does not open the breaker."""
+    """Failures that the policy would not retry, because the target has answered, do not open the breaker."""
     retry = Policy(attempts=3, on=(ConnectionError,), breaker="stripe")
     ended = outcomes(app, *[ValueError("no")] * 9, *[GiveUp("no")] * 9, retry=retry)
 
@@ -141,22 +141,22 @@ def test_an_answer_is_no_failure_of_the_target(app: App, stripe: SharedBreaker):
 
 
 def test_the_last_attempt_counts_as_well(app: App, stripe: SharedBreaker):
-    """A failure counts whether or not the policy grants another attempt."""
+    """Count a failure whether or not the policy grants another attempt."""
     outcomes(app, *[ConnectionError("no")] * 5, retry=Policy(attempts=1, breaker="stripe"))
 
     assert BreakerStatus.OPEN is stripe.circuit.status
 
 
-def test_a_breaker_may_say_itself_what_counts(app: App):
-    """Where the breaker says which errors are failures of the target, that rules."""
+def test_a_breaker_may_define_what_counts(app: App):
+    """If the breaker defines which errors are failures of the target, its definition decides."""
     own = breaker("own", SETTINGS, counts=lambda error: isinstance(error, KeyError))
     outcomes(app, *[ConnectionError("no")] * 9, retry=Policy(attempts=3, breaker="own"))
 
     assert BreakerStatus.CLOSED is own.circuit.status
 
 
-def test_who_asks_for_something_else_tells_nothing(app: App, stripe: SharedBreaker):
-    """A snooze is neither a success nor a failure: a canary that snoozes leaves the question to the next one."""
+def test_a_snooze_does_not_count(app: App, stripe: SharedBreaker):
+    """Snoozes are neither successes nor failures: after a canary that snoozes, the next attempt is the canary."""
     assert isinstance(app.clock, VirtualClock)
     ended = outcomes(app, *[ConnectionError("no")] * 5, retry=Policy(attempts=1, breaker="stripe"))
     app.clock.advance("61s")
@@ -176,7 +176,7 @@ def test_who_asks_for_something_else_tells_nothing(app: App, stripe: SharedBreak
 
 
 def test_a_success_of_the_canary_closes_the_breaker(app: App, stripe: SharedBreaker, calls: list[float]):
-    """After the cool-down one attempt is let through; when it succeeds everybody is."""
+    """After the cool-down one attempt is let through; when it succeeds, the breaker closes for all."""
     assert isinstance(app.clock, VirtualClock)
     outcomes(app, *[ConnectionError("no")] * 5, retry=Policy(attempts=1, breaker="stripe"))
     app.clock.advance("61s")
@@ -188,7 +188,7 @@ def test_a_success_of_the_canary_closes_the_breaker(app: App, stripe: SharedBrea
 
 
 def test_an_attempt_that_is_taken_away_gives_its_permit_back(app: App, stripe: SharedBreaker):
-    """Where the worker takes the slot from a canary, nobody waits for it: the next one is the canary."""
+    """After the worker takes the slot from a canary, no attempt waits for it: the next one is the canary."""
     assert isinstance(app.clock, VirtualClock)
     outcomes(app, *[ConnectionError("no")] * 5, retry=Policy(attempts=1, breaker="stripe"))
     app.clock.advance("61s")
@@ -197,7 +197,7 @@ def test_an_attempt_that_is_taken_away_gives_its_permit_back(app: App, stripe: S
 
     @app.task(retry=Policy(attempts=1, breaker="stripe"))
     async def hangs() -> None:
-        """Say that it is there, and hang."""
+        """Set the event, then hang."""
         started.set()
         await asyncio.Event().wait()
 
@@ -219,7 +219,7 @@ def test_an_attempt_that_is_taken_away_gives_its_permit_back(app: App, stripe: S
 
 
 def test_a_catch_does_not_wait_for_the_breaker_of_its_parent(app: App, stripe: SharedBreaker):
-    """A catch job carries the policy of the job that died, but it does not call what that job called."""
+    """Catch jobs carry the policy of the dead job, but do not call the target of that job."""
     caught = []
 
     @app.task

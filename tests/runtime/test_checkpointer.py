@@ -16,7 +16,7 @@ from tests.runtime.helpers import PATIENCE, repeat, working
 
 @pytest.fixture
 def app() -> Iterator[App]:
-    """An app in memory."""
+    """Return an app in memory."""
     app = App("memory://")
     yield app
     app.close()
@@ -28,7 +28,7 @@ def looks(app: App, monkeypatch: pytest.MonkeyPatch, *answers: int | Exception) 
     ended = asyncio.Event()
 
     async def trim_log() -> int:
-        """Answer what the test says."""
+        """Return the sizes that the test prescribes."""
         answer = left.pop(0)
         if not left:
             ended.set()
@@ -50,7 +50,7 @@ def looks(app: App, monkeypatch: pytest.MonkeyPatch, *answers: int | Exception) 
 
 
 def test_a_log_that_cannot_be_emptied_is_reported_once_a_minute(app: App, monkeypatch: pytest.MonkeyPatch, caplog):
-    """The warning names the size and the cause, and is not repeated at each look."""
+    """Log the size and the cause as a warning, and do not repeat it at each pass."""
     looks(app, monkeypatch, *[139_000_000] * (round(WARNINGS / EVERY) + 2))
 
     assert 2 == len(caplog.messages)
@@ -66,7 +66,7 @@ def test_a_small_log_is_not_reported(app: App, monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_the_checkpointer_goes_on_after_an_error(app: App, monkeypatch: pytest.MonkeyPatch, caplog):
-    """A store that is busy is asked again at the next look."""
+    """After an error of a busy store, the next pass tries again."""
     looks(app, monkeypatch, StoreBusy("locked"), 139_000_000, 0)
 
     assert "emptying the log of the database waits: locked" == caplog.messages[0]
@@ -74,7 +74,7 @@ def test_the_checkpointer_goes_on_after_an_error(app: App, monkeypatch: pytest.M
 
 
 def test_a_worker_looks_after_the_log(filed: App, monkeypatch: pytest.MonkeyPatch):
-    """The checkpointer is one of the duties of a worker."""
+    """Workers run the checkpointer as one of their duties."""
     looked = asyncio.Event()
 
     async def trim_log() -> int:

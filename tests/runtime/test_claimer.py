@@ -22,7 +22,7 @@ from tests.runtime.helpers import LONG, PATIENCE, Registered, register, repeat, 
 
 
 class Bench:
-    """A claimer on a real store, whose neighbours are lists."""
+    """A claimer on a real store, with lists in place of the components that it calls."""
 
     def __init__(self, app: App, *, queues: Sequence[str] | None = None) -> None:
         self.app = app
@@ -38,7 +38,7 @@ class Bench:
 
     @property
     def free(self) -> int:
-        """The slots in which no attempt was started."""
+        """Return the slots in which no attempt was started."""
         return self.slots - len(self.started)
 
     async def until(self, count: int) -> None:
@@ -52,18 +52,18 @@ class Bench:
 
     @property
     def jobs(self) -> list[int]:
-        """The jobs that were started."""
+        """Return the jobs that were started."""
         return [claim.id for claim in self.started]
 
 
 def enqueue(app: App, count: int, **options: Any) -> None:
-    """Enqueue jobs that nobody runs."""
+    """Enqueue jobs that no worker runs."""
     name = "send" if "send" not in app.tasks else f"send{len(app.tasks)}"
     app.task(name=name, **options)(lambda number: None).enqueue_many(range(count))
 
 
 def test_it_takes_no_more_than_can_start(app: App):
-    """A crash costs the jobs that were running, and not their neighbours in a queue in memory."""
+    """Claim no more jobs than there are free slots, so that a crash does not cost jobs in a local queue."""
     bench = Bench(app)
     bench.slots = 2
     enqueue(app, 5)
@@ -74,7 +74,7 @@ def test_it_takes_no_more_than_can_start(app: App):
 
 
 def test_it_looks_again_when_it_is_woken(app: App):
-    """Free slots and new jobs are told to it; it does not turn around meanwhile."""
+    """Free slots and new jobs wake the claimer; without them it does not loop."""
     bench = Bench(app)
     bench.slots = 1
     enqueue(app, 2)
@@ -118,7 +118,7 @@ def note(app: App, version: str, compatible: str) -> None:
 
 
 def test_it_claims_nothing_under_a_schema_that_it_cannot_work_with(app: App, caplog: pytest.LogCaptureFixture):
-    """After a migration that older workers do not survive it says so and waits; when that is taken back it goes on."""
+    """Under an incompatible newer schema the claimer logs this and waits; it continues after a downgrade."""
     bench = Bench(app)
     enqueue(app, 1)
     note(app, "99", "99")
@@ -142,7 +142,7 @@ def test_it_claims_nothing_under_a_schema_that_it_cannot_work_with(app: App, cap
 
 
 def test_it_goes_on_under_a_newer_schema_that_is_compatible(app: App, caplog: pytest.LogCaptureFixture):
-    """During a rolling deploy the old workers run on, and say once that they are old."""
+    """During a rolling deployment old workers continue, and log once that they are old."""
     bench = Bench(app)
     enqueue(app, 2)
     note(app, "99", "1")
@@ -162,13 +162,13 @@ def test_it_serves_the_queues_that_it_was_given(app: App):
 
 
 def test_a_stop_during_a_claim_gives_back(app: App, monkeypatch: pytest.MonkeyPatch):
-    """What was claimed when the stop came never starts, and nothing stays claimed (conformance D28)."""
+    """Jobs that were claimed while the stop arrived never start, and none stays claimed (conformance D28)."""
     bench = Bench(app)
     enqueue(app, 5)
     claim = app.store.arun
 
     async def slow(operation: Any) -> Any:
-        """Be told to stop while the claim is under way."""
+        """Stop the worker while the claim is in progress."""
         result = await claim(operation)
         bench.claimer.stop()
         return result
@@ -219,7 +219,7 @@ def crash(app: App, times: int) -> None:
 
 
 def test_one_crash_makes_no_suspect(app: App):
-    """Most crashes are nobody's fault: everything starts again together."""
+    """After one crash, which seldom is the fault of a job, all jobs start again together."""
     bench = Bench(app)
     enqueue(app, 3)
     crash(app, 1)
@@ -229,7 +229,7 @@ def test_one_crash_makes_no_suspect(app: App):
 
 
 def test_suspects_run_one_at_a_time(app: App):
-    """One of them kills its worker; the others are given back before it starts, with nothing spent (D19)."""
+    """Run suspects one at a time; the others are given back first, with no attempt spent (D19)."""
     bench = Bench(app)
     enqueue(app, 3)
     crash(app, 2)
@@ -256,7 +256,7 @@ def test_while_a_suspect_runs_no_other_one_starts(app: App):
 
 
 def test_suspects_that_cannot_be_given_back_keep_everything_from_starting(app: App, monkeypatch: pytest.MonkeyPatch):
-    """Where the store does not take them back in time, the whole claim is given back later."""
+    """If the store does not take the other suspects back in time, the whole claim is given back later."""
     bench = Bench(app)
     enqueue(app, 2)
     crash(app, 2)
@@ -289,7 +289,7 @@ class Ticking(VirtualClock):
     """A clock by which everything takes ten milliseconds."""
 
     def monotonic(self) -> float:
-        """The next instant."""
+        """Return the next second."""
         self.advance(timedelta(milliseconds=10))
         return super().monotonic()
 
@@ -299,7 +299,7 @@ class OneByOne(Bench):
 
     @property
     def slots(self) -> int:
-        """One more than are taken."""
+        """Return one slot more than are in use."""
         return len(self.started) + 1
 
     @slots.setter

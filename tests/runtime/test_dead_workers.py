@@ -27,7 +27,7 @@ from tests.runtime.helpers import LONG, Registered, app_on, repeat, take
 
 @pytest.fixture
 def child():
-    """A process that waits."""
+    """Start a process that waits."""
     popen = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     yield popen
     popen.kill()
@@ -35,14 +35,14 @@ def child():
 
 
 def of(popen: subprocess.Popen[bytes]) -> Process:
-    """How that process would describe itself."""
+    """Return the identity with which that process would register."""
     place = (process.present().birth or "").rpartition(" ")[0]
     _, moment = process._begun(popen.pid)
     return Process("here", popen.pid, f"{place} {moment}")
 
 
 def test_a_process_knows_that_it_lives():
-    """What describes itself is not gone, and says the same each time."""
+    """Processes that describe themselves are alive, and their description is the same each time."""
     assert process.present() == process.present()
     assert not process.is_gone(process.present())
 
@@ -60,7 +60,7 @@ def test_a_process_that_was_killed_is_gone(child):
 
 
 def test_a_process_that_is_stopped_is_not_gone(child):
-    """A suspended process lives."""
+    """Suspended processes are alive."""
     described = of(child)
     child.send_signal(signal.SIGSTOP)
     os.waitpid(child.pid, os.WUNTRACED)
@@ -69,23 +69,23 @@ def test_a_process_that_is_stopped_is_not_gone(child):
 
 
 def test_a_later_process_of_the_same_number_is_another_one(child):
-    """The number is in use, but by a process that began at another moment."""
+    """If the process id is in use by a process with another start time, the earlier process is gone."""
     described = of(child)
 
     assert process.is_gone(replace(described, birth=(described.birth or "") + "0"))
 
 
 @pytest.mark.parametrize("birth", [None, "", "1", "another-boot pid:[1] 77"])
-def test_of_another_machine_nobody_can_tell(birth: str | None):
-    """Where the boot or the namespace of numbers is not ours, or is not said, nobody is gone."""
+def test_processes_of_another_machine_are_not_judged(birth: str | None):
+    """If the boot id or the process id namespace is foreign or missing, no process counts as gone."""
     assert not process.is_gone(Process("elsewhere", 2**22 + 1, birth))
 
 
-# ------------------------------------------------------------------------------------------------------------- coroner
+# ------------------------------------------------------------------------------------------------------------- registry
 
 
 class Registry:
-    """An app whose workers are what the test says."""
+    """An app with the workers that the test prescribes."""
 
     def __init__(self, app: App) -> None:
         self.app = app
@@ -95,7 +95,7 @@ class Registry:
         self.terms = app.terms
 
     async def arun(self, operation: Any) -> Any:
-        """Answer the next look; everything else is the store's business."""
+        """Return the next prescribed answer; pass all other operations to the store."""
         if operation.name != "workers":
             return await self.app.store.arun(operation)
         answer = self.looks.pop(0)
@@ -106,7 +106,7 @@ class Registry:
 
 @pytest.fixture
 def app(tmp_path):
-    """An app with a job of worker 1, whose lease lasts for long."""
+    """Return an app with a job that worker 1 holds under a long lease."""
     app = app_on(tmp_path, heartbeat_every="5s", lease_for="15s")
     yield app
     app.close()
@@ -144,8 +144,8 @@ async def clock_turn() -> None:
     await VirtualClock().asleep(0)
 
 
-def test_a_worker_whose_process_is_gone_is_buried_at_once(app: App, child):
-    """One look is enough; its job is ready again, as after any crash, though its lease has not run out."""
+def test_a_worker_without_a_process_is_dead_at_once(app: App, child):
+    """After one check the job of a process that is gone is ready again, as after any crash, before its lease ends."""
     worker = register(app, process=of(child))
     number = running(app, worker)
     child.kill()
@@ -167,7 +167,7 @@ def test_a_worker_whose_process_lives_is_left_alone(app: App, child):
 
 
 def looks(app: App, *locked: Any) -> Registry:
-    """A registry in which worker 1 has, look by look, its lock or not, or the database is away."""
+    """Return a registry in which, check by check, worker 1 has its lock, lacks it, or the database is unreachable."""
     (worker,) = app.workers.select()
     registry = Registry(app)
     beat = timedelta(seconds=5)
@@ -193,15 +193,15 @@ def looks(app: App, *locked: Any) -> Registry:
     ids=["free twice", "free after a while", "back in between", "nobody could look", "beaten meanwhile", "held"],
 )
 def test_a_free_lock_must_be_seen_twice_in_a_row(app: App, locked: tuple[Any, ...], expected: str):
-    """A worker whose lock is free in two looks in a row, without a heartbeat between them, is dead; no other is."""
+    """If the lock of a worker is free in two checks in a row without a heartbeat between them, the worker is dead."""
     number = running(app, register(app, lock_id=7))
     look(looks(app, *locked), len(locked))
 
     assert expected == app.job(number).state
 
 
-def test_a_worker_does_not_bury_itself(app: App):
-    """Whatever the looks say, the worker knows that it lives."""
+def test_a_worker_does_not_declare_itself_dead(app: App):
+    """Whatever the checks return, the worker does not declare itself dead."""
     worker = register(app, lock_id=7)
     number = running(app, worker)
     look(looks(app, False, False, False), 3, me=worker)

@@ -28,11 +28,11 @@ from tests.runtime.helpers import LONG, PATIENCE, Recorded, Registered, app_on, 
 
 
 def enqueue(app: App, count: int) -> None:
-    """Enqueue jobs that nobody runs."""
+    """Enqueue jobs that no worker runs."""
     app.task(name="send")(lambda number: None).enqueue_many(range(count))
 
 
-# -------------------------------------------------------------------------------------------------------------- keeper
+# ------------------------------------------------------------------------------------------------------------ heartbeat
 
 
 class Held:
@@ -45,7 +45,7 @@ class Held:
 
 
 def test_a_beat_extends_the_life_of_the_worker(app: App):
-    """The worker is believed for the lease from the beat on, and has lost nothing."""
+    """After a heartbeat the worker is alive for the length of a lease, and has lost no attempt."""
     worker = register(app, lease_for=timedelta(seconds=15))
     app.clock.advance("10s")
     held = Held(app, worker, frozenset())
@@ -56,7 +56,7 @@ def test_a_beat_extends_the_life_of_the_worker(app: App):
 
 
 def test_a_beat_finds_what_was_lost(app: App):
-    """What the worker believes to hold and the store says it does not is told, once each beat; the rest is not."""
+    """Report each attempt that the worker holds and the store no longer assigns to it, once per heartbeat."""
     worker = register(app)
     enqueue(app, 2)
     first, second = take(app, 2, worker=worker)
@@ -68,7 +68,7 @@ def test_a_beat_finds_what_was_lost(app: App):
 
 
 def test_what_is_claimed_during_a_beat_is_not_lost(app: App, monkeypatch: pytest.MonkeyPatch):
-    """The list of what is held is taken before the store is asked: later claims may be missing from the answer."""
+    """Take the list of held attempts before the query: later claims may be missing from its result."""
     worker = register(app)
     enqueue(app, 1)
     held = Held(app, worker, frozenset())
@@ -86,7 +86,7 @@ def _claim_meanwhile(run: Any, held: Held, worker: int, operation: Any) -> Any:
     return answer
 
 
-def test_a_worker_that_the_store_does_not_know_is_told(app: App):
+def test_a_worker_that_the_store_does_not_know_is_notified(app: App):
     """It may register again."""
     held = Held(app, 99, frozenset())
     held.heartbeat._beat()
@@ -94,8 +94,8 @@ def test_a_worker_that_the_store_does_not_know_is_told(app: App):
     assert True is bool(held.registration.renewals)
 
 
-def test_the_keeper_beats_in_a_thread_of_its_own(tmp_path, monkeypatch: pytest.MonkeyPatch):
-    """A beat that fails does not end it; after stop() it beats no more."""
+def test_the_heartbeat_runs_in_a_thread_of_its_own(tmp_path, monkeypatch: pytest.MonkeyPatch):
+    """After a failed heartbeat the thread continues; after stop() no heartbeat is sent."""
     app = app_on(tmp_path, heartbeat_every="1ms", lease_for="1h")
     refusals, beats = [StoreBusy(), StoreError(), ValueError("a bug")], threading.Event()
     held = Held(app, register(app), frozenset())
@@ -119,7 +119,7 @@ def test_the_keeper_beats_in_a_thread_of_its_own(tmp_path, monkeypatch: pytest.M
 
 
 def until_rested(app: App, rests: int) -> VirtualClock:
-    """Run a rescuer until it has rested so often; meanwhile time passes for the store too."""
+    """Run a rescuer until it has rested this often, and advance the time of the store at each rest."""
     clock = app.clock
     until = clock.monotonic() + rests * app.terms.heartbeat_every.total_seconds()
 
@@ -137,7 +137,7 @@ def until_rested(app: App, rests: int) -> VirtualClock:
 
 
 def test_a_rescuer_that_has_just_begun_waits_for_heartbeats(app: App):
-    """The database may have been away before: a worker that is silent then loses its jobs two heartbeats later."""
+    """After its start the rescuer waits two heartbeats for silent workers: the database may have been away."""
     enqueue(app, 2)
     take(app, 2, lease_for=timedelta(seconds=15))
     app.clock.advance("1h")
@@ -173,7 +173,7 @@ def test_a_large_sweep_is_done_in_pieces(app: App, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_sweep_that_fails_is_tried_again(app: App, monkeypatch: pytest.MonkeyPatch, caplog):
-    """The store may be away for a while; the rescuer stays."""
+    """If the store is unreachable for a while, the rescuer continues."""
     enqueue(app, 1)
     take(app, lease_for=timedelta(seconds=15))
     app.clock.advance("15s")
@@ -194,8 +194,8 @@ def test_a_sweep_that_fails_is_tried_again(app: App, monkeypatch: pytest.MonkeyP
 # ------------------------------------------------------------------------------------------------------------ notifier
 
 
-class News:
-    """A store that has news when the test says so."""
+class Changes:
+    """A store that reports changes when the test prescribes them."""
 
     def __init__(self, *news: str | Exception, lasting: bool = False) -> None:
         self.news = list(news)
@@ -203,15 +203,15 @@ class News:
         self.locks: list[int | None] = []
         self.store = self
         self.closed = 0
-        self.told = asyncio.Event()
+        self.reported = asyncio.Event()
 
     async def watch(self, clock: VirtualClock, *, lock_id: int | None, idle: object) -> AsyncGenerator[None, None]:
-        """Tell what there is; after the end of the list nothing comes."""
+        """Yield the prescribed changes; after the end of the list none follows."""
         self.locks.append(lock_id)
         try:
             while True:
                 if not self.news:
-                    self.told.set()
+                    self.reported.set()
                     await asyncio.Event().wait()
                 news = self.news.pop(0)
                 if isinstance(news, Exception):
@@ -221,36 +221,36 @@ class News:
             self.closed += 1
 
 
-def watch(store: News) -> tuple[int, float]:
-    """Let a notifier watch this store; answer how often it told of a change, and how long it rested."""
+def watch(store: Changes) -> tuple[int, float]:
+    """Let a notifier watch this store; return the number of reported changes and the rests."""
     changes: list[None] = []
     clock = VirtualClock()
     notifier = Notifier(store, clock, lambda: changes.append(None))  # type: ignore[arg-type]
 
     async def run() -> None:
         """Watch until the end of the list."""
-        await _all_told(notifier, store, clock)
+        await _all_reported(notifier, store, clock)
 
     asyncio.run(run())
     return len(changes), clock.monotonic()
 
 
-async def _all_told(notifier: Notifier, store: News, clock: VirtualClock) -> None:
+async def _all_reported(notifier: Notifier, store: Changes, clock: VirtualClock) -> None:
     watching = asyncio.create_task(repeat(notifier.duty, clock))
     async with asyncio.timeout(PATIENCE):
-        await store.told.wait()
+        await store.reported.wait()
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
 
 
-def test_each_change_is_told():
-    """What the store tells the notifier tells, without a rest of its own."""
-    assert (3, 0.0) == watch(News("a", "b", "c"))
+def test_each_change_is_reported():
+    """Pass on each change that the store reports, without a rest in between."""
+    assert (3, 0.0) == watch(Changes("a", "b", "c"))
 
 
 def test_a_store_that_is_away_is_looked_at_less_often():
     """No hundred warnings in a second, no change is missed, and the rests stay short: others believe it dead."""
-    store = News("a", *[StoreError() for _ in range(5)], StoreBusy(), "b", StoreError(), "c")
+    store = Changes("a", *[StoreError() for _ in range(5)], StoreBusy(), "b", StoreError(), "c")
 
     assert (3, pytest.approx(0.1 + 0.2 + 4 * 0.4 + 0.1)) == watch(store)
     assert 8 == store.closed
@@ -258,14 +258,14 @@ def test_a_store_that_is_away_is_looked_at_less_often():
 
 @pytest.mark.parametrize("lasting", [True, False])
 def test_the_lock_of_a_worker_stays_the_same(lasting: bool):
-    """A session that is opened anew takes the lock that the worker has registered with, if the store has such locks."""
-    store = News("a", StoreError(), "b", lasting=lasting)
+    """After a reconnect the session takes the lock that the worker registered with, if the store has such locks."""
+    store = Changes("a", StoreError(), "b", lasting=lasting)
     notifier = Notifier(store, VirtualClock(), lambda: None)  # type: ignore[arg-type]
 
     async def run() -> None:
         """Watch from the beginning."""
         await notifier.open()
-        await _all_told(notifier, store, VirtualClock())
+        await _all_reported(notifier, store, VirtualClock())
         await notifier.close()
 
     asyncio.run(run())
@@ -275,8 +275,8 @@ def test_the_lock_of_a_worker_stays_the_same(lasting: bool):
 
 
 def test_a_notifier_that_never_ran_lets_go():
-    """A worker that could not register closes what it has opened."""
-    store = News("a")
+    """Workers that could not register close their notifier."""
+    store = Changes("a")
     notifier = Notifier(store, VirtualClock(), lambda: None)  # type: ignore[arg-type]
 
     async def run() -> None:
@@ -289,17 +289,17 @@ def test_a_notifier_that_never_ran_lets_go():
     assert 1 == store.closed
 
 
-# ---------------------------------------------------------------------------------------------------------- small ones
+# ---------------------------------------------------------------------------------------------------- rests and samples
 
 
 def test_rests_grow_and_end():
-    """A tenth of a second at first, five seconds at last, after however many failures."""
+    """Rests grow from a tenth of a second to five seconds, after any number of failures."""
     assert [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0, 5.0, 5.0, 5.0] == [rest(number) for number in range(1, 13)]
     assert 5.0 == rest(10**9)
 
 
-def test_dice_are_fair_enough():
-    """A sample is at least 0 and less than 1, and two are hardly ever equal."""
+def test_random_samples_are_spread():
+    """Samples are at least 0 and less than 1, and two are hardly ever equal."""
     samples = {rng.sample() for _ in range(100)}
 
     assert 90 < len(samples)
@@ -308,7 +308,7 @@ def test_dice_are_fair_enough():
 
 @pytest.mark.parametrize("point", failpoints.POINTS)
 def test_a_fault_point_kills_when_it_is_armed(monkeypatch: pytest.MonkeyPatch, point):
-    """An armed point sends SIGKILL to its own process; the others, and all of them in production, do nothing."""
+    """Armed points send SIGKILL to their own process; all others, and all of them in production, do nothing."""
     killed: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "kill", lambda pid, number: killed.append((pid, number)))
     for each in failpoints.POINTS:
@@ -322,7 +322,7 @@ def test_a_fault_point_kills_when_it_is_armed(monkeypatch: pytest.MonkeyPatch, p
 
 
 def test_a_settled_lease_is_not_swept(app: App):
-    """What its worker has settled before it died stays settled."""
+    """Leases that a worker settled before it died stay settled."""
     enqueue(app, 1)
     (claim,) = take(app, lease_for=timedelta(seconds=15))
     app.store.run(leases.settle([Ending(claim, Succeeded(), 0.0)], now=app.now()))

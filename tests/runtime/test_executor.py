@@ -26,7 +26,7 @@ from tests.runtime.helpers import PATIENCE, failure, raising, run_due, take
 
 @pytest.fixture
 def pool() -> Iterator[ThreadPoolExecutor]:
-    """Where ``def`` handlers run."""
+    """Return the thread pool in which ``def`` handlers run."""
     with ThreadPoolExecutor(2, "handler") as pool:
         yield pool
 
@@ -43,7 +43,7 @@ def run_handler(
 
 
 def test_what_a_handler_returns_is_its_result(app: App):
-    """The value, as JSON."""
+    """Store the returned value as JSON."""
 
     async def handler() -> dict[str, int]:
         """Return a dictionary."""
@@ -53,7 +53,7 @@ def test_what_a_handler_returns_is_its_result(app: App):
 
 
 def test_nothing_is_a_result(app: App):
-    """A handler that returns None has succeeded without a result."""
+    """Handlers that return None have succeeded without a result."""
 
     async def handler() -> None:
         """Return nothing."""
@@ -62,7 +62,7 @@ def test_nothing_is_a_result(app: App):
 
 
 def test_a_result_that_cannot_be_stored_ends_the_job(app: App):
-    """The handler has done its work, so it is not repeated; the reason is BAD_RESULT."""
+    """After a result that cannot be stored the job is not repeated; the reason is BAD_RESULT."""
 
     async def handler() -> object:
         """Return what has no JSON."""
@@ -88,7 +88,7 @@ def test_a_result_that_does_not_match_the_annotation_fails_the_attempt(app: App)
 
 
 def test_an_annotation_that_json_cannot_carry_is_an_outcome_of_the_job(app: App):
-    """An executor that runs without the check of the app does not fail as a whole."""
+    """Executors that run without the check of the app do not fail as a whole."""
 
     async def handler() -> list[int] | set[int]:
         """Return what has the same JSON in either case."""
@@ -103,11 +103,11 @@ def test_an_annotation_that_json_cannot_carry_is_an_outcome_of_the_job(app: App)
     assert failed.message.startswith("task 'handler': its return annotation -> list[int] | set[int] cannot be read")
 
 
-# ------------------------------------------------------------------------------------------------------ threads or not
+# ----------------------------------------------------------------------------------------------- threads and coroutines
 
 
 def test_def_handlers_run_in_a_thread_of_the_pool(app: App, pool):
-    """A handler that blocks must not block the others."""
+    """Blocking handlers do not block the others."""
 
     def handler() -> str:
         return threading.current_thread().name
@@ -125,7 +125,7 @@ def test_without_a_pool_def_handlers_run_here(app: App):
 
 
 def test_a_thread_sees_the_context_variables(app: App, pool):
-    """What is set around the worker, such as a trace, is seen by handlers in threads."""
+    """Handlers in threads see the context variables of the worker, such as a trace."""
     variable = contextvars.ContextVar("variable", default="unset")
     variable.set("seen")
 
@@ -137,7 +137,7 @@ def test_a_thread_sees_the_context_variables(app: App, pool):
 
 @pytest.mark.parametrize("pooled", [True, False])
 def test_a_plain_decorator_around_a_coroutine_function_is_awaited(app: App, pool, pooled):
-    """A ``def`` that returns a coroutine is run to its end, not stored as a result."""
+    """If a ``def`` handler returns a coroutine, it is awaited and not stored as a result."""
 
     async def inner() -> int:
         """Return something."""
@@ -160,7 +160,7 @@ class Declined(ConnectionError):
 
 
 def test_an_error_is_a_failure_with_its_classes_text_and_traceback(app: App):
-    """What a policy matches, what people read, and where it happened."""
+    """Failures have the classes that a policy matches, the text of the error, and its traceback."""
     outcome = run_handler(app, raising(Declined("card 7")))
     failed = failure(outcome)
 
@@ -171,7 +171,7 @@ def test_an_error_is_a_failure_with_its_classes_text_and_traceback(app: App):
 
 
 def test_an_error_in_a_thread_is_the_same(app: App, pool):
-    """Where a handler runs makes no difference to what its error says."""
+    """Errors have the same text in a thread and in a coroutine."""
 
     def handler() -> None:
         raise Declined("card 7")
@@ -182,7 +182,7 @@ def test_an_error_in_a_thread_is_the_same(app: App, pool):
 
 
 def test_stop_iteration_in_a_thread_is_a_failure(app: App, pool):
-    """A future cannot carry StopIteration: unguarded, the attempt would never end."""
+    """If a handler raises StopIteration, which a future cannot carry, the attempt fails and does not hang."""
 
     def handler() -> int:
         return next(iter(()))
@@ -204,7 +204,7 @@ class Farewell(BaseException):
 @pytest.mark.parametrize("threaded", [True, False])
 @pytest.mark.parametrize("timed", [{}, {"timeout": "20s", "soft_timeout": "10s"}])
 def test_every_exception_of_a_handler_is_only_a_failure_of_its_attempt(app: App, pool, error, threaded, timed):
-    """A handler cannot end the worker, whatever it raises; the failure has the class and the text of the exception."""
+    """No exception of a handler ends the worker; the failure has its class and its text."""
 
     def handler() -> None:
         raise error
@@ -234,7 +234,7 @@ def test_something_awaited_that_was_cancelled_is_a_failure(app: App):
 
 
 def test_an_attempt_that_the_worker_takes_back_has_no_outcome(app: App):
-    """A cancellation from outside passes through, and the handler sees it."""
+    """Cancellations by the worker pass through, and the handler sees them."""
     seen: list[str] = []
 
     async def attempt() -> None:
@@ -275,7 +275,7 @@ def test_an_attempt_that_the_worker_takes_back_has_no_outcome(app: App):
     ],
 )
 def test_error_texts_can_be_stored(app: App, error, expected):
-    """Lone surrogates are replaced, and nobody reads more than some thousand characters."""
+    """Replace lone surrogates, and cut texts after some thousand characters."""
     outcome = run_handler(app, raising(error))
 
     assert expected == failure(outcome).message
@@ -287,7 +287,7 @@ def test_error_texts_can_be_stored(app: App, error, expected):
 
 @pytest.mark.parametrize("swallows", [True, False])
 def test_a_handler_that_cancels_its_own_task_has_failed_or_goes_on(app: App, swallows):
-    """The cancellation is the handler's own: it is no wish of the worker, and does not outlive the handler."""
+    """If a handler cancels its own task, this is no cancellation by the worker, and it ends with the handler."""
     left: list[int] = []
 
     async def handler() -> str:
@@ -332,15 +332,15 @@ class Hostile(Exception):
 
 
 def test_an_error_that_cannot_be_read_is_still_a_failure(app: App):
-    """The failure has the classes of the exception, and says that its text could not be had."""
+    """Failures have the classes of the exception, and state that its text could not be read."""
     failed = failure(run_handler(app, raising(Hostile())))
 
     assert (f"{__name__}.Hostile", "builtins.Exception", "builtins.BaseException") == failed.types
     assert failed.message.startswith(f"<no message: reading {__name__}.Hostile raised ")
 
 
-class Speechless(Exception):
-    """An error whose text cannot be had."""
+class Unreadable(Exception):
+    """An error with a text that cannot be read."""
 
     def __str__(self) -> str:
         """Fail."""
@@ -348,9 +348,9 @@ class Speechless(Exception):
 
 
 def test_an_error_without_a_text_is_still_a_failure(app: App):
-    """A broken ``__str__`` does not hide the failure that it belongs to."""
+    """Broken ``__str__`` methods do not hide the failure."""
     assert (
-        "<no message: RuntimeError in Speechless.__str__>" == failure(run_handler(app, raising(Speechless()))).message
+        "<no message: RuntimeError in Unreadable.__str__>" == failure(run_handler(app, raising(Unreadable()))).message
     )
 
 
@@ -369,7 +369,7 @@ def test_an_error_without_a_text_is_still_a_failure(app: App):
 )
 @pytest.mark.parametrize("threaded", [True, False])
 def test_signals_that_are_no_failures(app: App, pool, signal, expected, threaded):
-    """Snooze and Cancel say what becomes of the job."""
+    """Snooze and Cancel determine the next state of the job."""
 
     def handler() -> None:
         raise signal
@@ -385,7 +385,7 @@ def test_retry_after_dictates_the_delay(app: App):
 
 
 def test_give_up_is_final(app: App):
-    """It is a failure that says why nothing more should be tried."""
+    """GiveUp is a failure with the reason why no further attempt is useful."""
     failed = failure(run_handler(app, raising(GiveUp("the card is stolen"))))
 
     assert ("GAVE_UP", "the card is stolen") == (failed.reason, failed.permanent)
@@ -393,7 +393,7 @@ def test_give_up_is_final(app: App):
 
 @pytest.mark.parametrize("signal", [RetryAfter("nonsense"), Snooze("nonsense"), Snooze(-1), RetryAfter(float("nan"))])
 def test_a_signal_whose_delay_cannot_be_read_is_a_failure(app: App, signal):
-    """The error is that of the delay, so that the mistake is seen; the policy decides about it."""
+    """If the delay cannot be read, its error becomes the failure, and the policy decides."""
     failed = failure(run_handler(app, raising(signal)))
 
     assert failed.error_type in {"redrive.errors.PolicySyntaxError", "redrive.errors.PolicyValueError"}
@@ -404,7 +404,7 @@ def test_a_signal_whose_delay_cannot_be_read_is_a_failure(app: App, signal):
 
 
 def test_a_coroutine_is_cancelled_at_its_timeout(app: App):
-    """The outcome is unknown to everybody: reason TIMEOUT, stage in flight."""
+    """After the timeout the outcome is unknown: reason TIMEOUT, stage in flight."""
     seen: list[str] = []
 
     async def handler() -> None:
@@ -446,7 +446,7 @@ def test_a_timeout_of_the_handlers_own_is_an_ordinary_error(app: App, timeout):
 
 
 def test_an_attempt_without_a_timeout_has_an_hour(app: App, monkeypatch: pytest.MonkeyPatch):
-    """The worker cuts it off, and its context says when; a task may say more, and not that there is no limit."""
+    """Without a timeout of the task an attempt ends after an hour; a task may set a longer one, but not none."""
     limits: list[timedelta] = []
     within, seen = executor_module._within, []
 

@@ -20,7 +20,7 @@ from tests.runtime.helpers import failure, raising, run_due, take
 
 
 def test_a_job_past_its_deadline_does_not_start(app: App):
-    """The workers were away while the deadline passed: the handler never runs (conformance D09)."""
+    """If the deadline passed while no worker ran, the handler never runs (conformance D09)."""
     ran: list[str] = []
     app.task(name="handler", retry=Policy(attempts=None, deadline="10s", backoff=60))(
         lambda: ran.append("ran")
@@ -39,7 +39,7 @@ def test_a_job_past_its_deadline_does_not_start(app: App):
 
 
 def test_arguments_that_the_code_cannot_read_are_an_outcome(app: App):
-    """The job is from the time before a change of the annotations, or from code that is newer."""
+    """Jobs that were enqueued before or after a change of the annotations end with an outcome of their own."""
     app.task(name="handler")(lambda number: None).enqueue("seven")
     app.tasks.clear()
 
@@ -52,7 +52,7 @@ def test_arguments_that_the_code_cannot_read_are_an_outcome(app: App):
 
 
 def test_annotations_that_cannot_be_resolved_are_an_outcome(app: App):
-    """The handler of this code cannot be called with anything; other jobs go on."""
+    """If annotations cannot be resolved, the handler is not called; other jobs continue."""
     app.task(name="handler")(lambda number: None).enqueue(7)
     app.tasks.clear()
 
@@ -114,7 +114,7 @@ def test_a_job_that_no_code_can_read_is_dead_and_its_catch_gets_what_was_stored(
 
 
 def test_a_catch_task_of_one_type_does_not_get_another_request(app: App):
-    """What was stored for other parameters is no `CatchRequest[str]`: the catch job is dead, and nothing is caught."""
+    """Payloads for other parameters are no `CatchRequest[str]`: the catch job dies, and no failure is caught."""
     seen: list[Any] = []
 
     def catches(request: CatchRequest[str]) -> None:
@@ -138,7 +138,7 @@ def test_a_catch_task_of_one_type_does_not_get_another_request(app: App):
 
 
 def test_an_earlier_name_runs_under_the_present_task(app: App):
-    """A job that was enqueued before its task was renamed."""
+    """Run a job that was enqueued before its task was renamed."""
     job = app.task(name="old")(lambda number: number).enqueue(7)
     app.tasks.clear()
     app.task(name="new", aka="old")(lambda number: [number])
@@ -157,7 +157,7 @@ def test_a_job_of_an_unknown_task_is_given_back(app: App):
 
 
 def test_a_handler_gets_its_arguments_and_its_context(app: App):
-    """Who it is, which execution this is, and until when it may run."""
+    """Pass the arguments, the ids of job and execution, and the time limit to the handler."""
     seen: list[Context] = []
 
     @app.task(name="handler", timeout="30s", retry="1 1s")
@@ -177,7 +177,7 @@ def test_a_handler_gets_its_arguments_and_its_context(app: App):
 
 
 def test_a_context_is_made_without_a_blocking_read_of_the_database(app: App, monkeypatch):
-    """The first job with a Context awaits what it reads, so that it does not stop the event loop."""
+    """Creating the first Context awaits its queries, so that the event loop does not block."""
     seen: list[str] = []
 
     @app.task
@@ -203,7 +203,7 @@ def test_a_context_is_made_without_a_blocking_read_of_the_database(app: App, mon
 
 
 def dead(app: App, catch: Callable[..., Any] | None) -> None:
-    """Let a job of ``fails`` die whose policy names ``catches``."""
+    """Let a job of ``fails`` die with a policy that names ``catches``."""
 
     def fails(number: int) -> None:
         """Fail."""
@@ -224,7 +224,7 @@ def accepts(request: CatchRequest[Any]) -> None:
 
 
 def test_a_catch_task_gets_the_request(app: App):
-    """The arguments of the dead job, read for the catch task."""
+    """Catch tasks receive the decoded arguments of the dead job."""
     seen: list[CatchRequest[int]] = []
 
     def catches(request: CatchRequest[int], context: Context) -> None:
@@ -240,7 +240,7 @@ def test_a_catch_task_gets_the_request(app: App):
 
 
 def test_a_catch_job_waits_where_the_failing_task_is_unknown(app: App):
-    """A worker without that task cannot read its request; another one can, so the catch is not lost."""
+    """Without that task a worker cannot decode the request; the catch job waits for a worker that can."""
     dead(app, accepts)
     del app.tasks["fails"]
 
@@ -249,10 +249,10 @@ def test_a_catch_job_waits_where_the_failing_task_is_unknown(app: App):
 
 
 def test_a_catch_task_that_takes_no_request_is_an_outcome_of_the_catch_job(app: App):
-    """The code was changed since."""
+    """Catch jobs fail on their own if the code was changed so that the task takes no request."""
 
     def catches(number: int) -> None:
-        """Take something else."""
+        """Take an argument of another type."""
 
     dead(app, None)
     del app.tasks["fails"]
@@ -264,7 +264,7 @@ def test_a_catch_task_that_takes_no_request_is_an_outcome_of_the_catch_job(app: 
 
 
 def test_a_catch_task_has_its_own_timeout(app: App):
-    """The dead task's attempt timeout is not that of the task that catches it."""
+    """Catch tasks have their own attempt timeout, not that of the dead task."""
 
     async def catches(request: CatchRequest[Any]) -> None:
         """Wait for ever."""

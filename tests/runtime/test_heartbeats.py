@@ -1,4 +1,4 @@
-"""What a handler says of itself while it runs: fenced, at most once a second, and no danger to a healthy attempt."""
+"""Progress that a handler reports while it runs: fenced, at most once a second, harmless to a healthy attempt."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Time:
         self.seconds = 100.0
 
     def __call__(self) -> float:
-        """The present second."""
+        """Return the present second."""
         return self.seconds
 
 
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
-    """The time by which writes are put together."""
+    """Return the clock by which writes are combined."""
     time = Time()
     monkeypatch.setattr(link_module, "_monotonic", time)
     return time
@@ -38,24 +38,24 @@ def time(monkeypatch: pytest.MonkeyPatch) -> Time:
 
 @pytest.fixture
 def link(app: App, time: Time) -> AttemptHandle:
-    """The link of an attempt."""
+    """Return the link of an attempt."""
     app.task(name="send")(lambda: None).enqueue()
     (claim,) = take(app)
     return AttemptHandle(claim, app.store, app.now, lambda value: None, None)
 
 
-def said(app: App) -> Any:
-    """What was written last."""
+def last_progress(app: App) -> Any:
+    """Return the progress that was written last."""
     progress = app.job(1).progress
     return None if progress is None else json.loads(progress.details)
 
 
 def test_a_heartbeat_is_seen(app: App):
-    """The job shows what its handler said, under which lease, and when."""
+    """Jobs show the progress that their handler reported, with its lease and its time."""
 
     @app.task
     def work(context: Context) -> None:
-        """Say something."""
+        """Report progress."""
         context.heartbeat({"done": 1, "of": 2})
 
     job = work.enqueue()
@@ -66,28 +66,28 @@ def test_a_heartbeat_is_seen(app: App):
     assert before is None
     assert after is not None
     assert (job.attempts[0].lease_id, app.now()) == (after.lease_id, after.at)
-    assert {"done": 1, "of": 2} == said(app)
+    assert {"done": 1, "of": 2} == last_progress(app)
 
 
 def test_a_heartbeat_can_be_awaited(app: App):
-    """A coroutine does not block its loop for it."""
+    """Awaiting a heartbeat does not block the event loop."""
 
     @app.task
     async def work(context: Context) -> None:
-        """Say something."""
+        """Report progress."""
         await context.aheartbeat([1, 2])
 
     work.enqueue()
     drain(app)
 
-    assert [1, 2] == said(app)
+    assert [1, 2] == last_progress(app)
 
 
 def test_more_than_one_a_second_are_put_together(app: App, link: AttemptHandle, time: Time):
-    """The first is written at once; of the others the latest, when the second is over."""
+    """Write the first report at once, and of the others the latest when the second is over."""
     for number in range(3):
         link.heartbeat(number, force=False)
-    at_once, too_early = said(app), link.due_report()
+    at_once, too_early = last_progress(app), link.due_report()
     time.seconds += EVERY
     late = link.due_report()
 
@@ -104,7 +104,7 @@ def test_the_next_heartbeat_after_a_second_is_written(app: App, link: AttemptHan
     link.heartbeat(2, force=False)
     time.seconds += EVERY
 
-    assert (2, None) == (said(app), link.due_report())
+    assert (2, None) == (last_progress(app), link.due_report())
 
 
 def test_a_forced_heartbeat_is_written_at_once(app: App, link: AttemptHandle):
@@ -112,7 +112,7 @@ def test_a_forced_heartbeat_is_written_at_once(app: App, link: AttemptHandle):
     link.heartbeat(0, force=False)
     link.heartbeat(1, force=True)
 
-    assert (1, None) == (said(app), link.due_report())
+    assert (1, None) == (last_progress(app), link.due_report())
 
 
 def test_a_heartbeat_without_details_leaves_them(app: App, link: AttemptHandle, time: Time):
@@ -122,12 +122,12 @@ def test_a_heartbeat_without_details_leaves_them(app: App, link: AttemptHandle, 
     time.seconds += EVERY
     link.heartbeat(None, force=False)
 
-    assert ("half", None) == (said(app), link.due_report())
+    assert ("half", None) == (last_progress(app), link.due_report())
 
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_a_stale_heartbeat_is_refused(app: App, link: AttemptHandle, colour: str):
-    """It changes nothing; from then on the handler is told without asking the database (D16)."""
+    """Heartbeats under a stale lease change nothing; later ones are refused without a query (D16)."""
 
     def beat(details: int) -> None:
         if colour == "sync":
@@ -140,7 +140,7 @@ def test_a_stale_heartbeat_is_refused(app: App, link: AttemptHandle, colour: str
         with pytest.raises(LeaseLost, match=r"attempt 1\.\d+ is over"):
             beat(details)
 
-    assert (None, True) == (said(app), link.reason is not None)
+    assert (None, True) == (last_progress(app), link.reason is not None)
 
 
 def test_details_that_are_no_json_are_refused(link: AttemptHandle):
@@ -151,13 +151,13 @@ def test_details_that_are_no_json_are_refused(link: AttemptHandle):
 
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_a_database_that_is_away_ends_no_attempt(app: App, link: AttemptHandle, time: Time, monkeypatch, colour: str):
-    """What could not be written is left to the worker; only a forced heartbeat fails."""
+    """Reports that could not be written are left to the worker; only a forced heartbeat fails."""
 
     def busy(*_: object, **__: object) -> None:
         raise StoreBusy("locked")
 
     async def abusy(*_: object, **__: object) -> None:
-        """The same."""
+        """Report progress with the database unreachable, from a coroutine."""
         raise StoreBusy("locked")
 
     monkeypatch.setattr(app.store, "run", busy)
@@ -179,7 +179,7 @@ def test_a_database_that_is_away_ends_no_attempt(app: App, link: AttemptHandle, 
         beat(force=True)
 
 
-def test_the_keeper_writes_what_is_left(app: App, link: AttemptHandle, time: Time):
+def test_the_heartbeat_writes_what_is_left(app: App, link: AttemptHandle, time: Time):
     """In one transaction for all handlers of the worker."""
     link.heartbeat(0, force=False)
     link.heartbeat(1, force=False)
@@ -189,11 +189,11 @@ def test_the_keeper_writes_what_is_left(app: App, link: AttemptHandle, time: Tim
     attempts.waiting = [link.due_report()]
     Heartbeat(app, Registered(app), attempts)._report()
 
-    assert 1 == said(app)
+    assert 1 == last_progress(app)
 
 
-def test_a_worker_brings_what_was_said_to_people(filed: App, monkeypatch: pytest.MonkeyPatch):
-    """The handler goes on without waiting for it."""
+def test_a_worker_writes_the_reported_progress(filed: App, monkeypatch: pytest.MonkeyPatch):
+    """After a report the handler continues without waiting for the write."""
     monkeypatch.setattr(link_module, "EVERY", 0.02)
 
     async def run() -> Any:
@@ -202,7 +202,7 @@ def test_a_worker_brings_what_was_said_to_people(filed: App, monkeypatch: pytest
 
         @filed.task
         async def work(context: Context) -> None:
-            """Say much, and wait."""
+            """Report progress many times, and wait."""
             for number in range(100):
                 await context.aheartbeat(number)
             await go.wait()
@@ -215,4 +215,4 @@ def test_a_worker_brings_what_was_said_to_people(filed: App, monkeypatch: pytest
 
     asyncio.run(run())
 
-    assert 99 == said(filed)
+    assert 99 == last_progress(filed)

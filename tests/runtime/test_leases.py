@@ -15,7 +15,7 @@ from tests.runtime.helpers import PATIENCE, app_on, until, working
 
 
 def test_a_cancelled_job_stops_its_handler(filed: App):
-    """The next beat finds the lease gone; the slot is free again, and the job stays cancelled."""
+    """After a cancel the next heartbeat finds the lease gone; the slot is freed, and the job stays cancelled."""
 
     async def run() -> tuple[str, str]:
         """Run it on an event loop."""
@@ -46,7 +46,7 @@ def test_a_cancelled_job_stops_its_handler(filed: App):
 
 
 def test_what_a_stopped_handler_still_returns_changes_nothing(filed: App, caplog):
-    """A handler that clings to its work has lost it all the same: a cancelled job stays cancelled (conformance D30)."""
+    """If a handler ignores the stop and returns, its cancelled job stays cancelled (conformance D30)."""
 
     async def run() -> None:
         """Run it on an event loop."""
@@ -64,7 +64,7 @@ def test_what_a_stopped_handler_still_returns_changes_nothing(filed: App, caplog
         async with working(filed), asyncio.timeout(PATIENCE):
             await started.wait()
             await job.acancel("ordered twice")
-            await until(lambda: any(said.startswith("job 1: it was cancelled") for said in caplog.messages))
+            await until(lambda: any(message.startswith("job 1: it was cancelled") for message in caplog.messages))
 
     asyncio.run(run())
 
@@ -72,7 +72,7 @@ def test_what_a_stopped_handler_still_returns_changes_nothing(filed: App, caplog
 
 
 def test_a_blocked_event_loop_costs_no_lease(filed: App, tmp_path: Path):
-    """A handler that hogs the loop for longer than the lease is healthy: the keeper has a thread of its own (D22)."""
+    """Handlers that block the event loop beyond the lease keep it: the heartbeat has its own thread (D22)."""
     observer = app_on(tmp_path)
     started, go, swept = threading.Event(), threading.Event(), []
 
@@ -130,7 +130,7 @@ def test_a_worker_finishes_the_jobs_of_a_dead_one(filed: App):
 
 
 def test_a_worker_that_the_store_has_forgotten_goes_on(filed: App, tmp_path: Path):
-    """It registers again under a new number, and what it ran meanwhile is run again."""
+    """After a deletion of its row the worker registers under a new number, and its running jobs run again."""
     second = asyncio.Event()
 
     @filed.task

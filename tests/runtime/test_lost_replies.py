@@ -1,4 +1,4 @@
-"""A claim that was committed and whose reply was lost: nobody knows the leases, and its worker lives on."""
+"""Claims that were committed without a reply: no worker knows the leases, and their holder is alive."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def lose_a_reply(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 @pytest.mark.parametrize("slots", [1, 5])
 def test_what_was_claimed_without_a_reply_is_given_back(filed: App, monkeypatch: pytest.MonkeyPatch, caplog, slots):
-    """The worker finds leases that it does not know, gives them back, and runs their jobs; nothing is spent."""
+    """Workers give back leases that they do not know, and run their jobs; no attempt is spent."""
     lost = lose_a_reply(monkeypatch)
 
     @filed.task

@@ -20,7 +20,7 @@ from tests.runtime.helpers import ended, until, working
 def test_an_error_of_the_worker_itself_after_the_handler_began_is_a_crash(
     filed: App, monkeypatch: pytest.MonkeyPatch, idempotent: bool | None, expected: list[str], reason: str
 ):
-    """How far the attempt got is unknown: it is recorded, and repeated only if the task may be."""
+    """If the handler had begun, the attempt is recorded, and is repeated only if the task is idempotent."""
     ran: list[int] = []
     outcome = Executor._outcome
 
@@ -56,7 +56,7 @@ class Farewell(BaseException):
 )
 @pytest.mark.parametrize("threaded", [True, False])
 def test_nothing_that_a_handler_raises_ends_the_worker(filed: App, error: type[BaseException], threaded: bool):
-    """The attempt has failed and is recorded, its slot is free again, and the worker goes on."""
+    """After any exception of a handler the attempt has failed, its slot is free, and the worker continues."""
 
     def plain(number: int) -> int:
         """Raise for the first job."""

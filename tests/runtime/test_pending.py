@@ -1,4 +1,4 @@
-"""Handlers that leave the end of their attempt to somebody else."""
+"""Handlers that leave the end of their attempt to an external system."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Receipt:
 
 @pytest.fixture
 def tokens(app: App) -> list[str]:
-    """What the handler of the task `charge` has given away."""
+    """Return the tokens that the handler of the task `charge` has handed out."""
     given: list[str] = []
 
     @app.task(retry="1 1s")
     def charge(cents: int, context: Context) -> Receipt | Pending:
-        """Ask somebody else."""
+        """Hand out the token, and return Pending."""
         given.append(context.attempt_uid)
         return Pending("1h")
 
@@ -40,7 +40,7 @@ def tokens(app: App) -> list[str]:
 
 
 def asked(app: App, tokens: list[str]):
-    """A job whose handler has returned, and its token."""
+    """Return a job with a returned handler, and its token."""
     job = app.tasks["charge"].enqueue(250)
     drain(app)
     return job, tokens[-1]
@@ -50,7 +50,7 @@ def test_pending_is_an_outcome(app: App):
     """With the timeout that it was given, whatever kind of function returned it."""
 
     async def charge() -> Pending:
-        """Ask somebody else."""
+        """Hand out the token, and return Pending."""
         return Pending(90)
 
     app.task(charge).enqueue()
@@ -66,7 +66,7 @@ def test_a_timeout_that_is_none_is_an_error_of_the_handler(app: App):
 
 
 def test_the_answer_is_the_result(app: App, tokens: list[str]):
-    """The job waits, then it has succeeded, and its result is read by the annotation without `Pending`."""
+    """After the answer the waiting job has succeeded, and its result is decoded without `Pending`."""
     job, token = asked(app, tokens)
     waiting = job.refresh().state, job.why
 
@@ -76,7 +76,7 @@ def test_the_answer_is_the_result(app: App, tokens: list[str]):
 
 
 def test_the_answer_can_be_awaited(app: App, tokens: list[str]):
-    """The asynchronous forms do the same."""
+    """Asynchronous forms do the same."""
     job, token = asked(app, tokens)
     other, failing = asked(app, tokens)
 
@@ -90,7 +90,7 @@ def test_the_answer_can_be_awaited(app: App, tokens: list[str]):
 
 @pytest.mark.parametrize("result", [None, "R1", {"numbr": "R1"}, object()], ids=["None", "text", "typo", "object"])
 def test_a_result_that_does_not_fit_is_refused(app: App, tokens: list[str], result: object):
-    """Whoever answers hears it, and the job goes on waiting."""
+    """Results of a wrong type raise in the process that completes the job, and the job continues to wait."""
     job, token = asked(app, tokens)
     with pytest.raises(PayloadError, match="the result"):
         app.complete(token, result)
@@ -99,7 +99,7 @@ def test_a_result_that_does_not_fit_is_refused(app: App, tokens: list[str], resu
 
 
 def test_what_looks_like_the_result_is_enough(app: App, tokens: list[str]):
-    """The outside need not have our classes."""
+    """External systems may pass any value of the same shape as the result."""
     job, token = asked(app, tokens)
     app.complete(token, {"number": "R1"})
 
@@ -107,7 +107,7 @@ def test_what_looks_like_the_result_is_enough(app: App, tokens: list[str]):
 
 
 def test_an_app_without_the_task_takes_plain_json(app: App, tokens: list[str]):
-    """A process that only takes webhooks need not know the tasks."""
+    """Processes that only receive webhooks need not import the tasks."""
     job, token = asked(app, tokens)
     del app.tasks["charge"]  # type: ignore[attr-defined]
     app.complete(token, {"number": "R1"})
@@ -137,7 +137,7 @@ def test_an_error_is_decided_as_if_the_handler_had_raised_it(app: App, tokens: l
 
 @pytest.mark.parametrize("error", [Snooze(1), Cancel("enough"), 7, KeyboardInterrupt()], ids=repr)
 def test_what_is_no_error_is_refused(app: App, tokens: list[str], error):
-    """An attempt from outside fails or succeeds; the rest is for handlers."""
+    """External systems report a success or a failure; the other signals are for handlers."""
     job, token = asked(app, tokens)
     with pytest.raises(PayloadError, match=r"fail\(\) takes an error or its text"):
         app.fail(token, error)
@@ -149,7 +149,7 @@ def test_what_is_no_error_is_refused(app: App, tokens: list[str], error):
     "token", ["", "1", "1.", ".1", "1.2.3", "1.x", "-1.2", "01.2", "1.2 ", "1" * 30 + ".1", f"1.{2**63}", None, 1.2]
 )
 def test_what_is_no_token_is_refused(app: App, token):
-    """The message shows what one looks like."""
+    """Invalid tokens raise an error that shows the form of a token."""
     with pytest.raises(TokenError, match=r"is no token.*'3\.7'"):
         app.complete(token)
     with pytest.raises(TokenError):
@@ -165,7 +165,7 @@ def test_a_token_of_no_job_is_refused(app: App, tokens: list[str]):
 
 
 def test_a_token_of_an_earlier_attempt_is_refused(app: App, tokens: list[str]):
-    """The job was tried again: the answer to the first question is not one to the second."""
+    """After a retry the token of the earlier attempt is refused."""
     job, first = asked(app, tokens)
     app.fail(first, "boom")
     drain(app)
@@ -176,7 +176,7 @@ def test_a_token_of_an_earlier_attempt_is_refused(app: App, tokens: list[str]):
     assert (2, Receipt("R2")) == (len(set(tokens)), job.result())
 
 
-def test_a_wait_that_nobody_ends_is_a_failure(app: App, tokens: list[str]):
+def test_a_wait_without_an_answer_is_a_failure(app: App, tokens: list[str]):
     """After the timeout the policy decides; a drain does not jump there by itself."""
     job, token = asked(app, tokens)
     app.clock.advance("1h")  # type: ignore[union-attr]
@@ -193,7 +193,7 @@ def test_a_wait_that_nobody_ends_is_a_failure(app: App, tokens: list[str]):
 
 
 def test_a_handler_may_be_asked_to_catch_from_outside(app: App):
-    """A catch task waits like any other."""
+    """Catch tasks can wait for an external system like any other task."""
     given = []
 
     @app.task(retry="0 catch recover")
@@ -203,7 +203,7 @@ def test_a_handler_may_be_asked_to_catch_from_outside(app: App):
 
     @app.task
     def recover(request: CatchRequest, context: Context) -> None:
-        """Ask somebody else, whatever the annotation says."""
+        """Hand out the token, whatever the annotation is."""
         given.append(context.attempt_uid)
         return Pending("1h")  # type: ignore[return-value]
 
@@ -216,7 +216,7 @@ def test_a_handler_may_be_asked_to_catch_from_outside(app: App):
 
 
 def test_a_waiting_job_takes_no_slot(filed: App):
-    """A worker with one slot starts the next job while the first one waits, and hears of the answer at once."""
+    """While a job waits, its only slot runs the next job; the answer is seen at once."""
 
     @filed.task
     async def ask(number: int) -> int | Pending:
@@ -241,7 +241,7 @@ def test_a_worker_ends_the_waits_that_are_over(tmp_path: Path):
 
     @filed.task
     async def ask() -> Pending:
-        """Ask nobody."""
+        """Return Pending, and hand out no token."""
         return Pending("20ms")
 
     async def run() -> None:
@@ -274,13 +274,13 @@ class Resting(VirtualClock):
 
 
 def test_the_end_of_a_wait_is_known_to_the_moment():
-    """A worker looks once a second, and exactly when the first wait is over; then on, until nothing waits."""
+    """Check once a second, and exactly when the first wait ends, until no job waits."""
     clock = Resting(5)
     app = App("memory://", clock=clock)
 
     @app.task
     def ask() -> Pending:
-        """Ask nobody."""
+        """Return Pending, and hand out no token."""
         return Pending("2500ms")
 
     job = ask.enqueue()
@@ -294,7 +294,7 @@ def test_the_end_of_a_wait_is_known_to_the_moment():
 
 
 def test_ending_waits_is_put_off_while_the_database_is_away(app: App, monkeypatch):
-    """The duty says so and looks again."""
+    """If the database is unreachable, the duty logs it and tries again."""
     clock = Resting(2)
 
     async def away(operation: object) -> None:
@@ -309,7 +309,7 @@ def test_ending_waits_is_put_off_while_the_database_is_away(app: App, monkeypatc
 
 
 def test_an_answer_that_is_faster_than_its_question(app: App):
-    """The outside answers before the handler has returned: the job has succeeded, and nothing is lost."""
+    """If the external system answers before the handler returns, the job has succeeded."""
 
     @app.task
     def ask(context: Context) -> str | Pending:

@@ -18,7 +18,7 @@ from tests.runtime.helpers import PATIENCE, Registered, register, repeat
 
 @pytest.fixture
 def app():
-    """An app with jobs that have ended, of a task that keeps them for a day and one that keeps them for ever."""
+    """Return an app with ended jobs, of a task that keeps them for a day and one that keeps them for ever."""
     app = App("memory://", clock=VirtualClock(), keep_for="1d")
 
     @app.task
@@ -52,12 +52,12 @@ def passes(app: App, worker: int, seconds: float = BETWEEN_PASSES) -> None:
 
 
 def tasks(app: App) -> list[str]:
-    """The tasks of the jobs that are there."""
+    """Return the tasks of the stored jobs."""
     return [job.task for job in app.jobs.select()]
 
 
 def test_a_pass_deletes_what_was_kept_long_enough(app: App):
-    """Jobs go when the time of their task is over; the next pass finds the policies that nobody has any more."""
+    """Jobs are deleted after the retention of their task; the next pass deletes policies without jobs."""
     worker = register(app)
     app.clock.advance("23h")
     passes(app, worker)
@@ -114,7 +114,7 @@ def test_a_pruner_survives_what_the_store_refuses(app: App, monkeypatch: pytest.
 
 
 def test_workers_that_left_are_forgotten_after_a_day(app: App):
-    """The list of workers does not grow for ever."""
+    """Workers that have left are deleted after a day."""
     worker = register(app)
     app.clock.advance(timedelta(days=1))
     passes(app, worker)

@@ -1,4 +1,4 @@
-"""Limited queues under real workers: nobody spins, nobody sleeps too long, and the database's clock rules."""
+"""Limited queues with real workers: no busy loops, no late starts, and the clock of the database decides."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ class Skewed(SystemClock):
         self._skew = timedelta(seconds=seconds)
 
     def now(self) -> datetime:
-        """A wrong instant."""
+        """Return a wrong instant."""
         return super().now() + self._skew
 
 
 @pytest.mark.case("D36")
 def test_a_rate_holds_for_workers_with_wrong_clocks(filed: App):
-    """Under 5 starts in 180 ms, three workers whose clocks are wrong by 10 s start 15 jobs, never six in a window, and
-    the first five at once."""
+    """With 5 starts per 180 ms, three workers with clocks off by 10 s start 15 jobs, the first five at once,
+    and never six in a window."""
 
     @filed.task
     async def work() -> None: ...
@@ -58,8 +58,7 @@ def test_a_rate_holds_for_workers_with_wrong_clocks(filed: App):
 
 @pytest.mark.case("D32")
 def test_a_cancelled_handler_that_goes_on_holds_its_place(filed: App):
-    """When a job of a queue with one place is cancelled, it is cancelled at once, but the next one starts only when the
-    handler of the first has stopped."""
+    """After a cancel in a queue with one slot, the next job starts only when the handler of the first has stopped."""
     peak = _peak(filed, lambda first: first.cancel())
 
     assert 1 == peak
@@ -67,7 +66,7 @@ def test_a_cancelled_handler_that_goes_on_holds_its_place(filed: App):
 
 
 def test_a_thread_beyond_its_timeout_holds_its_place(filed: App):
-    """An attempt is over at its timeout, but the next job starts only when its thread has ended."""
+    """Attempts end at their timeout, but the next job starts only when the thread of the last one has ended."""
     peak = _peak(filed, lambda first: None, attempt_timeout="100ms")
 
     assert 1 == peak
@@ -104,7 +103,7 @@ def _peak(filed: App, disturb: Callable[[Job], None], **policy: Any) -> int:
             await came(inside)
             disturb(first)
             await until(lambda: first.refresh().state in FINAL)
-            # Several looks of the claimer, each of which would find a place that is free.
+            # Several passes of the claimer, each of which would find a free place.
             await until(lambda: "limit 1/1 held by job 1" in following.refresh().why)
             leave.set()
             await ended(following)
@@ -146,7 +145,7 @@ def test_a_worker_does_not_spin_while_a_queue_is_saturated(filed: App, monkeypat
             versions = {filed.store.version()}
 
             def ten_changes() -> bool:
-                """Has the database changed ten times since?"""
+                """Return True if the database has changed ten times since."""
                 versions.add(filed.store.version())
                 return len(versions) > 10
 
@@ -162,12 +161,12 @@ def test_a_worker_does_not_spin_while_a_queue_is_saturated(filed: App, monkeypat
 
 
 def test_a_queue_is_paused_and_resumed_under_a_worker(filed: App):
-    """A job that is enqueued while its queue is paused starts when that is resumed, without another push."""
+    """Jobs that are enqueued while their queue is paused start when it is resumed, without another notification."""
     ran = threading.Event()
 
     @filed.task
     def work() -> None:
-        """Say that it runs."""
+        """Record that it runs."""
         ran.set()
 
     queue = filed.queue("default")
@@ -189,7 +188,7 @@ def test_a_queue_is_paused_and_resumed_under_a_worker(filed: App):
 
 
 def test_what_the_code_says_is_applied_when_a_worker_starts(filed: App):
-    """A worker applies the limits that the code declares."""
+    """Workers apply the limits that the code declares."""
     queue = filed.queue("default", concurrency=3)
 
     async def run() -> None:

@@ -25,26 +25,26 @@ SECOND = "* * * * * *"
 
 
 def nothing() -> None:
-    """A function that a cron can call."""
+    """Do nothing, as the function of a cron."""
 
 
-class Told:
-    """A clock that shows what it is told, backward too, and notes how long somebody wants to rest."""
+class SettableClock:
+    """A clock that a test sets, also backward, and that records how long the scheduler wants to rest."""
 
     def __init__(self) -> None:
         self.at = BEGIN + timedelta(milliseconds=500)
         self.rests: list[float] = []
 
     def now(self) -> datetime:
-        """The present instant."""
+        """Return the present instant."""
         return self.at
 
     def monotonic(self) -> float:
-        """Nobody asks."""
+        """Fail, since no test reads it."""
         raise NotImplementedError
 
     def sleep(self, seconds: float) -> None:
-        """Nobody does."""
+        """Fail, since no test sleeps."""
         raise NotImplementedError
 
     async def asleep(self, seconds: float) -> None:
@@ -54,21 +54,21 @@ class Told:
 
 
 @pytest.fixture
-def clock() -> Told:
-    """The time of the test."""
-    return Told()
+def clock() -> SettableClock:
+    """Return the clock of the test."""
+    return SettableClock()
 
 
 @pytest.fixture
-def app(clock: Told) -> Iterator[App]:
-    """An app in memory."""
+def app(clock: SettableClock) -> Iterator[App]:
+    """Return an app in memory."""
     app = App("memory://", clock=clock)
     yield app
     app.close()
 
 
 def look(app: App) -> Turn:
-    """One turn."""
+    """Run one pass."""
     return asyncio.run(turn(app, lambda: 0.5))
 
 
@@ -77,7 +77,7 @@ def declared(app: App) -> None:
     asyncio.run(module.declare(app))
 
 
-def rested(app: App, clock: Told, count: int) -> list[float]:
+def rested(app: App, clock: SettableClock, count: int) -> list[float]:
     """Run a scheduler until it has rested so often; answer for how long."""
 
     async def run() -> None:
@@ -94,12 +94,12 @@ def rested(app: App, clock: Told, count: int) -> list[float]:
 
 
 def test_without_schedules_nothing_is_planned(app: App):
-    """A turn finds nothing, and knows of nothing."""
+    """Without schedules a pass starts no job and has no next time."""
     assert Turn(0, None) == look(app)
 
 
-def test_a_turn_knows_when_the_next_occurrence_is(app: App, clock: Told):
-    """The earliest of all counts."""
+def test_a_turn_knows_when_the_next_occurrence_is(app: App, clock: SettableClock):
+    """Return the earliest of the next occurrences."""
     app.cron("0 * * * *", name="hourly")(nothing)
     app.cron(SECOND, name="often")(nothing)
     declared(app)
@@ -107,7 +107,7 @@ def test_a_turn_knows_when_the_next_occurrence_is(app: App, clock: Told):
     assert Turn(0, timedelta(milliseconds=500)) == look(app)
 
 
-def test_a_turn_starts_what_is_due(app: App, clock: Told):
+def test_a_turn_starts_what_is_due(app: App, clock: SettableClock):
     """Each cron by itself; a second turn finds nothing more to do."""
     one, two = (app.cron(SECOND, name=name)(nothing) for name in ("one", "two"))
     declared(app)
@@ -118,8 +118,8 @@ def test_a_turn_starts_what_is_due(app: App, clock: Told):
     assert [BEGIN + timedelta(seconds=1)] * 2 == [each.occurs_at for cron in (one, two) for each in cron.occurrences()]
 
 
-def test_what_the_code_has_not_is_left_alone(app: App, clock: Told):
-    """A cron of another version of the code is neither fired nor waited for."""
+def test_what_the_code_has_not_is_left_alone(app: App, clock: SettableClock):
+    """Crons of another version of the code are neither started nor waited for."""
     app.cron(SECOND, name="lost")(nothing)
     declared(app)
     app.tasks.pop("lost")
@@ -129,7 +129,7 @@ def test_what_the_code_has_not_is_left_alone(app: App, clock: Told):
     assert () == app.jobs.select()
 
 
-def test_a_clock_that_jumps_changes_nothing(app: App, clock: Told):
+def test_a_clock_that_jumps_changes_nothing(app: App, clock: SettableClock):
     """Set back by an hour it fires nothing early; when it comes to the same instants again, nothing twice."""
     cron = app.cron("0 */4 * * *")(nothing)
     declared(app)
@@ -147,7 +147,9 @@ def test_a_clock_that_jumps_changes_nothing(app: App, clock: Told):
     ]
 
 
-def test_a_clock_that_was_set_back_does_not_stop_a_cron(app: App, clock: Told, caplog: pytest.LogCaptureFixture):
+def test_a_clock_that_was_set_back_does_not_stop_a_cron(
+    app: App, clock: SettableClock, caplog: pytest.LogCaptureFixture
+):
     """Set back by ten hours, it waits for the next occurrence by the new time, and starts none a second time."""
     cron = app.cron("0 */4 * * *", overlap="cancel")(nothing)
     clock.at = BEGIN + timedelta(hours=11)
@@ -171,8 +173,10 @@ def test_a_clock_that_was_set_back_does_not_stop_a_cron(app: App, clock: Told, c
     assert ("clock_set_back", "redrive") == (action, actor)
 
 
-def test_a_clock_that_was_set_back_does_not_stop_a_refresh(app: App, clock: Told, caplog: pytest.LogCaptureFixture):
-    """The scheduler sees an earlier instant than before: what waits, runs or has failed is reckoned anew."""
+def test_a_clock_that_was_set_back_does_not_stop_a_refresh(
+    app: App, clock: SettableClock, caplog: pytest.LogCaptureFixture
+):
+    """If the present instant is before the last one, waiting, running and failed items are planned anew."""
     table = app.refresh("Refresh every 2 hours; allow 10 minutes; retry after 1 minute; spread starts over 1 minute")(
         nothing
     )
@@ -201,8 +205,8 @@ def test_a_clock_that_was_set_back_does_not_stop_a_refresh(app: App, clock: Told
 
 
 @pytest.mark.parametrize("restarted", [True, False])
-def test_a_worker_that_starts_sees_that_the_clock_was_set_back(app: App, clock: Told, restarted: bool):
-    """No process has seen it: all things wait for longer than until the next planned refresh."""
+def test_a_worker_that_starts_sees_that_the_clock_was_set_back(app: App, clock: SettableClock, restarted: bool):
+    """If no process saw the clock change, a wait longer than the refresh interval reveals it."""
     table = app.refresh("Refresh every 2 hours; retry after 1 minute")(nothing)
     clock.at = BEGIN + timedelta(days=999, minutes=30)
     table.keeping(at_once=False).track("k")
@@ -212,8 +216,8 @@ def test_a_worker_that_starts_sees_that_the_clock_was_set_back(app: App, clock: 
     assert BEGIN + timedelta(days=0 if restarted else 999, hours=2) == table.get("k").refresh_at
 
 
-def test_what_becomes_of_occurrences_is_logged(app: App, clock: Told, caplog: pytest.LogCaptureFixture):
-    """A start is news, what is left out is a warning."""
+def test_what_becomes_of_occurrences_is_logged(app: App, clock: SettableClock, caplog: pytest.LogCaptureFixture):
+    """Starts are logged as information, skipped occurrences as warnings."""
     app.cron(SECOND, name="tick")(nothing)
     declared(app)
     with caplog.at_level(logging.INFO, "redrive.worker"):
@@ -233,7 +237,7 @@ def test_what_becomes_of_occurrences_is_logged(app: App, clock: Told, caplog: py
 # --------------------------------------------------------------------------------------------------------------- rests
 
 
-def test_it_rests_until_something_is_due(app: App, clock: Told):
+def test_it_rests_until_something_is_due(app: App, clock: SettableClock):
     """To the instant of the next occurrence."""
     app.cron("0 * * * *")(nothing)
     clock.at = BEGIN + timedelta(minutes=59, seconds=59, milliseconds=800)
@@ -241,15 +245,15 @@ def test_it_rests_until_something_is_due(app: App, clock: Told):
     assert [0.2] == rested(app, clock, 1)
 
 
-def test_it_never_rests_for_long(app: App, clock: Told):
-    """A second at the longest: another process may have tracked something in between, or set a clock."""
+def test_it_never_rests_for_long(app: App, clock: SettableClock):
+    """Rest a second at most: another process may have added a tracked item, or set a clock."""
     app.cron("0 * * * *")(nothing)
 
     assert [NET.total_seconds()] == rested(app, clock, 1)
     assert NET.total_seconds() == module._seconds(Turn(0, None))
 
 
-def test_it_looks_again_at_once_where_it_has_done_something(app: App, clock: Told):
+def test_it_looks_again_at_once_where_it_has_done_something(app: App, clock: SettableClock):
     """After the work of a turn there may be more."""
     cron = app.cron(SECOND, overlap="allow", catch_up="all")(nothing)
     declared(app)
@@ -259,7 +263,9 @@ def test_it_looks_again_at_once_where_it_has_done_something(app: App, clock: Tol
     assert 250 == len(cron.occurrences(limit=1000))
 
 
-def test_it_rests_a_little_where_what_is_due_cannot_be_had(app: App, clock: Told, monkeypatch: pytest.MonkeyPatch):
+def test_it_rests_a_little_where_what_is_due_cannot_be_had(
+    app: App, clock: SettableClock, monkeypatch: pytest.MonkeyPatch
+):
     """Such as what a newer redrive has declared."""
     app.cron(SECOND)(nothing)
     declared(app)
@@ -276,9 +282,9 @@ async def declare_nothing(app: App) -> None:
 
 
 def test_it_outlasts_a_database_that_is_away(
-    app: App, clock: Told, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    app: App, clock: SettableClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    """It rests longer and longer, says so, declares when it can, and then goes on as ever."""
+    """If the database is unreachable, the scheduler rests longer and longer, logs it, and later continues."""
     app.cron("0 0 1 1 *")(nothing)
     failures = iter([StoreBusy("locked")] * 3)
     declare = module.declare
@@ -302,7 +308,7 @@ def test_it_outlasts_a_database_that_is_away(
 
 
 def test_a_worker_fires_crons(tmp_path: Path):
-    """A cron of each second runs under a worker, with the time of the machine."""
+    """Workers start a cron of each second by the time of the machine."""
     app = app_on(tmp_path)
     ran = threading.Event()
 
@@ -321,7 +327,7 @@ def test_a_worker_fires_crons(tmp_path: Path):
 
 
 def test_a_worker_without_schedules_looks_for_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Whoever has no crons and no refreshes pays nothing for them."""
+    """Workers without crons and refreshes run no query for them."""
     looked: list[App] = []
     monkeypatch.setattr(module, "declare", looked.append)
     app = app_on(tmp_path)

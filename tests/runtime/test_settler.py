@@ -37,7 +37,7 @@ class Bench:
         self.settler = Settler(app, self.rests, self)
 
     def settle(self, endings: Sequence[Ending], **options):
-        """What stands in the place of the store operation."""
+        """Run in place of the store operation."""
         refused = self.refuse(endings)
         if refused is not None:
             raise refused
@@ -62,7 +62,7 @@ class Bench:
 
 @pytest.fixture
 def bench(app: App, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    """A settler on an app in memory."""
+    """Return a settler on an app in memory."""
     bench = Bench(app)
     monkeypatch.setattr(leases, "settle", bench.settle)
     return bench
@@ -86,8 +86,8 @@ def test_what_has_gathered_is_written_together(app: App, bench: Bench):
     assert 3 == app.jobs.stats().succeeded
 
 
-def test_where_nothing_else_runs_nobody_is_waited_for(app: App, bench: Bench):
-    """The last attempt's ending is written at once."""
+def test_without_other_attempts_an_outcome_is_written_at_once(app: App, bench: Bench):
+    """If no other attempt runs, the outcome is written at once."""
     (claim,) = claims(app, 1)
     bench.count = 1
     bench.settler.put(Ending(claim, Succeeded(), 0.0))
@@ -97,7 +97,7 @@ def test_where_nothing_else_runs_nobody_is_waited_for(app: App, bench: Bench):
 
 
 def test_while_others_run_their_endings_are_waited_for(app: App, bench: Bench):
-    """An ending that comes a moment later travels along."""
+    """While other attempts run, an outcome that arrives a moment later joins the batch."""
     first, second = claims(app, 2)
 
     class Moment(VirtualClock):
@@ -119,7 +119,7 @@ def test_while_others_run_their_endings_are_waited_for(app: App, bench: Bench):
 
 
 def test_a_batch_has_a_limit(app: App, bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    """What is beyond it goes into the next one; a full batch waits for nobody."""
+    """Outcomes beyond the limit go into the next batch; a full batch does not wait."""
     monkeypatch.setattr(module, "BATCH", 2)
     bench.count = 100
     for claim in claims(app, 4):
@@ -143,7 +143,7 @@ def test_endings_are_kept_while_the_store_is_busy(app: App, bench: Bench):
 
 
 def test_an_odd_ending_delays_no_other(app: App, bench: Bench):
-    """A batch that fails is written one by one; the odd one is set aside and tried again until the store takes it."""
+    """If a batch fails, its outcomes are written one by one; the bad one is retried until the store takes it."""
     refusals = 10
     order: list[int] = []
 
@@ -165,8 +165,8 @@ def test_an_odd_ending_delays_no_other(app: App, bench: Bench):
     assert (3, 0) == (app.jobs.stats().succeeded, bench.settler.waiting)
 
 
-def test_an_ending_that_is_set_aside_is_still_waited_for(app: App, bench: Bench):
-    """A worker that shuts down knows that something is not written yet; one that is cut off lets it be."""
+def test_an_outcome_that_is_set_aside_is_still_waited_for(app: App, bench: Bench):
+    """Graceful shutdowns wait for an outcome that is set aside; immediate ones do not."""
 
     async def cut_off() -> None:
         """End the settler while one is set aside."""
@@ -190,7 +190,7 @@ TARIFF = {"known": True}
 
 
 def tariff(retry: int) -> float:
-    """A backoff function that fails when it is called at a bad time."""
+    """Return a delay, or raise at a bad time."""
     if not TARIFF["known"]:
         raise LookupError("no such tariff")
     return 1.0
@@ -200,7 +200,7 @@ Backoff.register("tests.settler.tariff", tariff)
 
 
 def test_what_cannot_be_decided_ends_the_job(app: App, bench: Bench):
-    """A backoff function of the user's that raises hurts its own job only, and says so there."""
+    """If a backoff function of the user raises, only its own job fails, with that error."""
     TARIFF["known"] = True
     (odd,) = claims(app, 1, Policy(attempts=5, backoff=Backoff.named("tests.settler.tariff"), jitter="none"))
     TARIFF["known"] = False
@@ -216,7 +216,7 @@ def test_what_cannot_be_decided_ends_the_job(app: App, bench: Bench):
 
 
 def test_a_catch_job_about_which_nothing_can_be_decided_is_run_again(app: App, bench: Bench):
-    """A catch job may not die of a failure, so it runs again after a while (seed 001)."""
+    """Catch jobs do not die of a failure, so an undecidable one runs again after a while."""
     TARIFF["known"] = True
     app.task(name="catches")(_catches)
     policy = Policy(attempts=1, catch="catches", backoff=Backoff.named("tests.settler.tariff"), jitter="none")
@@ -242,7 +242,7 @@ def _catches(request: CatchRequest) -> None:
 
 
 def test_an_ending_under_a_lost_lease_changes_nothing(app: App, bench: Bench):
-    """The settler says which leases were not current any more."""
+    """Return the leases that were not current."""
     (claim,) = claims(app, 1)
     app.job(claim.id).cancel()
     bench.settler.put(Ending(claim, Succeeded(), 0.0))

@@ -1,4 +1,4 @@
-"""A worker that is told to stop, or has to: whatever it held is finished or given back."""
+"""Workers that are stopped: the jobs that they hold are finished or given back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_first_stop_drains(filed: App):
 
         @filed.task
         async def send(number: int) -> str:
-            """Finish when told."""
+            """Wait for the event, and finish."""
             started.set()
             await go.wait()
             return "finished"
@@ -115,8 +115,8 @@ def stop_in_the_middle(app: App, stops: int, *, idempotent: bool | None = None, 
 
 @pytest.mark.parametrize(("stops", "options"), [(2, {}), (1, {"shutdown_timeout": timedelta(0)})])
 def test_an_interrupted_job_is_given_back_with_nothing_spent(filed: App, stops, options):
-    """By the second stop, or when the time for draining is over: ready at once, no attempt and no error; the history
-    says that the handler was cut off."""
+    """After a second stop or the drain timeout the job is ready at once, with no attempt spent and no error;
+    its history records the interruption."""
     filed.task(name="send")(lambda: None).enqueue()
     stop_in_the_middle(filed, stops, **options)
     record = filed.job(1).record
@@ -147,7 +147,7 @@ def _recover(request: CatchRequest[Any]) -> None:
 
 
 def test_a_job_that_was_given_back_runs_under_the_same_number(filed: App):
-    """The third attempt of three is interrupted; the next worker runs it as the third (conformance D11)."""
+    """If the third attempt of three is interrupted, the next worker runs it as the third (conformance D11)."""
     attempts: list[int] = []
 
     @filed.task(retry="2 0s 0s")
@@ -179,7 +179,7 @@ def test_a_job_that_was_given_back_runs_under_the_same_number(filed: App):
 
 
 def test_a_thread_cannot_be_interrupted_but_its_job_can(filed: App):
-    """The job is given back at once; what the thread still does is its own affair."""
+    """Jobs in threads are given back at once; later effects of the thread change nothing in redrive."""
     started, go = threading.Event(), threading.Event()
 
     @filed.task
@@ -204,8 +204,8 @@ def test_a_thread_cannot_be_interrupted_but_its_job_can(filed: App):
 def test_a_handler_that_ignores_the_stop_does_not_hold_the_worker(
     filed: App, monkeypatch: pytest.MonkeyPatch, idempotent, expected
 ):
-    """After a last wait its job is given back, or recorded as lost in flight if it may not be repeated, and the worker
-    says that it has left a handler behind."""
+    """After a last wait the job is given back, or recorded as lost in flight if it may not be repeated, and the worker
+    logs that it has left a handler behind."""
     monkeypatch.setattr(module, "LAST_WAIT", timedelta(milliseconds=1))
 
     async def run() -> int:
@@ -240,7 +240,7 @@ def test_a_handler_that_ignores_the_stop_does_not_hold_the_worker(
 
 
 def test_an_end_that_was_not_written_before_the_stop_is_written_as_it_was(filed: App, monkeypatch: pytest.MonkeyPatch):
-    """A handler has returned and nothing was written until the stop: its job succeeds, and is not cut off."""
+    """If a handler has returned before the stop and its outcome is not written yet, the job succeeds."""
 
     async def write_nothing(_: Settler) -> float:
         """Wait, like a store that stays busy."""

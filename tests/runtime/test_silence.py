@@ -25,7 +25,7 @@ from tests.runtime.helpers import PATIENCE, Recorded, Registered, app_on, regist
 
 @pytest.fixture(name="slow")
 def _slow(tmp_path):
-    """An app whose leases last for so long that their end is met in time on a busy machine."""
+    """Return an app with leases so long that a busy machine meets their end in time."""
     app = app_on(tmp_path, heartbeat_every="100ms", lease_for="2s")
     yield app
     app.close()
@@ -33,7 +33,7 @@ def _slow(tmp_path):
 
 @pytest.fixture(name="unswept")
 def _unswept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The worker does not take its own leases away when they end."""
+    """Keep the worker from sweeping its own expired leases."""
 
     async def sweep(_: Rescuer) -> tuple[()]:
         return ()
@@ -45,14 +45,13 @@ class Silence:
     """A store that does not answer operations of these names.
 
     Args:
-        app: whose store.
-        monkeypatch: of the test.
-        names: of the operations.
+        app: the app of the store.
+        monkeypatch: the fixture of the test.
+        names: the operations.
 
     Attributes:
-        asked: how often it was asked for one of them.
-        over: set when it answers again.
-    """
+        asked: number of calls of these operations.
+        over: set when it answers again."""
 
     def __init__(self, app: App, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
         self.names, self.asked, self.over = names, 0, threading.Event()
@@ -101,20 +100,20 @@ def test_a_beat_without_an_answer_is_sent_again_before_the_lease_ends(slow: App,
     expired: list[None] = []
     attempts = Recorded()
     attempts.on_expired = lambda: expired.append(None)
-    keeper = Heartbeat(slow, Registered(slow, worker), attempts)
-    keeper.start()
+    heartbeat = Heartbeat(slow, Registered(slow, worker), attempts)
+    heartbeat.start()
 
     assert answered.wait(PATIENCE)
-    keeper.stop()
+    heartbeat.stop()
     assert all(0 < each <= 1 for each in given[:2])
     assert [] == expired
 
 
 def test_a_look_without_an_answer_does_not_delay_the_beat(app: App, monkeypatch: pytest.MonkeyPatch):
-    """A beat is sent when its time has come, however few looks there were."""
+    """Send a heartbeat at its time, however few checks there were."""
     now = [0.0]
     monkeypatch.setattr(SystemClock, "monotonic", staticmethod(lambda: now[0]))
-    keeper = Heartbeat(app, Registered(app), Recorded())
+    heartbeat = Heartbeat(app, Registered(app), Recorded())
     done: list[tuple[str, float]] = []
 
     def look() -> None:
@@ -122,22 +121,21 @@ def test_a_look_without_an_answer_does_not_delay_the_beat(app: App, monkeypatch:
         now[0] += 7
         raise StoreUnreachable("no answer")
 
-    monkeypatch.setattr(keeper, "_look", look)
-    monkeypatch.setattr(keeper, "_beat", lambda: done.append(("beat", now[0])))
-    monkeypatch.setattr(keeper, "_stop", _Passing(now, 2))
-    keeper._run()
+    monkeypatch.setattr(heartbeat, "_look", look)
+    monkeypatch.setattr(heartbeat, "_beat", lambda: done.append(("beat", now[0])))
+    monkeypatch.setattr(heartbeat, "_stop", _Passing(now, 2))
+    heartbeat._run()
 
     assert [("look", 0.5), ("beat", 8.0)] == done
 
 
 class _Passing:
-    """An event whose waits let time pass, and which is set after so many waits.
+    """An event that advances the time with each wait, and is set after a number of waits.
 
     Args:
         now: the present second, in a list.
-        count: of the waits.
-        late: seconds that each wait lasts too long.
-    """
+        count: number of waits.
+        late: seconds that each wait lasts too long."""
 
     def __init__(self, now: list[float], count: int, late: float = 0.0) -> None:
         self.now, self.count, self.late = now, count, late
@@ -157,38 +155,38 @@ class _Passing:
 def watched(
     app: App, monkeypatch: pytest.MonkeyPatch, waits: int, *, late: float = 0.0
 ) -> tuple[Heartbeat, list[float]]:
-    """Return a keeper in a time of its own, and the seconds at which it has the attempts cancelled."""
+    """Return a heartbeat in a time of its own, and the seconds at which it has the attempts cancelled."""
     now, expired = [0.0], []
     monkeypatch.setattr(SystemClock, "monotonic", staticmethod(lambda: now[0]))
     attempts = Recorded()
     attempts.on_expired = lambda: expired.append(now[0])
-    keeper = Heartbeat(app, Registered(app), attempts)
-    monkeypatch.setattr(keeper, "_stop", _Passing(now, waits, late))
-    return keeper, expired
+    heartbeat = Heartbeat(app, Registered(app), attempts)
+    monkeypatch.setattr(heartbeat, "_stop", _Passing(now, waits, late))
+    return heartbeat, expired
 
 
 def test_attempts_end_a_moment_before_the_lease(app: App, monkeypatch: pytest.MonkeyPatch):
     """If no beat is answered; and what starts later ends soon, as long as that lasts."""
-    keeper, expired = watched(app, monkeypatch, 3)
-    keeper._watch()
+    heartbeat, expired = watched(app, monkeypatch, 3)
+    heartbeat._watch()
 
     assert [14.0, 15.0, 16.0] == expired
 
 
 def test_an_extended_lease_ends_no_attempt(app: App, monkeypatch: pytest.MonkeyPatch):
     """It counts from the instant before the request was sent; an older request does not shorten it."""
-    keeper, expired = watched(app, monkeypatch, 2)
-    keeper._registration.extended(10.0)
-    keeper._registration.extended(5.0)
-    keeper._watch()
+    heartbeat, expired = watched(app, monkeypatch, 2)
+    heartbeat._registration.extended(10.0)
+    heartbeat._registration.extended(5.0)
+    heartbeat._watch()
 
     assert [24.0] == expired
 
 
 def test_a_process_that_was_stopped_asks_the_database_first(app: App, monkeypatch: pytest.MonkeyPatch):
-    """The lease may be over or not: the database can tell, if it answers soon."""
-    keeper, expired = watched(app, monkeypatch, 3, late=100.0)
-    keeper._watch()
+    """After a suspension the process asks the database whether its lease has ended, if it answers soon."""
+    heartbeat, expired = watched(app, monkeypatch, 3, late=100.0)
+    heartbeat._watch()
 
     assert [119.0, 120.0] == expired
 
@@ -198,7 +196,7 @@ def test_a_process_that_was_stopped_asks_the_database_first(app: App, monkeypatc
 
 @pytest.mark.usefixtures("unswept")
 def test_a_worker_without_heartbeats_ends_its_attempts_itself(slow: App, monkeypatch: pytest.MonkeyPatch):
-    """The handler is cancelled before the lease ends, its job is given back with nothing spent, and runs again."""
+    """Cancel the handler before the lease ends; its job is given back with no attempt spent, and runs again."""
     silence = Silence(slow, monkeypatch, "beat", "held")
     ended: list[str] = []
 
@@ -275,12 +273,12 @@ def test_a_stop_does_not_wait_for_a_beat_without_an_answer(slow: App, monkeypatc
 
     registration = Registered(slow)
     monkeypatch.setattr(slow.store, "run", beat)
-    keeper = Heartbeat(slow, registration, Recorded())
-    monkeypatch.setattr(keeper, "_report", answered.set)
-    keeper.start()
+    heartbeat = Heartbeat(slow, registration, Recorded())
+    monkeypatch.setattr(heartbeat, "_report", answered.set)
+    heartbeat.start()
     assert asked.wait(PATIENCE)
-    keeper.stop()
-    alive = keeper._thread.is_alive()
+    heartbeat.stop()
+    alive = heartbeat._thread.is_alive()
     leave.set()
 
     assert alive
@@ -290,7 +288,7 @@ def test_a_stop_does_not_wait_for_a_beat_without_an_answer(slow: App, monkeypatc
 
 @pytest.mark.parametrize("name", ["claim", "settle"])
 def test_a_stop_does_not_wait_for_an_operation_without_an_answer(slow: App, monkeypatch: pytest.MonkeyPatch, name: str):
-    """A claim or a settle that is under way gets no more time than the handlers."""
+    """Claims and settles in progress get no more time than the handlers."""
     monkeypatch.setattr("redrive.runtime.worker.LAST_WAIT", slow.terms.heartbeat_every)
     silence = Silence(slow, monkeypatch, name)
     slow.task(name="send")(lambda: None).enqueue()
@@ -332,7 +330,7 @@ def test_a_sign_off_without_an_answer_is_tried_again(monkeypatch: pytest.MonkeyP
 
 
 def test_a_sign_off_that_is_never_answered_is_given_up(monkeypatch: pytest.MonkeyPatch):
-    """The worker ends, and the error says what it could not do."""
+    """If deregistration is never answered, the worker ends, and the error names what it could not do."""
     monkeypatch.setattr(worker_module, "SIGN_OFF", 0.01)
     tries, call = counting(lambda _: False)
     with pytest.raises(StoreUnreachable, match=r"worker 1 cannot sign off: the database has not answered within 2"):
@@ -343,6 +341,6 @@ def test_a_sign_off_that_is_never_answered_is_given_up(monkeypatch: pytest.Monke
 
 def test_the_margin_is_a_share_of_a_short_lease(slow: App):
     """And a second of a long one."""
-    keepers = [Heartbeat(app, Registered(app), Recorded()) for app in (slow, App("memory://"))]
+    heartbeats = [Heartbeat(app, Registered(app), Recorded()) for app in (slow, App("memory://"))]
 
-    assert [pytest.approx(2 * MARGIN), 1.0] == [each._margin for each in keepers]
+    assert [pytest.approx(2 * MARGIN), 1.0] == [each._margin for each in heartbeats]

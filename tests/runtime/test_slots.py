@@ -42,7 +42,7 @@ def test_a_slot_is_free_when_no_handler_is_in_it(app: App, held: int, ended: int
 
 
 def test_an_end_is_counted_until_it_is_written(app: App):
-    """A worker that has worked has no slot taken, and remembers no ends."""
+    """After its work the worker has no slot in use, and keeps no outcomes."""
 
     async def run() -> Worker:
         worker = Worker(app, concurrency=2)
@@ -85,7 +85,7 @@ class Order:
 
 
 def test_the_claimer_is_woken_before_a_batch_is_written(app: App):
-    """The next claim is queued while the batch is, so that they share a transaction."""
+    """Wake the claimer before a batch is written, so that both share a transaction."""
     order: list[str] = []
 
     async def run(claims: Sequence[Claim]) -> None:

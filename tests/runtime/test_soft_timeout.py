@@ -43,7 +43,7 @@ def test_what_is_quick_is_not_hurried():
 
 
 def test_errors_go_through():
-    """What the handler raises is what comes out."""
+    """Exceptions of the handler pass through."""
 
     async def handler() -> None:
         """Raise."""
@@ -76,7 +76,7 @@ def test_the_timeout_can_be_left_to_itself():
 
 
 def test_it_is_raised_once():
-    """The handler has until the hard timeout to clean up."""
+    """After the exception the handler has until the hard timeout to clean up."""
 
     async def handler() -> list[bool]:
         """Wait again."""
@@ -93,7 +93,7 @@ def test_it_is_raised_once():
 
 
 def test_the_task_is_not_cancelled_afterwards():
-    """The cancellation was a means, and is taken back: timeouts and groups of the handler's work as ever."""
+    """Take back the cancellation of the task, so that timeouts and task groups of the handler work afterwards."""
 
     async def handler() -> int:
         """Count the cancellations."""
@@ -110,7 +110,7 @@ def test_the_task_is_not_cancelled_afterwards():
 
 
 def test_a_wait_inside_a_wait_is_interrupted():
-    """A timeout of the handler's own around the wait lets it through."""
+    """If the handler has its own timeout around the wait, that timeout lets the exception through."""
 
     async def handler() -> str:
         """Wait with a limit."""
@@ -125,7 +125,7 @@ def test_a_wait_inside_a_wait_is_interrupted():
 
 
 def test_another_cancellation_stays_one():
-    """Whoever cancels the task cancels it, before the soft timeout or at the same moment."""
+    """Cancellations by other code stay cancellations, before the soft timeout and at the same moment."""
 
     async def cancelled(soft: float) -> bool:
         """Cancel the task from outside; a soft timeout of 0 fires in the same pass of the loop."""
@@ -146,7 +146,7 @@ def test_another_cancellation_stays_one():
 
 
 def test_a_handler_may_await_a_plain_future():
-    """What is driven by hand is whatever can be awaited."""
+    """Drive any awaitable, such as a plain future."""
 
     async def main() -> str:
         """Await a future that is set later."""

@@ -38,7 +38,7 @@ pytestmark = pytest.mark.filterwarnings("error")
 
 
 def linked(app: App, soft_for: float | None = None) -> AttemptHandle:
-    """The link of an attempt that nobody runs."""
+    """Return the link of an attempt without a worker."""
     app.task(name="send")(lambda: None).enqueue()
     (claim,) = take(app)
     return AttemptHandle(claim, app.store, app.now, lambda value: None, soft_for)
@@ -57,7 +57,7 @@ def test_a_context_of_ones_own_is_never_stopped():
 
 
 def test_a_lost_attempt_is_the_last_word(app: App):
-    """A shutdown that comes later does not make it sound harmless; any other reason gives way to the next."""
+    """Once lost, an attempt stays lost after a shutdown; any other reason is replaced by the next."""
     link = linked(app)
     seen = [link.reason]
     for why in (Stop.SHUTDOWN, Stop.TIMEOUT, Stop.LOST, Stop.SHUTDOWN):
@@ -67,23 +67,23 @@ def test_a_lost_attempt_is_the_last_word(app: App):
     assert [None, Stop.SHUTDOWN, Stop.TIMEOUT, Stop.LOST, Stop.LOST] == seen
 
 
-def test_a_soft_timeout_needs_nobody_to_tell(app: App):
-    """The link looks at the clock by itself."""
+def test_a_soft_timeout_needs_no_notification(app: App):
+    """Compare with the clock in the link itself."""
     assert (None, Stop.TIMEOUT) == (linked(app, 3600).reason, linked(App("memory://"), 0).reason)
 
 
 # ------------------------------------------------------------------------------------------------------------ cancelled
 
 
-def test_a_keeper_looks_twice_a_second_between_its_beats(app: App, monkeypatch: pytest.MonkeyPatch):
-    """By default nine looks to one beat, so that a handler is told of a cancel within a second (D30)."""
-    keeper = Heartbeat(app, Registered(app), Recorded())
+def test_checks_run_twice_a_second_between_heartbeats(app: App, monkeypatch: pytest.MonkeyPatch):
+    """By default nine checks run per heartbeat, so that a handler sees a cancel within a second (D30)."""
+    heartbeat = Heartbeat(app, Registered(app), Recorded())
     done: list[str] = []
     waits: list[float] = []
-    monkeypatch.setattr(keeper, "_look", lambda: done.append("look"))
-    monkeypatch.setattr(keeper, "_beat", lambda: done.append("beat"))
-    monkeypatch.setattr(keeper, "_stop", _Waits(waits, 20))
-    keeper._run()
+    monkeypatch.setattr(heartbeat, "_look", lambda: done.append("look"))
+    monkeypatch.setattr(heartbeat, "_beat", lambda: done.append("beat"))
+    monkeypatch.setattr(heartbeat, "_stop", _Waits(waits, 20))
+    heartbeat._run()
 
     assert ["look"] * 9 + ["beat"] + ["look"] * 9 + ["beat"] == done
     assert {LOOK} == set(waits)
@@ -101,13 +101,13 @@ class _Waits:
         return len(self.waits) > self.count
 
 
-def test_a_keeper_that_holds_nothing_does_not_look(app: App, monkeypatch: pytest.MonkeyPatch):
-    """An idle worker costs the database a beat every few seconds, and nothing else."""
+def test_a_heartbeat_without_attempts_does_not_check(app: App, monkeypatch: pytest.MonkeyPatch):
+    """Idle workers send a heartbeat every few seconds, and run no other query."""
     asked: list[Any] = []
-    keeper = Heartbeat(app, Registered(app), Recorded())
+    heartbeat = Heartbeat(app, Registered(app), Recorded())
     monkeypatch.setattr(app.store, "run", asked.append)
-    keeper._look()
-    keeper._report()
+    heartbeat._look()
+    heartbeat._report()
 
     assert [] == asked
 
@@ -127,7 +127,7 @@ def test_a_look_finds_what_was_lost(app: App):
 
 @pytest.fixture
 def calm(tmp_path):
-    """An app whose worker beats once an hour, so that only looks can tell of a cancel."""
+    """Return an app with a heartbeat per hour, so that only checks find a cancel."""
     app = app_on(tmp_path, heartbeat_every="1h", lease_for="2h")
     yield app
     app.close()
@@ -140,7 +140,7 @@ def test_a_handler_in_a_thread_sees_that_its_job_was_cancelled(calm: App, monkey
 
     @calm.task
     def work(context: Context) -> str:
-        """Work until told."""
+        """Work until stopped."""
         started.set()
         while not context.should_stop:
             pass
@@ -205,7 +205,7 @@ def test_a_shutdown_is_seen_at_once(filed: App):
 
     @filed.task
     def work(context: Context) -> str:
-        """Work until told."""
+        """Work until stopped."""
         started.set()
         while not context.should_stop:
             pass
@@ -252,7 +252,7 @@ def test_a_coroutine_is_interrupted_by_its_soft_timeout(app: App):
 
 
 def test_a_soft_timeout_that_is_not_caught_is_a_timeout(app: App):
-    """Nobody knows how far it got, as after a hard one; the text says which it was."""
+    """After an uncaught soft timeout the outcome is unknown, as after a hard one; the text names the soft one."""
 
     @app.task(soft_timeout="1ms")
     async def work() -> None:
@@ -274,7 +274,7 @@ def test_a_soft_timeout_that_is_not_caught_is_a_timeout(app: App):
 
 
 def test_a_hard_timeout_comes_after_a_soft_one(app: App):
-    """A handler that does not take the hint is cut off."""
+    """If the handler continues after its soft timeout, the hard timeout cancels it."""
 
     @app.task(timeout="20ms", soft_timeout="1ms")
     async def work() -> None:
@@ -295,7 +295,7 @@ def test_a_thread_sees_its_soft_timeout(app: App):
 
     @app.task(timeout="1h", soft_timeout="1ms")
     def work(context: Context) -> str:
-        """Work until told."""
+        """Work until stopped."""
         while not context.should_stop:
             pass
         return str(context.stop_reason)
@@ -305,13 +305,13 @@ def test_a_thread_sees_its_soft_timeout(app: App):
         assert Succeeded(b'"timeout"') == run_due(app, pool)
 
 
-def test_a_thread_that_outlives_its_hard_timeout_is_told(app: App):
+def test_a_thread_that_outlives_its_hard_timeout_is_notified(app: App):
     """It runs on, and whatever it does is not its job any more."""
     ended, seen = threading.Event(), []
 
     @app.task(timeout="1ms")
     def work(context: Context) -> None:
-        """Work until told."""
+        """Work until stopped."""
         while not context.should_stop:
             pass
         seen.append(context.stop_reason)
@@ -326,7 +326,7 @@ def test_a_thread_that_outlives_its_hard_timeout_is_told(app: App):
 
 
 def test_a_decorated_coroutine_has_a_soft_timeout_too(app: App):
-    """A plain function that returns a coroutine is awaited like one."""
+    """If a plain function returns a coroutine, it is awaited with the soft timeout."""
 
     def decorated():
         """Return a coroutine."""
@@ -339,15 +339,15 @@ def test_a_decorated_coroutine_has_a_soft_timeout_too(app: App):
 
 @pytest.mark.parametrize(("soft", "hard"), [("30s", "30s"), ("31s", "30s"), ("0s", None), (0, "1s")])
 def test_a_soft_timeout_that_cannot_be_soft_is_refused(app: App, soft, hard):
-    """It has to be positive and to come before the hard one; the message says of which task."""
+    """Soft timeouts are positive and shorter than the hard one; the message names the task."""
     with pytest.raises(TaskDefinitionError, match=r"'work'.*soft timeout"):
         app.task(name="work", timeout=hard, soft_timeout=soft)(lambda: None)
 
 
-# ------------------------------------------------------------------------------------------------- a stop of nobody
+# ----------------------------------------------------------------------------------------------------- unknown attempts
 
 
-def test_telling_an_attempt_that_is_not_there_does_nothing(app: App):
+def test_stopping_an_unknown_attempt_does_nothing(app: App):
     """It may have ended just now."""
     executor = Executor(app, None)
     executor.stop(Stop.LOST, [4711])
@@ -356,7 +356,7 @@ def test_telling_an_attempt_that_is_not_there_does_nothing(app: App):
 
 
 def test_a_job_that_ended_otherwise_is_only_logged(filed: App, caplog):
-    """Settling under a lease that is gone says why: cancelled, or lost."""
+    """Log why an outcome under a lost lease was refused: cancelled, or lost."""
     filed.task(name="send")(lambda number: None).enqueue_many(range(2))
     worker = register(filed)
     first, second = take(filed, 2, worker=worker)
@@ -369,7 +369,7 @@ def test_a_job_that_ended_otherwise_is_only_logged(filed: App, caplog):
 
 
 def failure_of(message: str):
-    """A failure."""
+    """Return a failure."""
     from redrive.policy import Failure
 
     return Failure((), message)

@@ -29,13 +29,13 @@ class Hostile(Exception):
 
 
 def supervised(*outcomes: BaseException | None) -> tuple[VirtualClock, list[str | None]]:
-    """Repeat a duty whose steps end so; answer the clock by which it rested, and what was seen of its trouble."""
+    """Repeat a duty with steps that end so; return the rests, and the troubles that were shown."""
     clock, seen = VirtualClock(), []
     supervisor = Supervisor(clock, changed=seen.append)
     left = list(outcomes)
 
     async def step() -> float | None:
-        """End as the test says."""
+        """End as the test prescribes."""
         if not left:
             return None
         outcome = left.pop(0)
@@ -48,14 +48,14 @@ def supervised(*outcomes: BaseException | None) -> tuple[VirtualClock, list[str 
 
 
 def test_a_duty_that_fails_is_started_again_with_growing_rests():
-    """A tenth of a second at first; after a success the rests begin anew."""
+    """Rests grow from a tenth of a second; after a success they begin anew."""
     clock, _ = supervised(ValueError("a"), ValueError("b"), ValueError("c"), None, ValueError("d"))
 
     assert pytest.approx(0.1 + 0.2 + 0.4 + 0.1) == clock.monotonic()
 
 
 def test_a_defect_is_logged_with_its_traceback_once(caplog: pytest.LogCaptureFixture):
-    """The same error in a row is one line each; its end is logged too."""
+    """Repeated errors are one line each; their end is logged too."""
     with caplog.at_level(logging.INFO, "redrive.worker"):
         supervised(ValueError("odd row"), ValueError("odd row"), None)
     first, second, end = caplog.messages
@@ -96,11 +96,11 @@ def test_a_duty_for_which_there_is_no_memory_ends_the_worker():
 
 
 def test_a_failing_duty_is_seen_from_outside_until_it_works_again(filed: App, monkeypatch: pytest.MonkeyPatch):
-    """The worker goes on with its other work; its row, the reason of a due job, and an event name the trouble."""
+    """If a duty fails, the worker continues; its row, the reason of a due job, and an event name the trouble."""
     broken, look, events = [True], Rescuer.look, []
 
     async def flaky(self: Rescuer) -> float:
-        """Fail until told otherwise."""
+        """Fail until the test ends the trouble."""
         if broken:
             raise ArithmeticError("odd row")
         await look(self)
@@ -137,7 +137,7 @@ async def by_callback() -> None:
 
 
 def test_what_had_started_when_a_worker_ended_of_an_error_has_crashed(filed: App):
-    """A handler that ends its worker three times is dead, and the handler beside it has not failed."""
+    """After its handler has ended three workers a job is dead, and the job beside it has not failed."""
     ran: list[int] = []
 
     async def waits() -> None:
@@ -158,7 +158,7 @@ def test_what_had_started_when_a_worker_ended_of_an_error_has_crashed(filed: App
 
 
 def test_a_handler_whose_own_task_ends_the_worker_has_failed(filed: App):
-    """The exception reaches the handler, so the attempt has an outcome, and the worker is not ended again and again."""
+    """If the exception reaches the handler, the attempt has an outcome, and the worker is not ended repeatedly."""
 
     async def by_task() -> None:
         """End the event loop by a task, and wait for that."""

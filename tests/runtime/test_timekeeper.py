@@ -49,14 +49,14 @@ def looked(app: Any, *answers: ClockState | Exception, monkeypatch: pytest.Monke
 
 @pytest.fixture
 def app(tmp_path: Path):
-    """An app on SQLite."""
+    """Return an app on SQLite."""
     app = app_on(tmp_path)
     yield app
     app.close()
 
 
 def test_a_step_is_logged_once_and_so_is_its_end(app: App, monkeypatch: pytest.MonkeyPatch, caplog):
-    """What has not changed since the last look is not logged again."""
+    """Log a clock step once, and its end once."""
     still = ClockState(NONE, NONE)
     looked(app, still, ClockState(HOUR, NONE), ClockState(HOUR, NONE), still, still, monkeypatch=monkeypatch)
 
@@ -67,14 +67,14 @@ def test_a_step_is_logged_once_and_so_is_its_end(app: App, monkeypatch: pytest.M
 
 
 def test_a_step_that_is_followed_is_logged(app: App, monkeypatch: pytest.MonkeyPatch, caplog):
-    """The worker whose look makes the database follow says so; nothing is said of the end of the step then."""
+    """Log the step in the worker that adopts it in the database, without a message at its end."""
     looked(app, ClockState(-HOUR, NONE), ClockState(NONE, -HOUR), ClockState(NONE, NONE), monkeypatch=monkeypatch)
 
     assert ["the clock was set, and that has lasted: the database follows it by -3600.000 s"] == caplog.messages[1:]
 
 
 def test_a_look_that_fails_is_tried_again(app: App, monkeypatch: pytest.MonkeyPatch, caplog):
-    """The store may be away for a while; the timekeeper stays."""
+    """If the store is unreachable for a while, the timekeeper continues."""
     looked(app, StoreBusy("locked"), ClockState(HOUR, NONE), monkeypatch=monkeypatch)
 
     assert "checking the clock waits: locked" == caplog.messages[0]
@@ -82,7 +82,7 @@ def test_a_look_that_fails_is_tried_again(app: App, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_clock_that_was_given_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog):
-    """An app with a clock of its own, as in tests, does not go by that of the machine."""
+    """Apps with a clock of their own, as in tests, ignore the clock of the machine."""
     app = app_on(tmp_path, clock=VirtualClock())
     asked: list[object] = []
     monkeypatch.setattr(timekeeper, "keep", lambda: asked.append(1))

@@ -1,4 +1,4 @@
-"""Attempts in a worker that somebody watches: what sinks have around them, and that they change nothing."""
+"""Attempts with sinks: managers that sinks put around them, and proof that sinks change no outcome."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ from tests.runtime.helpers import PATIENCE, app_on, came, ended, until, working
 
 
 class Watch:
-    """A sink that writes down what it hears, and what it has around handlers.
+    """A sink that records the events that it receives, and the managers that it puts around handlers.
 
     Attributes:
-        events: what was told.
-        lines: ``enter``, ``exit`` and what was raised.
-        traces: what it found with jobs.
-    """
+        events: the received events.
+        lines: ``enter``, ``exit`` and the raised exceptions.
+        traces: the traces of the jobs."""
 
     carries = True
 
@@ -57,12 +56,12 @@ class Watch:
             self.lines.append("exit")
 
     def heard(self, kind: type) -> list:
-        """The events of a class."""
+        """Return the events of a class."""
         return [event for event in self.events if isinstance(event, kind)]
 
 
 def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """A test that is a coroutine."""
+    """Run a coroutine function as a test."""
 
     @functools.wraps(test)
     def run(**fixtures: Any) -> None:
@@ -73,7 +72,7 @@ def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
 
 @pytest.fixture
 def watch():
-    """A sink that hears everything."""
+    """Return a sink that receives all events."""
     sink = Watch()
     with observe.only(sink):
         yield sink
@@ -101,7 +100,7 @@ async def test_a_handler_runs_inside_of_what_sinks_have_around_it(filed: App, wa
 
 @on_a_loop
 async def test_what_a_sink_carries_reaches_the_next_attempt(filed: App, watch: Watch):
-    """The first attempt finds what was left at the enqueue, each further one what the one before has left."""
+    """Each attempt receives the trace of the one before it, the first one that of the enqueue."""
 
     @filed.task(retry="3 1ms")
     async def work() -> None:
@@ -116,7 +115,7 @@ async def test_what_a_sink_carries_reaches_the_next_attempt(filed: App, watch: W
 
 @on_a_loop
 async def test_an_interrupted_attempt_is_exited_once_and_given_back(filed: App, watch: Watch):
-    """A worker that is stopped in the middle: the manager meets the cancellation, once, and the job is released."""
+    """If a worker is stopped during an attempt, the manager sees the cancellation once, and the job is released."""
     runs = asyncio.Event()
 
     @filed.task
@@ -135,7 +134,7 @@ async def test_an_interrupted_attempt_is_exited_once_and_given_back(filed: App, 
 
 @on_a_loop
 async def test_a_timeout_is_what_the_manager_meets(filed: App, watch: Watch):
-    """An attempt that is cut off at its timeout has failed, for its sinks too."""
+    """Attempts that are cancelled at their timeout have failed, also for their sinks."""
 
     @filed.task(timeout="1ms")
     async def work() -> None:
@@ -161,8 +160,8 @@ async def test_a_worker_tells_that_it_starts_and_stops(filed: App, watch: Watch)
 
 
 @on_a_loop
-async def test_an_attempt_whose_job_was_cancelled_tells_that_it_is_lost(filed: App, watch: Watch):
-    """The cancel is told by who cancels, and the lost lease by the worker; nobody tells a success."""
+async def test_an_attempt_of_a_cancelled_job_is_reported_as_lost(filed: App, watch: Watch):
+    """After a cancel its caller emits the cancel, the worker the lost lease, and no success is emitted."""
     runs = asyncio.Event()
 
     @filed.task
@@ -182,8 +181,8 @@ async def test_an_attempt_whose_job_was_cancelled_tells_that_it_is_lost(filed: A
 
 
 @on_a_loop
-async def test_an_end_that_comes_too_late_is_told_as_lost(filed: App, watch: Watch):
-    """A `def` handler that returns after its job was cancelled has changed nothing, and one event says so."""
+async def test_an_outcome_that_comes_too_late_is_reported_as_lost(filed: App, watch: Watch):
+    """If a `def` handler returns after its job was cancelled, no state changes, and one event is emitted."""
     runs, goes_on = threading.Event(), threading.Event()
 
     @filed.task
@@ -202,8 +201,8 @@ async def test_an_end_that_comes_too_late_is_told_as_lost(filed: App, watch: Wat
 
 
 @on_a_loop
-async def test_a_rescue_is_told_by_who_sweeps(tmp_path: Path, watch: Watch):
-    """The job of a worker that fell silent runs again; the event names the worker that is gone."""
+async def test_a_rescue_is_reported_by_the_worker_that_sweeps(tmp_path: Path, watch: Watch):
+    """After its worker fell silent the job runs again; the event names the dead worker."""
     app = app_on(tmp_path)
 
     @app.task
@@ -223,7 +222,7 @@ async def test_a_rescue_is_told_by_who_sweeps(tmp_path: Path, watch: Watch):
 
 @on_a_loop
 async def test_a_sink_that_fails_breaks_no_job(filed: App):
-    """It raises when told, when entered and when exited; the jobs succeed all the same."""
+    """If a sink raises in its call, enter or exit, the jobs succeed all the same."""
 
     class Broken:
         carries = True
@@ -256,7 +255,7 @@ async def test_a_sink_that_fails_breaks_no_job(filed: App):
 
 @on_a_loop
 async def test_an_attempt_whose_trace_cannot_be_read_runs_without(filed: App, watch: Watch, monkeypatch):
-    """A database that is away for that moment costs the link and not the attempt."""
+    """While the database is unreachable, the link to the trace is lost, but the attempt runs."""
 
     def away(*_: object) -> None:
         raise StoreUnreachable("away")
@@ -274,5 +273,5 @@ async def test_an_attempt_whose_trace_cannot_be_read_runs_without(filed: App, wa
 
 
 def test_nothing_is_kept_outside_of_an_attempt():
-    """What an attempt has left is asked for in its own task."""
+    """Return the trace of an attempt only in its own task."""
     assert None is kept()

@@ -27,7 +27,7 @@ from tests.runtime.helpers import PATIENCE, came, ended, run_due, take, until, w
 
 @pytest.fixture
 def app(tmp_path: Path) -> Iterator[App]:
-    """An app on a file, whose time stands still until told otherwise."""
+    """Return an app on a file, with a clock that stands still until a test moves it."""
     app = App(f"sqlite:///{tmp_path / 'jobs.db'}?synchronous=normal", clock=VirtualClock())
     app.open()
     with sqlite3.connect(tmp_path / "jobs.db") as connection:
@@ -38,7 +38,7 @@ def app(tmp_path: Path) -> Iterator[App]:
 
 
 def orders(app: App) -> list[int]:
-    """What handlers have written."""
+    """Return the rows that handlers have written."""
     loan = app.store.begin()
     rows = loan.connection.execute("SELECT number FROM orders ORDER BY number").fetchall()
     loan.rollback()
@@ -46,7 +46,7 @@ def orders(app: App) -> list[int]:
 
 
 def settled(app: App) -> list[tuple[State, object]]:
-    """What became of the jobs, oldest first."""
+    """Return the states of the jobs, oldest first."""
     return [(job.state, job.reason) for job in sorted(app.jobs.select(), key=lambda job: job.id)]
 
 
@@ -55,7 +55,7 @@ def settled(app: App) -> list[tuple[State, object]]:
 
 @pytest.mark.case("D26")
 def test_a_thread_commits_both(app: App):
-    """The row is there and the job has succeeded with the result that was given inside (a)."""
+    """Commit the row of the handler and the success with its result together (a)."""
 
     @app.task
     def work(number: int, context: Context) -> str:
@@ -74,7 +74,7 @@ def test_a_thread_commits_both(app: App):
 
 @pytest.mark.case("D26")
 def test_a_coroutine_commits_both(app: App):
-    """The same with ``async with``; a handler that returns nothing afterwards is fine."""
+    """Commit both with ``async with``; the handler may return None afterwards."""
 
     @app.task
     async def work(number: int, context: Context) -> str | None:
@@ -108,7 +108,7 @@ def test_it_is_there_when_the_block_ends(app: App):
 
 
 def test_a_job_can_be_enqueued_with_both(app: App):
-    """The next step exists if and only if this one is complete."""
+    """Create the next job if and only if this one completes."""
     tries: list[None] = []
 
     @app.task
@@ -181,7 +181,7 @@ def test_a_write_beside_the_transaction_is_refused_at_once(app: App, write: str)
 
 
 def test_a_coroutine_that_writes_beside_its_transaction_is_refused_at_once(app: App):
-    """The same with ``async with``, and for the tasks that the block starts; a later write of these tasks is not."""
+    """Refuse it with ``async with`` and in tasks that the block starts; later writes of these tasks are allowed."""
     later: list[asyncio.Task[object]] = []
 
     @app.task
@@ -217,7 +217,7 @@ def test_a_coroutine_that_writes_beside_its_transaction_is_refused_at_once(app: 
 
 
 def test_another_handler_is_not_refused(app: App):
-    """A handler that enqueues while another one has its transaction open waits for the end of that."""
+    """Enqueues of another handler wait for the end of an open transaction."""
     opened, asked = threading.Event(), threading.Event()
 
     @app.task
@@ -251,7 +251,7 @@ def test_another_handler_is_not_refused(app: App):
 
 
 def test_a_catch_takes_its_job_with_both(app: App):
-    """The dead job is caught in the same transaction."""
+    """Catch the dead job in the same transaction."""
 
     @app.task(retry="0 catch recover")
     def work() -> None:
@@ -279,7 +279,7 @@ def test_many_handlers_that_want_a_transaction_at_once_have_it_in_turn(app: App,
             connection.execute("INSERT INTO orders VALUES (?)", [number])
 
     async def awork(number: int, context: Context) -> None:
-        """The same, with a pause for the others."""
+        """Open a transaction in a coroutine, with a pause for the others."""
         async with context.transaction() as connection:
             connection.execute("INSERT INTO orders VALUES (?)", [number])
             await SystemClock().asleep(0.002)
@@ -316,7 +316,7 @@ def test_an_error_undoes_both(app: App, colour: str):
             write(connection, context)
 
     async def awork(context: Context) -> None:
-        """The same."""
+        """Raise in the transaction of a coroutine."""
         async with context.transaction() as connection:
             write(connection, context)
 
@@ -344,7 +344,7 @@ def test_a_result_that_cannot_be_stored_undoes_both(app: App):
 
 
 def test_a_transaction_may_be_tried_again(app: App):
-    """One that was undone leaves the attempt open; a result of the first try is forgotten."""
+    """After a rollback the attempt is open; a result of the first transaction is forgotten."""
 
     @app.task
     def work(context: Context) -> str | None:
@@ -367,7 +367,7 @@ def test_a_transaction_may_be_tried_again(app: App):
 
 
 def test_a_cancelled_coroutine_undoes_both(app: App):
-    """The hard timeout interrupts the block: nothing stays, and nothing stays locked."""
+    """If the hard timeout interrupts the block, it is rolled back, and no lock stays."""
 
     @app.task(timeout="20ms")
     async def work(context: Context) -> None:
@@ -401,7 +401,7 @@ def test_a_lost_attempt_cannot_begin(app: App, colour: str):
             raise
 
     async def awork(context: Context) -> None:
-        """The same."""
+        """Begin a transaction in a coroutine."""
         app.job(context.job_id).cancel()
         try:
             async with context.transaction():
@@ -423,7 +423,7 @@ def test_a_lost_attempt_cannot_begin(app: App, colour: str):
 @pytest.mark.case("D26")
 @pytest.mark.parametrize("colour", ["sync", "async"])
 def test_a_lease_that_is_lost_in_the_block_undoes_everything(app: App, colour: str):
-    """Elsewhere it can be lost meanwhile: the completion finds it gone, and takes the writes with it (d)."""
+    """If the lease is lost during the block, the completion fails and rolls back the writes (d)."""
 
     def lose(connection: sqlite3.Connection) -> None:
         connection.execute("INSERT INTO orders VALUES (1)")
@@ -434,7 +434,7 @@ def test_a_lease_that_is_lost_in_the_block_undoes_everything(app: App, colour: s
             lose(connection)
 
     async def awork(context: Context) -> None:
-        """The same."""
+        """Write in the transaction of a coroutine."""
         async with context.transaction() as connection:
             lose(connection)
 
@@ -446,7 +446,7 @@ def test_a_lease_that_is_lost_in_the_block_undoes_everything(app: App, colour: s
 
 
 def test_a_thread_that_outlived_its_time_commits_nothing(app: App):
-    """The attempt has failed by its timeout: what its thread still wants to commit is undone."""
+    """After its timeout the attempt has failed: a later commit of its thread is rolled back."""
     inside, go, ended, seen = threading.Event(), threading.Event(), threading.Event(), []
 
     @app.task(timeout="1ms")
@@ -472,11 +472,11 @@ def test_a_thread_that_outlived_its_time_commits_nothing(app: App):
     assert ("TIMEOUT", inside.is_set(), []) == (outcome.failure.reason, len(seen) == 1 or not seen, orders(app))
 
 
-# -------------------------------------------------------------------------------------------------- what comes after it
+# ----------------------------------------------------------------------------------------------------- after the commit
 
 
 def after(app: App, caplog: pytest.LogCaptureFixture, handler) -> list[str]:
-    """Run a handler whose transaction has completed the job with the result 1; what is logged?"""
+    """Run a handler with a transaction that has completed the job with the result 1; return the log."""
 
     @app.task(name="work", retry="3 1s")
     async def work(context: Context):
@@ -493,20 +493,20 @@ def after(app: App, caplog: pytest.LogCaptureFixture, handler) -> list[str]:
 
 
 def test_another_result_is_not_lost_in_silence(app: App, caplog):
-    """It comes too late to be stored: an error in the log says how to do it."""
+    """Results that are returned too late to be stored log an error with the correct way."""
 
     async def handler(_: Context) -> int:
-        """Return something else."""
+        """Return another result."""
         return 2
 
-    (said,) = after(app, caplog, handler)
+    (message,) = after(app, caplog, handler)
 
-    assert "job 1: the result that its handler returned after ctx.transaction() is not kept" in said
-    assert "ctx.set_result()" in said
+    assert "job 1: the result that its handler returned after ctx.transaction() is not kept" in message
+    assert "ctx.set_result()" in message
 
 
 def test_the_same_result_is_no_trouble(app: App, caplog):
-    """A handler may return what it has given inside, as its annotation promises."""
+    """Handlers may return the result that they set in the transaction, as their annotation promises."""
 
     async def handler(_: Context) -> int:
         """Return the same."""
@@ -516,15 +516,15 @@ def test_the_same_result_is_no_trouble(app: App, caplog):
 
 
 def test_an_error_afterwards_is_logged_only(app: App, caplog):
-    """The job has succeeded; there is nothing to retry."""
+    """After the job has succeeded, an error of its handler is not retried."""
 
     async def handler(_: Context) -> int:
         """Fail."""
         raise ValueError("boom")
 
-    (said,) = after(app, caplog, handler)
+    (message,) = after(app, caplog, handler)
 
-    assert "job 1: its handler failed after its transaction: boom" in said
+    assert "job 1: its handler failed after its transaction: boom" in message
 
 
 def test_a_signal_afterwards_is_logged_only(app: App, caplog):
@@ -534,13 +534,13 @@ def test_a_signal_afterwards_is_logged_only(app: App, caplog):
         """Want to come back."""
         raise Snooze("1h")
 
-    (said,) = after(app, caplog, handler)
+    (message,) = after(app, caplog, handler)
 
-    assert "job 1: its transaction has completed it; it cannot become Snoozed" in said
+    assert "job 1: its transaction has completed it; it cannot become Snoozed" in message
 
 
 def test_a_second_transaction_is_refused(app: App, caplog):
-    """An attempt ends once; so is a heartbeat afterwards."""
+    """Completed attempts refuse a second transaction, and a heartbeat."""
 
     async def handler(context: Context) -> int:
         """Begin another."""
@@ -596,7 +596,7 @@ def test_a_context_of_ones_own_has_no_transaction():
 
 
 def test_a_handler_that_has_completed_its_job_is_not_stopped(filed: App):
-    """Its lease is gone, because the attempt has ended well: it may go on, and is not told to stop."""
+    """Completed attempts have no lease, and may continue: they are not stopped."""
     completed, go, seen = threading.Event(), threading.Event(), []
 
     @filed.task
@@ -626,7 +626,7 @@ def test_a_handler_that_has_completed_its_job_is_not_stopped(filed: App):
 
 
 def test_an_interrupt_after_the_commit_has_nothing_to_give_back(filed: App, caplog):
-    """The worker stops in a hurry while the handler still tidies up: the job stays completed."""
+    """If the worker is interrupted while the handler cleans up, the job stays completed."""
 
     async def run() -> None:
         """Run it on an event loop."""
@@ -648,11 +648,11 @@ def test_an_interrupt_after_the_commit_has_nothing_to_give_back(filed: App, capl
     asyncio.run(run())
 
     assert ("done", ["succeeded"]) == (filed.job(1).result(), [each.outcome for each in filed.job(1).attempts])
-    assert [] == [said for said in caplog.messages if "lease" in said]
+    assert [] == [message for message in caplog.messages if "lease" in message]
 
 
 def test_a_cancellation_in_the_middle_of_a_commit_knows_how_it_went(app: App, monkeypatch: pytest.MonkeyPatch):
-    """The commit is seen through: the attempt counts as ended, although its task was cancelled."""
+    """Finish a commit during which the task is cancelled: the attempt counts as ended."""
     committing, go = threading.Event(), threading.Event()
     real = SQLiteTransaction.commit
 
@@ -687,8 +687,8 @@ def test_a_cancellation_in_the_middle_of_a_commit_knows_how_it_went(app: App, mo
     assert (True, State.SUCCEEDED) == (link.ended, app.job(1).state)
 
 
-def test_a_store_without_a_second_connection_says_so():
-    """In memory there is one connection; the message says what to use."""
+def test_a_store_without_a_second_connection_is_refused():
+    """Stores in memory have one connection; the message names the stores that work."""
     app = App("memory://", clock=VirtualClock())
 
     @app.task

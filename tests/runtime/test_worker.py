@@ -72,7 +72,7 @@ def test_no_more_run_at_once_than_there_are_slots(filed: App):
 
         @filed.task
         async def send(number: int) -> None:
-            """Count who is here."""
+            """Count the running handlers."""
             nonlocal running, most
             running += 1
             most = max(most, running)
@@ -125,7 +125,7 @@ def test_a_worker_is_listed_while_it_works(filed: App):
 
 
 def test_a_dead_job_is_caught(filed: App):
-    """The catch job follows at once, on the same worker."""
+    """Run the catch job at once, on the same worker."""
     seen: list[CatchRequest[int]] = []
 
     @filed.task(retry="0 catch recover")
@@ -172,7 +172,7 @@ def test_a_thread_that_overstays_keeps_no_other_job_waiting(filed: App):
 
 
 def test_an_error_of_the_worker_itself_gives_the_job_back(filed: App, monkeypatch: pytest.MonkeyPatch, caplog):
-    """Nothing is spent on what is no fault of the handler, and the worker goes on."""
+    """After an error of the worker no attempt is spent, and the worker continues."""
     execute, refusals = Executor.run, [RuntimeError("out of luck")]
 
     async def flaky(self, claim):
@@ -208,7 +208,7 @@ def test_a_worker_needs_a_slot(app: App):
 
 
 def test_a_worker_does_not_start_for_an_app_that_is_not_whole(tmp_path: Path):
-    """A missing catch task is found before anything is claimed, and before the database is opened."""
+    """Missing catch tasks are found before the database is opened and before any claim."""
     app = App(f"sqlite:///{tmp_path}/jobs.db")
     app.task(retry="1 1s catch recover")(finish)
 
@@ -218,7 +218,7 @@ def test_a_worker_does_not_start_for_an_app_that_is_not_whole(tmp_path: Path):
 
 
 def test_an_attempt_that_is_cancelled_before_its_first_step_gives_its_slot_and_its_job_back(filed: App):
-    """A task of asyncio that is cancelled before it ran never enters its coroutine, which so cannot clean up."""
+    """If a task of asyncio is cancelled before it ran, its coroutine is never entered and cannot clean up."""
 
     class Hasty(Worker):
         """Cancels the first attempt at once."""
