@@ -1,10 +1,8 @@
-"""What redrive knows about other people's systems, one package or module each.
+"""Integrations with other systems, one package or module each.
 
-It answers what a failure of some library or server means: how far the call got, whether it may be repeated, and what
-the caller should see.
-
-May import `redrive.runtime` and what is below, and each module the one library that it adapts, which is an extra of the
-installation. Must never be imported from below: ``import redrive`` loads nothing of it (law 10).
+They classify the failures of a library or server: how far the call got, whether it may be repeated, and which error the
+caller gets. May import `redrive.runtime` and below, and each module the one library that it adapts, which is an extra
+of the installation. Must never be imported from below, so that ``import redrive`` loads no integration.
 """
 
 from __future__ import annotations

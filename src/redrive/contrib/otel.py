@@ -1,6 +1,6 @@
-"""Traces and metrics for OpenTelemetry, of both halves of redrive.
+"""Traces and metrics for OpenTelemetry, of calls in process and of jobs.
 
-Two sinks, each of which may be added alone::
+Two sinks, which can be added independently::
 
     from redrive import observe
     from redrive.contrib import otel
@@ -8,25 +8,23 @@ Two sinks, each of which may be added alone::
     observe.add(otel.Tracing())
     observe.add(otel.Metrics())
 
-Only OpenTelemetry's API is used; where no SDK is configured, nothing is recorded, and nothing is kept with jobs.
+They use OpenTelemetry's API only. Without a configured SDK nothing is recorded, and nothing is stored with jobs.
 
-**Jobs.** An enqueue is a span of kind PRODUCER, in the trace of whoever enqueues; a batch is one span. Each attempt is
-a span of kind CONSUMER around the handler, in a trace of its own: a job may wait for days, and be retried for more, and
-a trace that long is of no use to anybody. It has *links* instead: to the enqueue, and to the attempt before it, in
-whatever process that was. For that the W3C ``traceparent`` of both is kept with the job. A catch job has the links of
-the job that it catches.
+**Jobs.** An enqueue is a span of kind PRODUCER in the caller's trace; a batch is one span. Each attempt is a span of
+kind CONSUMER around the handler, in a trace of its own, because a job may wait and be retried for days. It has *links*
+to the enqueue and to the previous attempt, which may have run in other processes. For this the W3C ``traceparent`` of
+both is stored with the job. A catch job has the links of the job that it handles.
 
-The attributes are those of OpenTelemetry's conventions for messaging as far as they fit (``messaging.system`` is
-``redrive``, the destination is the queue, the message the job), and ``redrive.…`` beside them. A span is named after
-the task and not the queue, as the conventions would have it: one queue runs many tasks.
+The attributes follow OpenTelemetry's conventions for messaging (``messaging.system`` is ``redrive``, the destination is
+the queue, the message is the job); others have the prefix ``redrive.``. Unlike in these conventions, a span is named
+after the task and not the queue, because one queue runs many tasks.
 
-**Calls in process.** A call that succeeds at once has no span, since it tells nothing. Of one that is retried, each
-attempt is a span of the trace in which it was made, linked to the attempt before. They are made when an attempt has
-failed, or the call has ended, with the times at which they began; so what an attempt did itself is not *below* its span
-but beside it.
+**Calls in process.** A call that succeeds at once has no span. If a call is retried, each attempt is a span of the
+trace in which it was made, linked to the previous attempt. These spans are made after an attempt has failed or the call
+has ended, with the original start times; spans that the attempt itself made are their siblings, not their children.
 
-**A span ends once**, when the handler has returned, has raised, or was interrupted because its worker stops; what is
-decided about the job afterwards is in the metrics and the logs.
+**Every span ends once**: when the handler has returned, raised, or was interrupted by the stop of its worker. Later
+decisions about the job are in the metrics and the logs.
 """
 
 from __future__ import annotations
@@ -63,18 +61,18 @@ from redrive.policy import Failure
 __all__ = ["Metrics", "Tracing"]
 
 _PROPAGATOR = TraceContextTextMapPropagator()
+# Stands for the span of an enqueue that was not traced.
 _NONE = "-"
-"""Stands for the span of an enqueue that nobody has traced."""
 
 _MICROSECOND = timedelta(microseconds=1)
 
 
 class Metrics:
-    """The sink that counts and measures.
+    """A sink that updates counters and histograms.
 
     Args:
-        provider: of meters; by default the one that is set globally.
-        limit: distinct values of each label; what comes later is counted as ``other``.
+        provider: the meter provider; by default the global one.
+        limit: the number of distinct values of each label; further values are counted as ``other``.
     """
 
     def __init__(self, provider: MeterProvider | None = None, *, limit: int = 100) -> None:
@@ -91,7 +89,7 @@ class Metrics:
                 self._counters[each.name] = meter.create_counter(each.name, "1", each.help)
 
     def __call__(self, event: Event) -> None:
-        """Book what an event adds."""
+        """Add the numbers of an event."""
         for each in measures(event):
             pairs = zip(each.metric.labels, each.values, strict=True)
             attributes = {label: self._bounded.value(label, value) for label, value in pairs}
@@ -103,23 +101,23 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class _Attempt:
-    """An attempt of a call, as the next one has to know it."""
+    """The previous attempt of a call, for the span of the next."""
 
     number: int
     span: SpanContext
-    again_at: int
-    """When the wait after it was over, in nanoseconds since 1970."""
+    # The end of the wait after it, in nanoseconds since 1970.
+    wait_ended_at: int
 
 
+# The last attempt of each call that is being retried in this context, by the name of the called function.
 _CALLS: ContextVar[Mapping[str, _Attempt]] = ContextVar("redrive.contrib.otel", default=MappingProxyType({}))
-"""The last attempt of each call that is being retried here, by the name of what is called."""
 
 
 class Tracing:
-    """The sink that makes spans.
+    """A sink that makes spans.
 
     Args:
-        provider: of tracers; by default the one that is set globally.
+        provider: the tracer provider; by default the global one.
     """
 
     carries = True
@@ -128,7 +126,7 @@ class Tracing:
         self._tracer = trace.get_tracer("redrive", tracer_provider=provider)
 
     def __call__(self, event: Event) -> AbstractContextManager[Any] | None:
-        """Make the span of an event, or begin the one that is to be around what follows."""
+        """Make the span of an event, or return the span that surrounds the following attempt or wait."""
         match event:
             case JobsEnqueuing():
                 return self._enqueue(event)
@@ -144,8 +142,6 @@ class Tracing:
                 pass
         return None
 
-    # ---------------------------------------------------------------------------------------------------------- jobs
-
     @contextmanager
     def _enqueue(self, event: JobsEnqueuing) -> Iterator[str | None]:
         attributes = _messaging("enqueue", "send", event.task, event.queue)
@@ -153,11 +149,11 @@ class Tracing:
             attributes["messaging.batch.message_count"] = event.count
         name = f"enqueue {event.task}"
         with self._tracer.start_as_current_span(name, kind=SpanKind.PRODUCER, attributes=attributes) as span:
-            yield _written(span)
+            yield _traceparent_of(span)
 
     @contextmanager
     def _attempt(self, event: JobStarted) -> Iterator[str | None]:
-        enqueued, previous = _read(event.trace)
+        enqueued, previous = _parse_stored(event.trace)
         attributes = _messaging("process", "process", event.task, event.queue) | {
             "messaging.message.id": str(event.job_id),
             "redrive.attempt": event.attempt,
@@ -175,14 +171,12 @@ class Tracing:
             record_exception=False,
             set_status_on_exception=False,
         ) as span:
-            own = _written(span)
+            own = _traceparent_of(span)
             try:
                 yield None if own is None else f"{enqueued or _NONE} {own}"
             except BaseException as error:
                 _mark(span, error)
                 raise
-
-    # --------------------------------------------------------------------------------------------------------- calls
 
     @contextmanager
     def _retry(self, event: CallRetryScheduled) -> Iterator[None]:
@@ -203,11 +197,12 @@ class Tracing:
         _CALLS.set(MappingProxyType({name: each for name, each in _CALLS.get().items() if name != event.name}))
 
     def _call(self, name: str, number: int, elapsed: timedelta, failure: Failure | None) -> Span:
-        """The span of an attempt that has just ended."""
+        """Start the span of an attempt that has just ended."""
         now, before = _now(), _CALLS.get().get(name)
         if before is not None and before.number != number - 1:
-            before = None  # of another call, which was interrupted
-        began = now - elapsed // _MICROSECOND * 1000 if number == 1 else before.again_at if before else now
+            # It belongs to another call, which was interrupted.
+            before = None
+        began = now - elapsed // _MICROSECOND * 1000 if number == 1 else before.wait_ended_at if before else now
         link = None if before is None else Link(before.span, {"redrive.link": "previous attempt"})
         span = self._tracer.start_span(
             f"call {name}",
@@ -223,7 +218,8 @@ class Tracing:
 
 
 def _messaging(operation: str, kind: str, task: str, queue: str) -> dict[str, str | int | float]:
-    """Attributes by OpenTelemetry's conventions for messaging; they are not stable yet, and written out here."""
+    """Return the attributes that OpenTelemetry's conventions for messaging define."""
+    # Written out, because the conventions are not stable yet.
     return {
         "messaging.system": "redrive",
         "messaging.operation.name": operation,
@@ -234,7 +230,7 @@ def _messaging(operation: str, kind: str, task: str, queue: str) -> dict[str, st
 
 
 def _mark(span: Span, error: BaseException) -> None:
-    """Say how a handler ended that did not return. A signal is none of its errors, and neither is a worker's stop."""
+    """Record an exception of a handler on its span; signals and the stop of a worker are not errors."""
     match error:
         case Snooze():
             span.set_attribute("redrive.outcome", "snoozed")
@@ -247,24 +243,24 @@ def _mark(span: Span, error: BaseException) -> None:
             span.set_attribute("redrive.outcome", "interrupted")
 
 
-def _written(span: Span) -> str | None:
-    """The ``traceparent`` of a span; None where no SDK has made it."""
+def _traceparent_of(span: Span) -> str | None:
+    """Return the ``traceparent`` of a span; None without an SDK."""
     carrier: dict[str, str] = {}
     _PROPAGATOR.inject(carrier, trace.set_span_in_context(span, Context()))
     return carrier.get("traceparent")
 
 
-def _read(kept: str | None) -> tuple[str | None, str | None]:
-    """The ``traceparent`` of the enqueue and that of the last attempt, as far as there are any."""
-    enqueued, _, previous = (kept or "").partition(" ")
+def _parse_stored(stored: str | None) -> tuple[str | None, str | None]:
+    """Return the ``traceparent`` of the enqueue and of the last attempt; None where it is missing."""
+    enqueued, _, previous = (stored or "").partition(" ")
     return (None if enqueued in {"", _NONE} else enqueued), previous or None
 
 
-def _link(parent: str | None, what: str) -> Link | None:
+def _link(parent: str | None, role: str) -> Link | None:
     if parent is None:
         return None
     context = trace.get_current_span(_PROPAGATOR.extract({"traceparent": parent}, Context())).get_span_context()
-    return Link(context, {"redrive.link": what}) if context.is_valid else None
+    return Link(context, {"redrive.link": role}) if context.is_valid else None
 
 
 def _now() -> int:

@@ -1,23 +1,21 @@
-"""Metrics for Prometheus: what has happened in this process, and how full the queues are.
+"""Metrics for Prometheus: counters of the events in this process, and gauges of the queues.
 
-One call in a worker, or in whatever process is scraped::
+One call in a worker, or in any process that is scraped::
 
     from redrive.contrib import prometheus
 
     prometheus.metrics(app)
 
-From the events come counters and histograms (`redrive.observe.measures`). They are of this process, so each process
-that runs or enqueues jobs is scraped. `Collector` gives gauges of the database: jobs by queue and by what they are
-doing, how long the first has been due, workers alive. Those are the same wherever they are asked for: one process is
-enough, and where several are scraped, take the maximum and not the sum.
+Events update counters and histograms (`redrive.observe.measures`). They count this process only, so every process that
+runs or enqueues jobs must be scraped. `Collector` provides gauges of the database: jobs by queue and state, the age of
+the oldest due job, live workers. They are the same in every process: scrape them in one, or take the maximum and not
+the sum.
 
-**The price of a scrape** is bounded. The gauges are read once in `EVERY`, however often somebody scrapes, from indexes
-of jobs that have not ended, and no further than ten thousand jobs of a queue
-(`redrive.stores.operations.queue_metrics`).
+**The cost of a scrape** is bounded. The gauges are read at most once in `EVERY`, from indexes of jobs that have not
+ended, and at most ten thousand jobs of each queue (`redrive.stores.operations.queue_metrics`).
 
-**The number of series** is bounded: labels are names of tasks, queues and calls, outcomes, reasons and rules; none is
-an id or a text. Each has a number of values that it may take, 100 unless you say otherwise, and what comes later is
-counted as ``other``.
+**The number of series** is bounded. Labels are names of tasks, queues and calls, outcomes, reasons and rules, never ids
+or texts. Each label has at most 100 values by default; further values are counted as ``other``.
 """
 
 from __future__ import annotations
@@ -50,18 +48,18 @@ __all__ = ["EVERY", "Collector", "Metrics", "Served", "metrics", "serve"]
 log = logger("redrive.prometheus")
 
 EVERY = timedelta(seconds=10)
-"""How long what was read of the database is given out again."""
+"""The time for which values of the database are cached."""
 
 
 class Metrics:
-    """The sink that counts and measures.
+    """A sink that updates counters and histograms.
 
     Args:
-        registry: where its metrics are registered.
-        limit: distinct values of each label.
+        registry: the registry of its metrics.
+        limit: the number of distinct values of each label.
 
     Raises:
-        ValueError: they are registered there already.
+        ValueError: the metrics are registered already.
     """
 
     def __init__(self, registry: CollectorRegistry = REGISTRY, *, limit: int = 100) -> None:
@@ -78,7 +76,7 @@ class Metrics:
                 self._counters[each.name] = prometheus_client.Counter(name, each.help, each.labels, registry=registry)
 
     def __call__(self, event: Event) -> None:
-        """Book what an event adds."""
+        """Add the numbers of an event."""
         for each in measures(event):
             pairs = zip(each.metric.labels, each.values, strict=True)
             values = [self._bounded.value(label, value) for label, value in pairs]
@@ -94,13 +92,13 @@ def _name(metric: Metric) -> str:
 
 
 class Collector(BaseCollector):
-    """Gauges of the database, read when somebody scrapes.
+    """A collector of gauges of the database, which are read during a scrape.
 
     Args:
-        app: whose.
-        every: how long what was read is given out again.
-        limit: distinct queues; the others are added up as ``other``.
-        clock: tells when it is time to read again.
+        app: the app with the database.
+        every: the time for which values are cached.
+        limit: the number of distinct queues; the others are added up as ``other``.
+        clock: the clock of the cache.
     """
 
     def __init__(self, app: App, *, every: timedelta = EVERY, limit: int = 100, clock: Clock | None = None) -> None:
@@ -113,11 +111,11 @@ class Collector(BaseCollector):
         self._read: tuple[GaugeMetricFamily, ...] = ()
 
     def describe(self) -> Iterator[GaugeMetricFamily]:
-        """Say nothing in advance: registering it must not open the database."""
+        """Return no metrics: registration must not open the database."""
         return iter(())
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Give what there is, read now or a moment ago; where the database is away, only that it is."""
+        """Return the gauges, cached or read now; if the database is unavailable, only ``redrive_store_up``."""
         with self._lock:
             now = self._clock.monotonic()
             if now >= self._read_at + self._every:
@@ -125,7 +123,7 @@ class Collector(BaseCollector):
             return iter(self._read)
 
     def _gauges(self) -> tuple[GaugeMetricFamily, ...]:
-        up = GaugeMetricFamily("redrive_store_up", "Could the database be read?")
+        up = GaugeMetricFamily("redrive_store_up", "1 if the database could be read, otherwise 0.")
         try:
             full = self._app.store.run(depths(now=self._app.now()))
             alive = [worker for worker in self._app.workers.select() if worker.expires_at > full.at]
@@ -137,15 +135,17 @@ class Collector(BaseCollector):
         up.add_metric([], 1)
         workers = GaugeMetricFamily("redrive_workers", "Workers that are alive.", value=len(alive))
         slots = sum(worker.concurrency for worker in alive)
-        capacity = GaugeMetricFamily("redrive_worker_slots", "Attempts that these can run at once.", value=slots)
+        capacity = GaugeMetricFamily(
+            "redrive_worker_slots", "Attempts that the live workers can run at once.", value=slots
+        )
         failing = GaugeMetricFamily(
             "redrive_workers_failing",
-            "Workers that are alive, with a background duty that fails because of a defect.",
+            "Workers that are alive and have a failing background duty.",
             value=sum(worker.trouble is not None for worker in alive),
         )
         clock = GaugeMetricFamily(
             "redrive_clock_step_seconds",
-            "By how much the clock of the machine was set without being followed yet; always 0 on PostgreSQL.",
+            "Difference by which the machine's clock was set and which the store has not adopted yet; 0 on PostgreSQL.",
             value=off.total_seconds(),
         )
         return (up, workers, capacity, failing, clock, self._jobs(full), self._oldest(full))
@@ -155,7 +155,7 @@ class Collector(BaseCollector):
         for line in full.queues:
             sums[self._bounded.value("queue", line.queue), line.standing.value] += line.jobs
         family = GaugeMetricFamily(
-            "redrive_queue_jobs", "Jobs that have not ended, and dead ones.", labels=["queue", "standing"]
+            "redrive_queue_jobs", "Jobs that have not ended, and dead jobs.", labels=["queue", "standing"]
         )
         for labels, jobs in sums.items():
             family.add_metric(labels, jobs)
@@ -168,7 +168,9 @@ class Collector(BaseCollector):
                 queue = self._bounded.value("queue", line.queue)
                 ages[queue] = max(ages.get(queue, 0.0), (full.at - line.oldest_at).total_seconds())
         family = GaugeMetricFamily(
-            "redrive_queue_oldest_due_seconds", "How long the first job of a queue has been due.", labels=["queue"]
+            "redrive_queue_oldest_due_seconds",
+            "Time for which the oldest due job of a queue has been due.",
+            labels=["queue"],
         )
         for queue, age in ages.items():
             family.add_metric([queue], age)
@@ -178,19 +180,19 @@ class Collector(BaseCollector):
 def metrics(
     app: App | None = None, *, registry: CollectorRegistry = REGISTRY, limit: int = 100, every: timedelta = EVERY
 ) -> observe.Registration[Metrics]:
-    """Count and measure from now on, and give gauges of an app's database.
+    """Add the sink, and register the gauges of an app's database.
 
     Args:
-        app: whose database; None for no gauges.
-        registry: where all is registered.
-        limit: distinct values of each label; what comes later is counted as ``other``.
-        every: how long what was read of the database is given out again.
+        app: the app with the database; None for no gauges.
+        registry: the registry of all metrics.
+        limit: the number of distinct values of each label; further values are counted as ``other``.
+        every: the time for which values of the database are cached.
 
     Returns:
         The registration of the sink.
 
     Raises:
-        ValueError: this was called before for the same registry.
+        ValueError: the registry has these metrics already.
     """
     sink = Metrics(registry, limit=limit)
     if app is not None:
@@ -199,10 +201,10 @@ def metrics(
 
 
 class Served:
-    """A server that Prometheus scrapes, in a thread that ends with the process, or with a ``with`` block.
+    """A server for scrapes by Prometheus, in a thread that ends with the process or at the end of a ``with`` block.
 
     Attributes:
-        url: where.
+        url: the address of the metrics.
     """
 
     def __init__(self, url: str, server: WSGIServer, thread: Thread) -> None:
@@ -211,7 +213,7 @@ class Served:
         self._thread = thread
 
     def close(self) -> None:
-        """Serve no more."""
+        """Stop the server and its thread."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -226,22 +228,19 @@ class Served:
 
 
 def serve(address: str, *, registry: CollectorRegistry = REGISTRY) -> Served:
-    """Let Prometheus scrape this process.
+    """Serve the metrics of this process to Prometheus.
 
     Args:
-        address: ``HOST:PORT``; without a host it is the loopback interface, and with port 0 any port that is free.
-        registry: what is shown.
-
-    Returns:
-        The server, and its URL.
+        address: ``HOST:PORT``; the default host is the loopback interface, and port 0 selects a free port.
+        registry: the registry of the metrics.
 
     Raises:
-        ConfigurationError: the address cannot be read, or cannot be bound.
+        ConfigurationError: the address is invalid, or cannot be bound.
     """
     host, _, port = address.rpartition(":")
     host = host.strip("[]") or "127.0.0.1"
     if not port.isdecimal():
-        message = f"{address!r} is no address to serve metrics at: give HOST:PORT, such as 127.0.0.1:9464"
+        message = f"{address!r} is not an address for metrics: give HOST:PORT, such as 127.0.0.1:9464"
         raise ConfigurationError(message)
     try:
         server, thread = prometheus_client.start_http_server(int(port), host, registry)

@@ -15,7 +15,7 @@ import pytest
 from redrive.contrib.grpc import (
     Code,
     Handling,
-    Progress,
+    RpcProgress,
     failure_of,
     read_retry_policy,
     read_retry_throttling,
@@ -101,15 +101,15 @@ _HANDLINGS = {
 }
 
 
-def _progress(said: str) -> Progress:
+def _progress(said: str) -> RpcProgress:
     """The stage of a case, which may explain itself in brackets."""
     name = said.partition(" (")[0]
-    if name not in {each.value for each in Progress}:
-        raise UnknownWord(f"{said!r} (known: {', '.join(each.value for each in Progress)})")
-    return Progress(name)
+    if name not in {each.value for each in RpcProgress}:
+        raise UnknownWord(f"{said!r} (known: {', '.join(each.value for each in RpcProgress)})")
+    return RpcProgress(name)
 
 
-def _watched(progress: Progress) -> Handling:
+def _watched(progress: RpcProgress) -> Handling:
     """What the decisions show: how many retries there are beside those that the policy has."""
     beside, own = _retries(progress, attempts=1), _retries(progress, attempts=2)
     if not own:
@@ -121,12 +121,12 @@ def _watched(progress: Progress) -> Handling:
     return {0: Handling.POLICY, 1: Handling.TRANSPARENT_ONCE}[beside]
 
 
-def _retries(progress: Progress, *, attempts: int) -> int:
+def _retries(progress: RpcProgress, *, attempts: int) -> int:
     decisions = islice(_decisions(progress, attempts=attempts), _MANY)
     return sum(isinstance(each, Retry) for each in decisions)
 
 
-def _decisions(progress: Progress, *, attempts: int, after: timedelta = ZERO) -> Iterator[Any]:
+def _decisions(progress: RpcProgress, *, attempts: int, after: timedelta = ZERO) -> Iterator[Any]:
     """One failure after the other, all at one instant, until it is given up."""
     plain = read_retry_policy({**_DOCUMENT, "maxAttempts": 2})
     policy = transparently(plain.with_(attempts=attempts, deadline=_DEADLINE))

@@ -81,7 +81,7 @@ def _failure(given: Mapping[str, Any]) -> tuple[Failure, bool]:
         if stage is not None:
             mark(error, stage)
         found = caches.failure_of(error)
-        elsewhere = given["error"] in REPLIES and REPLIES[given["error"]].elsewhere
+        elsewhere = given["error"] in REPLIES and REPLIES[given["error"]].reconnect
     return Failure.of(error)._replace(candidate=False) if found is None else found, elsewhere
 
 

@@ -29,7 +29,7 @@ def test_codes_are_read_back(code: Code):
 )
 def test_what_is_no_code_is_refused(said):
     """Numbers and texts that are no code are refused, with what would be right."""
-    with pytest.raises(PolicyValueError, match="is no status code of gRPC: give a number from 0 to 16, or a name"):
+    with pytest.raises(PolicyValueError, match="is not a status code of gRPC: give a number from 0 to 16, or a name"):
         Code.of(said)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.contrib.grpc import read_hedging_policy, read_retry_policy, read_retry_throttling
-from redrive.contrib.grpc.document import read_duration
+from redrive.contrib.grpc.service_config import read_duration
 from redrive.errors import PolicyValueError
 from redrive.policy import Failure, History, Jitter, Policy, Retry, Stage
 from redrive.retrying import Hedge
@@ -86,21 +86,21 @@ def test_whole_floats_and_unknown_keys_are_accepted():
     [
         *((without(RETRY, key), f"retryPolicy.{key}: it is missing") for key in RETRY),
         ({**RETRY, "maxAttempts": None}, "retryPolicy.maxAttempts: it is missing"),
-        ({**RETRY, "maxAttempts": 1}, "retryPolicy.maxAttempts: 1 is less than 2; it counts the first attempt too"),
+        ({**RETRY, "maxAttempts": 1}, "retryPolicy.maxAttempts: 1 is less than 2; it includes the first attempt"),
         ({**RETRY, "maxAttempts": 2.5}, "retryPolicy.maxAttempts: 2.5 is not a whole number"),
         ({**RETRY, "maxAttempts": "4"}, "retryPolicy.maxAttempts: '4' is not a number"),
         ({**RETRY, "maxAttempts": True}, "retryPolicy.maxAttempts: True is not a number"),
         ({**RETRY, "maxAttempts": float("inf")}, "retryPolicy.maxAttempts: inf is not a number"),
         ({**RETRY, "initialBackoff": "0s"}, "retryPolicy.initialBackoff: '0s' is not above zero"),
-        ({**RETRY, "initialBackoff": "100"}, "retryPolicy.initialBackoff: '100' is not a duration: write seconds with"),
+        ({**RETRY, "initialBackoff": "100"}, "retryPolicy.initialBackoff: '100' is not a duration: write seconds"),
         ({**RETRY, "maxBackoff": "-1s"}, "retryPolicy.maxBackoff: '-1s' is not above zero"),
         ({**RETRY, "backoffMultiplier": 0}, "retryPolicy.backoffMultiplier: 0 is not above zero"),
         ({**RETRY, "backoffMultiplier": float("nan")}, "retryPolicy.backoffMultiplier: nan is not a number"),
         ({**RETRY, "retryableStatusCodes": []}, "retryPolicy.retryableStatusCodes: it is empty"),
         ({**RETRY, "retryableStatusCodes": "UNAVAILABLE"}, "'UNAVAILABLE' is not a list of status codes"),
-        ({**RETRY, "retryableStatusCodes": [14, "NOPE"]}, r"retryableStatusCodes\[1\]: 'NOPE' is no status code"),
-        ({**RETRY, "retryableStatusCodes": ["OK"]}, r"retryableStatusCodes\[0\]: 'OK' is no failure"),
-        ([], r"retryPolicy: \[\] is not an object of JSON"),
+        ({**RETRY, "retryableStatusCodes": [14, "NOPE"]}, r"retryableStatusCodes\[1\]: 'NOPE' is not a status code"),
+        ({**RETRY, "retryableStatusCodes": ["OK"]}, r"retryableStatusCodes\[0\]: 'OK' is not a failure"),
+        ([], r"retryPolicy: \[\] is not a JSON object"),
     ],
 )
 def test_what_the_proposal_forbids_is_refused(document, message):
@@ -124,7 +124,7 @@ def test_durations_are_read(said, nanos):
 )
 def test_what_is_no_duration_is_refused(said):
     """A number without its unit, with another one, or in another form is no duration, nor is ten thousand years."""
-    with pytest.raises(PolicyValueError, match="somewhere: .* is not a duration: write seconds with an s behind them"):
+    with pytest.raises(PolicyValueError, match="somewhere: .* is not a duration: write seconds followed by an s"):
         read_duration(said, at="somewhere")
 
 
@@ -160,7 +160,7 @@ def test_a_hedging_policy_says_little():
         ({}, "hedgingPolicy.maxAttempts: it is missing"),
         ({**HEDGE, "hedgingDelay": "-1s"}, "hedgingPolicy.hedgingDelay: '-1s' is negative"),
         ({**HEDGE, "hedgingDelay": 1}, "hedgingPolicy.hedgingDelay: 1 is not a duration"),
-        ({**HEDGE, "nonFatalStatusCodes": ["NOPE"]}, r"nonFatalStatusCodes\[0\]: 'NOPE' is no status code"),
+        ({**HEDGE, "nonFatalStatusCodes": ["NOPE"]}, r"nonFatalStatusCodes\[0\]: 'NOPE' is not a status code"),
     ],
 )
 def test_what_the_proposal_forbids_a_hedge_is_refused(document, message):
@@ -190,7 +190,7 @@ def test_a_throttle_is_a_budget():
         ({**THROTTLE, "tokenRatio": 0}, "retryThrottling.tokenRatio: .*at least 0.001"),
         ({**THROTTLE, "tokenRatio": -1}, "retryThrottling.tokenRatio: .*zero or more"),
         ({**THROTTLE, "tokenRatio": "0.1"}, "retryThrottling.tokenRatio: '0.1' is not a number"),
-        (None, "retryThrottling: None is not an object of JSON"),
+        (None, "retryThrottling: None is not a JSON object"),
     ],
 )
 def test_what_the_proposal_forbids_a_throttle_is_refused(document, message):

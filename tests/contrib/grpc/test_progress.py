@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from redrive.contrib.grpc import Code, Handling, Progress, failure_of, read_retry_policy, row_of, transparently
+from redrive.contrib.grpc import Code, Handling, RpcProgress, failure_of, read_retry_policy, row_of, transparently
 from redrive.contrib.grpc.progress import PROGRESS
 from redrive.errors import PolicyValueError
 from redrive.policy import Backoff, GiveUp, History, Policy, Reason, Retry, Rule, Stage, reading
@@ -51,7 +51,7 @@ def decided(policy, failure, attempts=1):
 
 def test_every_progress_has_a_row():
     """Nothing can fail in a way that the table does not know."""
-    assert set(Progress) == set(PROGRESS)
+    assert set(RpcProgress) == set(PROGRESS)
 
 
 def test_only_what_the_policy_sees_counts():
@@ -66,8 +66,8 @@ def test_only_what_the_policy_sees_counts():
 
 def test_a_refused_stream_is_repeated_once():
     """At the second time a call that was turned away is the policy's, and counts."""
-    first = row_of(Progress.REACHED_SERVER_NOT_APP)
-    second = row_of(Progress.REACHED_SERVER_NOT_APP, refused=1)
+    first = row_of(RpcProgress.REACHED_SERVER_NOT_APP)
+    second = row_of(RpcProgress.REACHED_SERVER_NOT_APP, refused=1)
 
     assert (Handling.TRANSPARENT_ONCE, False, False) == (
         first.handling,
@@ -79,20 +79,20 @@ def test_a_refused_stream_is_repeated_once():
         second.counts_as_attempt,
         second.counts_as_throttle_failure,
     )
-    assert row_of(Progress.NEVER_LEFT_CLIENT) is row_of(Progress.NEVER_LEFT_CLIENT, refused=9)
+    assert row_of(RpcProgress.NEVER_LEFT_CLIENT) is row_of(RpcProgress.NEVER_LEFT_CLIENT, refused=9)
 
 
 @pytest.mark.parametrize(
     ("progress", "code", "stage", "reason"),
     [
-        (Progress.SEEN_BY_APP, "UNAVAILABLE", Stage.IN_FLIGHT, "GRPC_UNAVAILABLE"),
-        (Progress.SEEN_BY_APP, "ABORTED", Stage.ANSWERED, "GRPC_ABORTED"),
-        (Progress.LB_TRANSIENT_FAILURE, "UNAVAILABLE", Stage.NOT_SENT, "GRPC_UNAVAILABLE"),
-        (Progress.NEVER_LEFT_CLIENT, "UNAVAILABLE", Stage.NOT_SENT, "GRPC_NEVER_LEFT"),
-        (Progress.REACHED_SERVER_NOT_APP, "UNAVAILABLE", Stage.NOT_SENT, "GRPC_NOT_PROCESSED"),
-        (Progress.LB_DROP, "UNAVAILABLE", Stage.NOT_SENT, "GRPC_UNAVAILABLE"),
-        (Progress.RESPONSE_HEADERS_RECEIVED, "ABORTED", Stage.IN_FLIGHT, "GRPC_ABORTED"),
-        (Progress.BUFFER_OVERFLOW, "UNAVAILABLE", Stage.IN_FLIGHT, "GRPC_UNAVAILABLE"),
+        (RpcProgress.SEEN_BY_APP, "UNAVAILABLE", Stage.IN_FLIGHT, "GRPC_UNAVAILABLE"),
+        (RpcProgress.SEEN_BY_APP, "ABORTED", Stage.ANSWERED, "GRPC_ABORTED"),
+        (RpcProgress.LB_TRANSIENT_FAILURE, "UNAVAILABLE", Stage.NOT_SENT, "GRPC_UNAVAILABLE"),
+        (RpcProgress.NEVER_LEFT_CLIENT, "UNAVAILABLE", Stage.NOT_SENT, "GRPC_NEVER_LEFT"),
+        (RpcProgress.REACHED_SERVER_NOT_APP, "UNAVAILABLE", Stage.NOT_SENT, "GRPC_NOT_PROCESSED"),
+        (RpcProgress.LB_DROP, "UNAVAILABLE", Stage.NOT_SENT, "GRPC_UNAVAILABLE"),
+        (RpcProgress.RESPONSE_HEADERS_RECEIVED, "ABORTED", Stage.IN_FLIGHT, "GRPC_ABORTED"),
+        (RpcProgress.BUFFER_OVERFLOW, "UNAVAILABLE", Stage.IN_FLIGHT, "GRPC_UNAVAILABLE"),
     ],
 )
 def test_an_rpc_is_a_failure(progress, code, stage, reason):
@@ -120,7 +120,11 @@ def test_a_failure_may_stand_for_an_exception():
 
 @pytest.mark.parametrize(
     ("progress", "retried"),
-    [(Progress.SEEN_BY_APP, False), (Progress.LB_TRANSIENT_FAILURE, True), (Progress.REACHED_SERVER_NOT_APP, True)],
+    [
+        (RpcProgress.SEEN_BY_APP, False),
+        (RpcProgress.LB_TRANSIENT_FAILURE, True),
+        (RpcProgress.REACHED_SERVER_NOT_APP, True),
+    ],
 )
 def test_unavailable_is_split_by_proof(progress, retried):
     """A call that is not idempotent is repeated only where it is proved that no application has seen it."""
@@ -132,9 +136,9 @@ def test_unavailable_is_split_by_proof(progress, retried):
 @pytest.mark.parametrize(
     ("progress", "why"),
     [
-        (Progress.LB_DROP, "the load balancer dropped the call"),
-        (Progress.RESPONSE_HEADERS_RECEIVED, "the call is committed: its response had begun"),
-        (Progress.BUFFER_OVERFLOW, "the call is committed: its messages are no longer in the buffer"),
+        (RpcProgress.LB_DROP, "the load balancer dropped the call"),
+        (RpcProgress.RESPONSE_HEADERS_RECEIVED, "the call is committed: its response had begun"),
+        (RpcProgress.BUFFER_OVERFLOW, "the call is committed: its messages are no longer in the buffer"),
     ],
 )
 def test_some_calls_are_never_repeated(progress, why):
@@ -162,7 +166,7 @@ def test_transparent_retries_do_not_spin():
     policy = read(transparently(LISTED.with_(deadline="3s", jitter="none")))
     clock = JumpingClock()
     with using(clock=clock):
-        found = policy.outcome(Script(Failed(14, Progress.NEVER_LEFT_CLIENT)))
+        found = policy.outcome(Script(Failed(14, RpcProgress.NEVER_LEFT_CLIENT)))
 
     assert [0, 0.001, 0.01, 0.05, 0.1, 0.5, 1, 1] == [0, *clock.slept]
     assert "deadline" == found.rule
@@ -174,11 +178,11 @@ def test_transparent_retries_leave_attempts_and_tokens_alone():
     shared = SharedBudget(throttle)
     policy = read(transparently(LISTED.with_(deadline="1m", budget=shared)))
     unseen = [
-        Failed(14, Progress.NEVER_LEFT_CLIENT),
-        Failed(14, Progress.NEVER_LEFT_CLIENT),
-        Failed(14, Progress.REACHED_SERVER_NOT_APP),
+        Failed(14, RpcProgress.NEVER_LEFT_CLIENT),
+        Failed(14, RpcProgress.NEVER_LEFT_CLIENT),
+        Failed(14, RpcProgress.REACHED_SERVER_NOT_APP),
     ]
-    script = Script(*unseen, Failed(14, Progress.REACHED_SERVER_NOT_APP, refused=1), Failed(14), "done")
+    script = Script(*unseen, Failed(14, RpcProgress.REACHED_SERVER_NOT_APP, refused=1), Failed(14), "done")
     with using(clock=JumpingClock(), sample=0.0):
         assert "done" == policy.call(script)
 
@@ -189,7 +193,7 @@ def test_transparent_retries_leave_attempts_and_tokens_alone():
 def test_a_caller_who_does_not_count_is_stopped():
     """A call that is turned away again is given up where the caller does not say that it was the second time."""
     policy = read(transparently(LISTED.with_(deadline="1m")))
-    script = Script(Failed(14, Progress.REACHED_SERVER_NOT_APP))
+    script = Script(Failed(14, RpcProgress.REACHED_SERVER_NOT_APP))
     with using(clock=JumpingClock()):
         policy.outcome(script)
 
@@ -225,6 +229,6 @@ def test_transparent_retries_need_an_end():
 
 def test_codes_that_do_not_exist_are_refused():
     """A code that does not exist is a mistake of the caller."""
-    with pytest.raises(PolicyValueError, match="99 is no status code"):
+    with pytest.raises(PolicyValueError, match="99 is not a status code"):
         failure_of(99)
     assert Code.ABORTED.reason == failure_of("aborted").reason

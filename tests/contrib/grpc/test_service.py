@@ -83,18 +83,18 @@ def test_the_server_may_have_a_throttle():
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ([], r"the service config \[\] is not an object of JSON"),
-        ("[]", r"the service config \[\] is not an object of JSON"),
+        ([], r"the service config \[\] is not a JSON object"),
+        ("[]", r"the service config \[\] is not a JSON object"),
         ({"methodConfig": {}}, r"methodConfig: {} is not a list"),
-        ({"methodConfig": [1]}, r"methodConfig\[0\]: 1 is not an object of JSON"),
+        ({"methodConfig": [1]}, r"methodConfig\[0\]: 1 is not a JSON object"),
         ({"methodConfig": [{}, {"retryPolicy": {}}]}, r"methodConfig\[1\].retryPolicy.maxAttempts: it is missing"),
-        ({"methodConfig": [{"retryPolicy": retry(2), "hedgingPolicy": {}}]}, "only one of them may be there"),
-        ({"methodConfig": [{"timeout": "0s"}]}, r"methodConfig\[0\].timeout: '0s' leaves no time at all"),
+        ({"methodConfig": [{"retryPolicy": retry(2), "hedgingPolicy": {}}]}, "exclude each other"),
+        ({"methodConfig": [{"timeout": "0s"}]}, r"methodConfig\[0\].timeout: '0s' is not above zero"),
         ({"methodConfig": [{"timeout": 1}]}, r"methodConfig\[0\].timeout: 1 is not a duration"),
         ({"methodConfig": [{"name": {}}]}, r"methodConfig\[0\].name: {} is not a list of names"),
         ({"methodConfig": [{"name": ["a"]}]}, r"methodConfig\[0\].name\[0\]: 'a' is not of the form"),
         ({"methodConfig": [{"name": [{"service": 1}]}]}, r"methodConfig\[0\].name\[0\]: .* is not of the form"),
-        ({"methodConfig": [{"name": [{"method": "M"}]}]}, "the method 'M' is named without its service"),
+        ({"methodConfig": [{"name": [{"method": "M"}]}]}, "the method 'M' needs a service"),
         ({"methodConfig": [{"name": [{}]}, {"name": [{"service": ""}]}]}, "methodConfig: / is named more than once"),
     ],
 )
@@ -106,5 +106,5 @@ def test_a_config_that_is_wrong_is_refused(config, message):
 
 def test_text_that_is_no_json_is_refused():
     """A text that cannot be read is an error of syntax."""
-    with pytest.raises(PolicySyntaxError, match="the service config is no JSON: .*line 1 column 2"):
+    with pytest.raises(PolicySyntaxError, match="the service config is not JSON: .*line 1 column 2"):
         read_service_config("{")

@@ -335,7 +335,7 @@ def test_a_transaction_whose_end_is_lost_is_raised(colour, server, proxy):
         watched(colour, client)
 
     assert counted(server) == "1"
-    assert "nobody knows" in caught.value.__notes__[-1]
+    assert "it is unknown" in caught.value.__notes__[-1]
 
 
 def test_watching_is_repeated_as_long_as_nothing_is_watched(colour, server, proxy):

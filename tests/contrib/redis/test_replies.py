@@ -29,7 +29,7 @@ def test_a_reply_is_an_answer(code):
 
     assert failure.reason == REPLIES[code].reason
     assert failure.stage is Stage.ANSWERED
-    assert failure.candidate is (None if REPLIES[code].again else False)
+    assert failure.candidate is (None if REPLIES[code].retryable else False)
 
 
 def test_the_code_is_found_behind_what_a_pipeline_says():

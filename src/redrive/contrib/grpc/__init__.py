@@ -1,26 +1,32 @@
-"""gRPC's retry rules (gRFC A6) in redrive's values: the service config, and the retries that no policy sees.
+"""gRPC's retry rules (gRFC A6): service configs, transparent retries, and channels that retry calls.
 
-======================  ==============================================================================
-`document`, `service`   ``retryPolicy``, ``hedgingPolicy`` and ``retryThrottling`` of a service config
-`progress`              how far an RPC got, what gRPC does then, and the failure that a policy decides on
-`codes`                 the status codes
-`proof`                 what an error of gRPC's library proves
-`channels`              channels of gRPC's library whose calls are retried, in both colours
-======================  ==============================================================================
+==================  =====================================================================================
+`service_config`    ``retryPolicy``, ``hedgingPolicy`` and ``retryThrottling`` of a service config
+`progress`          how far an RPC got, how gRPC handles it, and the failure on which a policy decides
+`codes`             the status codes
+`classify`          the failure that an error of the library ``grpcio`` describes
+`channels`          sync and async channels of ``grpcio`` that retry calls
+==================  =====================================================================================
 
-Only `channels` needs gRPC's library, and is loaded when it is asked for: the rest is for clients of any kind that talk
-to gRPC services, and for policies that are to be the same on both sides of a gateway.
+Only `channels` imports ``grpcio``, and it is loaded on first use. The other modules serve clients of any kind that call
+gRPC services, and policies that must be the same on both sides of a gateway.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from redrive.contrib.grpc.classify import describe
 from redrive.contrib.grpc.codes import Code
-from redrive.contrib.grpc.document import read_hedging_policy, read_retry_policy, read_retry_throttling
-from redrive.contrib.grpc.progress import Handling, Progress, ProgressRow, failure_of, row_of, transparently
-from redrive.contrib.grpc.proof import describe
-from redrive.contrib.grpc.service import MethodConfig, ServiceConfig, read_service_config
+from redrive.contrib.grpc.progress import Handling, ProgressRow, RpcProgress, failure_of, row_of, transparently
+from redrive.contrib.grpc.service_config import (
+    MethodConfig,
+    ServiceConfig,
+    read_hedging_policy,
+    read_retry_policy,
+    read_retry_throttling,
+    read_service_config,
+)
 
 if TYPE_CHECKING:
     from redrive.contrib.grpc.channels import aio_channel, channel
@@ -29,8 +35,8 @@ __all__ = [
     "Code",
     "Handling",
     "MethodConfig",
-    "Progress",
     "ProgressRow",
+    "RpcProgress",
     "ServiceConfig",
     "aio_channel",
     "channel",
@@ -46,7 +52,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - a function
-    """Load what needs gRPC's library."""
+    """Load the functions that need ``grpcio``."""
     if name not in {"aio_channel", "channel"}:
         raise AttributeError(f"module 'redrive.contrib.grpc' has no attribute {name!r}")
     from redrive.contrib.grpc import channels

@@ -1,10 +1,9 @@
-"""gRPC's status codes: by number or by name, what they prove, and what a policy calls them.
+"""gRPC's status codes, and whether a code alone proves that the application has answered.
 
-A code says what somebody thought of a call, not who thought so. ``UNAVAILABLE`` may come from the server, from a proxy
-behind which the server has done the work, or from the client's own library that has lost the connection. So a code is
-taken as an answer only if no library makes it up on the way (the list of codes that gRPC's libraries generate is part
-of its documentation); after any other nobody knows whether the call took effect, unless `redrive.contrib.grpc.Progress`
-proves more.
+``UNAVAILABLE`` may come from the server, from a proxy behind which the server has done the work, or from the client's
+own library that has lost the connection. A code therefore counts as an answer only if no library generates it on the
+way (gRPC documents which ones its libraries generate). After any other code it is unknown whether the call took effect,
+unless `redrive.contrib.grpc.RpcProgress` proves more.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ __all__ = ["Code"]
 
 
 class Code(IntEnum):
-    """The status codes of gRPC. ``Code.of`` reads them, ``code.reason`` is their name in a policy."""
+    """A status code of gRPC."""
 
     OK = 0
     CANCELLED = 1
@@ -39,40 +38,40 @@ class Code(IntEnum):
     UNAUTHENTICATED = 16
 
     @classmethod
-    def of(cls, said: object) -> Code:
+    def of(cls, value: object) -> Code:
         """Read a code.
 
         Args:
-            said: its number, or its name in upper, lower or mixed case (gRFC A6). A whole number may be a float, which
-                is what many readers of JSON make of every number.
+            value: its number, which may be a whole float, or its name in any case (gRFC A6).
 
         Raises:
             PolicyValueError: there is no such code.
         """
-        if isinstance(said, str):
-            found = cls.__members__.get(said.upper()) if said.isascii() else None
-        elif isinstance(said, int | float) and not isinstance(said, bool) and said in _NUMBERS:
-            found = cls(int(said))
+        if isinstance(value, str):
+            found = cls.__members__.get(value.upper()) if value.isascii() else None
+        elif isinstance(value, int | float) and not isinstance(value, bool) and value in _NUMBERS:
+            found = cls(int(value))
         else:
             found = None
         if found is None:
             raise PolicyValueError(
-                f"{said!r} is no status code of gRPC: give a number from 0 to 16, or a name such as UNAVAILABLE"
+                f"{value!r} is not a status code of gRPC: give a number from 0 to 16, or a name such as UNAVAILABLE"
             )
         return found
 
     @property
     def reason(self) -> str:
-        """The reason of a failure with this code, for ``on`` and for rules: ``GRPC_UNAVAILABLE``."""
+        """Return the reason of a failure with this code, for ``on`` and for rules: ``GRPC_UNAVAILABLE``."""
         return f"GRPC_{self.name}"
 
     @property
     def stage(self) -> Stage:
-        """What the code alone proves: that the application has answered, or nothing."""
+        """Return what the code alone proves: ``ANSWERED`` or, without proof, ``IN_FLIGHT``."""
         return Stage.ANSWERED if self in _ANSWERS else Stage.IN_FLIGHT
 
 
 _NUMBERS = frozenset(code.value for code in Code)
+# RESOURCE_EXHAUSTED is missing: clients generate it for a response that is too long, after all work has been done.
 _ANSWERS = frozenset(
     {
         Code.OK,
@@ -83,7 +82,8 @@ _ANSWERS = frozenset(
         Code.FAILED_PRECONDITION,
         Code.ABORTED,
         Code.OUT_OF_RANGE,
-        Code.UNIMPLEMENTED,  # made by libraries too, but by the server's, which then has found no application to call
-        Code.UNAUTHENTICATED,  # the same: credentials are looked at before the call is
+        # Servers' libraries generate these two as well, before they call the application.
+        Code.UNIMPLEMENTED,
+        Code.UNAUTHENTICATED,
     }
-)  # not RESOURCE_EXHAUSTED: clients make it of a response that is too long, when all work has been done
+)

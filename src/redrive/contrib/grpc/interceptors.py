@@ -1,9 +1,10 @@
-"""The interceptors that make the calls of gRPC's library, and make them again; see `redrive.contrib.grpc.channels`."""
+"""Interceptors that make the calls of ``grpcio`` and retry them; see `redrive.contrib.grpc.channels`."""
 
 # ruff: noqa: ANN401 - calls, requests and messages belong to a library without types, and to its user
 
 from __future__ import annotations
 
+import collections
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
@@ -11,75 +12,121 @@ import grpc
 import grpc.aio
 from grpc.aio import EOF  # pyright: ignore[reportAttributeAccessIssue]  # it comes from a compiled module
 
-from redrive.contrib.grpc.calls import Calls, asaid, is_replayable, said
-from redrive.contrib.grpc.proof import mark
+from redrive.contrib.grpc.classify import mark
+from redrive.contrib.grpc.policies import MethodPolicies
 from redrive.retrying import loops
+from redrive.retrying.context import deadline
 from redrive.retrying.state import CallState
 
-__all__ = ["AsyncRequests", "AsyncStream", "AsyncUnary", "Interceptor"]
+_PREVIOUS = "grpc-previous-rpc-attempts"
 
 
-class Interceptor(
+class _Details(
+    collections.namedtuple(  # noqa: PYI024 - the library's base class has a metaclass of its own
+        "_Details", ("method", "timeout", "metadata", "credentials", "wait_for_ready", "compression")
+    ),
+    grpc.ClientCallDetails,  # type: ignore[misc]  # the library has no types
+):
+    """The details of a call that ``grpcio`` passes between interceptors."""
+
+    __slots__ = ()
+
+
+def _details(state: CallState | None, details: Any, *, stream: bool = False) -> Any:
+    """Return the details of an attempt: with its own timeout and the number of attempts before it."""
+    metadata = tuple(details.metadata or ())
+    if state is not None and state.number > 1:
+        metadata = (*metadata, (_PREVIOUS, str(state.number - 1)))
+    bounds = (details.timeout, _remaining(state, stream=stream))
+    return _Details(
+        details.method,
+        min((each for each in bounds if each is not None), default=None),
+        metadata,
+        details.credentials,
+        details.wait_for_ready,
+        getattr(details, "compression", None),
+    )
+
+
+def _async_details(state: CallState | None, details: Any, *, stream: bool = False) -> grpc.aio.ClientCallDetails:
+    same = _details(state, details, stream=stream)
+    metadata = grpc.aio.Metadata(*same.metadata)
+    return grpc.aio.ClientCallDetails(same.method, same.timeout, metadata, same.credentials, same.wait_for_ready)
+
+
+def _remaining(state: CallState | None, *, stream: bool) -> float | None:
+    """Return the seconds that an attempt may take; None without a bound."""
+    if not stream:
+        found = deadline()
+        return None if found is None else found.remaining
+    # The default deadline must not end a stream, which may be read for hours.
+    if state is None or not state.plan.has_deadline or state.plan.limit is None:
+        return None
+    return max(0.0, state.started + state.plan.limit - state.clock.monotonic())
+
+
+def _is_replayable(requests: object) -> bool:
+    """Return whether the requests can be iterated more than once."""
+    if hasattr(requests, "__aiter__"):
+        return not hasattr(requests, "__anext__")
+    return hasattr(requests, "__iter__") and not hasattr(requests, "__next__")
+
+
+class SyncInterceptor(
     grpc.UnaryUnaryClientInterceptor,  # type: ignore[misc]  # the library has no types
     grpc.UnaryStreamClientInterceptor,  # type: ignore[misc]
     grpc.StreamUnaryClientInterceptor,  # type: ignore[misc]
 ):
-    """Sync code.
+    """The interceptor of a sync channel; ``connected`` returns whether the channel is connected now."""
 
-    Args:
-        calls: which policy each call has.
-        connected: tells whether the channel is connected at this moment.
-    """
-
-    def __init__(self, calls: Calls, connected: Callable[[], bool]) -> None:
-        self._calls = calls
+    def __init__(self, policies: MethodPolicies, connected: Callable[[], bool]) -> None:
+        self._policies = policies
         self._connected = connected
 
     def intercept_unary_unary(self, continuation: Callable[..., Any], client_call_details: Any, request: Any) -> Any:
-        """See the library."""
-        run = self._calls.start(client_call_details)
-        return self._carry_out(run, lambda: continuation(said(run, client_call_details), request), _ended)
+        """Make the call under its policy."""
+        state = self._policies.start(client_call_details)
+        return self._run(state, lambda: continuation(_details(state, client_call_details), request), _ended)
 
     def intercept_stream_unary(
         self, continuation: Callable[..., Any], client_call_details: Any, request_iterator: Any
     ) -> Any:
-        """See the library."""
-        run = self._calls.start(client_call_details) if is_replayable(request_iterator) else None
-        return self._carry_out(
-            run, lambda: continuation(said(run, client_call_details), iter(request_iterator)), _ended
+        """Make the call under its policy."""
+        state = self._policies.start(client_call_details) if _is_replayable(request_iterator) else None
+        return self._run(
+            state, lambda: continuation(_details(state, client_call_details), iter(request_iterator)), _ended
         )
 
     def intercept_unary_stream(self, continuation: Callable[..., Any], client_call_details: Any, request: Any) -> Any:
-        """See the library."""
-        run = self._calls.start(client_call_details)
-        return self._carry_out(run, lambda: continuation(said(run, client_call_details, stream=True), request), _begun)
+        """Make the call under its policy."""
+        state = self._policies.start(client_call_details)
+        return self._run(
+            state, lambda: continuation(_details(state, client_call_details, stream=True), request), _begun
+        )
 
-    def _carry_out(self, run: CallState | None, call: Callable[[], Any], await_: Callable[[Any], Any]) -> Any:
-        if run is None:
+    def _run(self, state: CallState | None, call: Callable[[], Any], wait: Callable[[Any], Any]) -> Any:
+        if state is None:
             return call()
 
         def attempt() -> Any:
             before = self._connected()
             try:
-                return await_(call())
+                return wait(call())
             except grpc.RpcError as error:
-                mark(error, connected=before or self._connected(), address=self._calls.address)
+                mark(error, connected=before or self._connected(), address=self._policies.address)
                 raise
 
         try:
-            return loops.proceed(run, attempt, (), {})
+            return loops.proceed(state, attempt, (), {})
         except grpc.RpcError as error:
-            if isinstance(error, grpc.Call):  # a call that has failed, which is what the library returns for one
+            # grpcio returns a failed call instead of raising it, and callers read the error from it.
+            if isinstance(error, grpc.Call):
                 return error
             raise
 
 
 def _ended(call: Any) -> Any:
-    """Wait until a call has ended.
-
-    Raises:
-        grpc.RpcError: it has failed.
-    """
+    """Wait until a call has ended; raise its error if it has failed."""
     error = call.exception()
     if error is not None:
         raise error
@@ -87,11 +134,7 @@ def _ended(call: Any) -> Any:
 
 
 def _begun(call: Any) -> Any:
-    """Wait until a call has brought its first message, or ended without one.
-
-    Raises:
-        grpc.RpcError: it has failed before.
-    """
+    """Wait for the first message of a call, or its end; raise its error if it fails before."""
     try:
         return _Stream(call, [next(call)])
     except StopIteration:
@@ -99,7 +142,7 @@ def _begun(call: Any) -> Any:
 
 
 class _Stream:
-    """A call whose first message has been taken out: it comes first, and everything else is as it was."""
+    """A call that returns its first message, which was read already, before the others."""
 
     def __init__(self, call: Any, taken: list[Any]) -> None:
         self._call = call
@@ -115,86 +158,82 @@ class _Stream:
         return getattr(self._call, name)
 
 
-class _Async:
-    """What the three interceptors for asyncio share; the library asks for one class each.
+class _AsyncInterceptor:
+    """The base of the interceptors for asyncio: ``grpcio`` requires one class for each kind of call."""
 
-    Args:
-        calls: which policy each call has.
-
-    Attributes:
-        channel: theirs, as soon as there is one: it is made with them.
-    """
-
+    # Set after the channel was made, because the channel is made with its interceptors.
     channel: grpc.aio.Channel
 
-    def __init__(self, calls: Calls) -> None:
-        self._calls = calls
+    def __init__(self, policies: MethodPolicies) -> None:
+        self._policies = policies
 
     def _connected(self) -> bool:
         return bool(self.channel.get_state() == grpc.ChannelConnectivity.READY)
 
-    async def _carry_out(self, run: CallState, attempt: Callable[[], Awaitable[Any]]) -> Any:
+    async def _run(self, state: CallState, attempt: Callable[[], Awaitable[Any]]) -> Any:
         async def marked() -> Any:
             before = self._connected()
             try:
                 return await attempt()
             except grpc.aio.AioRpcError as error:
-                mark(error, connected=before or self._connected(), address=self._calls.address)
+                mark(error, connected=before or self._connected(), address=self._policies.address)
                 raise
 
-        return await loops.aproceed(run, marked, (), {})
+        return await loops.aproceed(state, marked, (), {})
 
-    async def _unary(self, run: CallState | None, continuation: Callable[..., Any], details: Any, request: Any) -> Any:
-        if run is None:
-            return await continuation(asaid(run, details), request)
+    async def _unary(
+        self, state: CallState | None, continuation: Callable[..., Any], details: Any, request: Any
+    ) -> Any:
+        if state is None:
+            return await continuation(_async_details(state, details), request)
 
         async def attempt() -> Any:
-            call = await continuation(asaid(run, details), request)
+            call = await continuation(_async_details(state, details), request)
             await call
             return call
 
-        return await self._carry_out(run, attempt)
+        return await self._run(state, attempt)
 
 
-class AsyncUnary(_Async, grpc.aio.UnaryUnaryClientInterceptor):  # type: ignore[misc]  # the library has no types
-    """One request, one answer."""
+class AsyncUnaryUnaryInterceptor(_AsyncInterceptor, grpc.aio.UnaryUnaryClientInterceptor):  # type: ignore[misc]  # the library has no types
+    """The interceptor of calls with one request and one response."""
 
     async def intercept_unary_unary(
         self, continuation: Callable[..., Any], client_call_details: Any, request: Any
     ) -> Any:
-        """See the library."""
-        run = self._calls.start(client_call_details)
-        return await self._unary(run, continuation, client_call_details, request)
+        """Make the call under its policy."""
+        state = self._policies.start(client_call_details)
+        return await self._unary(state, continuation, client_call_details, request)
 
 
-class AsyncRequests(_Async, grpc.aio.StreamUnaryClientInterceptor):  # type: ignore[misc]
-    """Many requests, one answer."""
+class AsyncStreamUnaryInterceptor(_AsyncInterceptor, grpc.aio.StreamUnaryClientInterceptor):  # type: ignore[misc]
+    """The interceptor of calls with many requests and one response."""
 
     async def intercept_stream_unary(
         self, continuation: Callable[..., Any], client_call_details: Any, request_iterator: Any
     ) -> Any:
-        """See the library."""
-        run = self._calls.start(client_call_details) if is_replayable(request_iterator) else None
-        return await self._unary(run, continuation, client_call_details, request_iterator)
+        """Make the call under its policy."""
+        state = self._policies.start(client_call_details) if _is_replayable(request_iterator) else None
+        return await self._unary(state, continuation, client_call_details, request_iterator)
 
 
-class AsyncStream(_Async, grpc.aio.UnaryStreamClientInterceptor):  # type: ignore[misc]
-    """One request, many answers."""
+class AsyncUnaryStreamInterceptor(_AsyncInterceptor, grpc.aio.UnaryStreamClientInterceptor):  # type: ignore[misc]
+    """The interceptor of calls with one request and many responses."""
 
     async def intercept_unary_stream(
         self, continuation: Callable[..., Any], client_call_details: Any, request: Any
     ) -> Any:
-        """See the library."""
-        run = self._calls.start(client_call_details)
-        if run is None:
-            return await continuation(asaid(run, client_call_details, stream=True), request)
+        """Make the call under its policy."""
+        state = self._policies.start(client_call_details)
+        if state is None:
+            return await continuation(_async_details(state, client_call_details, stream=True), request)
 
         async def attempt() -> Any:
-            """The call and its first message."""
-            call = await continuation(asaid(run, client_call_details, stream=True), request)
+            """Start the call and read its first message."""
+            call = await continuation(_async_details(state, client_call_details, stream=True), request)
             return call, await call.read()
 
-        return _messages(*await self._carry_out(run, attempt))
+        return _messages(*await self._run(state, attempt))
 
 
 async def _messages(call: Any, message: Any) -> AsyncIterator[Any]:

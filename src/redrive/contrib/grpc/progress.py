@@ -1,20 +1,18 @@
-"""How far an RPC got before it failed, and what gRPC does then: the transparent retries of gRFC A6, as a table.
+"""How far an RPC got before it failed, and how gRPC handles it: the transparent retries of gRFC A6 as a table.
 
-A retry policy is for calls that the server's application has seen. A call that it has not seen is safe to repeat
-whatever the policy says, and gRPC does so *transparently*: without counting an attempt, and without taking a token from
-the retry throttle, which exists for applications that are overloaded. There are two kinds:
+A call that the server's application has not seen is safe to repeat under any policy. gRPC repeats it *transparently*:
+without counting an attempt and without taking a token from the retry throttle, which protects overloaded applications.
 
-* It never left the client: repeated until it leaves, or until the deadline.
-* It reached the server's library and no further (``REFUSED_STREAM``, or a stream above the last one of a ``GOAWAY``):
-  repeated at once, but only once, since it does load the wire. Then the policy takes over.
+* A call that never left the client is repeated until it leaves, or until the deadline.
+* A call that reached only the server's library (``REFUSED_STREAM``, or a stream above the last one of a ``GOAWAY``) is
+  repeated at once, but only once, because it loads the network. After that the policy decides.
 
-And there are calls that must not be repeated although the policy would: those that the load balancer drops on purpose,
-and those that are *committed*, because the caller may have seen response headers or because the request is no longer
-in the buffer.
+Two kinds of call are not repeated even if the policy would: those that the load balancer drops on purpose, and those
+that are *committed*, because the caller may have seen response headers or the request is no longer buffered.
 
-`PROGRESS` is the table. `failure_of` makes a `redrive.policy.Failure` of an RPC, by which a policy or an orchestrator
-decides; the two kinds of transparent retries are two reasons, ``GRPC_NEVER_LEFT`` and ``GRPC_NOT_PROCESSED``, and
-`transparently` gives a policy the rules for them.
+`PROGRESS` is the table. `failure_of` returns the `redrive.policy.Failure` of an RPC, on which a policy or an
+orchestrator decides. The reasons ``GRPC_NEVER_LEFT`` and ``GRPC_NOT_PROCESSED`` stand for the transparent retries;
+`transparently` adds the rules for them to a policy.
 """
 
 from __future__ import annotations
@@ -34,21 +32,21 @@ __all__ = [
     "NOT_PROCESSED",
     "PROGRESS",
     "Handling",
-    "Progress",
     "ProgressRow",
+    "RpcProgress",
     "failure_of",
     "row_of",
     "transparently",
 ]
 
 NEVER_LEFT = Reason.register("GRPC_NEVER_LEFT", always_retry=True).name
-"""The reason of a call that never left the client. (An orchestrator retries it whatever its strategy says.)"""
+"""The reason of a call that never left the client. An orchestrator retries it under any strategy."""
 
 NOT_PROCESSED = Reason.register("GRPC_NOT_PROCESSED", allows_non_idempotent_retry=True).name
-"""The reason of a call that the server's library turned away unseen, at the first time."""
+"""The reason of a call that the server's library refused for the first time, before the application saw it."""
 
 
-class Progress(Enum):
+class RpcProgress(Enum):
     """How far an RPC got before it failed."""
 
     LB_DROP = "lb_drop"
@@ -60,44 +58,43 @@ class Progress(Enum):
     REACHED_SERVER_NOT_APP = "reached_server_not_app"
     """The server's library refused its stream: ``REFUSED_STREAM``, or above the last stream of a ``GOAWAY``."""
     SEEN_BY_APP = "seen_by_app"
-    """The application has seen it, or may have."""
+    """The application has seen it, or may have seen it."""
     RESPONSE_HEADERS_RECEIVED = "response_headers_received"
     """The response had begun."""
     BUFFER_OVERFLOW = "buffer_overflow"
-    """Its messages did not fit into the buffer from which they would be sent again."""
+    """Its messages exceeded the buffer from which a retry would send them."""
 
 
 class Handling(Enum):
-    """What becomes of an RPC that has failed."""
+    """How gRPC handles an RPC that has failed."""
 
     FAIL_NOW = "fail now"
-    """It fails, whatever the policy says."""
+    """It fails under any policy."""
     POLICY = "policy"
-    """The policy decides, by the status code."""
+    """The policy decides by the status code."""
     TRANSPARENT = "transparent"
     """It is repeated until its deadline."""
     TRANSPARENT_ONCE = "transparent once"
-    """It is repeated at once, the first time; then the policy decides."""
+    """It is repeated at once the first time; after that the policy decides."""
     COMMITTED = "committed"
-    """It fails, whatever the policy says: the caller has seen a part of the answer, or the request is gone."""
+    """It fails under any policy: the caller has seen a part of the response, or the request is lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressRow:
-    """What follows from how far an RPC got.
+    """The handling of an RPC that got to a certain point.
 
     Attributes:
-        progress: how far.
-        handling: what becomes of it.
-        stage: the same in redrive's words; None where the status code tells more.
-        reason: under which reason it is repeated transparently; None where the status code is the reason.
-        why: why nothing repeats it; None where something may.
-        counts_as_attempt: whether it uses up one of the policy's attempts.
-        counts_as_throttle_failure: whether it takes a token from the retry throttle, if its code is one that is
-            retried.
+        progress: the point.
+        handling: how gRPC handles it.
+        stage: the stage of its failure; None if the status code determines it.
+        reason: the reason under which it is repeated transparently; None if the status code is the reason.
+        why: the cause for which it is never repeated; None if it may be repeated.
+        counts_as_attempt: False if it uses none of the policy's attempts.
+        counts_as_throttle_failure: False if it takes no token from the retry throttle; otherwise retryable codes do.
     """
 
-    progress: Progress
+    progress: RpcProgress
     handling: Handling
     stage: Stage | None
     reason: str | None = None
@@ -106,20 +103,21 @@ class ProgressRow:
     counts_as_throttle_failure: bool = True
 
 
-PROGRESS: Mapping[Progress, ProgressRow] = MappingProxyType(
+PROGRESS: Mapping[RpcProgress, ProgressRow] = MappingProxyType(
     {
         row.progress: row
         for row in (
             ProgressRow(
-                Progress.LB_DROP,
+                RpcProgress.LB_DROP,
                 Handling.FAIL_NOW,
                 Stage.NOT_SENT,
                 why="the load balancer dropped the call",
-                counts_as_throttle_failure=False,  # as gRPC's core: it looks at drops before it looks at tokens
+                # gRPC's core handles drops before it counts tokens.
+                counts_as_throttle_failure=False,
             ),
-            ProgressRow(Progress.LB_TRANSIENT_FAILURE, Handling.POLICY, Stage.NOT_SENT),
+            ProgressRow(RpcProgress.LB_TRANSIENT_FAILURE, Handling.POLICY, Stage.NOT_SENT),
             ProgressRow(
-                Progress.NEVER_LEFT_CLIENT,
+                RpcProgress.NEVER_LEFT_CLIENT,
                 Handling.TRANSPARENT,
                 Stage.NOT_SENT,
                 NEVER_LEFT,
@@ -127,22 +125,22 @@ PROGRESS: Mapping[Progress, ProgressRow] = MappingProxyType(
                 counts_as_throttle_failure=False,
             ),
             ProgressRow(
-                Progress.REACHED_SERVER_NOT_APP,
+                RpcProgress.REACHED_SERVER_NOT_APP,
                 Handling.TRANSPARENT_ONCE,
                 Stage.NOT_SENT,
                 NOT_PROCESSED,
                 counts_as_attempt=False,
                 counts_as_throttle_failure=False,
             ),
-            ProgressRow(Progress.SEEN_BY_APP, Handling.POLICY, None),
+            ProgressRow(RpcProgress.SEEN_BY_APP, Handling.POLICY, None),
             ProgressRow(
-                Progress.RESPONSE_HEADERS_RECEIVED,
+                RpcProgress.RESPONSE_HEADERS_RECEIVED,
                 Handling.COMMITTED,
                 Stage.IN_FLIGHT,
                 why="the call is committed: its response had begun",
             ),
             ProgressRow(
-                Progress.BUFFER_OVERFLOW,
+                RpcProgress.BUFFER_OVERFLOW,
                 Handling.COMMITTED,
                 Stage.IN_FLIGHT,
                 why="the call is committed: its messages are no longer in the buffer",
@@ -150,16 +148,16 @@ PROGRESS: Mapping[Progress, ProgressRow] = MappingProxyType(
         )
     }
 )
-"""What follows, by how far an RPC got (gRFC A6, "Transparent Retries" and "When Retries are Valid")."""
+"""The handling of each progress (gRFC A6, "Transparent Retries" and "When Retries are Valid")."""
 
 
-def row_of(progress: Progress, *, refused: int = 0) -> ProgressRow:
-    """What follows from how far an RPC got.
+def row_of(progress: RpcProgress, *, refused: int = 0) -> ProgressRow:
+    """Return the handling of an RPC.
 
     Args:
-        progress: how far.
-        refused: how often the servers' libraries have turned this call away before; after the first time the policy
-            decides, and it counts.
+        progress: how far the RPC got.
+        refused: the number of times that servers' libraries have refused this call before. From the second refusal on
+            the policy decides, and the attempt counts.
     """
     row = PROGRESS[progress]
     if row.handling is Handling.TRANSPARENT_ONCE and refused:
@@ -171,7 +169,7 @@ def row_of(progress: Progress, *, refused: int = 0) -> ProgressRow:
 
 def failure_of(
     code: Code | int | str,
-    progress: Progress = Progress.SEEN_BY_APP,
+    progress: RpcProgress = RpcProgress.SEEN_BY_APP,
     *,
     pushback: str | None = None,
     refused: int = 0,
@@ -181,14 +179,14 @@ def failure_of(
 
     Args:
         code: its status code.
-        progress: how far it got, if that is known; by default nothing is proved.
-        pushback: the ``grpc-retry-pushback-ms`` of the server's metadata, if there is one.
+        progress: how far it got; the default proves nothing.
+        pushback: the ``grpc-retry-pushback-ms`` of the server's metadata, in milliseconds.
         refused: see `row_of`.
-        error: what was raised; its classes and its message become the failure's.
+        error: the exception; its classes and its message become the failure's.
 
     Returns:
-        The failure; None for ``OK``. Its reason is that of the code, or that of a transparent retry; its hint is the
-        pushback, a floor as every hint. It is permanent where no policy may repeat it.
+        The failure; None for ``OK``. Its reason is that of the code or of a transparent retry; its hint is the
+        pushback, a lower bound of the wait. It is permanent if no policy may repeat it.
 
     Raises:
         PolicyValueError: there is no such code.
@@ -197,33 +195,33 @@ def failure_of(
     if known is Code.OK:
         return None
     row = row_of(progress, refused=refused)
-    told = Hint(None) if pushback is None else grpc_pushback(pushback)
+    hint = Hint(None) if pushback is None else grpc_pushback(pushback)
     base = Failure((), f"gRPC status {known.name}") if error is None else Failure.of(error)
     return base._replace(
         reason=row.reason or known.reason,
         stage=row.stage or known.stage,
-        hint=told.delay,
-        permanent=row.why or (told.problem if told.stop else None),
+        hint=hint.delay,
+        permanent=row.why or (hint.problem if hint.stop else None),
     )
 
 
-_WITHOUT_END = 10**9
+_UNLIMITED = 10**9
+# A6 names no delays. These are those of Couchbase RFC 0049 for the same situation; they prevent a busy loop.
 _CONTROLLED = Backoff.listed([0, 0.001, 0.01, 0.05, 0.1, 0.5, 1.0])
 _AT_ONCE = Backoff.constant(0)
 
 
 def transparently(policy: Policy) -> Policy:
-    """A policy that also makes the transparent retries of gRFC A6.
+    """Return a policy that also makes the transparent retries of gRFC A6.
 
     A call that never left the client is repeated at once, then after 1 ms, 10 ms and so on up to a second, until the
-    deadline; one that was turned away unseen is repeated once. Neither counts for the policy's attempts. (A6 names no
-    delays; these are those of RFC 0049 for the same situation, so that nothing spins.)
+    deadline; a call that the server's library refused is repeated once. Neither uses one of the policy's attempts.
 
     Args:
-        policy: what decides the rest. It needs a deadline, which is the only end of the first kind.
+        policy: decides all other retries. It needs a deadline, which alone ends the retries of the first kind.
 
     Raises:
-        PolicyValueError: it has none, or is a combination of policies.
+        PolicyValueError: the policy has no deadline, or is a combination of policies.
     """
     if policy.parts is not None:
         raise PolicyValueError("a combination has rules in its parts only: call transparently() on one of them")
@@ -232,7 +230,7 @@ def transparently(policy: Policy) -> Policy:
             "transparent retries end at the deadline only: give the policy one, as in deadline='10s'"
         )
     rules = (
-        Rule(NEVER_LEFT, attempts=_WITHOUT_END, backoff=_CONTROLLED),
+        Rule(NEVER_LEFT, attempts=_UNLIMITED, backoff=_CONTROLLED),
         Rule(NOT_PROCESSED, attempts=2, backoff=_AT_ONCE),
     )
     on = (*policy.on, NEVER_LEFT, NOT_PROCESSED) if isinstance(policy.on, tuple) else policy.on

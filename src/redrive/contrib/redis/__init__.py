@@ -1,29 +1,29 @@
-"""Redis without surprises: what may be repeated after a lost reply, and a client that repeats nothing else.
+"""Redis commands under a policy: which ones may be repeated after a lost reply, and a client that repeats only those.
 
-redis-py retries by itself: with its defaults a command whose reply is lost is sent again, whatever it is, so that one
-``INCR`` counts twice. `wrap` gives a client whose own retries are off, and which retries under a policy instead:
+With its defaults redis-py sends any command again if its reply is lost, so that one ``INCR`` may count twice. `wrap`
+returns a client without redis-py's retries, which retries under a policy instead:
 
 =================================================  =========  ======================================================
-what happened                                      stage      a retry
+event                                              stage      retried
 =================================================  =========  ======================================================
-no connection: refused, handshake, exhausted pool  not sent   of any command
-the connection was lost, or the time was up        in flight  if a second execution does no harm (`repetition_of`)
-the server refused it (`REPLIES`)                  answered   by the code: ``LOADING`` yes, ``WRONGTYPE`` no
-a part of a pipeline was executed                  in flight  if each of its commands may be repeated
+no connection: refused, handshake, exhausted pool  not sent   any command
+connection lost, or timeout                        in flight  if a second execution does no harm (`repetition_of`)
+refused by the server (`REPLIES`)                  answered   depends on the code: ``LOADING`` yes, ``WRONGTYPE`` no
+a pipeline that was executed in part               in flight  if each of its commands may be repeated
 =================================================  =========  ======================================================
 
-A lost ``INCR`` is therefore applied once at most, and raised: the note on the exception says that nobody knows whether
-it took effect. A policy with ``idempotent=True`` repeats everything, one with ``idempotent=False`` nothing that was in
-flight; without either the table of commands decides.
+A lost ``INCR`` is therefore applied at most once, and the error is raised with a note that it is unknown whether the
+command took effect. A policy with ``idempotent=True`` repeats all commands, one with ``idempotent=False`` no command
+that was in flight; otherwise the table of commands decides.
 
-=============  ===================================================================
-`commands`     which commands may be executed twice
-`replies`      what an error of redis-py means
-`client`       the client, in both colours
-=============  ===================================================================
+=============  ====================================================================
+`commands`     the commands that may be executed twice
+`replies`      the classification of redis-py's errors
+`client`       the clients, sync and async
+=============  ====================================================================
 
-What it leaves alone: ``pubsub()``, whose messages are lost with a connection in any case, ``monitor()``, and clusters,
-whose client has a retry of its own that cannot be switched off.
+These are not retried: ``pubsub()``, which loses messages with its connection in any case, ``monitor()``, and clients
+for clusters, because their own retries cannot be disabled.
 """
 
 from __future__ import annotations

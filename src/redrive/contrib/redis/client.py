@@ -1,45 +1,62 @@
-"""The client: redis-py's own, with its retries off and a policy in their place, in both colours.
+"""Clients of redis-py with a policy instead of redis-py's own retries.
 
-`wrap` makes a second client on the connections of the first, of a class derived from the first one's: every command,
-``lock()``, ``pipeline()`` and ``transaction()`` work as before. Three places of redis-py are used, the same in all its
-versions from 5 on:
+`wrap` makes a second client on the connections of the first, of a class derived from the first client's class, so that
+every command, ``lock()``, ``pipeline()`` and ``transaction()`` work as before. It overrides three methods of redis-py,
+which are the same in all its versions from 5 on:
 
-* ``execute_command``, through which all commands go, is called under the policy. Which one depends on the command: see
-  `redrive.contrib.redis.calls.Calls`.
-* ``Pipeline.execute`` too, as one call that is repeated as a whole. Its answers are looked at before the first error is
-  raised: where a part was executed and a part refused, as by a server that has just become a replica, a repetition is
-  one of the executed part, and the failure is *in flight*, although each answer is known.
-* ``get_connection`` of the pool: what fails in it was *not sent*, since it connects, greets and authenticates. That is
-  the only proof which is taken, so whatever redis-py does elsewhere in other versions errs on the careful side.
+* ``execute_command``, which executes every command, runs under the policy. The command selects the policy: see
+  `redrive.contrib.redis.commands`.
+* ``Pipeline.execute`` is one call that is repeated as a whole. Its replies are examined before the first error is
+  raised: if the server executed some commands and refused others, as after a failover to a replica, the failure is *in
+  flight*, because a repetition would execute the first ones again.
+* ``get_connection`` of the pool connects, sends the handshake and authenticates. Commands that fail there were *not
+  sent*. No other evidence is used, so other behaviour of other versions leads to fewer retries, not to more.
 
-**A lost EXEC.** When a connection is lost, redis-py tells a pipeline that watches keys ``WatchError``: "the watched
-keys may have changed", which is right as long as nothing but reads was sent. But it says the same when the reply to
-``EXEC`` is lost, and its ``transaction()`` then runs the whole transaction again, although it was executed. Here the
-error of the connection is raised instead. A pipeline that watches is never repeated: what it has read is old.
+**A lost EXEC.** If a connection is lost, a pipeline of redis-py that watches keys raises ``WatchError``: "the watched
+keys may have changed". That is right while it has only read. But redis-py raises the same error if the reply to
+``EXEC`` is lost, and its ``transaction()`` then runs the whole transaction again although it may have been executed.
+This client raises the connection's error instead. A pipeline that watches is never repeated, because the values that
+it has read may be outdated.
 
-**Time.** In sync code the time that is left (`redrive.deadline`) bounds the wait for each answer, as far as it is
-shorter than the client's ``socket_timeout``. In async code the loop cuts the attempt off, and redis-py drops the
-connection. Connecting has redis-py's own ``socket_connect_timeout``.
+**Time.** In sync code the remaining time (`redrive.deadline`) bounds the wait for each reply, if it is shorter than the
+client's ``socket_timeout``. In async code the event loop cancels the attempt, and redis-py closes the connection.
+Connecting is bounded by ``socket_connect_timeout`` of redis-py.
 """
 
-# ruff: noqa: ANN401 - it hands on arguments and answers of any command; only redis-py and its user know the types
+# ruff: noqa: ANN401 - arguments and replies of any command; only redis-py and its user know the types
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, overload
+from collections.abc import Awaitable, Callable
+from typing import Any, cast, overload
 
 import redis
 import redis.asyncio
+import redis.asyncio.client
+import redis.client
+from redis import exceptions
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from redrive.contrib.redis import aio, blocking
-from redrive.contrib.redis.calls import Calls, derived
-from redrive.policy import Policy
+from redrive.contrib.redis.policies import (
+    CommandPolicies,
+    connection_error_of,
+    derived,
+    is_failover,
+    mark_partial,
+    name_of,
+    raise_first_error,
+)
+from redrive.contrib.redis.replies import mark
+from redrive.policy import Policy, Stage
+from redrive.retrying import loops
+from redrive.retrying.context import deadline
 
 __all__ = ["wrap"]
+
+# Seconds. A timeout of 0 would make the socket non-blocking.
+_SHORTEST_TIMEOUT = 0.001
 
 
 @overload
@@ -49,39 +66,256 @@ def wrap(client: redis.asyncio.Redis, policy: Policy, *, answers_matter: bool = 
 def wrap(
     client: redis.Redis | redis.asyncio.Redis, policy: Policy, *, answers_matter: bool = True
 ) -> redis.Redis | redis.asyncio.Redis:
-    """A client that retries under a policy, on the connections of another one.
+    """Return a client that retries under a policy, on the connections of another client.
 
     Args:
-        client: ``redis.Redis`` or ``redis.asyncio.Redis``. Its own retries are switched off, also for whoever goes on
-            using it: they belong to its connections.
-        policy: its ``on`` may name reasons and exceptions; without one, whatever `failure_of` describes is retried.
-            Where it does not say ``idempotent``, the command decides.
-        answers_matter: False, if no answer is looked at that says whether a command has changed anything: then ``DEL``,
-            ``SADD``, ``HSET`` and the other commands of `Repetition.EFFECT` are repeated too after a lost reply.
+        client: ``redis.Redis`` or ``redis.asyncio.Redis``. Its own retries are disabled, also when it is used directly,
+            because they belong to its connections.
+        policy: its ``on`` may name reasons and exceptions; without ``on`` all failures that `failure_of` describes are
+            retried. Without ``idempotent`` the command decides whether it is repeated after a lost reply.
+        answers_matter: False if the program ignores replies that show whether a command has changed data. Then
+            ``DEL``, ``SADD``, ``HSET`` and the other commands of `Repetition.EFFECT` are repeated after a lost reply.
 
     Returns:
-        The client, of a class that is derived from the given one's. Close either of the two.
+        The client, of a class derived from the given client's. Close either of the two.
 
     Raises:
-        TypeError: it is another kind of client, such as one for clusters, or one that is wrapped already.
-        PolicyValueError: the policy's ``on`` is a function already, or it is a combination of policies.
+        TypeError: the client has another class, such as one for clusters, or is wrapped already.
+        PolicyValueError: the policy's ``on`` is a function, or the policy is a combination.
     """
-    is_wrapped = isinstance(client, blocking.Client | aio.Client)
+    is_wrapped = isinstance(client, RetryingClient | AsyncRetryingClient)
     if is_wrapped or not isinstance(client, redis.Redis | redis.asyncio.Redis):
         kind = type(client)
         what = "wrapped already" if is_wrapped else f"a {kind.__module__}.{kind.__qualname__}"
-        raise TypeError(f"wrap() takes a redis.Redis or a redis.asyncio.Redis, and this one is {what}")
-    calls = Calls(policy, answers_matter=answers_matter)
+        raise TypeError(f"wrap() takes a redis.Redis or a redis.asyncio.Redis, and this client is {what}")
+    policies = CommandPolicies(policy, answers_matter=answers_matter)
+    pool: Any = client.connection_pool
+    # Several clients may share a pool; its method is replaced once.
+    is_new = "get_connection" not in vars(pool)
     if isinstance(client, redis.Redis):
         client.set_retry(Retry(NoBackoff(), 0))
-        _observe(client.connection_pool, blocking.marking)
-        return derived(client, blocking.Client, calls)
+        if is_new:
+            pool.get_connection = _marking(pool)
+        return derived(client, RetryingClient, policies)
     client.set_retry(AsyncRetry(NoBackoff(), 0))
-    _observe(client.connection_pool, aio.marking)
-    return derived(client, aio.Client, calls)
+    if is_new:
+        pool.get_connection = _async_marking(pool)
+    return derived(client, AsyncRetryingClient, policies)
 
 
-def _observe(pool: Any, marking: Callable[[Any], Callable[..., Any]]) -> None:
-    """Have a pool mark what fails before a connection is had; once for each pool."""
-    if "get_connection" not in vars(pool):
-        pool.get_connection = marking(pool)
+class RetryingClient(redis.Redis):
+    """A sync client that executes commands under a policy."""
+
+    _policies: CommandPolicies
+    # Kept alive, because it closes the connections when it is deleted.
+    _original: redis.Redis
+
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Execute a command under the policy."""
+        return loops.proceed(self._policies.start(name_of(args), [args]), self._once, args, options)
+
+    def _once(self, *args: Any, **options: Any) -> Any:
+        once: Callable[..., Any] = super().execute_command
+        try:
+            return once(*args, **options)
+        except exceptions.ResponseError as error:
+            if is_failover(error):
+                self.connection_pool.disconnect(inuse_connections=False)
+            raise
+
+    def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> redis.client.Pipeline:  # noqa: FBT001, FBT002 - redis-py's
+        """Return a pipeline under the policy."""
+        made = RetryingPipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
+        made._policies = self._policies  # noqa: SLF001 - our own
+        return made
+
+    def client(self) -> redis.Redis:
+        """Return a client with a single connection, under the policy."""
+        original: Any = self._original
+        made: redis.Redis = original.client()
+        return derived(made, RetryingClient, self._policies)
+
+    def __del__(self) -> None:
+        """Leave the connections to the original client."""
+
+
+class RetryingPipeline(redis.client.Pipeline):
+    """A pipeline that is repeated as a whole, or not at all."""
+
+    _policies: CommandPolicies
+
+    def immediate_execute_command(self, *args: Any, **options: Any) -> Any:
+        """Execute a command under the policy; once, if keys are watched already."""
+        once: Callable[..., Any] = super().immediate_execute_command
+        if self.watching:
+            return once(*args, **options)
+        return loops.proceed(self._policies.start(name_of(args), [args]), once, args, options)
+
+    def execute(self, raise_on_error: bool = True) -> list[Any]:  # noqa: FBT001, FBT002 - redis-py's
+        """Execute the commands under the policy; once, if keys are watched."""
+        if self.watching or not self.command_stack:
+            return self._once(raise_on_error)
+        stack, scripts, explicit = self.command_stack, self.scripts, self.explicit_transaction
+
+        def attempt() -> list[Any]:
+            # Each attempt gets copies, because redis-py changes the options and clears the rest.
+            self.command_stack = [(args, dict(options)) for args, options in stack]
+            self.scripts, self.explicit_transaction = set(scripts), explicit
+            return self._once(raise_on_error)
+
+        state = self._policies.start("pipeline", [args for args, _ in stack])
+        return cast("list[Any]", loops.proceed(state, attempt, (), {}))
+
+    def _once(self, raise_on_error: bool) -> list[Any]:  # noqa: FBT001 - handed on
+        stack = self.command_stack
+        try:
+            answers = super().execute(raise_on_error=False)
+            if raise_on_error:
+                raise_first_error(self, stack, answers)
+        except exceptions.WatchError as error:
+            raise connection_error_of(error) from None
+        except exceptions.RedisError as error:
+            mark_partial(error, stack)
+            if is_failover(error):
+                self.connection_pool.disconnect(inuse_connections=False)
+            raise
+        return answers
+
+
+def _marking(pool: Any) -> Callable[..., Any]:
+    """Return a ``get_connection`` for a pool that marks its failures as not sent."""
+    acquire = pool.get_connection
+
+    def get_connection(*args: Any, **options: Any) -> Any:
+        try:
+            connection = acquire(*args, **options)
+        except exceptions.RedisError as error:
+            mark(error, Stage.NOT_SENT)
+            raise
+        _set_timeout(connection)
+        return connection
+
+    return get_connection
+
+
+def _set_timeout(connection: Any) -> None:
+    """Bound the wait for a reply by the remaining time and by the connection's own timeout."""
+    sock = getattr(connection, "_sock", None)
+    left, own = deadline(), connection.socket_timeout
+    if sock is None:
+        return
+    timeout = (
+        own if left is None else max(_SHORTEST_TIMEOUT, left.remaining if own is None else min(own, left.remaining))
+    )
+    if sock.gettimeout() != timeout:
+        sock.settimeout(timeout)
+
+
+# The asynchronous half repeats the synchronous one line by line.
+
+
+class AsyncRetryingClient(redis.asyncio.Redis):
+    """An async client that executes commands under a policy."""
+
+    _policies: CommandPolicies
+    _original: redis.asyncio.Redis
+
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        """Execute a command under the policy."""
+        return await loops.aproceed(self._policies.start(name_of(args), [args]), self._once, args, options)
+
+    async def _once(self, *args: Any, **options: Any) -> Any:
+        once: Callable[..., Any] = super().execute_command
+        try:
+            return await once(*args, **options)
+        except exceptions.ResponseError as error:
+            if is_failover(error):
+                await self.connection_pool.disconnect(inuse_connections=False)
+            raise
+
+    def pipeline(self, transaction: bool = True, shard_hint: Any = None) -> redis.asyncio.client.Pipeline:  # noqa: FBT001, FBT002 - redis-py's
+        """Return a pipeline under the policy."""
+        made = AsyncRetryingPipeline(self.connection_pool, self.response_callbacks, transaction, shard_hint)
+        made._policies = self._policies  # noqa: SLF001 - our own
+        return made
+
+    def client(self) -> redis.asyncio.Redis:
+        """Return a client with a single connection, under the policy."""
+        made: redis.asyncio.Redis = self._original.client()
+        return derived(made, AsyncRetryingClient, self._policies)
+
+    def __del__(self, *_: object) -> None:
+        """Leave the connections, and the warning about them, to the original client."""
+
+
+class AsyncRetryingPipeline(redis.asyncio.client.Pipeline):
+    """An async pipeline that is repeated as a whole, or not at all."""
+
+    _policies: CommandPolicies
+
+    async def immediate_execute_command(self, *args: Any, **options: Any) -> Any:
+        """Execute a command under the policy; once, if keys are watched already."""
+        once: Callable[..., Any] = super().immediate_execute_command
+        if self.watching:
+            return await once(*args, **options)
+        return await loops.aproceed(self._policies.start(name_of(args), [args]), once, args, options)
+
+    async def execute(self, raise_on_error: bool = True) -> list[Any]:  # noqa: FBT001, FBT002 - redis-py's
+        """Execute the commands under the policy; once, if keys are watched."""
+        if self.watching or not self.command_stack:
+            return await self._once(raise_on_error)
+        stack, scripts, explicit = self.command_stack, self.scripts, self.explicit_transaction
+
+        async def attempt() -> list[Any]:
+            """Execute all commands from the first on."""
+            self.command_stack = [(args, dict(options)) for args, options in stack]
+            self.scripts, self.explicit_transaction = set(scripts), explicit
+            return await self._once(raise_on_error)
+
+        state = self._policies.start("pipeline", [args for args, _ in stack])
+        return cast("list[Any]", await loops.aproceed(state, attempt, (), {}))
+
+    async def _once(self, raise_on_error: bool) -> list[Any]:  # noqa: FBT001 - handed on
+        stack = self.command_stack
+        try:
+            answers = await super().execute(raise_on_error=False)
+            if raise_on_error:
+                raise_first_error(self, stack, answers)
+        except exceptions.WatchError as error:
+            raise connection_error_of(error) from None
+        except exceptions.RedisError as error:
+            mark_partial(error, stack)
+            if is_failover(error):
+                await self.connection_pool.disconnect(inuse_connections=False)
+            raise
+        return answers
+
+
+def _async_marking(pool: Any) -> Callable[..., Awaitable[Any]]:
+    acquire = pool.get_connection
+
+    async def get_connection(*args: Any, **options: Any) -> Any:
+        """Get a connection; mark a failure as not sent."""
+        try:
+            connection = await acquire(*args, **options)
+            await _reconnect_if_closed(pool, connection)
+        except exceptions.RedisError as error:
+            mark(error, Stage.NOT_SENT)
+            raise
+        return connection
+
+    return get_connection
+
+
+async def _reconnect_if_closed(pool: Any, connection: Any) -> None:
+    """Reconnect if the server has closed the connection while it was idle."""
+    # redis-py 8 checks for this, but ignores the result if it listens for maintenance events, which is its default.
+    reader = getattr(connection, "_reader", None)
+    if reader is None or not reader.at_eof():
+        return
+    try:
+        await connection.disconnect()
+        await connection.connect()
+    except BaseException:
+        await pool.release(connection)
+        raise

@@ -1,27 +1,27 @@
-"""Which commands of Redis may be executed twice although they were asked for once.
+"""The effect of executing a Redis command twice.
 
-RFC 9110 calls a request idempotent if the effect of several is that of one. For Redis that is not enough: programs
-build claims on answers. ``if client.sadd("seen", id): process(id)`` is such a claim: sent twice, it leaves the same set
-and answers 0, and nobody processes anything. So there are three classes:
+RFC 9110 calls a request idempotent if the effect of several is that of one. For Redis that is not enough, because
+programs act on replies. ``if client.sadd("seen", id): process(id)`` does: sent twice, the command leaves the same set
+and returns 0, and the item is never processed. So there are three classes:
 
 =====================  ===================================================  =======================================
-class                  a second execution                                   as
+class                  a second execution                                   examples
 =====================  ===================================================  =======================================
-`Repetition.SAME`      same effect, same answer                             ``GET``, ``SET``, ``MSET``, ``EXPIREAT``
-`Repetition.EFFECT`    same effect; the answer tells that it is the second  ``DEL``, ``SADD``, ``HSET``, ``SET NX``
+`Repetition.SAME`      same effect, same reply                              ``GET``, ``SET``, ``MSET``, ``EXPIREAT``
+`Repetition.EFFECT`    same effect; the reply differs                       ``DEL``, ``SADD``, ``HSET``, ``SET NX``
 `Repetition.UNKNOWN`   another effect, or a command that is not listed      ``INCR``, ``LPUSH``, ``EVAL``
 =====================  ===================================================  =======================================
 
-A retry after a lost reply is made for the first class, and for the second where the program says that it does not look
-at such answers. "Same" means: if nobody else writes in between. That is RFC 9110's measure too, and a ``SET`` that is
-repeated over somebody else's is a program's own race. A time to live that is counted from the execution (``EXPIRE``,
-``SET ... EX``) is the same one, a little later.
+After a lost reply the first class is retried, and the second if the program declares that it ignores such replies.
+"Same" assumes that no other client writes in between, as RFC 9110 does; a repeated ``SET`` that overwrites another
+client's value is a race of the program. A time to live that starts at the execution (``EXPIRE``, ``SET ... EX``) counts
+as the same, although it ends a little later.
 
-The classes follow from the documentation of each command. The reads are what ``COMMAND`` of Redis 7.0 flags
-``readonly``, with the administrative ones that change nothing; a test asks the real server. Not listed on purpose:
-``GETDEL`` and the pops (the answer is lost with the effect), ``RENAME`` (the second one fails), ``LTRIM`` (it counts
-from the new ends), ``ZUNIONSTORE`` and ``BITOP`` (the destination may be a source), and scripts, of which only the
-``_RO`` forms promise anything.
+The classes follow the documentation of each command. The reads are those that ``COMMAND`` of Redis 7.0 flags
+``readonly``, and administrative commands that change nothing; a test compares them with a real server. Not listed on
+purpose: ``GETDEL`` and the pops (the reply is lost with the effect), ``RENAME`` (the second one fails), ``LTRIM`` (it
+counts from the new ends), ``ZUNIONSTORE`` and ``BITOP`` (the destination may be a source), and scripts, except their
+``_RO`` forms.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ __all__ = ["COMMANDS", "READS", "Repetition", "repetition_of", "worst_of"]
 
 
 class Repetition(Enum):
-    """What a second execution of a command does."""
+    """The effect of a second execution of a command."""
 
     SAME = "same"
-    """Nothing: effect and answer are those of one."""
+    """No effect; the reply is the same."""
     EFFECT = "effect"
-    """Nothing to the data, but its answer is that of a second one."""
+    """No effect on the data, but another reply."""
     UNKNOWN = "unknown"
-    """Something else, or nobody has said."""
+    """Another effect, or one that is not listed."""
 
 
 READS = frozenset(
@@ -54,9 +54,9 @@ READS = frozenset(
     ZRANGEBYLEX ZRANGEBYSCORE ZRANK ZREVRANGE ZREVRANGEBYLEX ZREVRANGEBYSCORE ZREVRANK ZSCAN ZSCORE ZUNION
     """.split()  # noqa: SIM905 - a hundred pairs of quotes would be harder to read
 )
-"""The commands that the server itself calls read-only."""
+"""The commands that the server flags as read-only."""
 
-_ASKING = (
+_ADMINISTRATIVE = (
     *("COMMAND", "COMMAND COUNT", "COMMAND DOCS", "COMMAND GETKEYS", "COMMAND INFO", "COMMAND LIST"),
     *("CLIENT GETNAME", "CLIENT ID", "CLIENT INFO", "CLIENT LIST", "CLUSTER INFO", "CLUSTER NODES", "CONFIG GET"),
     *("ECHO", "INFO", "LASTSAVE", "MEMORY USAGE", "OBJECT ENCODING", "OBJECT FREQ", "OBJECT IDLETIME"),
@@ -75,16 +75,16 @@ _EFFECT = (
 
 COMMANDS: Mapping[str, Repetition] = MappingProxyType(
     {
-        **dict.fromkeys((*READS, *_ASKING, *_SAME), Repetition.SAME),
+        **dict.fromkeys((*READS, *_ADMINISTRATIVE, *_SAME), Repetition.SAME),
         **dict.fromkeys(_EFFECT, Repetition.EFFECT),
     }
 )
-"""What a second execution does, by the command's name; any other is `Repetition.UNKNOWN`. Options may say otherwise."""
+"""The class of each command; all others are `Repetition.UNKNOWN`. Options may change it (`repetition_of`)."""
 
 _CONDITIONS = frozenset({"NX", "XX", "GT", "LT"})
 _OPTIONS: Mapping[str, tuple[int, Mapping[str, Repetition]]] = MappingProxyType(
     {
-        # the first place of an option among the words of the command, and what an option makes of it
+        # The first position of an option among the words of the command, and the class that an option leads to.
         "SET": (3, dict.fromkeys(("NX", "IFEQ", "IFNE", "IFDEQ", "IFDNE", "GET"), Repetition.EFFECT)),
         "ZADD": (2, {"INCR": Repetition.UNKNOWN}),
         **dict.fromkeys(
@@ -95,29 +95,30 @@ _OPTIONS: Mapping[str, tuple[int, Mapping[str, Repetition]]] = MappingProxyType(
 
 
 def repetition_of(*words: object) -> Repetition:
-    """What a second execution of a command does.
+    """Return the effect of a second execution of a command.
 
     Args:
-        *words: the command as redis-py's ``execute_command`` takes it: its name (of one or two words, in any case, text
-            or bytes), and its arguments.
+        *words: the arguments of redis-py's ``execute_command``: the name of the command (one or two words, in any case,
+            text or bytes) and its arguments.
     """
     name = _text(words[0]) if words else ""
     found = COMMANDS.get(name)
     if found is None and len(words) > 1:
-        found = COMMANDS.get(f"{name} {_text(words[1])}")  # ``CONFIG``, ``GET`` instead of ``CONFIG GET``
+        # Callers may pass CONFIG and GET as two words.
+        found = COMMANDS.get(f"{name} {_text(words[1])}")
     if name in _OPTIONS:
         first, meanings = _OPTIONS[name]
-        said = [meanings[word] for word in map(_text, words[first:]) if word in meanings]
-        found = max([found or Repetition.UNKNOWN, *said], key=_worse)
+        changes = [meanings[word] for word in map(_text, words[first:]) if word in meanings]
+        found = max([found or Repetition.UNKNOWN, *changes], key=_severity)
     return found or Repetition.UNKNOWN
 
 
 def worst_of(repetitions: list[Repetition]) -> Repetition:
-    """What a second execution of several commands does; nothing, if there are none."""
-    return max(repetitions, key=_worse, default=Repetition.SAME)
+    """Return the worst class of several commands; ``SAME`` if there are none."""
+    return max(repetitions, key=_severity, default=Repetition.SAME)
 
 
-_worse = list(Repetition).index
+_severity = list(Repetition).index
 
 
 def _text(word: object) -> str:

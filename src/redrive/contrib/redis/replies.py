@@ -1,12 +1,12 @@
-"""What an error of redis-py means for a retry: error replies by their code, and failures of the connection by proof.
+"""Classification of redis-py's errors: error replies by their code, connection failures by evidence.
 
-An error reply says that the command was looked at and not executed, so that its stage is *answered* and a retry is a
-question of sense only: `REPLIES`. A failure of the connection says nothing of the kind. It was *not sent* if there is
-proof: the connection could not be had (the client that `redrive.contrib.redis.wrap` gives marks that), its refusal is
-the cause of the error, or the pool had none left. Else it is *in flight*.
+An error reply shows that the command was received and not executed: its stage is *answered*, and its code decides
+whether a retry can succeed (`REPLIES`). A connection failure is *not sent* with evidence: the pool could not connect
+(marked by the client of `redrive.contrib.redis.wrap`), its cause is a refused connection, or the pool is exhausted.
+Otherwise it is *in flight*.
 
-redis-py cuts the code off the message of those errors for which it has a class, so the code is read from the class
-there. One trap: ``BusyLoadingError`` and ``AuthenticationError`` are error replies, and ``ConnectionError`` too.
+redis-py removes the code from the message of errors that have their own class; for these the class determines the code.
+``BusyLoadingError`` and ``AuthenticationError`` are error replies although they derive from ``ConnectionError``.
 """
 
 from __future__ import annotations
@@ -23,31 +23,31 @@ from redrive.policy import Failure, Stage
 __all__ = ["LOST", "MARK", "NOT_AVAILABLE", "REPLIES", "Reply", "code_of", "failure_of", "mark"]
 
 NOT_AVAILABLE, LOST = "SOCKET_NOT_AVAILABLE", "SOCKET_CLOSED_WHILE_IN_FLIGHT"
-"""The reasons of RFC 0049 for a connection that could not be had, and for one that was lost."""
+"""The reasons of Couchbase RFC 0049 for a failed connection attempt and for a lost connection."""
 
 MARK = "redrive_stage"
-"""The attribute of an exception that says how far its command got, where that is known from elsewhere."""
+"""The attribute of an exception with the stage of its command, set by `mark`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What follows from the code of an error reply.
+    """The treatment of an error reply.
 
     Attributes:
-        code: its first word.
-        again: whether it may go well a little later.
-        why: what the server says by it, and where that is written.
-        elsewhere: whether another server should be asked then, so that connections are made anew.
+        code: the first word of the reply.
+        retryable: True if the command may succeed a little later.
+        why: the cause of the reply, with the setting or document that describes it.
+        reconnect: True if another server may be the right one, so that the client makes new connections.
     """
 
     code: str
-    again: bool
+    retryable: bool
     why: str
-    elsewhere: bool = False
+    reconnect: bool = False
 
     @property
     def reason(self) -> str:
-        """The reason of a failure with this code, for ``on`` and for rules: ``REDIS_LOADING``."""
+        """Return the reason of a failure with this code, for ``on`` and for rules: ``REDIS_LOADING``."""
         return f"REDIS_{self.code}"
 
 
@@ -55,37 +55,41 @@ REPLIES: Mapping[str, Reply] = MappingProxyType(
     {
         row.code: row
         for row in (
-            Reply("BUSY", again=True, why="a script runs, nothing else does (server.c, shared.slowscripterr)"),
-            Reply("CLUSTERDOWN", again=True, why="a slot has no server at the moment (cluster specification)"),
-            Reply("LOADING", again=True, why="the dataset is being read from disk (documentation, replication)"),
+            Reply("BUSY", retryable=True, why="a script blocks all other commands (server.c, shared.slowscripterr)"),
+            Reply("CLUSTERDOWN", retryable=True, why="a slot has no server at the moment (cluster specification)"),
+            Reply("LOADING", retryable=True, why="the dataset is being read from disk (documentation, replication)"),
             Reply(
                 "MASTERDOWN",
-                again=True,
+                retryable=True,
                 why="a replica without its master (replica-serve-stale-data no)",
-                elsewhere=True,
+                reconnect=True,
             ),
-            Reply("NOREPLICAS", again=True, why="too few replicas to write (min-replicas-to-write)"),
-            Reply("OOM", again=True, why="no memory for a write; keys expire (maxmemory)"),
-            Reply("READONLY", again=True, why="a replica was asked to write: there was a failover", elsewhere=True),
-            Reply("TRYAGAIN", again=True, why="the keys are being moved to another server (cluster specification)"),
-            Reply("WATCH", again=True, why="a watched key was changed; EXEC has done nothing (documentation, EXEC)"),
-            Reply("ASK", again=False, why="needs a client for clusters (cluster specification)"),
-            Reply("CROSSSLOT", again=False, why="the keys belong to different servers (cluster specification)"),
-            Reply("DENIED", again=False, why="protected mode (protected-mode)"),
-            Reply("ERR", again=False, why="the command is wrong"),
-            Reply("EXECABORT", again=False, why="a command of the transaction was refused (documentation, MULTI)"),
+            Reply("NOREPLICAS", retryable=True, why="too few replicas to write (min-replicas-to-write)"),
+            Reply("OOM", retryable=True, why="no memory for a write; keys expire (maxmemory)"),
+            Reply("READONLY", retryable=True, why="a replica received a write after a failover", reconnect=True),
+            Reply("TRYAGAIN", retryable=True, why="the keys are being moved to another server (cluster specification)"),
             Reply(
-                "MISCONF", again=False, why="cannot save to disk, so it takes no writes (stop-writes-on-bgsave-error)"
+                "WATCH", retryable=True, why="a watched key was changed; EXEC has done nothing (documentation, EXEC)"
             ),
-            Reply("MOVED", again=False, why="needs a client for clusters (cluster specification)"),
-            Reply("NOAUTH", again=False, why="no credentials were given, or wrong ones (documentation, AUTH)"),
-            Reply("NOPERM", again=False, why="the user may not do this (documentation, ACL)"),
-            Reply("NOSCRIPT", again=False, why="the script is unknown: load it (documentation, EVALSHA)"),
-            Reply("WRONGTYPE", again=False, why="the key holds another type (documentation, data types)"),
+            Reply("ASK", retryable=False, why="needs a client for clusters (cluster specification)"),
+            Reply("CROSSSLOT", retryable=False, why="the keys belong to different servers (cluster specification)"),
+            Reply("DENIED", retryable=False, why="protected mode (protected-mode)"),
+            Reply("ERR", retryable=False, why="the command is wrong"),
+            Reply("EXECABORT", retryable=False, why="a command of the transaction was refused (documentation, MULTI)"),
+            Reply(
+                "MISCONF",
+                retryable=False,
+                why="cannot save to disk, so it takes no writes (stop-writes-on-bgsave-error)",
+            ),
+            Reply("MOVED", retryable=False, why="needs a client for clusters (cluster specification)"),
+            Reply("NOAUTH", retryable=False, why="no credentials were given, or wrong ones (documentation, AUTH)"),
+            Reply("NOPERM", retryable=False, why="the user may not do this (documentation, ACL)"),
+            Reply("NOSCRIPT", retryable=False, why="the script is unknown: load it (documentation, EVALSHA)"),
+            Reply("WRONGTYPE", retryable=False, why="the key holds another type (documentation, data types)"),
         )
     }
 )
-"""What follows, by code; any other error reply is final."""
+"""The treatment of each code; any other error reply is final."""
 
 _CLASSES: tuple[tuple[type[Exception], str], ...] = (
     (exceptions.BusyLoadingError, "LOADING"),
@@ -97,20 +101,22 @@ _CLASSES: tuple[tuple[type[Exception], str], ...] = (
     (exceptions.ExecAbortError, "EXECABORT"),
     (exceptions.ReadOnlyError, "READONLY"),
     (exceptions.NoPermissionError, "NOPERM"),
-    (exceptions.MasterDownError, "MASTERDOWN"),  # before its base
+    # MasterDownError and MovedError stand before their base classes.
+    (exceptions.MasterDownError, "MASTERDOWN"),
     (exceptions.ClusterDownError, "CLUSTERDOWN"),
-    (exceptions.MovedError, "MOVED"),  # before its base
+    (exceptions.MovedError, "MOVED"),
     (exceptions.AskError, "ASK"),
     (exceptions.TryAgainError, "TRYAGAIN"),
     (exceptions.ClusterCrossSlotError, "CROSSSLOT"),
 )
-_IN_PIPELINE = " of pipeline caused error: "  # what redis-py puts before the message
+# The end of redis-py's prefix for errors in a pipeline.
+_IN_PIPELINE = " of pipeline caused error: "
 _UNREACHABLE = (ConnectionRefusedError, socket.gaierror)
 _FULL = exceptions.MaxConnectionsError
 
 
 def code_of(error: BaseException) -> str | None:
-    """The code of an error reply; None if it is none."""
+    """Return the code of an error reply; None for other errors."""
     for kind, code in _CLASSES:
         if isinstance(error, kind):
             return code
@@ -122,7 +128,7 @@ def code_of(error: BaseException) -> str | None:
 
 
 def mark(error: BaseException, stage: Stage) -> None:
-    """Write down on an exception how far its command got."""
+    """Store the stage of a command on its exception."""
     setattr(error, MARK, stage)
 
 
@@ -130,22 +136,22 @@ def failure_of(error: BaseException) -> Failure | None:
     """Describe an exception of redis-py for a policy, as its ``on``.
 
     Args:
-        error: what a command raised.
+        error: the exception of a command.
 
     Returns:
-        The failure. Its reason is ``REDIS_LOADING`` and so on for error replies, which are no candidates where a retry
-        would be answered in the same way; ``SOCKET_NOT_AVAILABLE``, ``SOCKET_CLOSED_WHILE_IN_FLIGHT`` or ``TIMEOUT``
-        for the connection. None for what is neither, such as arguments that cannot be encoded.
+        The failure. The reason of an error reply is ``REDIS_`` and its code; it is not a candidate if a retry would
+        get the same reply. The reason of a connection failure is ``SOCKET_NOT_AVAILABLE``,
+        ``SOCKET_CLOSED_WHILE_IN_FLIGHT`` or ``TIMEOUT``. None for other exceptions, such as encoding errors.
     """
-    told: Stage | None = getattr(error, MARK, None)
+    marked: Stage | None = getattr(error, MARK, None)
     code = code_of(error)
     if code is not None:
         row = REPLIES[code]
-        said = Failure.of(error, reason=row.reason, stage=told or Stage.ANSWERED)
-        return said if row.again else said._replace(candidate=False)
+        failure = Failure.of(error, reason=row.reason, stage=marked or Stage.ANSWERED)
+        return failure if row.retryable else failure._replace(candidate=False)
     if not isinstance(error, exceptions.ConnectionError | exceptions.TimeoutError):
         return None
-    if told is Stage.NOT_SENT or isinstance(error, _FULL) or isinstance(_origin(error), _UNREACHABLE):
+    if marked is Stage.NOT_SENT or isinstance(error, _FULL) or isinstance(_origin(error), _UNREACHABLE):
         return Failure.of(error, reason=NOT_AVAILABLE, stage=Stage.NOT_SENT)
     reason = "TIMEOUT" if isinstance(error, exceptions.TimeoutError) else LOST
     return Failure.of(error, reason=reason, stage=Stage.IN_FLIGHT)

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from redrive.contrib.grpc import describe
-from redrive.contrib.grpc.proof import mark, retry_info
+from redrive.contrib.grpc.classify import mark, retry_info
 from redrive.policy import Stage
 from redrive.policy.duration import LONGEST
 
