@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from redrive.cli.demo.audit import DeadLetter, Delivery, Fate, LedgerLine, Result, audit, read_lines, rows
+from redrive.cli.demo.audit import DeadLetter, Delivery, EventFate, LedgerLine, Result, audit, read_lines, rows
 from redrive.engine.lifecycle import State
 from redrive.engine.records import JobRecord
 from redrive.policy import Policy
@@ -56,7 +56,7 @@ def request(status, *, key="k1", number=1, accepted=False, duplicate=False) -> L
     return LedgerLine(key, number, status, accepted, duplicate)
 
 
-def fate(*, said: Delivery, ledger=(), letters=()) -> Fate:
+def fate(*, said: Delivery, ledger=(), letters=()) -> EventFate:
     """The verdict on one event."""
     ((verdict,), _) = audit((said,), tuple(ledger), tuple(map(DeadLetter, letters)))
     return verdict.fate
@@ -69,7 +69,7 @@ def numbers(cases, ledger) -> dict[str, int]:
 
 def test_delivered_needs_both_witnesses():
     """A job that succeeded is delivered if the receiver answered 2xx under its key."""
-    assert Fate.DELIVERED is fate(said=case(), ledger=[request(200)])
+    assert EventFate.DELIVERED is fate(said=case(), ledger=[request(200)])
 
 
 @pytest.mark.parametrize(
@@ -79,43 +79,43 @@ def test_delivered_needs_both_witnesses():
 )
 def test_a_success_that_the_receiver_does_not_confirm_is_lost(ledger):
     """The database alone is not believed: without a 2xx under its very key a succeeded job is lost."""
-    assert Fate.LOST is fate(said=case(), ledger=ledger)
+    assert EventFate.LOST is fate(said=case(), ledger=ledger)
 
 
 def test_caught_needs_the_dead_letter():
     """A dead job is caught if its catch task succeeded and its dead letter is in the file."""
     said = case(State.DEAD, caught=True, letters=frozenset({"k9"}))
-    assert Fate.CAUGHT is fate(said=said, ledger=[request(500)], letters=["k9"])
+    assert EventFate.CAUGHT is fate(said=said, ledger=[request(500)], letters=["k9"])
 
 
 @pytest.mark.parametrize("letters", [[], ["k8"]], ids=["nothing", "another key"])
 def test_a_catch_that_the_dead_letter_file_does_not_confirm_is_lost(letters):
     """The database alone is not believed: a caught job whose dead letter is missing is lost."""
     said = case(State.DEAD, caught=True, letters=frozenset({"k9"}))
-    assert Fate.LOST is fate(said=said, ledger=[request(500)], letters=letters)
+    assert EventFate.LOST is fate(said=said, ledger=[request(500)], letters=letters)
 
 
 def test_gone_is_caught_after_a_410():
     """A caught job whose receiver answered 410 is told apart from one that ran out of retries."""
     said = case(State.DEAD, caught=True, letters=frozenset({"k9"}))
-    assert Fate.GONE is fate(said=said, ledger=[request(410)], letters=["k9"])
+    assert EventFate.GONE is fate(said=said, ledger=[request(410)], letters=["k9"])
 
 
 @pytest.mark.parametrize("state", [State.READY, State.RUNNING])
 def test_a_job_that_can_still_run_is_unfinished(state):
     """What is queued or running is neither delivered nor lost, even if the receiver has answered 2xx."""
-    assert Fate.UNFINISHED is fate(said=case(state), ledger=[request(200)])
+    assert EventFate.UNFINISHED is fate(said=case(state), ledger=[request(200)])
 
 
 def test_a_dead_job_is_unfinished_while_its_catch_task_is_to_come():
     """Between death and catch nothing is lost yet."""
-    assert Fate.UNFINISHED is fate(said=case(State.DEAD, catching=True))
+    assert EventFate.UNFINISHED is fate(said=case(State.DEAD, catching=True))
 
 
 @pytest.mark.parametrize("state", [State.DEAD, State.CANCELLED])
 def test_a_job_that_ended_without_delivery_or_catch_is_lost(state):
     """Dead without a catch, or cancelled: nobody has the event."""
-    assert Fate.LOST is fate(said=case(state), ledger=[request(500)])
+    assert EventFate.LOST is fate(said=case(state), ledger=[request(500)])
 
 
 def test_only_what_took_more_than_one_attempt_counts_as_retried():

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from redrive.cli.demo.audit import Fate, LedgerLine, Result, Verdict, rows, sentence, show_report
+from redrive.cli.demo.audit import EventFate, EventVerdict, LedgerLine, Result, rows, sentence, show_report
 from redrive.cli.demo.run import Demo, Display, Files
 from redrive.errors import ConfigurationError
 
@@ -170,10 +170,10 @@ def test_terminals_get_a_bar_and_counts():
 # ------------------------------------------------------------------------------------------------------------ report
 
 FINDINGS = (
-    Verdict(1, Fate.DELIVERED, 1),
-    Verdict(2, Fate.DELIVERED, 3),
-    Verdict(3, Fate.CAUGHT, 7),
-    Verdict(4, Fate.GONE, 1),
+    EventVerdict(1, EventFate.DELIVERED, 1),
+    EventVerdict(2, EventFate.DELIVERED, 3),
+    EventVerdict(3, EventFate.CAUGHT, 7),
+    EventVerdict(4, EventFate.GONE, 1),
 )
 REQUESTS = (
     LedgerLine("k2", 1, None, accepted=True, duplicate=False),
@@ -199,7 +199,7 @@ def test_the_sentence_says_it_all():
 
 def test_what_is_still_queued_is_in_the_sentence():
     """After an interruption the sentence says how much is left."""
-    assert "0 lost, 1 still queued;" in sentence(Result((Verdict(1, Fate.UNFINISHED, 0),)))
+    assert "0 lost, 1 still queued;" in sentence(Result((EventVerdict(1, EventFate.UNFINISHED, 0),)))
 
 
 def test_the_table_adds_up():
@@ -212,7 +212,7 @@ def test_the_table_adds_up():
 
 def test_the_table_fits_into_eighty_columns():
     """Its longest texts, frame included, need no more than 80 columns."""
-    findings = (*FINDINGS, Verdict(5, Fate.UNFINISHED, 1))
+    findings = (*FINDINGS, EventVerdict(5, EventFate.UNFINISHED, 1))
     run = Result(findings, REQUESTS, left_over=9, broken=1, withheld=1, killed="worker 12", held=frozenset({1}))
     widths = [max(len(str(row[column])) for row in rows(run)) for column in range(3)]
     assert sum(widths[::2]) + len("number") + 10 <= 80
@@ -220,7 +220,7 @@ def test_the_table_fits_into_eighty_columns():
 
 def test_lost_events_are_named():
     """A loss is told with the job and with what is missing."""
-    run = Result((Verdict(7, Fate.LOST, 1, "the receiver never answered 2xx under its key"),))
+    run = Result((EventVerdict(7, EventFate.LOST, 1, "the receiver never answered 2xx under its key"),))
     assert "lost: job 7: the receiver never answered 2xx under its key\n" in report(run, terminal=False)
 
 
@@ -245,7 +245,7 @@ def test_a_report_in_a_terminal_is_a_table():
 )
 def test_the_killed_workers_jobs_are_followed_up(jobs, told):
     """The table says how many deliveries the killed worker held and how many of them were finished by others."""
-    findings = (*FINDINGS, Verdict(5, Fate.LOST, 1, "gone"))
+    findings = (*FINDINGS, EventVerdict(5, EventFate.LOST, 1, "gone"))
     run = Result(findings, killed="worker 1", held=frozenset(jobs))
     assert ("held by worker 1 when killed", 2, told) == rows(run)[-1]
 

@@ -12,7 +12,7 @@ import pytest
 from redrive.cli.plan.axis import Axis, axis_of
 from redrive.cli.plan.mermaid import as_mermaid
 from redrive.cli.plan.plain import as_json
-from redrive.cli.plan.rows import Plan, plan_of
+from redrive.cli.plan.rows import PolicyPlan, plan_of
 from redrive.cli.plan.svg import as_svg
 from redrive.cli.plan.text import ASCII, BLOCKS, as_text, glyphs_for
 from redrive.cli.plan.words import shown
@@ -25,7 +25,7 @@ RULED = Policy(attempts=2, deadline=None, jitter="none", rules=(Rule("a.B", atte
 HOSTILE = Policy(on='a.<b>&"c"\x1b[31m#:;', attempts=2, deadline=None)
 
 
-def made(policy: Policy, title: str = "a policy") -> Plan:
+def made(policy: Policy, title: str = "a policy") -> PolicyPlan:
     """A plan."""
     return plan_of(policy, title=title)
 

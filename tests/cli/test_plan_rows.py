@@ -9,13 +9,13 @@ from itertools import count
 import pytest
 
 from redrive.cli.plan.kinds import kinds
-from redrive.cli.plan.rows import Band, InTime, Plan, Row, plan_of
+from redrive.cli.plan.rows import Band, InTime, PolicyPlan, Row, plan_of
 from redrive.policy import Backoff, Failure, History, Jitter, Policy, Retry, Rule
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 
 
-def made(policy: Policy, retries: int = 20) -> Plan:
+def made(policy: Policy, retries: int = 20) -> PolicyPlan:
     """A plan, whatever its name."""
     return plan_of(policy, title="a policy", retries=retries)
 

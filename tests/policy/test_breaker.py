@@ -18,12 +18,12 @@ from redrive.policy.breaker import (
     BreakerState,
     BreakerStatus,
     Dropped,
-    Failed,
+    FailureReport,
     Noted,
     Probe,
     Refused,
     Reset,
-    Succeeded,
+    SuccessReport,
     as_of,
     initial,
     step,
@@ -50,7 +50,7 @@ def opened(settings=QUICK, now=0.0):
     """Return a state that has just opened, and the token of a call that was admitted before."""
     state, answer = after(settings, (Ask(), now))
     while state.status is CLOSED:
-        state, _ = step(settings, state, Failed(answer.token), now)
+        state, _ = step(settings, state, FailureReport(answer.token), now)
     return state, answer.token
 
 
@@ -107,33 +107,36 @@ class TestClosed:
 
     def test_it_opens_at_its_volume(self):
         """Nineteen failures leave it closed, the twentieth opens it."""
-        state, _ = after(BreakerSettings(), *[(Failed(0), 0.0)] * 19)
-        assert (CLOSED, OPEN) == (state.status, step(BreakerSettings(), state, Failed(0), 0.0)[0].status)
+        state, _ = after(BreakerSettings(), *[(FailureReport(0), 0.0)] * 19)
+        assert (CLOSED, OPEN) == (state.status, step(BreakerSettings(), state, FailureReport(0), 0.0)[0].status)
 
     @pytest.mark.parametrize("percentage", [1, 29, 57, 58, 99, 100])
     def test_percentages_are_whole_numbers(self, percentage):
         """Among a hundred results, exactly the configured percentage of failures opens the breaker."""
         settings = BreakerSettings(volume_threshold=100, error_threshold=percentage)
-        good = [(Succeeded(0), 0.0)] * (100 - percentage)
-        state, _ = after(settings, *good, *[(Failed(0), 0.0)] * (percentage - 1))
-        assert (CLOSED, OPEN) == (state.status, step(settings, state, Failed(0), 0.0)[0].status)
+        good = [(SuccessReport(0), 0.0)] * (100 - percentage)
+        state, _ = after(settings, *good, *[(FailureReport(0), 0.0)] * (percentage - 1))
+        assert (CLOSED, OPEN) == (state.status, step(settings, state, FailureReport(0), 0.0)[0].status)
 
     def test_successes_do_not_open_it(self):
         """Successes that complete the volume do not open the breaker; the next failure does."""
         settings = BreakerSettings(volume_threshold=3)
-        state, _ = after(settings, (Failed(0), 0.0), (Failed(0), 0.0), (Succeeded(0), 0.0))
-        assert (CLOSED, OPEN) == (state.status, step(settings, state, Failed(0), 0.0)[0].status)
+        state, _ = after(settings, (FailureReport(0), 0.0), (FailureReport(0), 0.0), (SuccessReport(0), 0.0))
+        assert (CLOSED, OPEN) == (state.status, step(settings, state, FailureReport(0), 0.0)[0].status)
 
     @pytest.mark.parametrize(("now", "status"), [(0.1, OPEN), (0.101, CLOSED)])
     def test_results_leave_the_window(self, now, status):
         """Failures count for exactly the length of the window."""
         settings = BreakerSettings(volume_threshold=2, rolling_window="100ms")
-        assert status is after(settings, (Failed(0), 0.0), (Failed(0), now))[0].status
+        assert status is after(settings, (FailureReport(0), 0.0), (FailureReport(0), now))[0].status
 
     def test_the_window_rolls(self):
         """Results of the last hundred milliseconds count, at any instant."""
         settings = BreakerSettings(volume_threshold=2, rolling_window="100ms")
-        assert OPEN is after(settings, (Succeeded(0), 0.0), (Failed(0), 0.09), (Failed(0), 0.11))[0].status
+        assert (
+            OPEN
+            is after(settings, (SuccessReport(0), 0.0), (FailureReport(0), 0.09), (FailureReport(0), 0.11))[0].status
+        )
 
     def test_a_dropped_call_does_not_count(self):
         """Calls that were never sent do not count as results."""
@@ -162,14 +165,14 @@ class TestOpen:
     def test_a_straggler_does_not_extend_the_sleep(self):
         """Failures of calls that were sent before the breaker opened change nothing."""
         state, token = opened()
-        assert (state, Noted(is_counted=False)) == step(QUICK, state, Failed(token), 0.04)
+        assert (state, Noted(is_counted=False)) == step(QUICK, state, FailureReport(token), 0.04)
 
     def test_the_canary_may_be_a_probe(self):
         """With probes the caller is refused all the same, and the client owes a canary under the token."""
         settings = QUICK.with_(canary="probe")
         state, answer = half_open(settings)
         assert (HALF_OPEN, Probe(2)) == (state.status, answer)
-        assert CLOSED is step(settings, state, Succeeded(answer.token), 0.06)[0].status
+        assert CLOSED is step(settings, state, SuccessReport(answer.token), 0.06)[0].status
 
 
 class TestHalfOpen:
@@ -183,12 +186,12 @@ class TestHalfOpen:
     def test_a_good_canary_closes_it(self):
         """After the canary's success the breaker is closed, with empty counts."""
         state, answer = half_open()
-        assert BreakerState(CLOSED, era=3) == step(QUICK, state, Succeeded(answer.token), 0.06)[0]
+        assert BreakerState(CLOSED, era=3) == step(QUICK, state, SuccessReport(answer.token), 0.06)[0]
 
     def test_a_bad_canary_opens_it(self):
         """After the canary's failure the breaker is open, and its sleep starts then."""
         state, answer = half_open()
-        assert BreakerState(OPEN, era=3, since=60_000) == step(QUICK, state, Failed(answer.token), 0.06)[0]
+        assert BreakerState(OPEN, era=3, since=60_000) == step(QUICK, state, FailureReport(answer.token), 0.06)[0]
 
     def test_a_dropped_canary_makes_room(self):
         """After a canary without a result, the next call is the canary at once."""
@@ -196,7 +199,7 @@ class TestHalfOpen:
         state, _ = step(QUICK, state, Dropped(answer.token), 0.06)
         assert Admitted(4, is_canary=True) == step(QUICK, state, Ask(), 0.06)[1]
 
-    @pytest.mark.parametrize("result", [Succeeded, Failed, Dropped])
+    @pytest.mark.parametrize("result", [SuccessReport, FailureReport, Dropped])
     def test_stragglers_do_not_decide(self, result):
         """Results of calls that were sent before the breaker opened neither close nor open it."""
         state, _ = half_open()
@@ -216,7 +219,7 @@ class TestHalfOpen:
     def test_a_canary_that_comes_after_its_time_is_a_straggler(self):
         """Successes of a canary that has timed out do not close the breaker."""
         state, answer = half_open()
-        assert OPEN is step(QUICK, state, Succeeded(answer.token), 5.06)[0].status
+        assert OPEN is step(QUICK, state, SuccessReport(answer.token), 5.06)[0].status
 
 
 class TestReset:
@@ -230,16 +233,16 @@ class TestReset:
 
     def test_it_forgets_those_who_are_out(self):
         """Failures of calls from before the reset do not count."""
-        state, _ = after(QUICK, (Reset(), 0.0), (Failed(0), 0.0))
+        state, _ = after(QUICK, (Reset(), 0.0), (FailureReport(0), 0.0))
         assert CLOSED is state.status
 
 
 def test_events_and_answers_are_what_they_are():
     """Two reports of the same token are equal only if they report the same, and a question is true."""
     assert (False, False, True, True) == (
-        Succeeded(1) == Failed(1),
+        SuccessReport(1) == FailureReport(1),
         Ask() == Reset(),
-        Failed(1) == Failed(1),
+        FailureReport(1) == FailureReport(1),
         bool(Ask()),
     )
 
@@ -247,7 +250,7 @@ def test_events_and_answers_are_what_they_are():
 def test_a_disabled_breaker_admits_and_counts_nothing():
     """It stays as it is, whatever happens."""
     settings = QUICK.with_(enabled=False)
-    state, answer = after(settings, *[(Failed(0), 0.0)] * 3, (Ask(), 0.0))
+    state, answer = after(settings, *[(FailureReport(0), 0.0)] * 3, (Ask(), 0.0))
     assert (initial(settings), Admitted(0), DISABLED) == (state, answer, state.status)
     assert DISABLED is step(settings, state, Reset(), 0.0)[0].status
 
@@ -279,7 +282,7 @@ settings_ = st.builds(
     canary_timeout=st.just("5s"),
     canary=st.sampled_from(["request", "probe"]),
 )
-REPORTS = {"fail": Failed, "succeed": Succeeded, "drop": Dropped}
+REPORTS = {"fail": FailureReport, "succeed": SuccessReport, "drop": Dropped}
 
 
 class Step(NamedTuple):
@@ -330,7 +333,7 @@ def test_law_an_open_breaker_sleeps(settings, course):
     """From opening by a failure to the end of the sleep, no call is admitted."""
     opened_at = None
     for each in walk(settings, course):
-        if isinstance(each.event, Failed) and each.answer.is_counted and each.after.status is OPEN:
+        if isinstance(each.event, FailureReport) and each.answer.is_counted and each.after.status is OPEN:
             opened_at = each.now
         elif isinstance(each.event, Reset):
             opened_at = None
@@ -344,7 +347,7 @@ def test_law_it_opens_for_a_reason(settings, course):
     """Closed breakers open by a failure only, with the volume and the percentage reached."""
     for each in walk(settings, course):
         if each.before.status is CLOSED and each.after.status is OPEN:
-            assert isinstance(each.event, Failed)
+            assert isinstance(each.event, FailureReport)
 
 
 @given(settings_, courses)
@@ -365,7 +368,7 @@ def test_law_the_window_holds_what_is_young_enough(results):
     for is_good, passes in results:
         now += passes
         seen.append(now)
-        state, _ = step(settings, state, (Succeeded if is_good else Failed)(0), now)
+        state, _ = step(settings, state, (SuccessReport if is_good else FailureReport)(0), now)
         total = state.successes + state.failures
         assert sum(now - each <= 1.0 for each in seen) <= total <= sum(now - each <= 1.0101 for each in seen)
 
@@ -382,5 +385,5 @@ def test_law_the_state_is_plain_data(settings, course):
 def test_law_time_that_goes_back_breaks_nothing(settings, course, back):
     """Instants before the last one are accepted, and the sums stay right."""
     for each in walk(settings, course):
-        state, _ = step(settings, each.after, Failed(each.after.era), each.now - back)
+        state, _ = step(settings, each.after, FailureReport(each.after.era), each.now - back)
         assert (sum(good for _, good, _ in state.slots), sum(bad for _, _, bad in state.slots)) == state[4:]

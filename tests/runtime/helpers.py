@@ -21,7 +21,7 @@ from redrive.engine.outcome import Failed, Outcome
 from redrive.engine.records import Claim
 from redrive.policy import Failure
 from redrive.runtime.executor import Executor
-from redrive.runtime.registration import Registration
+from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.supervision import Duty, Supervisor
 from redrive.runtime.worker import Worker
 from redrive.stores.operations import leases, workers
@@ -42,7 +42,7 @@ def app_on(folder: Path, **options: Any) -> App:
     return App(f"sqlite:///{folder}/jobs.db?synchronous=normal", **terms)
 
 
-class Registered(Registration):
+class Registered(WorkerRegistration):
     """The registration of a worker that does nothing but beat or claim.
 
     Args:

@@ -7,13 +7,13 @@ from typing import assert_type
 
 from redrive.orchestrator import (
     Attempt,
-    AttemptRecord,
     BestEffort,
     BreakerSettings,
     CircuitBreaker,
     FailFast,
     Orchestrator,
     Request,
+    RequestAttemptRecord,
     RetryAction,
     RetryReason,
     RetryStrategy,
@@ -69,7 +69,7 @@ async def use() -> None:
     assert_type(await orchestrator.maybe_retry(request, "kv_locked"), bool)
     assert_type(request.deadline, datetime | None)
     assert_type(request.retry_reasons, tuple[Reason, ...])
-    assert_type(request.history, tuple[AttemptRecord, ...])
+    assert_type(request.history, tuple[RequestAttemptRecord, ...])
     assert_type(orchestrator.breaker("node1"), CircuitBreaker | None)
     await orchestrator.run(request, lambda request: send(request, request.attempt))  # type: ignore[arg-type, misc]
     Orchestrator(strategy=5)  # type: ignore[arg-type]

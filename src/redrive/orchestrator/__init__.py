@@ -56,7 +56,7 @@ from redrive.orchestrator.backoff import (
     exponential_backoff,
     previous_backoff,
 )
-from redrive.orchestrator.decision import Wait, cap, server_timeout, timed_out
+from redrive.orchestrator.decision import WaitDecision, cap, server_timeout, timed_out
 from redrive.orchestrator.events import (
     RequestEvent,
     RequestNotRetried,
@@ -66,7 +66,7 @@ from redrive.orchestrator.events import (
 )
 from redrive.orchestrator.orchestrator import Orchestrator
 from redrive.orchestrator.reason import RetryReason
-from redrive.orchestrator.record import RETRIES_ATTRIBUTE, AttemptRecord, RequestRecord, Span
+from redrive.orchestrator.record import RETRIES_ATTRIBUTE, RequestAttemptRecord, RequestRecord, Span
 from redrive.orchestrator.request import Request, RetryAction, RetryStrategy
 from redrive.orchestrator.strategy import TERMINAL, BestEffort, FailFast, FailFastOnTerminalError, TerminalErrors
 from redrive.policy.breaker import BreakerSettings, BreakerStatus
@@ -76,7 +76,6 @@ __all__ = [
     "RETRIES_ATTRIBUTE",
     "TERMINAL",
     "Attempt",
-    "AttemptRecord",
     "BestEffort",
     "BreakerSettings",
     "BreakerStatus",
@@ -87,6 +86,7 @@ __all__ = [
     "Permit",
     "RandomJitter",
     "Request",
+    "RequestAttemptRecord",
     "RequestEvent",
     "RequestNotRetried",
     "RequestRecord",
@@ -98,7 +98,7 @@ __all__ = [
     "RetryStrategy",
     "Span",
     "TerminalErrors",
-    "Wait",
+    "WaitDecision",
     "cap",
     "controlled_backoff",
     "exponential_backoff",

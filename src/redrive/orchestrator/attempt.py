@@ -29,7 +29,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Protocol
 
-from redrive.orchestrator.record import AttemptRecord
+from redrive.orchestrator.record import RequestAttemptRecord
 from redrive.policy import Reason, Stage
 from redrive.retrying.circuit_breaker import Permit
 
@@ -83,7 +83,7 @@ class Attempt:
         self.local_address: str | None = None
         self.channel_id: str | None = None
         self._owner: _Owner | None = owner
-        self._orphaned: Callable[[AttemptRecord], None] | None = None
+        self._orphaned: Callable[[RequestAttemptRecord], None] | None = None
         self._permit: Permit | None = None
 
     @property
@@ -101,9 +101,9 @@ class Attempt:
         return self.dispatched and not self.definite
 
     @property
-    def record(self) -> AttemptRecord:
+    def record(self) -> RequestAttemptRecord:
         """The present state as a value."""
-        return AttemptRecord(
+        return RequestAttemptRecord(
             self.number,
             self.reason,
             self.delay,
@@ -184,7 +184,7 @@ class Attempt:
         if self._permit is not None:
             self._permit.settle(error, answered=self.answered is True or error is None)
 
-    def release(self, orphaned: Callable[[AttemptRecord], None] | None = None) -> None:
+    def release(self, orphaned: Callable[[RequestAttemptRecord], None] | None = None) -> None:
         """Drop the reference to the request, which has ended.
 
         Args:

@@ -104,7 +104,7 @@ def _refusal(
     return translated
 
 
-def log_scheduled(request: Request, reason: Reason, delay: timedelta) -> observe.Wait:
+def log_scheduled(request: Request, reason: Reason, delay: timedelta) -> observe.WaitDecision:
     """Emit the event of a retry that is recorded already; return the context managers of observers for the wait."""
     return emit(
         logging.DEBUG,
@@ -134,7 +134,7 @@ def log_refused(request: Request, reason: Reason, cause: BaseException | None) -
 _FLOOR = timedelta(milliseconds=1500)
 
 
-class Wait(NamedTuple):
+class WaitDecision(NamedTuple):
     """A delay under a deadline.
 
     Attributes:
@@ -146,7 +146,7 @@ class Wait(NamedTuple):
     expires: bool
 
 
-def cap(delay: timedelta, remaining: float | None) -> Wait:
+def cap(delay: timedelta, remaining: float | None) -> WaitDecision:
     """Return a delay cut to the remaining time.
 
     Args:
@@ -154,9 +154,9 @@ def cap(delay: timedelta, remaining: float | None) -> Wait:
         remaining: seconds until the deadline, negative after it; None without one.
     """
     if remaining is None:
-        return Wait(delay, expires=False)
+        return WaitDecision(delay, expires=False)
     left = span(max(0.0, remaining))
-    return Wait(min(delay, left), expires=delay >= left)
+    return WaitDecision(min(delay, left), expires=delay >= left)
 
 
 def timed_out(request: Request) -> AmbiguousTimeout | UnambiguousTimeout:

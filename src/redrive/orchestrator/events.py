@@ -18,7 +18,7 @@ from redrive import observe
 from redrive.clock import Clock
 from redrive.observe.listeners import LISTENERS
 from redrive.observe.logs import logger
-from redrive.orchestrator.record import AttemptRecord, RequestRecord, milliseconds, plain
+from redrive.orchestrator.record import RequestAttemptRecord, RequestRecord, milliseconds, plain
 from redrive.policy import Reason, format_duration
 from redrive.policy.duration import span
 
@@ -152,14 +152,14 @@ class RequestNotRetried(RetryEvent):
         return f"{self.operation} is not retried: {self._details()}"
 
 
-def orphans_of(record: RequestRecord, clock: Clock) -> Callable[[AttemptRecord], None]:
+def orphans_of(record: RequestRecord, clock: Clock) -> Callable[[RequestAttemptRecord], None]:
     """Return a function that reports an answer to a request that has just ended.
 
     It refers to values only, so that an attempt that waits for its answer does not keep the request in memory.
     """
     ended = clock.monotonic()
 
-    def report(attempt: AttemptRecord) -> None:
+    def report(attempt: RequestAttemptRecord) -> None:
         late_by = span(max(0.0, clock.monotonic() - ended))
 
         def event() -> ResponseOrphaned:

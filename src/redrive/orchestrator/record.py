@@ -29,7 +29,7 @@ class Span(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptRecord:
+class RequestAttemptRecord:
     """An attempt as a value; the fields are those of `redrive.orchestrator.Attempt`."""
 
     number: int
@@ -79,7 +79,7 @@ class RequestRecord:
     operation: str
     retry_attempts: int
     retry_reasons: tuple[Reason, ...]
-    history: tuple[AttemptRecord, ...]
+    history: tuple[RequestAttemptRecord, ...]
     endpoint: str | None
     is_ambiguous: bool
     context: Mapping[str, Any]

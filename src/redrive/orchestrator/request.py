@@ -20,7 +20,7 @@ from redrive.orchestrator.attempt import Attempt
 from redrive.orchestrator.events import orphans_of
 from redrive.orchestrator.interrupt import Interrupt
 from redrive.orchestrator.reason import RetryReason
-from redrive.orchestrator.record import RETRIES_ATTRIBUTE, AttemptRecord, RequestRecord, Span
+from redrive.orchestrator.record import RETRIES_ATTRIBUTE, RequestAttemptRecord, RequestRecord, Span
 from redrive.policy import Reason
 from redrive.policy.duration import Duration, parse_duration, span
 from redrive.policy.value import Value, freeze
@@ -200,7 +200,7 @@ class Request:
         return tuple(self._reasons)
 
     @property
-    def history(self) -> tuple[AttemptRecord, ...]:
+    def history(self) -> tuple[RequestAttemptRecord, ...]:
         """Its attempts as values, the present one included."""
         return tuple(attempt.record for attempt in self._attempts)
 

@@ -35,8 +35,7 @@ from typing import Any, ClassVar, Self, TypeVar
 from redrive.errors import PolicyValueError
 from redrive.policy.backoff import Backoff
 from redrive.policy.classify import On, Predicate
-from redrive.policy.compose import Longer, Shorter
-from redrive.policy.compose import Then as ThenBackoff
+from redrive.policy.compose import Longer, Shorter, ThenBackoff
 from redrive.policy.decision import Decision, Defer, GiveUp, History, Retry
 from redrive.policy.duration import ZERO, Duration
 from redrive.policy.failure import Failure

@@ -57,12 +57,12 @@ __all__ = [
     "BreakerStatus",
     "Dropped",
     "Event",
-    "Failed",
+    "FailureReport",
     "Noted",
     "Probe",
     "Refused",
     "Reset",
-    "Succeeded",
+    "SuccessReport",
     "as_of",
     "initial",
     "step",
@@ -188,13 +188,13 @@ class _Report(Value):
         freeze(self, "token", token)
 
 
-class Succeeded(_Report):
+class SuccessReport(_Report):
     """An admitted call, with the token of its admission, has succeeded."""
 
     __slots__ = ()
 
 
-class Failed(_Report):
+class FailureReport(_Report):
     """An admitted call, with the token of its admission, has failed in a way that counts."""
 
     __slots__ = ()
@@ -212,7 +212,7 @@ class Reset(Value):
     __slots__ = ()
 
 
-Event: TypeAlias = Ask | Succeeded | Failed | Dropped | Reset
+Event: TypeAlias = Ask | SuccessReport | FailureReport | Dropped | Reset
 
 
 class Admitted(Value):
@@ -349,10 +349,10 @@ def _report_closed(
 ) -> tuple[BreakerState, Answer]:
     if isinstance(event, Dropped):
         return state, Noted(is_counted=False)
-    counted = _counted(settings, state, at, failed=isinstance(event, Failed))
+    counted = _counted(settings, state, at, failed=isinstance(event, FailureReport))
     total = counted.successes + counted.failures
     too_many = counted.failures * 100 >= settings.error_threshold * total
-    if isinstance(event, Failed) and total >= settings.volume_threshold and too_many:
+    if isinstance(event, FailureReport) and total >= settings.volume_threshold and too_many:
         counted = _opened(counted, at)
     return counted, Noted(is_counted=True)
 
@@ -361,9 +361,9 @@ def _report_half_open(
     settings: BreakerSettings, state: BreakerState, event: Event, at: int
 ) -> tuple[BreakerState, Answer]:
     match event:
-        case Succeeded():
+        case SuccessReport():
             return initial(settings)._replace(era=state.era + 1), Noted(is_counted=True)
-        case Failed():
+        case FailureReport():
             return _opened(state, at), Noted(is_counted=True)
     # The canary has no result, so the next call is the canary: the breaker has slept already.
     slept = settings.sleep_window // _MICROSECOND + 1

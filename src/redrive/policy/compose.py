@@ -20,7 +20,19 @@ from redrive.policy.backoff import NEVER_MORE, Backoff
 from redrive.policy.duration import Duration, seconds
 from redrive.policy.value import freeze
 
-__all__ = ["COMPOSED", "Cap", "Envelope", "Floor", "GiveUpOver", "Longer", "Shorter", "Sum", "Take", "Then", "UpTo"]
+__all__ = [
+    "COMPOSED",
+    "Cap",
+    "Envelope",
+    "Floor",
+    "GiveUpOver",
+    "Longer",
+    "Shorter",
+    "Sum",
+    "Take",
+    "ThenBackoff",
+    "UpTo",
+]
 
 _B = TypeVar("_B", bound=Backoff)
 
@@ -109,7 +121,7 @@ class Shorter(_Pair):
         return None if left is None or right is None else max(left, right)
 
 
-class Then(_Pair):
+class ThenBackoff(_Pair):
     """``a >> b``: a; when it has ended, b from its beginning."""
 
     __slots__ = ()
@@ -349,5 +361,5 @@ def _shorter(a: int | None, b: int | None) -> int | None:
 
 #: The kinds of this module, which are imported at their first use.
 COMPOSED: Mapping[str, type[Backoff]] = MappingProxyType(
-    {cls.kind: cls for cls in (Cap, Envelope, Floor, GiveUpOver, Longer, Shorter, Sum, Take, Then, UpTo)}
+    {cls.kind: cls for cls in (Cap, Envelope, Floor, GiveUpOver, Longer, Shorter, Sum, Take, ThenBackoff, UpTo)}
 )

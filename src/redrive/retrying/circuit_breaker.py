@@ -23,12 +23,12 @@ from redrive.policy.breaker import (
     BreakerStatus,
     Dropped,
     Event,
-    Failed,
+    FailureReport,
     Noted,
     Probe,
     Refused,
     Reset,
-    Succeeded,
+    SuccessReport,
     as_of,
     initial,
     step,
@@ -57,11 +57,11 @@ class Permit:
 
     def succeeded(self) -> None:
         """Report an answer."""
-        self._report(Succeeded)
+        self._report(SuccessReport)
 
     def failed(self) -> None:
         """Report that no answer came in time."""
-        self._report(Failed)
+        self._report(FailureReport)
 
     def dropped(self) -> None:
         """Report that there is no result: the call was not sent, or was abandoned."""

@@ -120,7 +120,7 @@ class Attempt:
         return retry
 
 
-class Attempts:
+class AttemptIterator:
     """The iterator over the attempts of one block, for ``for`` and ``async for``.
 
     Args:
@@ -222,11 +222,11 @@ def _start(policy: Policy, function: Callable[..., Any]) -> CallState:
     return start(_plan(policy, name), name)
 
 
-def _block(policy: Policy) -> Attempts:
+def _block(policy: Policy) -> AttemptIterator:
     """Return the attempts of a block, named after the function that contains it."""
     frame = sys._getframe(3)  # noqa: SLF001 - this function, the runner, `CallMethods.__iter__`, the `for` statement
     name = f"the block in {frame.f_globals.get('__name__', '?')}.{frame.f_code.co_qualname}"
-    return Attempts(_plan(policy, name), name)
+    return AttemptIterator(_plan(policy, name), name)
 
 
 _PLANS: dict[int, Plan] = {}

@@ -175,7 +175,7 @@ def _now() -> float:
     return _clock().monotonic()
 
 
-class Registry(Generic[T]):
+class SharedRegistry(Generic[T]):
     """The registered limits of one kind, by key.
 
     Args:
@@ -239,10 +239,10 @@ class Registry(Generic[T]):
             return before
 
 
-_BUDGETS = Registry("budget", SharedBudget)
-_BREAKERS = Registry("breaker", SharedBreaker)
-_HEDGES = Registry("hedge", Hedge)
-_ALL: tuple[Registry[Any], ...] = (_BUDGETS, _BREAKERS, _HEDGES)
+_BUDGETS = SharedRegistry("budget", SharedBudget)
+_BREAKERS = SharedRegistry("breaker", SharedBreaker)
+_HEDGES = SharedRegistry("hedge", Hedge)
+_ALL: tuple[SharedRegistry[Any], ...] = (_BUDGETS, _BREAKERS, _HEDGES)
 
 
 def budget(key: str, budget: Budget) -> SharedBudget:

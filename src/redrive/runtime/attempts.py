@@ -29,7 +29,7 @@ from redrive.observe.logs import Block, logger
 from redrive.runtime import rng
 from redrive.runtime.executor import Executor
 from redrive.runtime.outcomes import was_cancelled
-from redrive.runtime.registration import Registration
+from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.settler import Settler
 from redrive.runtime.tracing import kept, log_lost, log_undecided
 from redrive.stores.operations import leases
@@ -65,7 +65,9 @@ class Attempts:
         doubted: True if the database may hold leases for this worker that it does not know.
     """
 
-    def __init__(self, app: App, clock: Clock, registration: Registration, *, concurrency: int, pool: Pool) -> None:
+    def __init__(
+        self, app: App, clock: Clock, registration: WorkerRegistration, *, concurrency: int, pool: Pool
+    ) -> None:
         self.claim_again = asyncio.Event()
         self.doubted = self._closed = False
         self._app = app

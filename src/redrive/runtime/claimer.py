@@ -40,7 +40,7 @@ from redrive.observe.listeners import LISTENERS
 from redrive.observe.logs import logger
 from redrive.runtime import failpoints
 from redrive.runtime.attempts import Attempts, is_suspect
-from redrive.runtime.registration import Registration
+from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.supervision import Duty
 from redrive.runtime.tracing import log_undecided
 from redrive.stores.operations import lanes, leases, workers
@@ -81,7 +81,7 @@ class Claimer:
         self,
         app: App,
         clock: Clock,
-        registration: Registration,
+        registration: WorkerRegistration,
         attempts: Attempts,
         *,
         idle: asyncio.Event | None = None,

@@ -17,7 +17,7 @@ from redrive.app.app import App
 from redrive.engine.records import Process, WorkerRecord
 from redrive.observe.logs import logger
 from redrive.runtime.process import is_gone
-from redrive.runtime.registration import Registration
+from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.supervision import Duty
 from redrive.runtime.tracing import report_moved
 from redrive.stores.operations import leases, workers
@@ -41,7 +41,7 @@ class DeadWorkers:
         registration: the registration of this worker, which is not examined.
     """
 
-    def __init__(self, app: App, registration: Registration) -> None:
+    def __init__(self, app: App, registration: WorkerRegistration) -> None:
         self._app = app
         self._registration = registration
         self._suspects: Mapping[int, datetime] = {}

@@ -22,7 +22,7 @@ import threading
 from redrive.app.app import App
 from redrive.clock import SystemClock
 from redrive.runtime.attempts import Attempts
-from redrive.runtime.registration import Registration
+from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.supervision import Supervisor
 from redrive.stores.operations import attempts as handler_reports
 from redrive.stores.operations import workers
@@ -53,7 +53,7 @@ class Heartbeat:
     """
 
     def __init__(
-        self, app: App, registration: Registration, attempts: Attempts, supervisor: Supervisor | None = None
+        self, app: App, registration: WorkerRegistration, attempts: Attempts, supervisor: Supervisor | None = None
     ) -> None:
         self._app = app
         self._registration = registration

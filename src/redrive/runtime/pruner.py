@@ -16,7 +16,7 @@ from datetime import timedelta
 from redrive.app.app import App
 from redrive.clock import Clock
 from redrive.observe.logs import logger
-from redrive.runtime.registration import Registration
+from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.supervision import Duty
 from redrive.stores.operations import retention, workers
 from redrive.stores.operations.schedules import forget_occurrences
@@ -50,7 +50,7 @@ class Pruner:
         registration: the registration of this worker.
     """
 
-    def __init__(self, app: App, clock: Clock, registration: Registration) -> None:
+    def __init__(self, app: App, clock: Clock, registration: WorkerRegistration) -> None:
         self._app = app
         self._clock = clock
         self._registration = registration

@@ -12,12 +12,12 @@ from redrive.observe.logs import logger
 from redrive.runtime import process
 from redrive.stores.operations import queues, workers
 
-__all__ = ["Registration"]
+__all__ = ["WorkerRegistration"]
 
 log = logger("redrive.worker")
 
 
-class Registration:
+class WorkerRegistration:
     """The row of a worker, which other workers read.
 
     Args:

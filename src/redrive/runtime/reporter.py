@@ -9,7 +9,7 @@ import asyncio
 
 from redrive.app.app import App
 from redrive.observe.listeners import LISTENERS
-from redrive.runtime.registration import Registration
+from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.supervision import Duty
 from redrive.runtime.tracing import emit_duty_failed
 from redrive.stores.operations import workers
@@ -25,7 +25,7 @@ class Reporter:
         registration: the registration of this worker.
     """
 
-    def __init__(self, app: App, registration: Registration) -> None:
+    def __init__(self, app: App, registration: WorkerRegistration) -> None:
         self._app = app
         self._registration = registration
         self._loop = asyncio.get_running_loop()

@@ -26,7 +26,7 @@ from redrive.runtime.dead_workers import DeadWorkers
 from redrive.runtime.heartbeat import Heartbeat
 from redrive.runtime.notifier import Notifier
 from redrive.runtime.pruner import Pruner
-from redrive.runtime.registration import Registration
+from redrive.runtime.registration import WorkerRegistration
 from redrive.runtime.reporter import Reporter
 from redrive.runtime.rescuer import Rescuer
 from redrive.runtime.scheduler import Scheduler
@@ -112,7 +112,7 @@ class Worker:
         notifier = Notifier(self._app, self._clock, self._changed, self._idle)
         await notifier.open()
         try:
-            registration = Registration(
+            registration = WorkerRegistration(
                 self._app, concurrency=self._concurrency, queues=self._queues, lock_id=notifier.lock_id
             )
             await registration.register()
@@ -133,7 +133,7 @@ class Worker:
         if self._attempts is not None:
             self._attempts.claim_again.set()
 
-    async def _work(self, notifier: Notifier, registration: Registration, attempts: Attempts) -> None:
+    async def _work(self, notifier: Notifier, registration: WorkerRegistration, attempts: Attempts) -> None:
         reporter = Reporter(self._app, registration)
         registration.renewed = reporter.again
         supervisor = Supervisor(self._clock, reporter.failed, reporter.changed)
@@ -154,7 +154,7 @@ class Worker:
             attempts.cancel_all()
             await self._sign_off(registration, attempts, crashed=crashed)
 
-    def _duties(self, registration: Registration) -> list[Duty]:
+    def _duties(self, registration: WorkerRegistration) -> list[Duty]:
         """Return the duties beside the heartbeat, claiming, settling, watching and reporting."""
         duties = [Rescuer(self._app).duty, DeadWorkers(self._app, registration).duty, Timeouts(self._app).duty]
         duties += [Pruner(self._app, self._clock, registration).duty]
@@ -199,7 +199,7 @@ class Worker:
         while attempts.count or attempts.settler.waiting:
             await self._clock.asleep(0.005)
 
-    async def _sign_off(self, registration: Registration, attempts: Attempts, *, crashed: bool) -> None:
+    async def _sign_off(self, registration: WorkerRegistration, attempts: Attempts, *, crashed: bool) -> None:
         async def leave() -> None:
             await attempts.settle_begun(crashed=crashed)
             await registration.leave()

@@ -18,8 +18,8 @@ from redrive.policy.breaker import (
     Ask,
     BreakerSettings,
     Event,
-    Failed,
-    Succeeded,
+    FailureReport,
+    SuccessReport,
     initial,
     step,
 )
@@ -117,7 +117,7 @@ class PolicyCall:
         answered = decision.rule in _TARGET_ANSWERED
         if not answered and not refused:
             client.ledger.fail(now)
-        self._end(now, Succeeded(self._token) if answered else Failed(self._token))
+        self._end(now, SuccessReport(self._token) if answered else FailureReport(self._token))
         return None
 
     def succeeded(self, now: float) -> None:
@@ -126,7 +126,7 @@ class PolicyCall:
             self._client.ledger.release(now)
         self._client.ledger.succeed(now, self._price)
         self._price = None
-        self._end(now, Succeeded(self._token))
+        self._end(now, SuccessReport(self._token))
 
     def _granted(self, failure: Failure, now: float) -> bool:
         ledger = self._client.ledger

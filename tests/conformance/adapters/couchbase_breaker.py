@@ -20,10 +20,10 @@ from redrive.policy.breaker import (
     BreakerSettings,
     BreakerState,
     BreakerStatus,
-    Failed,
+    FailureReport,
     Probe,
     Reset,
-    Succeeded,
+    SuccessReport,
     as_of,
     initial,
     step,
@@ -203,10 +203,10 @@ _DEEDS: dict[str, Any] = {
     "ask": Ask,
     "track": Ask,
     "reset": Reset,
-    "success": Succeeded,
-    "failure": Failed,
-    "canary_success": Succeeded,
-    "canary_failure": Failed,
+    "success": SuccessReport,
+    "failure": FailureReport,
+    "canary_success": SuccessReport,
+    "canary_failure": FailureReport,
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import redrive
 from redrive.errors import AmbiguousTimeout, PolicyError, RequestCancelled
-from redrive.orchestrator import AttemptRecord, Request, RetryReason, timed_out
+from redrive.orchestrator import Request, RequestAttemptRecord, RetryReason, timed_out
 from redrive.policy import Policy, Reason, Stage
 from tests.retrying.helpers import checkpoint
 from tests.retrying.orchestrator.helpers import SpanOf, together
@@ -109,8 +109,8 @@ class TestHistory:
         request.attempt.fail(RetryReason.KV_LOCKED)
         request.record_retry(RetryReason.KV_LOCKED, MILLISECOND)
         request.begin_next()
-        first = AttemptRecord(1, Reason.of("KV_LOCKED"), MILLISECOND, True, True, "node1")
-        assert (first, AttemptRecord(2)) == request.history
+        first = RequestAttemptRecord(1, Reason.of("KV_LOCKED"), MILLISECOND, True, True, "node1")
+        assert (first, RequestAttemptRecord(2)) == request.history
         assert (False, False) == (first.is_ambiguous, request.is_ambiguous)
 
     def test_the_record_says_it_in_one_line(self, clock):

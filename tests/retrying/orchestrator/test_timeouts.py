@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redrive.errors import AmbiguousTimeout, UnambiguousTimeout
-from redrive.orchestrator import Request, RetryReason, Wait, cap, server_timeout, timed_out
+from redrive.orchestrator import Request, RetryReason, WaitDecision, cap, server_timeout, timed_out
 
 SECOND = timedelta(seconds=1)
 
@@ -17,13 +17,13 @@ SECOND = timedelta(seconds=1)
 @pytest.mark.parametrize(
     ("remaining", "expected"),
     [
-        (None, Wait(SECOND, expires=False)),
-        (2.0, Wait(SECOND, expires=False)),
-        (1.0, Wait(SECOND, expires=True)),
-        (0.5, Wait(SECOND / 2, expires=True)),
-        (0.0003, Wait(timedelta(microseconds=300), expires=True)),
-        (0.0, Wait(SECOND * 0, expires=True)),
-        (-3.0, Wait(SECOND * 0, expires=True)),
+        (None, WaitDecision(SECOND, expires=False)),
+        (2.0, WaitDecision(SECOND, expires=False)),
+        (1.0, WaitDecision(SECOND, expires=True)),
+        (0.5, WaitDecision(SECOND / 2, expires=True)),
+        (0.0003, WaitDecision(timedelta(microseconds=300), expires=True)),
+        (0.0, WaitDecision(SECOND * 0, expires=True)),
+        (-3.0, WaitDecision(SECOND * 0, expires=True)),
     ],
 )
 def test_a_wait_ends_at_the_deadline(remaining, expected):

@@ -17,7 +17,7 @@ import msgspec
 import typer
 from rich.console import Console
 
-from redrive.cli.demo.audit import Fate, show_report
+from redrive.cli.demo.audit import EventFate, show_report
 from redrive.cli.demo.run import PACKAGE, Demo, Files
 from redrive.cli.screen import say
 from redrive.errors import ConfigurationError, RedriveError
@@ -70,10 +70,10 @@ def demo(
     show_report(console, result)
     if result.trouble:
         _say(result.trouble)
-    unfinished = result.count(Fate.UNFINISHED)
+    unfinished = result.count(EventFate.UNFINISHED)
     if unfinished:
         _say(f"{unfinished} events are safe in the database; deliver them with: redrive demo --events 0 --db {db}")
-    if result.count(Fate.LOST) or result.accepted_twice:
+    if result.count(EventFate.LOST) or result.accepted_twice:
         raise typer.Exit(_LOST)
     if result.interrupted:
         raise typer.Exit(_INTERRUPTED)

@@ -24,7 +24,7 @@ from redrive.engine.records import JobRecord
 T = TypeVar("T")
 
 
-class Fate(StrEnum):
+class EventFate(StrEnum):
     """The end of an event."""
 
     DELIVERED = "delivered"
@@ -59,11 +59,11 @@ class Delivery(NamedTuple):
     catching: bool = False
 
 
-class Verdict(NamedTuple):
+class EventVerdict(NamedTuple):
     """The verdict on one delivery; for a lost event, ``why`` is what is missing."""
 
     job_id: int
-    fate: Fate
+    fate: EventFate
     attempts: int
     why: str = ""
 
@@ -72,7 +72,7 @@ class Verdict(NamedTuple):
 class Result:
     """A run that has ended: the verdicts, the ledger, its circumstances, and the killed worker with what it held."""
 
-    verdicts: Sequence[Verdict] = ()
+    verdicts: Sequence[EventVerdict] = ()
     requests: Sequence[LedgerLine] = ()
     left_over: int = 0
     broken: int = 0
@@ -83,7 +83,7 @@ class Result:
     trouble: str = ""
     seconds: float = 0.0
 
-    def count(self, *fates: Fate) -> int:
+    def count(self, *fates: EventFate) -> int:
         """Count the events with one of these fates."""
         return sum(each.fate in fates for each in self.verdicts)
 
@@ -96,7 +96,7 @@ class Result:
 
 def audit(
     cases: Sequence[Delivery], ledger: Sequence[LedgerLine], letters: Sequence[DeadLetter]
-) -> tuple[list[Verdict], list[LedgerLine]]:
+) -> tuple[list[EventVerdict], list[LedgerLine]]:
     """Compare deliveries with the ledger and the dead letters. Return the verdicts, and their lines of the ledger."""
     answered: dict[str, set[int | None]] = {case.key: set() for case in cases}
     own = [line for line in ledger if line.key in answered]
@@ -106,20 +106,20 @@ def audit(
     return [_judge(case, answered[case.key], written) for case in cases], own
 
 
-def _judge(case: Delivery, answered: set[int | None], written: set[str]) -> Verdict:
-    job, fate, why = case.job, Fate.LOST, ""
+def _judge(case: Delivery, answered: set[int | None], written: set[str]) -> EventVerdict:
+    job, fate, why = case.job, EventFate.LOST, ""
     if job.state is State.SUCCEEDED:
         confirmed = any(status is not None and 200 <= status < 300 for status in answered)  # noqa: PLR2004 - 2xx
-        fate, why = (Fate.DELIVERED, "") if confirmed else (fate, "the receiver never answered 2xx under its key")
+        fate, why = (EventFate.DELIVERED, "") if confirmed else (fate, "the receiver never answered 2xx under its key")
     elif job.caught_at is not None and not case.letters & written:
         why = "it is not in the dead-letter file"
     elif job.caught_at is not None:
-        fate = Fate.GONE if 410 in answered else Fate.CAUGHT  # noqa: PLR2004 - HTTP status Gone
+        fate = EventFate.GONE if 410 in answered else EventFate.CAUGHT  # noqa: PLR2004 - HTTP status Gone
     elif job.state not in FINAL or case.catching:
-        fate = Fate.UNFINISHED
+        fate = EventFate.UNFINISHED
     else:
         why = f"it is {job.state} and was never caught"
-    return Verdict(job.id, fate, job.attempt, why)
+    return EventVerdict(job.id, fate, job.attempt, why)
 
 
 def read_lines(path: Path, kind: type[T]) -> tuple[T, ...]:
@@ -136,24 +136,24 @@ def read_lines(path: Path, kind: type[T]) -> tuple[T, ...]:
 
 def rows(run: Result) -> list[tuple[str, int, str]]:
     """Return the rows of the table: subject, number, source. Rows that matter only above 0 are left out at 0."""
-    delivered = run.count(Fate.DELIVERED)
-    retried = sum(each.fate is Fate.DELIVERED and each.attempts > 1 for each in run.verdicts)
-    again = sum(v.job_id in run.held and v.fate not in {Fate.LOST, Fate.UNFINISHED} for v in run.verdicts)
+    delivered = run.count(EventFate.DELIVERED)
+    retried = sum(each.fate is EventFate.DELIVERED and each.attempts > 1 for each in run.verdicts)
+    again = sum(v.job_id in run.held and v.fate not in {EventFate.LOST, EventFate.UNFINISHED} for v in run.verdicts)
     table = [
         ("events in", len(run.verdicts), f"{run.left_over} left by an earlier run" if run.left_over else ""),
         ("delivered", delivered, "database: succeeded; ledger: 2xx"),
         ("  at the first attempt", delivered - retried, ""),
         ("  after retries", retried, ""),
-        ("caught", run.count(Fate.CAUGHT, Fate.GONE), "database; dead-letter file"),
-        ("  gone (410), no retry", run.count(Fate.GONE), "ledger: 410"),
-        ("  retries exhausted", run.count(Fate.CAUGHT), ""),
-        ("lost", run.count(Fate.LOST), ""),
+        ("caught", run.count(EventFate.CAUGHT, EventFate.GONE), "database; dead-letter file"),
+        ("  gone (410), no retry", run.count(EventFate.GONE), "ledger: 410"),
+        ("  retries exhausted", run.count(EventFate.CAUGHT), ""),
+        ("lost", run.count(EventFate.LOST), ""),
         ("requests to the receiver", len(run.requests), ""),
         ("  repeats under the same key", sum(each.request > 1 for each in run.requests), ""),
         ("  of accepted events", sum(each.duplicate for each in run.requests), "known by key, not accepted again"),
     ]
     extra = [
-        ("still queued", run.count(Fate.UNFINISHED), "for the next run on this database"),
+        ("still queued", run.count(EventFate.UNFINISHED), "for the next run on this database"),
         ("not enqueued", run.withheld, "interrupted before their turn"),
         ("broken lines of the input", run.broken, "listed above"),
         ("accepted twice", run.accepted_twice, "a defect of the receiver"),
@@ -188,6 +188,6 @@ def show_report(console: Console, run: Result) -> None:
             draw(console, f"{name:<{width}}  {number:>6}  {why}".rstrip())
     if console.is_terminal:
         console.print(table)
-    for each in [each for each in run.verdicts if each.fate is Fate.LOST][:5]:
+    for each in [each for each in run.verdicts if each.fate is EventFate.LOST][:5]:
         draw(console, f"lost: job {each.job_id}: {each.why}")
     draw(console, sentence(run))

@@ -3,7 +3,7 @@
 ==============================  ==================================================================
 `source`                        reads the argument: a directive, JSON, or a file
 `kinds`                         finds the kinds of failures that the policy treats differently
-`rows`                          computes a `Plan`: each retry, its time, and whether it is in time
+`rows`                          computes a `PolicyPlan`: each retry, its time, and whether it is in time
 `text`, `svg`, `mermaid`,       draw the plan
 `plain`
 `refreshing`, `gantt`           do the same for refresh policies in English
@@ -31,7 +31,7 @@ from redrive.cli.plan.gantt import Chart
 from redrive.cli.plan.mermaid import as_mermaid
 from redrive.cli.plan.plain import as_json
 from redrive.cli.plan.refreshing import chart_of, is_english
-from redrive.cli.plan.rows import Plan, plan_of
+from redrive.cli.plan.rows import PolicyPlan, plan_of
 from redrive.cli.plan.source import find, read_policy
 from redrive.cli.plan.svg import as_svg
 from redrive.cli.plan.text import as_text, glyphs_for
@@ -105,7 +105,7 @@ def _draw(chart: Chart, svg: Path | None, *, mermaid: bool) -> None:
         draw(console, line)
 
 
-def _show(made: Plan) -> None:
+def _show(made: PolicyPlan) -> None:
     console = Console(highlight=False)
     width = console.width if console.is_terminal else PLAIN_WIDTH
     for line in as_text(made, width=width, glyphs=glyphs_for(console.encoding)):

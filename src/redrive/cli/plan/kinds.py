@@ -20,13 +20,13 @@ from redrive.policy.failure import names_of_class
 from redrive.policy.policy import only_limits
 from redrive.visible import visible
 
-__all__ = ["Kind", "kinds", "parts"]
+__all__ = ["FailureKind", "kinds", "parts"]
 
 _ANY = Failure(("builtins.Exception",))
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class FailureKind:
     """One kind of failure.
 
     Attributes:
@@ -40,45 +40,45 @@ class Kind:
     failure: Failure | None
 
 
-def kinds(policy: Policy) -> list[Kind]:
+def kinds(policy: Policy) -> list[FailureKind]:
     """Return the kinds of failures that a policy treats differently: ordinary ones, then those of its rules."""
     if isinstance(policy, Combined):
         return _of_combination(policy)
     return [_ordinary(policy), *_of_rules(policy)]
 
 
-def _ordinary(policy: Policy) -> Kind:
+def _ordinary(policy: Policy) -> FailureKind:
     named = policy.on if isinstance(policy.on, tuple) else ()
     free = [name for name in named if policy.rule_for(_failure(name)) is None]
     if free:
-        return Kind(_spoken(*free), "", _failure(free[0])._replace(candidate=True))
+        return FailureKind(_spoken(*free), "", _failure(free[0])._replace(candidate=True))
     label = "any other failure" if policy.rules else "any failure"
     if named or policy.rule_for(_ANY) is not None:
-        return Kind(label, "never met: the rules take all failures that this policy retries", None)
-    return Kind(label, "", _ANY._replace(candidate=True))
+        return FailureKind(label, "never met: the rules take all failures that this policy retries", None)
+    return FailureKind(label, "", _ANY._replace(candidate=True))
 
 
-def _of_rules(policy: Policy) -> Iterator[Kind]:
+def _of_rules(policy: Policy) -> Iterator[FailureKind]:
     for index, rule in enumerate(policy.rules):
         name = visible(rule.name(index + 1))
         failures = [_failure(each) for each in rule.on]
         own = [failure for failure in failures if policy.rule_for(failure) == index]
         if not own:
-            yield Kind(name, "never met: an earlier rule takes these failures", None)
+            yield FailureKind(name, "never met: an earlier rule takes these failures", None)
         elif rule.attempts is None:
-            yield Kind(name, "counted together with the others", own[0]._replace(candidate=True))
+            yield FailureKind(name, "counted together with the others", own[0]._replace(candidate=True))
         else:
-            yield Kind(name, "counted apart", own[0]._replace(candidate=True))
+            yield FailureKind(name, "counted apart", own[0]._replace(candidate=True))
 
 
-def _of_combination(policy: Combined) -> list[Kind]:
+def _of_combination(policy: Combined) -> list[FailureKind]:
     each = list(parts(policy))
     names = {name for part in each for rule in part.rules for name in rule.on}
     names |= {name for part in each if isinstance(part.on, tuple) and not only_limits(part) for name in part.on}
-    found = [Kind(_spoken(name), "", _failure(name)) for name in sorted(names)]
+    found = [FailureKind(_spoken(name), "", _failure(name)) for name in sorted(names)]
     if found and all(isinstance(part.on, tuple) for part in each):
         return found
-    return [Kind("any other failure" if names else "any failure", "", _ANY), *found]
+    return [FailureKind("any other failure" if names else "any failure", "", _ANY), *found]
 
 
 def parts(policy: Policy) -> Iterator[Policy]:

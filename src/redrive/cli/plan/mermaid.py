@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 from redrive.cli.drawing import gantt, gantt_name, gantt_task
 from redrive.cli.plan.axis import axis_of
-from redrive.cli.plan.rows import Band, Plan, Section
+from redrive.cli.plan.rows import Band, PolicyPlan, Section
 from redrive.cli.plan.table import titled
 from redrive.cli.plan.words import shown
 from redrive.policy.duration import LONGEST, ZERO
@@ -27,7 +27,7 @@ _AXES = (
 )
 
 
-def as_mermaid(plan: Plan) -> str:
+def as_mermaid(plan: PolicyPlan) -> str:
     """Return the plan as a gantt diagram, with a line break at its end."""
     tasks: list[str] = []
     remarks = [plan.sentence, *plan.notes]
@@ -43,7 +43,7 @@ def as_mermaid(plan: Plan) -> str:
     return gantt(plan.title, head, tasks, remarks)
 
 
-def _tasks(plan: Plan, section: Section) -> Iterator[str]:
+def _tasks(plan: PolicyPlan, section: Section) -> Iterator[str]:
     previous = Band(ZERO, ZERO, ZERO)
     for row in section.rows:
         late = " does not fit the deadline" if row.struck else ""

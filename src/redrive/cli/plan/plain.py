@@ -6,13 +6,13 @@ from datetime import timedelta
 
 import msgspec
 
-from redrive.cli.plan.rows import Band, Plan, Row
+from redrive.cli.plan.rows import Band, PolicyPlan, Row
 from redrive.policy import Policy
 
 __all__ = ["as_json"]
 
 
-def as_json(plan: Plan, policy: Policy) -> str:
+def as_json(plan: PolicyPlan, policy: Policy) -> str:
     """Return the plan as one line of JSON, together with its policy."""
     worst = policy.explain()
     catch = plan.catch

@@ -17,13 +17,13 @@ from enum import StrEnum
 from itertools import islice
 from math import nextafter
 
-from redrive.cli.plan.kinds import Kind, kinds, parts
+from redrive.cli.plan.kinds import FailureKind, kinds, parts
 from redrive.cli.plan.words import notes
 from redrive.policy import Defer, Failure, GiveUp, History, Policy, Retry
 from redrive.policy.algebra import Combined
 from redrive.policy.duration import LONGEST, ZERO
 
-__all__ = ["Band", "Catch", "InTime", "Plan", "Row", "Section", "plan_of"]
+__all__ = ["Band", "Catch", "InTime", "PolicyPlan", "Row", "Section", "plan_of"]
 
 _START = datetime(1, 1, 1, tzinfo=UTC)
 _LOWEST, _HIGHEST = 0.0, nextafter(1.0, 0.0)
@@ -121,7 +121,7 @@ class Catch:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class PolicyPlan:
     """The behaviour of a policy, ready to be drawn.
 
     Attributes:
@@ -143,7 +143,7 @@ class Plan:
     notes: tuple[str, ...]
 
 
-def plan_of(policy: Policy, *, title: str, retries: int = 20) -> Plan:
+def plan_of(policy: Policy, *, title: str, retries: int = 20) -> PolicyPlan:
     """Compute the behaviour of a policy.
 
     Args:
@@ -157,7 +157,7 @@ def plan_of(policy: Policy, *, title: str, retries: int = 20) -> Plan:
         PolicyValueError: a backoff function of the user returns a value that is not a delay.
     """
     sections = [_section(policy, kind, retries) for kind in kinds(policy)]
-    return Plan(
+    return PolicyPlan(
         title=title,
         sentence=policy.explain().sentence,
         sections=tuple(_merged(sections) if isinstance(policy, Combined) else sections),
@@ -168,7 +168,7 @@ def plan_of(policy: Policy, *, title: str, retries: int = 20) -> Plan:
     )
 
 
-def _section(policy: Policy, kind: Kind, retries: int) -> Section:
+def _section(policy: Policy, kind: FailureKind, retries: int) -> Section:
     if kind.failure is None:
         return Section(kind.name, kind.detail)
     limit = _limit(policy, kind.failure)

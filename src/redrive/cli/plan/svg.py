@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from redrive.cli.drawing import svg, tag
 from redrive.cli.plan.axis import Axis, axis_of
-from redrive.cli.plan.rows import Band, Plan, Row, Section
+from redrive.cli.plan.rows import Band, PolicyPlan, Row, Section
 from redrive.cli.plan.table import catching, columns, legend, titled
 from redrive.cli.plan.words import shown, wrapped
 from redrive.policy.duration import ZERO
@@ -47,7 +47,7 @@ _DARK = {
 }
 
 
-def as_svg(plan: Plan) -> str:
+def as_svg(plan: PolicyPlan) -> str:
     """Return the plan as an SVG document, with a line break at its end."""
     sheet = _Sheet(plan)
     sheet.draw()
@@ -58,7 +58,7 @@ def as_svg(plan: Plan) -> str:
 class _Sheet:
     """Draws from top to bottom; ``y`` is where the next line begins."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: PolicyPlan) -> None:
         self._plan = plan
         self.parts: list[str] = []
         self.y = _EDGE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from redrive.cli.plan.axis import axis_of
-from redrive.cli.plan.rows import Band, InTime, Plan, Section
+from redrive.cli.plan.rows import Band, InTime, PolicyPlan, Section
 from redrive.cli.plan.words import shown
 
 __all__ = ["catching", "columns", "figure", "legend", "titled"]
@@ -37,7 +37,7 @@ def titled(section: Section) -> str:
     return f"{section.name}: {section.detail}" if section.detail else section.name
 
 
-def catching(plan: Plan) -> str:
+def catching(plan: PolicyPlan) -> str:
     """Return the sentence about the catch task; empty if there is none."""
     if plan.catch is None:
         return ""
@@ -45,7 +45,7 @@ def catching(plan: Plan) -> str:
     return f"catch {plan.catch.task}: after the last failure, then every {every} until it succeeds"
 
 
-def legend(plan: Plan) -> Iterator[tuple[str, str]]:
+def legend(plan: PolicyPlan) -> Iterator[tuple[str, str]]:
     """Yield the marks that a drawing of this plan contains, as names and meanings."""
     sections = [section for section in plan.sections if section.rows]
     rows = [row for section in sections for row in section.rows]

@@ -14,7 +14,7 @@ from itertools import groupby
 from rich.text import Text
 
 from redrive.cli.plan.axis import Axis, axis_of
-from redrive.cli.plan.rows import Band, Plan, Row, Section
+from redrive.cli.plan.rows import Band, PolicyPlan, Row, Section
 from redrive.cli.plan.table import catching, columns, figure, legend, titled
 from redrive.cli.plan.words import shown, wrapped
 from redrive.policy.duration import ZERO
@@ -70,7 +70,7 @@ def glyphs_for(encoding: str) -> Glyphs:
     return BLOCKS
 
 
-def as_text(plan: Plan, *, width: int, glyphs: Glyphs = BLOCKS) -> list[Text]:
+def as_text(plan: PolicyPlan, *, width: int, glyphs: Glyphs = BLOCKS) -> list[Text]:
     """Return the plan as lines.
 
     Args:
@@ -107,7 +107,7 @@ def _packed(marks: Iterable[str], width: int) -> Iterator[Text]:
 class _Table:
     """One section: its columns, and the bars if they fit."""
 
-    def __init__(self, plan: Plan, section: Section, width: int, glyphs: Glyphs) -> None:
+    def __init__(self, plan: PolicyPlan, section: Section, width: int, glyphs: Glyphs) -> None:
         self._plan = plan
         self._section = section
         self._glyphs = glyphs
@@ -178,7 +178,7 @@ class _Bar:
         # One more, for what follows a bar that goes to the end.
         self._cells = [""] * (width + 1)
 
-    def draw(self, row: Row, since: timedelta, plan: Plan) -> None:
+    def draw(self, row: Row, since: timedelta, plan: PolicyPlan) -> None:
         if row.struck:
             end = self._fill("struck", since, row.at.nominal)
         else:

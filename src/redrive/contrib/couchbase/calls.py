@@ -2,9 +2,11 @@
 
 The SDK treats two kinds of operations differently:
 
-* **Key-value** operations are retried by the SDK itself. `Calls.kv` does not retry them again; it adds the deadline of
+* **Key-value** operations are retried by the SDK itself. `CouchbaseCalls.kv` does not retry them again; it adds the
+deadline of
   the enclosing call, a circuit breaker, and the right error.
-* **Query, analytics, search and views** are not retried by the SDK. `Calls.rows` retries them by the tables of this
+* **Query, analytics, search and views** are not retried by the SDK. `CouchbaseCalls.rows` retries them by the tables
+of this
   package. It reads all rows before it returns: a streaming result cannot be requested again after its first row has
   reached the caller.
 
@@ -30,7 +32,7 @@ from redrive.errors import AmbiguousTimeout, UnambiguousTimeout
 from redrive.orchestrator import Attempt, Orchestrator, Request
 from redrive.policy.duration import Duration
 
-__all__ = ["SERVICE_OF", "Calls"]
+__all__ = ["SERVICE_OF", "CouchbaseCalls"]
 
 T = TypeVar("T")
 
@@ -49,7 +51,7 @@ SERVICE_OF: Mapping[str, str] = MappingProxyType(
 _SHARE = 0.95
 
 
-class Calls:
+class CouchbaseCalls:
     """Calls operations of ``acouchbase``.
 
     Args:

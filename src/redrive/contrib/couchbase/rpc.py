@@ -16,13 +16,13 @@ from types import MappingProxyType
 from redrive.contrib.couchbase.verdict import LOST, SUCCESS, SdkError, Verdict
 from redrive.policy import Stage
 
-__all__ = ["CODES", "PRECONDITIONS", "CodeRow", "PreconditionRow", "classify_grpc"]
+__all__ = ["CODES", "PRECONDITIONS", "PreconditionRow", "StatusRow", "classify_grpc"]
 
 E = SdkError
 
 
 @dataclass(frozen=True, slots=True)
-class CodeRow:
+class StatusRow:
     """What a status code comes to.
 
     Attributes:
@@ -41,26 +41,26 @@ class CodeRow:
 
 
 #: The status codes by name.
-CODES: Mapping[str, CodeRow] = MappingProxyType(
+CODES: Mapping[str, StatusRow] = MappingProxyType(
     {
         row.code: row
         for row in (
-            CodeRow("CANCELLED", E.REQUEST_CANCELED, stage=Stage.IN_FLIGHT),
-            CodeRow("UNKNOWN", E.COUCHBASE_EXCEPTION, stage=Stage.IN_FLIGHT),
-            CodeRow("INVALID_ARGUMENT", E.INVALID_ARGUMENT),
-            CodeRow("DEADLINE_EXCEEDED", E.AMBIGUOUS_TIMEOUT, stage=Stage.IN_FLIGHT, reading=E.UNAMBIGUOUS_TIMEOUT),
-            CodeRow("NOT_FOUND", E.DOCUMENT_NOT_FOUND),
-            CodeRow("ALREADY_EXISTS", E.DOCUMENT_EXISTS),
-            CodeRow("PERMISSION_DENIED", E.AUTHENTICATION_FAILURE),
-            CodeRow("UNAUTHENTICATED", E.AUTHENTICATION_FAILURE),
-            CodeRow("RESOURCE_EXHAUSTED", E.RATE_LIMITED, stage=Stage.IN_FLIGHT),
-            CodeRow("FAILED_PRECONDITION", E.INTERNAL_SERVER_FAILURE),
-            CodeRow("ABORTED", E.CAS_MISMATCH),
-            CodeRow("OUT_OF_RANGE", E.COUCHBASE_EXCEPTION),
-            CodeRow("UNIMPLEMENTED", E.FEATURE_NOT_AVAILABLE),
-            CodeRow("INTERNAL", E.INTERNAL_SERVER_FAILURE, stage=Stage.IN_FLIGHT),
-            CodeRow("UNAVAILABLE", E.SERVICE_NOT_AVAILABLE, "SERVICE_NOT_AVAILABLE", Stage.IN_FLIGHT),
-            CodeRow("DATA_LOSS", E.COUCHBASE_EXCEPTION, stage=Stage.IN_FLIGHT),
+            StatusRow("CANCELLED", E.REQUEST_CANCELED, stage=Stage.IN_FLIGHT),
+            StatusRow("UNKNOWN", E.COUCHBASE_EXCEPTION, stage=Stage.IN_FLIGHT),
+            StatusRow("INVALID_ARGUMENT", E.INVALID_ARGUMENT),
+            StatusRow("DEADLINE_EXCEEDED", E.AMBIGUOUS_TIMEOUT, stage=Stage.IN_FLIGHT, reading=E.UNAMBIGUOUS_TIMEOUT),
+            StatusRow("NOT_FOUND", E.DOCUMENT_NOT_FOUND),
+            StatusRow("ALREADY_EXISTS", E.DOCUMENT_EXISTS),
+            StatusRow("PERMISSION_DENIED", E.AUTHENTICATION_FAILURE),
+            StatusRow("UNAUTHENTICATED", E.AUTHENTICATION_FAILURE),
+            StatusRow("RESOURCE_EXHAUSTED", E.RATE_LIMITED, stage=Stage.IN_FLIGHT),
+            StatusRow("FAILED_PRECONDITION", E.INTERNAL_SERVER_FAILURE),
+            StatusRow("ABORTED", E.CAS_MISMATCH),
+            StatusRow("OUT_OF_RANGE", E.COUCHBASE_EXCEPTION),
+            StatusRow("UNIMPLEMENTED", E.FEATURE_NOT_AVAILABLE),
+            StatusRow("INTERNAL", E.INTERNAL_SERVER_FAILURE, stage=Stage.IN_FLIGHT),
+            StatusRow("UNAVAILABLE", E.SERVICE_NOT_AVAILABLE, "SERVICE_NOT_AVAILABLE", Stage.IN_FLIGHT),
+            StatusRow("DATA_LOSS", E.COUCHBASE_EXCEPTION, stage=Stage.IN_FLIGHT),
         )
     }
 )
@@ -122,7 +122,7 @@ def classify_grpc(code: str, *, read_only: bool, violation: str = "", dispatched
     if code == _PRECONDITION and violation:
         known = PRECONDITIONS.get(violation, PreconditionRow(violation, SdkError.COUCHBASE_EXCEPTION))
         return Verdict(known.reason, known.error, detail=f"{code}: {violation}")
-    row = CODES.get(code, CodeRow(code, SdkError.COUCHBASE_EXCEPTION, stage=Stage.IN_FLIGHT))
+    row = CODES.get(code, StatusRow(code, SdkError.COUCHBASE_EXCEPTION, stage=Stage.IN_FLIGHT))
     stage = row.stage if dispatched else Stage.NOT_SENT
     may_have_run = row.reason is not None and stage is Stage.IN_FLIGHT and not read_only
     return Verdict(

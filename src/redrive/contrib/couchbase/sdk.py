@@ -13,7 +13,7 @@ The ``error_code`` is the real end of the operation, and this module uses it: `r
     @redrive.retry("5 100ms 2s", on=sdk.failure_of)
     async def save(order): ...
 
-`redrive.contrib.couchbase.calls.Calls` calls the operations.
+`redrive.contrib.couchbase.calls.CouchbaseCalls` calls the operations.
 """
 
 from __future__ import annotations

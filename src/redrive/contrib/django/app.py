@@ -17,7 +17,7 @@ from django.utils.module_loading import import_string
 from redrive.app.app import App
 from redrive.app.task import Task
 from redrive.contrib.django import compat
-from redrive.contrib.django.options import Options, read
+from redrive.contrib.django.options import BackendOptions, read
 from redrive.contrib.django.running import catches, runner
 from redrive.contrib.django.task_options import task_options
 from redrive.observe.logs import logger
@@ -34,7 +34,7 @@ _DEFINED: dict[str, dict[str, Any]] = {}
 class DjangoApp(App):
     """The App of the backend with an alias in TASKS."""
 
-    def __init__(self, alias: str, options: Options) -> None:
+    def __init__(self, alias: str, options: BackendOptions) -> None:
         super().__init__(options.url, **options.app)  # type: ignore[arg-type] # from the settings: checked by App
         self.alias = alias
         self.options = options

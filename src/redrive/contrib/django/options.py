@@ -30,7 +30,7 @@ POSTGRES_OPTIONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class BackendOptions:
     """The settings of one backend.
 
     Attributes:
@@ -50,7 +50,7 @@ class Options:
     app: Mapping[str, timedelta | float | str] = field(default_factory=dict)
 
 
-def read(alias: str, given: Mapping[str, Any]) -> Options:
+def read(alias: str, given: Mapping[str, Any]) -> BackendOptions:
     """Read the OPTIONS of the backend with an alias in TASKS.
 
     Raises:
@@ -66,7 +66,7 @@ def read(alias: str, given: Mapping[str, Any]) -> Options:
     database = None if "store" in given else given.get("database", "default")
     url = given["store"] if database is None else url_of(database, where, given.get("store_settings", {}))
     app = {name: given[name] for name in APP_SETTINGS if name in given}
-    return Options(where, url, database, given.get("retry"), given.get("policies", {}), app)
+    return BackendOptions(where, url, database, given.get("retry"), given.get("policies", {}), app)
 
 
 def url_of(database: str, where: str, store_settings: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from redrive.contrib.django.options import Options
+from redrive.contrib.django.options import BackendOptions
 from redrive.errors import PolicyError, TaskDefinitionError
 from redrive.policy import Policy
 
@@ -64,7 +64,7 @@ def retries(
     return mark
 
 
-def task_options(function: Callable[..., Any], path: str, options: Options) -> TaskOptions:
+def task_options(function: Callable[..., Any], path: str, options: BackendOptions) -> TaskOptions:
     """Return the options of a task by its function, the path of that, and the options of the backend.
 
     Raises:

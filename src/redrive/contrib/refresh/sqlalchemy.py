@@ -51,7 +51,7 @@ from redrive.clock import Clock
 from redrive.contrib.refresh.refreshes import Refreshes
 from redrive.schedule import RefreshPolicy, RefreshState
 
-__all__ = ["Instant", "RefreshColumns", "due", "overdue", "refresh_indexes", "refreshes"]
+__all__ = ["RefreshColumns", "UtcDateTime", "due", "overdue", "refresh_indexes", "refreshes"]
 
 M = TypeVar("M", bound="RefreshColumns")
 
@@ -60,7 +60,7 @@ _FIELDS = RefreshState.__struct_fields__
 _UID = 32
 
 
-class Instant(TypeDecorator[datetime]):
+class UtcDateTime(TypeDecorator[datetime]):
     """An aware instant, in UTC on the way in and out; also on SQLite, which has no time zones."""
 
     impl = DateTime(timezone=True)
@@ -108,20 +108,20 @@ def refresh_indexes(table: str) -> tuple[Index, ...]:
 class RefreshColumns:
     """A mixin for declarative models with the refresh state of a row; see `redrive.schedule.RefreshState`."""
 
-    refresh_at: Mapped[datetime | None] = mapped_column(Instant)
-    deadline_at: Mapped[datetime | None] = mapped_column(Instant)
+    refresh_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    deadline_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     attempt_no: Mapped[int] = mapped_column(default=0, server_default=text("0"))
     attempt_uid: Mapped[str | None] = mapped_column(String(_UID))
-    started_at: Mapped[datetime | None] = mapped_column(Instant)
-    due_at: Mapped[datetime | None] = mapped_column(Instant)
-    failing_since: Mapped[datetime | None] = mapped_column(Instant)
+    started_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    due_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    failing_since: Mapped[datetime | None] = mapped_column(UtcDateTime)
     attempts_since_success: Mapped[int] = mapped_column(default=0, server_default=text("0"))
-    planned_at: Mapped[datetime | None] = mapped_column(Instant)
+    planned_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     disabled_until_update: Mapped[bool] = mapped_column(default=False, server_default=false())
     disabled_reason: Mapped[str | None] = mapped_column(Text)
     completed: Mapped[bool] = mapped_column(default=False, server_default=false())
     paused: Mapped[bool] = mapped_column(default=False, server_default=false())
-    sweep_at: Mapped[datetime | None] = mapped_column(Instant)
+    sweep_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
     @declared_attr.directive
     def __table_args__(cls) -> Any:  # noqa: ANN401, N805 - whatever a model may have there; SQLAlchemy's own form
