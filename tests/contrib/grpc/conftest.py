@@ -24,14 +24,14 @@ QUICK = [
 
 @pytest.fixture
 def server():
-    """A server."""
+    """Start a server."""
     with Server() as server, isolated():
         yield server
 
 
 @pytest.fixture
 def proxy(server):
-    """A proxy before it."""
+    """Start a proxy in front of the server."""
     with Proxy((Proxy.host, server.port)) as proxy:
         yield proxy
 
@@ -45,7 +45,7 @@ class Sync:
         self.channels = []
 
     def channel(self, port, policy=AT_ONCE, **options):
-        """A channel under a policy."""
+        """Open a channel under a policy."""
         made = self.done(self._made(port, policy, options))
         self.channels.append(made)
         return made
@@ -72,7 +72,7 @@ class Sync:
         return got, None
 
     def done(self, answer):
-        """The answer."""
+        """Return the response."""
         return answer
 
     def close(self):
@@ -109,10 +109,10 @@ class Async(Sync):
         return self.done(story())
 
     def done(self, answer):
-        """The answer, awaited."""
+        """Await and return the response."""
 
         async def wait():
-            """The answer."""
+            """Await the response."""
             return await answer if inspect.isawaitable(answer) else answer
 
         return self._runner.run(wait())

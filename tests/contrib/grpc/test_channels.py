@@ -1,4 +1,4 @@
-"""Channels whose calls are retried, before a real server: what it has seen is the judge."""
+"""Channels that retry calls, tested by the calls that a real server has received."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def healing(heal):
 
 
 def test_a_call_that_nobody_has_answered_for_sure_is_made_once(colour, server):
-    """UNAVAILABLE may come from anybody: the call may have taken effect."""
+    """UNAVAILABLE does not prove that the server has not executed the call."""
     server.steps = [fail("UNAVAILABLE", "try elsewhere")]
 
     with pytest.raises(grpc.RpcError) as caught:
@@ -56,7 +56,7 @@ def test_a_call_that_nobody_has_answered_for_sure_is_made_once(colour, server):
 
 
 def test_an_idempotent_call_is_made_again(colour, server):
-    """And says how often it was made before."""
+    """Its metadata contains the number of earlier attempts."""
     server.steps = [fail("UNAVAILABLE")] * 2
 
     assert colour.call(colour.channel(server.port, AT_ONCE.with_(idempotent=True))) == b"order"
@@ -85,7 +85,7 @@ def test_a_refused_connection_is_proof(colour, server, proxy):
 
 
 def test_the_words_of_a_refused_connection_are_no_proof(colour, server):
-    """A gateway hands on the details of a call of its own: this call did arrive."""
+    """Gateways pass on the details of their own calls: this call did arrive."""
     details = "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.7:443: Connection refused"
     server.steps = [fail("UNAVAILABLE", details)]
 
@@ -113,7 +113,7 @@ def test_a_connection_that_is_lost_with_the_call_is_no_proof(colour, server, pro
 
 
 def test_a_killed_server_is_in_flight_first_and_not_sent_then(colour):
-    """The call that it died with may have taken effect; as soon as the library knows, the next ones find nobody."""
+    """Calls during which the server dies are in flight; later calls find no server and are not sent."""
     program = Path("tests/contrib/grpc/rig/server.py")
     command = [sys.executable, str(ROOT / program)]
     failed = []
@@ -132,7 +132,7 @@ def test_a_killed_server_is_in_flight_first_and_not_sent_then(colour):
 
 
 def failure(colour, made, request):
-    """The error that a call ends with."""
+    """Return the error of a call."""
     with pytest.raises(grpc.RpcError) as caught:
         colour.call(made, request)
     return caught.value
@@ -174,7 +174,7 @@ def test_a_server_that_says_when_has_not_carried_it_out(colour, server, trailer)
 
 
 def test_a_server_that_wants_no_retry_gets_none(colour, server):
-    """A negative pushback is final, also for calls that may be repeated."""
+    """Negative pushbacks are final, also for calls that may be repeated."""
     server.steps = [fail("UNAVAILABLE", trailers=(("grpc-retry-pushback-ms", "-1"),))]
 
     with pytest.raises(grpc.RpcError):
@@ -184,7 +184,7 @@ def test_a_server_that_wants_no_retry_gets_none(colour, server):
 
 
 def test_a_response_that_has_begun_is_committed(colour, server):
-    """The caller may have seen the headers (gRFC A6)."""
+    """Response headers, which the caller may have seen, commit the call (gRFC A6)."""
     server.steps = [fail("UNAVAILABLE", headers=(("shard", "7"),))]
 
     with pytest.raises(grpc.RpcError) as caught:
@@ -197,7 +197,7 @@ def test_a_response_that_has_begun_is_committed(colour, server):
 
 
 def test_what_is_left_goes_to_the_server(colour, server):
-    """The policy's deadline is each attempt's timeout."""
+    """Each attempt's timeout is the time until the policy's deadline."""
     server.steps = [fail("UNAVAILABLE")]
 
     colour.call(colour.channel(server.port, AT_ONCE.with_(idempotent=True, deadline="300s")))
@@ -221,7 +221,7 @@ def test_a_timeout_of_the_call_is_for_all_its_attempts(colour, server):
 
 
 def test_a_slow_call_ends_in_time_and_is_not_repeated(colour, server):
-    """The method may still be at work."""
+    """It is in flight, because the method may still be running."""
     released = threading.Event()
 
     def slow(request, context):
@@ -277,7 +277,7 @@ def test_an_empty_stream_is_a_success(colour, server):
 
 
 def test_a_stream_is_not_ended_by_a_deadline_that_nobody_gave(colour, server):
-    """The 45 s of a policy without one are for its retries."""
+    """By default the 45 s of a policy bound its retries, not a stream."""
     colour.stream(colour.channel(server.port))
     colour.stream(colour.channel(server.port, AT_ONCE.with_(deadline="300s")))
 
@@ -294,7 +294,7 @@ def test_requests_that_can_be_gone_through_again_are(colour, server):
 
 
 def test_requests_that_come_once_are_sent_once(colour, server):
-    """An iterator is empty the second time: such a call would be another one."""
+    """An exhausted iterator would send a different call."""
     server.steps = [fail("UNAVAILABLE")]
 
     with pytest.raises(grpc.RpcError):
@@ -304,10 +304,10 @@ def test_requests_that_come_once_are_sent_once(colour, server):
 
 
 def test_requests_that_are_written_one_by_one_are_sent_once(server):
-    """The library wants the call before the first of them."""
+    """``grpcio`` starts the call before the first request is written."""
 
-    async def story():
-        """The calls."""
+    async def calls():
+        """Make the calls."""
         from redrive.contrib.grpc import aio_channel
 
         async with aio_channel(server.address, AT_ONCE) as made:
@@ -317,11 +317,11 @@ def test_requests_that_are_written_one_by_one_are_sent_once(server):
             await call.done_writing()
             return await call
 
-    assert asyncio.run(story()) == b"ab"
+    assert asyncio.run(calls()) == b"ab"
 
 
 def test_a_conversation_is_left_alone(server):
-    """What was said cannot be said again by anybody else."""
+    """Calls that stream in both directions are not retried."""
     with channel(server.address, AT_ONCE.with_(idempotent=True)) as made:
         assert list(made.stream_stream("/shop.Orders/Talk")(iter([b"a"]))) == [b"a"] * 3
 
@@ -366,7 +366,7 @@ def test_the_throttle_is_shared_by_all_calls_to_a_server(colour, server):
 
 
 def test_a_hedge_is_made_where_calls_can_be_cancelled(server):
-    """The first copy hangs, the second one answers."""
+    """Hedge a call of which the first copy hangs: the second copy succeeds."""
     released = threading.Event()
 
     def hang(request, context):
@@ -375,8 +375,8 @@ def test_a_hedge_is_made_where_calls_can_be_cancelled(server):
 
     server.steps = [hang]
 
-    async def story():
-        """The calls."""
+    async def calls():
+        """Make the calls."""
         from redrive.contrib.grpc import aio_channel
 
         policy = Policy(attempts=1, idempotent=True, hedge=Hedge("10ms", 2))
@@ -384,7 +384,7 @@ def test_a_hedge_is_made_where_calls_can_be_cancelled(server):
             return await made.unary_unary("/shop.Orders/Place")(b"order")
 
     try:
-        assert asyncio.run(story()) == b"order"
+        assert asyncio.run(calls()) == b"order"
     finally:
         released.set()
     assert len(server.calls) == 2
@@ -414,7 +414,7 @@ def test_a_stream_is_a_call_as_well(server):
 
 
 def test_what_cannot_be_is_refused(colour):
-    """Each message says what would be right."""
+    """Each message contains the solution."""
     with pytest.raises(PolicyValueError, match="leave it out"):
         colour.channel(1, options=[("grpc.enable_retries", 1)])
     with pytest.raises(PolicyValueError, match="a combination"):

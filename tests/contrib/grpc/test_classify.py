@@ -27,12 +27,12 @@ class Ended(grpc.RpcError):
 
 
 def field(number, content):
-    """A field of a protobuf message that holds bytes."""
+    """Return a protobuf field that holds bytes."""
     return bytes([number << 3 | 2, len(content)]) + content
 
 
 def status(duration, kind=TYPE):
-    """A ``google.rpc.Status`` with one detail, in which other fields are to be skipped."""
+    """Return a ``google.rpc.Status`` with one detail and other fields that must be skipped."""
     detail = field(1, kind) + field(2, field(1, duration))
     skipped = b"\x08\x0e" + b"\x25aaaa" + b"\x29aaaaaaaa" + field(2, b"words")
     return [("other", "x"), ("grpc-status-details-bin", skipped + field(3, detail))]
@@ -49,7 +49,7 @@ def status(duration, kind=TYPE):
     ],
 )
 def test_only_words_and_state_together_prove_it(details, connected, stage):
-    """That nothing was sent."""
+    """Details and channel state together prove that nothing was sent."""
     error = Ended(details=details)
     mark(error, connected=connected)
 
@@ -60,7 +60,7 @@ def test_only_words_and_state_together_prove_it(details, connected, stage):
     ("address", "stage"), [("ipv4:10.0.0.7:443", Stage.NOT_SENT), ("ipv4:10.0.0.8:443", Stage.IN_FLIGHT)]
 )
 def test_words_that_name_the_channels_own_address_are_enough(address, stage):
-    """The channel may have found its server again a moment after the call had failed; a gateway names others."""
+    """Details with the channel's own address suffice: the channel may have reconnected since the failure."""
     error = Ended(details="failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.7:443: refused")
     mark(error, connected=True, address=address)
 
@@ -68,7 +68,7 @@ def test_words_that_name_the_channels_own_address_are_enough(address, stage):
 
 
 def test_without_a_channel_of_ours_nothing_is_proved():
-    """Nobody has looked at its state."""
+    """Errors of other channels lack the state of the channel."""
     assert describe(Ended(details="failed to connect to all addresses")).stage is Stage.IN_FLIGHT
 
 
@@ -81,7 +81,7 @@ def test_an_error_that_says_nothing_is_left_alone():
 
 
 def test_an_answer_is_one_by_its_code():
-    """Whatever else is known."""
+    """Codes that only applications use prove an answer, whatever the progress."""
     failure = describe(Ended(grpc.StatusCode.NOT_FOUND, "no such order"))
 
     assert (Stage.ANSWERED, "GRPC_NOT_FOUND", "NOT_FOUND: no such order") == (

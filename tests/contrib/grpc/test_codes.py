@@ -14,7 +14,7 @@ from redrive.policy import Stage
 
 @pytest.mark.parametrize("said", [14, 14.0, "UNAVAILABLE", "unavailable", "Unavailable"])
 def test_a_code_is_read_in_every_form(said):
-    """A code is a number, also a whole float, or a name in any case."""
+    """Codes are numbers, also whole floats, or names in any case."""
     assert Code.UNAVAILABLE is Code.of(said)
 
 
@@ -34,12 +34,12 @@ def test_what_is_no_code_is_refused(said):
 
 
 def test_a_code_is_a_reason():
-    """A code has a name that policies and rules can use."""
+    """Each code has a name that policies and rules can use."""
     assert "GRPC_DEADLINE_EXCEEDED" == Code.DEADLINE_EXCEEDED.reason
 
 
 def test_only_answers_of_the_application_are_answers():
-    """A code that a library on the way may have made up proves nothing."""
+    """Codes that libraries generate prove nothing."""
     unproved = {
         "CANCELLED",
         "UNKNOWN",

@@ -27,12 +27,12 @@ THROTTLE = {"maxTokens": 10, "tokenRatio": 0.1}
 
 
 def without(document, key):
-    """A document that lacks a key."""
+    """Return a copy of the document without a key."""
     return {name: value for name, value in document.items() if name != key}
 
 
 def test_a_retry_policy_is_a_policy():
-    """The document of gRPC's own proposal becomes a policy that can be stored."""
+    """Read the example of gRFC A6 into a policy that can be stored."""
     policy = read_retry_policy({**RETRY, "maxBackoff": "0.3s"})
 
     assert 4 == policy.attempts
@@ -46,7 +46,7 @@ def test_a_retry_policy_is_a_policy():
 
 @given(st.integers(1, 12), st.floats(0, 1, exclude_max=True), st.sampled_from([0.3, 1, 1.5, 2.0, 40]))
 def test_delays_are_within_a_fifth(retry, sample, multiplier):
-    """The n-th retry comes after initial times multiplier to the power of n - 1, capped, give or take a fifth."""
+    """Retry n comes after initial times multiplier to the power of n - 1, at most the maximum, plus or minus 20 %."""
     policy = read_retry_policy({**RETRY, "backoffMultiplier": multiplier}, most=20).with_(attempts=20, deadline=None)
     failure = Failure((), reason="GRPC_UNAVAILABLE", stage=Stage.IN_FLIGHT)
     decision = policy.decide(History(retry, START), failure, START, sample)
@@ -57,7 +57,7 @@ def test_delays_are_within_a_fifth(retry, sample, multiplier):
 
 
 def test_only_the_listed_codes_are_retried():
-    """A code that the document does not list, and a failure of another kind, is not retried."""
+    """Codes that the policy does not list, and other failures, are not retried."""
     policy = read_retry_policy({**RETRY, "retryableStatusCodes": [14, "aborted"]}).with_(deadline=None)
 
     def retried(reason):
@@ -76,7 +76,7 @@ def test_attempts_are_bounded_by_the_client(most, attempts):
 
 
 def test_whole_floats_and_unknown_keys_are_accepted():
-    """A reader of JSON may make floats of all numbers, and a newer document may say more."""
+    """JSON parsers may return floats for all numbers, and newer configs may have more keys."""
     assert 4 == read_retry_policy({**RETRY, "maxAttempts": 4.0, "newer": {}}).attempts
     assert 10 == read_retry_throttling({**THROTTLE, "maxTokens": 10.0}).max_tokens
 
@@ -114,7 +114,7 @@ def test_what_the_proposal_forbids_is_refused(document, message):
     [("0s", 0), ("1s", 10**9), ("0.1s", 10**8), ("3.000000001s", 3 * 10**9 + 1), ("-1.5s", -15 * 10**8)],
 )
 def test_durations_are_read(said, nanos):
-    """A duration of protobuf is seconds with up to nine digits behind the point."""
+    """Durations of protobuf are seconds with up to nine digits after the point."""
     assert nanos == read_duration(said)
 
 
@@ -123,7 +123,7 @@ def test_durations_are_read(said, nanos):
     ["", "s", "1", ".1s", "1.s", "01s", "+1s", "1e3s", " 1s", "1s\n", "1.0000000001s", "315576000001s", 0, None, "1m"],
 )
 def test_what_is_no_duration_is_refused(said):
-    """A number without its unit, with another one, or in another form is no duration, nor is ten thousand years."""
+    """Refuse numbers without a unit, with another unit or in another form, and durations of ten thousand years."""
     with pytest.raises(PolicyValueError, match="somewhere: .* is not a duration: write seconds followed by an s"):
         read_duration(said, at="somewhere")
 
@@ -135,7 +135,7 @@ def test_durations_are_read_back(nanos):
 
 
 def test_a_hedging_policy_is_a_policy():
-    """A hedging policy becomes a policy of one attempt with a hedge."""
+    """Read a hedging policy into a policy of one attempt with a hedge."""
     policy = read_hedging_policy(HEDGE)
 
     assert (1, True) == (policy.attempts, policy.idempotent)
@@ -170,7 +170,7 @@ def test_what_the_proposal_forbids_a_hedge_is_refused(document, message):
 
 
 def test_a_throttle_is_a_budget():
-    """The throttle becomes a budget that does not count what no application has seen."""
+    """Read a throttle into a budget that ignores calls which no application has seen."""
     budget = read_retry_throttling({"maxTokens": 10, "tokenRatio": 0.5466})
     ledger = budget.open()
     for reason in ("GRPC_NEVER_LEFT", "GRPC_NOT_PROCESSED", "GRPC_UNAVAILABLE"):

@@ -40,22 +40,22 @@ class Failed(Exception):
 
 
 def read(policy):
-    """A policy that reads the failures of this page and retries what it names."""
+    """Return a policy that classifies the failures of this module and retries those that it names."""
     return policy.with_(on=reading(lambda error: error.failure, policy.on))
 
 
 def decided(policy, failure, attempts=1):
-    """What a policy says to the first failure, or to a later one."""
+    """Return a policy's decision about the first failure, or about a later one."""
     return policy.decide(History(attempts, START), failure, START, 0.0)
 
 
 def test_every_progress_has_a_row():
-    """Nothing can fail in a way that the table does not know."""
+    """Every progress has a row in the table."""
     assert set(RpcProgress) == set(PROGRESS)
 
 
 def test_only_what_the_policy_sees_counts():
-    """What gRPC repeats by itself counts neither for the policy nor for the throttle."""
+    """Transparent retries count neither for the policy nor for the throttle."""
     transparent = {Handling.TRANSPARENT, Handling.TRANSPARENT_ONCE}
 
     assert transparent == {row.handling for row in PROGRESS.values() if not row.counts_as_attempt}
@@ -96,19 +96,19 @@ def test_a_refused_stream_is_repeated_once():
     ],
 )
 def test_an_rpc_is_a_failure(progress, code, stage, reason):
-    """The stage is what the progress or else the code proves; the reason is the code, or a transparent retry."""
+    """Its stage follows from the progress or the code; its reason is the code or a transparent retry."""
     failure = failure_of(code, progress)
 
     assert (stage, reason, f"gRPC status {code}") == (failure.stage, failure.reason, failure.message)
 
 
 def test_success_is_no_failure():
-    """An RPC that has succeeded is described by nothing."""
+    """RPCs that have succeeded are not described as failures."""
     assert None is failure_of(0)
 
 
 def test_a_failure_may_stand_for_an_exception():
-    """The classes and the message of an exception are kept."""
+    """Failures of exceptions keep their classes and their message."""
     failure = failure_of(14, error=ConnectionError("reset"))
 
     assert ("builtins.ConnectionError", "reset", "GRPC_UNAVAILABLE") == (
@@ -127,7 +127,7 @@ def test_a_failure_may_stand_for_an_exception():
     ],
 )
 def test_unavailable_is_split_by_proof(progress, retried):
-    """A call that is not idempotent is repeated only where it is proved that no application has seen it."""
+    """Calls that are not idempotent are repeated only with proof that no application has seen them."""
     policy = CAREFUL.with_(on=(*CAREFUL.on, "GRPC_NOT_PROCESSED"))
 
     assert retried is isinstance(decided(policy, failure_of("UNAVAILABLE", progress)), Retry)
@@ -142,12 +142,12 @@ def test_unavailable_is_split_by_proof(progress, retried):
     ],
 )
 def test_some_calls_are_never_repeated(progress, why):
-    """A dropped or committed call fails at once, whatever the policy says, and says why."""
+    """Dropped and committed calls fail at once under any policy, with the cause."""
     assert GiveUp(why, "permanent") == decided(LISTED, failure_of(14, progress))
 
 
 def test_pushback_is_a_floor():
-    """The server's pushback is the shortest wait; a negative one forbids the retry, and attempts remain the limit."""
+    """Pushback is the shortest wait; a negative one forbids the retry, and attempts remain the limit."""
     told = failure_of(14, pushback="5000")
 
     assert Retry(timedelta(seconds=5), timedelta(seconds=0.8), "hint") == decided(LISTED, told)
@@ -156,13 +156,13 @@ def test_pushback_is_a_floor():
 
 
 def test_an_orchestrator_knows_the_reasons():
-    """What never left is retried whatever a strategy says; what was turned away, if the strategy says so."""
+    """Orchestrators retry calls that never left under any strategy, and refused calls if the strategy allows it."""
     assert (True, True) == Reason.of("GRPC_NEVER_LEFT")[1:]
     assert (True, False) == Reason.of("GRPC_NOT_PROCESSED")[1:]
 
 
 def test_transparent_retries_do_not_spin():
-    """A call that cannot leave is tried at once and then ever more patiently, until its deadline."""
+    """Calls that cannot leave are repeated at once and then after increasing delays, until their deadline."""
     policy = read(transparently(LISTED.with_(deadline="3s", jitter="none")))
     clock = JumpingClock()
     with using(clock=clock):
@@ -173,7 +173,7 @@ def test_transparent_retries_do_not_spin():
 
 
 def test_transparent_retries_leave_attempts_and_tokens_alone():
-    """A call that never left twice and was turned away once still has all attempts of its policy, and all tokens."""
+    """After two calls that never left and one that was refused, the policy has all attempts and all tokens."""
     throttle = ThrottleBudget(10, free=("GRPC_NEVER_LEFT", "GRPC_NOT_PROCESSED"))
     shared = SharedBudget(throttle)
     policy = read(transparently(LISTED.with_(deadline="1m", budget=shared)))
@@ -191,7 +191,7 @@ def test_transparent_retries_leave_attempts_and_tokens_alone():
 
 
 def test_a_caller_who_does_not_count_is_stopped():
-    """A call that is turned away again is given up where the caller does not say that it was the second time."""
+    """Repeated refusals end the call even if the caller does not pass their number."""
     policy = read(transparently(LISTED.with_(deadline="1m")))
     script = Script(Failed(14, RpcProgress.REACHED_SERVER_NOT_APP))
     with using(clock=JumpingClock()):
@@ -210,7 +210,7 @@ def test_codes_that_are_not_listed_surface():
 
 
 def test_transparent_retries_come_before_the_rules():
-    """The rules of the policy keep their order behind the two new ones, and `on` names all that may be retried."""
+    """Rules of the policy keep their order behind the two new ones, and `on` names all retryable reasons."""
     policy = transparently(LISTED.with_(deadline="1m", rules=[Rule("GRPC_UNAVAILABLE", backoff=Backoff.constant(1))]))
 
     assert [("GRPC_NEVER_LEFT",), ("GRPC_NOT_PROCESSED",), ("GRPC_UNAVAILABLE",)] == [rule.on for rule in policy.rules]
@@ -228,7 +228,7 @@ def test_transparent_retries_need_an_end():
 
 
 def test_codes_that_do_not_exist_are_refused():
-    """A code that does not exist is a mistake of the caller."""
+    """Unknown codes are an error of the caller."""
     with pytest.raises(PolicyValueError, match="99 is not a status code"):
         failure_of(99)
     assert Code.ABORTED.reason == failure_of("aborted").reason

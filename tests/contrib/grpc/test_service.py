@@ -12,7 +12,7 @@ from redrive.errors import PolicySyntaxError, PolicyValueError
 
 
 def retry(attempts):
-    """A retry policy."""
+    """Return a retry policy."""
     return {
         "maxAttempts": attempts,
         "initialBackoff": "0.1s",
@@ -46,12 +46,12 @@ CONFIG = {
     [("/shop.Orders/Place", 4), ("shop.Orders/Pay", 4), ("/shop.Orders/List", 3), ("/shop.Carts/List", 2), ("odd", 2)],
 )
 def test_the_nearest_name_wins(form, method, attempts):
-    """A method's own entry comes before its service's, and that before the one for all."""
+    """Entries of a method take precedence over those of its service, and these over the one for all methods."""
     assert attempts == read_service_config(form(CONFIG)).policy_for(method).attempts
 
 
 def test_a_timeout_is_the_deadline():
-    """The timeout of a method bounds all of its attempts together."""
+    """Timeouts of a method bound all its attempts together."""
     config = read_service_config(CONFIG)
 
     assert timedelta(seconds=2.5) == config.policy_for("/shop.Orders/Place").deadline
@@ -59,23 +59,23 @@ def test_a_timeout_is_the_deadline():
 
 
 def test_a_method_need_not_be_retried():
-    """A method whose entry has neither policy is not retried, although all others are; nor is one without entry."""
+    """Methods without an entry, or with an entry that has neither policy, are not retried."""
     assert None is read_service_config(CONFIG).policy_for("/shop.Stock/Take")
     assert None is read_service_config({}).policy_for("/shop.Stock/Take")
 
 
 def test_a_method_may_be_hedged():
-    """A hedging policy is found in the same way."""
+    """Hedging policies are found in the same way."""
     assert 2 == read_service_config(CONFIG).policy_for("/shop.Stock/Look").hedge.attempts
 
 
 def test_the_client_may_raise_the_bound():
-    """The bound of attempts that a client sets holds for all methods."""
+    """Clients bound the attempts of all methods."""
     assert 3 == read_service_config(CONFIG, most=3).policy_for("/shop.Orders/Place").attempts
 
 
 def test_the_server_may_have_a_throttle():
-    """The throttle belongs to the server, and may be missing."""
+    """Throttles belong to the server, and are optional."""
     assert 100 == read_service_config(CONFIG).throttling.max_tokens
     assert None is read_service_config({}).throttling
 
@@ -99,12 +99,12 @@ def test_the_server_may_have_a_throttle():
     ],
 )
 def test_a_config_that_is_wrong_is_refused(config, message):
-    """What is wrong with a config is said with its place."""
+    """Errors in a config are reported with their place."""
     with pytest.raises(PolicyValueError, match=message):
         read_service_config(config)
 
 
 def test_text_that_is_no_json_is_refused():
-    """A text that cannot be read is an error of syntax."""
+    """Text that is not JSON is a syntax error."""
     with pytest.raises(PolicySyntaxError, match="the service config is not JSON: .*line 1 column 2"):
         read_service_config("{")

@@ -16,7 +16,7 @@ from redrive.testing import VirtualClock
 
 @pytest.fixture
 def app() -> Iterator[App]:
-    """An app in memory, whose time jumps."""
+    """Return an app in memory with virtual time."""
     app = App("memory://", clock=VirtualClock())
     yield app
     app.close()
@@ -24,7 +24,7 @@ def app() -> Iterator[App]:
 
 @pytest.fixture
 def exporter() -> InMemorySpanExporter:
-    """Where spans go when they have ended."""
+    """Return the exporter that receives ended spans."""
     return InMemorySpanExporter()
 
 

@@ -18,7 +18,7 @@ POLICY = Policy(on=ConnectionError, attempts=3, backoff=Backoff.constant("1ms"))
 
 
 def failing(times: int):
-    """A function that fails so often."""
+    """Return a function that fails a number of times."""
     left = [times]
 
     def fetch() -> str:
@@ -44,7 +44,7 @@ def told(spans: InMemorySpanExporter) -> list[tuple[int, StatusCode, bool]]:
 
 
 def test_each_attempt_of_a_retried_call_is_a_span(spans: InMemorySpanExporter):
-    """Those that failed are errors, each is linked to the one before, and they follow one another in time."""
+    """Failed attempts have the status of an error; each is linked to the previous one, and they do not overlap."""
     POLICY.call(failing(2))
     times = [at for span in spans.get_finished_spans() for at in (span.start_time, span.end_time)]
 
@@ -74,7 +74,7 @@ def test_in_asyncio_it_is_the_same(spans: InMemorySpanExporter):
 
 
 def test_a_call_that_gives_up_ends_with_its_last_attempt(spans: InMemorySpanExporter):
-    """The last one says why; a later call of the same function knows nothing of this one."""
+    """Its last span has the outcome; a later call of the same function is not linked to it."""
     fetch = failing(9)
     for _ in range(2):
         with pytest.raises(ConnectionError):
@@ -86,7 +86,7 @@ def test_a_call_that_gives_up_ends_with_its_last_attempt(spans: InMemorySpanExpo
 
 
 def test_an_interrupted_call_leaves_nothing_to_the_next(spans: InMemorySpanExporter):
-    """A call that was cancelled while it waited has told no end; the next of that name does not link to it."""
+    """Cancelled during its wait, a call emits no end; the next call of that name is not linked to it."""
     slow = POLICY.with_(backoff=Backoff.constant("1h"))
 
     async def scenario() -> None:
@@ -110,14 +110,14 @@ def test_an_interrupted_call_leaves_nothing_to_the_next(spans: InMemorySpanExpor
 
 
 def test_a_call_that_succeeds_at_once_has_no_span(spans: InMemorySpanExporter):
-    """It tells nothing."""
+    """Calls without a retry make no span."""
     POLICY.call(failing(0))
 
     assert () == spans.get_finished_spans()
 
 
 def test_a_sink_that_comes_late_begins_where_it_can(provider, exporter: InMemorySpanExporter):
-    """Of a call whose first attempt it has not heard of it knows no beginning: that span has no length and no link."""
+    """Sinks added during a call make a span without length and link, because they have not seen its first attempt."""
     event = observe.CallSucceeded(name="fetch", attempts=2, elapsed=POLICY.backoff.delay, waited=POLICY.backoff.delay)
     with observe.only(otel.Tracing(provider)):
         observe.emit(event)
@@ -127,7 +127,7 @@ def test_a_sink_that_comes_late_begins_where_it_can(provider, exporter: InMemory
 
 
 def test_a_call_that_was_never_made_has_no_span(spans: InMemorySpanExporter):
-    """A breaker that refuses it ends the call, but no attempt was made."""
+    """Breakers that refuse a call end it without an attempt."""
     observe.emit(
         observe.CallGaveUp(
             name="fetch", attempts=0, elapsed=timedelta(0), waited=timedelta(0), rule="breaker", why="it is open"

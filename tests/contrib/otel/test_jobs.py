@@ -21,7 +21,7 @@ from tests.runtime.helpers import PATIENCE, app_on, working
 
 
 def links(span) -> list[tuple[str, int]]:
-    """What a span is linked to, and as what."""
+    """Return the links of a span by their role."""
     return [(link.attributes["redrive.link"], link.context.span_id) for link in span.links]
 
 
@@ -58,7 +58,7 @@ def test_each_attempt_is_a_span_linked_to_the_enqueue_and_to_the_one_before(app:
 
 
 def test_an_error_is_recorded_and_is_the_status(app: App, spans: InMemorySpanExporter):
-    """The attempt that failed has the exception and the status of an error, the one that succeeded has neither."""
+    """Failed attempts have the exception and the status of an error; successful ones have neither."""
 
     @app.task(retry="1 1s")
     def work() -> None:
@@ -76,7 +76,7 @@ def test_an_error_is_recorded_and_is_the_status(app: App, spans: InMemorySpanExp
 
 @pytest.mark.parametrize(("signal", "outcome"), [(Snooze("1h"), "snoozed"), (Cancel("enough"), "cancelled")])
 def test_a_signal_is_no_error(app: App, spans: InMemorySpanExporter, signal, outcome):
-    """A handler that snoozes or cancels its job has not failed."""
+    """Handlers that snooze or cancel their job have not failed."""
 
     @app.task
     def work() -> None:
@@ -90,7 +90,7 @@ def test_a_signal_is_no_error(app: App, spans: InMemorySpanExporter, signal, out
 
 
 def test_what_a_handler_traces_is_below_its_attempt(app: App, spans: InMemorySpanExporter, provider: TracerProvider):
-    """The attempt's span is the current one in the handler; after the drain it is not."""
+    """In the handler the span of its attempt is the current one; after the drain it is not."""
 
     @app.task
     def work() -> None:
@@ -108,7 +108,7 @@ def test_what_a_handler_traces_is_below_its_attempt(app: App, spans: InMemorySpa
 def test_an_enqueue_is_in_the_trace_of_whoever_enqueues(
     app: App, spans: InMemorySpanExporter, provider: TracerProvider
 ):
-    """It is a child of the current span; a batch is one span, which says how many, and each job is linked to it."""
+    """It is a child of the current span; a batch is one span with the number of jobs, and each job is linked to it."""
 
     @app.task
     def work(number: int) -> None:
@@ -143,7 +143,7 @@ def test_a_catch_job_is_linked_to_what_it_catches(app: App, spans: InMemorySpanE
 
 
 def test_a_job_that_was_enqueued_untraced_is_linked_to_its_attempts(app: App, provider: TracerProvider, exporter):
-    """Where the enqueue was not traced, its attempts are, and know one another."""
+    """Without a span of the enqueue, the attempts are linked to each other."""
 
     @app.task(retry="1 1s")
     def work() -> None:
@@ -158,7 +158,7 @@ def test_a_job_that_was_enqueued_untraced_is_linked_to_its_attempts(app: App, pr
 
 
 def test_without_an_sdk_nothing_is_kept(app: App):
-    """The API alone makes no spans, so that there is nothing to link to."""
+    """Without an SDK the API makes no spans, so there is nothing to link to."""
 
     @app.task(retry="1 1s")
     def work() -> None:
@@ -172,7 +172,7 @@ def test_without_an_sdk_nothing_is_kept(app: App):
 
 
 def test_a_trace_that_nobody_understands_is_no_link(app: App, spans: InMemorySpanExporter):
-    """Something else in its place, such as another tracer's, does not break the attempt."""
+    """Stored traces of another format, such as another tracer's, do not fail the attempt."""
 
     @app.task
     def work() -> None:
@@ -188,7 +188,7 @@ def test_a_trace_that_nobody_understands_is_no_link(app: App, spans: InMemorySpa
 
 
 def test_a_stopped_worker_ends_the_span_once(tmp_path: Path, spans: InMemorySpanExporter):
-    """An attempt that is interrupted has one span, which has ended and is not an error."""
+    """Interrupted attempts have one span, which has ended and is not an error."""
     app = app_on(tmp_path)
 
     async def scenario() -> None:

@@ -13,7 +13,7 @@ from redrive.testing import drain
 
 @pytest.fixture
 def reader() -> InMemoryMetricReader:
-    """Where the numbers are read."""
+    """Return the reader of the metrics."""
     return InMemoryMetricReader()
 
 
@@ -26,7 +26,7 @@ def provider(reader: InMemoryMetricReader):
 
 
 def points(reader: InMemoryMetricReader, name: str) -> dict[tuple[str, ...], float]:
-    """The values of a metric by its attributes; of a histogram, how many."""
+    """Return the values of a metric by its attributes; of a histogram, the counts."""
     found = {}
     for resource in reader.get_metrics_data().resource_metrics:
         for scope in resource.scope_metrics:

@@ -17,7 +17,7 @@ WORKER = Path(__file__).with_name("tracing_worker.py")
 
 @pytest.mark.acceptance
 def test_links_lead_over_processes(tmp_path: Path, spans: InMemorySpanExporter):
-    """The second attempt is linked to the first and to the enqueue, each of which another process has made."""
+    """In one process the second attempt is linked to the first and to the enqueue of two other processes."""
     url, out = f"sqlite:///{tmp_path}/jobs.db", tmp_path / "spans"
     out.touch()
     app = App(url)

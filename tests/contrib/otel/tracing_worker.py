@@ -26,7 +26,7 @@ async def work() -> None:
 
 
 def written(span: ReadableSpan) -> str:
-    """A span in one line."""
+    """Return a span as one line."""
     line = {
         "attempt": span.attributes["redrive.attempt"],
         "span": format(span.context.span_id, "016x"),

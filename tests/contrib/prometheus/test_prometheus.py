@@ -19,13 +19,13 @@ from redrive.testing import VirtualClock, drain
 
 @pytest.fixture
 def registry() -> CollectorRegistry:
-    """A registry of the test's own."""
+    """Return a registry that only this test uses."""
     return CollectorRegistry()
 
 
 @pytest.fixture
 def app() -> Iterator[App]:
-    """An app in memory, whose time jumps."""
+    """Return an app in memory with virtual time."""
     app = App("memory://", clock=VirtualClock())
     yield app
     app.close()
@@ -75,7 +75,7 @@ def test_the_number_of_series_is_bounded(registry: CollectorRegistry):
 
 
 def test_the_gauges_say_how_full_the_queues_are(app: App, registry: CollectorRegistry, collector):
-    """Jobs by queue and by what they are doing, how long the first has been due, and who is there to run them."""
+    """Gauges show jobs by queue and state, the age of the oldest due job, and the live workers."""
 
     @app.task
     def work() -> None:
@@ -127,7 +127,7 @@ def test_the_database_is_read_now_and_then_however_often_it_is_scraped(app: App,
 
 
 def test_a_database_that_is_away_fails_no_scrape(app: App, registry: CollectorRegistry, collector, monkeypatch):
-    """One gauge says so, the others are left out, and the counters are there."""
+    """If the database is unavailable, one gauge shows it, the others are missing, and the counters remain."""
 
     def away(_: object) -> None:
         raise StoreUnreachable("away")
@@ -160,7 +160,7 @@ def test_it_is_served_on_loopback_unless_told_otherwise(registry: CollectorRegis
 
 @pytest.mark.parametrize("address", ["", "nowhere", "127.0.0.1:", "127.0.0.1:99999", "localhost:http"])
 def test_an_address_that_cannot_be_served_is_named(registry: CollectorRegistry, address):
-    """The message has it, in one line."""
+    """Its error contains the address, in one line."""
     with pytest.raises(ConfigurationError) as raised:
         prometheus.serve(address, registry=registry)
 
@@ -169,5 +169,5 @@ def test_an_address_that_cannot_be_served_is_named(registry: CollectorRegistry, 
 
 
 def test_the_gauges_can_be_read_in_any_thread(app: App, registry: CollectorRegistry, collector):
-    """A scrape comes in a thread of the server's, and not in the one in which the app was made."""
+    """Scrapes run in a thread of the server, not in the one in which the app was made."""
     assert 1 == asyncio.run(asyncio.to_thread(registry.get_sample_value, "redrive_store_up"))

@@ -21,13 +21,13 @@ AT_ONCE = Policy(attempts=4, backoff=Backoff.constant(0))
 
 @pytest.fixture(scope="session")
 def redis_binary():
-    """The path of redis-server."""
+    """Return the path of redis-server."""
     return needed("redis-server", lambda: program("redis-server"))
 
 
 @pytest.fixture(scope="session")
 def shared_server(redis_binary, tmp_path_factory):
-    """One server for all tests that do it no lasting harm."""
+    """Start one server for all tests that leave it intact."""
     with RedisServer(redis_binary, tmp_path_factory.mktemp("redis"), "--enable-debug-command", "yes") as server:
         yield server
 
@@ -41,14 +41,14 @@ def server(shared_server):
 
 @pytest.fixture
 def own_server(redis_binary, tmp_path):
-    """A server of the test's own, to be killed."""
+    """Start a server that only this test uses and may kill."""
     with RedisServer(redis_binary, tmp_path) as server:
         yield server
 
 
 @pytest.fixture
 def proxy(server):
-    """A proxy before the server."""
+    """Start a proxy in front of the server."""
     with Proxy((server.host, server.port)) as proxy:
         yield proxy
 
@@ -59,15 +59,15 @@ class Sync:
     kind = redis.Redis
 
     def plain(self, port, **options):
-        """A client of redis-py as it comes."""
+        """Return an unwrapped client of redis-py."""
         return self.kind(host="127.0.0.1", port=port, **options)
 
     def client(self, port, policy=AT_ONCE, *, answers_matter=True, **options):
-        """A client under a policy."""
+        """Return a client under a policy."""
         return wrap(self.plain(port, **options), policy, answers_matter=answers_matter)
 
     def done(self, answer):
-        """The answer."""
+        """Return the reply."""
         return answer
 
     def notice(self):
@@ -87,16 +87,16 @@ class Async(Sync):
         self._clients = []
 
     def plain(self, port, **options):
-        """A client of redis-py as it comes."""
+        """Return an unwrapped client of redis-py."""
         client = super().plain(port, **options)
         self._clients.append(client)
         return client
 
     def done(self, answer):
-        """The answer, awaited."""
+        """Await and return the reply."""
 
         async def wait():
-            """The answer."""
+            """Await the reply."""
             return await answer if inspect.isawaitable(answer) else answer
 
         return self._runner.run(wait(), context=contextvars.copy_context())

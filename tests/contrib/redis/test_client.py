@@ -1,4 +1,4 @@
-"""The client, before a real server and a proxy that goes wrong: what the server says was applied is the judge."""
+"""The client, tested with a real server and a failing proxy by the commands that the server has applied."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def healing(heal):
 
 
 def counted(server, key="n"):
-    """What the server says of a counter."""
+    """Return the server's value of a counter."""
     return server.ask("GET", key)
 
 
@@ -43,7 +43,7 @@ def counted(server, key="n"):
 @pytest.mark.case("python_clients/redis_py_default_double_incr")
 @pytest.mark.case("python_clients/redis_py_default_double_incr")
 def test_the_library_by_itself_counts_twice(colour, server, proxy):
-    """With redis-py's defaults an INCR whose reply is lost runs again: why this module is there."""
+    """With redis-py's defaults an INCR runs again if its reply is lost: the reason for this package."""
     proxy.on(Kind.CUT_AFTER, when=b"INCR")
 
     assert colour.done(colour.plain(proxy.port).incr("n")) == 2
@@ -54,7 +54,7 @@ def test_the_library_by_itself_counts_twice(colour, server, proxy):
 @pytest.mark.case("python_clients/redis_py_default_double_incr")
 @pytest.mark.parametrize(("kind", "applied"), [(Kind.CUT_BEFORE, None), (Kind.CUT_AFTER, "1"), (Kind.TRUNCATE, "1")])
 def test_a_lost_increment_is_applied_once_at_most_and_raised(colour, server, proxy, kind, applied):
-    """Nobody knows whether it took effect, and the error says so."""
+    """It is unknown whether it took effect, and the error contains that."""
     fault = proxy.on(kind, when=b"INCR", times=9)
 
     with pytest.raises(redis.ConnectionError) as caught:
@@ -78,7 +78,7 @@ def test_a_reset_connection_is_in_flight_too(colour, server, proxy):
 
 @pytest.mark.parametrize("kind", [Kind.CUT_BEFORE, Kind.CUT_AFTER, Kind.TRUNCATE])
 def test_a_lost_read_or_set_is_repeated(colour, server, proxy, kind):
-    """A second execution of them does no harm."""
+    """Their second execution does no harm."""
     client = colour.client(proxy.port, decode_responses=True)
     proxy.on(kind, when=b"SET")
     proxy.on(kind, when=b"GET")
@@ -88,7 +88,7 @@ def test_a_lost_read_or_set_is_repeated(colour, server, proxy, kind):
 
 
 def test_an_answer_that_would_be_another_one_is_not_asked_for_twice(colour, server, proxy):
-    """SADD is executed, its lost answer said 1, a second one would say 0: so it is raised."""
+    """SADD raises, because its lost reply was 1 and the reply of a second execution would be 0."""
     proxy.on(Kind.CUT_AFTER, when=b"SADD")
 
     with pytest.raises(redis.ConnectionError):
@@ -98,7 +98,7 @@ def test_an_answer_that_would_be_another_one_is_not_asked_for_twice(colour, serv
 
 
 def test_where_answers_do_not_matter_it_is(colour, server, proxy):
-    """A program that does not look at these answers can say so."""
+    """Programs that ignore these replies can declare it."""
     proxy.on(Kind.CUT_AFTER, when=b"SADD")
 
     assert colour.done(colour.client(proxy.port, answers_matter=False).sadd("seen", "a")) == 0
@@ -144,7 +144,7 @@ def test_a_handshake_that_fails_is_before_the_command(colour, server, proxy, gre
 
 
 def test_a_server_that_was_killed_and_started_again_is_found(colour, own_server):
-    """The connection in the pool is dead, the next ones are refused, and the INCR is applied once."""
+    """Connections of the pool are dead, new ones are refused for a while, and the INCR is applied once."""
     client = colour.client(own_server.port)
     colour.done(client.ping())
     own_server.kill()
@@ -158,7 +158,7 @@ def test_a_server_that_was_killed_and_started_again_is_found(colour, own_server)
 
 
 def test_an_exhausted_pool_has_sent_nothing(server):
-    """The library's error for it is one of the connection; nothing went over any."""
+    """redis-py raises a connection error, but nothing was sent."""
     pool = redis.ConnectionPool(host=server.host, port=server.port, max_connections=1)
     taken = pool.get_connection()
     client = wrap(redis.Redis(connection_pool=pool), AT_ONCE)
@@ -174,7 +174,7 @@ def test_an_exhausted_pool_has_sent_nothing(server):
 
 
 def test_the_time_that_is_left_reaches_the_socket(colour, server, proxy):
-    """The client would wait for ever; the attempt's timeout ends it, and the INCR is not repeated."""
+    """Without a timeout of its own the client is interrupted by the attempt's timeout, and the INCR is not repeated."""
     client = colour.client(proxy.port, AT_ONCE.with_(attempt_timeout="100ms"), socket_timeout=None)
     colour.done(client.ping())
     fault = proxy.on(Kind.DROP, when=b"INCR", times=9)
@@ -187,7 +187,7 @@ def test_the_time_that_is_left_reaches_the_socket(colour, server, proxy):
 
 
 def test_a_read_that_took_too_long_is_repeated(colour, server, proxy):
-    """The second one finds a connection that answers."""
+    """Its second attempt gets a connection that replies."""
     client = colour.client(proxy.port, AT_ONCE.with_(attempt_timeout="300ms"), socket_timeout=None)
     colour.done(client.ping())
     fault = proxy.on(Kind.DROP, when=b"GET")
@@ -197,7 +197,7 @@ def test_a_read_that_took_too_long_is_repeated(colour, server, proxy):
 
 
 def test_the_time_of_one_call_is_not_that_of_the_next(server):
-    """A connection that was given little time has its own again for whoever takes it next."""
+    """Connections with a shortened timeout have their own again in the next call."""
     plain = redis.Redis(host=server.host, port=server.port, socket_timeout=7)
     wrap(plain, AT_ONCE.with_(attempt_timeout="1s")).ping()
     connection = plain.connection_pool.get_connection()
@@ -212,7 +212,7 @@ def test_the_time_of_one_call_is_not_that_of_the_next(server):
 
 @pytest.mark.parametrize("transaction", [True, False], ids=["transaction", "pipeline"])
 def test_a_lost_pipeline_that_counts_is_applied_once_and_raised(colour, server, proxy, transaction):
-    """One command that cannot be repeated is enough."""
+    """Single commands that may not be repeated prevent the repetition of the pipeline."""
     pipeline = colour.client(proxy.port).pipeline(transaction=transaction)
     pipeline.set("k", "v").incr("n")
     proxy.on(Kind.CUT_AFTER, when=b"INCR", times=9)
@@ -237,7 +237,7 @@ def test_a_lost_pipeline_of_reads_and_sets_is_repeated(colour, server, proxy, tr
 
 
 def test_a_pipeline_that_was_refused_as_a_whole_is_repeated(colour, server):
-    """Nothing of it was executed, so even an INCR may go again."""
+    """No command was executed, so even an INCR may be repeated."""
     server.ask("REPLICAOF", server.host, 1)
     pipeline = colour.client(server.port).pipeline(transaction=False)
     pipeline.incr("n").incr("n")
@@ -249,7 +249,7 @@ def test_a_pipeline_that_was_refused_as_a_whole_is_repeated(colour, server):
 
 
 def test_a_transaction_of_which_a_command_was_refused_is_repeated(colour, server):
-    """The server discards all of it."""
+    """Redis discards the whole transaction."""
     server.ask("CONFIG", "SET", "maxmemory", 1)
     pipeline = colour.client(server.port).pipeline()
     pipeline.incr("n").incr("n")
@@ -261,7 +261,7 @@ def test_a_transaction_of_which_a_command_was_refused_is_repeated(colour, server
 
 
 def test_a_pipeline_of_which_a_part_was_executed_is_not_repeated(colour, server):
-    """The pop has happened and the write was refused: again would pop another one."""
+    """After the pop was executed and the write refused, a repetition would pop another item."""
     server.ask("RPUSH", "list", "a", "b")
     server.ask("CONFIG", "SET", "maxmemory", 1)
     pipeline = colour.client(server.port).pipeline(transaction=False)
@@ -304,10 +304,10 @@ def watched(colour, client):
         return client.transaction(lambda pipe: (pipe.multi(), pipe.incr("n")), "watched")
 
     async def story():
-        """The same for asyncio."""
+        """Run the transaction under asyncio."""
 
         async def change(pipe):
-            """What the transaction does."""
+            """Queue the commands of the transaction."""
             pipe.multi()
             pipe.incr("n")
 
@@ -327,7 +327,7 @@ def test_the_library_by_itself_runs_a_transaction_twice(colour, server, proxy):
 
 
 def test_a_transaction_whose_end_is_lost_is_raised(colour, server, proxy):
-    """What is raised is the error of the connection: the transaction was executed, once."""
+    """Raise the connection's error: the transaction was executed, once."""
     client = colour.client(proxy.port)
     proxy.on(Kind.CUT_AFTER, when=b"EXEC")
 
@@ -348,7 +348,7 @@ def test_watching_is_repeated_as_long_as_nothing_is_watched(colour, server, prox
 
 
 def test_a_watched_key_that_was_changed_stays_the_callers(colour, server):
-    """The pipeline is not repeated: what it has read is old."""
+    """Do not repeat the pipeline, because the values that it has read are outdated."""
     pipeline = colour.client(server.port).pipeline()
     colour.done(pipeline.watch("watched"))
     assert colour.done(pipeline.get("watched")) is None
@@ -366,7 +366,7 @@ def test_a_watched_key_that_was_changed_stays_the_callers(colour, server):
 
 
 def test_a_server_without_memory_is_asked_again(colour, server):
-    """OOM is said before anything is done."""
+    """OOM precedes any execution."""
     server.ask("CONFIG", "SET", "maxmemory", 1)
 
     with healing(lambda: server.ask("CONFIG", "SET", "maxmemory", 0)) as reasons:
@@ -389,7 +389,7 @@ def test_a_replica_is_asked_again_over_new_connections(colour, server, proxy):
 
 @pytest.fixture
 def loading_server(own_server):
-    """A server that reads its data from disk, slowly; ``n`` is 1 in them."""
+    """Start a server that loads its data from disk slowly; ``n`` is 1 in them."""
     own_server.ask("CONFIG", "SET", "rdbcompression", "no")
     own_server.ask("MSET", "n", 1, *(word for key in range(40) for word in (f"k{key}", "v" * 1500)))
     own_server.ask("SAVE")
@@ -408,7 +408,7 @@ def test_a_server_that_loads_is_waited_for(colour, loading_server):
 
 
 def test_a_pipeline_that_meets_a_server_that_loads_may_be_executed_in_part(colour, loading_server):
-    """redis-py reads no further than to the first such answer, so nobody knows what became of the others."""
+    """redis-py stops reading at the first such reply, so the results of the other commands are unknown."""
     pipeline = colour.client(loading_server.port).pipeline(transaction=False)
     pipeline.incr("n").incr("n")
 
@@ -419,7 +419,7 @@ def test_a_pipeline_that_meets_a_server_that_loads_may_be_executed_in_part(colou
 
 
 def test_a_wrong_command_is_not_repeated(colour, server, proxy):
-    """WRONGTYPE would be said again."""
+    """WRONGTYPE would be the reply again."""
     server.ask("RPUSH", "list", "a")
 
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
@@ -429,7 +429,7 @@ def test_a_wrong_command_is_not_repeated(colour, server, proxy):
 
 
 def test_wrong_credentials_are_not_tried_again(colour, server, proxy):
-    """The error is one of the connection by its class, and yet final."""
+    """Authentication errors are final, although their class is one of connection errors."""
     with pytest.raises(redis.AuthenticationError):
         colour.done(colour.client(proxy.port, username="nobody", password="wrong").incr("n"))
 
@@ -437,7 +437,7 @@ def test_wrong_credentials_are_not_tried_again(colour, server, proxy):
 
 
 def test_a_script_that_the_server_has_forgotten_is_loaded(colour, server):
-    """NOSCRIPT goes to redis-py's own ``Script``, which loads it; nobody retries before."""
+    """NOSCRIPT is raised without a retry to redis-py's own ``Script``, which loads the script."""
     client = colour.client(server.port)
     script = client.register_script("return redis.call('INCR', KEYS[1])")
     server.ask("SCRIPT", "FLUSH")
@@ -449,7 +449,7 @@ def test_a_script_that_the_server_has_forgotten_is_loaded(colour, server):
 
 
 def test_the_clients_own_retries_are_off(colour, server):
-    """For everybody who uses these connections."""
+    """Every client of these connections is affected."""
     plain = colour.plain(server.port)
     client = wrap(plain, AT_ONCE)
 
@@ -488,7 +488,7 @@ def test_locks_work_on_it(colour, server):
 
 
 def test_the_connections_live_as_long_as_either_client(server):
-    """The wrapped client may go, and so may the original."""
+    """Either the wrapped or the original client may be deleted first."""
     plain = redis.Redis(host=server.host, port=server.port)
     client = wrap(plain, AT_ONCE)
     client.ping()
@@ -510,7 +510,7 @@ def test_only_what_the_policy_names_is_retried(colour, server, proxy):
 
 
 def test_under_another_retry_a_command_is_sent_once(server, proxy):
-    """The outer call retries, under its own rules, and the command leaves it to that."""
+    """Inside another retry the command leaves the retries to the outer call."""
     client = wrap(redis.Redis(port=proxy.port), AT_ONCE)
     fault = proxy.on(Kind.CUT_AFTER, when=b"GET", times=2)
 
@@ -524,7 +524,7 @@ def test_under_another_retry_a_command_is_sent_once(server, proxy):
 
 
 def test_other_things_are_refused():
-    """The error says what would be right."""
+    """Each error contains the solution."""
     plain = redis.Redis()
 
     with pytest.raises(TypeError, match="wrapped already"):

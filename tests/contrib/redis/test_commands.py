@@ -77,14 +77,14 @@ def state(client):
 
 
 def content(client, key):
-    """What a key holds; of a set in an order that does not depend on luck."""
+    """Return the value of a key; the members of a set are sorted."""
     members = client.type(key) == b"set"
     return sorted(client.smembers(key)) if members else client.dump(key)
 
 
 @pytest.fixture
 def client(server):
-    """A client of a server with something in it."""
+    """Return a client of a server with data."""
     with redis.Redis(host=server.host, port=server.port) as client:
         for command in BEFORE:
             client.execute_command(*command)
@@ -137,7 +137,7 @@ def test_a_name_is_read_in_any_form():
 
 
 def test_options_change_the_class():
-    """A condition makes the answer tell, INCR makes a ZADD count; what looks like an option but is a value does not."""
+    """Conditions change the reply, and INCR makes a ZADD count; values that look like options change nothing."""
     assert repetition_of("SET", "k", "v", "EX", 5, "XX") is Repetition.SAME
     assert repetition_of("SET", "k", "NX") is Repetition.SAME
     assert repetition_of("SET", "k", "v", b"nx") is Repetition.EFFECT

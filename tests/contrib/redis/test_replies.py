@@ -14,7 +14,7 @@ from redrive.policy import Stage
 
 @pytest.mark.parametrize("code", sorted(set(REPLIES) - {"WATCH"}))
 def test_every_code_is_read_from_what_the_library_makes_of_it(code):
-    """Whether it cuts the code off, for a class of its own, or leaves it in the message."""
+    """redis-py removes the code for errors with their own class, and keeps it in the message of others."""
     rest = "3999 127.0.0.1:6381" if code in {"ASK", "MOVED"} else "some words"
     error = BaseParser.parse_error(f"{code} {rest}")
 
@@ -23,7 +23,7 @@ def test_every_code_is_read_from_what_the_library_makes_of_it(code):
 
 @pytest.mark.parametrize("code", sorted(REPLIES))
 def test_a_reply_is_an_answer(code):
-    """Its stage says so, and it is a candidate only where a retry makes sense."""
+    """Its stage is *answered*, and it is a candidate only if a retry may succeed."""
     error = exceptions.WatchError("x") if code == "WATCH" else exceptions.ResponseError(f"{code} x")
     failure = failure_of(error)
 
@@ -40,7 +40,7 @@ def test_the_code_is_found_behind_what_a_pipeline_says():
 
 
 def test_an_unknown_reply_is_final():
-    """Nobody knows whether it would help to ask again."""
+    """Unknown replies give no evidence that a retry may succeed."""
     assert failure_of(exceptions.ResponseError("NEWCODE something")).candidate is False
 
 

@@ -1,9 +1,8 @@
-"""A real gRPC server whose methods do what a test says, one step for each call, and which writes its calls down.
+"""A real gRPC server with methods that follow a test's script, one step for each call, and that records its calls.
 
-No service is compiled: any method is there, of the kind that its name begins with (``Stream...`` answers with many
-messages, ``Collect...`` takes many, any other takes and gives one), and messages are bytes. Run as a program it is a
-server that can be killed: it prints its port, then every request before it answers, and a request ``die`` ends it.
-"""
+No service is compiled: every method exists, of the kind that its name begins with (``Stream...`` returns many messages,
+``Collect...`` takes many, any other takes and returns one), and messages are bytes. Run as a program it is a server
+that can be killed: it prints its port, then every request before it answers, and a request ``die`` ends it."""
 
 from __future__ import annotations
 
@@ -26,15 +25,14 @@ Step = Callable[[bytes, Any], Any]
 def fail(
     code: str, details: str = "no", *, trailers: tuple[Any, ...] = (), headers: tuple[Any, ...] = (), after: int = 0
 ) -> Step:
-    """A step that ends a call with a status.
+    """Return a step that ends a call with a status.
 
     Args:
-        code: by name.
-        details: for people.
-        trailers: metadata behind it.
-        headers: metadata before it, sent at once.
-        after: messages before it.
-    """
+        code: the name of the status.
+        details: the text of the status.
+        trailers: trailing metadata.
+        headers: initial metadata, sent at once.
+        after: messages before the status."""
 
     def step(request: bytes, context: Any) -> Iterator[bytes]:
         if headers:
@@ -47,7 +45,7 @@ def fail(
 
 
 def echo(request: bytes, _: Any) -> Iterator[bytes]:
-    """The step after all others: answers with what was asked, three times where many are wanted."""
+    """Return the request, three times for methods with many responses; the step after all others."""
     yield from [request] * 3
 
 
@@ -83,7 +81,7 @@ class Server:
         self._pool.shutdown()
 
     def answer(self, request: bytes, context: Any) -> Iterator[bytes]:
-        """One call."""
+        """Answer one call."""
         self.calls.append(request)
         self.metadata.append(dict(context.invocation_metadata()))
         left = context.time_remaining()
